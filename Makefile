@@ -1,0 +1,55 @@
+# make install   the environment in .venv, from the hash-locked requirements
+# make run       a queue manager on this machine, its data in ./data
+# make test      every test but the soak tests
+# make lint      ruff and mypy
+# make lock      requirements.lock again, after the dependencies in pyproject.toml changed
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+CODE := src tests tools $(wildcard bench)
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := install
+.PHONY: install run test lint bench conformance soak lock clean
+
+install: $(STAMP)
+
+$(STAMP): requirements.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $(STAMP)
+
+run: install
+	$(BIN)/lanner serve --data ./data --name LANNER --bind 127.0.0.1
+
+test: install
+	$(PYTEST) tests
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(CODE)
+
+bench: install
+	$(BIN)/python -m bench
+
+# The report is made from a failed run too; the run's exit code is kept.
+conformance: install
+	@mkdir -p build
+	@status=0; $(PYTEST) tests --spec-results build/spec-results.json || status=$$?; \
+	$(BIN)/python tools/spec_report.py build/spec-results.json --write docs/conformance.md || status=$$?; exit $$status
+
+soak: install
+	$(PYTEST) tests -m soak --timeout 0
+
+lock:
+	test -x .venv-lock/bin/pip-compile || { $(PYTHON) -m venv .venv-lock && .venv-lock/bin/python -m pip install --quiet pip-tools; }
+	CUSTOM_COMPILE_COMMAND="make lock" .venv-lock/bin/pip-compile --quiet --strip-extras --allow-unsafe --generate-hashes \
+	    --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options \
+	    --extra dev --extra rpc --output-file requirements.lock pyproject.toml
+
+clean:
+	rm -rf .venv .venv-lock build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

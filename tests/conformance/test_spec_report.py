@@ -1,0 +1,73 @@
+"""The report: figures per document and area, unproven rows, deferred rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import spec_report
+import spec_rows
+from spec_rows import Row
+
+
+@pytest.fixture
+def report() -> spec_report.Report:
+    rows = [
+        Row("D-1", "1", "MUST", "open", "The first.", "MS-MQDMPR"),
+        Row("D-2", "1", "MUST", "open", "The second, private$\\a_b.", "MS-MQDMPR"),
+        Row("D-3", "2", "SHOULD", "close", "The third.", "MS-MQDMPR"),
+        Row("Q-1", "1", "MUST", "packet", "The fourth.", "MS-MQQB"),
+    ]
+    return spec_report.Report(
+        rows={row.id: row for row in rows},
+        proven={"D-1": ["tests/test_a.py::test_a"]},
+        deferred={"Q-1": "waits for transfer"},
+    )
+
+
+def test_figures_per_area_and_document(report: spec_report.Report) -> None:
+    assert list(report.table()) == [
+        ("MS-MQDMPR", "close", "0/0", "0/1", ""),
+        ("MS-MQDMPR", "open", "1/2", "1/2", ""),
+        ("MS-MQDMPR", "all areas", "1/2", "1/3", ""),
+        ("MS-MQQB", "packet", "0/1", "0/1", "1"),
+        ("MS-MQQB", "all areas", "0/1", "0/1", "1"),
+    ]
+
+
+def test_text_lists_unproven_and_deferred_rows_apart(report: spec_report.Report) -> None:
+    unproven, deferred = spec_report.as_text(report).split("Unproven")[1].split("Deferred")
+    assert unproven.splitlines() == [
+        ": MS-MQDMPR, 2 rows",
+        "  D-2 (MUST): The second, private$\\a_b.",
+        "  D-3 (SHOULD): The third.",
+        "",
+    ]
+    assert deferred.splitlines() == [": MS-MQQB, 1 rows", "  Q-1: waits for transfer"]
+
+
+def test_page_names_each_unproven_row_with_its_text(report: spec_report.Report) -> None:
+    page = spec_report.as_markdown(report)
+    assert "| open | 1/2 | 1/2 |  |" in page
+    assert r"- `D-2` (MUST): The second, private\$\\a\_b." in page
+    assert "- `Q-1` (MUST): The fourth. *waits for transfer*" in page
+    assert "`D-1`" not in page
+
+
+def test_command_prints_the_report_and_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.csv").write_text("id,section,level,area,requirement\nX-1,1,MUST,a,One.\n", encoding="utf-8")
+    results = tmp_path / "results.json"
+    results.write_text(json.dumps({"X-1": ["test"]}), encoding="utf-8")
+    page = tmp_path / "page.md"
+    assert spec_report.main([str(results), "--tables", str(tmp_path), "--write", str(page)]) == 0
+    assert "1/1" in capsys.readouterr().out
+    assert page.read_text(encoding="utf-8").startswith("# Conformance\n")
+
+
+def test_the_tables_of_this_project_are_readable() -> None:
+    rows = spec_rows.load_rows()
+    assert {row.document for row in rows.values()} == set(spec_rows.DOCUMENTS.values())
+    assert {row.level for row in rows.values()} == {"MUST", "SHOULD", "MAY"}
+    assert spec_rows.load_deferred(rows).keys() <= rows.keys()

@@ -1,0 +1,110 @@
+"""Pytest plugin: which rows of the requirement tables the tests of this run prove.
+
+`@pytest.mark.spec("DMPR-3.1.7.1.10-3", ...)` says which rows a test proves. A row is proven when a test that
+names it passed and none that names it failed; a skipped or expected failure proves nothing. A name that no
+table has stops the run at collection. A row that is proven and still deferred fails the run.
+
+Under xdist the workers only attach the names to their reports; the controller counts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+import spec_rows
+
+PROPERTY = "spec"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--spec-results", metavar="FILE", help="write the proven rows of conformance/*.csv to FILE")
+    parser.addini("spec_tables", "the folder of the requirement tables", default="conformance")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "spec(id, ...): the rows of conformance/*.csv that this test proves")
+    folder = config.rootpath / config.getini("spec_tables")
+    try:
+        rows = spec_rows.load_rows(folder)
+        deferred = spec_rows.load_deferred(rows, folder)
+    except spec_rows.TableError as error:
+        raise pytest.UsageError(str(error)) from error
+    config.pluginmanager.register(SpecCoverage(config, rows, deferred), "spec-coverage")
+
+
+class SpecCoverage:
+    """Collects the outcome of every test that names a row."""
+
+    def __init__(self, config: pytest.Config, rows: dict[str, spec_rows.Row], deferred: dict[str, str]) -> None:
+        self._rows = rows
+        self._deferred = deferred
+        self._passed: defaultdict[str, set[str]] = defaultdict(set)
+        self._failed: set[str] = set()
+        self._counts = not hasattr(config, "workerinput")
+
+    # A collection error, since that is what xdist passes on to its controller; deselected tests are checked too.
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(self) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        report = yield
+        mistakes = [
+            text for node in report.result or () if isinstance(node, pytest.Item) for text in self._attach(node)
+        ]
+        if mistakes:
+            report.outcome = "failed"
+            report.longrepr = "\n".join(mistakes)
+            report.result = []
+        return report
+
+    def _attach(self, item: pytest.Item) -> list[str]:
+        """Attach the rows a test names to its reports; return what is wrong with them."""
+        mistakes: list[str] = []
+        for marker in item.iter_markers("spec"):
+            if not marker.args or marker.kwargs:
+                mistakes.append(f"{item.nodeid}: spec() takes one or more row ids")
+            for row_id in marker.args:
+                if row_id in self._rows:
+                    item.user_properties.append((PROPERTY, row_id))
+                else:
+                    mistakes.append(f"{item.nodeid}: no row {row_id!r} in the requirement tables")
+        return mistakes
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        for name, value in report.user_properties:
+            if name != PROPERTY:
+                continue
+            row_id = str(value)
+            if report.failed:
+                self._failed.add(row_id)
+            elif report.when == "call" and report.passed and not hasattr(report, "wasxfail"):
+                self._passed[row_id].add(report.nodeid)
+
+    def proven(self) -> dict[str, list[str]]:
+        """Give the proven rows, in table order, with the tests that prove each."""
+        return {
+            row_id: sorted(self._passed[row_id])
+            for row_id in self._rows
+            if row_id in self._passed and row_id not in self._failed
+        }
+
+    def _conflicts(self) -> list[str]:
+        return [row_id for row_id in self.proven() if row_id in self._deferred]
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if not self._counts:
+            return
+        path = session.config.getoption("--spec-results")
+        if path:
+            Path(path).write_text(json.dumps(self.proven(), indent=1) + "\n", encoding="utf-8")
+        if self._conflicts() and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for row_id in self._conflicts():
+            terminalreporter.write_line(
+                f"ERROR {spec_rows.DEFERRED}: {row_id} is deferred, and proven by {self.proven()[row_id][0]}", red=True
+            )

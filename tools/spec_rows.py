@@ -1,0 +1,67 @@
+"""The requirement tables in conformance/: one CSV file per document, and the rows deferred to a later stage."""
+
+from __future__ import annotations
+
+import csv
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+TABLES = Path(__file__).resolve().parent.parent / "conformance"
+DEFERRED = "deferred.toml"
+
+DOCUMENTS = {
+    "dmpr": "MS-MQDMPR",
+    "qqb": "MS-MQQB",
+    "mqqp": "MS-MQQP",
+    "mqmr": "MS-MQMR",
+    "mqac": "MC-MQAC",
+}
+
+
+class TableError(Exception):
+    """A table contradicts itself or names a row that does not exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One requirement."""
+
+    id: str
+    section: str
+    level: str
+    area: str
+    requirement: str
+    document: str
+
+
+def load_rows(folder: Path = TABLES) -> dict[str, Row]:
+    """Read every table of a folder, in the order of DOCUMENTS; an id may stand in it only once."""
+    rows: dict[str, Row] = {}
+    order = list(DOCUMENTS)
+    paths = sorted(folder.glob("*.csv"), key=lambda p: (order.index(p.stem) if p.stem in order else len(order), p.stem))
+    if not paths:
+        raise TableError(f"no table in {folder}")
+    for path in paths:
+        document = DOCUMENTS.get(path.stem, path.stem)
+        with path.open(encoding="utf-8", newline="") as file:
+            for record in csv.DictReader(file, strict=True):
+                row = Row(document=document, **record)
+                if row.id in rows:
+                    raise TableError(f"{path.name}: row {row.id} stands there twice")
+                rows[row.id] = row
+    return rows
+
+
+def load_deferred(rows: dict[str, Row], folder: Path = TABLES) -> dict[str, str]:
+    """Read which rows wait for a later stage, and why."""
+    path = folder / DEFERRED
+    if not path.exists():
+        return {}
+    deferred = tomllib.loads(path.read_text(encoding="utf-8"))
+    for row_id, reason in deferred.items():
+        if row_id not in rows:
+            raise TableError(f"{DEFERRED}: no row {row_id} in the tables")
+        if not isinstance(reason, str) or not reason.strip():
+            raise TableError(f"{DEFERRED}: {row_id} has no reason")
+    return deferred
