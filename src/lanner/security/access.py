@@ -1,0 +1,124 @@
+"""May this user do that: the access check of MS-DTYP 2.5.3.2, and what each way to open a queue needs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from lanner.model.enums import QueueAccessType
+from lanner.security.access_masks import QUEUE_MAPPING, GenericMapping, QueueAccess, QueueManagerAccess
+from lanner.security.identity import Identity
+from lanner.wire.security_descriptor import AccessMask, Ace, AceFlags, AceType, Acl, SecurityDescriptor
+from lanner.wire.sid import OWNER_RIGHTS, Sid
+
+_OWNER_IMPLICIT: Final = int(AccessMask.READ_CONTROL | AccessMask.WRITE_DAC)
+# The privileges SeTakeOwnership and SeSecurity, which administrators hold.
+_ADMINISTRATOR_IMPLICIT: Final = int(AccessMask.WRITE_OWNER | AccessMask.ACCESS_SYSTEM_SECURITY)
+_ALLOW: Final = frozenset({AceType.ACCESS_ALLOWED, AceType.ACCESS_ALLOWED_OBJECT})
+# A condition cannot be evaluated here, so its result is "unknown": MS-DTYP 2.5.3.2 then applies a denying
+# callback entry and passes over an allowing one.
+_DENY: Final = frozenset(
+    {
+        AceType.ACCESS_DENIED,
+        AceType.ACCESS_DENIED_OBJECT,
+        AceType.ACCESS_DENIED_CALLBACK,
+        AceType.ACCESS_DENIED_CALLBACK_OBJECT,
+    }
+)
+
+# MS-MQMQ 2.2.24. A move takes the message out of the queue it is moved from, so it needs what a receive needs.
+QUEUE_RIGHTS: Final = {
+    QueueAccessType.RECEIVE: QueueAccess.RECEIVE_MESSAGE,
+    QueueAccessType.SEND: QueueAccess.WRITE_MESSAGE,
+    QueueAccessType.MOVE: QueueAccess.RECEIVE_MESSAGE,
+    QueueAccessType.PEEK: QueueAccess.PEEK_MESSAGE,
+    QueueAccessType.RECEIVE_ADMIN: QueueAccess.RECEIVE_MESSAGE,
+    QueueAccessType.PEEK_ADMIN: QueueAccess.PEEK_MESSAGE,
+}
+# A queue's journal is guarded by the queue's own descriptor.
+JOURNAL_RIGHTS: Final = QUEUE_RIGHTS | {
+    QueueAccessType.RECEIVE: QueueAccess.RECEIVE_JOURNAL_MESSAGE,
+    QueueAccessType.MOVE: QueueAccess.RECEIVE_JOURNAL_MESSAGE,
+    QueueAccessType.RECEIVE_ADMIN: QueueAccess.RECEIVE_JOURNAL_MESSAGE,
+}
+# MS-MQMQ 2.2.23: the machine's dead-letter and journal queues are guarded by the queue manager's descriptor.
+# Nobody sends to them: no right of that enumeration allows it.
+DEADLETTER_RIGHTS: Final = {
+    QueueAccessType.RECEIVE: QueueManagerAccess.RECEIVE_DEADLETTER_MESSAGE,
+    QueueAccessType.MOVE: QueueManagerAccess.RECEIVE_DEADLETTER_MESSAGE,
+    QueueAccessType.RECEIVE_ADMIN: QueueManagerAccess.RECEIVE_DEADLETTER_MESSAGE,
+    QueueAccessType.PEEK: QueueManagerAccess.PEEK_DEADLETTER_MESSAGE,
+    QueueAccessType.PEEK_ADMIN: QueueManagerAccess.PEEK_DEADLETTER_MESSAGE,
+}
+MACHINE_JOURNAL_RIGHTS: Final = {
+    QueueAccessType.RECEIVE: QueueManagerAccess.RECEIVE_JOURNAL_QUEUE_MESSAGE,
+    QueueAccessType.MOVE: QueueManagerAccess.RECEIVE_JOURNAL_QUEUE_MESSAGE,
+    QueueAccessType.RECEIVE_ADMIN: QueueManagerAccess.RECEIVE_JOURNAL_QUEUE_MESSAGE,
+    QueueAccessType.PEEK: QueueManagerAccess.PEEK_JOURNAL_QUEUE_MESSAGE,
+    QueueAccessType.PEEK_ADMIN: QueueManagerAccess.PEEK_JOURNAL_QUEUE_MESSAGE,
+}
+
+
+def access_check(
+    descriptor: SecurityDescriptor | None,
+    identity: Identity,
+    desired: int,
+    mapping: GenericMapping = QUEUE_MAPPING,
+) -> bool:
+    """Whether the descriptor grants every right in `desired` (MS-DTYP 2.5.3.2).
+
+    Entries are asked in the order they are stored: a denying entry counts against the rights that no
+    entry before it has granted. Without a DACL, or with a NULL one, there is no policy and all is granted.
+    The local system is not checked: see `identity.SYSTEM`.
+    """
+    if identity.is_system:
+        return True
+    remaining = mapping.map(int(desired))
+    if identity.is_administrator:
+        remaining &= ~_ADMINISTRATOR_IMPLICIT
+    if remaining & AccessMask.ACCESS_SYSTEM_SECURITY:
+        return False
+    if descriptor is None or descriptor.dacl is None:
+        return True
+    token = _with_owner_rights(identity.sids, descriptor.owner)
+    if descriptor.owner in token and not any(ace.sid == OWNER_RIGHTS for ace in descriptor.dacl.aces):
+        # The pseudocode says "does not contain ACEs from object owner"; 2.4.2.4 says which: OWNER_RIGHTS.
+        remaining &= ~_OWNER_IMPLICIT
+    for ace in descriptor.dacl.aces:
+        if not remaining:
+            break
+        if not _applies(ace, token):
+            continue
+        # The mapping of an entry's generic bits belongs to whoever sets the descriptor (MS-DTYP 2.4.3);
+        # `map_generic_rights` does it, so they are taken literally here.
+        if ace.ace_type in _ALLOW:
+            remaining &= ~ace.mask
+        elif ace.ace_type in _DENY and ace.mask & remaining:
+            return False
+    return remaining == 0
+
+
+def granted_access(descriptor: SecurityDescriptor | None, identity: Identity, rights: int) -> int:
+    """Which of `rights` the descriptor grants: the check with MAXIMUM_ALLOWED, one bit at a time."""
+    bits = (1 << place for place in range(32) if rights >> place & 1)
+    return sum(bit for bit in bits if access_check(descriptor, identity, bit))
+
+
+def map_generic_rights(descriptor: SecurityDescriptor, mapping: GenericMapping) -> SecurityDescriptor:
+    """Replace generic bits in every entry; do this when a descriptor is set on an object."""
+    return replace(descriptor, dacl=_mapped(descriptor.dacl, mapping), sacl=_mapped(descriptor.sacl, mapping))
+
+
+def _mapped(acl: Acl | None, mapping: GenericMapping) -> Acl | None:
+    if acl is None:
+        return None
+    return replace(acl, aces=tuple(replace(ace, mask=mapping.map(ace.mask)) for ace in acl.aces))
+
+
+def _with_owner_rights(sids: frozenset[Sid], owner: Sid | None) -> frozenset[Sid]:
+    return sids | {OWNER_RIGHTS} if owner in sids else sids
+
+
+def _applies(ace: Ace, token: frozenset[Sid]) -> bool:
+    # An object entry that names a type needs an object tree, and queues have none (MS-DTYP 2.5.3.2).
+    return AceFlags.INHERIT_ONLY not in ace.flags and ace.object_type is None and ace.sid in token

@@ -1,0 +1,154 @@
+"""Rights on queue managers, queues, sites, enterprises and connected networks (MS-MQMQ 2.2.23-2.2.27)."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final
+
+from lanner.wire.security_descriptor import AccessMask
+
+
+class QueueManagerAccess(enum.IntFlag):
+    """MQQMACCESSMASK, MS-MQMQ 2.2.23."""
+
+    DELETE_DEADLETTER_MESSAGE = 0x0000_0001
+    PEEK_DEADLETTER_MESSAGE = 0x0000_0002
+    CREATE_QUEUE = 0x0000_0004
+    SET_MACHINE_PROPERTIES = 0x0000_0010
+    GET_MACHINE_PROPERTIES = 0x0000_0020
+    DELETE_JOURNAL_QUEUE_MESSAGE = 0x0000_0040
+    PEEK_JOURNAL_QUEUE_MESSAGE = 0x0000_0080
+    DELETE_MACHINE = 0x0001_0000
+    GET_MACHINE_PERMISSIONS = 0x0002_0000
+    CHANGE_MACHINE_PERMISSIONS = 0x0004_0000
+    TAKE_MACHINE_OWNERSHIP = 0x0008_0000
+    RECEIVE_DEADLETTER_MESSAGE = DELETE_DEADLETTER_MESSAGE | PEEK_DEADLETTER_MESSAGE
+    RECEIVE_JOURNAL_QUEUE_MESSAGE = DELETE_JOURNAL_QUEUE_MESSAGE | PEEK_JOURNAL_QUEUE_MESSAGE
+    GENERIC_READ = (
+        GET_MACHINE_PROPERTIES | GET_MACHINE_PERMISSIONS | RECEIVE_DEADLETTER_MESSAGE | RECEIVE_JOURNAL_QUEUE_MESSAGE
+    )
+    GENERIC_WRITE = GET_MACHINE_PROPERTIES | GET_MACHINE_PERMISSIONS | CREATE_QUEUE
+    GENERIC_ALL = 0x000F_00F7
+    WORLD_RIGHTS = GET_MACHINE_PROPERTIES | GET_MACHINE_PERMISSIONS
+    # MS-MQDSSM 3.1.6.1.1.8 names MQSEC_MACHINE_SELF_RIGHTS and no document gives it a value. Ours: what a
+    # queue manager needs on its own object, to read and write it and to make queues under it.
+    SELF_RIGHTS = GET_MACHINE_PROPERTIES | GET_MACHINE_PERMISSIONS | SET_MACHINE_PROPERTIES | CREATE_QUEUE
+
+
+class QueueAccess(enum.IntFlag):
+    """MQQUEUEACCESSMASK, MS-MQMQ 2.2.24."""
+
+    DELETE_MESSAGE = 0x0000_0001
+    PEEK_MESSAGE = 0x0000_0002
+    WRITE_MESSAGE = 0x0000_0004
+    DELETE_JOURNAL_MESSAGE = 0x0000_0008
+    SET_QUEUE_PROPERTIES = 0x0000_0010
+    GET_QUEUE_PROPERTIES = 0x0000_0020
+    DELETE_QUEUE = 0x0001_0000
+    GET_QUEUE_PERMISSIONS = 0x0002_0000
+    CHANGE_QUEUE_PERMISSIONS = 0x0004_0000
+    TAKE_QUEUE_OWNERSHIP = 0x0008_0000
+    RECEIVE_MESSAGE = DELETE_MESSAGE | PEEK_MESSAGE
+    RECEIVE_JOURNAL_MESSAGE = DELETE_JOURNAL_MESSAGE | PEEK_MESSAGE
+    GENERIC_READ = GET_QUEUE_PROPERTIES | GET_QUEUE_PERMISSIONS | RECEIVE_MESSAGE | RECEIVE_JOURNAL_MESSAGE
+    GENERIC_WRITE = GET_QUEUE_PROPERTIES | GET_QUEUE_PERMISSIONS | WRITE_MESSAGE
+    GENERIC_ALL = 0x000F_003F
+
+
+class SiteAccess(enum.IntFlag):
+    """MQSITEACCESSMASK, MS-MQMQ 2.2.25."""
+
+    CREATE_FRS = 0x0000_0001
+    CREATE_BSC = 0x0000_0002
+    CREATE_MACHINE = 0x0000_0004
+    SET_SITE_PROPERTIES = 0x0000_0010
+    GET_SITE_PROPERTIES = 0x0000_0020
+    DELETE_SITE = 0x0001_0000
+    GET_SITE_PERMISSIONS = 0x0002_0000
+    CHANGE_SITE_PERMISSIONS = 0x0004_0000
+    TAKE_SITE_OWNERSHIP = 0x0008_0000
+    GENERIC_READ = GET_SITE_PROPERTIES | GET_SITE_PERMISSIONS
+    GENERIC_WRITE = GET_SITE_PROPERTIES | GET_SITE_PERMISSIONS | CREATE_MACHINE
+    GENERIC_ALL = 0x000F_0037
+
+
+class EnterpriseAccess(enum.IntFlag):
+    """MQENTACCESSMASK, MS-MQMQ 2.2.26."""
+
+    CREATE_USER = 0x0000_0001
+    CREATE_SITE = 0x0000_0002
+    CREATE_CN = 0x0000_0004
+    SET_ENTERPRISE_PROPERTIES = 0x0000_0010
+    GET_ENTERPRISE_PROPERTIES = 0x0000_0020
+    DELETE_ENTERPRISE = 0x0001_0000
+    GET_ENTERPRISE_PERMISSIONS = 0x0002_0000
+    CHANGE_ENTERPRISE_PERMISSIONS = 0x0004_0000
+    TAKE_ENTERPRISE_OWNERSHIP = 0x0008_0000
+    GENERIC_READ = CREATE_USER | GET_ENTERPRISE_PROPERTIES | GET_ENTERPRISE_PERMISSIONS
+    GENERIC_WRITE = GENERIC_READ | CREATE_SITE | CREATE_CN
+    GENERIC_ALL = 0x000F_0037
+
+
+class ConnectedNetworkAccess(enum.IntFlag):
+    """MQCNACCESSMASK, MS-MQMQ 2.2.27; it names no GENERIC_WRITE."""
+
+    OPEN_CONNECTOR = 0x0000_0001
+    SET_CN_PROPERTIES = 0x0000_0010
+    GET_CN_PROPERTIES = 0x0000_0020
+    DELETE_CN = 0x0001_0000
+    GET_CN_PERMISSIONS = 0x0002_0000
+    CHANGE_CN_PERMISSIONS = 0x0004_0000
+    TAKE_CN_OWNERSHIP = 0x0008_0000
+    GENERIC_READ = GET_CN_PROPERTIES | GET_CN_PERMISSIONS
+    GENERIC_ALL = 0x000F_0031
+
+
+@dataclass(frozen=True, slots=True)
+class GenericMapping:
+    """What the four generic rights of MS-DTYP 2.4.3 stand for on one kind of object."""
+
+    read: int
+    write: int
+    execute: int
+    all: int
+
+    def map(self, mask: int) -> int:
+        """Replace the generic bits of a mask by the rights they stand for."""
+        mapped = mask & ~_GENERIC_BITS
+        for bit, rights in zip(_GENERIC, (self.read, self.write, self.execute, self.all), strict=True):
+            if mask & bit:
+                mapped |= rights
+        return int(mapped)
+
+
+_GENERIC: Final = (
+    int(AccessMask.GENERIC_READ),
+    int(AccessMask.GENERIC_WRITE),
+    int(AccessMask.GENERIC_EXECUTE),
+    int(AccessMask.GENERIC_ALL),
+)
+_GENERIC_BITS: Final = _GENERIC[0] | _GENERIC[1] | _GENERIC[2] | _GENERIC[3]
+
+# Nothing here can be executed, so GENERIC_EXECUTE stands for nothing.
+QUEUE_MANAGER_MAPPING: Final = GenericMapping(
+    int(QueueManagerAccess.GENERIC_READ),
+    int(QueueManagerAccess.GENERIC_WRITE),
+    0,
+    int(QueueManagerAccess.GENERIC_ALL),
+)
+QUEUE_MAPPING: Final = GenericMapping(
+    int(QueueAccess.GENERIC_READ), int(QueueAccess.GENERIC_WRITE), 0, int(QueueAccess.GENERIC_ALL)
+)
+SITE_MAPPING: Final = GenericMapping(
+    int(SiteAccess.GENERIC_READ), int(SiteAccess.GENERIC_WRITE), 0, int(SiteAccess.GENERIC_ALL)
+)
+ENTERPRISE_MAPPING: Final = GenericMapping(
+    int(EnterpriseAccess.GENERIC_READ), int(EnterpriseAccess.GENERIC_WRITE), 0, int(EnterpriseAccess.GENERIC_ALL)
+)
+CONNECTED_NETWORK_MAPPING: Final = GenericMapping(
+    int(ConnectedNetworkAccess.GENERIC_READ),
+    int(ConnectedNetworkAccess.GENERIC_READ),
+    0,
+    int(ConnectedNetworkAccess.GENERIC_ALL),
+)

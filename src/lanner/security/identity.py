@@ -1,0 +1,67 @@
+"""Who asks: a user as an access check sees one (the token of MS-DTYP 2.5.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+from lanner.wire.sid import (
+    ANONYMOUS_LOGON,
+    AUTHENTICATED_USERS,
+    BUILTIN_ADMINISTRATORS,
+    EVERYONE,
+    LOCAL_SYSTEM,
+    Sid,
+)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A user, its groups, and what the queue manager asks about it beyond them.
+
+    `is_domain_user` is the question of MS-MQDMPR 3.1.7.1.3.1: is this an account of the domain (of the
+    embedded account file, where there is no domain), as against an anonymous or foreign one.
+    """
+
+    name: str
+    sid: Sid
+    groups: frozenset[Sid] = field(default_factory=frozenset)
+    is_domain_user: bool = False
+    is_administrator: bool = False
+    is_guest: bool = False
+
+    @property
+    def is_anonymous(self) -> bool:
+        return self.sid == ANONYMOUS_LOGON
+
+    @property
+    def is_system(self) -> bool:
+        return self.sid == LOCAL_SYSTEM
+
+    @cached_property
+    def sids(self) -> frozenset[Sid]:
+        """Every SID of the token: the user, its groups, and the groups the system adds.
+
+        MS-DTYP 2.4.2.4 keeps Guest and Anonymous out of Authenticated Users. Everyone has no anonymous
+        members either, unless `groups` names it: MS-MQDMPR 3.1.7.1.3.1 gives the same right to Everyone
+        and, in an entry of its own, to S-1-5-7, which would say nothing if one contained the other.
+        """
+        implied = set()
+        if not self.is_anonymous:
+            implied.add(EVERYONE)
+            if not self.is_guest:
+                implied.add(AUTHENTICATED_USERS)
+        if self.is_administrator:
+            implied.add(BUILTIN_ADMINISTRATORS)
+        return self.groups | implied | {self.sid}
+
+
+ANONYMOUS: Final = Identity("ANONYMOUS LOGON", ANONYMOUS_LOGON)
+
+# For an operator who sets "Everyone includes anonymous", as a policy of Windows can.
+ANONYMOUS_IN_EVERYONE: Final = Identity("ANONYMOUS LOGON", ANONYMOUS_LOGON, groups=frozenset({EVERYONE}))
+
+# The queue manager itself, and a program that opened the data directory: whoever can write its files
+# has every right already.
+SYSTEM: Final = Identity("SYSTEM", LOCAL_SYSTEM, is_administrator=True)
