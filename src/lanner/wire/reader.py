@@ -1,0 +1,130 @@
+"""The one bounded reader of peer bytes, and the two string forms that MS-MQMQ packets use.
+
+Every length is compared before anything is sliced; whatever does not fit is a RemoteProtocolError that
+names the field.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from uuid import UUID
+
+from lanner.model.errors import RemoteProtocolError
+
+NULL_GUID = UUID(int=0)
+
+_U16 = struct.Struct("<H")
+_U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
+
+
+@lru_cache(maxsize=4096)
+def guid_from_bytes(data: bytes) -> UUID:
+    """A GUID in packet order (MS-DTYP 2.3.4.2), kept because the same few travel in every packet."""
+    return UUID(bytes_le=data)
+
+
+@lru_cache(maxsize=4096)
+def guid_to_bytes(guid: UUID) -> bytes:
+    return guid.bytes_le
+
+
+def padding(size: int, boundary: int = 4) -> int:
+    """How many bytes bring `size` up to the next boundary."""
+    return -size % boundary
+
+
+def encode_terminated(text: str) -> bytes:
+    """UTF-16 with its terminating null. Lone surrogates pass: WCHAR strings are not checked by Windows."""
+    return (text + "\0").encode("utf-16-le", "surrogatepass")
+
+
+def decode_terminated(data: bytes, what: str) -> str:
+    """Text of a field that must hold whole characters and exactly one null, at its end."""
+    if len(data) % 2:
+        raise RemoteProtocolError(f"{what}: {len(data)} bytes are not whole UTF-16 characters")
+    text = data.decode("utf-16-le", "surrogatepass")
+    end = text.find("\0")
+    if end != len(text) - 1 or end < 0:
+        problem = "no terminating null" if end < 0 else f"a null at character {end} of {len(text)}"
+        raise RemoteProtocolError(f"{what}: {problem}")
+    return text[:-1]
+
+
+class Reader:
+    """A position in bytes that nobody vouches for; it never moves past its end."""
+
+    __slots__ = ("_data", "_end", "_pos")
+
+    def __init__(self, data: bytes, start: int = 0, end: int | None = None) -> None:
+        self._data = data
+        self._pos = start
+        self._end = len(data) if end is None else end
+        if not 0 <= start <= self._end <= len(data):
+            raise ValueError(f"window {start}..{self._end} outside {len(data)} bytes")
+
+    @property
+    def position(self) -> int:
+        return self._pos
+
+    @property
+    def remaining(self) -> int:
+        return self._end - self._pos
+
+    def take(self, size: int, what: str) -> bytes:
+        left = self._end - self._pos
+        if not 0 <= size <= left:
+            raise RemoteProtocolError(f"{what}: {size} bytes wanted, {left} left")
+        self._pos += size
+        return self._data[self._pos - size : self._pos]
+
+    def unpack(self, layout: struct.Struct, what: str) -> tuple[int | bytes, ...]:
+        return layout.unpack(self.take(layout.size, what))
+
+    def u8(self, what: str) -> int:
+        return self.take(1, what)[0]
+
+    def u16(self, what: str) -> int:
+        value: int = _U16.unpack(self.take(2, what))[0]
+        return value
+
+    def u32(self, what: str) -> int:
+        value: int = _U32.unpack(self.take(4, what))[0]
+        return value
+
+    def u64(self, what: str) -> int:
+        value: int = _U64.unpack(self.take(8, what))[0]
+        return value
+
+    def guid(self, what: str) -> UUID:
+        return guid_from_bytes(self.take(16, what))
+
+    def text(self, size: int, what: str) -> str:
+        """A null-terminated UTF-16 string that fills exactly `size` bytes."""
+        return decode_terminated(self.take(size, what), what)
+
+    def text_to_null(self, what: str) -> str:
+        """A null-terminated UTF-16 string whose size nothing but its terminator tells."""
+        end = self._pos
+        while True:
+            end = self._data.find(b"\0\0", end, self._end)
+            if end < 0:
+                raise RemoteProtocolError(f"{what}: no terminating null in {self.remaining} bytes")
+            if (end - self._pos) % 2 == 0:
+                break
+            end += 1
+        return self.text(end + 2 - self._pos, what)
+
+    def align(self, boundary: int, start: int, what: str) -> None:
+        """Skip padding up to the next boundary, counted from `start` (the header's first byte)."""
+        self.take(padding(self._pos - start, boundary), f"{what} padding")
+
+    def window(self, size: int, what: str) -> Reader:
+        """A reader of the next `size` bytes alone; this one moves past them."""
+        self.take(size, what)
+        return Reader(self._data, self._pos - size, self._pos)
+
+    def expect_end(self, what: str) -> None:
+        if self.remaining:
+            raise RemoteProtocolError(f"{what}: {self.remaining} bytes left over")
