@@ -1,0 +1,134 @@
+"""Persistent counters that issue no value twice, whatever crashes.
+
+A counter may issue only values below a limit that is durable. The limit is raised by a block ahead of use: when half a
+block is left the next commit carries the new limit, and if none comes in time the counter writes it itself.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+
+import lmdb
+
+from lanner.store.environment import Environment
+from lanner.store.table import table_key
+
+__all__ = ["Counter", "Counters"]
+
+_VALUE = struct.Struct(">Q")
+_TABLE = "counters"
+
+
+class Counter:
+    """Issues 1, 2, 3 ... after a crash it goes on behind a gap, after a clean close without one."""
+
+    __slots__ = ("_block", "_counters", "_key", "_limit", "_next", "_refill_at", "_written", "name")
+
+    def __init__(self, name: str, block: int, counters: Counters, start: int) -> None:
+        self.name = name
+        self._key = table_key(_TABLE, name.encode())
+        self._block = block
+        self._counters = counters
+        self._next = start
+        self._limit = start  # values below it may be issued
+        self._written = start  # the limit in the commit under way
+        self._refill_at = start
+
+    def next(self, n: int = 1) -> int:
+        """Issue `n` values in a row and return the first. Needs the store's lock."""
+        first = self._next
+        end = first + n
+        if end > self._refill_at:
+            if end > self._limit:
+                self._counters.reserve(self, end)
+            else:
+                self._counters.want(self)
+        self._next = end
+        return first
+
+    @property
+    def last(self) -> int:
+        """The last value issued, 0 before the first."""
+        return self._next - 1
+
+    def write(self, txn: lmdb.Transaction[bytes], db: lmdb._Database, ahead: int = 0) -> int:
+        """Write a limit at least a block ahead and return it; `settle` follows when it is durable."""
+        # Never below what another commit under way may have written.
+        self._written = max(self._written, self._next + ahead + self._block)
+        txn.put(self._key, _VALUE.pack(self._written), db=db)
+        return self._written
+
+    def write_exact(self, txn: lmdb.Transaction[bytes], db: lmdb._Database) -> None:
+        """Write the next value itself: for a clean close."""
+        txn.put(self._key, _VALUE.pack(self._next), db=db)
+
+    def settle(self, limit: int) -> None:
+        """Use a limit: its commit is durable."""
+        self._limit = max(self._limit, limit)
+        self._refill_at = self._limit - self._block // 2
+
+
+class Counters:
+    """All counters of a store."""
+
+    def __init__(self, environment: Environment, wake: Callable[[], None]) -> None:
+        self._environment = environment
+        self._wake = wake
+        self._all: dict[str, Counter] = {}
+        self._wanting: set[Counter] = set()
+
+    def get(self, name: str, block: int) -> Counter:
+        counter = self._all.get(name)
+        if counter is None:
+            if block < 1:
+                raise ValueError(f"counter {name}: a block of {block}")
+            environment = self._environment
+            raw = environment.txn.get(table_key(_TABLE, name.encode()), db=environment.tables)
+            counter = Counter(name, block, self, 1 if raw is None else _VALUE.unpack(raw)[0])
+            self._all[name] = counter
+        return counter
+
+    def want(self, counter: Counter) -> None:
+        """Have the next commit raise the limit of this counter."""
+        if counter not in self._wanting:
+            self._wanting.add(counter)
+            self._wake()
+
+    def want_all(self) -> None:
+        """Have the next commit raise every limit: a commit that should have done it failed."""
+        self._wanting.update(self._all.values())
+
+    @property
+    def wanting(self) -> bool:
+        return bool(self._wanting)
+
+    def reserve(self, counter: Counter, end: int) -> None:
+        """Raise a limit at once, in a commit of its own.
+
+        The lock is held, so the wait for LMDB's writer lasts one sync at most: who writes takes the lock first and
+        needs it no more before its commit has ended (commit.py).
+        """
+        self._commit([counter], ahead=end - counter.last)
+
+    def reserve_all(self, ahead: int) -> None:
+        """Raise every limit at once."""
+        self._commit(self._all.values(), ahead)
+
+    def _commit(self, counters: Iterable[Counter], ahead: int) -> None:
+        environment = self._environment
+        with environment.write() as txn:
+            written = [(counter, counter.write(txn, environment.tables, ahead)) for counter in counters]
+        for counter, limit in written:
+            counter.settle(limit)
+            self._wanting.discard(counter)
+
+    def write(self, txn: lmdb.Transaction[bytes]) -> list[tuple[Counter, int]]:
+        """Write the limits that are wanted into a commit; the result is to be settled when it is durable."""
+        written = [(counter, counter.write(txn, self._environment.tables)) for counter in self._wanting]
+        self._wanting.clear()
+        return written
+
+    def write_exact(self, txn: lmdb.Transaction[bytes]) -> None:
+        for counter in self._all.values():
+            counter.write_exact(txn, self._environment.tables)

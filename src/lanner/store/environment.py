@@ -1,0 +1,100 @@
+"""The LMDB environment: its databases, the snapshot that the engine reads, and the memory the map may take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import lmdb
+
+from lanner.model.errors import InsufficientResources
+
+__all__ = ["DEFAULT_MAP_SIZE", "Environment"]
+
+# Address space, not memory or disk: the file grows as it is used. 256 GiB is 32 times the default machine quota
+# (8 GiB, DECISIONS.md), so that quota and freed pages together stay far below it, and it fits any 64-bit kernel.
+DEFAULT_MAP_SIZE = 1 << 38
+
+# Readers: our own snapshot, scans of the data pipeline, and other processes (backup, inspection).
+_MAX_READERS = 1024
+_MAX_DBS = 8
+
+
+class Environment:
+    """An open LMDB environment with one read transaction, renewed after each commit.
+
+    `txn` and the cursors are for the holder of the store's lock. A scan opens a transaction of its own.
+    """
+
+    __slots__ = (
+        "_map_size",
+        "_path",
+        "env",
+        "message_cursor",
+        "messages",
+        "staged",
+        "table_cursor",
+        "tables",
+        "txn",
+        "visible",
+    )
+
+    def __init__(self, path: Path, map_size: int) -> None:
+        self._path = path
+        self._map_size = map_size
+        self._open()
+
+    def _open(self) -> None:
+        self.env = lmdb.open(
+            str(self._path),
+            map_size=self._map_size,
+            max_dbs=_MAX_DBS,
+            max_readers=_MAX_READERS,
+            max_spare_txns=4,
+            # Messages are read once, in places all over the file; reading ahead only fills memory.
+            readahead=False,
+            mode=0o600,
+        )
+        self.messages = self.env.open_db(b"messages")  # MESSAGE_KEY -> header, packet
+        self.visible = self.env.open_db(b"visible")  # (queue, generation, visibility) -> lookup id, size
+        self.tables = self.env.open_db(b"tables")  # length and name of the table, key -> value
+        self.staged = self.env.open_db(b"staged")  # (stage, queue, 7 - priority, number) -> checksum, packet
+        self._begin()
+
+    def _begin(self) -> None:
+        self.txn = self.env.begin()
+        self.message_cursor = self.txn.cursor(self.messages)
+        self.table_cursor = self.txn.cursor(self.tables)
+
+    def renew(self) -> None:
+        """Move the snapshot to the last commit."""
+        self.txn.abort()
+        self._begin()
+
+    @contextmanager
+    def write(self) -> Iterator[lmdb.Transaction[bytes]]:
+        """Write in one durable commit, or not at all: InsufficientResources if the disk refuses."""
+        txn = self.env.begin(write=True)
+        try:
+            yield txn
+            txn.commit()
+        except (lmdb.Error, OSError) as error:
+            txn.abort()
+            raise InsufficientResources(f"{self._path}: the store cannot write: {error}") from error
+        except BaseException:
+            txn.abort()
+            raise
+
+    def used(self) -> int:
+        """Return the bytes of the file up to the last page in use."""
+        return (self.env.info()["last_pgno"] + 1) * self.env.stat()["psize"]
+
+    def reopen(self) -> None:
+        """Open the file again after an error that LMDB calls fatal (a failed write of the meta page)."""
+        self.env.close()
+        self._open()
+
+    def close(self) -> None:
+        self.txn.abort()
+        self.env.close()

@@ -1,0 +1,138 @@
+"""What has not reached the snapshot yet, laid over it: layers of changes and the merged view of them.
+
+A view (a queue's messages, a metadata table) is read through up to two layers: the batch being committed and the batch
+being filled. A layer holds the rows it adds and the keys it hides in what lies below it.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from lanner.store.sorted_keys import K, SortedKeys
+
+__all__ = ["Layer", "Overlay"]
+
+V = TypeVar("V")
+LayerT = TypeVar("LayerT", bound="Layer[int, object] | Layer[bytes, bytes]")
+
+# Runs of hidden keys that a view remembers: one per reader that eats its way through the queue.
+_MAX_RUNS = 4
+
+
+class Layer(Generic[K, V]):
+    """The changes of one batch to one view.
+
+    `keys` follows what the layers above do (a key hidden there leaves it); `rows` and `hidden` are frozen from the
+    moment the batch is being committed, because the committing thread reads them.
+    """
+
+    __slots__ = ("hidden", "keys", "rows")
+
+    def __init__(self) -> None:
+        self.keys: SortedKeys[K] = SortedKeys()
+        self.rows: dict[K, V] = {}
+        self.hidden: set[K] = set()
+
+
+class Overlay(Generic[K, V]):
+    """A sorted map: the snapshot with the layers of the unsynced batches over it."""
+
+    __slots__ = ("_runs", "current", "inflight")
+
+    def __init__(self) -> None:
+        self.current: Layer[K, V] | None = None
+        self.inflight: Layer[K, V] | None = None
+        self._runs: list[list[K]] = []
+
+    # What lies on disk, and the first key after a given one: the two things that differ between views.
+
+    def _stored_ceiling(self, key: K) -> K | None:
+        raise NotImplementedError
+
+    def _stored_below(self, key: K) -> K | None:
+        raise NotImplementedError
+
+    def _successor(self, key: K) -> K:
+        raise NotImplementedError
+
+    def forget_runs(self) -> None:
+        """Forget which stored keys are hidden: the snapshot changed, or layers were dropped."""
+        if self._runs:
+            self._runs.clear()
+
+    def ceiling(self, key: K) -> K | None:
+        """Return the lowest existing key that is not below `key`."""
+        found = self._stored_ceiling(key)
+        current = self.current
+        inflight = self.inflight
+        if current is not None:
+            if found is not None and (found in current.hidden or (inflight is not None and found in inflight.hidden)):
+                found = self._skip_up(found)
+            other = current.keys.ceiling(key)
+            if other is not None and (found is None or other < found):
+                found = other
+        elif inflight is not None and found is not None and found in inflight.hidden:
+            found = self._skip_up(found)
+        if inflight is not None:
+            other = inflight.keys.ceiling(key)
+            if other is not None and (found is None or other < found):
+                found = other
+        return found
+
+    def below(self, key: K) -> K | None:
+        """Return the highest existing key below `key`."""
+        found = self._stored_below(key)
+        if found is not None and self._is_hidden(found):
+            found = self._skip_down(found)
+        for layer in (self.current, self.inflight):
+            if layer is not None:
+                other = layer.keys.below(key)
+                if other is not None and (found is None or other > found):
+                    found = other
+        return found
+
+    def _is_hidden(self, key: K) -> bool:
+        current = self.current
+        if current is not None and key in current.hidden:
+            return True
+        inflight = self.inflight
+        return inflight is not None and key in inflight.hidden
+
+    # A reader that takes 10,000 messages from the head before the first sync would step over all that it took, each
+    # time. So the runs of hidden stored keys are remembered; they only grow until the snapshot changes.
+
+    def _skip_up(self, found: K) -> K | None:
+        low = found
+        above: K | None = found
+        while above is not None and self._is_hidden(above):
+            run = self._run_with(above)
+            high = above if run is None else run[1]
+            above = self._stored_ceiling(self._successor(high))
+        self._remember(low, high)
+        return above
+
+    def _skip_down(self, found: K) -> K | None:
+        high = found
+        below: K | None = found
+        while below is not None and self._is_hidden(below):
+            run = self._run_with(below)
+            low = below if run is None else run[0]
+            below = self._stored_below(low)
+        self._remember(low, high)
+        return below
+
+    def _run_with(self, key: K) -> list[K] | None:
+        for run in self._runs:
+            if run[0] <= key <= run[1]:
+                return run
+        return None
+
+    def _remember(self, low: K, high: K) -> None:
+        for run in self._runs:
+            if run[0] <= high and low <= run[1]:
+                run[0] = min(run[0], low)
+                run[1] = max(run[1], high)
+                return
+        if len(self._runs) == _MAX_RUNS:
+            del self._runs[0]
+        self._runs.append([low, high])

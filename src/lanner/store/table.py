@@ -1,0 +1,94 @@
+"""Small metadata tables: sorted maps of bytes, in the same batches and commits as the messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from lanner.store.environment import Environment
+from lanner.store.overlay import Layer, Overlay
+
+__all__ = ["Table", "table_key"]
+
+# LMDB: keys have at most 511 bytes; a table's name and its length come off that.
+MAX_KEY = 511
+
+
+def table_key(name: str, key: bytes) -> bytes:
+    """Make the key under which a row of a table lies in the database of tables."""
+    encoded = name.encode()
+    return bytes((len(encoded),)) + encoded + key
+
+
+class Table(Overlay[bytes, bytes]):
+    """All methods need the store's lock; what they read is always the newest state."""
+
+    __slots__ = ("_begin", "_environment", "_prefix", "name")
+
+    def __init__(self, name: str, environment: Environment, begin: Callable[[Table], Layer[bytes, bytes]]) -> None:
+        super().__init__()
+        self.name = name
+        self._prefix = table_key(name, b"")
+        self._environment = environment
+        self._begin = begin
+
+    def get(self, key: bytes) -> bytes | None:
+        for layer in (self.current, self.inflight):
+            if layer is not None:
+                value = layer.rows.get(key)
+                if value is not None:
+                    return value
+                if key in layer.hidden:
+                    return None
+        environment = self._environment
+        return environment.txn.get(self._prefix + key, db=environment.tables)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        if len(self._prefix) + len(key) > MAX_KEY:
+            raise ValueError(f"table {self.name}: a key of {len(key)} bytes, at most {MAX_KEY - len(self._prefix)}")
+        layer = self.current or self._begin(self)
+        if key not in layer.rows:
+            layer.keys.add(key)
+        layer.rows[key] = value
+
+    def delete(self, key: bytes) -> None:
+        layer = self.current or self._begin(self)
+        if key in layer.rows:
+            del layer.rows[key]
+            layer.keys.discard(key)
+        layer.hidden.add(key)
+        if self.inflight is not None:
+            self.inflight.keys.discard(key)
+
+    def first(self, prefix: bytes = b"") -> tuple[bytes, bytes] | None:
+        """Return the row with the lowest key that begins with `prefix`."""
+        return self._row(self.ceiling(prefix), prefix)
+
+    def items(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Yield the rows whose keys begin with `prefix`, in key order. The table may change meanwhile."""
+        row = self.first(prefix)
+        while row is not None:
+            yield row
+            row = self._row(self.ceiling(row[0] + b"\0"), prefix)
+
+    def _row(self, key: bytes | None, prefix: bytes) -> tuple[bytes, bytes] | None:
+        if key is None or not key.startswith(prefix):
+            return None
+        value = self.get(key)
+        return None if value is None else (key, value)
+
+    def _stored_ceiling(self, key: bytes) -> bytes | None:
+        cursor = self._environment.table_cursor
+        if not cursor.set_range(self._prefix + key):
+            return None
+        found = cursor.key()
+        return found[len(self._prefix) :] if found.startswith(self._prefix) else None
+
+    def _stored_below(self, key: bytes) -> bytes | None:
+        cursor = self._environment.table_cursor
+        if not (cursor.prev() if cursor.set_range(self._prefix + key) else cursor.last()):
+            return None
+        found = cursor.key()
+        return found[len(self._prefix) :] if found.startswith(self._prefix) else None
+
+    def _successor(self, key: bytes) -> bytes:
+        return key + b"\0"
