@@ -187,7 +187,8 @@ def _after_multi_queue(packet: bytes, position: int, size: int) -> int:
     return min(position + 3 & ~3, size)
 
 
-def _check_flags(base_flags: int, flags: int) -> None:
+def check_flags(base_flags: int, flags: int) -> None:
+    """Refuse what MS-MQMQ 2.2.19 forbids in a UserMessage; reserved bits are nobody's business."""
     if base_flags & IN:
         raise RemoteProtocolError("BaseHeader.Flags.IN: set in a UserMessage")
     if base_flags & TR and not base_flags & DH:
@@ -220,7 +221,7 @@ def locate(packet: bytes) -> Layout:
     (flags,) = _U32.unpack_from(packet, 60)
     # MP alone set, DM 0 or 1, direct destination and nothing else: the common packet needs no closer look.
     if flags & ~0x3F != MP | 7 << DQ_SHIFT or base_flags & (IN | TR):
-        _check_flags(base_flags, flags)
+        check_flags(base_flags, flags)
 
     position = DESTINATION_OFFSET
     step = NAME_SIZES[flags >> DQ_SHIFT & 7]

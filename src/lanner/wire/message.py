@@ -29,6 +29,7 @@ from lanner.wire.identifiers import MessageIdentifier, TxSequenceID
 from lanner.wire.layout import Layout, locate
 from lanner.wire.multi_queue_format_header import MultiQueueFormatHeader
 from lanner.wire.reader import NULL_GUID, Reader, decode_terminated, guid_from_bytes
+from lanner.wire.security_header import check_sizes, split_provider_info
 
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
@@ -84,6 +85,7 @@ class Message:
 
     def _check(self) -> None:
         """Decode whatever has a form of its own, for the error that it may raise."""
+        data = self.packet
         located = self._layout()
         _ = self.destination_queue_format_name
         if located.administration:
@@ -92,28 +94,15 @@ class Message:
             _ = self.response_queue_format_name
         _ = self.label
         if located.security:
-            self._check_security(located.security)
+            sizes = _SECURITY.unpack_from(data, located.security)
+            check_sizes(*sizes)
+            if sizes[5]:
+                _ = self.authentication_provider_name
         if located.soap:
             _ = self.soap_header
             _ = self.soap_body
         if located.multi_queue:
             _ = self.multi_queue_format_header
-
-    def _check_security(self, offset: int) -> None:
-        flags, sender, key, signature, certificate, provider = _SECURITY.unpack_from(self.packet, offset)
-        sender_type = flags & at.ST_MASK
-        if sender_type > SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER:
-            raise RemoteProtocolError(f"SecurityHeader.Flags.ST: {sender_type} is not 0, 1 or 2")
-        if sender_type == SenderIdentifierType.NONE and sender:
-            raise RemoteProtocolError(f"SecurityHeader.SenderIdSize: {sender} with ST 0")
-        if sender_type == SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER and sender != 16:
-            raise RemoteProtocolError(f"SecurityHeader.SenderIdSize: {sender} is not a GUID's 16")
-        if certificate > 0xFFFF:
-            raise RemoteProtocolError(f"SecurityHeader.SenderCertSize: {certificate} is above 65535")
-        if not sender | key | signature | certificate | provider:
-            raise RemoteProtocolError("SecurityHeader: every size is 0")
-        if provider:
-            _ = self.authentication_provider_name
 
     # The packet as a whole
 
@@ -344,12 +333,12 @@ class Message:
     @property
     def authentication_provider_type(self) -> int:
         info = self._security_data(4)
-        return int.from_bytes(info[:4], "little")
+        return split_provider_info(info)[0] if info else 0
 
     @property
     def authentication_provider_name(self) -> str:
         info = self._security_data(4)
-        return decode_terminated(info[4:], "SecurityHeader.ProviderInfo.ProviderName") if info else ""
+        return split_provider_info(info)[1] if info else ""
 
     @property
     def authentication_level(self) -> int:

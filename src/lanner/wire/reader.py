@@ -79,9 +79,6 @@ class Reader:
         self._pos += size
         return self._data[self._pos - size : self._pos]
 
-    def unpack(self, layout: struct.Struct, what: str) -> tuple[int | bytes, ...]:
-        return layout.unpack(self.take(layout.size, what))
-
     def u8(self, what: str) -> int:
         return self.take(1, what)[0]
 
@@ -119,6 +116,10 @@ class Reader:
     def align(self, boundary: int, start: int, what: str) -> None:
         """Skip padding up to the next boundary, counted from `start` (the header's first byte)."""
         self.take(padding(self._pos - start, boundary), f"{what} padding")
+
+    def align_or_end(self, boundary: int, start: int) -> None:
+        """Skip padding that the last structure of a packet may have left out."""
+        self._pos = min(self._pos + padding(self._pos - start, boundary), self._end)
 
     def window(self, size: int, what: str) -> Reader:
         """A reader of the next `size` bytes alone; this one moves past them."""

@@ -1,0 +1,126 @@
+"""Packets that open and keep a session: InternalHeader and what follows it (MS-MQQB 2.2.1 to 2.2.3, 2.2.6)."""
+
+from __future__ import annotations
+
+import enum
+import struct
+from dataclasses import dataclass
+from typing import ClassVar
+from uuid import UUID
+
+from lanner.model.errors import RemoteProtocolError
+from lanner.wire.reader import Reader, guid_from_bytes, guid_to_bytes
+from lanner.wire.session_header import DEFAULT_WINDOW_SIZE
+
+_INTERNAL = struct.Struct("<HH")
+_ESTABLISH = struct.Struct("<16s16sIHH512s")
+_PARAMETERS = struct.Struct("<IIHH")
+
+
+class PacketType(enum.IntEnum):
+    """InternalHeader.Flags.PT (MS-MQQB 2.2.1)."""
+
+    SESSION_ACK = 0x1
+    ESTABLISH_CONNECTION = 0x2
+    CONNECTION_PARAMETERS = 0x3
+
+
+@dataclass(frozen=True, slots=True)
+class InternalHeader:
+    """MS-MQQB 2.2.1, 4 bytes. The reserved word and the reserved bits are kept only as far as Flags holds them."""
+
+    flags: int
+
+    SIZE: ClassVar[int] = 4
+    PT_MASK: ClassVar[int] = 0x000F
+    CS: ClassVar[int] = 0x0010
+
+    @classmethod
+    def of(cls, packet_type: PacketType, *, refused: bool = False) -> InternalHeader:
+        return cls(packet_type | (cls.CS if refused else 0))
+
+    @property
+    def packet_type(self) -> PacketType:
+        return PacketType(self.flags & self.PT_MASK)
+
+    @property
+    def is_refused(self) -> bool:
+        """CS: the connection is refused."""
+        return bool(self.flags & self.CS)
+
+    def pack(self) -> bytes:
+        return _INTERNAL.pack(0, self.flags)
+
+    @classmethod
+    def unpack(cls, reader: Reader) -> InternalHeader:
+        _, flags = _INTERNAL.unpack(reader.take(cls.SIZE, "InternalHeader"))
+        if not PacketType.SESSION_ACK <= flags & cls.PT_MASK <= PacketType.CONNECTION_PARAMETERS:
+            raise RemoteProtocolError(f"InternalHeader.Flags.PT: {flags & cls.PT_MASK} is not 1, 2 or 3")
+        return cls(flags)
+
+
+@dataclass(frozen=True, slots=True)
+class EstablishConnectionHeader:
+    """MS-MQQB 2.2.3.1, 552 bytes."""
+
+    client_guid: UUID
+    server_guid: UUID
+    time_stamp: int  # milliseconds since the initiator's system started
+    operating_system: int
+    reserved: int = 0
+    padding: bytes = b"\x5a" * 512
+
+    SIZE: ClassVar[int] = 552
+    # OperatingSystem: the low byte is reserved and always 0x10.
+    RE: ClassVar[int] = 0x0010
+    SE: ClassVar[int] = 0x0100
+    OS: ClassVar[int] = 0x0200
+    QS: ClassVar[int] = 0x0400
+
+    @property
+    def was_not_pinged(self) -> bool:
+        """SE: the initiator sent no ping before this session."""
+        return bool(self.operating_system & self.SE)
+
+    @property
+    def is_server(self) -> bool:
+        """OS: the initiator runs a server-class operating system."""
+        return bool(self.operating_system & self.OS)
+
+    @property
+    def has_quality_of_service(self) -> bool:
+        return bool(self.operating_system & self.QS)
+
+    def pack(self) -> bytes:
+        return _ESTABLISH.pack(
+            guid_to_bytes(self.client_guid),
+            guid_to_bytes(self.server_guid),
+            self.time_stamp,
+            self.operating_system,
+            self.reserved,
+            self.padding,
+        )
+
+    @classmethod
+    def unpack(cls, reader: Reader) -> EstablishConnectionHeader:
+        client, server, *rest = _ESTABLISH.unpack(reader.take(cls.SIZE, "EstablishConnectionHeader"))
+        return cls(guid_from_bytes(client), guid_from_bytes(server), *rest)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionParametersHeader:
+    """MS-MQQB 2.2.2.1, 12 bytes."""
+
+    recoverable_ack_timeout: int  # milliseconds
+    ack_timeout: int  # milliseconds
+    window_size: int = DEFAULT_WINDOW_SIZE
+
+    SIZE: ClassVar[int] = 12
+
+    def pack(self) -> bytes:
+        return _PARAMETERS.pack(self.recoverable_ack_timeout, self.ack_timeout, 0, self.window_size)
+
+    @classmethod
+    def unpack(cls, reader: Reader) -> ConnectionParametersHeader:
+        recoverable, plain, _, window = _PARAMETERS.unpack(reader.take(cls.SIZE, "ConnectionParametersHeader"))
+        return cls(recoverable, plain, window)
