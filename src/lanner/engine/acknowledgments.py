@@ -1,0 +1,223 @@
+"""What a message asks of others when it arrives, leaves or is refused.
+
+Administration acknowledgments (MS-MQQB 3.1.5.8.10, 3.1.7.2.1, 3.1.7.15), target journaling (MS-MQDMPR
+3.1.1.2 Journaling), source journaling and dead-lettering (3.1.1.12 PositiveJournalingRequested,
+NegativeJournalingRequested, ApplicationDeadletterQueue).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from lanner.engine.envelope import read_envelope, wants_attention
+from lanner.engine.sending import Sending
+from lanner.model.directory_objects import OutgoingQueue
+from lanner.model.enums import (
+    INFINITE,
+    Acknowledgements,
+    EnqueueStatus,
+    MessageClass,
+    MessagePrivacyLevel,
+    QueueAccessType,
+    QueuePrivacyLevel,
+    SenderIdentifierType,
+)
+from lanner.model.errors import StatusError
+from lanner.security.access import QUEUE_RIGHTS
+from lanner.security.identity import ANONYMOUS
+from lanner.wire.builder import MessageProperties
+from lanner.wire.message import Message
+from lanner.wire.path_name import PathName
+
+if TYPE_CHECKING:
+    from lanner.model.directory_objects import Queue
+    from lanner.model.live import MessagePosition
+    from lanner.security.identity import Identity
+
+_LOG = logging.getLogger(__name__)
+_KILOBYTE = 1024
+
+# MS-MQQB 3.1.7.15: told to a stranger, these say what is here and how it is guarded.
+INSECURE_NACKS = frozenset(
+    {
+        MessageClass.NACK_BAD_DEST_QUEUE,
+        MessageClass.NACK_BAD_ENCRYPTION,
+        MessageClass.NACK_BAD_SIGNATURE,
+        MessageClass.NACK_ACCESS_DENIED,
+        MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER,
+    }
+)
+# A positive acknowledgment says nothing but that it happened; a negative one gives the body back.
+WITHOUT_BODY = frozenset({MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE})
+
+REFUSALS = {
+    EnqueueStatus.QUEUE_QUOTA_EXCEEDED: MessageClass.NACK_QUEUE_EXCEED_QUOTA,
+    EnqueueStatus.QUEUE_MANAGER_QUOTA_EXCEEDED: MessageClass.NACK_QUEUE_EXCEED_QUOTA,
+    EnqueueStatus.TIMED_OUT_IN_TRANSIT: MessageClass.NACK_REACH_QUEUE_TIMEOUT,
+}
+
+
+class Acknowledgments(Sending):
+    """Listens to arrivals and removals, and sends what they call for."""
+
+    def _subscribe_acknowledgments(self) -> None:
+        self.position_arrived_subscribers.append(self._message_arrived)
+        self.position_deleted_subscribers.append(self._message_removed)
+
+    def _message_arrived(self, queue: Queue, position: MessagePosition) -> None:
+        if isinstance(queue, OutgoingQueue) or queue.is_system:
+            return
+        message = Message(position.record.packet)
+        if message.acknowledgements_requested & Acknowledgements.POS_ARRIVAL:
+            self.send_administration_acknowledgment(message, MessageClass.ACK_REACH_QUEUE)
+        if message.positive_journaling_requested and self._is_from_here(message):
+            self._copy_to(self.queue_manager.system_journal_queue, position.record.packet)
+
+    def _message_removed(self, queue: Queue, position: MessagePosition, reason: MessageClass) -> None:
+        packet = position.record.packet
+        if reason is MessageClass.ACK_RECEIVE and queue.journaling and not queue.is_system:
+            self._copy_to(self._journal_of(queue), packet)
+        if queue.is_system or not wants_attention(packet):
+            return
+        message = Message(packet)
+        if isinstance(queue, OutgoingQueue):
+            self._refused(message, reason)
+            return
+        requested = message.acknowledgements_requested
+        wanted = Acknowledgements.POS_RECEIVE if reason is MessageClass.ACK_RECEIVE else Acknowledgements.NEG_RECEIVE
+        if requested & wanted:
+            self.send_administration_acknowledgment(message, reason)
+        if reason is MessageClass.NACK_RECEIVE_TIMEOUT or (
+            message.is_transactional and reason is not MessageClass.ACK_RECEIVE
+        ):
+            self._dead_letter(message)
+
+    def _refused(self, message: Message, reason: MessageClass) -> None:
+        """A message did not reach its queue: the negative acknowledgment and the dead-letter copy."""
+        if reason is MessageClass.ACK_RECEIVE:
+            return
+        if message.acknowledgements_requested & Acknowledgements.NEG_ARRIVAL:
+            self.send_administration_acknowledgment(message, reason)
+        self._dead_letter(message)
+
+    def _is_from_here(self, message: Message) -> bool:
+        return message.source_machine_identifier == self.queue_manager.identifier
+
+    def _journal_of(self, queue: Queue) -> Queue | None:
+        return self._guarding_queue(queue).journal_queue
+
+    def _dead_letter(self, message: Message) -> None:
+        """The source keeps what was not delivered, if it was asked to (DMPR-3.1.1.12-2, -12)."""
+        if not message.negative_journaling_requested or not self._is_from_here(message):
+            return
+        qm = self.queue_manager
+        target = self._application_deadletter_queue(message)
+        if target is None:
+            target = (
+                qm.system_transactional_deadletter_queue if message.is_transactional else qm.system_deadletter_queue
+            )
+        self._copy_to(target, message.packet)
+
+    def _application_deadletter_queue(self, message: Message) -> Queue | None:
+        pathname = message.application_deadletter_queue
+        if not pathname:
+            return None
+        try:
+            return self.find_by_path(PathName.parse(pathname))
+        except StatusError:
+            return None
+
+    def _copy_to(self, target: Queue | None, packet: bytes) -> None:
+        """A copy in a journal or dead-letter queue; dropped when its quota would be exceeded."""
+        if target is None:
+            return
+        size = len(packet)
+        quota = self._copy_quota(target)
+        if quota != INFINITE and target.total_bytes + size > quota * _KILOBYTE:
+            _LOG.warning(
+                "%s is full: quota %d KiB, used %d KiB; a copy of %d bytes is dropped",
+                target.pathname,
+                quota,
+                target.total_bytes // _KILOBYTE,
+                size,
+            )
+            return
+        envelope = read_envelope(packet)
+        position = self._new_position(target, packet, envelope, int(self.clock()))
+        self._store(position, envelope)
+        self.message_position_available(target, position)
+
+    def _copy_quota(self, target: Queue) -> int:
+        if target is self.queue_manager.system_journal_queue:
+            return self.queue_manager.journal_quota
+        if target.is_system and target.parent:
+            return self._guarding_queue(target).journal_quota
+        return target.quota
+
+    def send_administration_acknowledgment(self, message: Message, message_class: MessageClass) -> None:
+        """MS-MQQB 3.1.7.15 Send Administration Acknowledgment."""
+        destination = message.administration_queue_format_name
+        if destination is None:
+            return
+        if message_class in INSECURE_NACKS and not self.settings.send_insecure_nacks:
+            return
+        acknowledgment = MessageProperties(
+            message_class=message_class,
+            correlation_identifier=message.identifier_bytes,
+            response_queue_format_name=message.destination_queue_format_name,
+            delivery_guarantee=message.delivery_guarantee,
+            time_to_reach_queue=INFINITE,
+            sender_identifier_type=SenderIdentifierType.NONE,
+        )
+        if message_class not in WITHOUT_BODY and message.privacy_level == MessagePrivacyLevel.NONE:
+            acknowledgment.body = message.body
+            acknowledgment.body_type = message.body_type
+        try:
+            descriptor = self.open_queue(destination, QueueAccessType.SEND)
+        except StatusError as error:
+            _LOG.info("acknowledgment %#06x to %s is dropped: %s", message_class, destination, error)
+            return
+        try:
+            self.enqueue_message_to_an_open_queue(descriptor, acknowledgment)
+        except StatusError as error:
+            _LOG.info("acknowledgment %#06x to %s is dropped: %s", message_class, destination, error)
+        finally:
+            self.close_queue(descriptor)
+
+    # Arrivals -----------------------------------------------------------------------------------------------
+
+    def insert_message(self, queue: Queue | None, message: Message, sender: Identity = ANONYMOUS) -> MessageClass:
+        """A message from a transfer protocol comes to a local queue: the class of what became of it.
+
+        Anything but ACK_REACH_QUEUE is a refusal: nothing is stored, the negative acknowledgment and the
+        dead-letter copy the message asked for are made (MS-MQQB 3.1.5.8.3, 3.1.5.8.8).
+        """
+        verdict = self._admission(queue, message, sender)
+        if verdict is MessageClass.ACK_REACH_QUEUE and queue is not None:
+            status = self.enqueue_message(queue, message)
+            if status is EnqueueStatus.OK:
+                return verdict
+            verdict = REFUSALS[status]
+        self._refused(message, verdict)
+        return verdict
+
+    def _admission(self, queue: Queue | None, message: Message, sender: Identity) -> MessageClass:
+        if queue is None:
+            return MessageClass.NACK_BAD_DEST_QUEUE
+        if message.is_transactional and not queue.transactional:
+            return MessageClass.NACK_NOT_TRANSACTIONAL_QUEUE
+        if queue.transactional and not message.is_transactional:
+            return MessageClass.NACK_NOT_TRANSACTIONAL_MESSAGE
+        is_encrypted = message.privacy_level != MessagePrivacyLevel.NONE
+        if (queue.privacy_level is QueuePrivacyLevel.BODY and not is_encrypted) or (
+            queue.privacy_level is QueuePrivacyLevel.NONE and is_encrypted
+        ):
+            return MessageClass.NACK_BAD_ENCRYPTION
+        if queue.authentication and not message.authentication_level:
+            return MessageClass.NACK_BAD_SIGNATURE
+        try:
+            self.check_queue_access(queue, sender, QUEUE_RIGHTS[QueueAccessType.SEND])
+        except StatusError:
+            return MessageClass.NACK_ACCESS_DENIED
+        return MessageClass.ACK_REACH_QUEUE

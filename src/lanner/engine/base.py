@@ -1,0 +1,104 @@
+"""What every layer of the engine stands on: the store, the clocks, the tables of live things."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lanner.model.directory_objects import QueueManager
+from lanner.model.enums import PositionState, QueueManagerState
+from lanner.model.errors import ServiceNotAvailable
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Callable
+
+    from lanner.directory import Directory
+    from lanner.engine.directory_events import ChangeNotification
+    from lanner.engine.settings import EngineSettings
+    from lanner.model.directory_objects import DirectoryObject, OutgoingQueue, Queue
+    from lanner.model.enums import MessageClass
+    from lanner.model.live import MessagePosition, OpenQueueDescriptor, WaitingMessageReadOperation
+    from lanner.store import Store
+
+    # MS-MQDMPR 3.1.7.2: events that co-located protocols consume.
+    PositionDeleted = Callable[["Queue", "MessagePosition", "MessageClass"], None]
+    PositionAvailable = Callable[["Queue", "MessagePosition"], None]
+
+
+class EngineBase:
+    """State shared by all layers. Every method is called with the store's lock held."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: EngineSettings,
+        *,
+        directory: Directory,
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.store = store
+        self.settings = settings
+        self.directory = directory
+        self.clock = clock  # seconds since 1970 UTC
+        self.monotonic = monotonic  # seconds, never set back
+        self.queue_manager = QueueManager()
+
+        self._sequential_id = store.counter("SequentialID")
+        self._message_ordinal = store.counter("MessageID")
+        self._transaction_index = store.counter("Transaction")
+        self._private_queue_number = store.counter("PrivateQueueNumber", block=1)
+        self._queue_number = store.counter("Queue", block=1)
+        self._handles = 0
+
+        self._queues_table = store.table("queues")
+        self._settings_table = store.table("settings")
+        self._transactions_table = store.table("transactions")
+        self._purge_pending_table = store.table("purge_pending")
+        self._expiry_table = store.table("expiry")
+        self._incoming_table = store.table("incoming")
+
+        self._descriptors: dict[int, OpenQueueDescriptor] = {}
+        self._by_path: dict[str, Queue] = {}
+        self._by_identifier: dict[uuid.UUID, Queue] = {}
+        self._by_private_number: dict[int, Queue] = {}
+        self._by_destination: dict[str, Queue] = {}
+
+        self._read_timers: list[tuple[float, int, WaitingMessageReadOperation]] = []
+        self._read_timer_count = 0
+        self._serving_queue_stack: list[Queue] = []
+
+        # (deadline, queue, lookup id) of express messages and uncommitted sends; the rest is in the store.
+        self._volatile_expiry: list[tuple[int, int, int]] = []
+        self._next_expiry: int | None = None
+
+        self._durable_callbacks: list[tuple[int, Callable[[], None]]] = []
+
+        self._directory_sites_due: float | None = None
+        self._directory_site_gates_due: float | None = None
+        self._directory_online_due: float | None = None
+
+        self.position_deleted_subscribers: list[PositionDeleted] = []
+        self.position_available_subscribers: list[PositionAvailable] = []
+        # A message has come to a queue from outside it: sent, committed or delivered; not moved or given back.
+        self.position_arrived_subscribers: list[PositionAvailable] = []
+        self.change_notification_subscribers: list[Callable[[ChangeNotification, DirectoryObject], None]] = []
+        self.outgoing_state_subscribers: list[Callable[[OutgoingQueue], None]] = []
+        self.stopped_subscribers: list[Callable[[], None]] = []
+
+    def _next_handle(self) -> int:
+        self._handles += 1
+        return self._handles
+
+    def _require_ready(self) -> None:
+        """MS-MQDMPR 3.1.1.1 QueueManagerState: outside Ready nothing is done for anybody."""
+        state = self.queue_manager.queue_manager_state
+        if state is not QueueManagerState.READY:
+            message = f"queue manager {self.queue_manager.computer_name} is {state.value}"
+            raise ServiceNotAvailable(message)
+
+    def _is_available(self, queue: Queue, lookup_id: int) -> bool:
+        held = queue.held_positions.get(lookup_id)
+        if held is not None:
+            return held.state is PositionState.AVAILABLE
+        return self.store.get(queue.number, lookup_id) is not None

@@ -1,0 +1,191 @@
+"""Directory events (MS-MQDMPR 3.1.6.1, 3.1.6.2, 3.1.7.1.18-3.1.7.1.25) and the directory-offline mode.
+
+What a directory does for an event is the `Directory`'s business (MS-MQDSSM 3.1.6); here is what the
+queue manager adds: the offline mode with its one-minute timer, the local answers while offline, and the
+change notifications other protocols listen for (MS-MQCN 3.3.4.1).
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+from lanner.directory import AttributeFilter, Operator, matches
+from lanner.engine.reading import Reading
+from lanner.model.directory_objects import Queue, QueueManager, attributes_of
+from lanner.model.enums import DirectoryOperationResult, QueueType
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Sequence
+
+    from lanner.directory import SortOrder
+    from lanner.model.directory_objects import DirectoryObject
+
+# MS-MQDMPR 3.1.2.5.
+DIRECTORY_ONLINE_INTERVAL = 60.0
+
+
+class ChangeNotification(enum.Enum):
+    """MS-MQCN 3.3.4.1 iOperation."""
+
+    QUEUE_CREATION = "QueueCreation"
+    QUEUE_DELETION = "QueueDeletion"
+    QUEUE_UPDATE = "QueueUpdate"
+    QUEUE_MANAGER_UPDATE = "QueueManagerUpdate"
+
+
+def identifier_is(identifier: uuid.UUID) -> list[AttributeFilter]:
+    """The filter that finds one object."""
+    return [AttributeFilter("Identifier", Operator.EQUALS, identifier)]
+
+
+class DirectoryEvents(Reading):
+    """The queue manager's side of the directory."""
+
+    def create_directory_object(
+        self, directory_object: DirectoryObject, attributes: Sequence[str] | None = None
+    ) -> tuple[DirectoryOperationResult, uuid.UUID | None]:
+        """3.1.7.1.18 Create Directory Object."""
+        if _is_public_queue(directory_object):
+            self._send_change_notification(ChangeNotification.QUEUE_CREATION, directory_object)
+        result, identifier = self.directory.create_object(directory_object, attributes)
+        self._note_connection(result)
+        return result, identifier
+
+    def delete_directory_object(self, directory_object: DirectoryObject) -> DirectoryOperationResult:
+        """3.1.7.1.19 Delete Directory Object."""
+        if _is_public_queue(directory_object):
+            self._send_change_notification(ChangeNotification.QUEUE_DELETION, directory_object)
+        return self._note_connection(self.directory.delete_object(directory_object))
+
+    def read_directory(
+        self,
+        object_type: str,
+        filters: Sequence[AttributeFilter] | None,
+        attributes: Sequence[str] | None = None,
+        *,
+        force_directory_read: bool = False,
+    ) -> tuple[DirectoryOperationResult, DirectoryObject | None]:
+        """3.1.7.1.20 Read Directory."""
+        if self.queue_manager.directory_offline and not force_directory_read:
+            return self._read_while_offline(object_type, filters)
+        result, found = self.directory.read(object_type, filters, attributes)
+        if not force_directory_read:
+            self._note_connection(result)
+        return result, found
+
+    def _read_while_offline(
+        self, object_type: str, filters: Sequence[AttributeFilter] | None
+    ) -> tuple[DirectoryOperationResult, DirectoryObject | None]:
+        if object_type == "Queue":
+            for queue in self.queue_manager.queue_collection.values():
+                if matches(queue, filters):
+                    return DirectoryOperationResult.SUCCESS, queue
+            return DirectoryOperationResult.OBJECT_NOT_FOUND, None
+        if object_type == "QueueManager" and matches(self.queue_manager, filters):
+            return DirectoryOperationResult.SUCCESS, self.queue_manager
+        return DirectoryOperationResult.DIRECTORY_NOT_CONNECTED, None
+
+    def read_directory_begin(
+        self,
+        object_type: str,
+        filters: Sequence[AttributeFilter] | None,
+        attributes: Sequence[str] | None = None,
+        sort_order: Sequence[SortOrder] | None = None,
+    ) -> tuple[DirectoryOperationResult, int | None]:
+        """3.1.7.1.21 Read Directory Begin."""
+        return self.directory.read_begin(object_type, filters, attributes, sort_order)
+
+    def read_directory_next(self, query_handle: int) -> tuple[DirectoryOperationResult, DirectoryObject | None]:
+        """3.1.7.1.22 Read Directory Next."""
+        return self.directory.read_next(query_handle)
+
+    def read_directory_end(self, query_handle: int) -> DirectoryOperationResult:
+        """3.1.7.1.23 Read Directory End."""
+        return self.directory.read_end(query_handle)
+
+    def write_directory(
+        self, directory_object: DirectoryObject, attributes: Sequence[str] | None = None
+    ) -> DirectoryOperationResult:
+        """3.1.7.1.24 Write Directory."""
+        result = self._note_connection(self.directory.write(directory_object, attributes))
+        if result is DirectoryOperationResult.SUCCESS:
+            if _is_public_queue(directory_object):
+                self._send_change_notification(ChangeNotification.QUEUE_UPDATE, directory_object)
+            elif isinstance(directory_object, QueueManager):
+                self._send_change_notification(ChangeNotification.QUEUE_MANAGER_UPDATE, directory_object)
+        return result
+
+    def check_directory_online(self) -> None:
+        """3.1.7.1.25 Check Directory Online."""
+        qm = self.queue_manager
+        result, found = self.read_directory("QueueManager", identifier_is(qm.identifier), force_directory_read=True)
+        if result is not DirectoryOperationResult.SUCCESS or found is None:
+            self._directory_online_due = self.monotonic() + DIRECTORY_ONLINE_INTERVAL
+            return
+        self._adopt(qm, found)
+        qm.directory_offline = False
+        for queue in list(qm.queue_collection.values()):
+            if queue.queue_type is QueueType.PUBLIC and not queue.parent:
+                result, fresh = self.read_directory("Queue", identifier_is(queue.identifier))
+                if result is DirectoryOperationResult.SUCCESS and fresh is not None:
+                    self._adopt(queue, fresh)
+
+    def directory_sites_update(self) -> None:
+        """3.1.6.1 Directory Sites Update: a site that cannot be read keeps its cached values."""
+        for site in self.queue_manager.site_collection:
+            result, fresh = self.read_directory("Site", identifier_is(site.identifier))
+            if result is DirectoryOperationResult.SUCCESS and fresh is not None:
+                self._adopt(site, fresh)
+
+    def directory_site_gates_update(self) -> None:
+        """3.1.6.2 Directory Site Gates Update."""
+        for site in self.queue_manager.site_collection:
+            for gate in site.site_gate_collection:
+                result, fresh = self.read_directory("QueueManager", identifier_is(gate.identifier))
+                if result is DirectoryOperationResult.SUCCESS and fresh is not None:
+                    self._adopt(gate, fresh)
+
+    @staticmethod
+    def _adopt(mine: DirectoryObject, fresh: DirectoryObject) -> None:
+        """Copy the directory attributes of `fresh`; the rest of `mine` is local."""
+        for name in attributes_of(type(fresh), "directory"):
+            if name != "identifier":
+                setattr(mine, name, getattr(fresh, name))
+
+    def _note_connection(self, result: DirectoryOperationResult) -> DirectoryOperationResult:
+        """DirectoryNotConnected begins the offline mode, never in a workgroup (DMPR-3.1.7.1.20-6)."""
+        qm = self.queue_manager
+        if result is DirectoryOperationResult.DIRECTORY_NOT_CONNECTED and qm.directory_integrated:
+            qm.directory_offline = True
+            if self._directory_online_due is None:
+                self._directory_online_due = self.monotonic() + DIRECTORY_ONLINE_INTERVAL
+        return result
+
+    def _send_change_notification(self, operation: ChangeNotification, directory_object: DirectoryObject) -> None:
+        for subscriber in self.change_notification_subscribers:
+            subscriber(operation, directory_object)
+
+    # Timers 3.1.2.1, 3.1.2.2, 3.1.2.5 -------------------------------------------------------------------
+
+    def _start_directory_timers(self) -> None:
+        now = self.monotonic()
+        self._directory_sites_due = now + self.settings.directory_sites_update_interval
+        self._directory_site_gates_due = now + self.settings.directory_site_gates_update_interval
+
+    def _run_directory_timers(self) -> None:
+        now = self.monotonic()
+        if self._directory_sites_due is not None and self._directory_sites_due <= now:
+            self._directory_sites_due = now + self.settings.directory_sites_update_interval
+            self.directory_sites_update()
+        if self._directory_site_gates_due is not None and self._directory_site_gates_due <= now:
+            self._directory_site_gates_due = now + self.settings.directory_site_gates_update_interval
+            self.directory_site_gates_update()
+        if self._directory_online_due is not None and self._directory_online_due <= now:
+            self._directory_online_due = None
+            self.check_directory_online()
+
+
+def _is_public_queue(directory_object: DirectoryObject) -> bool:
+    return isinstance(directory_object, Queue) and directory_object.queue_type is QueueType.PUBLIC

@@ -1,0 +1,59 @@
+"""The order in which messages leave for other computers (MS-MQDMPR 3.1.7.1.28, .29, .34, 3.1.7.3.9)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lanner.engine.transactions import Transactions
+from lanner.model.enums import PositionState
+from lanner.model.live import DispatchEntry
+from lanner.wire.message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lanner.model.directory_objects import OutgoingQueue
+    from lanner.model.live import MessagePosition
+
+
+class Dispatch(Transactions):
+    """DispatchCollection: at most one send in progress, the highest priority first."""
+
+    # What sends an entry: MS-MQQB when it has ProtocolData, else MC-MQSRM.
+    send_user_message: Callable[[DispatchEntry], None] | None = None
+    send_srmp_message: Callable[[DispatchEntry], None] | None = None
+
+    def add_message_to_dispatch_collection(self, position: MessagePosition, protocol_data: object | None) -> None:
+        """3.1.7.1.28 Add Message To Dispatch Collection."""
+        priority = position.queue.base_priority + Message(position.record.packet).priority
+        self.queue_manager.dispatch_collection.append(DispatchEntry(position, protocol_data, priority))
+        self._dispatch_send_message()
+
+    def remove_message_from_dispatch_collection(self, position: MessagePosition) -> None:
+        """3.1.7.1.29 Remove Message From Dispatch Collection; harmless when it is not there."""
+        collection = self.queue_manager.dispatch_collection
+        collection[:] = [entry for entry in collection if entry.message_position is not position]
+        self._dispatch_send_message()
+
+    def remove_messages_from_dispatch_collection_by_queue(self, queue: OutgoingQueue) -> None:
+        """3.1.7.1.34 Remove Messages From Dispatch Collection By Queue."""
+        collection = self.queue_manager.dispatch_collection
+        collection[:] = [entry for entry in collection if entry.message_position.queue is not queue]
+
+    def _dispatch_send_message(self) -> None:
+        """3.1.7.3.9 Dispatch Send Message."""
+        collection = self.queue_manager.dispatch_collection
+        if any(entry.send_in_progress for entry in collection):
+            return
+        eligible = [
+            entry
+            for entry in collection
+            if entry.message_position.queue.active and entry.message_position.state is not PositionState.DELETED
+        ]
+        if not eligible:
+            return
+        entry = max(eligible, key=lambda candidate: candidate.priority)
+        send = self.send_srmp_message if entry.protocol_data is None else self.send_user_message
+        if send is not None:
+            entry.send_in_progress = True
+            send(entry)

@@ -1,0 +1,338 @@
+"""Places in a queue (MS-MQDMPR 3.1.1.11, 3.1.7.2.1, 3.1.7.2.2, 3.1.7.2.7, 3.1.7.3.2, 3.1.7.3.3).
+
+MessagePositionList is the order of lookup ids in the store. A message nobody holds has no object here;
+`Queue.held_positions` has those that are Locked or PurgePending, and everything that is not in it is
+Available. `Queue.head_hint` remembers below which lookup id nothing is Available, so that a receive
+from a long run of locked messages does not walk over them again.
+
+A lock by a receive or a two-phase read is in memory only: after a crash it is gone, which is what the
+abort at start-up (3.1.3) and the release of abandoned reads (DMPR-3.1.1.11-3) ask for. What must
+survive is written: the locks of prepared transactions, and that a locked message was purged.
+"""
+
+from __future__ import annotations
+
+import heapq
+import struct
+from typing import TYPE_CHECKING
+
+from lanner.engine.envelope import Envelope, is_express, read_envelope
+from lanner.engine.waiting import WaitingReads
+from lanner.model.directory_objects import OutgoingQueue
+from lanner.model.enums import MessageClass, MessageSeekAction, OperationType, PositionState
+from lanner.model.errors import MessageAlreadyReceived, MessageNotFound, TransactionUsage
+from lanner.model.live import END, START, MessagePosition, TransactionalOperation
+
+if TYPE_CHECKING:
+    from lanner.model.directory_objects import Queue
+
+# Record.flags: a peek may see the message while it is locked (MS-MQDMPR 3.1.1.12 AllowPeekWhenLocked).
+ALLOW_PEEK_WHEN_LOCKED = 0x0001
+
+# MS-MQQP passes these with SeekNext and SeekPrevious for "from the end of the list" (DMPR-3.1.7.3.3-6).
+LOOKUP_ID_BEFORE_FIRST = 0
+LOOKUP_ID_AFTER_LAST = 0xFFFF_FFFF_FFFF_FFFF
+
+_EXPIRY_KEY = struct.Struct(">IIQ")  # deadline, queue, lookup id
+_MAX_DEADLINE = 0xFFFF_FFFF
+
+
+class Positions(WaitingReads):
+    """Finding, taking, giving back and removing messages."""
+
+    # Seeks ------------------------------------------------------------------------------------------
+
+    def _seek_available_message_position(
+        self, queue: Queue, initial: int, *, peek: bool, backward: bool = False
+    ) -> MessagePosition | None:
+        """3.1.7.3.2 Seek Available Message Position; None stands for the End position."""
+        found = self._seek_backward(queue, initial) if backward else self._seek_forward(queue, initial)
+        if peek and queue.peekable_locks:
+            return self._nearer_peekable_lock(queue, initial, found, backward=backward)
+        return found
+
+    def _seek_forward(self, queue: Queue, initial: int) -> MessagePosition | None:
+        store, number, held = self.store, queue.number, queue.held_positions
+        after = max(initial, queue.head_hint)
+        while (lookup_id := store.next(number, after)) is not None:
+            after = lookup_id
+            if lookup_id in held:
+                continue
+            record = store.get(number, lookup_id)
+            if record is not None:
+                if initial <= queue.head_hint:
+                    queue.head_hint = lookup_id - 1
+                return MessagePosition(queue, lookup_id, record)
+        return None
+
+    def _seek_backward(self, queue: Queue, initial: int) -> MessagePosition | None:
+        store, number, held = self.store, queue.number, queue.held_positions
+        before = initial
+        while (lookup_id := store.previous(number, before)) is not None:
+            before = lookup_id
+            if lookup_id in held:
+                continue
+            record = store.get(number, lookup_id)
+            if record is not None:
+                return MessagePosition(queue, lookup_id, record)
+        return None
+
+    @staticmethod
+    def _nearer_peekable_lock(
+        queue: Queue, initial: int, found: MessagePosition | None, *, backward: bool
+    ) -> MessagePosition | None:
+        """A peek also stops on a Locked position whose message allows it (DMPR-3.1.7.3.2-3)."""
+        if backward:
+            ids = [i for i in queue.peekable_locks if i < initial]
+            nearest = max(ids, default=None)
+            if nearest is None or (found is not None and found.lookup_id > nearest):
+                return found
+        else:
+            ids = [i for i in queue.peekable_locks if i > initial]
+            nearest = min(ids, default=None)
+            if nearest is None or (found is not None and found.lookup_id < nearest):
+                return found
+        return queue.peekable_locks[nearest]
+
+    def _seek_available_message_position_with_id(
+        self, queue: Queue, lookup_id: int, *, peek: bool, action: MessageSeekAction
+    ) -> MessagePosition:
+        """3.1.7.3.3 Seek Available Message Position With Id, with DMPR-3.1.7.3.3-1 to -6."""
+        if action is MessageSeekAction.CURRENT:
+            return self._seek_current(queue, lookup_id, peek=peek)
+        backward = action in (MessageSeekAction.PREVIOUS, MessageSeekAction.LAST)
+        if action is MessageSeekAction.FIRST or (
+            action is MessageSeekAction.NEXT and lookup_id == LOOKUP_ID_BEFORE_FIRST
+        ):
+            initial = START
+        elif action is MessageSeekAction.LAST or (
+            action is MessageSeekAction.PREVIOUS and lookup_id == LOOKUP_ID_AFTER_LAST
+        ):
+            initial = END
+        elif self._position_exists(queue, lookup_id):
+            initial = lookup_id
+        else:
+            raise self._not_found(queue, lookup_id)
+        found = self._seek_available_message_position(queue, initial, peek=peek, backward=backward)
+        if found is None:
+            message = f"queue {queue.pathname}: no message {action.value} of lookup id {lookup_id:#x}"
+            raise MessageNotFound(message)
+        return found
+
+    def _seek_current(self, queue: Queue, lookup_id: int, *, peek: bool) -> MessagePosition:
+        held = queue.held_positions.get(lookup_id)
+        if held is not None:
+            if peek and held.state is PositionState.LOCKED:
+                if held.record.flags & ALLOW_PEEK_WHEN_LOCKED:
+                    return held
+                message = f"message {lookup_id:#x} of queue {queue.pathname} is locked by a reader"
+                raise TransactionUsage(message)
+            raise self._not_found(queue, lookup_id)
+        record = self.store.get(queue.number, lookup_id)
+        if record is not None:
+            return MessagePosition(queue, lookup_id, record)
+        if self._is_under_a_cursor(queue, lookup_id):
+            message = f"message {lookup_id:#x} of queue {queue.pathname} was received"
+            raise MessageAlreadyReceived(message)
+        raise self._not_found(queue, lookup_id)
+
+    def _position_exists(self, queue: Queue, lookup_id: int) -> bool:
+        return (
+            lookup_id in queue.held_positions
+            or self.store.get(queue.number, lookup_id) is not None
+            or self._is_under_a_cursor(queue, lookup_id)
+        )
+
+    @staticmethod
+    def _is_under_a_cursor(queue: Queue, lookup_id: int) -> bool:
+        """A deleted position lives on while a cursor rests on it (DMPR-3.1.1.11-4)."""
+        return any(
+            cursor.position == lookup_id for descriptor in queue.open_queue_descriptors for cursor in descriptor.cursors
+        )
+
+    @staticmethod
+    def _not_found(queue: Queue, lookup_id: int) -> MessageNotFound:
+        return MessageNotFound(f"no message with lookup id {lookup_id:#x} in queue {queue.pathname}")
+
+    # Holding ----------------------------------------------------------------------------------------
+
+    def _lock(self, position: MessagePosition) -> None:
+        """State := Locked, in memory."""
+        position.state = PositionState.LOCKED
+        queue = position.queue
+        queue.held_positions[position.lookup_id] = position
+        if position.record.flags & ALLOW_PEEK_WHEN_LOCKED:
+            queue.peekable_locks[position.lookup_id] = position
+
+    @staticmethod
+    def _unhold(position: MessagePosition) -> None:
+        queue = position.queue
+        queue.held_positions.pop(position.lookup_id, None)
+        queue.peekable_locks.pop(position.lookup_id, None)
+        position.transaction = None
+
+    def _purge_pending(self, position: MessagePosition) -> None:
+        """State := PurgePending, durably: it must not come back after a crash (DMPR-3.1.1.11-5)."""
+        position.state = PositionState.PURGE_PENDING
+        position.queue.peekable_locks.pop(position.lookup_id, None)
+        self._purge_pending_table.put(self._position_key(position), b"")
+
+    @staticmethod
+    def _position_key(position: MessagePosition) -> bytes:
+        return struct.pack(">IQ", position.queue.number, position.lookup_id)
+
+    # Events other protocols consume -------------------------------------------------------------------
+
+    def message_position_deleted(self, queue: Queue, position: MessagePosition, reason: MessageClass) -> None:
+        """3.1.7.2.1 Message Position Deleted."""
+        if position.state is PositionState.PURGE_PENDING:
+            self._purge_pending_table.delete(self._position_key(position))
+        self._remove(queue, position)
+        for subscriber in self.position_deleted_subscribers:
+            subscriber(queue, position, reason)
+
+    def _remove(self, queue: Queue, position: MessagePosition) -> None:
+        """Take a position out of the list and its bytes out of the totals, telling nobody."""
+        size = len(position.record.packet)
+        queue.total_bytes -= size
+        self.queue_manager.total_bytes -= size
+        position.state = PositionState.DELETED
+        if position.lookup_id in queue.held_positions:
+            self._unhold(position)
+        if position.is_uncommitted_send:
+            position.is_uncommitted_send = False
+        else:
+            queue.message_count -= 1
+            self.store.delete(queue.number, position.lookup_id, position.record)
+            self._disarm_expiry(position)
+
+    def message_position_available(self, queue: Queue, position: MessagePosition) -> None:
+        """3.1.7.2.2 Message Position Available; the bytes were counted when the message came (DECISIONS)."""
+        position.state = PositionState.AVAILABLE
+        queue.head_hint = min(queue.head_hint, position.lookup_id - 1)
+        if self.position_available_subscribers:
+            for subscriber in self.position_available_subscribers:
+                subscriber(queue, position)
+        if queue.waiting_reads:
+            self._serve_waiting_reads(queue, position)
+
+    def _give_back(self, position: MessagePosition, *, is_abort: bool) -> None:
+        """A lock ends without a receive: Available again in the old place, unless its time has run out."""
+        queue = position.queue
+        if position.state is PositionState.PURGE_PENDING:
+            self._unhold(position)
+            self.message_position_deleted(queue, position, MessageClass.NACK_QUEUE_PURGED)
+            return
+        self._unhold(position)
+        if self._has_expired(position):
+            self.message_position_deleted(queue, position, self._expiry_reason(queue))
+            return
+        if is_abort:
+            position.record.abort_count += 1
+        position.record.state = PositionState.AVAILABLE
+        # Written again: it gets a new place in the visibility sequence, and its abort count is kept.
+        self.store.put(queue.number, position.lookup_id, position.record, express=is_express(position.record.packet))
+        self.message_position_available(queue, position)
+
+    # Storing ------------------------------------------------------------------------------------------
+
+    def _store(self, position: MessagePosition, envelope: Envelope) -> None:
+        """Write a position whose bytes are counted already; it is visible from this commit on."""
+        queue = position.queue
+        queue.message_count += 1
+        self.store.put(queue.number, position.lookup_id, position.record, express=envelope.is_express)
+        self._arm_expiry(position, envelope)
+
+    # Time To Be Received (3.1.2.4) and, in an outgoing queue, Time To Reach Queue -----------------------
+
+    def _deadline(self, queue: Queue, envelope: Envelope) -> int | None:
+        if isinstance(queue, OutgoingQueue):
+            return envelope.delivered_by()
+        return None if queue.is_system else envelope.received_by()
+
+    def _arm_expiry(self, position: MessagePosition, envelope: Envelope) -> None:
+        deadline = self._deadline(position.queue, envelope)
+        if deadline is None:
+            return
+        deadline = min(deadline, _MAX_DEADLINE)
+        key = (deadline, position.queue.number, position.lookup_id)
+        if envelope.is_express or position.is_uncommitted_send:
+            heapq.heappush(self._volatile_expiry, key)
+        else:
+            self._expiry_table.put(_EXPIRY_KEY.pack(*key), b"")
+        if self._next_expiry is None or deadline < self._next_expiry:
+            self._next_expiry = deadline
+
+    def _disarm_expiry(self, position: MessagePosition) -> None:
+        envelope = read_envelope(position.record.packet)
+        deadline = self._deadline(position.queue, envelope)
+        if deadline is not None and not envelope.is_express:
+            key = (min(deadline, _MAX_DEADLINE), position.queue.number, position.lookup_id)
+            self._expiry_table.delete(_EXPIRY_KEY.pack(*key))
+
+    def _has_expired(self, position: MessagePosition) -> bool:
+        deadline = self._deadline(position.queue, read_envelope(position.record.packet))
+        return deadline is not None and deadline <= self.clock()
+
+    def _find_next_expiry(self) -> None:
+        first = self._expiry_table.first()
+        due = [] if first is None else [_EXPIRY_KEY.unpack(first[0])[0]]
+        if self._volatile_expiry:
+            due.append(self._volatile_expiry[0][0])
+        self._next_expiry = min(due, default=None)
+
+    def _expire_messages(self) -> None:
+        """Raise Time To Be Received Timer Expired for every message that is due."""
+        now = self.clock()
+        if self._next_expiry is None or self._next_expiry > now:
+            return
+        due: list[tuple[int, int, int]] = []
+        while self._volatile_expiry and self._volatile_expiry[0][0] <= now:
+            due.append(heapq.heappop(self._volatile_expiry))
+        durable: list[tuple[int, int, int]] = []
+        for key, _ in self._expiry_table.items():  # noqa: PERF102 (a table, not a dict)
+            deadline, number, lookup_id = _EXPIRY_KEY.unpack(key)
+            if deadline > now:
+                break
+            durable.append((deadline, number, lookup_id))
+        still_locked = False
+        for entry in due + durable:
+            _, number, lookup_id = entry
+            queue = self.queue_manager.queue_collection.get(number)
+            if queue is None:
+                self._expiry_table.delete(_EXPIRY_KEY.pack(*entry))
+                continue
+            held = queue.held_positions.get(lookup_id)
+            if held is None:
+                record = self.store.get(number, lookup_id)
+                if record is None:
+                    self._expiry_table.delete(_EXPIRY_KEY.pack(*entry))
+                    continue
+                held = MessagePosition(queue, lookup_id, record)
+            if not self.time_to_be_received_timer_expired(held):
+                still_locked = True
+        self._find_next_expiry()
+        if still_locked:
+            # A locked message's entry stays until the lock ends; look again in a second.
+            self._next_expiry = int(now) + 1
+
+    def time_to_be_received_timer_expired(self, position: MessagePosition) -> bool:
+        """3.1.7.2.7 Time To Be Received Timer Expired. False: it waits for the end of a lock."""
+        if position.is_uncommitted_send and position.transaction is not None:
+            position.transaction.transactional_operations.append(
+                TransactionalOperation(
+                    OperationType.DEQUEUE, position, dequeue_reason=MessageClass.NACK_RECEIVE_TIMEOUT
+                )
+            )
+            return True
+        if position.state is PositionState.AVAILABLE:
+            self.message_position_deleted(position.queue, position, self._expiry_reason(position.queue))
+            return True
+        return False
+
+    @staticmethod
+    def _expiry_reason(queue: Queue) -> MessageClass:
+        """A message that never left for its destination did not reach it (DMPR-3.1.1.12-6)."""
+        if isinstance(queue, OutgoingQueue):
+            return MessageClass.NACK_REACH_QUEUE_TIMEOUT
+        return MessageClass.NACK_RECEIVE_TIMEOUT

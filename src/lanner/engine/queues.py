@@ -1,0 +1,520 @@
+"""Queues: create, delete, open, close, change (MS-MQDMPR 3.1.7.1.3-3.1.7.1.6, 3.1.7.1.33)."""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from typing import TYPE_CHECKING
+
+from lanner.engine.names import Names, path_key
+from lanner.engine.persistence import dump_attributes
+from lanner.model.directory_objects import OutgoingQueue, Queue, Site
+from lanner.model.enums import (
+    DirectoryOperationResult,
+    MessageClass,
+    OutgoingState,
+    QueueAccessType,
+    QueueShareMode,
+    QueueType,
+)
+from lanner.model.errors import (
+    AccessDenied,
+    DsError,
+    IllegalQueuePathname,
+    InvalidHandle,
+    NoDs,
+    OperationCancelled,
+    QueueExists,
+    QueueNotAvailable,
+    QueueNotFound,
+    SharingViolation,
+    StatusError,
+    UnsupportedAccessMode,
+    UnsupportedFormatnameOperation,
+)
+from lanner.model.live import START, MessagePosition, OpenQueueDescriptor
+from lanner.security.access import (
+    DEADLETTER_RIGHTS,
+    JOURNAL_RIGHTS,
+    MACHINE_JOURNAL_RIGHTS,
+    QUEUE_RIGHTS,
+    access_check,
+)
+from lanner.security.access_masks import QUEUE_MANAGER_MAPPING, QueueAccess, QueueManagerAccess
+from lanner.security.identity import SYSTEM
+from lanner.security.queue_security import create_default_queue_security_descriptor
+from lanner.wire.format_name import (
+    ConnectorFormatName,
+    DirectFormatName,
+    FormatName,
+    MachineFormatName,
+    MulticastFormatName,
+    MultipleElementFormatName,
+    PrivateFormatName,
+    PublicFormatName,
+)
+from lanner.wire.path_name import PathName
+from lanner.wire.security_descriptor import SecurityDescriptor
+from lanner.wire.sid import Sid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lanner.security.identity import Identity
+
+ADMIN_ACCESS = frozenset({QueueAccessType.RECEIVE_ADMIN, QueueAccessType.PEEK_ADMIN})
+
+# MS-MQDMPR 3.1.7.1.3: what Create Queue takes from the request; the rest it sets itself.
+COPIED_ATTRIBUTES = (
+    "label",
+    "type",
+    "pathname",
+    "journaling",
+    "quota",
+    "journal_quota",
+    "authentication",
+    "privacy_level",
+    "transactional",
+    "multicast_address",
+    "security",
+    "base_priority",
+)
+_NUMBER = struct.Struct(">I")
+
+
+class Queues(Names):
+    """The life of queues and of open handles to them."""
+
+    # Create and delete ----------------------------------------------------------------------------------
+
+    def set_queue_defaults(self, pathname: str = "") -> Queue:
+        """3.1.7.1.33 Set Queue Defaults: a request for Create Queue; the descriptor is made there."""
+        return Queue(pathname=pathname)
+
+    def create_queue(self, request: Queue, *, skip_directory: bool = False, identity: Identity = SYSTEM) -> Queue:
+        """3.1.7.1.3 Create Queue."""
+        self._require_ready()
+        path = PathName.parse(request.pathname)
+        if not self.is_local_host(path.computer):
+            message = f"{request.pathname}: queues can be created on this computer only"
+            raise IllegalQueuePathname(message)
+        if path.is_journal or path.is_system:
+            message = f"{request.pathname}: system queues and journals are made by the queue manager"
+            raise IllegalQueuePathname(message)
+        self._check_machine_access(identity, QueueManagerAccess.CREATE_QUEUE)
+        return self._create_queue(request, path, skip_directory=skip_directory, identity=identity)
+
+    def _create_queue(
+        self, request: Queue, path: PathName, *, skip_directory: bool = True, identity: Identity = SYSTEM
+    ) -> Queue:
+        qm = self.queue_manager
+        path = path.with_computer(qm.computer_name)
+        if path_key(path.queue_part) in self._by_path:
+            message = f"queue {path} exists already"
+            raise QueueExists(message)
+        parent = None
+        if path.subqueue is not None:
+            parent = self.find_by_path(path.without_suffix())
+            if parent is None:
+                message = f"{path}: no queue {path.without_suffix()} to be a subqueue of"
+                raise QueueNotFound(message)
+        queue = Queue(**{name: getattr(request, name) for name in COPIED_ATTRIBUTES})
+        queue.pathname = str(path)
+        queue.security = create_default_queue_security_descriptor(
+            request.security,
+            identity,
+            machine_sid=self._machine_sid if qm.directory_integrated else None,
+            reachable_over_srmp=qm.srmp_http_support,
+        )
+        queue.queue_type = path.queue_type
+        if parent is not None:
+            queue.parent = parent.number
+            queue.transactional = parent.transactional
+        self._complete(queue, path)
+        if queue.queue_type is QueueType.PUBLIC and parent is None and not skip_directory:
+            self._publish(queue)
+        self._register(queue)
+        if parent is None and not path.is_system:
+            self._create_journal(queue, path)
+        return queue
+
+    def _complete(self, queue: Queue, path: PathName) -> None:
+        """The attributes the queue manager sets itself."""
+        now = int(self.clock())
+        queue.number = self._queue_number.next()
+        queue.create_time = queue.modify_time = now
+        queue.qualified_pathname = str(path.with_computer(self.queue_manager.qualified_computer_name))
+        queue.queue_manager = self.queue_manager
+        if queue.queue_type is QueueType.PRIVATE and not queue.parent:
+            queue.private_queue_number = self._private_queue_number.next()
+
+    def _machine_sid(self) -> Sid | None:
+        sid = self.directory.computer_sid(self.queue_manager.computer_name)
+        return None if sid is None else Sid.unpack(sid)
+
+    def _publish(self, queue: Queue) -> None:
+        result, identifier = self.create_directory_object(queue)
+        if result is not DirectoryOperationResult.SUCCESS or identifier is None:
+            raise _directory_error(result, f"queue {queue.pathname} could not be created in the directory")
+        queue.identifier = identifier
+        found = self._read_queue(identifier)
+        if found is not None:
+            queue.full_path = found.full_path
+            queue.directory_path = found.directory_path
+
+    def _create_journal(self, queue: Queue, path: PathName) -> None:
+        journal = Queue(queue_type=QueueType.SYSTEM, parent=queue.number, label="Journal queue")
+        journal.pathname = f"{path};journal"
+        self._complete(journal, path)
+        journal.qualified_pathname += ";journal"
+        self._register(journal)
+
+    def _register(self, queue: Queue) -> None:
+        """Add to QueueCollection, durably."""
+        self._queues_table.put(_NUMBER.pack(queue.number), dump_attributes(queue))
+        self._index(queue)
+
+    def _index(self, queue: Queue) -> None:
+        qm = self.queue_manager
+        qm.queue_collection[queue.number] = queue
+        queue.queue_manager = qm
+        if isinstance(queue, OutgoingQueue) or queue.queue_type is QueueType.CONNECTOR:
+            self._by_destination[FormatName.parse(queue.pathname).key] = queue
+            return
+        part = PathName.parse(queue.pathname).queue_part
+        self._by_path[path_key(part)] = queue
+        self._by_identifier[queue.identifier] = queue
+        if queue.private_queue_number:
+            self._by_private_number[queue.private_queue_number] = queue
+        parent = qm.queue_collection.get(queue.parent)
+        if parent is not None:
+            if part.is_journal:
+                parent.journal_queue = queue
+            elif part.subqueue is not None:
+                parent.subqueues[part.subqueue.lower()] = queue
+
+    def _unindex(self, queue: Queue) -> None:
+        qm = self.queue_manager
+        qm.queue_collection.pop(queue.number, None)
+        if isinstance(queue, OutgoingQueue) or queue.queue_type is QueueType.CONNECTOR:
+            self._by_destination.pop(FormatName.parse(queue.pathname).key, None)
+            return
+        part = PathName.parse(queue.pathname).queue_part
+        self._by_path.pop(path_key(part), None)
+        self._by_identifier.pop(queue.identifier, None)
+        self._by_private_number.pop(queue.private_queue_number, None)
+        parent = qm.queue_collection.get(queue.parent)
+        if parent is not None and part.subqueue is not None:
+            parent.subqueues.pop(part.subqueue.lower(), None)
+
+    def save_queue(self, queue: Queue) -> None:
+        """Write changed attributes; a public queue's also to the directory."""
+        queue.modify_time = int(self.clock())
+        self._queues_table.put(_NUMBER.pack(queue.number), dump_attributes(queue))
+        if queue.queue_type is QueueType.PUBLIC and not queue.parent:
+            result = self.write_directory(queue)
+            if result is not DirectoryOperationResult.SUCCESS:
+                raise _directory_error(result, f"queue {queue.pathname} could not be changed in the directory")
+
+    def delete_queue(self, queue: Queue, *, skip_directory: bool = False, identity: Identity = SYSTEM) -> None:
+        """3.1.7.1.4 Delete Queue, with its journal and subqueues."""
+        self._require_ready()
+        if queue.is_system:
+            message = f"queue {queue.pathname} belongs to the queue manager"
+            raise AccessDenied(message)
+        self.check_queue_access(queue, identity, QueueAccess.DELETE_QUEUE)
+        is_published = queue.queue_type is QueueType.PUBLIC and not queue.parent
+        for part in [*queue.subqueues.values(), queue, queue.journal_queue]:
+            if part is not None:
+                self._delete_one(part)
+        if is_published and not skip_directory:
+            result = self.delete_directory_object(queue)
+            if result is not DirectoryOperationResult.SUCCESS:
+                raise _directory_error(result, f"queue {queue.pathname} is gone here but not in the directory")
+
+    def _delete_one(self, queue: Queue) -> None:
+        error = f"queue {queue.pathname} was deleted"
+        self._stop_waiting_reads(list(queue.waiting_reads), QueueNotAvailable(error))
+        for position in self._all_positions(queue):
+            if position.is_uncommitted_send:
+                self._remove(queue, position)
+            else:
+                self.message_position_deleted(queue, position, MessageClass.NACK_QUEUE_DELETED)
+        queue.is_deleted = True
+        for descriptor in queue.open_queue_descriptors:
+            descriptor.queue = None
+        queue.open_queue_descriptors.clear()
+        self._unindex(queue)
+        self._queues_table.delete(_NUMBER.pack(queue.number))
+        self.store.drop_queue(queue.number)
+
+    def _all_positions(self, queue: Queue) -> Iterator[MessagePosition]:
+        """Every position of the list, held or not, while the caller removes them."""
+        yield from list(queue.held_positions.values())
+        after = START
+        while (lookup_id := self.store.next(queue.number, after)) is not None:
+            after = lookup_id
+            if lookup_id not in queue.held_positions:
+                record = self.store.get(queue.number, lookup_id)
+                if record is not None:
+                    yield MessagePosition(queue, lookup_id, record)
+
+    # Access -----------------------------------------------------------------------------------------------
+
+    def check_queue_access(self, queue: Queue, identity: Identity, rights: int) -> None:
+        """Raise AccessDenied unless the queue's descriptor grants the rights."""
+        if identity.is_system:
+            return
+        guarded = self._guarding_queue(queue)
+        descriptor = None if guarded.security is None else SecurityDescriptor.unpack(guarded.security)
+        if not access_check(descriptor, identity, rights):
+            message = f"{identity.name} has no right {rights!r} on queue {queue.pathname}"
+            raise AccessDenied(message)
+
+    def _check_machine_access(self, identity: Identity, rights: QueueManagerAccess) -> None:
+        if identity.is_system:
+            return
+        security = self.queue_manager.security
+        descriptor = None if security is None else SecurityDescriptor.unpack(security)
+        if not access_check(descriptor, identity, rights, QUEUE_MANAGER_MAPPING):
+            message = f"{identity.name} has no right {rights!r} on {self.queue_manager.computer_name}"
+            raise AccessDenied(message)
+
+    def _guarding_queue(self, queue: Queue) -> Queue:
+        """A journal or a subqueue is guarded by its queue's descriptor."""
+        return self.queue_manager.queue_collection.get(queue.parent, queue) if queue.parent else queue
+
+    def _check_open(self, queue: Queue, access: QueueAccessType, identity: Identity) -> None:
+        qm = self.queue_manager
+        if queue in (qm.order_acknowledgment_queue, qm.change_notification_queue) and not identity.is_system:
+            message = f"queue {queue.pathname} is for the queue manager's own use"
+            raise AccessDenied(message)
+        if queue in (qm.system_deadletter_queue, qm.system_transactional_deadletter_queue):
+            machine_rights = DEADLETTER_RIGHTS.get(access)
+        elif queue is qm.system_journal_queue:
+            machine_rights = MACHINE_JOURNAL_RIGHTS.get(access)
+        elif isinstance(queue, OutgoingQueue):
+            if access is not QueueAccessType.SEND and not identity.is_administrator:
+                message = f"{identity.name} is no administrator: outgoing queue {queue.label} stays closed"
+                raise AccessDenied(message)
+            return
+        else:
+            rights = JOURNAL_RIGHTS if queue.is_system else QUEUE_RIGHTS
+            self.check_queue_access(queue, identity, rights[access])
+            return
+        if machine_rights is None:
+            message = f"{queue.pathname}: nobody sends to a system queue"
+            raise AccessDenied(message)
+        self._check_machine_access(identity, machine_rights)
+
+    # Open and close -----------------------------------------------------------------------------------------
+
+    def open_queue(
+        self,
+        name: FormatName,
+        access: QueueAccessType,
+        share_mode: QueueShareMode = QueueShareMode.DENY_NONE,
+        identity: Identity = SYSTEM,
+    ) -> OpenQueueDescriptor:
+        """3.1.7.1.5 Open Queue."""
+        self._require_ready()
+        name = self._expand_format_name(name)
+        if isinstance(name, MultipleElementFormatName):
+            return self._open_multiple(name, access, share_mode, identity)
+        self._check_operation(name, access)
+        queue = self._find_to_open(name, access)
+        if queue is None:
+            if access is not QueueAccessType.SEND:
+                message = f"no queue {name} on {self.queue_manager.computer_name}"
+                raise QueueNotFound(message)
+            queue = self._outgoing_queue(name)
+        self._check_open(queue, access, identity)
+        self._check_sharing(queue, access, share_mode)
+        if isinstance(name, DirectFormatName) and name.is_on_this_computer:
+            # A packet must not carry ".": every computer would take it for itself.
+            name = self.format_name_of(queue)
+        descriptor = self._new_descriptor(name, access, share_mode)
+        descriptor.queue = queue
+        descriptor.sender_identifier = identity.sid.pack()
+        queue.open_queue_descriptors.append(descriptor)
+        return descriptor
+
+    def _open_multiple(
+        self,
+        name: MultipleElementFormatName,
+        access: QueueAccessType,
+        share_mode: QueueShareMode,
+        identity: Identity,
+    ) -> OpenQueueDescriptor:
+        if access is not QueueAccessType.SEND:
+            message = f"{name}: several queues can be opened together for sending only"
+            raise UnsupportedFormatnameOperation(message)
+        if share_mode is not QueueShareMode.DENY_NONE:
+            message = f"{name}: several queues cannot be opened exclusively"
+            raise UnsupportedAccessMode(message)
+        descriptor = self._new_descriptor(name, access, share_mode)
+        descriptor.multiple = True
+        descriptor.sender_identifier = identity.sid.pack()
+        for element in name.elements:
+            try:
+                descriptor.children.append(self.open_queue(element, access, share_mode, identity))
+            except StatusError:
+                self.close_queue(descriptor)
+                raise
+        return descriptor
+
+    @staticmethod
+    def _check_operation(name: FormatName, access: QueueAccessType) -> None:
+        is_send = access is QueueAccessType.SEND
+        is_http = isinstance(name, DirectFormatName) and name.protocol in ("HTTP", "HTTPS")
+        if (is_http or isinstance(name, MulticastFormatName)) and not is_send:
+            message = f"{name} can be opened for sending only"
+            raise UnsupportedFormatnameOperation(message)
+        is_subqueue = isinstance(name, DirectFormatName) and (
+            name.queue_part is not None and name.queue_part.subqueue is not None
+        )
+        if is_send and (isinstance(name, MachineFormatName) or is_subqueue):
+            message = f"{name} cannot be opened for sending"
+            raise UnsupportedFormatnameOperation(message)
+
+    def _find_to_open(self, name: FormatName, access: QueueAccessType) -> Queue | None:
+        if access in ADMIN_ACCESS:
+            return self.find_outgoing_queue(name)
+        queue = self.find_queue(name)
+        if queue is not None:
+            return queue
+        if isinstance(name, DirectFormatName) and name.path_name is not None:
+            path = name.path_name
+            # A subqueue comes into being when somebody first opens it.
+            if path.subqueue is not None and self.find_by_path(path.without_suffix()) is not None:
+                return self._create_queue(self.set_queue_defaults(str(path)), path)
+        if isinstance(name, ConnectorFormatName) and access is not QueueAccessType.SEND:
+            return self._connector_queue(name)
+        return self.find_outgoing_queue(name) if access is QueueAccessType.SEND else None
+
+    def _connector_queue(self, name: ConnectorFormatName) -> Queue | None:
+        """MS-MQDMPR 3.1.1.2 Connector: where messages for a foreign site wait for its connector."""
+        result, handle = self.read_directory_begin("Site", None)
+        site = None
+        while handle is not None and result is DirectoryOperationResult.SUCCESS:
+            result, found = self.read_directory_next(handle)
+            if isinstance(found, Site) and found.identifier == name.identifier and found.foreign_site:
+                site = found
+        if handle is not None:
+            self.read_directory_end(handle)
+        if site is None:
+            return None
+        queue = Queue(label=str(name), pathname=name.key, transactional=name.is_transactional)
+        queue.queue_type = QueueType.CONNECTOR
+        queue.number = self._queue_number.next()
+        queue.create_time = queue.modify_time = int(self.clock())
+        self._register(queue)
+        return queue
+
+    def _outgoing_queue(self, name: FormatName) -> OutgoingQueue:
+        """The steps of Open Queue for a destination that is not here."""
+        here = f"no queue {name} on {self.queue_manager.computer_name}"
+        queue = OutgoingQueue(label=str(name), destination_format_name=str(name))
+        if isinstance(name, DirectFormatName) and self.is_local_host(name.host):
+            raise QueueNotFound(here)
+        if isinstance(name, PublicFormatName):
+            found = self._read_queue(name.identifier)
+            if found is None:
+                message = f"{name}: no such public queue in the directory"
+                raise UnsupportedFormatnameOperation(message)
+            if found.queue_manager is not None and self.is_local_host(found.queue_manager.computer_name):
+                raise QueueNotFound(here)
+            queue.base_priority = found.base_priority
+        if isinstance(name, PrivateFormatName) and name.queue_manager_identifier == self.queue_manager.identifier:
+            raise QueueNotFound(here)
+        queue.identifier = uuid.uuid4()
+        queue.queue_type = QueueType.PRIVATE
+        queue.pathname = str(name)
+        queue.multicast = isinstance(name, MulticastFormatName)
+        queue.state = self._initial_state(queue)
+        queue.number = self._queue_number.next()
+        queue.create_time = queue.modify_time = int(self.clock())
+        self._register(queue)
+        return queue
+
+    def _initial_state(self, queue: OutgoingQueue) -> OutgoingState:
+        is_http = queue.destination_format_name.upper().startswith(("DIRECT=HTTP:", "DIRECT=HTTPS:"))
+        if self.queue_manager.hardened_security and not is_http:
+            return OutgoingState.LOCKED
+        return OutgoingState.INACTIVE
+
+    @staticmethod
+    def _check_sharing(queue: Queue, access: QueueAccessType, share_mode: QueueShareMode) -> None:
+        """The three sharing rules of Open Queue, in their order."""
+        exclusive = share_mode is QueueShareMode.DENY_RECEIVE
+        opened = {(d.access_type, d.share_mode) for d in queue.open_queue_descriptors}
+        deny, share = QueueShareMode.DENY_RECEIVE, QueueShareMode.DENY_NONE
+        is_receive = access is QueueAccessType.RECEIVE
+        if (QueueAccessType.RECEIVE, deny) in opened:
+            conflict = exclusive or is_receive
+        elif (QueueAccessType.PEEK, deny) in opened or (QueueAccessType.PEEK_ADMIN, deny) in opened:
+            conflict = is_receive
+        elif (QueueAccessType.RECEIVE, share) in opened:
+            conflict = exclusive
+        else:
+            conflict = False
+        if conflict:
+            message = f"queue {queue.pathname} is open elsewhere in a way that excludes this"
+            raise SharingViolation(message)
+
+    def _new_descriptor(
+        self, name: FormatName, access: QueueAccessType, share_mode: QueueShareMode
+    ) -> OpenQueueDescriptor:
+        handle = self._next_handle()
+        descriptor = OpenQueueDescriptor(handle, handle, access, share_mode, str(name))
+        self._descriptors[handle] = descriptor
+        return descriptor
+
+    def descriptor(self, handle: int) -> OpenQueueDescriptor:
+        """The open descriptor of a handle; a closed one's handle is no longer valid."""
+        try:
+            return self._descriptors[handle]
+        except KeyError:
+            message = f"queue handle {handle} is not open"
+            raise InvalidHandle(message) from None
+
+    def close_queue(self, descriptor: OpenQueueDescriptor) -> None:
+        """3.1.7.1.6 Close Queue; every waiting read of the descriptor ends (DECISIONS)."""
+        self._descriptors.pop(descriptor.handle, None)
+        descriptor.is_closed = True
+        for child in descriptor.children:
+            self.close_queue(child)
+        queue = descriptor.queue
+        if queue is None:
+            return
+        self._stop_waiting_reads(descriptor.waiting_reads, OperationCancelled("the queue was closed"))
+        for cursor in list(descriptor.cursors):
+            self.close_cursor(cursor)
+        if descriptor in queue.open_queue_descriptors:
+            queue.open_queue_descriptors.remove(descriptor)
+        descriptor.queue = None
+
+    # Outgoing queues (3.1.4.14, 3.1.4.15, 3.1.7.2.3, 3.1.7.2.4) ------------------------------------------------
+
+    def pause_queue(self, queue: OutgoingQueue) -> None:
+        """3.1.4.14 and 3.1.7.2.3 Pause Queue."""
+        self._set_outgoing_state(queue, OutgoingState.ON_HOLD)
+
+    def resume_queue(self, queue: OutgoingQueue) -> None:
+        """3.1.4.15 and 3.1.7.2.4 Resume Queue."""
+        self._set_outgoing_state(queue, OutgoingState.INACTIVE)
+
+    def _set_outgoing_state(self, queue: OutgoingQueue, state: OutgoingState) -> None:
+        queue.state = state
+        self._queues_table.put(_NUMBER.pack(queue.number), dump_attributes(queue))
+        for subscriber in self.outgoing_state_subscribers:
+            subscriber(queue)
+
+
+def _directory_error(result: DirectoryOperationResult, message: str) -> StatusError:
+    text = f"{message}: {result.value}"
+    if result is DirectoryOperationResult.DIRECTORY_NOT_CONNECTED:
+        return NoDs(text)
+    if result is DirectoryOperationResult.OBJECT_ALREADY_EXISTS:
+        return QueueExists(text)
+    return DsError(text)

@@ -1,0 +1,254 @@
+"""Receiving and peeking (MS-MQDMPR 3.1.7.1.10-3.1.7.1.15).
+
+A read that finds a message returns its position at once. One that must wait returns None and calls
+`on_end` exactly once later, with the position or with the error. Time-outs are milliseconds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lanner.engine.cursors import CursorEvent, Cursors
+from lanner.model.directory_objects import GUID_NULL
+from lanner.model.enums import (
+    INFINITE,
+    MessageClass,
+    MessageSeekAction,
+    OperationType,
+    PositionState,
+    QueueAccessType,
+)
+from lanner.model.errors import (
+    AccessDenied,
+    InvalidParameter,
+    IOTimeout,
+    MessageNotFound,
+    QueueNotAvailable,
+    StatusError,
+    TransactionSequence,
+)
+from lanner.model.live import START, MessagePosition, TransactionalOperation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container
+
+    from lanner.model.directory_objects import Queue
+    from lanner.model.live import Cursor, OpenQueueDescriptor, Transaction
+
+    ReadEnd = Callable[[MessagePosition | StatusError], None]
+
+RECEIVE_ACCESS = frozenset({QueueAccessType.RECEIVE, QueueAccessType.RECEIVE_ADMIN})
+PEEK_ACCESS = RECEIVE_ACCESS | {QueueAccessType.PEEK, QueueAccessType.PEEK_ADMIN}
+
+
+def _no_waiter(_: MessagePosition | StatusError) -> None:
+    """A read with time-out 0 never waits."""
+
+
+class Reading(Cursors):
+    """Events that read messages."""
+
+    def dequeue_message(
+        self,
+        descriptor: OpenQueueDescriptor,
+        *,
+        timeout: int = INFINITE,
+        cursor: Cursor | None = None,
+        transaction: Transaction | None = None,
+        tag: object | None = None,
+        two_phase_read: bool = False,
+        on_end: ReadEnd = _no_waiter,
+    ) -> MessagePosition | None:
+        """3.1.7.1.10 Dequeue Message."""
+        queue = self._readable(descriptor, RECEIVE_ACCESS)
+        if cursor is not None:
+            found = self._get_message(cursor, CursorEvent.GET_NEXT_MESSAGE_FOR_DEQUEUE, no_wait=timeout == 0)
+            if found is None and timeout == 0:
+                message = f"queue {queue.pathname}: no message after the cursor"
+                raise MessageNotFound(message)
+        else:
+            found = self._seek_available_message_position(queue, START, peek=False)
+        if found is not None:
+            self._take(found, transaction, two_phase_read=two_phase_read)
+            return found
+
+        def satisfied(position: MessagePosition) -> None:
+            if cursor is not None:
+                self._message_available(cursor, position)
+            self._take(position, transaction, two_phase_read=two_phase_read)
+            on_end(position)
+
+        self._wait(descriptor, timeout, cursor, tag, satisfied, on_end, destructive_read=True)
+        return None
+
+    def dequeue_message_begin(
+        self,
+        descriptor: OpenQueueDescriptor,
+        *,
+        timeout: int = INFINITE,
+        cursor: Cursor | None = None,
+        tag: object | None = None,
+        transaction: Transaction | None = None,
+        on_end: ReadEnd = _no_waiter,
+    ) -> MessagePosition | None:
+        """3.1.7.1.11 Dequeue Message Begin; a transaction takes precedence over the two-phase read."""
+        return self.dequeue_message(
+            descriptor,
+            timeout=timeout,
+            cursor=cursor,
+            transaction=transaction,
+            tag=tag,
+            two_phase_read=True,
+            on_end=on_end,
+        )
+
+    def dequeue_message_end(
+        self,
+        descriptor: OpenQueueDescriptor,
+        position: MessagePosition,
+        *,
+        delete_message: bool,
+        transactional: bool = False,
+    ) -> None:
+        """3.1.7.1.12 Dequeue Message End."""
+        queue = descriptor.queue
+        if queue is None:
+            raise self._not_available(descriptor)
+        if position.state in (PositionState.AVAILABLE, PositionState.DELETED):
+            message = f"message {position.lookup_id:#x} of queue {queue.pathname} is not being read"
+            raise TransactionSequence(message)
+        if transactional:
+            return
+        if position.state is PositionState.LOCKED and delete_message:
+            self.message_position_deleted(queue, position, MessageClass.ACK_RECEIVE)
+        else:
+            self._give_back(position, is_abort=False)
+
+    def read_message_by_lookup_identifier(
+        self,
+        descriptor: OpenQueueDescriptor,
+        lookup_id: int,
+        *,
+        peek_operation: bool,
+        lookup_operation: MessageSeekAction,
+        transaction: Transaction | None = None,
+        two_phase_read: bool = False,
+    ) -> MessagePosition:
+        """3.1.7.1.13 Read Message By Lookup Identifier: never waits."""
+        if peek_operation and transaction is not None:
+            message = "a peek by lookup identifier takes no transaction"
+            raise InvalidParameter(message)
+        queue = self._readable(descriptor, PEEK_ACCESS if peek_operation else RECEIVE_ACCESS)
+        position = self._seek_available_message_position_with_id(
+            queue, lookup_id, peek=peek_operation, action=lookup_operation
+        )
+        if not peek_operation:
+            self._take(position, transaction, two_phase_read=two_phase_read)
+        return position
+
+    def peek_next_message(
+        self,
+        descriptor: OpenQueueDescriptor,
+        cursor: Cursor,
+        *,
+        timeout: int = INFINITE,
+        on_end: ReadEnd = _no_waiter,
+    ) -> MessagePosition | None:
+        """3.1.7.1.14 Peek Next Message."""
+        self._readable(descriptor, PEEK_ACCESS)
+        found = self._get_message(cursor, CursorEvent.GET_NEXT_MESSAGE_FOR_PEEK, no_wait=False)
+        if found is None:
+            self._wait_to_peek(descriptor, timeout, cursor, on_end)
+        return found
+
+    def peek_message(
+        self,
+        descriptor: OpenQueueDescriptor,
+        *,
+        timeout: int = INFINITE,
+        cursor: Cursor | None = None,
+        on_end: ReadEnd = _no_waiter,
+    ) -> MessagePosition | None:
+        """3.1.7.1.15 Peek Message."""
+        queue = self._readable(descriptor, PEEK_ACCESS)
+        if cursor is not None:
+            found = self._get_message(cursor, CursorEvent.GET_MESSAGE_FOR_PEEK, no_wait=False)
+        else:
+            found = self._seek_available_message_position(queue, START, peek=True)
+        if found is None:
+            self._wait_to_peek(descriptor, timeout, cursor, on_end)
+        return found
+
+    # Shared steps -------------------------------------------------------------------------------------
+
+    def _readable(self, descriptor: OpenQueueDescriptor, access: Container[QueueAccessType]) -> Queue:
+        self._require_ready()
+        queue = descriptor.queue
+        if queue is None:
+            raise self._not_available(descriptor)
+        if descriptor.access_type not in access:
+            name = descriptor.access_type.name.lower()
+            message = f"queue {queue.pathname} is open for {name} access only"
+            raise AccessDenied(message)
+        return queue
+
+    @staticmethod
+    def _not_available(descriptor: OpenQueueDescriptor) -> QueueNotAvailable:
+        state = "closed" if descriptor.is_closed else "deleted"
+        return QueueNotAvailable(f"{descriptor.format_name}: the queue was {state}")
+
+    def _take(self, position: MessagePosition, transaction: Transaction | None, *, two_phase_read: bool) -> None:
+        """What a destructive read does with the position it found, in the same step that found it."""
+        if transaction is not None and transaction.identifier != GUID_NULL:
+            self._lock(position)
+            position.transaction = transaction
+            transaction.transactional_operations.append(
+                TransactionalOperation(OperationType.DEQUEUE, position, dequeue_reason=MessageClass.ACK_RECEIVE)
+            )
+        elif two_phase_read:
+            self._lock(position)
+        else:
+            self.message_position_deleted(position.queue, position, MessageClass.ACK_RECEIVE)
+
+    def _wait_to_peek(
+        self, descriptor: OpenQueueDescriptor, timeout: int, cursor: Cursor | None, on_end: ReadEnd
+    ) -> None:
+        def satisfied(position: MessagePosition) -> None:
+            queue = position.queue
+            if cursor is not None:
+                self._message_available(cursor, position)
+            on_end(position)
+            self.release_next_reader(queue)
+
+        self._wait(descriptor, timeout, cursor, None, satisfied, on_end, destructive_read=False)
+
+    def _wait(
+        self,
+        descriptor: OpenQueueDescriptor,
+        timeout: int,
+        cursor: Cursor | None,
+        tag: object | None,
+        satisfied: Callable[[MessagePosition], None],
+        on_end: ReadEnd,
+        *,
+        destructive_read: bool,
+    ) -> None:
+        def stopped(status: StatusError) -> None:
+            if cursor is not None:
+                self._wait_time_expired(cursor)
+            on_end(status)
+
+        try:
+            self._wait_for_new_message(
+                descriptor,
+                timeout,
+                destructive_read=destructive_read,
+                tag=tag,
+                cursor=cursor,
+                satisfied=satisfied,
+                stopped=stopped,
+            )
+        except IOTimeout:
+            if cursor is not None:
+                self._wait_time_expired(cursor)
+            raise

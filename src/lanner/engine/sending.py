@@ -1,0 +1,271 @@
+"""Putting messages into queues and taking them across (MS-MQDMPR 3.1.7.1.7, 3.1.7.1.9, 3.1.7.1.16, 3.1.7.1.27)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from lanner.engine.envelope import WANTS_ATTENTION, Envelope, read_envelope
+from lanner.engine.queues import Queues
+from lanner.engine.reading import RECEIVE_ACCESS
+from lanner.model.directory_objects import GUID_NULL, OutgoingQueue
+from lanner.model.enums import (
+    INFINITE,
+    EnqueueStatus,
+    MessageClass,
+    MessagePrivacyLevel,
+    MessageSeekAction,
+    OperationType,
+    PositionState,
+    QueueAccessType,
+    QueuePrivacyLevel,
+    SenderIdentifierType,
+)
+from lanner.model.errors import (
+    AccessDenied,
+    IllegalPropertyValue,
+    InsufficientResources,
+    InvalidParameter,
+    MessageNotAuthenticated,
+    TransactionUsage,
+)
+from lanner.model.live import MessagePosition, Record, TransactionalOperation
+from lanner.wire.builder import build
+from lanner.wire.format_name import FormatName, PublicFormatName
+from lanner.wire.message import Message
+
+if TYPE_CHECKING:
+    import uuid
+
+    from lanner.model.directory_objects import Queue
+    from lanner.model.live import OpenQueueDescriptor, Transaction
+    from lanner.wire.builder import MessageProperties
+
+_KILOBYTE = 1024
+_SEQUENTIAL_ID_MASK = (1 << 56) - 1
+_LOWEST_LANE = 7  # LookupIdentifier's top byte is 7 - Priority (DMPR-3.1.7.1.9-6)
+
+
+class Sending(Queues):
+    """Events that store messages."""
+
+    def enqueue_message(self, queue: Queue, message: Message, transaction: Transaction | None = None) -> EnqueueStatus:
+        """3.1.7.1.9 Enqueue Message."""
+        packet = message.packet
+        size = len(packet)
+        envelope = read_envelope(packet)
+        now = int(self.clock())
+        status = self._check_quota(queue, size)
+        if status is not EnqueueStatus.OK:
+            return status
+        ttrq = envelope.time_to_reach_queue
+        if ttrq != INFINITE and now - envelope.sent_time > ttrq:
+            return EnqueueStatus.TIMED_OUT_IN_TRANSIT
+        if self.store.refuses_sends and not envelope.is_express:
+            raise self._disk_full()
+        position = self._new_position(queue, packet, envelope, now)
+        if transaction is not None and transaction.identifier != GUID_NULL:
+            position.is_uncommitted_send = True
+            position.transaction = transaction
+            self._lock(position)
+            self._arm_expiry(position, envelope)
+            transaction.transactional_operations.append(TransactionalOperation(OperationType.ENQUEUE, position))
+        else:
+            self._arrive(position, envelope)
+        return EnqueueStatus.OK
+
+    def _check_quota(self, queue: Queue, size: int) -> EnqueueStatus:
+        """The queue manager's quota comes first (DMPR-3.1.7.1.9-1)."""
+        qm = self.queue_manager
+        quota = qm.queue_manager_quota
+        if qm.throttled or (quota != INFINITE and qm.total_bytes + size > quota * _KILOBYTE):
+            return EnqueueStatus.QUEUE_MANAGER_QUOTA_EXCEEDED
+        quota = queue.quota
+        if quota != INFINITE and queue.total_bytes + size > quota * _KILOBYTE:
+            return EnqueueStatus.QUEUE_QUOTA_EXCEEDED
+        return EnqueueStatus.OK
+
+    def _disk_full(self) -> InsufficientResources:
+        return InsufficientResources(
+            "the disk of the data directory is full: recoverable messages are refused until there is room; "
+            "receiving goes on"
+        )
+
+    def _new_position(self, queue: Queue, packet: bytes, envelope: Envelope, now: int) -> MessagePosition:
+        """A place at the end of its priority; the bytes count from here on (DECISIONS, TotalBytes)."""
+        lane = _LOWEST_LANE - envelope.priority
+        lookup_id = lane << 56 | self._sequential_id.next() & _SEQUENTIAL_ID_MASK
+        size = len(packet)
+        queue.total_bytes += size
+        self.queue_manager.total_bytes += size
+        return MessagePosition(queue, lookup_id, Record(packet, now))
+
+    def _arrive(self, position: MessagePosition, envelope: Envelope) -> None:
+        """Store a message that comes from outside the queue, tell who asked, wake a reader."""
+        self._store(position, envelope)
+        if envelope.user_flags & WANTS_ATTENTION:
+            for subscriber in self.position_arrived_subscribers:
+                subscriber(position.queue, position)
+        self.message_position_available(position.queue, position)
+
+    def enqueue_message_to_an_open_queue(
+        self,
+        descriptor: OpenQueueDescriptor,
+        properties: MessageProperties,
+        transaction: Transaction | None = None,
+    ) -> EnqueueStatus:
+        """3.1.7.1.27 Enqueue Message To An Open Queue: builds the packet, one per destination."""
+        self._require_ready()
+        if descriptor.access_type is not QueueAccessType.SEND:
+            name = descriptor.access_type.name.lower()
+            message = f"{descriptor.format_name} is open for {name} access only"
+            raise AccessDenied(message)
+        if not properties.sender_identifier and properties.sender_identifier_type is SenderIdentifierType.SID:
+            properties.sender_identifier = descriptor.sender_identifier
+        if not descriptor.multiple:
+            return self._send(descriptor, properties, transaction)
+        whole = FormatName.parse(descriptor.format_name)
+        properties = dataclasses.replace(properties, destination_multi_queue_format_name=whole)
+        for child in descriptor.children:
+            status = self._send(child, properties, transaction)
+            if status is not EnqueueStatus.OK:
+                return status
+        return EnqueueStatus.OK
+
+    def _send(
+        self,
+        descriptor: OpenQueueDescriptor,
+        properties: MessageProperties,
+        transaction: Transaction | None,
+    ) -> EnqueueStatus:
+        queue = descriptor.queue
+        if queue is None:
+            raise self._not_available(descriptor)
+        if transaction is not None and transaction.identifier == GUID_NULL:
+            transaction = None
+        if queue.transactional != (transaction is not None) and not isinstance(queue, OutgoingQueue):
+            if queue.transactional:
+                message = f"queue {queue.pathname} is transactional: send to it in a transaction"
+            else:
+                message = f"queue {queue.pathname} is not transactional: send to it outside transactions"
+            raise TransactionUsage(message)
+        if not isinstance(queue, OutgoingQueue):
+            self._check_demands(queue, properties)
+        name = FormatName.parse(descriptor.format_name)
+        if isinstance(name, PublicFormatName):
+            properties = dataclasses.replace(
+                properties, destination_queue_manager_identifier=self._host_of(queue, name)
+            )
+        packet = build(
+            properties,
+            source=self.queue_manager.identifier,
+            ordinal=self._message_ordinal.next() & 0xFFFF_FFFF,
+            sent_time=int(self.clock()),
+            destination=name,
+            transaction=None if transaction is None else transaction.index,
+        )
+        return self.enqueue_message(queue, Message(packet), transaction)
+
+    @staticmethod
+    def _check_demands(queue: Queue, properties: MessageProperties) -> None:
+        """Authentication and PrivacyLevel of a local queue (DMPR-3.1.1.2-3), told to the sender at once."""
+        if queue.authentication and not properties.signature:
+            message = f"queue {queue.pathname} takes signed messages only"
+            raise MessageNotAuthenticated(message)
+        is_encrypted = properties.privacy_level != MessagePrivacyLevel.NONE
+        refused = QueuePrivacyLevel.NONE if is_encrypted else QueuePrivacyLevel.BODY
+        if queue.privacy_level is refused:
+            wanted = "plain" if is_encrypted else "encrypted"
+            message = f"queue {queue.pathname} takes {wanted} messages only"
+            raise IllegalPropertyValue(message)
+
+    def _host_of(self, queue: Queue, name: PublicFormatName) -> uuid.UUID:
+        """QueueManagerAddress of a public destination (MQMQ-2.2.19.2-6)."""
+        if not isinstance(queue, OutgoingQueue):
+            return self.queue_manager.identifier
+        found = self._read_queue(name.identifier)
+        return GUID_NULL if found is None or found.queue_manager is None else found.queue_manager.identifier
+
+    # Move -------------------------------------------------------------------------------------------------
+
+    def move_message(self, position: MessagePosition, target: Queue, transaction: Transaction | None = None) -> None:
+        """3.1.7.1.16 Move Message: no Message Position Deleted, so no acknowledgment (DMPR-3.1.7.1.16-5)."""
+        if transaction is not None and transaction.identifier != GUID_NULL:
+            if target.is_system:
+                message = f"a move to {target.pathname} takes no transaction"
+                raise TransactionUsage(message)
+            self._lock(position)
+            position.transaction = transaction
+            transaction.transactional_operations.append(
+                TransactionalOperation(OperationType.MOVE, position, target_queue=target)
+            )
+        else:
+            self._move_now(position, target)
+
+    def _move_now(self, position: MessagePosition, target: Queue) -> None:
+        record = position.record
+        self._remove(position.queue, position)
+        moved = MessagePosition(
+            target,
+            position.lookup_id,
+            Record(
+                record.packet,
+                arrived=record.arrived,
+                abort_count=record.abort_count,
+                move_count=record.move_count + 1,
+                flags=record.flags,
+            ),
+        )
+        size = len(record.packet)
+        target.total_bytes += size
+        self.queue_manager.total_bytes += size
+        self._store(moved, read_envelope(record.packet))
+        if not target.is_system:
+            self.message_position_available(target, moved)
+
+    def move_message_by_lookup_identifier(
+        self,
+        source: OpenQueueDescriptor,
+        lookup_id: int,
+        target: OpenQueueDescriptor,
+        transaction: Transaction | None = None,
+    ) -> MessagePosition:
+        """Move one message between a queue and its subqueues, both opened with MoveAccess."""
+        self._require_ready()
+        for descriptor in (source, target):
+            if descriptor.queue is None:
+                raise self._not_available(descriptor)
+            if descriptor.access_type is not QueueAccessType.MOVE:
+                message = f"{descriptor.format_name} is not open for moving"
+                raise AccessDenied(message)
+        from_queue, to_queue = source.queue, target.queue
+        if from_queue is None or to_queue is None or self._family(from_queue) != self._family(to_queue):
+            message = f"{source.format_name} and {target.format_name} are not parts of one queue"
+            raise InvalidParameter(message)
+        position = self._seek_available_message_position_with_id(
+            from_queue, lookup_id, peek=False, action=MessageSeekAction.CURRENT
+        )
+        self.move_message(position, to_queue, transaction)
+        return position
+
+    @staticmethod
+    def _family(queue: Queue) -> int:
+        return queue.parent or queue.number
+
+    # Purge ------------------------------------------------------------------------------------------------
+
+    def purge_queue(self, queue: Queue) -> int:
+        """3.1.7.1.7 Purge Queue; how many messages went at once. Uncommitted sends survive (DECISIONS)."""
+        for position in list(queue.held_positions.values()):
+            if position.state is PositionState.LOCKED and not position.is_uncommitted_send:
+                self._purge_pending(position)
+        count = 0
+        for position in self._all_positions(queue):
+            if position.state is PositionState.AVAILABLE:
+                self.message_position_deleted(queue, position, MessageClass.NACK_QUEUE_PURGED)
+                count += 1
+        return count
+
+    def purge_open_queue(self, descriptor: OpenQueueDescriptor) -> int:
+        """Purge through a handle, which must allow receiving (DMPR-3.1.1.17-2)."""
+        return self.purge_queue(self._readable(descriptor, RECEIVE_ACCESS))

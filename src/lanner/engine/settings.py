@@ -1,0 +1,50 @@
+"""What an engine is told at its start; everything else it finds in the store."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from lanner.model.directory_objects import GUID_NULL
+
+
+@dataclass(frozen=True, slots=True)
+class HostPolicy:
+    """What the text asks the local security authority for (MS-MQDMPR 3.1.3, MS-LSAD 2.2.4)."""
+
+    account_domain_name: str
+    dns_domain_name: str = ""
+    domain_guid: uuid.UUID = GUID_NULL
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Names, limits and switches. Times are seconds."""
+
+    computer_name: str
+    dns_domain: str = ""
+    # Asks the host for its names instead; an exception from it ends the start.
+    host_policy: Callable[[], HostPolicy] | None = None
+    # Other names and addresses that mean this computer, in lower case (DECISIONS: "is this host me").
+    local_addresses: frozenset[str] = field(default_factory=frozenset)
+    directory_integrated: bool = False
+    hardened_security: bool = False
+    # Kilobytes; None keeps what the store has.
+    queue_manager_quota: int | None = None
+    journal_quota: int | None = None
+    # MS-MQQB 3.1.1.2 SendInsecureNacks: tell strangers why a message was refused.
+    send_insecure_nacks: bool = False
+    # MS-MQDMPR 3.1.2.1 and 3.1.2.2.
+    directory_sites_update_interval: float = 12 * 3600.0
+    directory_site_gates_update_interval: float = 3600.0
+    # Sites of a directory-integrated queue manager, set at provisioning (MS-MQDMPR 3.1.3).
+    site_identifiers: tuple[str, ...] = ()
+    # Makes the encryption and signing key lists (MQDSPUBLICKEYS) at provisioning.
+    public_keys: Callable[[], tuple[bytes, bytes]] | None = None
+
+    def query_policy(self) -> HostPolicy:
+        """The names of this computer and its domain."""
+        if self.host_policy is not None:
+            return self.host_policy()
+        return HostPolicy(self.computer_name, self.dns_domain)

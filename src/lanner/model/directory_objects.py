@@ -1,0 +1,307 @@
+"""DirectoryObject and its subclasses (MS-MQDMPR 3.1.1, 3.1.1.1-3.1.1.9, 3.1.1.15).
+
+Field metadata says how long a value lives: `directory` and `persistent` values survive a restart, a
+field with neither mark is volatile. `attributes_of(cls, mark)` is how other layers ask for them, so
+the mark is written once, beside the field.
+"""
+
+# `directory` and `persistent` make fields, typed as dataclasses.field is.
+# ruff: noqa: RUF009, ANN401
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lanner.model.enums import (
+    INFINITE,
+    ConnectionStatus,
+    DirectoryServerType,
+    OperatingSystemType,
+    OutgoingState,
+    QueueManagerState,
+    QueuePrivacyLevel,
+    QueueScope,
+    QueueType,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lanner.model.live import (
+        DispatchEntry,
+        IncomingTransactionalTransferInfo,
+        MessagePosition,
+        OpenQueueDescriptor,
+        OutgoingTransferInfo,
+        Transaction,
+        WaitingMessageReadOperation,
+    )
+
+GUID_NULL = uuid.UUID(int=0)
+
+# DECISIONS (data model): kilobytes; 8 GiB unless configured.
+DEFAULT_QUEUE_MANAGER_QUOTA = 0x0080_0000
+# MS-MQDMPR 3.1.1.1: seconds, set at provisioning.
+INITIALIZATION_RETRY_TIMER_DURATION = 120
+# MS-MQDMPR 3.1.1.8.
+ROUTING_LINK_COST = range(1, 1_000_000)
+
+
+def directory(default: Any = dataclasses.MISSING, *, factory: Callable[[], Any] | None = None) -> Any:
+    """A field that survives restarts and can be published in the directory."""
+    return _marked("directory", default, factory)
+
+
+def persistent(default: Any = dataclasses.MISSING, *, factory: Callable[[], Any] | None = None) -> Any:
+    """A field that survives restarts and is never published."""
+    return _marked("persistent", default, factory)
+
+
+def _marked(mark: str, default: Any, factory: Callable[[], Any] | None) -> Any:
+    if factory is not None:
+        return field(default_factory=factory, metadata={"mark": mark})
+    return field(default=default, metadata={"mark": mark})
+
+
+def attributes_of(cls: type, *marks: str) -> list[str]:
+    """Names of the fields of `cls` that carry one of the marks, in the order of the document."""
+    return [f.name for f in dataclasses.fields(cls) if f.metadata.get("mark") in marks]
+
+
+@dataclass(slots=True, eq=False)
+class DirectoryObject:
+    """MS-MQDMPR 3.1.1: Identifier never changes during the object's life."""
+
+    identifier: uuid.UUID = directory(factory=uuid.uuid4)
+
+
+@dataclass(slots=True, eq=False)
+class Queue(DirectoryObject):
+    """MS-MQDMPR 3.1.1.2. The directory marks hold for a public queue; elsewhere they mean persistent."""
+
+    label: str = directory("")
+    create_time: int = directory(0)  # seconds since 1970 UTC
+    modify_time: int = directory(0)  # seconds since 1970 UTC
+    type: uuid.UUID = directory(GUID_NULL)
+    pathname: str = directory("")
+    qualified_pathname: str = directory("")
+    private_queue_number: int = directory(0)
+    journaling: bool = directory(default=False)
+    quota: int = directory(INFINITE)  # kilobytes
+    journal_quota: int = directory(INFINITE)  # kilobytes
+    authentication: bool = directory(default=False)
+    privacy_level: QueuePrivacyLevel = directory(QueuePrivacyLevel.OPTIONAL)
+    transactional: bool = directory(default=False)
+    multicast_address: str | None = directory(None)
+    security: bytes | None = directory(None)  # SECURITY_DESCRIPTOR, self-relative
+    base_priority: int = directory(0)
+    full_path: str = directory("")
+    directory_path: str = directory("")
+    queue_type: QueueType = persistent(QueueType.PUBLIC)
+    # The u32 under which the store keeps this queue's messages; ours, not the document's.
+    number: int = persistent(0)
+    # The number of the queue this one is the journal or a subqueue of, else 0; ours.
+    parent: int = persistent(0)
+
+    scope: QueueScope = QueueScope.ENTERPRISE
+    total_bytes: int = 0
+    message_count: int = 0
+    # The lowest lookup id that may be Available: where a search from the head begins; ours.
+    head_hint: int = -1
+    # The queue was deleted; descriptors that still name it have lost their QueueReference; ours.
+    is_deleted: bool = False
+    queue_manager: QueueManager | None = None
+    journal_queue: Queue | None = None
+    subqueues: dict[str, Queue] = field(default_factory=dict)
+    incoming_transactional_transfer_info: dict[uuid.UUID, IncomingTransactionalTransferInfo] = field(
+        default_factory=dict
+    )
+    # MessagePositionList: the messages are in the store, in key order. Only positions that somebody
+    # holds (locked, purge pending, under a cursor) are objects, here by lookup id.
+    held_positions: dict[int, MessagePosition] = field(default_factory=dict)
+    open_queue_descriptors: list[OpenQueueDescriptor] = field(default_factory=list)
+    # Held positions that a peek may see all the same (AllowPeekWhenLocked), by lookup id; ours.
+    peekable_locks: dict[int, MessagePosition] = field(default_factory=dict)
+    # Every descriptor's WaitingMessageReadOperationCollection in one, first come first served; ours.
+    waiting_reads: dict[WaitingMessageReadOperation, None] = field(default_factory=dict)
+    # Positions that became Available while a peeker held up the readers (3.1.7.2.2); ours.
+    unserved_positions: list[MessagePosition] = field(default_factory=list)
+    waiting_for_release: bool = False
+
+    @property
+    def is_system(self) -> bool:
+        """Journals, dead-letter and internal queues: no receive-expiry, no journaling (3.1.2.4)."""
+        return self.queue_type is QueueType.SYSTEM
+
+    @property
+    def active(self) -> bool:
+        """MS-MQDMPR 3.1.1.2 Active: computed, never stored."""
+        return bool(self.open_queue_descriptors)
+
+
+@dataclass(slots=True, eq=False)
+class ConnectionHistoryEntry:
+    """MS-MQDMPR 3.1.1.3 ConnectionHistory."""
+
+    status: ConnectionStatus
+    connection_history_time: int  # seconds since 1970 UTC
+    error: int = 0  # HRESULT or 0
+    address_list: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class OutgoingQueue(Queue):
+    """MS-MQDMPR 3.1.1.3."""
+
+    destination_format_name: str = persistent("")
+    multicast: bool = persistent(default=False)
+    # Not the document's mark, but an operator's pause must outlive a restart.
+    state: OutgoingState = persistent(OutgoingState.INACTIVE)
+
+    next_hops: list[str] | None = None
+    outgoing_transfer_info: OutgoingTransferInfo | None = None
+    connection_history: list[ConnectionHistoryEntry] = field(default_factory=list)
+
+    @property
+    def active(self) -> bool:
+        """MS-MQDMPR 3.1.1.2: also while a message awaits transfer."""
+        return bool(self.open_queue_descriptors) or self.message_count > 0
+
+
+@dataclass(slots=True, eq=False)
+class QueueManager(DirectoryObject):
+    """MS-MQDMPR 3.1.1.1."""
+
+    computer_name: str = directory("")
+    queue_manager_version: str = directory("")
+    operating_system_version: str = directory("")
+    operating_system_type: OperatingSystemType = directory(OperatingSystemType.FOREIGN)
+    qualified_computer_name: str = directory("")
+    create_time: int = directory(0)  # seconds since 1970 UTC
+    modify_time: int = directory(0)  # seconds since 1970 UTC
+    queue_manager_quota: int = directory(DEFAULT_QUEUE_MANAGER_QUOTA)  # kilobytes
+    journal_quota: int = directory(INFINITE)  # kilobytes
+    foreign_system: bool = directory(default=False)
+    full_path: str = directory("")
+    site_identifier_list: list[uuid.UUID] = directory(factory=list)
+    connected_network_identifier_list: list[uuid.UUID] = directory(factory=list)
+    out_routing_server_identifier_list: list[uuid.UUID] = directory(factory=list)
+    in_routing_server_identifier_list: list[uuid.UUID] = directory(factory=list)
+    directory_server: bool = directory(default=False)
+    remote_access_server: bool = directory(default=False)
+    routing_server: bool = directory(default=False)
+    supporting_server: bool = directory(default=False)
+    directory_server_type: DirectoryServerType | None = directory(None)
+    public_encryption_key_list: bytes = directory(b"")  # MQDSPUBLICKEYS
+    public_signing_key_list: bytes = directory(b"")  # MQDSPUBLICKEYS
+    security: bytes | None = directory(None)
+    clustered: bool = directory(default=False)
+
+    machine_domain_id: uuid.UUID = GUID_NULL
+    last_domain: str = persistent("")
+    directory_server_list: list[str] = persistent(factory=list)
+    directory_integrated: bool = persistent(default=False)
+    srmp_http_support: bool = persistent(default=False)
+    srmp_pgm_support: bool = persistent(default=False)
+    hardened_security: bool = persistent(default=False)
+    initialization_retry_timer_duration: int = persistent(INITIALIZATION_RETRY_TIMER_DURATION)
+
+    directory_offline: bool = False
+    throttled: bool = False
+    connection_active: bool = False
+    queue_manager_state: QueueManagerState = QueueManagerState.STOPPED
+    system_deadletter_queue: Queue | None = None
+    system_transactional_deadletter_queue: Queue | None = None
+    system_journal_queue: Queue | None = None
+    order_acknowledgment_queue: Queue | None = None
+    change_notification_queue: Queue | None = None
+    # By store number: outgoing queues, journals and subqueues are members too.
+    queue_collection: dict[int, Queue] = field(default_factory=dict)
+    site_collection: list[Site] = field(default_factory=list)
+    connected_network_collection: list[ConnectedNetwork] = field(default_factory=list)
+    transaction_collection: dict[uuid.UUID, Transaction] = field(default_factory=dict)
+    out_routing_server_collection: list[QueueManager] = field(default_factory=list)
+    in_routing_server_collection: list[QueueManager] = field(default_factory=list)
+    enterprise_reference: Enterprise | None = None
+    dispatch_collection: list[DispatchEntry] = field(default_factory=list)
+    # By the user's SID in text form: at most one each.
+    internal_certificate_collection: dict[str, InternalCertificate] = field(default_factory=dict)
+    total_bytes: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Enterprise(DirectoryObject):
+    """MS-MQDMPR 3.1.1.6."""
+
+    name: str = directory("")
+    weakened_security: bool = directory(default=False)
+    non_ldap_capable_queue_manager_notification: bool = directory(default=False)
+    default_time_to_live: int = directory(345_600)  # seconds
+    old_directory: bool = directory(default=False)
+    security: bytes | None = directory(None)
+
+
+@dataclass(slots=True, eq=False)
+class Site(DirectoryObject):
+    """MS-MQDMPR 3.1.1.7."""
+
+    name: str = directory("")
+    primary_site_controller: str = directory("")
+    intra_site_replication_interval: int = directory(0)  # seconds
+    inter_site_replication_interval: int = directory(0)  # seconds
+    full_path: str = directory("")
+    foreign_site: bool = directory(default=False)
+    public_signing_key_list: bytes = directory(b"")
+    migrated_from_msmq10: bool = directory(default=False)
+    security: bytes | None = directory(None)
+
+    site_gate_collection: list[QueueManager] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class RoutingLink(DirectoryObject):
+    """MS-MQDMPR 3.1.1.8."""
+
+    description: str = directory("")
+    full_path: str = directory("")
+    actual_cost: int = directory(1)
+    site1_identifier: uuid.UUID = directory(GUID_NULL)
+    site2_identifier: uuid.UUID = directory(GUID_NULL)
+    site_gate_identifier_list: list[uuid.UUID] = directory(factory=list)
+
+    site1_reference: Site | None = None
+    site2_reference: Site | None = None
+    site_gate_collection: list[QueueManager] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.actual_cost not in ROUTING_LINK_COST:
+            message = f"routing link cost {self.actual_cost}: 1 to 999999 expected"
+            raise ValueError(message)
+
+
+@dataclass(slots=True, eq=False)
+class ConnectedNetwork(DirectoryObject):
+    """MS-MQDMPR 3.1.1.9."""
+
+    name: str = directory("")
+    security: bytes | None = directory(None)
+
+
+@dataclass(slots=True, eq=False)
+class User(DirectoryObject):
+    """MS-MQDMPR 3.1.1.15."""
+
+    security_identifier: bytes = directory(b"")  # SID
+    certificate_digest_list: list[bytes] = directory(factory=list)  # MD5, 16 bytes each
+    certificates: bytes = directory(b"")  # MQUSERSIGNCERTS
+
+
+@dataclass(slots=True, eq=False)
+class InternalCertificate:
+    """MS-MQDMPR 3.1.1.19."""
+
+    certificate: bytes  # X.509, DER
+    user: User

@@ -1,0 +1,172 @@
+"""What exists only while it is used (MS-MQDMPR 3.1.1.4, 3.1.1.5, 3.1.1.10-3.1.1.14, 3.1.1.16, 3.1.1.18, 3.2.1).
+
+A queue of ten million messages has no object per message. A `MessagePosition` is made when somebody
+holds a place in the list - a lock, a cursor, a waiting read - and forgotten when the last holder lets go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lanner.model.enums import (
+    CursorState,
+    MessageClass,
+    OperationType,
+    PositionState,
+    QueueAccessType,
+    QueueShareMode,
+    RemoteReadState,
+)
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Callable
+
+    from lanner.model.directory_objects import OutgoingQueue, Queue
+    from lanner.model.errors import StatusError
+
+# Cursor positions that are no message (MS-MQDMPR 3.1.1.2): before every lookup id, and after.
+START = -1
+END = 1 << 64
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    """A message as the store keeps it: the packet, frozen once put, and what is known beside it."""
+
+    packet: bytes = field(repr=False)
+    arrived: int = 0  # ArrivalTime, seconds since 1970 UTC
+    visibility: int = 0  # place in the visibility sequence; 0: not visible
+    state: PositionState = PositionState.AVAILABLE  # AVAILABLE, or LOCKED by a prepared transaction
+    abort_count: int = 0
+    move_count: int = 0
+    flags: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class MessagePosition:
+    """MS-MQDMPR 3.1.1.11. Next and Previous are the order of lookup ids."""
+
+    queue: Queue
+    lookup_id: int
+    record: Record
+    state: PositionState = PositionState.AVAILABLE
+    # The transaction whose operation list names this position, if any; ours.
+    transaction: Transaction | None = None
+    # Not in the store yet: sent in a transaction that is still open; ours.
+    is_uncommitted_send: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class TransactionalOperation:
+    """MS-MQDMPR 3.1.1.13."""
+
+    operation_type: OperationType
+    message_position: MessagePosition
+    target_queue: Queue | None = None
+    dequeue_reason: MessageClass | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Transaction:
+    """MS-MQDMPR 3.1.1.14. A new transaction counts as single-phase, so a crash aborts it."""
+
+    identifier: uuid.UUID
+    transactional_operations: list[TransactionalOperation] = field(default_factory=list)
+    single_phase: bool = True
+    # Its operations are on disk: Transaction Prepare was raised with iSinglePhase False; ours.
+    is_prepared: bool = False
+    # The 20-bit number the packets of this transaction carry (MS-MQMQ 2.2.20.5); ours.
+    index: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class WaitingMessageReadOperation:
+    """MS-MQDMPR 3.1.1.10. `satisfied` and `stopped` are the two events that end the wait, once."""
+
+    descriptor: OpenQueueDescriptor
+    destructive_read: bool
+    satisfied: Callable[[MessagePosition], None]
+    stopped: Callable[[StatusError], None]
+    tag: object | None = None
+    cursor: Cursor | None = None
+    deadline: float | None = None  # seconds on the engine's monotonic clock; None: never
+    is_waiting: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class Cursor:
+    """MS-MQDMPR 3.2.1.2. `position` is a lookup id, START or END."""
+
+    handle: int
+    descriptor: OpenQueueDescriptor
+    position: int = START
+    # Where the tail was when the cursor was parked at END: it goes on from there (DMPR-3.2.7.6-2); ours.
+    parked_after: int = START
+    state: CursorState = CursorState.UNREAD
+
+
+@dataclass(slots=True, eq=False)
+class OpenQueueDescriptor:
+    """MS-MQDMPR 3.1.1.16."""
+
+    handle: int
+    context_value: int
+    access_type: QueueAccessType
+    share_mode: QueueShareMode
+    format_name: str
+    queue: Queue | None = None
+    multiple: bool = False
+    children: list[OpenQueueDescriptor] = field(default_factory=list)
+    remote_read_state: RemoteReadState = RemoteReadState.NONE
+    cursors: list[Cursor] = field(default_factory=list)
+    # The SID of whoever opened it: the default SenderIdentifier of what is sent through it; ours.
+    sender_identifier: bytes = b""
+    is_closed: bool = False
+
+    @property
+    def waiting_reads(self) -> list[WaitingMessageReadOperation]:
+        """WaitingMessageReadOperationCollection: this descriptor's share of the queue's waiting reads."""
+        return [] if self.queue is None else [r for r in self.queue.waiting_reads if r.descriptor is self]
+
+
+@dataclass(slots=True, eq=False)
+class DispatchEntry:
+    """MS-MQDMPR 3.1.1.18."""
+
+    message_position: MessagePosition
+    protocol_data: object | None
+    priority: int
+    send_in_progress: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class OutgoingTransferInfo:
+    """MS-MQDMPR 3.1.1.4. Sequence triples are (SeqID, SeqNo, PrevNo) of MS-MQMQ 2.2.5."""
+
+    outgoing_queue: OutgoingQueue
+    eod_first_non_ack: tuple[int, int, int] = (0, 0, 0)
+    eod_last_ack: tuple[int, int, int] = (0, 0, 0)
+    eod_last_ack_count: int = 0
+    eod_last_ack_time: int = 0  # seconds since 1970 UTC
+    eod_last_non_ack: tuple[int, int, int] = (0, 0, 0)
+    eod_next_seq: tuple[int, int, int] = (0, 0, 0)
+    eod_no_ack_count: int = 0
+    eod_no_read_count: int = 0
+    eod_resend_count: int = 0
+    eod_resend_interval: int = 0  # seconds
+    eod_resend_time: int = 0  # seconds since 1970 UTC
+
+
+@dataclass(slots=True, eq=False)
+class IncomingTransactionalTransferInfo:
+    """MS-MQDMPR 3.1.1.5: one per remote sender of transactional messages to a queue."""
+
+    queue: Queue
+    format_name: str
+    sender_identifier: uuid.UUID
+    sequence_identifier: int = 0
+    sequence_number: int = 0
+    last_access_time: int = 0  # seconds since 1970 UTC
+    reject_count: int = 0
