@@ -6,7 +6,6 @@ from pathlib import Path
 
 from lanner.model.enums import PositionState
 from lanner.store import Record, Store
-
 from tests.store.conftest import open_store
 
 QUEUE = 7
@@ -169,11 +168,11 @@ def test_a_head_reader_steps_over_what_it_took_once(store: Store) -> None:
         store.put(QUEUE, key, record(), express=False)
     commit(store)
     taken = []
-    while (key := store.next(QUEUE, -1)) is not None:
-        message = store.get(QUEUE, key)
+    while (first := store.next(QUEUE, -1)) is not None:
+        message = store.get(QUEUE, first)
         assert message is not None
-        store.delete(QUEUE, key, message)
-        taken.append(key)
+        store.delete(QUEUE, first, message)
+        taken.append(first)
     assert taken == list(range(5000))
     assert len(store._commits.queue(QUEUE)._runs) == 1
     commit(store)

@@ -12,7 +12,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from lanner.model.enums import PositionState
 from lanner.store import Record, Store
-
 from tests.store.conftest import open_store
 
 QUEUES = st.integers(0, 1)

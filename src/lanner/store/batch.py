@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 import lmdb
 
 from lanner.store.counters import Counter
 from lanner.store.environment import Environment
+from lanner.store.format import table_key
 from lanner.store.overlay import Layer
 from lanner.store.queue_view import STATISTICS, MessageLayer, QueueView, Totals
-from lanner.store.record import MESSAGE_KEY, encode
-from lanner.store.table import Table, table_key
+from lanner.store.record import MESSAGE_KEY, encode, encode_staged
+from lanner.store.staging import INDEX_ENTRY, Publication
+from lanner.store.table import Table
 
-__all__ = ["INDEX_ENTRY", "Batch", "load_totals"]
-
-# A row of the index of visibility numbers: lookup id, size of the packet.
-INDEX_ENTRY = struct.Struct(">QI")
+__all__ = ["Batch", "load_totals"]
 
 _STATISTICS_TABLE = "statistics"
 _QUEUE = struct.Struct(">I")
@@ -27,12 +27,15 @@ _entry = INDEX_ENTRY.pack
 class Batch:
     """Filled under the lock; once it is being committed only the committing thread touches it."""
 
-    __slots__ = ("counters", "horizon", "number", "queues", "tables", "totals")
+    __slots__ = ("completions", "counters", "horizon", "number", "publications", "queues", "staged", "tables", "totals")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.queues: dict[QueueView, MessageLayer] = {}
         self.tables: dict[Table, Layer[bytes, bytes]] = {}
+        self.staged: list[tuple[bytes, bytes]] = []  # key of a staged row, packet
+        self.publications: list[Publication] = []
+        self.completions: list[Callable[[], None]] = []  # called under the lock when the batch is durable
         self.totals: dict[QueueView, Totals] = {}
         self.counters: list[tuple[Counter, int]] = []
         self.horizon = 0  # the last visibility number issued when the batch was closed
@@ -46,12 +49,23 @@ class Batch:
         for queue, layer in self.queues.items():
             queue.inflight, queue.current = layer, None
             self.totals[queue] = Totals(queue.generation, queue.messages, queue.size)
+        for publication in self.publications:
+            queue = publication.view
+            totals = self.totals.get(queue) or Totals(queue.generation, queue.messages, queue.size)
+            self.totals[queue] = publication.added_to(totals)
         for table, rows in self.tables.items():
             table.inflight, table.current = rows, None
 
+    def cost(self) -> int:
+        """Return about how many bytes of the map a commit of this batch reads: a page for each message."""
+        return 4096 * (len(self.staged) + sum(len(layer.rows) + len(layer.hidden) for layer in self.queues.values()))
+
     def write(self, txn: lmdb.Transaction[bytes], environment: Environment) -> None:
+        """Write everything but the publications, which may be long and are written without the lock."""
         for queue, layer in self.queues.items():
             self._write_queue(txn, environment, queue.number, layer)
+        if self.staged:
+            txn.cursor(environment.staged).putmulti([(key, encode_staged(packet)) for key, packet in self.staged])
         rows = [
             (table_key(_STATISTICS_TABLE, _QUEUE.pack(queue.number)), STATISTICS.pack(*totals))
             for queue, totals in self.totals.items()
@@ -74,6 +88,8 @@ class Batch:
                 txn.delete(_key(number, generation, lookup_id), db=environment.messages)
         for visibility in layer.unindexed:
             txn.delete(_key(number, generation, visibility), db=environment.visible)
+        for reference in layer.unstaged:
+            txn.delete(reference, db=environment.staged)
         if rows:
             visible = layer.visible
             txn.cursor(environment.messages).putmulti(

@@ -18,7 +18,8 @@ Leader and followers
     The write phase holds the store's lock on purpose: py-lmdb lets go of the interpreter at each call, and against a busy
     thread each call then costs up to a switch interval (measured: 100-500 us in place of 0.4). A busy engine soon wants
     the lock, waits for it without wanting the interpreter, and the write phase takes about 2 us a message.
-    Lock order: commit lock, store's lock, LMDB's writer. Nobody holds LMDB's writer while waiting for the store's lock.
+    Lock order: commit lock, store's lock, LMDB's writer. Nobody who holds LMDB's writer waits for the store's lock (a long
+    publication asks for it with a time limit).
 
 Visibility numbers
     A number is issued when a message becomes Available in a batch (arrival, commit of a send, abort of a receive, move), from one counter, so
@@ -41,13 +42,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 import lmdb
 
 from lanner.model.errors import InsufficientResources
+from lanner.store.allocation import Allocation
 from lanner.store.batch import Batch, load_totals
 from lanner.store.counters import Counters
 from lanner.store.environment import Environment
+from lanner.store.maintenance import Maintenance, sweep_slice
 from lanner.store.overlay import Layer
 from lanner.store.queue_view import MessageLayer, QueueView
 from lanner.store.table import Table
@@ -60,8 +64,9 @@ log = logging.getLogger(__name__)
 class GroupCommit:
     """The batches of a store and the views laid over its snapshot."""
 
-    def __init__(self, environment: Environment, lock: threading.RLock) -> None:
+    def __init__(self, environment: Environment, allocation: Allocation, lock: threading.RLock) -> None:
         self._environment = environment
+        self._allocation = allocation
         self.lock = lock
         self._commit_lock = threading.Lock()
         self.current = Batch(1)
@@ -70,7 +75,8 @@ class GroupCommit:
         self._failed: list[list[int]] = []  # ranges of batch numbers, both ends included
         self.queues: dict[int, QueueView] = {}
         self.tables: dict[str, Table] = {}
-        self.counters = Counters(environment, self.wake)
+        self.maintenance = Maintenance(self._maintain)
+        self.counters = Counters(environment, self.maintenance.wake)
         self.visibility = self.counters.get("visibility", 1 << 16)
         self.horizon_synced = self.visibility.last
         self.on_synced: list[Callable[[int], None]] = []
@@ -129,9 +135,6 @@ class GroupCommit:
     def _has_failed(self, ticket: int) -> bool:
         return any(low <= ticket <= high for low, high in list(self._failed))
 
-    def wake(self) -> None:
-        """Have a commit made soon although nobody waits for one."""
-
     def _lead(self) -> None:
         """Commit the current batch. The commit lock is held."""
         environment = self._environment
@@ -142,10 +145,13 @@ class GroupCommit:
                 txn = environment.env.begin(write=True)
                 batch.write(txn, environment)
                 batch.counters = self.counters.write(txn)
+            for publication in batch.publications:
+                publication.write(txn, environment, self.lock)
             txn.commit()
         except BaseException as error:
             if txn is not None:
-                txn.abort()
+                with suppress(lmdb.Error):  # a commit that failed has ended it
+                    txn.abort()
             with self.lock:
                 self._fail(error)
             if not isinstance(error, lmdb.Error | OSError):
@@ -153,6 +159,40 @@ class GroupCommit:
         else:
             with self.lock:
                 self._complete(batch)
+            environment.memory.touch(batch.cost())
+
+    def close(self) -> None:
+        """Commit what is left and write the counters as they are. Without the lock."""
+        self.maintenance.stop()
+        self.sync(self.ticket())
+        with self._commit_lock, self.lock, self._environment.write() as txn:
+            self.counters.write_exact(txn)
+
+    def _maintain(self) -> bool:
+        """Do what nobody waits for; True if there is more to do."""
+        with self._commit_lock:
+            if self.counters.wanting:
+                self._lead()
+            return self._sweep()
+
+    def _sweep(self) -> bool:
+        """Delete a slice of what was dropped. The commit lock is held."""
+        environment = self._environment
+        with self.lock:
+            txn = environment.env.begin(write=True, buffers=True)
+            try:
+                swept = sweep_slice(txn, environment)
+            except BaseException:
+                txn.abort()
+                raise
+        if not swept:
+            txn.abort()
+            return False
+        txn.commit()
+        with self.lock:
+            environment.renew()
+        environment.memory.touch(1 << 20)
+        return True
 
     def _swap(self) -> Batch:
         batch = self.inflight = self.current
@@ -166,17 +206,33 @@ class GroupCommit:
         for queue, layer in batch.queues.items():
             if queue.inflight is layer:
                 queue.inflight = None
-            queue.synced = batch.totals[queue]
             queue.forget_runs()
+        for queue, totals in batch.totals.items():
+            queue.synced = totals
         for table in batch.tables:
             table.inflight = None
             table.forget_runs()
+        for publication in batch.publications:
+            publication.complete()
         for counter, limit in batch.counters:
             counter.settle(limit)
         self.horizon_synced = batch.horizon
         self.synced = batch.number
-        for callback in self.on_synced:
-            callback(batch.number)
+        self._allocation.ensure()
+        if any(table.name == "garbage" for table in batch.tables):
+            self.maintenance.wake()
+        for completion in batch.completions:
+            completion()
+        self._tell(self.on_synced, batch.number)
+
+    @staticmethod
+    def _tell(callbacks: list[Callable[[int], None]], number: int) -> None:
+        for callback in callbacks:
+            try:
+                callback(number)
+            except Exception:
+                # What the engine does with the news changes nothing about the batch.
+                log.exception("a callback for batch %d failed", number)
 
     def _fail(self, error: BaseException) -> None:
         """Drop everything unsynced and go back to the snapshot."""
@@ -196,8 +252,11 @@ class GroupCommit:
             for table in batch.tables:
                 table.current = table.inflight = None
                 table.forget_runs()
-        self._environment.renew()
+        try:
+            self._environment.renew()
+        except lmdb.Error:
+            self._environment.reopen()
         self.counters.want_all()
+        self._allocation.ensure()
         for batch in dropped:
-            for callback in self.on_failed:
-                callback(batch.number)
+            self._tell(self.on_failed, batch.number)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 import lmdb
 
 from lanner.store.environment import Environment
-from lanner.store.table import table_key
+from lanner.store.format import table_key
 
 __all__ = ["Counter", "Counters"]
 

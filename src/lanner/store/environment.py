@@ -9,8 +9,10 @@ from pathlib import Path
 import lmdb
 
 from lanner.model.errors import InsufficientResources
+from lanner.store.format import forget_epoch, settle_format
+from lanner.store.memory import MapTrimmer
 
-__all__ = ["DEFAULT_MAP_SIZE", "Environment"]
+__all__ = ["DEFAULT_MAP_SIZE", "Environment", "copy_environment"]
 
 # Address space, not memory or disk: the file grows as it is used. 256 GiB is 32 times the default machine quota
 # (8 GiB, DECISIONS.md), so that quota and freed pages together stay far below it, and it fits any 64-bit kernel.
@@ -31,6 +33,9 @@ class Environment:
         "_map_size",
         "_path",
         "env",
+        "epoch",
+        "memory",
+        "message_at",
         "message_cursor",
         "messages",
         "staged",
@@ -45,6 +50,10 @@ class Environment:
         self._map_size = map_size
         self._open()
 
+    @property
+    def data_file(self) -> Path:
+        return self._path / "data.mdb"
+
     def _open(self) -> None:
         self.env = lmdb.open(
             str(self._path),
@@ -56,15 +65,22 @@ class Environment:
             readahead=False,
             mode=0o600,
         )
+        try:
+            self.epoch = settle_format(self.env, self._path)
+        except BaseException:
+            self.env.close()
+            raise
         self.messages = self.env.open_db(b"messages")  # MESSAGE_KEY -> header, packet
         self.visible = self.env.open_db(b"visible")  # (queue, generation, visibility) -> lookup id, size
         self.tables = self.env.open_db(b"tables")  # length and name of the table, key -> value
         self.staged = self.env.open_db(b"staged")  # (stage, queue, 7 - priority, number) -> checksum, packet
+        self.memory = MapTrimmer(self.data_file)
         self._begin()
 
     def _begin(self) -> None:
         self.txn = self.env.begin()
         self.message_cursor = self.txn.cursor(self.messages)
+        self.message_at = b""  # the key at which the cursor stands, if it is known
         self.table_cursor = self.txn.cursor(self.tables)
 
     def renew(self) -> None:
@@ -90,6 +106,14 @@ class Environment:
         """Return the bytes of the file up to the last page in use."""
         return (self.env.info()["last_pgno"] + 1) * self.env.stat()["psize"]
 
+    def live(self) -> int:
+        """Return the bytes of all pages that hold something, those of the free list left out."""
+        pages = 2  # the meta pages
+        for db in (None, self.messages, self.visible, self.tables, self.staged):
+            stat = self.txn.stat(db)
+            pages += stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
+        return pages * self.env.stat()["psize"]
+
     def reopen(self) -> None:
         """Open the file again after an error that LMDB calls fatal (a failed write of the meta page)."""
         self.env.close()
@@ -98,3 +122,11 @@ class Environment:
     def close(self) -> None:
         self.txn.abort()
         self.env.close()
+
+
+def copy_environment(environment: Environment, directory: Path) -> None:
+    """Copy the last commit, without its free pages, into an empty directory, and mark it as a copy."""
+    environment.env.copy(str(directory), compact=True)
+    with lmdb.open(str(directory), map_size=DEFAULT_MAP_SIZE, max_dbs=_MAX_DBS) as copy:
+        forget_epoch(copy)
+    (directory / "lock.mdb").unlink(missing_ok=True)

@@ -13,7 +13,6 @@ from lanner.store.sorted_keys import K, SortedKeys
 __all__ = ["Layer", "Overlay"]
 
 V = TypeVar("V")
-LayerT = TypeVar("LayerT", bound="Layer[int, object] | Layer[bytes, bytes]")
 
 # Runs of hidden keys that a view remembers: one per reader that eats its way through the queue.
 _MAX_RUNS = 4
@@ -34,6 +33,17 @@ class Layer(Generic[K, V]):
         self.hidden: set[K] = set()
 
 
+class _Run(Generic[K]):
+    """Of the keys in [low, high] the snapshot has none that is not hidden; `following` is the next it has, if known."""
+
+    __slots__ = ("following", "high", "low")
+
+    def __init__(self, low: K, high: K, following: K | None) -> None:
+        self.low: K = low
+        self.high: K = high
+        self.following: K | None = following
+
+
 class Overlay(Generic[K, V]):
     """A sorted map: the snapshot with the layers of the unsynced batches over it."""
 
@@ -42,7 +52,7 @@ class Overlay(Generic[K, V]):
     def __init__(self) -> None:
         self.current: Layer[K, V] | None = None
         self.inflight: Layer[K, V] | None = None
-        self._runs: list[list[K]] = []
+        self._runs: list[_Run[K]] = []
 
     # What lies on disk, and the first key after a given one: the two things that differ between views.
 
@@ -62,17 +72,19 @@ class Overlay(Generic[K, V]):
 
     def ceiling(self, key: K) -> K | None:
         """Return the lowest existing key that is not below `key`."""
-        found = self._stored_ceiling(key)
-        current = self.current
-        inflight = self.inflight
+        run = self._run_with(key) if self._runs else None
+        found = self._stored_ceiling(key if run is None else self._successor(run.high))
+        current, inflight = self.current, self.inflight
+        if found is not None and (
+            (current is not None and found in current.hidden) or (inflight is not None and found in inflight.hidden)
+        ):
+            found = self._skip_up(key, found)
+        elif run is not None:
+            run.following = found
         if current is not None:
-            if found is not None and (found in current.hidden or (inflight is not None and found in inflight.hidden)):
-                found = self._skip_up(found)
             other = current.keys.ceiling(key)
             if other is not None and (found is None or other < found):
                 found = other
-        elif inflight is not None and found is not None and found in inflight.hidden:
-            found = self._skip_up(found)
         if inflight is not None:
             other = inflight.keys.ceiling(key)
             if other is not None and (found is None or other < found):
@@ -101,38 +113,43 @@ class Overlay(Generic[K, V]):
     # A reader that takes 10,000 messages from the head before the first sync would step over all that it took, each
     # time. So the runs of hidden stored keys are remembered; they only grow until the snapshot changes.
 
-    def _skip_up(self, found: K) -> K | None:
-        low = found
+    def _extend_runs(self, key: K) -> None:
+        """Note that a stored key is hidden from now on."""
+        for run in self._runs:
+            if run.following == key:
+                run.high = key
+
+    def _skip_up(self, key: K, found: K) -> K | None:
         above: K | None = found
         while above is not None and self._is_hidden(above):
             run = self._run_with(above)
-            high = above if run is None else run[1]
+            high = above if run is None else run.high
             above = self._stored_ceiling(self._successor(high))
-        self._remember(low, high)
+        self._remember(_Run(key, high, above))
         return above
 
     def _skip_down(self, found: K) -> K | None:
-        high = found
         below: K | None = found
         while below is not None and self._is_hidden(below):
             run = self._run_with(below)
-            low = below if run is None else run[0]
+            low = below if run is None else run.low
             below = self._stored_below(low)
-        self._remember(low, high)
+        self._remember(_Run(low, found, None))
         return below
 
-    def _run_with(self, key: K) -> list[K] | None:
+    def _run_with(self, key: K) -> _Run[K] | None:
         for run in self._runs:
-            if run[0] <= key <= run[1]:
+            if run.low <= key <= run.high:
                 return run
         return None
 
-    def _remember(self, low: K, high: K) -> None:
+    def _remember(self, new: _Run[K]) -> None:
         for run in self._runs:
-            if run[0] <= high and low <= run[1]:
-                run[0] = min(run[0], low)
-                run[1] = max(run[1], high)
+            if run.low <= new.high and new.low <= run.high:
+                if new.high >= run.high:
+                    run.high, run.following = new.high, new.following
+                run.low = min(run.low, new.low)
                 return
         if len(self._runs) == _MAX_RUNS:
             del self._runs[0]
-        self._runs.append([low, high])
+        self._runs.append(new)

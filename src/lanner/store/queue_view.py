@@ -8,12 +8,15 @@ from typing import NamedTuple
 
 from lanner.store.environment import Environment
 from lanner.store.overlay import Layer, Overlay
-from lanner.store.record import HEADER_SIZE, MAX_LOOKUP_ID, MESSAGE_KEY, Record, decode, stored_visibility
+from lanner.store.record import MAX_LOOKUP_ID, MESSAGE_KEY, Record, StoredFacts, decode, stored_facts
 
-__all__ = ["STATISTICS", "MessageLayer", "QueueView", "Totals"]
+__all__ = ["GARBAGE_QUEUE", "STATISTICS", "MessageLayer", "QueueView", "Totals"]
 
 # A row of table "statistics": generation, messages, bytes of packets.
 STATISTICS = struct.Struct(">IQQ")
+
+# A row of table "garbage": this letter, the queue and the generation to be swept.
+GARBAGE_QUEUE = struct.Struct(">cII")
 
 _key = MESSAGE_KEY.pack
 
@@ -33,13 +36,14 @@ class MessageLayer(Layer[int, Record]):
     because the engine may meanwhile put the same record object again under a new number.
     """
 
-    __slots__ = ("generation", "unindexed", "visible")
+    __slots__ = ("generation", "unindexed", "unstaged", "visible")
 
     def __init__(self, generation: int) -> None:
         super().__init__()
         self.generation = generation
         self.visible: dict[int, int] = {}
         self.unindexed: list[int] = []  # numbers whose index entries end with this batch
+        self.unstaged: list[bytes] = []  # staged rows whose published messages end with it
 
 
 class QueueView(Overlay[int, Record]):
@@ -119,33 +123,41 @@ class QueueView(Overlay[int, Record]):
             if lookup_id in inflight.hidden:
                 return None
         raw = self.raw(lookup_id)
-        return None if raw is None else decode(raw)
+        if raw is None:
+            return None
+        environment = self._environment
+        environment.memory.touch(len(raw))
+        return decode(raw, environment.txn, environment.staged)
 
     def raw(self, lookup_id: int) -> bytes | None:
         """Return the stored bytes of the snapshot."""
         environment = self._environment
-        return environment.txn.get(_key(self.number, self.generation, lookup_id), db=environment.messages)
+        key = _key(self.number, self.generation, lookup_id)
+        if key == environment.message_at:
+            return environment.message_cursor.value()
+        return environment.txn.get(key, db=environment.messages)
 
     def _stored_ceiling(self, key: int) -> int | None:
         if key > MAX_LOOKUP_ID:
             return None
         cursor = self._environment.message_cursor
         if not cursor.set_range(_key(self.number, self.generation, key)):
+            self._environment.message_at = b""
             return None
-        number, generation, found = MESSAGE_KEY.unpack(cursor.key())
+        at = self._environment.message_at = cursor.key()
+        number, generation, found = MESSAGE_KEY.unpack(at)
         return found if number == self.number and generation == self.generation else None
 
     def _stored_below(self, key: int) -> int | None:
         cursor = self._environment.message_cursor
+        bound = _key(self.number, self.generation, min(key, MAX_LOOKUP_ID))
         if key > MAX_LOOKUP_ID:
-            at = cursor.set_range(_key(self.number, self.generation, MAX_LOOKUP_ID))
-            if at and cursor.key() == _key(self.number, self.generation, MAX_LOOKUP_ID):
-                return MAX_LOOKUP_ID
-        else:
-            at = cursor.set_range(_key(self.number, self.generation, key))
-        if not (cursor.prev() if at else cursor.last()):
+            bound += b"\0"  # just above the highest key there can be
+        if not (cursor.prev() if cursor.set_range(bound) else cursor.last()):
+            self._environment.message_at = b""
             return None
-        number, generation, found = MESSAGE_KEY.unpack(cursor.key())
+        at = self._environment.message_at = cursor.key()
+        number, generation, found = MESSAGE_KEY.unpack(at)
         return found if number == self.number and generation == self.generation else None
 
     def _successor(self, key: int) -> int:
@@ -201,20 +213,32 @@ class QueueView(Overlay[int, Record]):
         elif lookup_id not in layer.hidden:
             inflight = self.inflight
             if inflight is not None and lookup_id in inflight.rows:
-                self.hide(lookup_id, size, inflight.visible.get(lookup_id, 0))
+                self._hide(layer, lookup_id, StoredFacts(size, inflight.visible.get(lookup_id, 0), b""))
             else:
-                self.hide(lookup_id, size, record.visibility)
+                self._hide(layer, lookup_id, StoredFacts(size, record.visibility, record.reference))
 
-    def hide(self, lookup_id: int, size: int, visibility: int) -> None:
-        """Hide a message that lies below the current layer, and end its index entry."""
-        layer = self.current or self._begin(self)
+    def hide_stored(self, lookup_id: int) -> bytes | None:
+        """Hide the message that the snapshot has under a key, if any, and return its stored bytes."""
+        raw = self.raw(lookup_id)
+        if raw is not None:
+            environment = self._environment
+            facts = stored_facts(raw, environment.txn, environment.staged)
+            self._hide(self.current or self._begin(self), lookup_id, facts)
+        return raw
+
+    def _hide(self, layer: MessageLayer, lookup_id: int, facts: StoredFacts) -> None:
+        """Hide a message that lies below the current layer; its index entry ends too."""
         layer.hidden.add(lookup_id)
-        if visibility:
-            layer.unindexed.append(visibility)
+        if facts.visibility:
+            layer.unindexed.append(facts.visibility)
+        if facts.reference:
+            layer.unstaged.append(facts.reference)
         if self.inflight is not None:
             self.inflight.keys.discard(lookup_id)
+        if self._runs:
+            self._extend_runs(lookup_id)
         self.messages -= 1
-        self.size -= size
+        self.size -= facts.size
 
     def drop(self) -> None:
         """Drop all messages: the queue goes on in a new generation, and nothing has to be read to empty it."""
@@ -254,8 +278,7 @@ class QueueView(Overlay[int, Record]):
             return
         inflight = self.inflight
         if inflight is not None and lookup_id in inflight.rows:
-            self.hide(lookup_id, len(inflight.rows[lookup_id].packet), inflight.visible.get(lookup_id, 0))
+            facts = StoredFacts(len(inflight.rows[lookup_id].packet), inflight.visible.get(lookup_id, 0), b"")
+            self._hide(self.current or self._begin(self), lookup_id, facts)
         elif inflight is None or lookup_id not in inflight.hidden:
-            raw = self.raw(lookup_id)
-            if raw is not None:
-                self.hide(lookup_id, len(raw) - HEADER_SIZE, stored_visibility(raw))
+            self.hide_stored(lookup_id)

@@ -1,18 +1,32 @@
 """One stored message: the record, its header on disk, its keys.
 
-On disk a message is a 24-byte header and the packet. The checksum runs over the packet first and the rest of
-the header after it, so whoever knows the packet's own checksum can make a new header without reading the packet.
+On disk a message is a 24-byte header and the packet. A message that was published from a staging area is a header and
+the key of its staged row, which holds the packet and the packet's own checksum: publishing writes no packet again.
 """
 
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 from zlib import crc32
+
+import lmdb
 
 from lanner.model.enums import PositionState
 from lanner.model.errors import StoreCorrupt
 
-__all__ = ["HEADER_SIZE", "MAX_LOOKUP_ID", "MESSAGE_KEY", "Record", "decode", "encode", "encode_header"]
+__all__ = [
+    "MAX_LOOKUP_ID",
+    "MESSAGE_KEY",
+    "Record",
+    "StoredFacts",
+    "decode",
+    "encode",
+    "encode_reference",
+    "encode_staged",
+    "stored_facts",
+    "stored_reference",
+]
 
 # (queue, generation, lookup id): byte order is queue order, because a lookup id is
 # (7 - priority) << 56 | SequentialID. A generation is one life of a queue's contents (QueueView.drop).
@@ -20,12 +34,14 @@ __all__ = ["HEADER_SIZE", "MAX_LOOKUP_ID", "MESSAGE_KEY", "Record", "decode", "e
 MESSAGE_KEY = struct.Struct(">IIQ")
 MAX_LOOKUP_ID = 0xFFFF_FFFF_FFFF_FFFF
 
-# format, state, flags, abort_count, move_count, visibility, arrived; another format byte may mean another length.
-_REST = struct.Struct("<BBHHHQI")
+# checksum of all that follows; format, state, flags, abort_count, move_count, visibility, arrived.
+# Another format byte may mean another length.
 _HEADER = struct.Struct("<IBBHHHQI")
+_REST = struct.Struct("<BBHHHQI")
 _CHECKSUM = struct.Struct("<I")
-HEADER_SIZE = _HEADER.size
-_FORMAT = 1
+_HEADER_SIZE = _HEADER.size
+_INLINE = 1  # the packet follows
+_REFERENCE = 2  # the key of a staged row follows
 _MAX_COUNT = 0xFFFF
 
 _STATES = {int(state): state for state in (PositionState.AVAILABLE, PositionState.LOCKED)}
@@ -34,7 +50,7 @@ _STATES = {int(state): state for state in (PositionState.AVAILABLE, PositionStat
 class Record:
     """A message as the store keeps it. Treat `packet` as frozen once the record was put."""
 
-    __slots__ = ("abort_count", "arrived", "flags", "move_count", "packet", "state", "visibility")
+    __slots__ = ("abort_count", "arrived", "flags", "move_count", "packet", "reference", "state", "visibility")
 
     def __init__(
         self,
@@ -53,6 +69,7 @@ class Record:
         self.abort_count = abort_count
         self.move_count = move_count
         self.flags = flags  # the engine's own, 16 bits
+        self.reference = b""  # the store's own: where the packet of a published message lies
 
     def __repr__(self) -> str:
         return (
@@ -61,40 +78,83 @@ class Record:
         )
 
 
-def encode_header(record: Record, visibility: int, packet_checksum: int) -> bytes:
-    """Make the header; the state follows from the visibility number, which only Available messages have."""
+class StoredFacts(NamedTuple):
+    """What must be known of a stored message to take it away."""
+
+    size: int  # of the packet
+    visibility: int
+    reference: bytes
+
+
+def encode(record: Record, visibility: int) -> bytes:
+    """Make the stored bytes of a record under a visibility number (0: locked, not visible)."""
+    packet = record.packet
     rest = _REST.pack(
-        _FORMAT,
-        0 if visibility else 1,  # PositionState.AVAILABLE, LOCKED
+        _INLINE,
+        0 if visibility else 1,  # PositionState.AVAILABLE, LOCKED: only Available messages have a number
         record.flags,
         min(record.abort_count, _MAX_COUNT),
         min(record.move_count, _MAX_COUNT),
         visibility,
         record.arrived,
     )
-    return _CHECKSUM.pack(crc32(rest, packet_checksum)) + rest
+    return _CHECKSUM.pack(crc32(packet, crc32(rest))) + rest + packet
 
 
-def encode(record: Record, visibility: int) -> bytes:
-    """Make the stored bytes of a record under a visibility number (0: locked, not visible)."""
-    packet = record.packet
-    return encode_header(record, visibility, crc32(packet)) + packet
+def encode_reference(reference: bytes, visibility: int, arrived: int, flags: int) -> bytes:
+    """Make the stored bytes of a published message."""
+    rest = _REST.pack(_REFERENCE, 0, flags, 0, 0, visibility, arrived) + reference
+    return _CHECKSUM.pack(crc32(rest)) + rest
 
 
-def decode(raw: bytes) -> Record:
+def encode_staged(packet: bytes) -> bytes:
+    """Make the bytes of a staged row."""
+    return _CHECKSUM.pack(crc32(packet)) + packet
+
+
+def decode(raw: bytes, txn: lmdb.Transaction[bytes], staged: lmdb._Database) -> Record:
     """Make the record of stored bytes; StoreCorrupt if they are not what was written."""
-    if len(raw) < HEADER_SIZE:
-        raise StoreCorrupt(f"record of {len(raw)} bytes, shorter than its header of {HEADER_SIZE}")
+    if len(raw) < _HEADER_SIZE:
+        raise StoreCorrupt(f"record of {len(raw)} bytes, shorter than its header of {_HEADER_SIZE}")
     checksum, version, state, flags, abort_count, move_count, visibility, arrived = _HEADER.unpack_from(raw)
-    packet = raw[HEADER_SIZE:]
-    found = crc32(raw[4:HEADER_SIZE], crc32(packet))
-    if found != checksum:
+    packet = raw[_HEADER_SIZE:]
+    if (found := crc32(packet, crc32(raw[4:_HEADER_SIZE]))) != checksum:
         raise StoreCorrupt(f"record of {len(raw)} bytes: checksum {found:#010x}, stored {checksum:#010x}")
-    if version != _FORMAT or state not in _STATES:
+    if version not in (_INLINE, _REFERENCE) or state not in _STATES:
         raise StoreCorrupt(f"record of {len(raw)} bytes: format {version}, state {state} unknown")
-    return Record(packet, arrived, visibility, _STATES[state], abort_count, move_count, flags)
+    if version == _INLINE:
+        return Record(packet, arrived, visibility, _STATES[state], abort_count, move_count, flags)
+    record = Record(
+        _staged_packet(packet, txn, staged), arrived, visibility, _STATES[state], abort_count, move_count, flags
+    )
+    record.reference = packet
+    return record
 
 
-def stored_visibility(raw: bytes) -> int:
-    """Read the visibility number out of stored bytes without checking them."""
-    return int(_HEADER.unpack_from(raw)[6]) if len(raw) >= HEADER_SIZE else 0
+def _staged_packet(reference: bytes, txn: lmdb.Transaction[bytes], staged: lmdb._Database) -> bytes:
+    raw = txn.get(reference, db=staged)
+    if raw is None or len(raw) < _CHECKSUM.size:
+        raise StoreCorrupt(f"staged row {reference.hex()} is missing or cut short")
+    packet = raw[_CHECKSUM.size :]
+    if (found := crc32(packet)) != _CHECKSUM.unpack_from(raw)[0]:
+        raise StoreCorrupt(
+            f"staged row {reference.hex()} of {len(raw)} bytes: checksum {found:#010x} is not the stored one"
+        )
+    return packet
+
+
+def stored_facts(raw: bytes | memoryview, txn: lmdb.Transaction[bytes], staged: lmdb._Database) -> StoredFacts:
+    """Read what must be known to take a stored message away, as far as can be read of a corrupt one."""
+    if len(raw) < _HEADER_SIZE:
+        return StoredFacts(0, 0, b"")
+    _, version, _, _, _, _, visibility, _ = _HEADER.unpack_from(raw)
+    if version != _REFERENCE:
+        return StoredFacts(len(raw) - _HEADER_SIZE, visibility, b"")
+    reference = bytes(raw[_HEADER_SIZE:])
+    row = txn.get(reference, db=staged)
+    return StoredFacts(0 if row is None else len(row) - _CHECKSUM.size, visibility, reference)
+
+
+def stored_reference(raw: bytes | memoryview) -> bytes:
+    """Return the key of the staged row that holds the packet, empty if the packet is here."""
+    return bytes(raw[_HEADER_SIZE:]) if len(raw) > _HEADER_SIZE and raw[4] == _REFERENCE else b""

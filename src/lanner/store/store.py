@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import heapq
 import logging
+import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
+import lmdb
+
 from lanner.model.enums import PositionState
-from lanner.model.errors import StoreCorrupt
+from lanner.model.errors import InsufficientResources, StoreCorrupt
+from lanner.store.allocation import Allocation
 from lanner.store.commit import GroupCommit
 from lanner.store.counters import Counter
-from lanner.store.environment import DEFAULT_MAP_SIZE, Environment
-from lanner.store.record import HEADER_SIZE, MESSAGE_KEY, Record, stored_visibility
+from lanner.store.environment import DEFAULT_MAP_SIZE, Environment, copy_environment
+from lanner.store.lock import DirectoryLock
+from lanner.store.queue_view import GARBAGE_QUEUE
+from lanner.store.record import MESSAGE_KEY, Record
+from lanner.store.scan import Scan, express_between, index_bounds, index_rows
+from lanner.store.staging import Publication, Stages
 from lanner.store.table import Table
 
 __all__ = ["DEFAULT_RESERVE", "Store"]
@@ -27,23 +36,54 @@ DEFAULT_RESERVE = 16 << 20
 class Store:
     """An open data directory.
 
-    The caller holds `lock` for every method, except `sync` and `close`, which need it free.
+    The caller holds `lock` for every method, except those that say that they need it free.
     """
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: Environment, allocation: Allocation, directory_lock: DirectoryLock) -> None:
         self._environment = environment
+        self._allocation = allocation
+        self._directory_lock: DirectoryLock | None = directory_lock
         self.lock = threading.RLock()
-        self._commits = GroupCommit(environment, self.lock)
+        self._commits = GroupCommit(environment, allocation, self.lock)
         self._queues = self._commits.queues
         self._number = self._commits.visibility.next
-        self.refuses_sends = False
+        self._stages = Stages(
+            self.table("stages"), self.table("publications"), self.table("garbage"), self.counter("stage", 256)
+        )
+        if self.table("garbage").first() is not None:
+            self._commits.maintenance.wake()
 
     @classmethod
-    def open(cls, path: Path | str, *, map_size: int = DEFAULT_MAP_SIZE, reserve: int = DEFAULT_RESERVE) -> Self:  # noqa: ARG003
-        """Open a data directory, made if it is not there."""
+    def open(cls, path: Path | str, *, map_size: int = DEFAULT_MAP_SIZE, reserve: int = DEFAULT_RESERVE) -> Self:
+        """Open a data directory, made if it is not there.
+
+        StoreLocked if another process has it open, StoreVersion if a newer program wrote it. `map_size` is address
+        space, `reserve` is disk space kept allocated beyond what is used.
+        """
         path = Path(path)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return cls(Environment(path, map_size))
+        directory_lock = DirectoryLock(path)
+        try:
+            environment = Environment(path, map_size)
+            try:
+                allocation = Allocation(environment, map_size, reserve)
+                return cls(environment, allocation, directory_lock)
+            except BaseException:
+                environment.close()
+                raise
+        except BaseException:
+            directory_lock.release()
+            raise
+
+    @property
+    def epoch(self) -> int:
+        """A random number that changes when a backup is opened: visibility numbers of two epochs do not compare."""
+        return self._environment.epoch
+
+    @property
+    def refuses_sends(self) -> bool:
+        """Whether the disk is so full that new messages must be refused; deletes still work."""
+        return self._allocation.refuses_sends
 
     # Messages
 
@@ -80,15 +120,26 @@ class Store:
         view = self._commits.queue(queue)
         return view.messages + view.express_messages, view.size + view.express_size
 
+    def drop_queue(self, queue: int) -> None:
+        """Drop all messages of a queue, durable and express. They are gone at once; the disk is swept later."""
+        view = self._commits.queue(queue)
+        self.table("garbage").put(GARBAGE_QUEUE.pack(b"q", queue, view.generation), b"")
+        view.drop()
+
     def _quarantine(self, queue: int, lookup_id: int, error: StoreCorrupt) -> None:
         view = self._commits.queue(queue)
-        raw = view.raw(lookup_id)
-        if raw is None:
-            return
-        key = MESSAGE_KEY.pack(queue, view.generation, lookup_id)
-        log.error("queue %d, message %#018x is corrupt and put aside as %s: %s", queue, lookup_id, key.hex(), error)
-        self.table("quarantine").put(key, raw)
-        view.hide(lookup_id, len(raw) - HEADER_SIZE, stored_visibility(raw))
+        raw = view.hide_stored(lookup_id)
+        if raw is not None:
+            key = MESSAGE_KEY.pack(queue, view.generation, lookup_id)
+            log.error(
+                "queue %d: message %#018x is corrupt, put aside as row %s: %s", queue, lookup_id, key.hex(), error
+            )
+            self.table("quarantine").put(key, raw)
+
+    def _quarantine_scanned(self, queue: int, lookup_id: int) -> None:
+        """Put aside what a scan found corrupt, if it is still there. Without the lock."""
+        with self.lock:
+            self.get(queue, lookup_id)
 
     # Metadata
 
@@ -99,6 +150,107 @@ class Store:
     def counter(self, name: str, block: int = 1 << 16) -> Counter:
         """Return a persistent counter. `block`: how many values at most are left out after a crash."""
         return self._commits.counters.get(name, block)
+
+    # Reading by visibility number
+
+    def visible_bounds(self, queue: int) -> tuple[int, int]:
+        """Return (after, upto) such that a scan of that range finds every message that is visible now.
+
+        `upto` is the highest number of a message in the queue, and goes down when that message goes; an empty queue has (n, n) where
+        everything up to n is decided.
+        """
+        horizon = self._commits.horizon
+        view = self._commits.queue(queue)
+        numbers = [number for number, _, _ in express_between(view, 0, horizon)]
+        bounds = index_bounds(self._environment, view)
+        if bounds is not None:
+            numbers += bounds
+        return (min(numbers) - 1, max(numbers)) if numbers else (horizon, horizon)
+
+    def scan(self, queue: int, after: int, upto: int | None = None) -> Scan:
+        """Begin to read the messages with a visibility number in (after, upto], at most to where all are decided."""
+        horizon = self._commits.horizon
+        upto = horizon if upto is None else min(upto, horizon)
+        return Scan(self._commits.queue(queue), self._environment, after, upto, self._quarantine_scanned)
+
+    def split(self, queue: int, after: int, upto: int, target_bytes: int) -> list[tuple[int, int]]:
+        """Cut (after, upto] into ranges of about `target_bytes` of packets each. Takes the lock itself, for a moment."""
+        with self.lock:
+            view = self._commits.queue(queue)
+            generation = view.generation
+            express = [(number, 0, len(record.packet)) for number, _, record in express_between(view, after, upto)]
+            txn = self._environment.env.begin()
+        ranges = []
+        start, size = after, 0
+        with txn:
+            rows = index_rows(txn, self._environment, queue, generation, after, upto)
+            for number, _, packet_size in heapq.merge(rows, express):
+                if size and size + packet_size > target_bytes:
+                    ranges.append((start, number - 1))
+                    start, size = number - 1, 0
+                size += packet_size
+        ranges.append((start, upto))
+        return ranges
+
+    # Staging
+
+    def stage(self, token: bytes, queue: int, records: Iterable[tuple[int, bytes]], now: int) -> None:
+        """Write messages, given as (priority, packet), under a token: durable with this batch, invisible until published.
+
+        A token may be written to many times and for many queues; it exists from the first time, even without records.
+        """
+        rows = self._stages.add(token, queue, records, now)
+        self._commits.current.staged += rows
+
+    def publish(
+        self,
+        key: bytes,
+        tokens: Sequence[bytes],
+        allocate: Callable[[int], int],
+        now: int,
+        *,
+        flags: int = 0,
+        completed: Callable[[dict[int, int]], None] | None = None,
+    ) -> bool:
+        """Make all messages of the stages visible in this batch; False, and nothing done, if `key` was published before.
+
+        `allocate(n)` reserves n SequentialIDs in a row and returns the first. `completed` is called under the lock when the
+        batch is durable, with the number of new messages per queue; until then they are in no total and nobody sees them.
+        InvalidParameter for an unknown token.
+        """
+        stages = self._stages.take(key, tokens, now)
+        if stages is None:
+            return False
+        batch = self._commits.current
+        arrivals: dict[int, int] = {}
+        for stage in stages:
+            for part in stage.parts.values():
+                view = self._commits.queue(part.queue)
+                first = part.lane << 56 | allocate(part.messages)
+                number = self._number(part.messages)
+                batch.publications.append(
+                    Publication(view, view.generation, stage.number, part, first, number, now, flags)
+                )
+                arrivals[part.queue] = arrivals.get(part.queue, 0) + part.messages
+        if completed is not None:
+            batch.completions.append(lambda: completed(arrivals))
+        return True
+
+    def published(self, key: bytes) -> tuple[int, int, int] | None:
+        """Return (messages, bytes, time) of the publication under a key, None if there is none."""
+        return self._stages.published(key)
+
+    def forget_publication(self, key: bytes) -> None:
+        """Forget a publication; publishing under its key works again."""
+        self._stages.forget(key)
+
+    def drop_stage(self, token: bytes) -> bool:
+        """Drop a stage; False if there is none under this token."""
+        return self._stages.drop(token)
+
+    def expire_stages(self, before: int) -> int:
+        """Drop the stages that were last written before a time; return how many."""
+        return self._stages.expire(before)
 
     # Durability
 
@@ -122,13 +274,34 @@ class Store:
         """Have `callback` called with the number of each batch that was dropped, under the lock."""
         self._commits.on_failed.append(callback)
 
-    def close(self) -> None:
-        """Make everything durable and close. Without the lock."""
+    def backup(self, path: Path | str) -> None:
+        """Copy everything that is durable now into a new directory, while work goes on. Needs the lock free.
+
+        The copy gets an epoch of its own when it is opened.
+        """
+        path = Path(path)
+        if path.exists():
+            raise FileExistsError(f"{path} exists: a backup goes into a new directory")
         with self.lock:
             ticket = self.ticket()
+        self.sync(ticket)
+        partial = path.with_name(path.name + ".partial")
+        partial.mkdir(mode=0o700, parents=True)
         try:
-            self.sync(ticket)
-            with self.lock, self._environment.write() as txn:
-                self._commits.counters.write_exact(txn)
+            copy_environment(self._environment, partial)
+            partial.rename(path)
+        except (lmdb.Error, OSError) as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise InsufficientResources(f"backup to {path} failed: {error}") from error
+
+    def close(self) -> None:
+        """Make everything durable and close. Needs the lock free; a second call does nothing."""
+        directory_lock, self._directory_lock = self._directory_lock, None
+        if directory_lock is None:
+            return
+        try:
+            self._commits.close()
         finally:
+            self._allocation.close()
             self._environment.close()
+            directory_lock.release()

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from lanner.store.environment import Environment
+from lanner.store.format import table_key
 from lanner.store.overlay import Layer, Overlay
 
-__all__ = ["Table", "table_key"]
+__all__ = ["Table"]
 
 # LMDB: keys have at most 511 bytes; a table's name and its length come off that.
 MAX_KEY = 511
-
-
-def table_key(name: str, key: bytes) -> bytes:
-    """Make the key under which a row of a table lies in the database of tables."""
-    encoded = name.encode()
-    return bytes((len(encoded),)) + encoded + key
 
 
 class Table(Overlay[bytes, bytes]):
@@ -58,6 +53,8 @@ class Table(Overlay[bytes, bytes]):
         layer.hidden.add(key)
         if self.inflight is not None:
             self.inflight.keys.discard(key)
+        if self._runs:
+            self._extend_runs(key)
 
     def first(self, prefix: bytes = b"") -> tuple[bytes, bytes] | None:
         """Return the row with the lowest key that begins with `prefix`."""

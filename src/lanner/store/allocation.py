@@ -1,0 +1,76 @@
+"""Room on the disk: allocated ahead of use, so that a full disk is seen before a commit needs the room.
+
+The file is kept longer than its last used page by a reserve that is really allocated. When the reserve can be
+extended no more, sends are refused while deletes go on inside it: a full queue manager can still be emptied.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+
+from lanner.store.environment import Environment
+
+__all__ = ["Allocation"]
+
+log = logging.getLogger(__name__)
+
+# Ours: how often a full disk is asked again.
+_RETRY_SECONDS = 1.0
+# Ours: a file grows by an eighth, within these limits, so that a big one is not extended at each commit.
+_MAX_STEP = 128 << 20
+
+
+class Allocation:
+    def __init__(self, environment: Environment, map_size: int, reserve: int) -> None:
+        self._path = environment.data_file
+        self._environment = environment
+        self._map_size = map_size
+        self._reserve = reserve
+        self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        self._allocated = 0
+        self._refuses = False
+        self._retry_at = 0.0
+        self.ensure()
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    @property
+    def refuses_sends(self) -> bool:
+        """Whether new messages must be refused; asks the disk again about once a second."""
+        if self._refuses and time.monotonic() >= self._retry_at:
+            self.ensure()
+        return self._refuses
+
+    def ensure(self) -> None:
+        """Allocate the reserve beyond the last used page, or refuse sends from now on. Needs the store's lock."""
+        used = self._environment.used()
+        if self._allocated >= used + self._reserve or (time.monotonic() >= self._retry_at and self._extend(used)):
+            self._set_refuses(False)
+        else:
+            # What was deleted leaves pages inside the file, and they are as good as room behind it.
+            self._set_refuses(self._allocated - self._environment.live() < self._reserve)
+
+    def _extend(self, used: int) -> bool:
+        needed = used + self._reserve
+        for target in (needed + min(max(used // 8, self._reserve), _MAX_STEP), needed):
+            if target <= self._map_size:
+                try:
+                    os.posix_fallocate(self._file, self._allocated, target - self._allocated)
+                except OSError:
+                    continue
+                self._allocated = target
+                return True
+        self._retry_at = time.monotonic() + _RETRY_SECONDS
+        return False
+
+    def _set_refuses(self, refuses: bool) -> None:
+        if refuses and not self._refuses:
+            log.error(
+                "%s: no room to keep %d bytes in reserve: sends are refused, receives go on", self._path, self._reserve
+            )
+        elif self._refuses and not refuses:
+            log.warning("%s: there is room again: sends are accepted", self._path)
+        self._refuses = refuses

@@ -1,0 +1,82 @@
+"""The version of the store's format, how older ones are brought up to it, and the epoch.
+
+A change to what lies on disk raises FORMAT by one and adds the step from the version before to MIGRATIONS; all steps that a
+store needs run in one commit when it is opened. A store of a newer format is refused untouched.
+"""
+
+from __future__ import annotations
+
+import secrets
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import lmdb
+
+from lanner.model.errors import StoreVersion
+
+__all__ = ["FORMAT", "MIGRATIONS", "forget_epoch", "settle_format", "table_key"]
+
+FORMAT = 1
+
+
+def table_key(name: str, key: bytes) -> bytes:
+    """Make the key under which a row of a table lies in the database of tables."""
+    encoded = name.encode()
+    return bytes((len(encoded),)) + encoded + key
+
+
+# From version: the step to the next one, given the environment and the write transaction of the upgrade.
+MIGRATIONS: dict[int, Callable[[lmdb.Environment, lmdb.Transaction[bytes]], None]] = {}
+
+_FORMAT_KEY = table_key("store", b"format")
+_EPOCH_KEY = table_key("store", b"epoch")
+_U32 = struct.Struct(">I")
+_U64 = struct.Struct(">Q")
+
+
+def settle_format(env: lmdb.Environment, path: Path) -> int:
+    """Make a new store, bring an old one up to date, or refuse a newer one; return the epoch."""
+    if _stored_format(env) > FORMAT:
+        raise StoreVersion(
+            f"{path} is in store format {_stored_format(env)}, this version knows formats up to {FORMAT}: "
+            "use the newer version of the program that wrote it"
+        )
+    tables = env.open_db(b"tables")
+    with env.begin(write=True) as txn:
+        raw = txn.get(_FORMAT_KEY, db=tables)
+        version = FORMAT if raw is None else _U32.unpack(raw)[0]
+        while version < FORMAT:
+            step = MIGRATIONS.get(version)
+            if step is None:
+                raise StoreVersion(f"{path} is in store format {version}, from which there is no way to {FORMAT}")
+            step(env, txn)
+            version += 1
+        raw = txn.get(_EPOCH_KEY, db=tables)
+        epoch = 0 if raw is None else int(_U64.unpack(raw)[0])
+        if epoch == 0:
+            epoch = secrets.randbits(64) or 1
+            txn.put(_EPOCH_KEY, _U64.pack(epoch), db=tables)
+        txn.put(_FORMAT_KEY, _U32.pack(version), db=tables)
+    return epoch
+
+
+def forget_epoch(env: lmdb.Environment) -> None:
+    """Mark a copy: whoever opens it first gives it an epoch of its own.
+
+    The original goes on issuing numbers after the copy was made, and the copy will issue the same ones for other messages.
+    """
+    tables = env.open_db(b"tables")
+    with env.begin(write=True) as txn:
+        txn.put(_EPOCH_KEY, _U64.pack(0), db=tables)
+
+
+def _stored_format(env: lmdb.Environment) -> int:
+    """Read the version without changing anything; 0 for a new store."""
+    try:
+        tables = env.open_db(b"tables", create=False)
+    except lmdb.NotFoundError:
+        return 0
+    with env.begin() as txn:
+        raw = txn.get(_FORMAT_KEY, db=tables)
+    return 0 if raw is None else int(_U32.unpack(raw)[0])

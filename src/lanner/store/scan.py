@@ -1,0 +1,147 @@
+"""Reading a queue by visibility number, for the data pipeline: a snapshot of its own, in any thread, in little memory."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Self
+
+import lmdb
+
+from lanner.model.errors import StoreCorrupt
+from lanner.store.environment import Environment
+from lanner.store.queue_view import QueueView
+from lanner.store.record import MESSAGE_KEY, Record, decode
+from lanner.store.staging import INDEX_ENTRY
+
+__all__ = ["Scan"]
+
+log = logging.getLogger(__name__)
+
+_key = MESSAGE_KEY.pack
+
+
+class Scan:
+    """The messages of a queue with a visibility number in (after, upto], in the order of their numbers.
+
+    Made under the store's lock, iterated once and without it, perhaps in another thread. It sees what was synced when it was made, and the express
+    messages of that moment. Close it, or exhaust it: until then the pages it reads cannot be used again.
+    """
+
+    def __init__(
+        self,
+        view: QueueView,
+        environment: Environment,
+        after: int,
+        upto: int,
+        corrupt: Callable[[int, int], None],
+    ) -> None:
+        self.after = after
+        self.upto = upto
+        self._view = view.number
+        self._generation = view.generation
+        self._environment = environment
+        self._corrupt = corrupt
+        self._express = express_between(view, after, upto)
+        self._txn: lmdb.Transaction[bytes] | None = environment.env.begin()
+        self._close_lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the snapshot back. Only the thread that iterates may do it, or any when it is done."""
+        with self._close_lock:
+            txn, self._txn = self._txn, None
+        if txn is not None:
+            txn.abort()
+
+    def __iter__(self) -> Iterator[tuple[int, int, Record]]:
+        """Yield (visibility, lookup id, record)."""
+        try:
+            express = iter(self._express)
+            waiting = next(express, None)
+            for row in self._durable():
+                while waiting is not None and waiting[0] < row[0]:
+                    yield waiting
+                    waiting = next(express, None)
+                yield row
+            if waiting is not None:
+                yield waiting
+            yield from express
+        finally:
+            self.close()
+
+    def _durable(self) -> Iterator[tuple[int, int, Record]]:
+        txn = self._txn
+        if txn is None:
+            raise ValueError("this scan is closed or was iterated before")
+        environment = self._environment
+        messages, staged, touch = environment.messages, environment.staged, environment.memory.touch
+        queue, generation = self._view, self._generation
+        for visibility, lookup_id, _ in index_rows(
+            txn, environment, self._view, self._generation, self.after, self.upto
+        ):
+            raw = txn.get(_key(queue, generation, lookup_id), db=messages)
+            if raw is None:
+                continue
+            touch(len(raw))
+            try:
+                record = decode(raw, txn, staged)
+            except StoreCorrupt as error:
+                log.debug("scan of queue %d leaves out %#018x: %s", queue, lookup_id, error)
+                self._corrupt(queue, lookup_id)
+                continue
+            yield visibility, lookup_id, record
+
+
+def express_between(view: QueueView, after: int, upto: int) -> list[tuple[int, int, Record]]:
+    """List the visible express messages with a number in (after, upto], in the order of the numbers."""
+    layer = view.express
+    if layer is None:
+        return []
+    rows = layer.rows
+    found = [(number, key, rows[key]) for key, number in layer.visible.items() if after < number <= upto]
+    found.sort(key=lambda row: row[0])
+    return found
+
+
+def index_rows(
+    txn: lmdb.Transaction[bytes], environment: Environment, queue: int, generation: int, after: int, upto: int
+) -> Iterator[tuple[int, int, int]]:
+    """Yield (visibility, lookup id, size) of the index entries with a number in (after, upto]."""
+    cursor = txn.cursor(environment.visible)
+    last = _key(queue, generation, upto)
+    if upto <= after or not cursor.set_range(_key(queue, generation, after + 1)):
+        return
+    touch = environment.memory.touch
+    for key, value in cursor:
+        if key > last:
+            return
+        touch(len(key) + len(value))
+        yield (MESSAGE_KEY.unpack(key)[2], *INDEX_ENTRY.unpack(value))
+
+
+def index_bounds(environment: Environment, view: QueueView) -> tuple[int, int] | None:
+    """Return the lowest and the highest number in the index of a queue, None if it is empty."""
+    cursor = environment.txn.cursor(environment.visible)
+    prefix = _key(view.number, view.generation, 0)[:8]
+    if not cursor.set_range(prefix) or not cursor.key().startswith(prefix):
+        return None
+    lowest = MESSAGE_KEY.unpack(cursor.key())[2]
+    at = cursor.set_range(_key(view.number, view.generation, 0xFFFF_FFFF_FFFF_FFFF))
+    if at and not cursor.key().startswith(prefix):
+        cursor.prev()
+    elif not at:
+        cursor.last()
+    return lowest, MESSAGE_KEY.unpack(cursor.key())[2]

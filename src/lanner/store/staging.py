@@ -1,0 +1,212 @@
+"""Staging areas for the data pipeline's sink: messages written under a token, invisible until they are published.
+
+A stage is a number, taken from a counter, with rows (stage, queue, 7 - priority, number) -> packet and one row in table "stages" that
+counts them. Publishing writes for each message a header that refers to the staged row, and an index entry: some
+70 bytes in place of the packet, so a million messages can become visible in one commit. The staged row goes when its message goes.
+A publication is remembered by its key (say, query and batch of a stream), so doing it again does nothing.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import lmdb
+
+from lanner.model.errors import InvalidParameter
+from lanner.store.counters import Counter
+from lanner.store.environment import Environment
+from lanner.store.queue_view import QueueView, Totals
+from lanner.store.record import MESSAGE_KEY, encode_reference
+from lanner.store.table import Table
+
+__all__ = ["GARBAGE_STAGE", "INDEX_ENTRY", "STAGED_KEY", "Part", "Publication", "Stage", "Stages"]
+
+# A row of the index of visibility numbers: lookup id, size of the packet (of a published one: the average of its part).
+INDEX_ENTRY = struct.Struct(">QI")
+# stage, queue, 7 - priority, number within these.
+STAGED_KEY = struct.Struct(">QIBQ")
+# A row of table "garbage": this letter and the stage whose rows are to be swept.
+GARBAGE_STAGE = struct.Struct(">cQ")
+
+_HEAD = struct.Struct(">QI")  # stage, seconds since 1970 of its last write
+_PART = struct.Struct(">IBQQ")  # queue, 7 - priority, messages, bytes of packets
+_PUBLISHED = struct.Struct(">QQI")  # messages, bytes of packets, seconds since 1970
+_MAX_TOKEN = 64
+# Ours: rows written between two looks at who else wants to run.
+_CHUNK = 1000
+
+
+@dataclass(slots=True)
+class Part:
+    """The messages of one stage for one queue and priority."""
+
+    queue: int
+    lane: int  # 7 - priority
+    messages: int
+    size: int
+
+
+@dataclass(slots=True)
+class Stage:
+    number: int
+    written: int  # seconds since 1970
+    parts: dict[tuple[int, int], Part] = field(default_factory=dict)
+
+    def pack(self) -> bytes:
+        parts = (_PART.pack(part.queue, part.lane, part.messages, part.size) for part in self.parts.values())
+        return _HEAD.pack(self.number, self.written) + b"".join(parts)
+
+    @classmethod
+    def unpack(cls, raw: bytes) -> Stage:
+        stage = cls(*_HEAD.unpack_from(raw))
+        for row in _PART.iter_unpack(raw[_HEAD.size :]):
+            part = Part(*row)
+            stage.parts[part.queue, part.lane] = part
+        return stage
+
+
+@dataclass(slots=True)
+class Publication:
+    """One part about to become visible; numbers were reserved, rows are written inside the commit."""
+
+    view: QueueView
+    generation: int
+    stage: int
+    part: Part
+    first_lookup_id: int
+    first_visibility: int
+    arrived: int
+    flags: int
+
+    def added_to(self, totals: Totals) -> Totals:
+        """Count the messages in, unless the queue was dropped since."""
+        if totals.generation != self.generation:
+            return totals
+        return Totals(totals.generation, totals.messages + self.part.messages, totals.size + self.part.size)
+
+    def complete(self) -> None:
+        """Let the view know: the messages are in the snapshot now."""
+        view = self.view
+        if view.generation == self.generation:
+            view.messages += self.part.messages
+            view.size += self.part.size
+            view.raise_high(self.first_lookup_id + self.part.messages - 1)
+            view.forget_runs()
+
+    def write(self, txn: lmdb.Transaction[bytes], environment: Environment, lock: threading.RLock) -> None:
+        """Write headers and index entries.
+
+        The lock is taken for a while if it can be had, for the reason that the write phase has it (commit.py), but never
+        waited for long: its holder may be waiting for this transaction to end.
+        """
+        messages, visible = txn.cursor(environment.messages), txn.cursor(environment.visible)
+        rows, entries = self._rows(), self._entries()
+        while chunk := list(islice(rows, _CHUNK)):
+            locked = lock.acquire(timeout=0.05)
+            try:
+                messages.putmulti(chunk)
+                visible.putmulti(list(islice(entries, _CHUNK)))
+            finally:
+                if locked:
+                    lock.release()
+            if len(chunk) == _CHUNK:
+                time.sleep(0.0002)  # who waits for the lock gets it
+
+    def _rows(self) -> Iterator[tuple[bytes, bytes]]:
+        queue, lane, number = self.part.queue, self.part.lane, self.view.number
+        for index in range(self.part.messages):
+            yield (
+                MESSAGE_KEY.pack(number, self.generation, self.first_lookup_id + index),
+                encode_reference(
+                    STAGED_KEY.pack(self.stage, queue, lane, index),
+                    self.first_visibility + index,
+                    self.arrived,
+                    self.flags,
+                ),
+            )
+
+    def _entries(self) -> Iterator[tuple[bytes, bytes]]:
+        average = min(self.part.size // self.part.messages, 0xFFFF_FFFF)
+        for index in range(self.part.messages):
+            yield (
+                MESSAGE_KEY.pack(self.view.number, self.generation, self.first_visibility + index),
+                INDEX_ENTRY.pack(self.first_lookup_id + index, average),
+            )
+
+
+class Stages:
+    """The stages and publications of a store. All methods need the store's lock."""
+
+    def __init__(self, stages: Table, publications: Table, garbage: Table, numbers: Counter) -> None:
+        self._stages = stages
+        self._publications = publications
+        self._garbage = garbage
+        self._numbers = numbers
+
+    def add(
+        self, token: bytes, queue: int, records: Iterable[tuple[int, bytes]], now: int
+    ) -> list[tuple[bytes, bytes]]:
+        """Count messages, given as (priority, packet), into the stage `token`; return the rows to write."""
+        if not 0 < len(token) <= _MAX_TOKEN:
+            raise InvalidParameter(f"a stage token of {len(token)} bytes: 1 to {_MAX_TOKEN} are allowed")
+        raw = self._stages.get(token)
+        stage = Stage(self._numbers.next(), now) if raw is None else Stage.unpack(raw)
+        stage.written = now
+        rows = []
+        for priority, packet in records:
+            lane = 7 - priority
+            part = stage.parts.get((queue, lane))
+            if part is None:
+                part = stage.parts[queue, lane] = Part(queue, lane, 0, 0)
+            rows.append((STAGED_KEY.pack(stage.number, queue, lane, part.messages), packet))
+            part.messages += 1
+            part.size += len(packet)
+        self._stages.put(token, stage.pack())
+        return rows
+
+    def take(self, key: bytes, tokens: Sequence[bytes], now: int) -> list[Stage] | None:
+        """Take stages out for publication under `key`; None if something was published under it before."""
+        if self._publications.get(key) is not None:
+            return None
+        stages = []
+        for token in dict.fromkeys(tokens):
+            raw = self._stages.get(token)
+            if raw is None:
+                raise InvalidParameter(f"stage {token.hex()} is unknown: never written, dropped, or published already")
+            stages.append(Stage.unpack(raw))
+        for token in dict.fromkeys(tokens):
+            self._stages.delete(token)
+        parts = [part for stage in stages for part in stage.parts.values()]
+        total = sum(part.messages for part in parts), sum(part.size for part in parts)
+        self._publications.put(key, _PUBLISHED.pack(*total, now))
+        return stages
+
+    def published(self, key: bytes) -> tuple[int, int, int] | None:
+        """Return messages, bytes and time of the publication under a key."""
+        raw = self._publications.get(key)
+        return None if raw is None else _PUBLISHED.unpack(raw)
+
+    def forget(self, key: bytes) -> None:
+        """Forget a publication: its key may be used again."""
+        self._publications.delete(key)
+
+    def drop(self, token: bytes) -> bool:
+        """Drop a stage; False if there is none."""
+        raw = self._stages.get(token)
+        if raw is None:
+            return False
+        self._stages.delete(token)
+        self._garbage.put(GARBAGE_STAGE.pack(b"s", Stage.unpack(raw).number), b"")
+        return True
+
+    def expire(self, before: int) -> int:
+        """Drop the stages that were last written before a time; return how many."""
+        old = [token for token, raw in self._stages.items() if Stage.unpack(raw).written < before]
+        for token in old:
+            self.drop(token)
+        return len(old)
