@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     PositionAvailable = Callable[["Queue", "MessagePosition"], None]
 
 
+def _nothing() -> None:
+    pass
+
+
 class EngineBase:
     """State shared by all layers. Every method is called with the store's lock held."""
 
@@ -66,6 +70,8 @@ class EngineBase:
 
         self._read_timers: list[tuple[float, int, WaitingMessageReadOperation]] = []
         self._read_timer_count = 0
+        # The read that the last event left waiting, for a caller who may want to end it.
+        self.last_waiting_read: WaitingMessageReadOperation | None = None
         self._serving_queue_stack: list[Queue] = []
 
         # (deadline, queue, lookup id) of express messages and uncommitted sends; the rest is in the store.
@@ -77,6 +83,9 @@ class EngineBase:
         self._directory_sites_due: float | None = None
         self._directory_site_gates_due: float | None = None
         self._directory_online_due: float | None = None
+
+        # Called when the next deadline moves nearer: whoever sleeps until it must look again.
+        self.deadline_changed: Callable[[], None] = _nothing
 
         self.position_deleted_subscribers: list[PositionDeleted] = []
         self.position_available_subscribers: list[PositionAvailable] = []

@@ -161,6 +161,7 @@ class DirectoryEvents(Reading):
             qm.directory_offline = True
             if self._directory_online_due is None:
                 self._directory_online_due = self.monotonic() + DIRECTORY_ONLINE_INTERVAL
+                self.deadline_changed()
         return result
 
     def _send_change_notification(self, operation: ChangeNotification, directory_object: DirectoryObject) -> None:

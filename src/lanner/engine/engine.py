@@ -44,6 +44,7 @@ SYSTEM_QUEUES = (
     ("change_notification_queue", r".\private$\notify_queue$", "Change notification queue"),
 )
 # Where administrative messages to this computer come; an ordinary private queue.
+DEFAULT_COMPUTER_NAME = "LANNER"
 ADMINISTRATION_QUEUE = r".\private$\admin_queue$"
 
 
@@ -123,7 +124,8 @@ class Engine(Dispatch):
         qm, settings = self.queue_manager, self.settings
         policy = settings.query_policy()
         qm.machine_domain_id = policy.domain_guid
-        qm.computer_name = policy.account_domain_name
+        # A queue manager that is not told its name keeps the one it has.
+        qm.computer_name = policy.account_domain_name or qm.computer_name or DEFAULT_COMPUTER_NAME
         domain = policy.dns_domain_name
         qm.qualified_computer_name = f"{qm.computer_name}.{domain}" if domain else qm.computer_name
         qm.hardened_security = settings.hardened_security
@@ -178,9 +180,18 @@ class Engine(Dispatch):
             if queue is None:
                 queue = classes[class_name]()
             apply_attributes(queue, attributes)
+            self._name_host(queue)
             self._index(queue)
             self._count(queue)
         self._count_all()
+
+    def _name_host(self, queue: Queue) -> None:
+        """The computer in a queue's path names is this one's name, also after it was renamed."""
+        if isinstance(queue, OutgoingQueue) or queue.queue_type is QueueType.CONNECTOR:
+            return
+        path = PathName.parse(queue.pathname)
+        queue.pathname = str(path.with_computer(self.queue_manager.computer_name))
+        queue.qualified_pathname = str(path.with_computer(self.queue_manager.qualified_computer_name))
 
     def _count(self, queue: Queue) -> None:
         queue.message_count, queue.total_bytes = self.store.stats(queue.number)

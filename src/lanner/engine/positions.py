@@ -262,6 +262,7 @@ class Positions(WaitingReads):
             self._expiry_table.put(_EXPIRY_KEY.pack(*key), b"")
         if self._next_expiry is None or deadline < self._next_expiry:
             self._next_expiry = deadline
+            self.deadline_changed()
 
     def _disarm_expiry(self, position: MessagePosition) -> None:
         envelope = read_envelope(position.record.packet)

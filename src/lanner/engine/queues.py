@@ -24,6 +24,7 @@ from lanner.model.errors import (
     InvalidHandle,
     NoDs,
     OperationCancelled,
+    PropertyNotallowed,
     QueueExists,
     QueueNotAvailable,
     QueueNotFound,
@@ -42,7 +43,11 @@ from lanner.security.access import (
 )
 from lanner.security.access_masks import QUEUE_MANAGER_MAPPING, QueueAccess, QueueManagerAccess
 from lanner.security.identity import SYSTEM
-from lanner.security.queue_security import create_default_queue_security_descriptor
+from lanner.security.queue_security import (
+    Guarded,
+    checked_descriptor,
+    create_default_queue_security_descriptor,
+)
 from lanner.wire.format_name import (
     ConnectorFormatName,
     DirectFormatName,
@@ -79,6 +84,8 @@ COPIED_ATTRIBUTES = (
     "security",
     "base_priority",
 )
+# A queue's name and whether it is transactional are fixed when it is made.
+CHANGEABLE_ATTRIBUTES = tuple(name for name in COPIED_ATTRIBUTES if name not in ("pathname", "transactional"))
 _NUMBER = struct.Struct(">I")
 
 
@@ -206,6 +213,45 @@ class Queues(Names):
         parent = qm.queue_collection.get(queue.parent)
         if parent is not None and part.subqueue is not None:
             parent.subqueues.pop(part.subqueue.lower(), None)
+
+    def require_queue(self, name: FormatName) -> Queue:
+        """The queue of a name, local or outgoing, for its attributes."""
+        queue = self.find_queue(name) or self.find_outgoing_queue(name)
+        if queue is None:
+            message = f"no queue {name} on {self.queue_manager.computer_name}"
+            raise QueueNotFound(message)
+        return queue
+
+    def local_queues(self) -> Iterator[Queue]:
+        """Public and private queues, without journals, subqueues, system and outgoing queues."""
+        for queue in self.queue_manager.queue_collection.values():
+            is_local = queue.queue_type in (QueueType.PRIVATE, QueueType.PUBLIC) and not queue.parent
+            if is_local and not isinstance(queue, OutgoingQueue):
+                yield queue
+
+    def outgoing_queues(self) -> Iterator[OutgoingQueue]:
+        """Queues whose messages wait for another computer."""
+        for queue in self.queue_manager.queue_collection.values():
+            if isinstance(queue, OutgoingQueue):
+                yield queue
+
+    def set_queue_properties(self, queue: Queue, changes: dict[str, object], *, identity: Identity = SYSTEM) -> None:
+        """Change attributes of a queue that Create Queue would take; the pathname and kind stay."""
+        self._require_ready()
+        rights = QueueAccess.SET_QUEUE_PROPERTIES
+        if "security" in changes:
+            rights |= QueueAccess.CHANGE_QUEUE_PERMISSIONS
+        self.check_queue_access(queue, identity, rights)
+        for name in changes:
+            if name not in CHANGEABLE_ATTRIBUTES:
+                message = f"{name} of a queue cannot be changed; these can: {', '.join(CHANGEABLE_ATTRIBUTES)}"
+                raise PropertyNotallowed(message)
+        security = changes.get("security")
+        if isinstance(security, bytes):
+            checked_descriptor(security, Guarded.QUEUE)
+        for name, value in changes.items():
+            setattr(queue, name, value)
+        self.save_queue(queue)
 
     def save_queue(self, queue: Queue) -> None:
         """Write changed attributes; a public queue's also to the directory."""

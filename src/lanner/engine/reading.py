@@ -81,6 +81,16 @@ class Reading(Cursors):
         self._wait(descriptor, timeout, cursor, tag, satisfied, on_end, destructive_read=True)
         return None
 
+    def try_dequeue_message(
+        self, descriptor: OpenQueueDescriptor, transaction: Transaction | None = None
+    ) -> MessagePosition | None:
+        """Dequeue Message with time-out 0, for callers to whom an empty queue is no error."""
+        queue = self._readable(descriptor, RECEIVE_ACCESS)
+        found = self._seek_available_message_position(queue, START, peek=False)
+        if found is not None:
+            self._take(found, transaction, two_phase_read=False)
+        return found
+
     def dequeue_message_begin(
         self,
         descriptor: OpenQueueDescriptor,

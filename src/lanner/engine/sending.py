@@ -49,6 +49,8 @@ _LOWEST_LANE = 7  # LookupIdentifier's top byte is 7 - Priority (DMPR-3.1.7.1.9-
 class Sending(Queues):
     """Events that store messages."""
 
+    last_ordinal = 0
+
     def enqueue_message(self, queue: Queue, message: Message, transaction: Transaction | None = None) -> EnqueueStatus:
         """3.1.7.1.9 Enqueue Message."""
         packet = message.packet
@@ -156,10 +158,11 @@ class Sending(Queues):
             properties = dataclasses.replace(
                 properties, destination_queue_manager_identifier=self._host_of(queue, name)
             )
+        self.last_ordinal = self._message_ordinal.next() & 0xFFFF_FFFF
         packet = build(
             properties,
             source=self.queue_manager.identifier,
-            ordinal=self._message_ordinal.next() & 0xFFFF_FFFF,
+            ordinal=self.last_ordinal,
             sent_time=int(self.clock()),
             destination=name,
             transaction=None if transaction is None else transaction.index,
@@ -178,6 +181,11 @@ class Sending(Queues):
             wanted = "plain" if is_encrypted else "encrypted"
             message = f"queue {queue.pathname} takes {wanted} messages only"
             raise IllegalPropertyValue(message)
+
+    @property
+    def last_message_identifier(self) -> str:
+        """The identifier of the message that was sent last."""
+        return f"{self.queue_manager.identifier}\\{self.last_ordinal}"
 
     def _host_of(self, queue: Queue, name: PublicFormatName) -> uuid.UUID:
         """QueueManagerAddress of a public destination (MQMQ-2.2.19.2-6)."""

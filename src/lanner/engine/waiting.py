@@ -42,6 +42,7 @@ class WaitingReads(EngineBase):
             raise IOTimeout
         reader = WaitingMessageReadOperation(descriptor, destructive_read, satisfied, stopped, tag=tag, cursor=cursor)
         queue.waiting_reads[reader] = None
+        self.last_waiting_read = reader
         self._waiting_message_read_timer_start(reader, timeout)
 
     def _waiting_message_read_timer_start(self, reader: WaitingMessageReadOperation, timeout: int) -> None:
@@ -50,6 +51,8 @@ class WaitingReads(EngineBase):
             reader.deadline = self.monotonic() + timeout / 1000
             self._read_timer_count += 1
             heapq.heappush(self._read_timers, (reader.deadline, self._read_timer_count, reader))
+            if self._read_timers[0][2] is reader:
+                self.deadline_changed()
 
     def _waiting_message_read_timer_stop(self, reader: WaitingMessageReadOperation, status: StatusError) -> None:
         """3.1.7.3.5 Waiting Message Read Timer Stop: the wait ends with that status."""
@@ -98,6 +101,10 @@ class WaitingReads(EngineBase):
                     return
         message = f"no waiting read with tag {tag!r} on queue {queue.pathname}"
         raise StatusNotFound(message)
+
+    def stop_waiting_read(self, reader: WaitingMessageReadOperation, status: StatusError) -> None:
+        """End one wait from outside: whoever asked has gone."""
+        self._waiting_message_read_timer_stop(reader, status)
 
     def _stop_waiting_reads(self, readers: list[WaitingMessageReadOperation], status: StatusError) -> None:
         for reader in readers:

@@ -1,0 +1,357 @@
+"""Messages as a program sees them: `Message` to send, `ReceivedMessage` as it came."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from lanner.model.directory_objects import GUID_NULL
+from lanner.model.enums import (
+    INFINITE,
+    Acknowledgements,
+    DeliveryGuarantee,
+    EncryptionAlgorithm,
+    HashAlgorithm,
+    MessageClass,
+    MessagePrivacyLevel,
+)
+from lanner.model.errors import IllegalPropertyValue
+from lanner.wire.builder import MessageProperties
+from lanner.wire.identifiers import MessageIdentifier
+from lanner.wire.message import Message as Packet
+
+if TYPE_CHECKING:
+    from lanner.client.names import QueueNames
+    from lanner.model.live import MessagePosition
+    from lanner.wire.format_name import FormatName
+
+# VARENUM of MS-OAUT 2.2.7: what Windows programs write into BodyType.
+VT_BSTR = 8
+VT_LPSTR = 30
+VT_LPWSTR = 31
+# Body types that hold text, and how it is written; a VT_BSTR body has no length prefix.
+TEXT_BODIES = {VT_BSTR: "utf-16-le", VT_LPSTR: "latin-1", VT_LPWSTR: "utf-16-le"}
+_CORRELATION_SIZE = 20
+_E = TypeVar("_E", bound=enum.Enum)
+_AES = {EncryptionAlgorithm.AES128, EncryptionAlgorithm.AES192, EncryptionAlgorithm.AES256}
+
+
+@dataclass(slots=True, kw_only=True)
+class Message:
+    """A message to send. Times are seconds; None is for ever."""
+
+    body: bytes | str = b""
+    label: str = ""
+    priority: int = 3
+    recoverable: bool = False
+    time_to_reach_queue: float | None = 345_600
+    time_to_be_received: float | None = None
+    use_dead_letter_queue: bool = False
+    use_journal_queue: bool = False
+    use_tracing: bool = False
+    acknowledge: Acknowledgements | str = Acknowledgements.NONE
+    administration_queue: str | None = None
+    response_queue: str | None = None
+    correlation_id: bytes | str | None = None
+    app_specific: int = 0
+    body_type: int | None = None
+    extension: bytes = b""
+    authenticate: bool = False
+    encrypt: bool = False
+    hash_algorithm: HashAlgorithm | str = HashAlgorithm.SHA1
+    encryption_algorithm: EncryptionAlgorithm | str = EncryptionAlgorithm.RC4
+    sender_certificate: bytes = b""
+    connector_type: uuid.UUID | str | None = None
+    # Set by `send`: what a reply carries as its correlation id.
+    id: str | None = field(default=None, init=False)
+
+    def properties(self, names: QueueNames) -> MessageProperties:
+        """What the packet is built from; a value that cannot be sent is refused here, by name."""
+        body, body_type = self.body, self.body_type
+        if isinstance(body, str):
+            body_type = VT_BSTR if body_type is None else body_type
+            body = body.encode(TEXT_BODIES.get(body_type, "utf-16-le"))
+        properties = MessageProperties(
+            body=body,
+            label=self.label,
+            priority=self.priority,
+            delivery_guarantee=DeliveryGuarantee.RECOVERABLE if self.recoverable else DeliveryGuarantee.EXPRESS,
+            time_to_reach_queue=_seconds(self.time_to_reach_queue, "time_to_reach_queue"),
+            time_to_be_received=_seconds(self.time_to_be_received, "time_to_be_received"),
+            body_type=body_type or 0,
+            application_tag=self.app_specific,
+            extension=self.extension,
+            negative_journaling_requested=self.use_dead_letter_queue,
+            positive_journaling_requested=self.use_journal_queue,
+            tracing_requested=self.use_tracing,
+        )
+        if self.acknowledge:
+            properties.acknowledgements_requested = _member(Acknowledgements, self.acknowledge, "acknowledge")
+        if self.administration_queue is not None:
+            properties.administration_queue_format_name = names.format_name(self.administration_queue)
+        if self.response_queue is not None:
+            properties.response_queue_format_name = names.format_name(self.response_queue)
+        if self.correlation_id is not None:
+            properties.correlation_identifier = _correlation(self.correlation_id)
+        if self.hash_algorithm is not HashAlgorithm.SHA1:
+            properties.hash_algorithm = _member(HashAlgorithm, self.hash_algorithm, "hash_algorithm")
+        if self.encrypt or self.encryption_algorithm is not EncryptionAlgorithm.RC4:
+            algorithm = _member(EncryptionAlgorithm, self.encryption_algorithm, "encryption_algorithm")
+            properties.encryption_algorithm = algorithm
+            if self.encrypt:
+                properties.privacy_level = (
+                    MessagePrivacyLevel.ADVANCED if algorithm in _AES else MessagePrivacyLevel.ENHANCED
+                )
+        if self.sender_certificate:
+            properties.sender_certificate = self.sender_certificate
+        if self.connector_type is not None:
+            properties.connector_type_identifier = uuid.UUID(str(self.connector_type))
+        return properties
+
+
+def _seconds(value: float | None, name: str) -> int:
+    if value is None:
+        return INFINITE
+    if not 0 <= value < INFINITE:
+        raise IllegalPropertyValue(f"{name} {value}: 0 to {INFINITE - 1} seconds, or None for ever")
+    return int(value)
+
+
+def _correlation(value: bytes | str) -> bytes:
+    if isinstance(value, str):
+        lineage, _, ordinal = value.partition("\\")
+        try:
+            return MessageIdentifier(uuid.UUID(lineage), int(ordinal)).pack()
+        except ValueError:
+            raise IllegalPropertyValue(f"correlation_id {value!r}: a message id (guid\\number) or 20 bytes") from None
+    if len(value) != _CORRELATION_SIZE:
+        raise IllegalPropertyValue(f"correlation_id of {len(value)} bytes: a message id (guid\\number) or 20 bytes")
+    return value
+
+
+def _member(kind: type[_E], value: _E | str, name: str) -> _E:
+    if not isinstance(value, str):
+        return value
+    try:
+        return kind[value.upper().replace("-", "_")]
+    except KeyError:
+        known = ", ".join(member.lower() for member in kind.__members__)
+        raise IllegalPropertyValue(f"{name} {value!r}: one of {known}") from None
+
+
+class ReceivedMessage:
+    """A message that was received or peeked. Nothing is decoded before it is asked for."""
+
+    __slots__ = ("_packet", "_position")
+
+    def __init__(self, position: MessagePosition) -> None:
+        self._position = position
+        self._packet = Packet(position.record.packet)
+
+    @property
+    def packet(self) -> bytes:
+        """The message as it is stored and sent: a UserMessage packet of MS-MQMQ 2.2.20."""
+        return self._packet.packet
+
+    @property
+    def body(self) -> bytes | str:
+        """Text where the body type says so, else bytes; `body_bytes` is always the bytes."""
+        encoding = TEXT_BODIES.get(self._packet.body_type)
+        if encoding is None:
+            return self._packet.body
+        try:
+            return self._packet.body.decode(encoding)
+        except UnicodeDecodeError:
+            return self._packet.body
+
+    @property
+    def body_bytes(self) -> bytes:
+        return self._packet.body
+
+    @property
+    def body_type(self) -> int:
+        return self._packet.body_type
+
+    @property
+    def label(self) -> str:
+        return self._packet.label
+
+    @property
+    def priority(self) -> int:
+        return self._packet.priority
+
+    @property
+    def recoverable(self) -> bool:
+        return self._packet.is_recoverable
+
+    @property
+    def is_transactional(self) -> bool:
+        return self._packet.is_transactional
+
+    @property
+    def is_first_in_transaction(self) -> bool:
+        return self._packet.first_in_transaction
+
+    @property
+    def is_last_in_transaction(self) -> bool:
+        return self._packet.last_in_transaction
+
+    @property
+    def id(self) -> str:
+        r"""`guid\number`: unique among all queue managers."""
+        return str(self._packet.identifier)
+
+    @property
+    def correlation_id(self) -> str | None:
+        """The id of the message this one answers, or None."""
+        raw = self._packet.correlation_identifier
+        if not any(raw):
+            return None
+        return str(MessageIdentifier(uuid.UUID(bytes_le=raw[:16]), int.from_bytes(raw[16:], "little")))
+
+    @property
+    def correlation_id_bytes(self) -> bytes:
+        return self._packet.correlation_identifier
+
+    @property
+    def lookup_id(self) -> int:
+        return self._position.lookup_id
+
+    @property
+    def sent_time(self) -> dt.datetime:
+        return dt.datetime.fromtimestamp(self._packet.sent_time, dt.UTC)
+
+    @property
+    def arrived_time(self) -> dt.datetime:
+        return dt.datetime.fromtimestamp(self._position.record.arrived, dt.UTC)
+
+    @property
+    def message_class(self) -> MessageClass | int:
+        number = self._packet.message_class
+        try:
+            return MessageClass(number)
+        except ValueError:
+            return number
+
+    @property
+    def time_to_reach_queue(self) -> int | None:
+        return _limited(self._packet.time_to_reach_queue)
+
+    @property
+    def time_to_be_received(self) -> int | None:
+        return _limited(self._packet.time_to_be_received)
+
+    @property
+    def use_dead_letter_queue(self) -> bool:
+        return self._packet.negative_journaling_requested
+
+    @property
+    def use_journal_queue(self) -> bool:
+        return self._packet.positive_journaling_requested
+
+    @property
+    def use_tracing(self) -> bool:
+        return self._packet.tracing_requested
+
+    @property
+    def acknowledge(self) -> Acknowledgements:
+        return self._packet.acknowledgements_requested
+
+    @property
+    def administration_queue(self) -> str | None:
+        return _text(self._packet.administration_queue_format_name)
+
+    @property
+    def response_queue(self) -> str | None:
+        return _text(self._packet.response_queue_format_name)
+
+    @property
+    def destination_queue(self) -> str | None:
+        return _text(self._packet.destination_queue_format_name)
+
+    @property
+    def app_specific(self) -> int:
+        return self._packet.application_tag
+
+    @property
+    def extension(self) -> bytes:
+        return self._packet.extension
+
+    @property
+    def source_machine(self) -> uuid.UUID:
+        return self._packet.source_machine_identifier
+
+    @property
+    def sender_id(self) -> bytes:
+        """The sender's SID, as bytes; empty when the sender did not name itself."""
+        return self._packet.sender_identifier
+
+    @property
+    def sender_certificate(self) -> bytes:
+        return self._packet.sender_certificate
+
+    @property
+    def authenticated(self) -> bool:
+        return bool(self._packet.authentication_level)
+
+    @property
+    def encrypt(self) -> bool:
+        return self._packet.privacy_level != MessagePrivacyLevel.NONE
+
+    @property
+    def hash_algorithm(self) -> int:
+        return self._packet.hash_algorithm
+
+    @property
+    def encryption_algorithm(self) -> int:
+        return self._packet.encryption_algorithm
+
+    @property
+    def connector_type(self) -> uuid.UUID | None:
+        found = self._packet.connector_type_identifier
+        return None if found == GUID_NULL else found
+
+    @property
+    def abort_count(self) -> int:
+        """How often a transaction took this message and gave it back."""
+        return self._position.record.abort_count
+
+    @property
+    def move_count(self) -> int:
+        return self._position.record.move_count
+
+    def copy(self) -> Message:
+        """A message to send with the same content; its journey begins anew."""
+        return Message(
+            body=self.body_bytes,
+            label=self.label,
+            priority=self.priority,
+            recoverable=self.recoverable,
+            time_to_reach_queue=self.time_to_reach_queue,
+            time_to_be_received=self.time_to_be_received,
+            use_dead_letter_queue=self.use_dead_letter_queue,
+            use_journal_queue=self.use_journal_queue,
+            use_tracing=self.use_tracing,
+            acknowledge=self.acknowledge,
+            administration_queue=self.administration_queue,
+            response_queue=self.response_queue,
+            correlation_id=self.correlation_id_bytes,
+            app_specific=self.app_specific,
+            body_type=self.body_type,
+            extension=self.extension,
+            connector_type=self.connector_type,
+        )
+
+    def __repr__(self) -> str:
+        return f"<ReceivedMessage {self.id} {self.label!r} {len(self.packet)} bytes>"
+
+
+def _limited(value: int) -> int | None:
+    return None if value == INFINITE else value
+
+
+def _text(name: FormatName | None) -> str | None:
+    return None if name is None else str(name)

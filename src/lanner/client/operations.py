@@ -1,0 +1,360 @@
+"""Every operation of the client API, written once, without blocking.
+
+An operation runs under the store's lock and gives an `Outcome`: the value, and the ticket of the batch
+that must be on disk before the value may be handed out. A read that has to wait gives a `Waiting`
+instead, which calls back when it is over. The blocking and the awaitable API only differ in how they
+wait for the two.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from lanner.client.message import Message, ReceivedMessage
+from lanner.client.names import QueueNames
+from lanner.model.enums import (
+    INFINITE,
+    EnqueueStatus,
+    MessageSeekAction,
+    QueueAccessType,
+    QueueShareMode,
+)
+from lanner.model.errors import (
+    InsufficientResources,
+    InvalidParameter,
+    MessageNotFound,
+    OperationCancelled,
+    StatusError,
+)
+from lanner.security.identity import SYSTEM
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from lanner.client.runtime import Runtime
+    from lanner.model.directory_objects import Queue as QueueObject
+    from lanner.model.live import (
+        Cursor,
+        MessagePosition,
+        OpenQueueDescriptor,
+        Transaction,
+        WaitingMessageReadOperation,
+    )
+    from lanner.security.identity import Identity
+
+T = TypeVar("T")
+_KILOBYTE = 1024
+# The longest finite time-out: 0xFFFFFFFF milliseconds mean for ever.
+_LONGEST = INFINITE - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[T]):
+    """A result, and the batch that must be synced before anybody may rely on it."""
+
+    value: T
+    ticket: int
+
+
+class Waiting:
+    """A read that waits for a message. The message is locked for us first and removed in `finish`.
+
+    So a waiter that is interrupted between the two gives the message back and loses nothing.
+    """
+
+    __slots__ = ("_descriptor", "_end", "_is_two_phase", "_operations", "is_over", "on_over", "reader")
+
+    def __init__(self, operations: Operations, descriptor: OpenQueueDescriptor, *, is_two_phase: bool) -> None:
+        self._operations = operations
+        self._descriptor = descriptor
+        self._is_two_phase = is_two_phase
+        self._end: MessagePosition | StatusError | None = None
+        self.is_over = False
+        self.reader: WaitingMessageReadOperation | None = None
+        self.on_over: Callable[[], None] | None = None
+
+    def ended(self, end: MessagePosition | StatusError) -> None:
+        """Called by the engine, once, with the lock held."""
+        self._end = end
+        self.is_over = True
+        if self.on_over is not None:
+            self.on_over()
+
+    def finish(self) -> Outcome[ReceivedMessage]:
+        """The message, removed if this was a receive; raises what ended the wait instead."""
+        operations = self._operations
+        with operations.lock:
+            end = self._end
+            if end is None or isinstance(end, StatusError):
+                raise end or OperationCancelled()
+            if self._is_two_phase:
+                operations.engine.dequeue_message_end(self._descriptor, end, delete_message=True)
+            return Outcome(ReceivedMessage(end), operations.store.ticket() if self._is_two_phase else 0)
+
+    def abandon(self) -> None:
+        """Nobody wants the answer any more: stop waiting, or give the message back."""
+        operations = self._operations
+        with operations.lock:
+            self.on_over = None
+            if self.reader is not None and self.reader.is_waiting:
+                operations.engine.stop_waiting_read(self.reader, OperationCancelled("the wait was given up"))
+            elif self._is_two_phase and self._end is not None and not isinstance(self._end, StatusError):
+                operations.engine.dequeue_message_end(self._descriptor, self._end, delete_message=False)
+
+
+class Operations:
+    """What can be done with a running queue manager, as one identity."""
+
+    def __init__(self, runtime: Runtime, identity: Identity = SYSTEM) -> None:
+        self.runtime = runtime
+        self.engine = runtime.engine
+        self.store = runtime.store
+        self.lock = runtime.lock
+        self.identity = identity
+        self.names = QueueNames(self.engine.queue_manager.computer_name)
+
+    # Queues -------------------------------------------------------------------------------------------------
+
+    def create_queue(
+        self,
+        name: str,
+        *,
+        transactional: bool = False,
+        journal: bool = False,
+        label: str = "",
+        quota_kb: int | None = None,
+        journal_quota_kb: int | None = None,
+        **attributes: object,
+    ) -> Outcome[QueueObject]:
+        with self.lock:
+            request = self.engine.set_queue_defaults(str(self.names.path_name(name)))
+            request.transactional = transactional
+            request.journaling = journal
+            request.label = label
+            request.quota = INFINITE if quota_kb is None else quota_kb
+            request.journal_quota = INFINITE if journal_quota_kb is None else journal_quota_kb
+            for attribute, value in attributes.items():
+                setattr(request, attribute, value)
+            queue = self.engine.create_queue(request, identity=self.identity)
+            return Outcome(queue, self.store.ticket())
+
+    def delete_queue(self, name: str) -> Outcome[None]:
+        with self.lock:
+            self.engine.delete_queue(self.find(name), identity=self.identity)
+            return Outcome(None, self.store.ticket())
+
+    def find(self, name: str) -> QueueObject:
+        """The local queue of a name, for reading and changing its attributes."""
+        return self.engine.require_queue(self.names.format_name(name))
+
+    def set_attributes(self, name: str, changes: dict[str, object]) -> Outcome[None]:
+        with self.lock:
+            self.engine.set_queue_properties(self.find(name), changes, identity=self.identity)
+            return Outcome(None, self.store.ticket())
+
+    # Handles ------------------------------------------------------------------------------------------------
+
+    def open(
+        self, name: str, access: QueueAccessType, share_mode: QueueShareMode = QueueShareMode.DENY_NONE
+    ) -> Outcome[OpenQueueDescriptor]:
+        with self.lock:
+            descriptor = self.engine.open_queue(self.names.format_name(name), access, share_mode, self.identity)
+            return Outcome(descriptor, self.store.ticket())
+
+    def close(self, descriptor: OpenQueueDescriptor) -> None:
+        with self.lock:
+            self.engine.close_queue(descriptor)
+
+    # Messages -----------------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        descriptor: OpenQueueDescriptor,
+        message: Message | ReceivedMessage | bytes | str,
+        transaction: Transaction | None,
+    ) -> Outcome[str]:
+        with self.lock:
+            identifier = self._send(descriptor, message, transaction)
+            return Outcome(identifier, 0 if transaction is not None else self.store.ticket())
+
+    def send_many(
+        self,
+        descriptor: OpenQueueDescriptor,
+        messages: Iterable[Message | ReceivedMessage | bytes | str],
+        transaction: Transaction | None,
+    ) -> Outcome[list[str]]:
+        with self.lock:
+            identifiers = [self._send(descriptor, message, transaction) for message in messages]
+            return Outcome(identifiers, 0 if transaction is not None else self.store.ticket())
+
+    def _send(
+        self,
+        descriptor: OpenQueueDescriptor,
+        message: Message | ReceivedMessage | bytes | str,
+        transaction: Transaction | None,
+    ) -> str:
+        if isinstance(message, (bytes, str)):
+            message = Message(body=message)
+        elif isinstance(message, ReceivedMessage):
+            message = message.copy()
+        properties = message.properties(self.names)
+        status = self.engine.enqueue_message_to_an_open_queue(descriptor, properties, transaction)
+        if status is not EnqueueStatus.OK:
+            raise self._refusal(status, descriptor, len(properties.body))
+        message.id = self.engine.last_message_identifier
+        return message.id
+
+    def _refusal(self, status: EnqueueStatus, descriptor: OpenQueueDescriptor, size: int) -> StatusError:
+        qm, queue = self.engine.queue_manager, descriptor.queue
+        if status is EnqueueStatus.QUEUE_QUOTA_EXCEEDED and queue is not None:
+            what, quota, used = f"queue {queue.pathname}", queue.quota, queue.total_bytes
+        else:
+            what, quota, used = f"queue manager {qm.computer_name}", qm.queue_manager_quota, qm.total_bytes
+        if qm.throttled:
+            return InsufficientResources(f"{what} takes no messages for the moment (flow control)")
+        return InsufficientResources(
+            f"{what} is full: quota {quota} KiB, used {used // _KILOBYTE} KiB, "
+            f"message {-(-size // _KILOBYTE)} KiB; receive or purge messages, or raise the quota"
+        )
+
+    def receive(
+        self,
+        descriptor: OpenQueueDescriptor,
+        timeout: float | None,
+        *,
+        cursor: Cursor | None = None,
+        transaction: Transaction | None = None,
+    ) -> Outcome[ReceivedMessage] | Waiting:
+        with self.lock:
+            if cursor is None:
+                # A message that is there is removed at once; one that must be waited for, in two phases.
+                position = self.engine.try_dequeue_message(descriptor, transaction)
+                if position is not None:
+                    return self._taken(position, transaction)
+            is_two_phase = transaction is None and timeout != 0
+            waiting = Waiting(self, descriptor, is_two_phase=is_two_phase)
+            position = self.engine.dequeue_message(
+                descriptor,
+                timeout=milliseconds(timeout),
+                cursor=cursor,
+                transaction=transaction,
+                two_phase_read=is_two_phase,
+                on_end=waiting.ended,
+            )
+            if position is None:
+                waiting.reader = self.engine.last_waiting_read
+                return waiting
+            if is_two_phase:
+                self.engine.dequeue_message_end(descriptor, position, delete_message=True)
+            return self._taken(position, transaction)
+
+    def _taken(self, position: MessagePosition, transaction: Transaction | None) -> Outcome[ReceivedMessage]:
+        return Outcome(ReceivedMessage(position), 0 if transaction is not None else self.store.ticket())
+
+    def receive_many(
+        self, descriptor: OpenQueueDescriptor, count: int, transaction: Transaction | None
+    ) -> Outcome[list[ReceivedMessage]]:
+        """What is there now, at most `count`, in one commit."""
+        found: list[ReceivedMessage] = []
+        with self.lock:
+            while len(found) < count:
+                position = self.engine.try_dequeue_message(descriptor, transaction)
+                if position is None:
+                    break
+                found.append(ReceivedMessage(position))
+            return Outcome(found, 0 if transaction is not None else self.store.ticket())
+
+    def peek(
+        self,
+        descriptor: OpenQueueDescriptor,
+        timeout: float | None,
+        *,
+        cursor: Cursor | None = None,
+        is_next: bool = False,
+    ) -> Outcome[ReceivedMessage] | Waiting:
+        with self.lock:
+            waiting = Waiting(self, descriptor, is_two_phase=False)
+            limit = milliseconds(timeout)
+            if is_next and cursor is not None:
+                position = self.engine.peek_next_message(descriptor, cursor, timeout=limit, on_end=waiting.ended)
+            else:
+                position = self.engine.peek_message(descriptor, timeout=limit, cursor=cursor, on_end=waiting.ended)
+            if position is None:
+                waiting.reader = self.engine.last_waiting_read
+                return waiting
+            return Outcome(ReceivedMessage(position), 0)
+
+    def by_lookup_id(
+        self,
+        descriptor: OpenQueueDescriptor,
+        lookup_id: int,
+        where: str,
+        *,
+        is_peek: bool,
+        transaction: Transaction | None = None,
+    ) -> Outcome[ReceivedMessage]:
+        try:
+            action = MessageSeekAction(where)
+        except ValueError:
+            known = ", ".join(member.value for member in MessageSeekAction)
+            raise InvalidParameter(f"{where!r}: one of {known}") from None
+        with self.lock:
+            position = self.engine.read_message_by_lookup_identifier(
+                descriptor, lookup_id, peek_operation=is_peek, lookup_operation=action, transaction=transaction
+            )
+            durable = is_peek or transaction is not None
+            return Outcome(ReceivedMessage(position), 0 if durable else self.store.ticket())
+
+    def move(
+        self,
+        source: OpenQueueDescriptor,
+        lookup_id: int,
+        target: OpenQueueDescriptor,
+        transaction: Transaction | None,
+    ) -> Outcome[None]:
+        with self.lock:
+            self.engine.move_message_by_lookup_identifier(source, lookup_id, target, transaction)
+            return Outcome(None, 0 if transaction is not None else self.store.ticket())
+
+    def purge(self, descriptor: OpenQueueDescriptor) -> Outcome[int]:
+        with self.lock:
+            return Outcome(self.engine.purge_open_queue(descriptor), self.store.ticket())
+
+    # Cursors and transactions ---------------------------------------------------------------------------------
+
+    def open_cursor(self, descriptor: OpenQueueDescriptor) -> Cursor:
+        with self.lock:
+            cursor = self.engine.open_cursor(descriptor)
+        if cursor is None:
+            raise MessageNotFound(f"{descriptor.format_name}: the queue is gone")
+        return cursor
+
+    def close_cursor(self, cursor: Cursor) -> None:
+        with self.lock:
+            self.engine.close_cursor(cursor)
+
+    def begin(self) -> Transaction:
+        with self.lock:
+            return self.engine.create_transaction(uuid.uuid4())
+
+    def commit(self, transaction: Transaction) -> Outcome[None]:
+        with self.lock:
+            self.engine.transaction_commit(transaction.identifier)
+            return Outcome(None, self.store.ticket())
+
+    def abort(self, transaction: Transaction) -> Outcome[None]:
+        with self.lock:
+            self.engine.transaction_abort(transaction.identifier)
+            return Outcome(None, self.store.ticket())
+
+
+def milliseconds(timeout: float | None) -> int:
+    """Seconds of the API as the milliseconds of the engine; None is for ever."""
+    if timeout is None:
+        return INFINITE
+    if timeout < 0:
+        raise InvalidParameter(f"time-out {timeout}: 0 or more seconds, or None for ever")
+    # A wait of less than a millisecond still waits.
+    return min(max(int(timeout * 1000), 1 if timeout else 0), _LONGEST)

@@ -1,0 +1,109 @@
+"""The engine in a process: the lock, the clocks, the thread that minds the timers, and group commit.
+
+The engine is called by any thread that holds the store's lock. Whoever needs its work on disk calls
+`Store.sync` without the lock: one thread commits for all that came meanwhile, the others find it done.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lanner.directory import EmbeddedDirectory
+from lanner.engine import Engine, EngineSettings
+from lanner.model.errors import LannerError
+from lanner.store import Store
+
+if TYPE_CHECKING:
+    from lanner.engine.transactions import Coordinator
+
+_LOG = logging.getLogger(__name__)
+
+
+class Runtime:
+    """One running queue manager."""
+
+    def __init__(self, data: str | Path, settings: EngineSettings, *, coordinator: Coordinator | None = None) -> None:
+        self.path = Path(data)
+        self.store = Store.open(self.path)
+        self.lock = self.store.lock
+        self._timer_wake = threading.Event()
+        self._is_closing = False
+        try:
+            with self.lock:
+                self.engine = Engine(
+                    self.store,
+                    settings,
+                    directory=EmbeddedDirectory(self.store.table("directory")),
+                    clock=time.time,
+                    monotonic=time.monotonic,
+                )
+                self.engine.coordinator = coordinator
+                self.engine.deadline_changed = self._timer_wake.set
+                self.engine.queue_manager_started()
+                ticket = self.store.ticket()
+            self.store.sync(ticket)
+        except BaseException:
+            self.store.close()
+            raise
+        self._timer = threading.Thread(target=self._mind_timers, name="lanner-timers", daemon=True)
+        self._timer.start()
+
+    def _mind_timers(self) -> None:
+        while not self._is_closing:
+            with self.lock:
+                delay = self.engine.next_delay()
+            if self._timer_wake.wait(delay):
+                self._timer_wake.clear()
+                continue
+            with self.lock:
+                self.engine.on_timer()
+                ticket = self.store.ticket()
+            try:
+                self.store.sync(ticket)
+            except LannerError:
+                _LOG.exception("timer work could not be stored; it will be done again")
+
+    def close(self) -> None:
+        """Stop the engine, sync, and let go of the data directory. Closing twice is harmless."""
+        with self.lock:
+            if self._is_closing:
+                return
+            self._is_closing = True
+        self._timer_wake.set()
+        self._timer.join()
+        with self.lock:
+            self.engine.queue_manager_stopped()
+            ticket = self.store.ticket()
+        try:
+            self.store.sync(ticket)
+        finally:
+            self.store.close()
+
+
+def local_settings(name: str | None, **overrides: object) -> EngineSettings:
+    """Settings of an embedded queue manager: its name and this machine's addresses."""
+    host = socket.gethostname()
+    domain = host.partition(".")[2]
+    values: dict[str, object] = {
+        "computer_name": (name or "").upper(),
+        "dns_domain": domain,
+        "local_addresses": local_addresses(),
+    }
+    return EngineSettings(**(values | overrides))  # type: ignore[arg-type] # one field each, checked by EngineSettings
+
+
+def local_addresses() -> frozenset[str]:
+    """Addresses and names under which other programs reach this machine, in lower case."""
+    found = {"127.0.0.1", "::1"}
+    host = socket.gethostname().lower()
+    found |= {host, host.partition(".")[0]}
+    try:
+        found |= {str(info[4][0]).lower() for info in socket.getaddrinfo(host, None)}
+    except OSError:
+        _LOG.debug("the name %s has no address", host)
+    return frozenset(found)

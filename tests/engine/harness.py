@@ -1,0 +1,232 @@
+"""An engine on a real store with a clock that stands still, for tests of events.
+
+`Harness` gives short words for what every test does; the engine itself is `h.engine`, and tests that are
+about an event call it there. `restart` is a clean stop and a new start on the same directory, `crash`
+leaves the old store behind as a killed process would: what was not synced is gone.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from lanner.directory import EmbeddedDirectory
+from lanner.engine import Engine, EngineSettings
+from lanner.engine.transactions import Coordinator
+from lanner.model.directory_objects import Queue
+from lanner.model.enums import DeliveryGuarantee, EnqueueStatus, QueueAccessType, QueueShareMode
+from lanner.model.errors import IOTimeout, StatusError
+from lanner.model.live import MessagePosition, OpenQueueDescriptor, Transaction
+from lanner.security.identity import SYSTEM, Identity
+from lanner.store import Store
+from lanner.wire.builder import MessageProperties, build
+from lanner.wire.format_name import FormatName, parse
+from lanner.wire.message import Message
+
+START_TIME = 1_700_000_000.0
+
+
+class Harness:
+    def __init__(self, path: Path, **settings: object) -> None:
+        self.path = path
+        self.settings: dict[str, object] = {"computer_name": "ALPHA", "dns_domain": "example.com"} | settings
+        self.now = START_TIME
+        self.coordinator: Coordinator | None = None
+        # Called with the new engine before it starts.
+        self.before_start: Callable[[Engine], None] | None = None
+        self.start()
+
+    # Life -----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.store = Store.open(self.path)
+        self.store.lock.acquire()
+        self.directory = EmbeddedDirectory(self.store.table("directory"))
+        self.engine = Engine(
+            self.store,
+            EngineSettings(**self.settings),  # type: ignore[arg-type] # the test's own choice
+            directory=self.directory,
+            clock=lambda: self.now,
+            monotonic=lambda: self.now,
+        )
+        self.engine.coordinator = self.coordinator
+        if self.before_start is not None:
+            self.before_start(self.engine)
+        self.engine.queue_manager_started()
+        self.sync()
+
+    def sync(self) -> None:
+        """Everything done so far is on disk."""
+        ticket = self.store.ticket()
+        self.store.lock.release()
+        try:
+            self.store.sync(ticket)
+        finally:
+            self.store.lock.acquire()
+
+    def stop(self) -> None:
+        self.engine.queue_manager_stopped()
+        self.sync()
+        self.store.lock.release()
+        self.store.close()
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def crash(self) -> None:
+        """Go on from a copy of what is on disk now."""
+        copy = self.path.with_name(f"{self.path.name}-{uuid.uuid4().hex[:6]}")
+        shutil.copytree(self.path, copy)
+        self.store.lock.release()
+        self.store.close()
+        self.path = copy
+        self.start()
+
+    def close(self) -> None:
+        if self.store.lock._is_owned():  # type: ignore[attr-defined]
+            self.store.lock.release()
+        self.store.close()
+
+    def tick(self, seconds: float) -> None:
+        """Let time pass and run what is due."""
+        self.now += seconds
+        self.engine.on_timer()
+
+    # Queues and handles -----------------------------------------------------------------------------------
+
+    def create(self, name: str = "q", *, identity: Identity = SYSTEM, **attributes: object) -> Queue:
+        pathname = name if "\\" in name else rf".\private$\{name}"
+        request = self.engine.set_queue_defaults(pathname)
+        for attribute, value in attributes.items():
+            setattr(request, attribute, value)
+        return self.engine.create_queue(request, identity=identity)
+
+    def queue(self, name: str = "q") -> Queue:
+        return self.engine.require_queue(self.name(name))
+
+    def name(self, name: str) -> FormatName:
+        return parse(name if "=" in name else rf"DIRECT=OS:.\private$\{name}")
+
+    def open(
+        self,
+        name: str = "q",
+        access: QueueAccessType = QueueAccessType.RECEIVE,
+        share: QueueShareMode = QueueShareMode.DENY_NONE,
+        identity: Identity = SYSTEM,
+    ) -> OpenQueueDescriptor:
+        return self.engine.open_queue(self.name(name), access, share, identity)
+
+    # Messages ---------------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        name: str = "q",
+        body: bytes = b"",
+        *,
+        transaction: Transaction | None = None,
+        recoverable: bool = True,
+        **properties: object,
+    ) -> EnqueueStatus:
+        descriptor = self.open(name, QueueAccessType.SEND)
+        try:
+            return self.engine.enqueue_message_to_an_open_queue(
+                descriptor, self.properties(body, recoverable=recoverable, **properties), transaction
+            )
+        finally:
+            self.engine.close_queue(descriptor)
+
+    @staticmethod
+    def properties(body: bytes = b"", *, recoverable: bool = True, **properties: object) -> MessageProperties:
+        mode = DeliveryGuarantee.RECOVERABLE if recoverable else DeliveryGuarantee.EXPRESS
+        return MessageProperties(body=body, delivery_guarantee=mode, **properties)  # type: ignore[arg-type]
+
+    def message(
+        self,
+        body: bytes = b"",
+        *,
+        source: uuid.UUID | None = None,
+        transaction: int | None = None,
+        **properties: object,
+    ) -> Message:
+        """A packet as it might come from another queue manager (or from here, with `source`)."""
+        packet = build(
+            self.properties(body, **properties),  # type: ignore[arg-type]
+            source=source or uuid.uuid4(),
+            ordinal=1,
+            sent_time=int(self.now),
+            destination=parse(r"DIRECT=OS:ALPHA\private$\q"),
+            transaction=transaction,
+        )
+        return Message(packet)
+
+    def begin(self) -> Transaction:
+        return self.engine.create_transaction(uuid.uuid4())
+
+    def commit(self, transaction: Transaction) -> None:
+        self.engine.transaction_commit(transaction.identifier)
+
+    def abort(self, transaction: Transaction) -> None:
+        self.engine.transaction_abort(transaction.identifier)
+
+    def receive(self, name: str = "q", transaction: Transaction | None = None) -> bytes | None:
+        """The body of the first message, taken; None when there is none."""
+        descriptor = self.open(name)
+        try:
+            position = self.engine.dequeue_message(descriptor, timeout=0, transaction=transaction)
+        except IOTimeout:
+            return None
+        finally:
+            self.engine.close_queue(descriptor)
+        assert position is not None
+        return body_of(position)
+
+    def bodies(self, name: str = "q") -> list[bytes]:
+        """The bodies of all messages in order, as a cursor peeks at them."""
+        descriptor = self.open(name, QueueAccessType.PEEK)
+        cursor = self.engine.open_cursor(descriptor)
+        assert cursor is not None
+        found = []
+        try:
+            position = self.engine.peek_message(descriptor, timeout=0, cursor=cursor)
+            while position is not None:
+                found.append(body_of(position))
+                position = self.engine.peek_next_message(descriptor, cursor, timeout=0)
+        except IOTimeout:
+            return found
+        finally:
+            self.engine.close_queue(descriptor)
+        return found
+
+    def messages(self, name: str = "q") -> list[Message]:
+        """All messages in order, received and so removed."""
+        descriptor = self.open(name)
+        found = []
+        while (position := self.engine.try_dequeue_message(descriptor)) is not None:
+            found.append(Message(position.record.packet))
+        self.engine.close_queue(descriptor)
+        return found
+
+
+class Reader:
+    """Remembers how a waiting read ended: `h.engine.dequeue_message(d, on_end=reader)`."""
+
+    def __init__(self) -> None:
+        self.ends: list[MessagePosition | StatusError] = []
+
+    def __call__(self, end: MessagePosition | StatusError) -> None:
+        self.ends.append(end)
+
+    @property
+    def body(self) -> bytes | None:
+        return body_of(self.ends[0]) if self.ends and isinstance(self.ends[0], MessagePosition) else None
+
+    @property
+    def status(self) -> int | None:
+        return self.ends[0].status if self.ends and isinstance(self.ends[0], StatusError) else None
+
+
+def body_of(position: MessagePosition) -> bytes:
+    return Message(position.record.packet).body
