@@ -34,6 +34,7 @@ from lanner.wire.layout import MAX_PACKET_SIZE, locate
 from lanner.wire.multi_queue_format_header import MultiQueueFormatHeader
 from lanner.wire.queue_names import encode_administration, encode_destination, encode_response
 from lanner.wire.reader import NULL_GUID, encode_terminated, guid_from_bytes, guid_to_bytes, padding
+from lanner.wire.security_header import MAX_SENDER_CERT_SIZE
 
 # MS-MQDMPR 3.1.1.12: "MUST NOT exceed 249 characters", which are UTF-16 units on the wire.
 MAX_LABEL_CHARACTERS = at.MAX_LABEL_LENGTH - 1
@@ -141,6 +142,9 @@ def build(
     correlation = properties.correlation_identifier
     if len(correlation) != 20:
         raise IllegalPropertySize(f"correlation identifier of {len(correlation)} bytes, 20 are needed")
+    acknowledgements = properties.acknowledgements_requested
+    if acknowledgements > 0xF:
+        raise IllegalPropertyValue(f"acknowledgements {int(acknowledgements):#x} are more than the four there are")
     text = properties.label
     label = encode_label(text) if text else b""
     body = properties.body
@@ -187,7 +191,7 @@ def build(
         allocation = properties.allocation_body_size
         front.append(
             _PROPERTIES.pack(
-                properties.acknowledgements_requested,
+                acknowledgements,
                 len(label) >> 1,
                 properties.message_class,
                 correlation,
@@ -251,6 +255,12 @@ def encode_label(label: str) -> bytes:
     return data
 
 
+def _encode_text(text: str, what: str) -> bytes:
+    if "\0" in text:
+        raise IllegalPropertyValue(f"a {what} cannot contain a null character")
+    return encode_terminated(text)
+
+
 def _transaction_header(properties: MessageProperties, transaction: int) -> bytes:
     if not 0 <= transaction <= at.ID_MASK:
         raise IllegalPropertyValue(f"transaction number {transaction:#x} does not fit 20 bits")
@@ -285,16 +295,27 @@ def _security_header(properties: MessageProperties) -> bytes:
     privacy = properties.privacy_level
     provider = properties.authentication_provider_name
     # MS-MQDMPR 3.1.7.1.30 asks for the header when the message is signed; an encrypted or a sender-identified
-    # message cannot be carried without it either.
-    if not (sender or signature or privacy or provider or properties.symmetric_key or properties.sender_certificate):
+    # message cannot be carried without it either. It never stands empty (MS-MQMQ 2.2.20.6): a message that is yet
+    # to be encrypted and names no sender gets it together with its key.
+    if not (sender or signature or provider or properties.symmetric_key or properties.sender_certificate):
         return b""
+    if len(properties.sender_certificate) > MAX_SENDER_CERT_SIZE:
+        raise IllegalPropertyValue(
+            f"certificate of {len(properties.sender_certificate)} bytes, at most {MAX_SENDER_CERT_SIZE}"
+        )
+    if (
+        sender
+        and properties.sender_identifier_type == SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER
+        and len(sender) != 16
+    ):
+        raise IllegalPropertyValue(f"queue manager identifier of {len(sender)} bytes, 16 are needed")
     # AU and AS are the receiver's. AI stays clear although data follow: so does Windows (MS-MQQB 4.1.7).
     flags = int(properties.sender_identifier_type) if sender else 0
     if privacy:
         flags |= at.EB
     info = b""
     if provider:
-        info = _U32.pack(properties.authentication_provider_type) + encode_terminated(provider)
+        info = _U32.pack(properties.authentication_provider_type) + _encode_text(provider, "provider name")
     elif signature:
         flags |= at.DE
     items = (sender, properties.symmetric_key, signature, properties.sender_certificate, info)
@@ -322,8 +343,8 @@ def _tail(properties: MessageProperties) -> tuple[int, int, list[bytes]] | None:
         parts.append(b"\0\0\0\0" if tracing == NULL_GUID else b"\1\0\0\0" + guid_to_bytes(tracing))
     if properties.soap_header or properties.soap_body:
         flags |= at.HH
-        header = encode_terminated(properties.soap_header)
-        content = encode_terminated(properties.soap_body)
+        header = _encode_text(properties.soap_header, "SOAP header")
+        content = _encode_text(properties.soap_body, "SOAP body")
         soap = b"".join(
             (
                 _SECTION.pack(at.SOAP_HEADER_SECTION, 0, len(header) >> 1),
@@ -344,6 +365,7 @@ def _tail(properties: MessageProperties) -> tuple[int, int, list[bytes]] | None:
             ).pack()
         )
     if properties.application_deadletter_queue:
+        _encode_text(properties.application_deadletter_queue, "dead-letter queue's name")
         parts.append(Extensions(dead_letter=DeadLetterHeader(properties.application_deadletter_queue)).pack())
     return base_flags, flags, parts
 

@@ -12,7 +12,7 @@ class PropertyIdentifier(enum.IntEnum):
 
     vt: int
 
-    def __new__(cls, value: int, vt: int) -> PropertyIdentifier:  # noqa: PYI034 - the enumeration makes its members
+    def __new__(cls, value: int, vt: int = VT.EMPTY) -> PropertyIdentifier:  # noqa: PYI034 - the enumeration makes its members
         member = int.__new__(cls, value)
         member._value_ = value
         member.vt = vt

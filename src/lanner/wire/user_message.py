@@ -63,11 +63,13 @@ class UserMessage:
 
     @classmethod
     def unpack(cls, data: bytes) -> UserMessage:
-        """Read a packet of exactly PacketSize bytes."""
+        """Read a packet of exactly PacketSize bytes, as `Message.packet` holds it."""
         reader = Reader(data)
         base = BaseHeader.unpack(reader)
         if base.packet_size != len(data):
             raise RemoteProtocolError(f"BaseHeader.PacketSize: {base.packet_size} for {len(data)} bytes")
+        if base.has_session_header:
+            raise RemoteProtocolError("BaseHeader.Flags.SH: set, but the SessionHeader is not part of the message")
         if base.is_internal:
             raise RemoteProtocolError("BaseHeader.Flags.IN: set in a UserMessage")
         if base.is_traced and not base.has_debug_header:
