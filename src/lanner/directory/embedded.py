@@ -1,0 +1,667 @@
+"""The directory inside the queue manager's own store: MS-MQDSSM 3.1.6 without an LDAP server.
+
+Where the document raises "... Using LDAP", this does what a server would: names are unique, the parent of a
+queue must exist, an object with children cannot be deleted. Where it does more it says so.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import secrets
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from lanner.directory.entries import AlreadyThere, Entries, guid_of, text_of
+from lanner.directory.filters import AttributeFilter, Operator, SortOrder, field_of, matches, plain_name, sort_objects
+from lanner.directory.names import split_pathname, split_queue_name
+from lanner.directory.protocol import Table
+from lanner.directory.schema import (
+    CLASSES,
+    ENTERPRISE,
+    IDENTIFIER,
+    QUEUE,
+    QUEUE_MANAGER,
+    REQUIRED,
+    ROUTING_LINK,
+    SETTINGS_ATTRIBUTES,
+    SITE,
+    TIME,
+    Attribute,
+    Entry,
+    ObjectClass,
+    Unresolved,
+    Unset,
+    put,
+)
+from lanner.model.directory_objects import (
+    GUID_NULL,
+    ROUTING_LINK_COST,
+    DirectoryObject,
+    Enterprise,
+    Queue,
+    QueueManager,
+    RoutingLink,
+    Site,
+    User,
+)
+from lanner.model.enums import DirectoryOperationResult, QueueType
+from lanner.model.errors import IllegalFormatname, RemoteProtocolError
+from lanner.security.identity import Identity
+from lanner.security.queue_security import (
+    default_enterprise_security,
+    default_queue_manager_security,
+    default_site_security,
+)
+from lanner.wire.format_name import DistributionListFormatName, FormatName, PublicFormatName
+from lanner.wire.security_descriptor import SecurityDescriptor
+from lanner.wire.sid import BUILTIN_ADMINISTRATORS, NT_AUTHORITY, SECURITY_NT_NON_UNIQUE, Sid
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+# Any name will do: nothing outside sees it, unless the directory is moved into a real domain.
+DEFAULT_ROOT: Final = "DC=lanner,DC=local"
+# The site every new forest of Active Directory has.
+DEFAULT_SITE_NAME: Final = "Default-First-Site-Name"
+
+# Ours: far from the users of the local file, which start at 1000 under the same SID.
+FIRST_COMPUTER_RID: Final = 0x1000_0000
+
+ADMINISTRATORS: Final = Identity("Administrators", BUILTIN_ADMINISTRATORS, is_domain_user=True)
+
+_SERVER_ATTRIBUTES: Final = ("mSMQRoutingServices", "mSMQDsServices", "mSMQDependentClientServices")
+_BY_NAME: Final = {QUEUE.name: "pathname", QUEUE_MANAGER.name: "computer_name", SITE.name: "name"}
+
+
+class Refused(Exception):
+    """The operation ends with this result."""
+
+    def __init__(self, result: DirectoryOperationResult) -> None:
+        super().__init__(result.value)
+        self.result = result
+
+
+_GENERIC_ERROR: Final = DirectoryOperationResult.GENERIC_ERROR
+
+
+@dataclass(slots=True)
+class _Query:
+    """MS-MQDSSM 3.1.1.2 ReadDirectoryIteratorState."""
+
+    object_class: ObjectClass
+    rows: list[Attribute]
+    is_listed: bool
+    entries: Iterator[Entry]
+
+
+class EmbeddedDirectory:
+    """A directory in a table of the store. `connected = False` makes it answer like one that cannot be reached."""
+
+    def __init__(
+        self,
+        table: Table,
+        *,
+        root: str = DEFAULT_ROOT,
+        clock: Callable[[], float] = time.time,
+        domain_sid: Sid | None = None,
+        administrator: Identity = ADMINISTRATORS,
+    ) -> None:
+        self.connected = True
+        self._entries = Entries(table, root)
+        self._naming = self._entries.naming
+        self._clock = clock
+        self._given_domain_sid = domain_sid
+        self._administrator = administrator
+        self._queries: dict[int, _Query] = {}
+        self._handles = itertools.count(1)
+
+    # What a new forest has ------------------------------------------------------------------------------
+
+    def provision(self, site_name: str = DEFAULT_SITE_NAME) -> uuid.UUID:
+        """Make the enterprise and a first site unless they are there; the site's identifier is returned.
+
+        MS-MQDSSM 2.2.3: there is one mSMQEnterpriseSettings object in a root, made with the root.
+        """
+        if self._entries.find(self._naming.enterprise) is None:
+            entry = self._bare_entry(ENTERPRISE.ldap_class, self._naming.enterprise, uuid.uuid4())
+            enterprise = Enterprise(security=default_enterprise_security(self._administrator))
+            self._write_rows(ENTERPRISE.attributes, enterprise, entry)
+            self._entries.add(entry)
+        site = self._entries.guid_of(self._naming.site(site_name))
+        if site is None:
+            _, site = self.create_object(Site(name=site_name))
+        if site is None:
+            raise RuntimeError(f"site {site_name!r} could not be made in a directory that is not connected")
+        return site
+
+    # 3.1.6.1 Create Directory Object --------------------------------------------------------------------
+
+    def create_object(
+        self, obj: DirectoryObject, attributes: Sequence[str] | None = None
+    ) -> tuple[DirectoryOperationResult, uuid.UUID | None]:
+        """Create; `obj` learns its FullPath, DirectoryPath and times. Its Identifier, if any, is the GUID asked for."""
+        return self._answer(lambda: self._create(obj, attributes))
+
+    def _create(self, obj: DirectoryObject, attributes: Sequence[str] | None) -> uuid.UUID:
+        object_class = _class_of(obj, QUEUE_MANAGER, QUEUE, SITE, ROUTING_LINK)
+        rows = _listed(object_class, attributes)
+        if attributes is not None and not {row.field for row in rows}.issuperset(object_class.listed):
+            raise Refused(_GENERIC_ERROR)
+        if not all(_is_populated(getattr(obj, name)) for name in object_class.required):
+            raise Refused(_GENERIC_ERROR)
+        _check_values(obj)
+        dn = self._dn_of(obj)
+        if dn is None:
+            raise Refused(_GENERIC_ERROR)
+        guid = obj.identifier if obj.identifier != GUID_NULL else uuid.uuid4()
+        entry = self._bare_entry(object_class.ldap_class, dn, guid)
+        if isinstance(obj, QueueManager):
+            return self._create_queue_manager(obj, entry, rows)
+        if isinstance(obj, Queue):
+            computer, name = split_pathname(obj.pathname)
+            if self._entries.find(self._naming.queue_manager(computer)) is None:
+                raise Refused(DirectoryOperationResult.OBJECT_NOT_FOUND)
+            put(entry, "mSMQQueueNameExt", [extension] if (extension := split_queue_name(name)[1]) else [])
+        self._write_rows(rows, obj, entry)
+        if isinstance(obj, Site):
+            listed = obj.security if any(row.field == "security" for row in rows) else None
+            put(entry, "nTSecurityDescriptor", [default_site_security(self._administrator, listed)])
+        self._entries.add(entry)
+        self._tell(obj, object_class, entry)
+        return guid_of(entry)
+
+    def _create_queue_manager(self, obj: QueueManager, entry: Entry, rows: Sequence[Attribute]) -> uuid.UUID:
+        existing = self._entries.find(text_of(entry, "distinguishedName"))
+        if existing is None:
+            self._entries.check_free(entry)
+        # A real domain has the computer's account before its queue manager; here nobody else makes it.
+        computer = self._computer(obj.computer_name) or self._new_computer(obj.computer_name)
+        self._write_rows(rows, obj, entry, computer)
+        if existing is None:
+            self._secure_queue_manager(obj, entry, computer)
+            self._entries.add(entry)
+        else:
+            # 3.1.6.1.1.2: a computer that is set up again keeps the object it has, and its GUID.
+            entry = existing
+        self._entries.put(computer)
+        self._synchronize_settings(entry)
+        self._tell(obj, QUEUE_MANAGER, entry)
+        return guid_of(entry)
+
+    def _secure_queue_manager(self, obj: QueueManager, entry: Entry, computer: Entry) -> None:
+        """3.1.6.1.1.8, which always writes its own list; one that was supplied is kept, as 3.1.6.1.3.4 keeps a site's."""
+        if obj.security is not None and SecurityDescriptor.unpack(obj.security).has_dacl:
+            return
+        sid = computer["objectSid"][0]
+        security = default_queue_manager_security(
+            self._administrator,
+            obj.security,
+            machine_sid=Sid.unpack(sid) if isinstance(sid, bytes) else None,
+            is_foreign=obj.foreign_system,
+        )
+        put(entry, "nTSecurityDescriptor", [security])
+
+    # 3.1.6.2 Delete Directory Object --------------------------------------------------------------------
+
+    def delete_object(self, obj: DirectoryObject) -> DirectoryOperationResult:
+        return self._answer(lambda: self._delete(obj))[0]
+
+    def _delete(self, obj: DirectoryObject) -> None:
+        object_class = _class_of(obj, QUEUE_MANAGER, QUEUE, SITE, ROUTING_LINK)
+        entry = self._locate(object_class, obj)
+        if self._entries.has_children(entry):
+            # What a server says to a plain delete: notAllowedOnNonLeaf.
+            raise Refused(_GENERIC_ERROR)
+        self._entries.remove(entry)
+        if object_class is QUEUE_MANAGER:
+            put(entry, "mSMQSites", [])
+            self._synchronize_settings(entry)
+
+    # 3.1.6.3-3.1.6.6 Read Directory, Begin, Next, End ---------------------------------------------------
+
+    def read(
+        self,
+        object_type: str,
+        filters: Sequence[AttributeFilter] | None,
+        attributes: Sequence[str] | None = None,
+    ) -> tuple[DirectoryOperationResult, DirectoryObject | None]:
+        def first() -> DirectoryObject:
+            object_class, rows = _readable(object_type, filters, attributes)
+            entry = next(self._matching(object_class, filters), None)
+            if entry is None:
+                # 3.1.6.3.1 passes on EndOfData from its search; MS-MQDMPR 3.1.7.1.20 knows ObjectNotFound only.
+                raise Refused(DirectoryOperationResult.OBJECT_NOT_FOUND)
+            return self._element(object_class, entry, rows, is_listed=attributes is not None)
+
+        return self._answer(first)
+
+    def read_begin(
+        self,
+        object_type: str,
+        filters: Sequence[AttributeFilter] | None,
+        attributes: Sequence[str] | None = None,
+        sort_order: Sequence[SortOrder] | None = None,
+    ) -> tuple[DirectoryOperationResult, int | None]:
+        """The result set is what the directory holds now; later changes do not show in it."""
+
+        def begin() -> int:
+            object_class, rows = _readable(object_type, filters, attributes)
+            entries = list(self._matching(object_class, filters))
+            if sort_order is not None:
+                names = attributes if attributes is not None else [row.name for row in object_class.attributes]
+                entries = self._sorted(object_class, entries, names, sort_order)
+            handle = next(self._handles)
+            self._queries[handle] = _Query(object_class, rows, attributes is not None, iter(entries))
+            return handle
+
+        return self._answer(begin)
+
+    def read_next(self, handle: int) -> tuple[DirectoryOperationResult, DirectoryObject | None]:
+        def following() -> DirectoryObject:
+            query = self._queries.get(handle)
+            if query is None:
+                raise Refused(_GENERIC_ERROR)
+            entry = next(query.entries, None)
+            if entry is None:
+                raise Refused(DirectoryOperationResult.END_OF_DATA)
+            return self._element(query.object_class, entry, query.rows, is_listed=query.is_listed)
+
+        return self._answer(following)
+
+    def read_end(self, handle: int) -> DirectoryOperationResult:
+        def end() -> None:
+            if self._queries.pop(handle, None) is None:
+                raise Refused(_GENERIC_ERROR)
+
+        return self._answer(end)[0]
+
+    # 3.1.6.7 Write Directory ----------------------------------------------------------------------------
+
+    def write(self, obj: DirectoryObject, attributes: Sequence[str] | None = None) -> DirectoryOperationResult:
+        return self._answer(lambda: self._write(obj, attributes))[0]
+
+    def _write(self, obj: DirectoryObject, attributes: Sequence[str] | None) -> None:
+        object_class = _class_of(obj, *CLASSES.values())
+        rows = [row for row in _listed(object_class, attributes) if row.changeable]
+        _check_values(obj)
+        entry = self._locate(object_class, obj)
+        computer = self._entries.above(entry, 1) if object_class is QUEUE_MANAGER else None
+        self._write_rows(rows, obj, entry, computer)
+        put(entry, "whenChanged", TIME.encode(int(self._clock())))
+        self._entries.put(entry)
+        if computer is not None:
+            self._entries.put(computer)
+            self._synchronize_settings(entry)
+
+    # 3.1.6.8, 3.1.6.9 Queue aliases and distribution lists ----------------------------------------------
+
+    def add_distribution_list(
+        self, name: str, members: Iterable[str], identifier: uuid.UUID | None = None
+    ) -> tuple[DirectoryOperationResult, uuid.UUID | None]:
+        """Make a group whose members are format names; one that names an object of this directory is a link to it."""
+
+        def members_of(entry: Entry) -> None:
+            dn = text_of(entry, "distinguishedName")
+            names = [FormatName.parse(member) for member in members]
+            put(entry, "member", [self._member(name, dn, member) for member in names])
+
+        return self._answer(lambda: self._add_named("group", name, identifier, members_of))
+
+    def add_queue_alias(
+        self, name: str, format_name: str, identifier: uuid.UUID | None = None
+    ) -> tuple[DirectoryOperationResult, uuid.UUID | None]:
+        """MS-MQDSSM 2.3: a name in the directory for a direct, public or private format name."""
+
+        def target_of(entry: Entry) -> None:
+            put(entry, "msMQ-Recipient-FormatName", [str(FormatName.parse(format_name))])
+
+        return self._answer(lambda: self._add_named("mSMQ-Custom-Recipient", name, identifier, target_of))
+
+    def add_user(
+        self, name: str, security_identifier: bytes, identifier: uuid.UUID | None = None
+    ) -> tuple[DirectoryOperationResult, uuid.UUID | None]:
+        """Make a user's object: in a real domain it is there before anybody writes certificates to it."""
+
+        def sid_of(entry: Entry) -> None:
+            put(entry, "objectSid", [Sid.unpack(security_identifier).pack()])
+
+        return self._answer(lambda: self._add_named("user", name, identifier, sid_of))
+
+    def _add_named(
+        self, ldap_class: str, name: str, identifier: uuid.UUID | None, fill: Callable[[Entry], None]
+    ) -> uuid.UUID:
+        if not name:
+            raise Refused(_GENERIC_ERROR)
+        entry = self._bare_entry(ldap_class, self._naming.user(name), identifier or uuid.uuid4())
+        self._entries.check_free(entry)
+        fill(entry)
+        self._entries.add(entry)
+        return guid_of(entry)
+
+    def remove_named(self, name: str) -> DirectoryOperationResult:
+        """Remove a user, a queue alias, or a distribution list with the aliases made for its members."""
+
+        def remove() -> None:
+            entry = self._entries.find(self._naming.user(name))
+            if entry is None:
+                raise Refused(DirectoryOperationResult.OBJECT_NOT_FOUND)
+            for alias in self._entries.of_class("mSMQ-Custom-Recipient"):
+                if alias.get("managedBy") == entry["distinguishedName"]:
+                    self._entries.remove(alias)
+            self._entries.remove(entry)
+
+        return self._answer(remove)[0]
+
+    def resolve_distribution_list(self, guid: uuid.UUID, domain: str | None) -> list[str] | None:
+        """The members' format names, without those that have gone; lists inside stay DL= for the caller's cycle guard."""
+        if not self.connected or (domain is not None and domain.casefold() != self._naming.domain.casefold()):
+            return None
+        entry = self._entries.get(guid)
+        if entry is None or text_of(entry, "objectClass") != "group":
+            return None
+        found = (self._entries.find(str(dn)) for dn in entry.get("member", []))
+        return [self._format_name(member) for member in found if member is not None]
+
+    def resolve_queue_alias(self, full_path: str) -> str | None:
+        """3.1.6.8: the format name behind an alias."""
+        entry = self._entries.find(full_path) if self.connected else None
+        if entry is None or text_of(entry, "objectClass") != "mSMQ-Custom-Recipient":
+            return None
+        return self._format_name(entry)
+
+    @staticmethod
+    def _format_name(entry: Entry) -> str:
+        match text_of(entry, "objectClass"):
+            case "mSMQQueue":
+                return str(PublicFormatName(guid_of(entry)))
+            case "group":
+                return str(DistributionListFormatName(guid_of(entry)))
+            case _:
+                return text_of(entry, "msMQ-Recipient-FormatName")
+
+    def _member(self, list_name: str, list_dn: str, format_name: FormatName) -> str:
+        if isinstance(format_name, PublicFormatName | DistributionListFormatName):
+            kind = "mSMQQueue" if isinstance(format_name, PublicFormatName) else "group"
+            dn = self._entries.dn_of(kind, format_name.identifier)
+            if dn is not None:
+                return dn
+        name = f"{list_name} {uuid.uuid4()}"
+
+        def target_of(entry: Entry) -> None:
+            put(entry, "msMQ-Recipient-FormatName", [str(format_name)])
+            put(entry, "managedBy", [list_dn])
+
+        self._add_named("mSMQ-Custom-Recipient", name, None, target_of)
+        return self._naming.user(name)
+
+    # Computers ------------------------------------------------------------------------------------------
+
+    def computer_sid(self, computer_name: str) -> bytes | None:
+        computer = self._computer(computer_name) if self.connected else None
+        sid = computer["objectSid"][0] if computer is not None else None
+        return sid if isinstance(sid, bytes) else None
+
+    def _computer(self, name: str) -> Entry | None:
+        return self._entries.find(self._naming.computer(name))
+
+    def _new_computer(self, name: str) -> Entry:
+        sids = (entry["objectSid"][0] for entry in self._entries.of_class("computer"))
+        rids = [Sid.unpack(sid).rid or 0 for sid in sids if isinstance(sid, bytes)]
+        entry = self._bare_entry("computer", self._naming.computer(name), uuid.uuid4())
+        put(entry, "objectSid", [self._domain_sid().child(max([FIRST_COMPUTER_RID - 1, *rids]) + 1).pack()])
+        self._entries.add(entry)
+        return entry
+
+    def _domain_sid(self) -> Sid:
+        """The SID of the domain: the one given, else random numbers made once and kept on the root's object."""
+        if self._given_domain_sid is not None:
+            return self._given_domain_sid
+        entry = self._entries.find(self._naming.root)
+        if entry is None:
+            sid = Sid(NT_AUTHORITY, (SECURITY_NT_NON_UNIQUE, *(secrets.randbits(32) for _ in range(3))))
+            entry = self._bare_entry("domainDNS", self._naming.root, uuid.uuid4())
+            put(entry, "objectSid", [sid.pack()])
+            self._entries.add(entry)
+        value = entry["objectSid"][0]
+        if isinstance(value, str):
+            raise TypeError("objectSid of the root: octets expected")
+        return Sid.unpack(value)
+
+    def _synchronize_settings(self, entry: Entry) -> None:
+        """3.1.6.1.1.3, 3.1.6.2.1.3, 3.1.6.7.1.9: one mSMQSettings in each site of a server, none of others."""
+        guid = entry["objectGUID"]
+        stale = {
+            text_of(one, "distinguishedName"): one
+            for one in self._entries.of_class("mSMQSettings")
+            if one.get("mSMQQMID") == guid
+        }
+        if any(entry.get(name) == ["TRUE"] for name in _SERVER_ATTRIBUTES):
+            computer = QUEUE_MANAGER.find("ComputerName")
+            for site in entry.get("mSMQSites", []):
+                site_entry = self._entries.get(uuid.UUID(bytes_le=site)) if isinstance(site, bytes) else None
+                if site_entry is None or computer is None:
+                    continue
+                dn = self._naming.settings(computer.read(entry, self._entries), text_of(site_entry, "cn"))
+                settings = stale.pop(dn, None)
+                is_new = settings is None
+                settings = settings or self._bare_entry("mSMQSettings", dn, uuid.uuid4())
+                for name, source in SETTINGS_ATTRIBUTES.items():
+                    put(settings, name, entry.get(source, []))
+                (self._entries.add if is_new else self._entries.put)(settings)
+        for settings in stale.values():
+            self._entries.remove(settings)
+
+    # Entries and elements -------------------------------------------------------------------------------
+
+    def _bare_entry(self, ldap_class: str, dn: str, guid: uuid.UUID) -> Entry:
+        now = TIME.encode(int(self._clock()))
+        return {
+            "objectClass": [ldap_class],
+            "objectGUID": [guid.bytes_le],
+            "distinguishedName": [dn],
+            "whenCreated": now,
+            "whenChanged": now,
+        }
+
+    def _write_rows(
+        self, rows: Iterable[Attribute], obj: DirectoryObject, entry: Entry, computer: Entry | None = None
+    ) -> None:
+        for row in rows:
+            value = getattr(obj, row.field)
+            target = computer if row.on_computer else entry
+            if row.write is not None and value is not None and target is not None:
+                row.write(value, target, self._entries)
+
+    def _tell(self, obj: DirectoryObject, object_class: ObjectClass, entry: Entry) -> None:
+        """Let the caller's element know what the directory decided."""
+        for row in object_class.attributes:
+            if row.field in ("full_path", "directory_path", "create_time", "modify_time"):
+                setattr(obj, row.field, row.read(entry, self._entries))
+
+    def _element(
+        self, object_class: ObjectClass, entry: Entry, rows: Iterable[Attribute], *, is_listed: bool
+    ) -> DirectoryObject:
+        """3.1.6.11 Create ADM Element From LDAP Values. An attribute that was listed and has no value is an error."""
+        obj = self._lenient(object_class, entry, [IDENTIFIER])
+        for row in rows:
+            try:
+                value = self._value(row, entry)
+            except Unset:
+                if is_listed:
+                    raise Refused(DirectoryOperationResult.ATTRIBUTE_NOT_FOUND) from None
+                continue
+            setattr(obj, row.field, value)
+        if isinstance(obj, Queue):
+            obj.queue_type = QueueType.PUBLIC
+            host = self._entries.above(entry, 1)
+            if host is not None:
+                manager = self._lenient(QUEUE_MANAGER, host, QUEUE_MANAGER.attributes)
+                obj.queue_manager = manager if isinstance(manager, QueueManager) else None
+        return obj
+
+    def _value(self, row: Attribute, entry: Entry) -> object:
+        source = self._entries.above(entry, 1) if row.on_computer else entry
+        try:
+            if source is None:
+                raise Unset(row.name)
+            return row.read(source, self._entries)
+        except Unset:
+            if row.default is REQUIRED:
+                raise
+            return list(row.default) if isinstance(row.default, list) else row.default
+
+    def _lenient(self, object_class: ObjectClass, entry: Entry, rows: Iterable[Attribute]) -> DirectoryObject:
+        """An element with whatever values the entry has."""
+        obj = object_class.element()
+        for row in rows:
+            try:
+                setattr(obj, row.field, self._value(row, entry))
+            except (Unset, Unresolved):
+                continue
+        return obj
+
+    # Finding --------------------------------------------------------------------------------------------
+
+    def _matching(self, object_class: ObjectClass, filters: Sequence[AttributeFilter] | None) -> Iterator[Entry]:
+        entries, rest = self._candidates(object_class, list(filters or ()))
+        for entry in entries:
+            if matches(self._lenient(object_class, entry, object_class.attributes), rest):
+                yield entry
+
+    def _candidates(
+        self, object_class: ObjectClass, filters: list[AttributeFilter]
+    ) -> tuple[list[Entry], list[AttributeFilter]]:
+        """The entries worth looking at, and the expressions still open: one entry, where one expression names it."""
+        for place, one in enumerate(filters):
+            if one.operator is not Operator.EQUALS:
+                continue
+            field = field_of(object_class.element, one.name)
+            entry: Entry | None
+            if field == "identifier" and isinstance(one.value, uuid.UUID):
+                entry = self._entries.get(one.value)
+            elif field == "full_path" and isinstance(one.value, str):
+                entry = self._entries.find(one.value)
+            elif field == _BY_NAME.get(object_class.name) and isinstance(one.value, str):
+                template = object_class.element()
+                setattr(template, field, one.value)
+                dn = self._dn_of(template)
+                entry = None if dn is None else self._entries.find(dn)
+            else:
+                continue
+            found = [entry] if entry is not None and _is_a(entry, object_class) else []
+            return found, filters[:place] + filters[place + 1 :]
+        return self._entries.of_class(object_class.ldap_class), filters
+
+    def _sorted(
+        self, object_class: ObjectClass, entries: list[Entry], names: Sequence[str], order: Sequence[SortOrder]
+    ) -> list[Entry]:
+        by_guid = {guid_of(entry): entry for entry in entries}
+        objects = [self._lenient(object_class, entry, object_class.attributes) for entry in entries]
+        sort_objects(objects, names, order)
+        return [by_guid[obj.identifier] for obj in objects]
+
+    def _locate(self, object_class: ObjectClass, obj: DirectoryObject) -> Entry:
+        """The entry an element means: by GUID, else FullPath or DirectoryPath, else its own name (3.1.6.2, 3.1.6.7)."""
+        entry = self._entries.get(obj.identifier)
+        paths: list[str | None] = [getattr(obj, "full_path", None)]
+        if isinstance(obj, Queue):
+            paths.append(obj.directory_path.removeprefix("LDAP://"))
+        paths.append(self._dn_of(obj))
+        for path in paths:
+            if entry is None and path:
+                entry = self._entries.find(path)
+        if entry is None and isinstance(obj, User) and obj.security_identifier:
+            users = self._entries.of_class("user")
+            entry = next((user for user in users if user["objectSid"] == [obj.security_identifier]), None)
+        if entry is None or not _is_a(entry, object_class):
+            raise Refused(DirectoryOperationResult.OBJECT_NOT_FOUND)
+        return entry
+
+    def _dn_of(self, obj: DirectoryObject) -> str | None:
+        """MS-MQDSSM 2.2.1: the name an object of this kind must have, None if it says too little for one."""
+        match obj:
+            case Queue(pathname=pathname):
+                try:
+                    return self._naming.queue(pathname)
+                except ValueError:
+                    return None
+            case QueueManager(computer_name=name) if name:
+                return self._naming.queue_manager(name)
+            case Site(name=name) if name:
+                return self._naming.site(name)
+            case RoutingLink():
+                return self._naming.routing_link(obj.site1_identifier, obj.site2_identifier)
+            case Enterprise():
+                return self._naming.enterprise
+        return None
+
+    # Answering ------------------------------------------------------------------------------------------
+
+    def _answer(self, operation: Callable[[], T]) -> tuple[DirectoryOperationResult, T | None]:
+        """Turn whatever ends an operation into one of the results of MS-MQDMPR 3.1.1.17."""
+        if not self.connected:
+            return DirectoryOperationResult.DIRECTORY_NOT_CONNECTED, None
+        try:
+            return DirectoryOperationResult.SUCCESS, operation()
+        except Refused as refused:
+            return refused.result, None
+        except AlreadyThere:
+            return DirectoryOperationResult.OBJECT_ALREADY_EXISTS, None
+        except (ValueError, TypeError, LookupError, RemoteProtocolError, IllegalFormatname) as error:
+            logger.warning("directory operation failed: %s", error)
+            return _GENERIC_ERROR, None
+
+
+def _class_of(obj: DirectoryObject, *allowed: ObjectClass) -> ObjectClass:
+    """The row of the schema for an element; what the directory does not keep is a GenericError (3.1.6.1, 3.1.6.7)."""
+    found = next((one for one in allowed if one.element is type(obj)), None)
+    if found is None or (isinstance(obj, Queue) and obj.queue_type is not QueueType.PUBLIC):
+        # 3.1.6.20.2: only public queues are stored.
+        raise Refused(_GENERIC_ERROR)
+    return found
+
+
+def _listed(object_class: ObjectClass, names: Sequence[str] | None) -> list[Attribute]:
+    """The rows of the listed attributes, all if there is no list.
+
+    3.1.6.20 makes some attributes a GenericError. Others that the element has and the directory has not are
+    ignored; a name the element does not have is a mistake of the caller.
+    """
+    if names is None:
+        return list(object_class.attributes)
+    wanted = {plain_name(name) for name in names}
+    if wanted & {plain_name(name) for name in object_class.unsupported}:
+        raise Refused(_GENERIC_ERROR)
+    fields = {field_of(object_class.element, name) for name in names}
+    return [row for row in object_class.attributes if row.field in fields]
+
+
+def _readable(
+    object_type: str, filters: Sequence[AttributeFilter] | None, attributes: Sequence[str] | None
+) -> tuple[ObjectClass, list[Attribute]]:
+    object_class = CLASSES.get(object_type)
+    if object_class is None:
+        raise Refused(_GENERIC_ERROR)
+    # The document ignores an expression on an attribute that LDAP cannot search for, ComputerName among
+    # them, and would return any object; here every expression counts (MS-MQDMPR 3.1.7.1.20).
+    _listed(object_class, [one.name for one in filters or ()])
+    return object_class, _listed(object_class, attributes)
+
+
+def _is_a(entry: Entry, object_class: ObjectClass) -> bool:
+    return text_of(entry, "objectClass") == object_class.ldap_class
+
+
+def _is_populated(value: object) -> bool:
+    return value is not None and value not in ("", b"", [], GUID_NULL)
+
+
+def _check_values(obj: DirectoryObject) -> None:
+    """MS-MQDMPR 3.1.1.8."""
+    if isinstance(obj, RoutingLink) and obj.actual_cost not in ROUTING_LINK_COST:
+        raise Refused(_GENERIC_ERROR)

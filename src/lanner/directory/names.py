@@ -1,0 +1,131 @@
+r"""Distinguished names of directory objects (MS-MQDSSM 2.2.1) and the name of a queue inside one (3.1.6.1.2.5)."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass
+from typing import Final
+
+# MS-MQDSSM 3.1.6.1.2.5: a name up to 63 characters is used whole, else 55 of it, a dash and eight digits.
+MAX_WHOLE_NAME: Final = 63
+CUT_NAME: Final = 55
+SPLIT_NAME: Final = CUT_NAME + 9
+
+# The set of 3.1.6.1.2.5; a queue name has none of the other characters that RFC 4514 escapes.
+_QUEUE_SPECIAL: Final = re.compile(r"[\n/#><=]")
+_SPECIAL: Final = re.compile(r'[,+"\\<>;=#/\n]')
+_ELEMENT: Final = re.compile(r"(?:\\.|[^,\\])+", re.DOTALL)
+
+# MS-MQDSSM 2.2.5 prints 256 numbers: they are the table of a reflected CRC-32 with this polynomial.
+_HASH_POLYNOMIAL: Final = 0x9B61_9023
+
+
+def _hash_table() -> list[int]:
+    table = []
+    for value in range(256):
+        for _ in range(8):
+            value = value >> 1 ^ (_HASH_POLYNOMIAL if value & 1 else 0)  # noqa: PLW2901 - a shift register
+        table.append(value)
+    return table
+
+
+HASH_TABLE: Final = _hash_table()
+
+
+def queue_name_hash(name: str) -> str:
+    """MS-MQDSSM 2.2.5: eight hexadecimal digits over the lower-case characters, high octet first."""
+    value = 0
+    for octet in name.lower().encode("utf-16-be", "surrogatepass"):
+        value = value >> 8 ^ HASH_TABLE[octet ^ value & 0xFF]
+    return f"{value:08x}"
+
+
+def split_queue_name(name: str) -> tuple[str, str]:
+    """MS-MQDSSM 3.1.6.1.2.5: the name of the object and, for a long queue name, what mSMQQueueNameExt holds."""
+    escaped = _QUEUE_SPECIAL.sub(r"\\\g<0>", name)
+    if len(escaped) <= MAX_WHOLE_NAME:
+        return escaped, ""
+    return f"{escaped[:CUT_NAME]}-{queue_name_hash(escaped)}", escaped[CUT_NAME:]
+
+
+def join_queue_name(child: str, extension: str) -> str:
+    """MS-MQDSSM 3.1.6.11.2.1: the queue name that `split_queue_name` cut. The extension is unescaped too."""
+    if len(child) == SPLIT_NAME:
+        child = child[:CUT_NAME] + extension
+    return child.replace("\\", "")
+
+
+def escape(value: str) -> str:
+    return _SPECIAL.sub(r"\\\g<0>", value)
+
+
+def _elements(dn: str) -> list[str]:
+    return [element.lstrip(" ") for element in _ELEMENT.findall(dn)]
+
+
+def rdn_values(dn: str) -> list[str]:
+    """The values of a name's elements, still escaped, the object's own first."""
+    return [element.partition("=")[2] for element in _elements(dn)]
+
+
+def unescape(value: str) -> str:
+    return re.sub(r"\\(.)", r"\1", value, flags=re.DOTALL)
+
+
+def parent_dn(dn: str) -> str:
+    """The name without its first element."""
+    return ",".join(_elements(dn)[1:])
+
+
+def dn_key(dn: str) -> str:
+    """The form in which two spellings of one name are equal."""
+    return ",".join(_elements(dn)).casefold()
+
+
+def split_pathname(pathname: str) -> tuple[str, str]:
+    r"""Computer and queue name of a public queue's `computer\queue`; ValueError for anything else."""
+    computer, separator, name = pathname.partition("\\")
+    if not (separator and computer and name) or "\\" in name or ";" in name:
+        raise ValueError(f"{pathname!r} is not the path name of a public queue")
+    return computer, name
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """MS-MQDSSM 2.2.1: where each kind of object lies under one rootDomainNamingContext."""
+
+    root: str
+
+    @property
+    def domain(self) -> str:
+        """The DNS name of the root."""
+        return ".".join(rdn_values(self.root))
+
+    @property
+    def enterprise(self) -> str:
+        return f"CN=MsmqServices,CN=Services,CN=Configuration,{self.root}"
+
+    def computer(self, computer: str) -> str:
+        return f"CN={escape(computer)},CN=Computers,{self.root}"
+
+    def queue_manager(self, computer: str) -> str:
+        return f"CN=msmq,{self.computer(computer)}"
+
+    def queue(self, pathname: str) -> str:
+        computer, name = split_pathname(pathname)
+        return f"CN={split_queue_name(name)[0]},{self.queue_manager(computer)}"
+
+    def site(self, name: str) -> str:
+        return f"CN={escape(name)},CN=Sites,CN=Configuration,{self.root}"
+
+    def settings(self, computer: str, site: str) -> str:
+        return f"CN=MSMQ Settings,CN={escape(computer)},CN=Servers,{self.site(site)}"
+
+    def routing_link(self, site1: uuid.UUID, site2: uuid.UUID) -> str:
+        """MS-MQDSSM 3.1.6.1.4.2: the hexadecimal digits of both sites, one after the other."""
+        return f"CN={site1.hex}{site2.hex},{self.enterprise}"
+
+    def user(self, name: str) -> str:
+        """Users, groups (distribution lists) and queue aliases."""
+        return f"CN={escape(name)},CN=Users,{self.root}"

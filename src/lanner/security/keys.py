@@ -1,0 +1,102 @@
+"""The queue manager's own RSA keys, one per cryptographic provider, for encryption and for signing (MS-MQDMPR 3.1.3).
+
+They are made when first asked for and kept in a file that only the queue manager can read.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from lanner.security.private_files import PrivateFileError, locked, read_private, write_private
+from lanner.security.rsa import RsaKey
+from lanner.wire.public_keys import MqdsPublicKey, MqdsPublicKeys, ProviderType, RsaPublicKey
+
+_NUMBERS: Final = ("modulus", "public_exponent", "private_exponent", "prime1", "prime2")
+
+
+class Provider(enum.Enum):
+    """MS-MQDMPR 3.1.3: the providers, with their type (MS-MQMQ 2.2.1) and the size of their keys."""
+
+    BASE = ("Microsoft Base Cryptographic Provider v1.0", ProviderType.PROV_RSA_FULL, 512)
+    ENHANCED = ("Microsoft Enhanced Cryptographic Provider v1.0", ProviderType.PROV_RSA_FULL, 1024)
+    AES = ("Microsoft Enhanced RSA and AES Cryptographic Provider", ProviderType.PROV_RSA_AES, 1024)
+
+    def __init__(self, provider_name: str, provider_type: ProviderType, bits: int) -> None:
+        self.provider_name = provider_name
+        self.provider_type = provider_type
+        self.bits = bits
+
+
+@dataclass(frozen=True, slots=True)
+class QueueManagerKeys:
+    """Both sets of private keys."""
+
+    encryption: dict[Provider, RsaKey] = field(repr=False)
+    signing: dict[Provider, RsaKey] = field(repr=False)
+
+    @classmethod
+    def generate(cls) -> QueueManagerKeys:
+        return cls(*({provider: RsaKey.generate(provider.bits) for provider in Provider} for _ in range(2)))
+
+    @classmethod
+    def load_or_create(cls, path: Path | str) -> QueueManagerKeys:
+        """The keys kept in the file; made and kept, if there is none yet."""
+        path = Path(path)
+        data = read_private(path)
+        if data is None:
+            with locked(path):
+                data = read_private(path)
+                if data is None:
+                    keys = cls.generate()
+                    write_private(path, _dump(keys))
+                    return keys
+        return _load(path, data)
+
+    def public_key_lists(self) -> tuple[bytes, bytes]:
+        """PublicEncryptionKeyList and PublicSigningKeyList (MS-MQDMPR 3.1.1.1), as MQDSPUBLICKEYS."""
+        return public_key_list(self.encryption), public_key_list(self.signing)
+
+
+def _dump(keys: QueueManagerKeys) -> bytes:
+    content = {
+        name: {
+            provider.name: {number: f"{getattr(key, number):x}" for number in _NUMBERS} for provider, key in one.items()
+        }
+        for name, one in (("encryption", keys.encryption), ("signing", keys.signing))
+    }
+    return json.dumps(content, indent=1).encode()
+
+
+def _load(path: Path, data: bytes) -> QueueManagerKeys:
+    try:
+        content = json.loads(data)
+        keys = [
+            {
+                provider: RsaKey(*(int(content[name][provider.name][number], 16) for number in _NUMBERS))
+                for provider in Provider
+            }
+            for name in ("encryption", "signing")
+        ]
+    except (ValueError, LookupError, TypeError) as error:
+        # The error itself may quote a number of a private key.
+        raise PrivateFileError(
+            f"{path} holds no usable keys ({type(error).__name__}): restore it, or remove it to make new ones"
+        ) from None
+    return QueueManagerKeys(*keys)
+
+
+def public_key_list(keys: dict[Provider, RsaKey]) -> bytes:
+    """The public halves as MQDSPUBLICKEYS (MS-MQMQ 2.2.2)."""
+    entries = tuple(
+        MqdsPublicKey(
+            provider.provider_type,
+            provider.provider_name,
+            RsaPublicKey(key.modulus, key.public_exponent, key.bits).pack(),
+        )
+        for provider, key in keys.items()
+    )
+    return MqdsPublicKeys(entries).pack()

@@ -1,0 +1,72 @@
+"""Files with secrets: mode 0600, replaced whole or not at all, locked while they change."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from lanner.model.errors import LannerError
+
+MODE: Final = 0o600
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+class PrivateFileError(LannerError):
+    """A file with secrets cannot be trusted or read; the message says which one and what to do."""
+
+
+def read_private(path: Path) -> bytes | None:
+    """The content, None if there is no such file. One that others may read or write is refused."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise PrivateFileError(f"{path}: {error.strerror}") from error
+    with os.fdopen(descriptor, "rb") as file:
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        if mode & _OTHERS:
+            raise PrivateFileError(f"{path} has mode {mode:04o} and holds secrets: run chmod 600 {path}")
+        return file.read()
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Replace the file: a reader, or a power cut, finds the old content or the new one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, MODE)
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(file.fileno(), MODE)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        raise PrivateFileError(f"{path} could not be written: {error.strerror}") from error
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep other processes from changing the file meanwhile. The lock is a file beside it: `path` is replaced."""
+    lock = path.with_name(f"{path.name}.lock")
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, MODE)
+    except OSError as error:
+        raise PrivateFileError(f"{lock}: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
