@@ -73,7 +73,7 @@ class Waiting:
         self._end: MessagePosition | StatusError | None = None
         self.is_over = False
         self.reader: WaitingMessageReadOperation | None = None
-        self.on_over: Callable[[], None] | None = None
+        self.on_over: Callable[[], object] | None = None
 
     def ended(self, end: MessagePosition | StatusError) -> None:
         """Called by the engine, once, with the lock held."""
@@ -148,6 +148,16 @@ class Operations:
     def find(self, name: str) -> QueueObject:
         """The local queue of a name, for reading and changing its attributes."""
         return self.engine.require_queue(self.names.format_name(name))
+
+    def queue_names(self) -> list[str]:
+        """Path names of the public and private queues here."""
+        with self.lock:
+            return [queue.pathname for queue in self.engine.local_queues()]
+
+    def outgoing_names(self) -> list[str]:
+        """Destinations whose messages wait for another computer."""
+        with self.lock:
+            return [queue.destination_format_name for queue in self.engine.outgoing_queues()]
 
     def set_attributes(self, name: str, changes: dict[str, object]) -> Outcome[None]:
         with self.lock:

@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from lanner.security.identity import Identity
 
 T = TypeVar("T")
-SYSTEM_QUEUES = {
-    "dead_letter": "system$;DEADLETTER",
-    "transactional_dead_letter": "system$;DEADXACT",
-    "system_journal": "system$;JOURNAL",
-}
 
 
 class QueueManager:
@@ -47,7 +42,6 @@ class QueueManager:
     ) -> None:
         self.runtime = Runtime(data, local_settings(name, **settings), coordinator=coordinator)
         self.operations = Operations(self.runtime)
-        self._queues: list[Queue] = []
 
     def __enter__(self) -> Self:
         return self
@@ -70,7 +64,6 @@ class QueueManager:
         other = object.__new__(type(self))
         other.runtime = self.runtime
         other.operations = Operations(self.runtime, identity)
-        other._queues = self._queues
         return other
 
     def create_queue(
@@ -94,11 +87,11 @@ class QueueManager:
             journal_quota_kb=journal_quota_kb,
             **attributes,
         )
-        return Queue(self, self._done(outcome).pathname)
+        return Queue(self, self.done(outcome).pathname)
 
     def delete_queue(self, name: str) -> None:
         """Delete a queue with its messages, journal and subqueues."""
-        self._done(self.operations.delete_queue(name))
+        self.done(self.operations.delete_queue(name))
 
     def open(self, name: str, *, exclusive: bool = False) -> Queue:
         """A queue by any spelling of its name: path name, format name, or a bare private name.
@@ -109,27 +102,23 @@ class QueueManager:
 
     def queues(self) -> list[Queue]:
         """The public and private queues here, without journals, subqueues and outgoing queues."""
-        with self.runtime.lock:
-            found = list(self.runtime.engine.local_queues())
-        return [Queue(self, queue.pathname) for queue in found]
+        return [Queue(self, pathname) for pathname in self.operations.queue_names()]
 
     def outgoing_queues(self) -> list[Queue]:
         """Queues whose messages wait for another computer."""
-        with self.runtime.lock:
-            found = list(self.runtime.engine.outgoing_queues())
-        return [Queue(self, queue.destination_format_name) for queue in found]
+        return [Queue(self, name) for name in self.operations.outgoing_names()]
 
     @property
     def dead_letter(self) -> Queue:
-        return Queue(self, SYSTEM_QUEUES["dead_letter"])
+        return Queue(self, "system$;DEADLETTER")
 
     @property
     def transactional_dead_letter(self) -> Queue:
-        return Queue(self, SYSTEM_QUEUES["transactional_dead_letter"])
+        return Queue(self, "system$;DEADXACT")
 
     @property
     def system_journal(self) -> Queue:
-        return Queue(self, SYSTEM_QUEUES["system_journal"])
+        return Queue(self, "system$;JOURNAL")
 
     def transaction(self) -> Transaction:
         """A unit of work: commits at the end of its `with` block, aborts on an exception."""
@@ -137,12 +126,14 @@ class QueueManager:
 
     # How this API waits -----------------------------------------------------------------------------------------
 
-    def _done(self, outcome: Outcome[T]) -> T:
+    def done(self, outcome: Outcome[T]) -> T:
+        """The value of an operation, when it is on disk."""
         if outcome.ticket:
             self.runtime.store.sync(outcome.ticket)
         return outcome.value
 
-    def _read(self, outcome: Outcome[ReceivedMessage] | Waiting, timeout: float | None) -> ReceivedMessage:
+    def read(self, outcome: Outcome[ReceivedMessage] | Waiting, timeout: float | None) -> ReceivedMessage:
+        """The message of a read, when it has come."""
         if isinstance(outcome, Waiting):
             over = threading.Event()
             with self.runtime.lock:
@@ -158,7 +149,7 @@ class QueueManager:
                 outcome.abandon()
                 raise
             outcome = outcome.finish()
-        return self._done(outcome)
+        return self.done(outcome)
 
 
 class Queue:
@@ -171,7 +162,7 @@ class Queue:
         self._share_mode = QueueShareMode.DENY_RECEIVE if exclusive else QueueShareMode.DENY_NONE
         self._handles: dict[QueueAccessType, live.OpenQueueDescriptor] = {}
         if exclusive:
-            self._handle(QueueAccessType.RECEIVE)
+            self.handle(QueueAccessType.RECEIVE)
 
     def __repr__(self) -> str:
         return f"<Queue {self.name}>"
@@ -191,12 +182,13 @@ class Queue:
         for handle in handles:
             self._operations.close(handle)
 
-    def _handle(self, access: QueueAccessType) -> live.OpenQueueDescriptor:
+    def handle(self, access: QueueAccessType) -> live.OpenQueueDescriptor:
+        """The open handle for an access."""
         handle = self._handles.get(access)
         if handle is None:
             share_mode = self._share_mode if access is QueueAccessType.RECEIVE else QueueShareMode.DENY_NONE
             outcome = self._operations.open(self.name, access, share_mode)
-            handle = self._handles[access] = self._manager._done(outcome)  # noqa: SLF001 (one module)
+            handle = self._handles[access] = self._manager.done(outcome)
         return handle
 
     @property
@@ -207,7 +199,7 @@ class Queue:
 
     def set(self, **changes: object) -> None:
         """Change attributes by the data model's names: label, quota, journaling, authentication ..."""
-        self._manager._done(self._operations.set_attributes(self.name, changes))  # noqa: SLF001
+        self._manager.done(self._operations.set_attributes(self.name, changes))
 
     @property
     def path_name(self) -> str:
@@ -242,8 +234,8 @@ class Queue:
 
     def send(self, message: Message | ReceivedMessage | bytes | str, *, transaction: Transaction | None = None) -> str:
         """Send; when this returns, a recoverable message is on disk. Gives the message's id."""
-        outcome = self._operations.send(self._handle(QueueAccessType.SEND), message, _inner(transaction))
-        return self._manager._done(outcome)  # noqa: SLF001
+        outcome = self._operations.send(self.handle(QueueAccessType.SEND), message, _inner(transaction))
+        return self._manager.done(outcome)
 
     def send_many(
         self,
@@ -252,56 +244,56 @@ class Queue:
         transaction: Transaction | None = None,
     ) -> list[str]:
         """Send several messages for the cost of one commit."""
-        outcome = self._operations.send_many(self._handle(QueueAccessType.SEND), messages, _inner(transaction))
-        return self._manager._done(outcome)  # noqa: SLF001
+        outcome = self._operations.send_many(self.handle(QueueAccessType.SEND), messages, _inner(transaction))
+        return self._manager.done(outcome)
 
     def receive(self, timeout: float | None = None, *, transaction: Transaction | None = None) -> ReceivedMessage:
         """Take the first message; IOTimeout if none comes within `timeout` seconds."""
-        handle = self._handle(QueueAccessType.RECEIVE)
+        handle = self.handle(QueueAccessType.RECEIVE)
         outcome = self._operations.receive(handle, timeout, transaction=_inner(transaction))
-        return self._manager._read(outcome, timeout)  # noqa: SLF001
+        return self._manager.read(outcome, timeout)
 
     def receive_many(
         self, count: int, timeout: float | None = 0, *, transaction: Transaction | None = None
     ) -> list[ReceivedMessage]:
         """Take up to `count` messages in one commit; waits for the first one only."""
-        handle = self._handle(QueueAccessType.RECEIVE)
+        handle = self.handle(QueueAccessType.RECEIVE)
         found = self._operations.receive_many(handle, count, _inner(transaction))
         if found.value or timeout == 0 or count < 1:
-            return self._manager._done(found)  # noqa: SLF001
+            return self._manager.done(found)
         try:
             first = self.receive(timeout, transaction=transaction)
         except IOTimeout:
             return []
         rest = self._operations.receive_many(handle, count - 1, _inner(transaction))
-        return [first, *self._manager._done(rest)]  # noqa: SLF001
+        return [first, *self._manager.done(rest)]
 
     def peek(self, timeout: float | None = None) -> ReceivedMessage:
         """Look at the first message and leave it there."""
-        return self._manager._read(self._operations.peek(self._handle(QueueAccessType.PEEK), timeout), timeout)  # noqa: SLF001
+        return self._manager.read(self._operations.peek(self.handle(QueueAccessType.PEEK), timeout), timeout)
 
     def receive_by_lookup_id(
         self, lookup_id: int, where: str = "current", *, transaction: Transaction | None = None
     ) -> ReceivedMessage:
         """Take the message with a lookup id, or the one next to it: current, next, previous, first, last."""
-        handle = self._handle(QueueAccessType.RECEIVE)
+        handle = self.handle(QueueAccessType.RECEIVE)
         outcome = self._operations.by_lookup_id(
             handle, lookup_id, where, is_peek=False, transaction=_inner(transaction)
         )
-        return self._manager._done(outcome)  # noqa: SLF001
+        return self._manager.done(outcome)
 
     def peek_by_lookup_id(self, lookup_id: int, where: str = "current") -> ReceivedMessage:
         """Look at the message with a lookup id, or next to it."""
-        handle = self._handle(QueueAccessType.PEEK)
-        return self._manager._done(self._operations.by_lookup_id(handle, lookup_id, where, is_peek=True))  # noqa: SLF001
+        handle = self.handle(QueueAccessType.PEEK)
+        return self._manager.done(self._operations.by_lookup_id(handle, lookup_id, where, is_peek=True))
 
     def purge(self) -> int:
         """Remove every message; how many there were."""
-        return self._manager._done(self._operations.purge(self._handle(QueueAccessType.RECEIVE)))  # noqa: SLF001
+        return self._manager.done(self._operations.purge(self.handle(QueueAccessType.RECEIVE)))
 
     def cursor(self) -> Cursor:
         """A place in the queue that moves over the messages."""
-        return Cursor(self._manager, self._handle(QueueAccessType.RECEIVE))
+        return Cursor(self._manager, self.handle(QueueAccessType.RECEIVE))
 
     def subqueue(self, name: str) -> Queue:
         """A subqueue; it comes into being when first used."""
@@ -316,9 +308,9 @@ class Queue:
     def move(self, lookup_id: int, target: str | Queue, *, transaction: Transaction | None = None) -> None:
         """Move a message to a subqueue of this queue (by its short name), or from one back to its queue."""
         queue = target if isinstance(target, Queue) else self.subqueue(target)
-        source, destination = self._handle(QueueAccessType.MOVE), queue._handle(QueueAccessType.MOVE)  # noqa: SLF001
+        source, destination = self.handle(QueueAccessType.MOVE), queue.handle(QueueAccessType.MOVE)
         outcome = self._operations.move(source, lookup_id, destination, _inner(transaction))
-        self._manager._done(outcome)  # noqa: SLF001
+        self._manager.done(outcome)
 
     @property
     def journal(self) -> Queue:
@@ -347,17 +339,17 @@ class Cursor:
 
     def peek(self, timeout: float | None = None) -> ReceivedMessage:
         """The message under the cursor; a new cursor first moves to the first one."""
-        return self._manager._read(self._operations.peek(self._handle, timeout, cursor=self._cursor), timeout)  # noqa: SLF001
+        return self._manager.read(self._operations.peek(self._handle, timeout, cursor=self._cursor), timeout)
 
     def peek_next(self, timeout: float | None = None) -> ReceivedMessage:
         """Step to the next message and look at it."""
         outcome = self._operations.peek(self._handle, timeout, cursor=self._cursor, is_next=True)
-        return self._manager._read(outcome, timeout)  # noqa: SLF001
+        return self._manager.read(outcome, timeout)
 
     def receive(self, timeout: float | None = None, *, transaction: Transaction | None = None) -> ReceivedMessage:
         """Take the message under the cursor."""
         outcome = self._operations.receive(self._handle, timeout, cursor=self._cursor, transaction=_inner(transaction))
-        return self._manager._read(outcome, timeout)  # noqa: SLF001
+        return self._manager.read(outcome, timeout)
 
 
 class Transaction:
@@ -384,13 +376,13 @@ class Transaction:
         """Do it all, durably."""
         transaction = self.inner
         self._is_over = True
-        self._manager._done(self._manager.operations.commit(transaction))  # noqa: SLF001
+        self._manager.done(self._manager.operations.commit(transaction))
 
     def abort(self) -> None:
         """Undo it all: what was received is back in its place, what was sent never was."""
         transaction = self.inner
         self._is_over = True
-        self._manager._done(self._manager.operations.abort(transaction))  # noqa: SLF001
+        self._manager.done(self._manager.operations.abort(transaction))
 
     def __enter__(self) -> Self:
         return self

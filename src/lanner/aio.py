@@ -1,0 +1,5 @@
+"""The names of `lanner`, awaitable: `async with lanner.aio.QueueManager("data", name="ALPHA") as qm: ...`."""
+
+from lanner.client.aio import Cursor, Queue, QueueManager, Transaction
+
+__all__ = ["Cursor", "Queue", "QueueManager", "Transaction"]

@@ -1,0 +1,451 @@
+"""The awaitable API: the names of `lanner.QueueManager`, for one event loop.
+
+The engine runs in the loop's own thread, it is quick; what blocks is the sync to disk. One thread does
+that for all: while it syncs a batch, the loop fills the next one, and the futures of a batch resolve
+together.
+"""
+
+# A read's time-out is the protocol's, kept by the queue manager.
+# ruff: noqa: ASYNC109
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from lanner.client.operations import Operations, Outcome, Waiting
+from lanner.client.runtime import Runtime, local_settings
+from lanner.model.enums import QueueAccessType, QueueShareMode
+from lanner.model.errors import IOTimeout, LannerError, TransactionSequence
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+    from pathlib import Path
+    from types import TracebackType
+
+    from lanner.client.message import Message, ReceivedMessage
+    from lanner.model import live
+    from lanner.model.directory_objects import Queue as QueueObject
+    from lanner.store import Store
+
+T = TypeVar("T")
+
+
+class Committer:
+    """The thread that syncs, and the futures that wait for it."""
+
+    def __init__(self, store: Store, loop: asyncio.AbstractEventLoop) -> None:
+        self._store = store
+        self._loop = loop
+        self._pending: list[tuple[int, asyncio.Future[None]]] = []
+        self._wanted = threading.Condition()
+        self._highest = 0
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._run, name="lanner-committer", daemon=True)
+        self._thread.start()
+
+    async def durable(self, ticket: int) -> None:
+        """Return when the batch of that number is on disk."""
+        if ticket <= self._store.synced:
+            return
+        future = self._loop.create_future()
+        self._pending.append((ticket, future))
+        with self._wanted:
+            if ticket > self._highest:
+                self._highest = ticket
+                self._wanted.notify()
+        # Shielded: a caller who goes away does not undo what was asked of the disk.
+        await asyncio.shield(future)
+
+    def _run(self) -> None:
+        done = 0
+        while True:
+            with self._wanted:
+                while self._highest <= done and not self._is_closing:
+                    self._wanted.wait()
+                if self._highest <= done:
+                    return
+                done = self._highest
+            error = None
+            try:
+                self._store.sync(done)
+            except LannerError as caught:
+                error = caught
+            self._loop.call_soon_threadsafe(self._resolve, done, error)
+
+    def _resolve(self, ticket: int, error: LannerError | None) -> None:
+        still: list[tuple[int, asyncio.Future[None]]] = []
+        for number, future in self._pending:
+            if number > ticket:
+                still.append((number, future))
+            elif not future.done():
+                if error is None:
+                    future.set_result(None)
+                else:
+                    future.set_exception(error)
+        self._pending = still
+
+    def close(self) -> None:
+        """Sync what was asked for, then end."""
+        with self._wanted:
+            self._is_closing = True
+            self._wanted.notify()
+        self._thread.join()
+
+
+class QueueManager:
+    """A queue manager in this process: `async with lanner.aio.QueueManager("data") as qm: ...`."""
+
+    runtime: Runtime
+    operations: Operations
+    _committer: Committer
+
+    def __init__(self, data: str | Path, name: str | None = None, **settings: object) -> None:
+        self._data = data
+        self._settings = local_settings(name, **settings)
+
+    async def __aenter__(self) -> Self:
+        self.runtime = await asyncio.to_thread(Runtime, self._data, self._settings)
+        self.operations = Operations(self.runtime)
+        self._committer = Committer(self.runtime.store, asyncio.get_running_loop())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop. Express messages are gone, everything else is on disk."""
+        await asyncio.to_thread(self.runtime.close)
+        await asyncio.to_thread(self._committer.close)
+
+    @property
+    def name(self) -> str:
+        return self.operations.names.computer_name
+
+    async def create_queue(
+        self,
+        name: str,
+        *,
+        transactional: bool = False,
+        journal: bool = False,
+        label: str = "",
+        quota_kb: int | None = None,
+        journal_quota_kb: int | None = None,
+        **attributes: object,
+    ) -> Queue:
+        """Create a queue; QueueExists if there is one of that name."""
+        outcome = self.operations.create_queue(
+            name,
+            transactional=transactional,
+            journal=journal,
+            label=label,
+            quota_kb=quota_kb,
+            journal_quota_kb=journal_quota_kb,
+            **attributes,
+        )
+        return Queue(self, (await self.done(outcome)).pathname)
+
+    async def delete_queue(self, name: str) -> None:
+        """Delete a queue with its messages, journal and subqueues."""
+        await self.done(self.operations.delete_queue(name))
+
+    def open(self, name: str, *, exclusive: bool = False) -> Queue:
+        """A queue by any spelling of its name; it is looked for when first used."""
+        return Queue(self, name, exclusive=exclusive)
+
+    def queues(self) -> list[Queue]:
+        """The public and private queues here."""
+        return [Queue(self, pathname) for pathname in self.operations.queue_names()]
+
+    def outgoing_queues(self) -> list[Queue]:
+        """Queues whose messages wait for another computer."""
+        return [Queue(self, name) for name in self.operations.outgoing_names()]
+
+    @property
+    def dead_letter(self) -> Queue:
+        return Queue(self, "system$;DEADLETTER")
+
+    @property
+    def transactional_dead_letter(self) -> Queue:
+        return Queue(self, "system$;DEADXACT")
+
+    @property
+    def system_journal(self) -> Queue:
+        return Queue(self, "system$;JOURNAL")
+
+    def transaction(self) -> Transaction:
+        """A unit of work: `async with qm.transaction() as tx:`."""
+        return Transaction(self, self.operations.begin())
+
+    # How this API waits -----------------------------------------------------------------------------------
+
+    async def done(self, outcome: Outcome[T]) -> T:
+        """The value of an operation, when it is on disk."""
+        if outcome.ticket:
+            await self._committer.durable(outcome.ticket)
+        return outcome.value
+
+    async def read(self, outcome: Outcome[ReceivedMessage] | Waiting) -> ReceivedMessage:
+        """The message of a read, when it has come."""
+        if isinstance(outcome, Waiting):
+            loop = asyncio.get_running_loop()
+            over = asyncio.Event()
+            with self.runtime.lock:
+                outcome.on_over = partial(loop.call_soon_threadsafe, over.set)
+                if outcome.is_over:
+                    over.set()
+            try:
+                await over.wait()
+            except BaseException:
+                outcome.abandon()
+                raise
+            outcome = outcome.finish()
+        return await self.done(outcome)
+
+
+class Queue:
+    """A queue by name. Handles are opened when first needed, and closed with it."""
+
+    def __init__(self, manager: QueueManager, name: str, *, exclusive: bool = False) -> None:
+        self._manager = manager
+        self._operations = manager.operations
+        self.name = name
+        self._share_mode = QueueShareMode.DENY_RECEIVE if exclusive else QueueShareMode.DENY_NONE
+        self._handles: dict[QueueAccessType, live.OpenQueueDescriptor] = {}
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the handles; reads that wait on them end."""
+        handles = list(self._handles.values())
+        self._handles.clear()
+        for handle in handles:
+            self._operations.close(handle)
+
+    async def handle(self, access: QueueAccessType) -> live.OpenQueueDescriptor:
+        """The open handle for an access."""
+        handle = self._handles.get(access)
+        if handle is None:
+            share_mode = self._share_mode if access is QueueAccessType.RECEIVE else QueueShareMode.DENY_NONE
+            outcome = self._operations.open(self.name, access, share_mode)
+            self._handles[access] = handle = outcome.value
+            await self._manager.done(outcome)
+        return handle
+
+    @property
+    def attributes(self) -> QueueObject:
+        """The queue's attributes, to read."""
+        with self._operations.lock:
+            return self._operations.find(self.name)
+
+    @property
+    def path_name(self) -> str:
+        return self.attributes.pathname
+
+    @property
+    def format_name(self) -> str:
+        return str(self._operations.names.format_name(self.name))
+
+    async def set(self, **changes: object) -> None:
+        """Change attributes by the data model's names."""
+        await self._manager.done(self._operations.set_attributes(self.name, changes))
+
+    def __len__(self) -> int:
+        return self.attributes.message_count
+
+    def __bool__(self) -> bool:
+        return True  # an empty queue is a queue
+
+    async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        """Peek at every message, from the first to the last."""
+        async with await self.cursor() as cursor:
+            try:
+                yield await cursor.peek(timeout=0)
+                while True:
+                    yield await cursor.peek_next(timeout=0)
+            except IOTimeout:
+                return
+
+    async def send(
+        self, message: Message | ReceivedMessage | bytes | str, *, transaction: Transaction | None = None
+    ) -> str:
+        """Send; when this returns, a recoverable message is on disk. Gives the message's id."""
+        handle = await self.handle(QueueAccessType.SEND)
+        return await self._manager.done(self._operations.send(handle, message, _inner(transaction)))
+
+    async def send_many(
+        self,
+        messages: Iterable[Message | ReceivedMessage | bytes | str],
+        *,
+        transaction: Transaction | None = None,
+    ) -> list[str]:
+        """Send several messages for the cost of one commit."""
+        handle = await self.handle(QueueAccessType.SEND)
+        return await self._manager.done(self._operations.send_many(handle, messages, _inner(transaction)))
+
+    async def receive(
+        self,
+        timeout: float | None = None,
+        *,
+        transaction: Transaction | None = None,
+    ) -> ReceivedMessage:
+        """Take the first message; IOTimeout if none comes within `timeout` seconds."""
+        handle = await self.handle(QueueAccessType.RECEIVE)
+        return await self._manager.read(self._operations.receive(handle, timeout, transaction=_inner(transaction)))
+
+    async def receive_many(
+        self,
+        count: int,
+        timeout: float | None = 0,
+        *,
+        transaction: Transaction | None = None,
+    ) -> list[ReceivedMessage]:
+        """Take up to `count` messages in one commit; waits for the first one only."""
+        handle = await self.handle(QueueAccessType.RECEIVE)
+        found = self._operations.receive_many(handle, count, _inner(transaction))
+        if found.value or timeout == 0 or count < 1:
+            return await self._manager.done(found)
+        try:
+            first = await self.receive(timeout, transaction=transaction)
+        except IOTimeout:
+            return []
+        rest = self._operations.receive_many(handle, count - 1, _inner(transaction))
+        return [first, *await self._manager.done(rest)]
+
+    async def peek(self, timeout: float | None = None) -> ReceivedMessage:
+        """Look at the first message and leave it there."""
+        handle = await self.handle(QueueAccessType.PEEK)
+        return await self._manager.read(self._operations.peek(handle, timeout))
+
+    async def receive_by_lookup_id(
+        self, lookup_id: int, where: str = "current", *, transaction: Transaction | None = None
+    ) -> ReceivedMessage:
+        """Take the message with a lookup id, or next to it: current, next, previous, first, last."""
+        handle = await self.handle(QueueAccessType.RECEIVE)
+        outcome = self._operations.by_lookup_id(
+            handle, lookup_id, where, is_peek=False, transaction=_inner(transaction)
+        )
+        return await self._manager.done(outcome)
+
+    async def peek_by_lookup_id(self, lookup_id: int, where: str = "current") -> ReceivedMessage:
+        """Look at the message with a lookup id, or next to it."""
+        handle = await self.handle(QueueAccessType.PEEK)
+        return await self._manager.done(self._operations.by_lookup_id(handle, lookup_id, where, is_peek=True))
+
+    async def purge(self) -> int:
+        """Remove every message; how many there were."""
+        return await self._manager.done(self._operations.purge(await self.handle(QueueAccessType.RECEIVE)))
+
+    async def cursor(self) -> Cursor:
+        """A place in the queue that moves over the messages."""
+        return Cursor(self._manager, await self.handle(QueueAccessType.RECEIVE))
+
+    def subqueue(self, name: str) -> Queue:
+        """A subqueue; it comes into being when first used."""
+        return Queue(self._manager, f"{self.path_name};{name}")
+
+    async def move(self, lookup_id: int, target: str | Queue, *, transaction: Transaction | None = None) -> None:
+        """Move a message to a subqueue of this queue (by its short name), or from one back to its queue."""
+        queue = target if isinstance(target, Queue) else self.subqueue(target)
+        source = await self.handle(QueueAccessType.MOVE)
+        destination = await queue.handle(QueueAccessType.MOVE)
+        await self._manager.done(self._operations.move(source, lookup_id, destination, _inner(transaction)))
+
+    @property
+    def journal(self) -> Queue:
+        return Queue(self._manager, f"{self.path_name};journal")
+
+
+class Cursor:
+    """A place in a queue. Stepping off the end waits, or ends with IOTimeout."""
+
+    def __init__(self, manager: QueueManager, handle: live.OpenQueueDescriptor) -> None:
+        self._manager = manager
+        self._operations = manager.operations
+        self._handle = handle
+        self._cursor = self._operations.open_cursor(handle)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._operations.close_cursor(self._cursor)
+
+    async def peek(self, timeout: float | None = None) -> ReceivedMessage:
+        """The message under the cursor; a new cursor first moves to the first one."""
+        return await self._manager.read(self._operations.peek(self._handle, timeout, cursor=self._cursor))
+
+    async def peek_next(self, timeout: float | None = None) -> ReceivedMessage:
+        """Step to the next message and look at it."""
+        outcome = self._operations.peek(self._handle, timeout, cursor=self._cursor, is_next=True)
+        return await self._manager.read(outcome)
+
+    async def receive(
+        self,
+        timeout: float | None = None,
+        *,
+        transaction: Transaction | None = None,
+    ) -> ReceivedMessage:
+        """Take the message under the cursor."""
+        outcome = self._operations.receive(self._handle, timeout, cursor=self._cursor, transaction=_inner(transaction))
+        return await self._manager.read(outcome)
+
+
+class Transaction:
+    """All of it or nothing."""
+
+    def __init__(self, manager: QueueManager, transaction: live.Transaction) -> None:
+        self._manager = manager
+        self._transaction = transaction
+        self._is_over = False
+
+    @property
+    def inner(self) -> live.Transaction:
+        """The engine's transaction, while it is open."""
+        if self._is_over:
+            message = f"transaction {self._transaction.identifier} has ended"
+            raise TransactionSequence(message)
+        return self._transaction
+
+    async def commit(self) -> None:
+        """Do it all, durably."""
+        transaction = self.inner
+        self._is_over = True
+        await self._manager.done(self._manager.operations.commit(transaction))
+
+    async def abort(self) -> None:
+        """Undo it all."""
+        transaction = self.inner
+        self._is_over = True
+        await self._manager.done(self._manager.operations.abort(transaction))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._is_over:
+            await (self.commit() if kind is None else self.abort())
+
+
+def _inner(transaction: Transaction | None) -> live.Transaction | None:
+    return None if transaction is None else transaction.inner
