@@ -112,6 +112,12 @@ class TestDirect:
         assert name.queue_part.queue_type is QueueType.PRIVATE
         assert name.queue_part.name == "orders"
 
+    def test_an_http_address_has_2048_characters_at_most(self) -> None:
+        address = "//server/".ljust(2048, "x")
+        assert DirectFormatName(f"HTTP:{address}").address == address
+        with pytest.raises(IllegalFormatname, match="at most 2048"):
+            DirectFormatName(f"HTTP:{address}x")
+
     def test_an_address_that_its_own_host_maps(self) -> None:
         name = DirectFormatName("https://[2001:db8::1]:443/some/alias")
         assert name.queue_part is None

@@ -59,6 +59,8 @@ _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _MULTICAST = re.compile(rf"(2(?:2[4-9]|3[0-9])(?:\.{_OCTET}){{3}}):([0-9]{{1,5}})")
 _DOMAIN = re.compile(r"[\x21-\x7E]{1,255}")
 _HTTP_ADDRESS = re.compile(r"//(?P<host>\[[^\]\\/]+\]|[^:\\/]+)(?::(?P<port>[0-9]*))?(?P<path>[\\/].*)?", re.DOTALL)
+# Ours, not the spec's: an HTTP address has no limit there, and names of peers are kept in memory.
+MAX_HTTP_LENGTH = 2048
 # A peer may know queues that our own rules would not let be made (spaces, other alphabets): a name is
 # refused only where it could not be told apart from the syntax around it.
 _UNPRINTABLE = re.compile(r"[\x00-\x1F,]")
@@ -287,7 +289,7 @@ class MultipleElementFormatName(FormatName):
 
 
 def _illegal(name: DirectFormatName, problem: str) -> IllegalFormatname:
-    return IllegalFormatname(f"format name {'DIRECT=' + name.text!r}: {problem}")
+    return IllegalFormatname(f"format name {'DIRECT=' + name.text[:80]!r}: {problem}")
 
 
 def _queue_part(name: DirectFormatName, text: str) -> QueuePart:
@@ -310,6 +312,8 @@ def _split_native(name: DirectFormatName, rest: str) -> tuple[str, QueuePart]:
 
 
 def _split_http(name: DirectFormatName, rest: str) -> tuple[str, QueuePart | None]:
+    if len(rest) > MAX_HTTP_LENGTH:
+        raise _illegal(name, f"address of {len(rest)} characters, at most {MAX_HTTP_LENGTH}")
     match = _HTTP_ADDRESS.fullmatch(rest)
     if match is None:
         raise _illegal(name, "//host, an optional :port and /msmq must follow the protocol")
@@ -389,18 +393,18 @@ _KINDS: dict[str, Callable[[str], FormatName]] = {
 }
 
 
-def _parse_element(text: str, whole: str) -> FormatName:
+@lru_cache(maxsize=4096)
+def _parse_element(text: str) -> FormatName:
     kind, separator, rest = text.partition("=")
     parser = _KINDS.get(kind.upper())
     if not separator or parser is None:
         kinds = ", ".join(f"{kind}=" for kind in _KINDS)
-        raise IllegalFormatname(f"format name {whole!r}: {text[:24]!r} does not begin with one of {kinds}")
+        raise IllegalFormatname(f"format name {text[:80]!r} does not begin with one of {kinds}")
     return parser(rest)
 
 
-@lru_cache(maxsize=4096)
 def parse(text: str) -> FormatName:
     """Read one format name or a comma-separated list; IllegalFormatname says what is wrong and where."""
     if "," not in text:
-        return _parse_element(text, text)
-    return MultipleElementFormatName(tuple(_parse_element(element, text) for element in text.split(",")))
+        return _parse_element(text)
+    return MultipleElementFormatName(tuple(map(_parse_element, text.split(","))))

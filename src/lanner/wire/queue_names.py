@@ -35,7 +35,7 @@ _U32 = struct.Struct("<I")
 MAX_DIRECT_SIZE = 0xFFFF
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def decode_direct(data: bytes) -> DirectFormatName:
     """The name in a DirectFormatName field: null-terminated UTF-16 without "DIRECT="."""
     try:
