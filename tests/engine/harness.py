@@ -12,13 +12,15 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from lanner.directory import EmbeddedDirectory
 from lanner.engine import Engine, EngineSettings
 from lanner.engine.transactions import Coordinator
 from lanner.model.directory_objects import Queue
-from lanner.model.enums import DeliveryGuarantee, EnqueueStatus, QueueAccessType, QueueShareMode
+from lanner.model.enums import DeliveryGuarantee, EnqueueStatus, MessageClass, QueueAccessType, QueueShareMode
 from lanner.model.errors import IOTimeout, StatusError
-from lanner.model.live import MessagePosition, OpenQueueDescriptor, Transaction
+from lanner.model.live import START, MessagePosition, OpenQueueDescriptor, Transaction
 from lanner.security.identity import SYSTEM, Identity
 from lanner.store import Store
 from lanner.wire.builder import MessageProperties, build
@@ -44,9 +46,10 @@ class Harness:
         self.store = Store.open(self.path)
         self.store.lock.acquire()
         self.directory = EmbeddedDirectory(self.store.table("directory"))
+        site = self.directory.provision()
         self.engine = Engine(
             self.store,
-            EngineSettings(**self.settings),  # type: ignore[arg-type] # the test's own choice
+            EngineSettings(**{"site_identifiers": (str(site),)} | self.settings),  # type: ignore[arg-type] # the test's own choice
             directory=self.directory,
             clock=lambda: self.now,
             monotonic=lambda: self.now,
@@ -200,6 +203,23 @@ class Harness:
             self.engine.close_queue(descriptor)
         return found
 
+    def lookup_ids(self, name: str = "q") -> dict[bytes, int]:
+        """The lookup id of every message a peek sees, by body."""
+        queue = self.queue(name)
+        found, after = {}, START
+        while (position := self.engine._seek_available_message_position(queue, after, peek=True)) is not None:
+            after = position.lookup_id
+            found[body_of(position)] = after
+        return found
+
+    def removals(self) -> list[tuple[bytes, MessageClass]]:
+        """A list that fills with (body, reason) of every message that is deleted from now on."""
+        seen: list[tuple[bytes, MessageClass]] = []
+        self.engine.position_deleted_subscribers.append(
+            lambda _queue, position, reason: seen.append((body_of(position), reason))
+        )
+        return seen
+
     def messages(self, name: str = "q") -> list[Message]:
         """All messages in order, received and so removed."""
         descriptor = self.open(name)
@@ -226,6 +246,13 @@ class Reader:
     @property
     def status(self) -> int | None:
         return self.ends[0].status if self.ends and isinstance(self.ends[0], StatusError) else None
+
+
+def status_of(call: Callable[[], object]) -> int:
+    """The status code with which a call fails."""
+    with pytest.raises(StatusError) as caught:
+        call()
+    return caught.value.status
 
 
 def body_of(position: MessagePosition) -> bytes:

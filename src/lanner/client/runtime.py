@@ -6,6 +6,7 @@ The engine is called by any thread that holds the store's lock. Whoever needs it
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import socket
 import threading
@@ -35,10 +36,14 @@ class Runtime:
         self._is_closing = False
         try:
             with self.lock:
+                directory = EmbeddedDirectory(self.store.table("directory"))
+                site = directory.provision()
+                if not settings.site_identifiers:
+                    settings = dataclasses.replace(settings, site_identifiers=(str(site),))
                 self.engine = Engine(
                     self.store,
                     settings,
-                    directory=EmbeddedDirectory(self.store.table("directory")),
+                    directory=directory,
                     clock=time.time,
                     monotonic=time.monotonic,
                 )

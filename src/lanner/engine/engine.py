@@ -142,10 +142,12 @@ class Engine(Dispatch):
         qm.initialization_retry_timer_duration = INITIALIZATION_RETRY_TIMER_DURATION
         if settings.public_keys is not None:
             qm.public_encryption_key_list, qm.public_signing_key_list = settings.public_keys()
-        if qm.directory_integrated:
-            qm.site_identifier_list = [uuid.UUID(site) for site in settings.site_identifiers]
-        result, _ = self.directory.create_object(qm)
-        if result is not DirectoryOperationResult.SUCCESS:
+        qm.site_identifier_list = [uuid.UUID(site) for site in settings.site_identifiers]
+        result, identifier = self.directory.create_object(qm)
+        if identifier is not None:
+            # A computer that is set up again keeps the object it has (MS-MQDSSM 3.1.6.1.1.2).
+            qm.identifier = identifier
+        else:
             _LOG.warning("the queue manager's object was not created in the directory: %s", result.value)
 
     def _synchronise_with_directory(self, *, provisioning: bool) -> None:

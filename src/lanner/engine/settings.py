@@ -38,7 +38,8 @@ class EngineSettings:
     # MS-MQDMPR 3.1.2.1 and 3.1.2.2.
     directory_sites_update_interval: float = 12 * 3600.0
     directory_site_gates_update_interval: float = 3600.0
-    # Sites of a directory-integrated queue manager, set at provisioning (MS-MQDMPR 3.1.3).
+    # Sites of the queue manager in the directory, set at provisioning (MS-MQDMPR 3.1.3); no directory takes a
+    # queue manager without one, and without its object no public queue can be made.
     site_identifiers: tuple[str, ...] = ()
     # Makes the encryption and signing key lists (MQDSPUBLICKEYS) at provisioning.
     public_keys: Callable[[], tuple[bytes, bytes]] | None = None
