@@ -165,9 +165,9 @@ class Queues(Names):
             raise _directory_error(result, f"queue {queue.pathname} could not be created in the directory")
         queue.identifier = identifier
         found = self._read_queue(identifier)
-        if found is not None:
-            queue.full_path = found.full_path
-            queue.directory_path = found.directory_path
+        # A directory may tell its paths while it creates; only what is read back counts.
+        queue.full_path = "" if found is None else found.full_path
+        queue.directory_path = "" if found is None else found.directory_path
 
     def _create_journal(self, queue: Queue, path: PathName) -> None:
         journal = Queue(queue_type=QueueType.SYSTEM, parent=queue.number, label="Journal queue")
@@ -281,6 +281,8 @@ class Queues(Names):
     def _delete_one(self, queue: Queue) -> None:
         error = f"queue {queue.pathname} was deleted"
         self._stop_waiting_reads(list(queue.waiting_reads), QueueNotAvailable(error))
+        # Before the messages: an acknowledgment or a dead letter of theirs must find another queue than this.
+        self._unindex(queue)
         for position in self._all_positions(queue):
             if position.is_uncommitted_send:
                 self._remove(queue, position)
@@ -290,7 +292,6 @@ class Queues(Names):
         for descriptor in queue.open_queue_descriptors:
             descriptor.queue = None
         queue.open_queue_descriptors.clear()
-        self._unindex(queue)
         self._queues_table.delete(_NUMBER.pack(queue.number))
         self.store.drop_queue(queue.number)
 
@@ -364,6 +365,11 @@ class Queues(Names):
     ) -> OpenQueueDescriptor:
         """3.1.7.1.5 Open Queue."""
         self._require_ready()
+        return self._open_queue(name, access, share_mode, identity)
+
+    def _open_queue(
+        self, name: FormatName, access: QueueAccessType, share_mode: QueueShareMode, identity: Identity
+    ) -> OpenQueueDescriptor:
         name = self._expand_format_name(name)
         if isinstance(name, MultipleElementFormatName):
             return self._open_multiple(name, access, share_mode, identity)
@@ -403,7 +409,7 @@ class Queues(Names):
         descriptor.sender_identifier = identity.sid.pack()
         for element in name.elements:
             try:
-                descriptor.children.append(self.open_queue(element, access, share_mode, identity))
+                descriptor.children.append(self._open_queue(element, access, share_mode, identity))
             except StatusError:
                 self.close_queue(descriptor)
                 raise
@@ -470,6 +476,11 @@ class Queues(Names):
                 raise UnsupportedFormatnameOperation(message)
             if found.queue_manager is not None and self.is_local_host(found.queue_manager.computer_name):
                 raise QueueNotFound(here)
+            # The text reads again for the new queue; a directory that fails here has it no more.
+            found = self._read_queue(name.identifier)
+            if found is None:
+                message = f"{name}: the directory no longer tells of this queue"
+                raise QueueNotFound(message)
             queue.base_priority = found.base_priority
         if isinstance(name, PrivateFormatName) and name.queue_manager_identifier == self.queue_manager.identifier:
             raise QueueNotFound(here)

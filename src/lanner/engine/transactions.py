@@ -57,6 +57,7 @@ class Transactions(Acknowledgments):
 
     def create_transaction(self, identifier: uuid.UUID) -> Transaction:
         """3.1.7.1.8 Create Transaction."""
+        self._require_ready()
         transaction = Transaction(identifier, index=self._transaction_index.next() & _INDEX_MASK)
         self.queue_manager.transaction_collection[identifier] = transaction
         return transaction
@@ -85,7 +86,9 @@ class Transactions(Acknowledgments):
         }
         for operation in operations:
             position = operation.message_position
-            if position.queue.is_deleted or position.state is PositionState.DELETED:
+            if _is_gone(position):
+                if operation.operation_type is OperationType.ENQUEUE and position.queue.is_deleted:
+                    self._commit_send_to_deleted_queue(position)
                 continue
             if operation.operation_type is OperationType.ENQUEUE:
                 if id(position) not in timed_out:
@@ -101,6 +104,11 @@ class Transactions(Acknowledgments):
         position.is_uncommitted_send = False
         position.record.state = PositionState.AVAILABLE
         self._arrive(position, read_envelope(position.record.packet))
+
+    def _commit_send_to_deleted_queue(self, position: MessagePosition) -> None:
+        """The sender hears of it now: before the commit there was no message to speak of."""
+        for subscriber in self.position_deleted_subscribers:
+            subscriber(position.queue, position, MessageClass.NACK_QUEUE_DELETED)
 
     def _commit_receive(
         self, position: MessagePosition, operation: TransactionalOperation, transaction: Transaction
@@ -126,7 +134,7 @@ class Transactions(Acknowledgments):
         self._forget(transaction)
         for operation in transaction.transactional_operations:
             position = operation.message_position
-            if position.queue.is_deleted or position.state is PositionState.DELETED:
+            if _is_gone(position):
                 continue
             if operation.operation_type is OperationType.ENQUEUE:
                 if transaction.is_prepared:
@@ -168,6 +176,8 @@ class Transactions(Acknowledgments):
         operations = []
         for operation in transaction.transactional_operations:
             position = operation.message_position
+            if _is_gone(position):
+                continue
             target = operation.target_queue
             operations.append(
                 [
@@ -232,7 +242,9 @@ class Transactions(Acknowledgments):
 
     def dtc_transaction_commit(self, identifier: uuid.UUID) -> None:
         """3.1.4.7 DTC Transaction Commit: TXUSER_ENLISTMENT_MTAG_COMMITREQ came."""
-        self.transaction_commit(identifier)
+        if identifier in self.queue_manager.transaction_collection:
+            self.transaction_commit(identifier)
+        # The text answers in any case: who asks again has missed the first answer.
         self._tell_when_durable(lambda coordinator: coordinator.commit_request_done(identifier))
 
     def dtc_transaction_abort(self, identifier: uuid.UUID) -> None:
@@ -285,3 +297,8 @@ class Transactions(Acknowledgments):
         self._durable_callbacks = [entry for entry in self._durable_callbacks if entry[0] > batch]
         for callback in ready:
             callback()
+
+
+def _is_gone(position: MessagePosition) -> bool:
+    """Its queue was deleted under the transaction (DMPR-3.1.7.1.4-4), or a failing store has undone it."""
+    return position.queue.is_deleted or position.state is PositionState.DELETED
