@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from lanner.engine.envelope import read_envelope, wants_attention
+from lanner.engine.positions import DEAD_LETTER
 from lanner.engine.sending import Sending
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import (
@@ -21,11 +22,12 @@ from lanner.model.enums import (
     MessagePrivacyLevel,
     QueueAccessType,
     QueuePrivacyLevel,
+    QueueShareMode,
     SenderIdentifierType,
 )
 from lanner.model.errors import StatusError
 from lanner.security.access import QUEUE_RIGHTS
-from lanner.security.identity import ANONYMOUS
+from lanner.security.identity import ANONYMOUS, SYSTEM
 from lanner.wire.builder import MessageProperties
 from lanner.wire.message import Message
 from lanner.wire.path_name import PathName
@@ -50,6 +52,10 @@ INSECURE_NACKS = frozenset(
 )
 # A positive acknowledgment says nothing but that it happened; a negative one gives the body back.
 WITHOUT_BODY = frozenset({MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE})
+
+# MS-MQQB 3.1.5.8.8, MC-MQAC 3.1.6.1.1: a non-transactional message that fails here for one of these has no
+# other queue manager left that could keep it.
+KEPT_WHERE_IT_FAILED = frozenset({MessageClass.NACK_QUEUE_EXCEED_QUOTA, MessageClass.NACK_RECEIVE_TIMEOUT})
 
 REFUSALS = {
     EnqueueStatus.QUEUE_QUOTA_EXCEEDED: MessageClass.NACK_QUEUE_EXCEED_QUOTA,
@@ -78,11 +84,13 @@ class Acknowledgments(Sending):
         packet = position.record.packet
         if reason is MessageClass.ACK_RECEIVE and queue.journaling and not queue.is_system:
             self._copy_to(self._journal_of(queue), packet)
-        if queue.is_system or not wants_attention(packet):
+        if queue.is_system or position.record.flags & DEAD_LETTER or not wants_attention(packet):
             return
         message = Message(packet)
         if isinstance(queue, OutgoingQueue):
-            self._refused(message, reason)
+            # It was removed on its way: NackPurged, whoever emptied the queue.
+            removed = reason in (MessageClass.NACK_QUEUE_PURGED, MessageClass.NACK_QUEUE_DELETED)
+            self._refused(message, MessageClass.NACK_PURGED if removed else reason)
             return
         requested = message.acknowledgements_requested
         wanted = Acknowledgements.POS_RECEIVE if reason is MessageClass.ACK_RECEIVE else Acknowledgements.NEG_RECEIVE
@@ -91,7 +99,7 @@ class Acknowledgments(Sending):
         if reason is MessageClass.NACK_RECEIVE_TIMEOUT or (
             message.is_transactional and reason is not MessageClass.ACK_RECEIVE
         ):
-            self._dead_letter(message)
+            self._dead_letter(message, reason)
 
     def _refused(self, message: Message, reason: MessageClass) -> None:
         """A message did not reach its queue: the negative acknowledgment and the dead-letter copy."""
@@ -99,7 +107,7 @@ class Acknowledgments(Sending):
             return
         if message.acknowledgements_requested & Acknowledgements.NEG_ARRIVAL:
             self.send_administration_acknowledgment(message, reason)
-        self._dead_letter(message)
+        self._dead_letter(message, reason)
 
     def _is_from_here(self, message: Message) -> bool:
         return message.source_machine_identifier == self.queue_manager.identifier
@@ -107,12 +115,14 @@ class Acknowledgments(Sending):
     def _journal_of(self, queue: Queue) -> Queue | None:
         return self._guarding_queue(queue).journal_queue
 
-    def _dead_letter(self, message: Message) -> None:
+    def _dead_letter(self, message: Message, reason: MessageClass) -> None:
         """The source keeps what was not delivered, if it was asked to (DMPR-3.1.1.12-2, -12)."""
-        if not message.negative_journaling_requested or not self._is_from_here(message):
+        is_from_here = self._is_from_here(message)
+        is_kept = is_from_here or (reason in KEPT_WHERE_IT_FAILED and not message.is_transactional)
+        if not message.negative_journaling_requested or not is_kept:
             return
         qm = self.queue_manager
-        target = self._application_deadletter_queue(message)
+        target = self._application_deadletter_queue(message) if is_from_here else None
         if target is None:
             target = (
                 qm.system_transactional_deadletter_queue if message.is_transactional else qm.system_deadletter_queue
@@ -145,6 +155,7 @@ class Acknowledgments(Sending):
             return
         envelope = read_envelope(packet)
         position = self._new_position(target, packet, envelope, int(self.clock()))
+        position.record.flags = DEAD_LETTER
         self._store(position, envelope)
         self.message_position_available(target, position)
 
@@ -174,12 +185,13 @@ class Acknowledgments(Sending):
             acknowledgment.body = message.body
             acknowledgment.body_type = message.body_type
         try:
-            descriptor = self.open_queue(destination, QueueAccessType.SEND)
+            # Not the event for applications: a message can also leave while the queue manager starts or stops.
+            descriptor = self._open_queue(destination, QueueAccessType.SEND, QueueShareMode.DENY_NONE, SYSTEM)
         except StatusError as error:
             _LOG.info("acknowledgment %#06x to %s is dropped: %s", message_class, destination, error)
             return
         try:
-            self.enqueue_message_to_an_open_queue(descriptor, acknowledgment)
+            self._enqueue_to_open_queue(descriptor, acknowledgment)
         except StatusError as error:
             _LOG.info("acknowledgment %#06x to %s is dropped: %s", message_class, destination, error)
         finally:
@@ -193,6 +205,7 @@ class Acknowledgments(Sending):
         Anything but ACK_REACH_QUEUE is a refusal: nothing is stored, the negative acknowledgment and the
         dead-letter copy the message asked for are made (MS-MQQB 3.1.5.8.3, 3.1.5.8.8).
         """
+        self._require_ready()
         verdict = self._admission(queue, message, sender)
         if verdict is MessageClass.ACK_REACH_QUEUE and queue is not None:
             status = self.enqueue_message(queue, message)

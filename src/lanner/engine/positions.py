@@ -16,7 +16,7 @@ import heapq
 import struct
 from typing import TYPE_CHECKING
 
-from lanner.engine.envelope import Envelope, is_express, read_envelope
+from lanner.engine.envelope import Envelope, is_express, may_expire, read_envelope
 from lanner.engine.waiting import WaitingReads
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import MessageClass, MessageSeekAction, OperationType, PositionState
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 # Record.flags: a peek may see the message while it is locked (MS-MQDMPR 3.1.1.12 AllowPeekWhenLocked).
 ALLOW_PEEK_WHEN_LOCKED = 0x0001
+# Record.flags: a copy in a dead-letter queue or journal. Its time has run out or no longer counts, and what it
+# asked of others was done when the copy was made; an application's dead-letter queue is a queue like any other.
+DEAD_LETTER = 0x0002
 
 # MS-MQQP passes these with SeekNext and SeekPrevious for "from the end of the list" (DMPR-3.1.7.3.3-6).
 LOOKUP_ID_BEFORE_FIRST = 0
@@ -252,7 +255,7 @@ class Positions(WaitingReads):
 
     def _arm_expiry(self, position: MessagePosition, envelope: Envelope) -> None:
         deadline = self._deadline(position.queue, envelope)
-        if deadline is None:
+        if deadline is None or position.record.flags & DEAD_LETTER:
             return
         deadline = min(deadline, _MAX_DEADLINE)
         key = (deadline, position.queue.number, position.lookup_id)
@@ -265,6 +268,8 @@ class Positions(WaitingReads):
             self.deadline_changed()
 
     def _disarm_expiry(self, position: MessagePosition) -> None:
+        if not may_expire(position.record.packet, in_transit=isinstance(position.queue, OutgoingQueue)):
+            return
         envelope = read_envelope(position.record.packet)
         deadline = self._deadline(position.queue, envelope)
         if deadline is not None and not envelope.is_express:
@@ -273,7 +278,7 @@ class Positions(WaitingReads):
 
     def _has_expired(self, position: MessagePosition) -> bool:
         deadline = self._deadline(position.queue, read_envelope(position.record.packet))
-        return deadline is not None and deadline <= self.clock()
+        return deadline is not None and deadline <= self.clock() and not position.record.flags & DEAD_LETTER
 
     def _find_next_expiry(self) -> None:
         first = self._expiry_table.first()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lanner.engine.envelope import WANTS_ATTENTION, Envelope, read_envelope
@@ -53,6 +54,10 @@ class Sending(Queues):
 
     def enqueue_message(self, queue: Queue, message: Message, transaction: Transaction | None = None) -> EnqueueStatus:
         """3.1.7.1.9 Enqueue Message."""
+        self._require_ready()
+        return self._enqueue(queue, message, transaction)
+
+    def _enqueue(self, queue: Queue, message: Message, transaction: Transaction | None) -> EnqueueStatus:
         packet = message.packet
         size = len(packet)
         envelope = read_envelope(packet)
@@ -118,12 +123,22 @@ class Sending(Queues):
     ) -> EnqueueStatus:
         """3.1.7.1.27 Enqueue Message To An Open Queue: builds the packet, one per destination."""
         self._require_ready()
+        if properties.time_to_reach_queue > self.settings.long_live_time:
+            properties = dataclasses.replace(properties, time_to_reach_queue=self.settings.long_live_time)
+        return self._enqueue_to_open_queue(descriptor, properties, transaction)
+
+    def _enqueue_to_open_queue(
+        self,
+        descriptor: OpenQueueDescriptor,
+        properties: MessageProperties,
+        transaction: Transaction | None = None,
+    ) -> EnqueueStatus:
         if descriptor.access_type is not QueueAccessType.SEND:
             name = descriptor.access_type.name.lower()
             message = f"{descriptor.format_name} is open for {name} access only"
             raise AccessDenied(message)
-        if not properties.sender_identifier and properties.sender_identifier_type is SenderIdentifierType.SID:
-            properties.sender_identifier = descriptor.sender_identifier
+        if not properties.sender_identifier:
+            properties.sender_identifier = self._sender_identifier(descriptor, properties.sender_identifier_type)
         if not descriptor.multiple:
             return self._send(descriptor, properties, transaction)
         whole = FormatName.parse(descriptor.format_name)
@@ -133,6 +148,12 @@ class Sending(Queues):
             if status is not EnqueueStatus.OK:
                 return status
         return EnqueueStatus.OK
+
+    def _sender_identifier(self, descriptor: OpenQueueDescriptor, kind: SenderIdentifierType) -> bytes:
+        """MS-MQDMPR 3.1.1.12 SenderIdentifier: of whoever opened the queue, or of this queue manager."""
+        if kind is SenderIdentifierType.SID:
+            return descriptor.sender_identifier
+        return self.queue_manager.identifier.bytes_le if kind else b""
 
     def _send(
         self,
@@ -167,7 +188,7 @@ class Sending(Queues):
             destination=name,
             transaction=None if transaction is None else transaction.index,
         )
-        return self.enqueue_message(queue, Message(packet), transaction)
+        return self._enqueue(queue, Message(packet), transaction)
 
     @staticmethod
     def _check_demands(queue: Queue, properties: MessageProperties) -> None:
@@ -185,7 +206,11 @@ class Sending(Queues):
     @property
     def last_message_identifier(self) -> str:
         """The identifier of the message that was sent last."""
-        return f"{self.queue_manager.identifier}\\{self.last_ordinal}"
+        return f"{self._identifier_text}\\{self.last_ordinal}"
+
+    @cached_property
+    def _identifier_text(self) -> str:
+        return str(self.queue_manager.identifier)
 
     def _host_of(self, queue: Queue, name: PublicFormatName) -> uuid.UUID:
         """QueueManagerAddress of a public destination (MQMQ-2.2.19.2-6)."""
@@ -264,6 +289,7 @@ class Sending(Queues):
 
     def purge_queue(self, queue: Queue) -> int:
         """3.1.7.1.7 Purge Queue; how many messages went at once. Uncommitted sends survive (DECISIONS)."""
+        self._require_ready()
         for position in list(queue.held_positions.values()):
             if position.state is PositionState.LOCKED and not position.is_uncommitted_send:
                 self._purge_pending(position)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lanner.model.directory_objects import GUID_NULL
+from lanner.wire.builder import DEFAULT_TIME_TO_REACH_QUEUE
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class EngineSettings:
     # Kilobytes; None keeps what the store has.
     queue_manager_quota: int | None = None
     journal_quota: int | None = None
+    # What an application may ask for as TimeToReachQueue (MS-MQDMPR 6, note 12: LongLiveTime).
+    long_live_time: int = DEFAULT_TIME_TO_REACH_QUEUE
     # MS-MQQB 3.1.1.2 SendInsecureNacks: tell strangers why a message was refused.
     send_insecure_nacks: bool = False
     # MS-MQDMPR 3.1.2.1 and 3.1.2.2.
