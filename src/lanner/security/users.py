@@ -1,0 +1,433 @@
+"""The local accounts: users, groups and password hashes in one file of the data directory.
+
+This is what stands in for a domain where there is none: it verifies passwords, gives NTLM the hash it
+needs, and says which groups a SID belongs to. The file is JSON, mode 0600, replaced whole under a lock, so
+that the command line and a running queue manager can use it at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import pwd
+import re
+import secrets
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+from lanner.model.errors import LannerError
+from lanner.security.identity import Identity
+from lanner.security.md4 import nt_hash
+from lanner.security.private_files import locked, read_private, write_private
+from lanner.wire.sid import (
+    BUILTIN_ADMINISTRATORS,
+    DOMAIN_USER_RID_ADMIN,
+    DOMAIN_USER_RID_GUEST,
+    FIRST_USER_RID,
+    NT_AUTHORITY,
+    SECURITY_NT_NON_UNIQUE,
+    Sid,
+)
+
+T = TypeVar("T")
+
+FILE_VERSION: Final = 1
+ADMINISTRATORS: Final = "Administrators"
+# What Windows refuses in account names, and the length of a user principal name there.
+_FORBIDDEN: Final = re.compile(r'["/\\\[\]:;|=,+*?<>@\x00-\x1f]')
+MAX_NAME_LENGTH: Final = 104
+# RFC 7914 2: 16 MiB and some tens of milliseconds a try.
+_SCRYPT: Final = {"n": 1 << 14, "r": 8, "p": 1}
+_SALT_SIZE: Final = 16
+_HASH_SIZE: Final = 32
+# The numbers Samba gives to Unix users that have no account: S-1-22-1-uid.
+_UNIX_USERS: Final = Sid(22, (1,))
+
+
+class UserError(LannerError):
+    """A change or a question that the account file refuses; the message is for the person who asked."""
+
+
+class IdentityResolver(Protocol):
+    """From a SID to groups: how the access token of a message's sender is built (DECISIONS: pluggable)."""
+
+    def resolve(self, sid: Sid) -> Identity | None:
+        """The user with its groups, None if this resolver does not know the SID."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A user. The hashes are never shown."""
+
+    name: str
+    rid: int
+    is_guest: bool = False
+    nt_hash: str | None = field(default=None, repr=False)
+    salt: str = field(default="", repr=False)
+    password_hash: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group. Members are users of this file by name, or SIDs of users from elsewhere."""
+
+    name: str
+    sid: str
+    members: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Accounts:
+    machine_sid: str
+    next_rid: int = FIRST_USER_RID
+    users: tuple[Account, ...] = ()
+    groups: tuple[Group, ...] = (Group(ADMINISTRATORS, str(BUILTIN_ADMINISTRATORS)),)
+
+    def user(self, name: str) -> Account | None:
+        return next((one for one in self.users if one.name.casefold() == name.casefold()), None)
+
+    def group(self, name: str) -> Group | None:
+        return next((one for one in self.groups if one.name.casefold() == name.casefold()), None)
+
+    def sid_of(self, account: Account) -> Sid:
+        return Sid.parse(self.machine_sid).child(account.rid)
+
+
+class UserFile:
+    """The account file. Every method sees the newest content, whoever wrote it."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self._cached: tuple[tuple[int, int, int], _Accounts] | None = None
+
+    # Users ----------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        name: str,
+        password: str | None = None,
+        *,
+        administrator: bool = False,
+        guest: bool = False,
+        groups: Iterable[str] = (),
+        keep_nt_hash: bool = True,
+    ) -> Account:
+        """Add a user. Without the NT hash an account cannot log on with NTLM; a guest needs no password."""
+        _check_name(name, "user")
+        if administrator and guest:
+            raise UserError(f"user {name}: a guest cannot be an administrator")
+        wanted = [*groups, *([ADMINISTRATORS] if administrator else [])]
+
+        def change(accounts: _Accounts) -> tuple[_Accounts, Account]:
+            _check_free(accounts, name)
+            if guest and any(one.is_guest for one in accounts.users):
+                raise UserError(f"user {name}: there is a guest account already")
+            rid = DOMAIN_USER_RID_GUEST if guest else accounts.next_rid
+            account = _with_password(Account(name, rid, guest), password, keep_nt_hash=keep_nt_hash)
+            accounts = replace(
+                accounts, users=(*accounts.users, account), next_rid=accounts.next_rid + (0 if guest else 1)
+            )
+            for group in wanted:
+                accounts = _with_member(accounts, group, name)
+            return accounts, account
+
+        return self._change(change)
+
+    def remove(self, name: str) -> None:
+        """Remove a user, from its groups too. Its SID is never given to another, but for the guest's fixed one."""
+
+        def change(accounts: _Accounts) -> tuple[_Accounts, None]:
+            account = _need_user(accounts, name)
+            users = tuple(one for one in accounts.users if one is not account)
+            groups = tuple(_without(group, account.name) for group in accounts.groups)
+            return replace(accounts, users=users, groups=groups), None
+
+        self._change(change)
+
+    def set_password(self, name: str, password: str | None, *, keep_nt_hash: bool = True) -> None:
+        def change(accounts: _Accounts) -> tuple[_Accounts, None]:
+            account = _need_user(accounts, name)
+            changed = _with_password(account, password, keep_nt_hash=keep_nt_hash)
+            users = tuple(changed if one is account else one for one in accounts.users)
+            return replace(accounts, users=users), None
+
+        self._change(change)
+
+    def set_administrator(self, name: str, *, administrator: bool) -> None:
+        if administrator:
+            self.add_member(ADMINISTRATORS, name)
+        else:
+            self.remove_member(ADMINISTRATORS, name)
+
+    def users(self) -> list[Account]:
+        return sorted(self._read().users, key=lambda account: account.name.casefold())
+
+    def is_administrator(self, name: str) -> bool:
+        group = self._read().group(ADMINISTRATORS)
+        return group is not None and name.casefold() in _keys(group)
+
+    # Groups ---------------------------------------------------------------------------------------------
+
+    def add_group(self, name: str, members: Iterable[str] = ()) -> Group:
+        _check_name(name, "group")
+
+        def change(accounts: _Accounts) -> tuple[_Accounts, Group]:
+            _check_free(accounts, name)
+            sid = Sid.parse(accounts.machine_sid).child(accounts.next_rid)
+            group = Group(name, str(sid))
+            accounts = replace(accounts, groups=(*accounts.groups, group), next_rid=accounts.next_rid + 1)
+            for member in members:
+                accounts = _with_member(accounts, name, member)
+            return accounts, accounts.group(name) or group
+
+        return self._change(change)
+
+    def remove_group(self, name: str) -> None:
+        def change(accounts: _Accounts) -> tuple[_Accounts, None]:
+            group = _need_group(accounts, name)
+            if group.name == ADMINISTRATORS:
+                raise UserError(f"group {ADMINISTRATORS} cannot be removed")
+            return replace(accounts, groups=tuple(one for one in accounts.groups if one is not group)), None
+
+        self._change(change)
+
+    def add_member(self, group: str, member: str) -> None:
+        """Put a user of this file, or a SID from elsewhere, into a group."""
+        self._change(lambda accounts: (_with_member(accounts, group, member), None))
+
+    def remove_member(self, group: str, member: str) -> None:
+        def change(accounts: _Accounts) -> tuple[_Accounts, None]:
+            found = _need_group(accounts, group)
+            if member.casefold() not in _keys(found):
+                raise UserError(f"{member} is not a member of {found.name}")
+            groups = tuple(_without(one, member) if one is found else one for one in accounts.groups)
+            return replace(accounts, groups=groups), None
+
+        self._change(change)
+
+    def groups(self) -> list[Group]:
+        return sorted(self._read().groups, key=lambda group: group.name.casefold())
+
+    # Questions ------------------------------------------------------------------------------------------
+
+    @property
+    def machine_sid(self) -> Sid:
+        """The SID all accounts here begin with; made at the first use of the file."""
+        return Sid.parse(self._kept().machine_sid)
+
+    def verify(self, name: str, password: str) -> Identity | None:
+        """The user, if the password is right. An unknown name takes as long as a wrong password."""
+        account = self._read().user(name)
+        if account is None:
+            _scrypt(password, bytes(_SALT_SIZE))
+            return None
+        if account.password_hash is None:
+            return self.identity(account.name) if account.is_guest and not password else None
+        given = _scrypt(password, bytes.fromhex(account.salt))
+        return self.identity(account.name) if hmac.compare_digest(given.hex(), account.password_hash) else None
+
+    def nt_hash(self, name: str) -> bytes | None:
+        """What NTLM needs to verify a user, None if the file does not keep it."""
+        account = self._read().user(name)
+        return bytes.fromhex(account.nt_hash) if account is not None and account.nt_hash is not None else None
+
+    def sid(self, name: str) -> Sid:
+        """The SID of a user or group."""
+        accounts = self._read()
+        account = accounts.user(name)
+        if account is not None:
+            return accounts.sid_of(account)
+        group = accounts.group(name)
+        if group is None:
+            raise UserError(f"there is no user or group {name}")
+        return Sid.parse(group.sid)
+
+    def name_of(self, sid: Sid) -> str | None:
+        """The user or group that has the SID."""
+        accounts = self._read()
+        users = (one.name for one in accounts.users if accounts.sid_of(one) == sid)
+        groups = (one.name for one in accounts.groups if one.sid == str(sid))
+        return next(users, None) or next(groups, None)
+
+    def identity(self, name: str) -> Identity | None:
+        """A user of the file as an access check sees one.
+
+        The accounts of this file are the domain users of MS-MQDMPR 3.1.7.1.3.1: a queue that one of them
+        creates is its own, and not everyone's.
+        """
+        accounts = self._read()
+        account = accounts.user(name)
+        if account is None:
+            return None
+        groups = _groups_of(accounts, account.name)
+        return Identity(
+            account.name,
+            accounts.sid_of(account),
+            groups,
+            is_domain_user=True,
+            is_administrator=BUILTIN_ADMINISTRATORS in groups,
+            is_guest=account.is_guest,
+        )
+
+    def resolve(self, sid: Sid) -> Identity | None:
+        """IdentityResolver: a user of the file, or a SID from elsewhere that one of its groups names."""
+        accounts = self._read()
+        account = next((one for one in accounts.users if accounts.sid_of(one) == sid), None)
+        if account is not None:
+            return self.identity(account.name)
+        if sid == Sid.parse(accounts.machine_sid).child(DOMAIN_USER_RID_ADMIN):
+            return Identity("Administrator", sid, is_domain_user=True, is_administrator=True)
+        groups = _groups_of(accounts, str(sid))
+        if not groups:
+            return None
+        return Identity(str(sid), sid, groups, is_administrator=BUILTIN_ADMINISTRATORS in groups)
+
+    def is_domain_user(self, sid: Sid) -> bool:
+        """The question of MS-MQDMPR 3.1.7.1.3.1 about an owner."""
+        identity = self.resolve(sid)
+        return identity is not None and identity.is_domain_user
+
+    def unix_identity(self, uid: int) -> Identity:
+        """Who a local program is, by the uid the kernel tells of it: root and our own uid are administrators."""
+        try:
+            name = pwd.getpwuid(uid).pw_name
+        except KeyError:
+            name = f"uid {uid}"
+        if uid in (0, os.geteuid()):
+            # The built-in administrator, which `resolve` knows again when such a user owns a queue.
+            sid = self.machine_sid.child(DOMAIN_USER_RID_ADMIN)
+            return Identity(name, sid, is_domain_user=True, is_administrator=True)
+        return self.identity(name) or Identity(name, _UNIX_USERS.child(uid))
+
+    # The file -------------------------------------------------------------------------------------------
+
+    def _read(self) -> _Accounts:
+        try:
+            status = self.path.stat()
+        except OSError:
+            return _new_accounts()
+        stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+        if self._cached is None or self._cached[0] != stamp:
+            data = read_private(self.path)
+            if data is None:
+                return _new_accounts()
+            self._cached = (stamp, _load(self.path, data))
+        return self._cached[1]
+
+    def _kept(self) -> _Accounts:
+        return self._read() if self.path.exists() else self._change(lambda accounts: (accounts, accounts))
+
+    def _change(self, change: Callable[[_Accounts], tuple[_Accounts, T]]) -> T:
+        with locked(self.path):
+            data = read_private(self.path)
+            accounts = _new_accounts() if data is None else _load(self.path, data)
+            accounts, result = change(accounts)
+            write_private(self.path, _dump(accounts))
+        self._cached = None
+        return result
+
+
+def _new_accounts() -> _Accounts:
+    return _Accounts(str(Sid(NT_AUTHORITY, (SECURITY_NT_NON_UNIQUE, *(secrets.randbits(32) for _ in range(3))))))
+
+
+def _dump(accounts: _Accounts) -> bytes:
+    return json.dumps({"version": FILE_VERSION, **asdict(accounts)}, indent=1).encode()
+
+
+def _load(path: Path, data: bytes) -> _Accounts:
+    try:
+        content = json.loads(data)
+        version = content["version"]
+        if version != FILE_VERSION:
+            raise UserError(f"{path} is of version {version}, and this program knows version {FILE_VERSION}")
+        users = tuple(Account(**one) for one in content["users"])
+        groups = tuple(Group(one["name"], one["sid"], tuple(one["members"])) for one in content["groups"])
+        Sid.parse(content["machine_sid"])
+        return _Accounts(content["machine_sid"], int(content["next_rid"]), users, groups)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        # The error itself may quote a hash.
+        raise UserError(f"{path} is damaged ({type(error).__name__}): restore it from a copy") from None
+
+
+def _check_name(name: str, what: str) -> None:
+    if not name.strip() or len(name) > MAX_NAME_LENGTH:
+        raise UserError(f"{what} name {name!r}: 1 to {MAX_NAME_LENGTH} characters expected")
+    wrong = _FORBIDDEN.search(name)
+    if wrong is not None:
+        raise UserError(f"{what} name {name!r}: {wrong[0]!r} is not allowed")
+    if name.upper().startswith("S-1-"):
+        raise UserError(f"{what} name {name!r}: it looks like a SID")
+
+
+def _check_free(accounts: _Accounts, name: str) -> None:
+    if accounts.user(name) is not None:
+        raise UserError(f"user {name} exists already")
+    if accounts.group(name) is not None:
+        raise UserError(f"group {name} exists already")
+
+
+def _need_user(accounts: _Accounts, name: str) -> Account:
+    account = accounts.user(name)
+    if account is None:
+        raise UserError(f"there is no user {name}")
+    return account
+
+
+def _need_group(accounts: _Accounts, name: str) -> Group:
+    group = accounts.group(name)
+    if group is None:
+        raise UserError(f"there is no group {name}")
+    return group
+
+
+def _with_member(accounts: _Accounts, group: str, member: str) -> _Accounts:
+    found = _need_group(accounts, group)
+    if member.upper().startswith("S-"):
+        try:
+            key = str(Sid.parse(member))
+        except ValueError as error:
+            raise UserError(str(error)) from error
+    else:
+        key = _need_user(accounts, member).name
+    if key.casefold() in _keys(found):
+        return accounts
+    changed = replace(found, members=(*found.members, key))
+    return replace(accounts, groups=tuple(changed if one is found else one for one in accounts.groups))
+
+
+def _without(group: Group, member: str) -> Group:
+    return replace(group, members=tuple(one for one in group.members if one.casefold() != member.casefold()))
+
+
+def _keys(group: Group) -> set[str]:
+    return {member.casefold() for member in group.members}
+
+
+def _groups_of(accounts: _Accounts, member: str) -> frozenset[Sid]:
+    """The groups that name a member; groups are not members of groups."""
+    return frozenset(Sid.parse(group.sid) for group in accounts.groups if member.casefold() in _keys(group))
+
+
+def _with_password(account: Account, password: str | None, *, keep_nt_hash: bool) -> Account:
+    if not password:
+        if not account.is_guest:
+            raise UserError(f"user {account.name}: a password is needed")
+        # The guest logs on without one; NTLM proves that with the hash of the empty password.
+        return replace(account, nt_hash=nt_hash("").hex() if keep_nt_hash else None, salt="", password_hash=None)
+    salt = secrets.token_bytes(_SALT_SIZE)
+    return replace(
+        account,
+        nt_hash=nt_hash(password).hex() if keep_nt_hash else None,
+        salt=salt.hex(),
+        password_hash=_scrypt(password, salt).hex(),
+    )
+
+
+def _scrypt(password: str, salt: bytes) -> bytes:
+    return hashlib.scrypt(password.encode("utf-8", "surrogatepass"), salt=salt, dklen=_HASH_SIZE, **_SCRYPT)
