@@ -14,6 +14,8 @@ from lanner.model.enums import INFINITE
 # BaseHeader: Flags at 2, TimeToReachQueue at 12; UserHeader: TimeToBeReceived at 48, SentTime at 52, Flags at 60.
 _ENVELOPE = struct.Struct("<2xH8xI32xII4xI")
 _USER_FLAGS = struct.Struct("<60xI")
+_TIMES = struct.Struct("<12xI32xI")
+_NEVER = (INFINITE, INFINITE)
 
 _PRIORITY = 0x0007
 _DELIVERY_MODE = 0x0000_0060
@@ -68,6 +70,12 @@ def read_envelope(packet: bytes) -> Envelope:
 def is_express(packet: bytes) -> bool:
     """MS-MQMQ 2.2.19.2 DM of a packet."""
     return not _USER_FLAGS.unpack_from(packet)[0] & _DELIVERY_MODE
+
+
+def may_expire(packet: bytes, *, in_transit: bool) -> bool:
+    """Whether TimeToBeReceived, or in an outgoing queue TimeToReachQueue, is limited."""
+    times = _TIMES.unpack_from(packet)
+    return times != _NEVER if in_transit else times[1] != INFINITE
 
 
 def wants_attention(packet: bytes) -> bool:

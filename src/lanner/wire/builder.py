@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from uuid import UUID
 
 from lanner.model.enums import (
@@ -183,7 +184,17 @@ def build(
             base_flags = 0
             flags |= at.TH | 1 << at.DM_SHIFT
             front.append(_transaction_header(properties, transaction))
-        security = _security_header(properties)
+        sender = properties.sender_identifier
+        if sender and not (
+            properties.signature
+            or properties.symmetric_key
+            or properties.sender_certificate
+            or properties.authentication_provider_name
+        ):
+            # Who sends, and nothing else: the same bytes for every message of that sender.
+            security = _sender_header(sender, properties.sender_identifier_type, bool(properties.privacy_level))
+        else:
+            security = _security_header(properties)
         if security:
             flags |= at.SH
             front.append(security)
@@ -286,6 +297,17 @@ def _transaction_header(properties: MessageProperties, transaction: int) -> byte
             properties.transaction_previous_sequence_number,
         )
         + guid
+    )
+
+
+@lru_cache(maxsize=256)
+def _sender_header(sender: bytes, sender_type: SenderIdentifierType, is_private: bool) -> bytes:
+    return _security_header(
+        MessageProperties(
+            sender_identifier=sender,
+            sender_identifier_type=sender_type,
+            privacy_level=MessagePrivacyLevel.BASE if is_private else MessagePrivacyLevel.NONE,
+        )
     )
 
 
