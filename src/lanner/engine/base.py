@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING
 
+from lanner.engine.persistence import dump_attributes
 from lanner.model.directory_objects import QueueManager
 from lanner.model.enums import PositionState, QueueManagerState
 from lanner.model.errors import ServiceNotAvailable
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     # MS-MQDMPR 3.1.7.2: events that co-located protocols consume.
     PositionDeleted = Callable[["Queue", "MessagePosition", "MessageClass"], None]
     PositionAvailable = Callable[["Queue", "MessagePosition"], None]
+
+_QUEUE_NUMBER = struct.Struct(">I")
+QUEUE_MANAGER_KEY = b"queue_manager"
 
 
 def _nothing() -> None:
@@ -69,7 +74,7 @@ class EngineBase:
         self._by_destination: dict[str, Queue] = {}
 
         self._read_timers: list[tuple[float, int, WaitingMessageReadOperation]] = []
-        self._read_timer_count = 0
+        self._waiting_read_count = 0
         # The read that the last event left waiting, for a caller who may want to end it.
         self.last_waiting_read: WaitingMessageReadOperation | None = None
         self._serving_queue_stack: list[Queue] = []
@@ -98,6 +103,14 @@ class EngineBase:
     def _next_handle(self) -> int:
         self._handles += 1
         return self._handles
+
+    def save_queue_manager(self) -> None:
+        """Write the queue manager's lasting attributes."""
+        self._settings_table.put(QUEUE_MANAGER_KEY, dump_attributes(self.queue_manager))
+
+    def _save_attributes(self, queue: Queue) -> None:
+        """Write a queue's lasting attributes here; `save_queue` tells the directory too."""
+        self._queues_table.put(_QUEUE_NUMBER.pack(queue.number), dump_attributes(queue))
 
     def _require_ready(self) -> None:
         """MS-MQDMPR 3.1.1.1 QueueManagerState: outside Ready nothing is done for anybody."""

@@ -41,6 +41,8 @@ class WaitingReads(EngineBase):
         if queue is None or timeout <= 0:
             raise IOTimeout
         reader = WaitingMessageReadOperation(descriptor, destructive_read, satisfied, stopped, tag=tag, cursor=cursor)
+        self._waiting_read_count += 1
+        reader.number = self._waiting_read_count
         queue.waiting_reads[reader] = None
         self.last_waiting_read = reader
         self._waiting_message_read_timer_start(reader, timeout)
@@ -49,8 +51,7 @@ class WaitingReads(EngineBase):
         """3.1.7.3.4 Waiting Message Read Timer Start; an infinite one never fires."""
         if timeout != INFINITE:
             reader.deadline = self.monotonic() + timeout / 1000
-            self._read_timer_count += 1
-            heapq.heappush(self._read_timers, (reader.deadline, self._read_timer_count, reader))
+            heapq.heappush(self._read_timers, (reader.deadline, reader.number, reader))
             if self._read_timers[0][2] is reader:
                 self.deadline_changed()
 
@@ -112,7 +113,7 @@ class WaitingReads(EngineBase):
 
     def _serve_waiting_reads(self, queue: Queue, position: MessagePosition) -> None:
         """The reader loop of 3.1.7.2.2: peekers in turn, then exactly one receiver."""
-        queue.unserved_positions.append(position)
+        queue.unserved_positions.append((position, self._waiting_read_count))
         if not queue.waiting_for_release:
             self._serve_next(queue)
 
@@ -128,12 +129,16 @@ class WaitingReads(EngineBase):
         self._serving_queue_stack.append(queue)
         try:
             while queue.unserved_positions and queue.waiting_reads:
-                position = queue.unserved_positions[0]
-                if position.state is not PositionState.AVAILABLE or not self._is_available(queue, position.lookup_id):
-                    queue.unserved_positions.pop(0)
-                    continue
+                position, last_number = queue.unserved_positions[0]
                 reader = next(iter(queue.waiting_reads))
-                if reader.destructive_read:
+                if (
+                    # A read that began since has looked at this position itself, and wants another.
+                    reader.number > last_number
+                    or position.state is not PositionState.AVAILABLE
+                    or not self._is_available(queue, position.lookup_id)
+                ):
+                    queue.unserved_positions.pop(0)
+                elif reader.destructive_read:
                     queue.unserved_positions.pop(0)
                     self._waiting_message_read_satisfied(reader, position)
                 else:

@@ -127,8 +127,9 @@ class Queue(DirectoryObject):
     peekable_locks: dict[int, MessagePosition] = field(default_factory=dict)
     # Every descriptor's WaitingMessageReadOperationCollection in one, first come first served; ours.
     waiting_reads: dict[WaitingMessageReadOperation, None] = field(default_factory=dict)
-    # Positions that became Available while a peeker held up the readers (3.1.7.2.2); ours.
-    unserved_positions: list[MessagePosition] = field(default_factory=list)
+    # Positions that became Available while a peeker held up the readers (3.1.7.2.2), each with the number of
+    # the last read that could be waiting for it; ours.
+    unserved_positions: list[tuple[MessagePosition, int]] = field(default_factory=list)
     waiting_for_release: bool = False
 
     @property

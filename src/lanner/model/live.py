@@ -92,6 +92,7 @@ class WaitingMessageReadOperation:
     tag: object | None = None
     cursor: Cursor | None = None
     deadline: float | None = None  # seconds on the engine's monotonic clock; None: never
+    number: int = 0  # in the order in which the waits of this queue manager began; ours
     is_waiting: bool = True
 
 
