@@ -125,12 +125,14 @@ class DirectoryEvents(Reading):
             self._directory_online_due = self.monotonic() + DIRECTORY_ONLINE_INTERVAL
             return
         self._adopt(qm, found)
+        self.save_queue_manager()
         qm.directory_offline = False
         for queue in list(qm.queue_collection.values()):
             if queue.queue_type is QueueType.PUBLIC and not queue.parent:
                 result, fresh = self.read_directory("Queue", identifier_is(queue.identifier))
                 if result is DirectoryOperationResult.SUCCESS and fresh is not None:
                     self._adopt(queue, fresh)
+                    self._save_attributes(queue)
 
     def directory_sites_update(self) -> None:
         """3.1.6.1 Directory Sites Update: a site that cannot be read keeps its cached values."""

@@ -6,9 +6,10 @@ import logging
 import struct
 import uuid
 
+from lanner.engine.base import QUEUE_MANAGER_KEY
 from lanner.engine.directory_events import identifier_is
 from lanner.engine.dispatch import Dispatch
-from lanner.engine.persistence import apply_attributes, dump_attributes, load_attributes
+from lanner.engine.persistence import apply_attributes, load_attributes
 from lanner.model.directory_objects import (
     INITIALIZATION_RETRY_TIMER_DURATION,
     Enterprise,
@@ -31,7 +32,6 @@ from lanner.security.queue_security import default_queue_manager_security
 from lanner.wire.path_name import PathName
 
 _LOG = logging.getLogger(__name__)
-_QUEUE_MANAGER_KEY = b"queue_manager"
 _NUMBER = struct.Struct(">I")
 _POSITION = struct.Struct(">IQ")
 
@@ -109,15 +109,11 @@ class Engine(Dispatch):
 
     def _load_queue_manager(self) -> bool:
         """True when this store has no queue manager yet: provisioning."""
-        stored = self._settings_table.get(_QUEUE_MANAGER_KEY)
+        stored = self._settings_table.get(QUEUE_MANAGER_KEY)
         if stored is None:
             return True
         apply_attributes(self.queue_manager, load_attributes(stored)[1])
         return False
-
-    def save_queue_manager(self) -> None:
-        """Write the queue manager's lasting attributes."""
-        self._settings_table.put(_QUEUE_MANAGER_KEY, dump_attributes(self.queue_manager))
 
     def _query_policy(self) -> None:
         """The names of the computer; an error here ends the initialization before any later step."""

@@ -7,7 +7,6 @@ import uuid
 from typing import TYPE_CHECKING
 
 from lanner.engine.names import Names, path_key
-from lanner.engine.persistence import dump_attributes
 from lanner.model.directory_objects import OutgoingQueue, Queue, Site
 from lanner.model.enums import (
     DirectoryOperationResult,
@@ -178,7 +177,7 @@ class Queues(Names):
 
     def _register(self, queue: Queue) -> None:
         """Add to QueueCollection, durably."""
-        self._queues_table.put(_NUMBER.pack(queue.number), dump_attributes(queue))
+        self._save_attributes(queue)
         self._index(queue)
 
     def _index(self, queue: Queue) -> None:
@@ -256,7 +255,7 @@ class Queues(Names):
     def save_queue(self, queue: Queue) -> None:
         """Write changed attributes; a public queue's also to the directory."""
         queue.modify_time = int(self.clock())
-        self._queues_table.put(_NUMBER.pack(queue.number), dump_attributes(queue))
+        self._save_attributes(queue)
         if queue.queue_type is QueueType.PUBLIC and not queue.parent:
             result = self.write_directory(queue)
             if result is not DirectoryOperationResult.SUCCESS:
@@ -563,7 +562,7 @@ class Queues(Names):
 
     def _set_outgoing_state(self, queue: OutgoingQueue, state: OutgoingState) -> None:
         queue.state = state
-        self._queues_table.put(_NUMBER.pack(queue.number), dump_attributes(queue))
+        self._save_attributes(queue)
         for subscriber in self.outgoing_state_subscribers:
             subscriber(queue)
 
