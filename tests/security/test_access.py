@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lanner.model.enums import QueueAccessType
+from lanner.model.errors import RemoteProtocolError
 from lanner.security.access import (
     DEADLETTER_RIGHTS,
     JOURNAL_RIGHTS,
@@ -17,6 +18,7 @@ from lanner.security.access import (
     QUEUE_RIGHTS,
     access_check,
     granted_access,
+    is_granted,
     map_generic_rights,
 )
 from lanner.security.access_masks import (
@@ -173,3 +175,14 @@ def test_generic_all_is_every_right_of_its_enumeration(rights: type[enum.IntFlag
 
 def test_an_administrator_is_a_member_of_the_built_in_group_once() -> None:
     assert not may("D:(A;;0x3;;;BA)", replace(ROOT, is_administrator=False), RECEIVE)
+
+
+def test_a_remembered_answer_is_the_answer() -> None:
+    for text in ("D:", "D:(A;;0x4;;;WD)", "D:(D;;0x4;;;WD)(A;;0x4;;;WD)", "D:(A;;0x4;;;AN)"):
+        security = parse_sddl(text).pack()
+        for identity in (ALICE, ROOT, ANONYMOUS, ANONYMOUS_IN_EVERYONE, SYSTEM):
+            for _ in range(2):
+                assert is_granted(security, identity, WRITE) == may(text, identity, WRITE)
+    assert is_granted(None, ANONYMOUS, WRITE)
+    with pytest.raises(RemoteProtocolError):
+        is_granted(b"none", ALICE, WRITE)

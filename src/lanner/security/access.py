@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 from lanner.model.enums import QueueAccessType
@@ -96,6 +97,15 @@ def access_check(
         elif ace.ace_type in _DENY and ace.mask & remaining:
             return False
     return remaining == 0
+
+
+@lru_cache(maxsize=8192)
+def is_granted(
+    security: bytes | None, identity: Identity, desired: int, mapping: GenericMapping = QUEUE_MAPPING
+) -> bool:
+    """`access_check` on a stored descriptor, remembered: the path of every message asks the same few questions."""
+    descriptor = None if security is None else SecurityDescriptor.unpack(security)
+    return access_check(descriptor, identity, desired, mapping)
 
 
 def granted_access(descriptor: SecurityDescriptor | None, identity: Identity, rights: int) -> int:
