@@ -31,13 +31,13 @@ START_TIME = 1_700_000_000.0
 
 
 class Harness:
-    def __init__(self, path: Path, **settings: object) -> None:
+    def __init__(self, path: Path, *, before_start: Callable[[Engine], None] | None = None, **settings: object) -> None:
         self.path = path
         self.settings: dict[str, object] = {"computer_name": "ALPHA", "dns_domain": "example.com"} | settings
         self.now = START_TIME
         self.coordinator: Coordinator | None = None
         # Called with the new engine before it starts.
-        self.before_start: Callable[[Engine], None] | None = None
+        self.before_start = before_start
         self.start()
 
     # Life -----------------------------------------------------------------------------------------------

@@ -179,16 +179,19 @@ class Sending(Queues):
             properties = dataclasses.replace(
                 properties, destination_queue_manager_identifier=self._host_of(queue, name)
             )
-        self.last_ordinal = self._message_ordinal.next() & 0xFFFF_FFFF
+        ordinal = self._message_ordinal.next() & 0xFFFF_FFFF
         packet = build(
             properties,
             source=self.queue_manager.identifier,
-            ordinal=self.last_ordinal,
+            ordinal=ordinal,
             sent_time=int(self.clock()),
             destination=name,
             transaction=None if transaction is None else transaction.index,
         )
-        return self._enqueue(queue, Message(packet), transaction)
+        status = self._enqueue(queue, Message(packet), transaction)
+        # Only now: the arrival may have sent an acknowledgment, which is a message too.
+        self.last_ordinal = ordinal
+        return status
 
     @staticmethod
     def _check_demands(queue: Queue, properties: MessageProperties) -> None:
