@@ -1,18 +1,90 @@
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from lanner.store import Store
+from lanner.store import Record, Store
 
 # Small, so that tests on a tmpfs or with a file size limit stay small too.
 MAP_SIZE = 1 << 30
+RESERVE = 1 << 20
+
+QUEUE = 7
 
 
 def open_store(path: Path) -> Store:
-    return Store.open(path, map_size=MAP_SIZE, reserve=1 << 20)
+    return Store.open(path, map_size=MAP_SIZE, reserve=RESERVE)
+
+
+def lookup_id(priority: int, number: int) -> int:
+    return (7 - priority) << 56 | number
+
+
+def record(text: bytes = b"packet") -> Record:
+    return Record(text, arrived=1_700_000_000)
+
+
+def put(store: Store, key: int, text: bytes = b"packet", *, queue: int = QUEUE, express: bool = False) -> Record:
+    message = record(text)
+    with store.lock:
+        store.put(queue, key, message, express=express)
+    return message
+
+
+def take(store: Store, key: int, *, queue: int = QUEUE) -> Record:
+    with store.lock:
+        message = store.get(queue, key)
+        assert message is not None
+        store.delete(queue, key, message)
+    return message
+
+
+def commit(store: Store) -> None:
+    with store.lock:
+        ticket = store.ticket()
+    store.sync(ticket)
+
+
+def ids(store: Store, queue: int = QUEUE) -> list[int]:
+    found, at = [], -1
+    with store.lock:
+        while (following := store.next(queue, at)) is not None:
+            found.append(following)
+            at = following
+    return found
+
+
+def ids_backwards(store: Store, queue: int = QUEUE) -> list[int]:
+    found, at = [], 1 << 64
+    with store.lock:
+        while (preceding := store.previous(queue, at)) is not None:
+            found.append(preceding)
+            at = preceding
+    return found
+
+
+def entries(store: Store, database: str) -> int:
+    """Count the rows of one of the store's databases on disk."""
+    with store._environment.env.begin() as txn:
+        return txn.stat(getattr(store._environment, database))["entries"]
+
+
+@contextmanager
+def no_room() -> Iterator[None]:
+    """Let the kernel refuse every write beyond the first two pages of a file, as it does on a full disk.
+
+    Python ignores SIGXFSZ, so such a write fails with EFBIG where a full disk says ENOSPC.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.fixture

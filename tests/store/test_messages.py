@@ -6,37 +6,7 @@ from pathlib import Path
 
 from lanner.model.enums import PositionState
 from lanner.store import Record, Store
-from tests.store.conftest import open_store
-
-QUEUE = 7
-
-
-def lookup_id(priority: int, number: int) -> int:
-    return (7 - priority) << 56 | number
-
-
-def record(text: bytes = b"packet") -> Record:
-    return Record(text, arrived=1_700_000_000)
-
-
-def ids(store: Store, queue: int = QUEUE) -> list[int]:
-    found, at = [], -1
-    while (following := store.next(queue, at)) is not None:
-        found.append(following)
-        at = following
-    return found
-
-
-def ids_backwards(store: Store, queue: int = QUEUE) -> list[int]:
-    found, at = [], 1 << 64
-    while (preceding := store.previous(queue, at)) is not None:
-        found.append(preceding)
-        at = preceding
-    return found
-
-
-def commit(store: Store) -> None:
-    store.sync(store.ticket())
+from tests.store.conftest import QUEUE, commit, entries, ids, ids_backwards, lookup_id, open_store, record
 
 
 def test_messages_come_by_priority_then_arrival(store: Store) -> None:
@@ -105,9 +75,7 @@ def test_a_message_put_and_deleted_in_one_batch_never_reaches_the_disk(store: St
     store.put(QUEUE, 1, message, express=False)
     store.delete(QUEUE, 1, message)
     commit(store)
-    with store._environment.env.begin() as txn:
-        assert txn.stat(store._environment.messages)["entries"] == 0
-        assert txn.stat(store._environment.visible)["entries"] == 0
+    assert (entries(store, "messages"), entries(store, "visible")) == (0, 0)
     assert store.stats(QUEUE) == (0, 0)
 
 
@@ -140,8 +108,7 @@ def test_putting_again_replaces_and_moves_the_visibility_number(store: Store) ->
     assert again.visibility == 2
     commit(store)
     assert store.stats(QUEUE) == (1, 3)
-    with store._environment.env.begin() as txn:
-        assert txn.stat(store._environment.visible)["entries"] == 1
+    assert entries(store, "visible") == 1
     found = store.get(QUEUE, 1)
     assert found is not None
     assert (found.visibility, found.abort_count) == (2, 1)

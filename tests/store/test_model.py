@@ -1,4 +1,4 @@
-"""The store against a plain dict: whatever is done in whatever order, both agree."""
+"""The store against plain dicts: whatever is done in whatever order, both agree."""
 
 from __future__ import annotations
 
@@ -6,50 +6,77 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from lanner.model.enums import PositionState
+from lanner.model.errors import InsufficientResources
 from lanner.store import Record, Store
-from tests.store.conftest import open_store
+from tests.store.conftest import ids, ids_backwards, no_room, open_store
 
 QUEUES = st.integers(0, 1)
-KEYS = st.builds(lambda lane, number: lane << 56 | number, st.integers(0, 1), st.integers(0, 3))
-TABLE_KEYS = st.binary(max_size=3)
+KEYS = st.builds(lambda lane, number: lane << 56 | number, st.integers(0, 1), st.integers(0, 5))
+TABLE_KEYS = st.binary(max_size=2)
+# Where published messages begin.
+PUBLISHED = 100
+
+
+def is_express(key: int) -> bool:
+    return key & (1 << 56) - 1 < PUBLISHED and key % 2 == 1
 
 
 class StoreAgainstDict(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.path = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
-        self.store: Store = open_store(self.path)
-        self.messages: dict[tuple[int, int], tuple[bytes, bool, bool]] = {}
+        self.store = self.opened()
+        # (queue, key) -> packet, is it visible
+        self.messages: dict[tuple[int, int], tuple[bytes, bool]] = {}
         self.rows: dict[bytes, bytes] = {}
+        self.synced = (dict(self.messages), dict(self.rows))
         self.last_number = 0
+        self.sequential_id = PUBLISHED
+
+    def opened(self) -> Store:
+        """Open the store without its thread, whose work `maintain` does: one thread needs no lock."""
+        store = open_store(self.path)
+        store._commits.maintenance.stop()
+        return store
+
+    @rule()
+    def maintain(self) -> None:
+        self.sync()
+        while self.store._commits._maintain():
+            pass
 
     def teardown(self) -> None:
         self.store.close()
         shutil.rmtree(self.path)
 
-    @rule(queue=QUEUES, key=KEYS, packet=st.binary(max_size=8), express=st.booleans(), available=st.booleans())
-    def put(self, queue: int, key: int, packet: bytes, express: bool, available: bool) -> None:
+    @rule(queue=QUEUES, key=KEYS, packet=st.binary(max_size=8), available=st.booleans())
+    def put(self, queue: int, key: int, packet: bytes, available: bool) -> None:
         message = Record(packet, 1, state=PositionState.AVAILABLE if available else PositionState.LOCKED)
-        self.store.put(queue, key, message, express=express)
-        self.messages[queue, key] = (packet, express, available)
+        self.store.put(queue, key, message, express=is_express(key))
+        self.messages[queue, key] = (packet, available)
         if available:
             assert message.visibility > self.last_number
             self.last_number = message.visibility
 
-    @rule(queue=QUEUES, key=KEYS)
-    def put_again(self, queue: int, key: int) -> None:
+    @rule(queue=QUEUES, at=st.integers(0, 20))
+    def put_again(self, queue: int, at: int) -> None:
+        keys = sorted(key for number, key in self.messages if number == queue)
+        if not keys:
+            return
+        key = keys[at % len(keys)]
         message = self.store.get(queue, key)
-        if message is not None:
-            packet, express, _ = self.messages[queue, key]
-            message.state = PositionState.AVAILABLE
-            self.store.put(queue, key, message, express=express)
-            self.messages[queue, key] = (packet, express, True)
-            self.last_number = message.visibility
+        assert message is not None
+        message.state = PositionState.AVAILABLE
+        self.store.put(queue, key, message, express=is_express(key))
+        self.messages[queue, key] = (message.packet, True)
+        assert message.visibility > self.last_number
+        self.last_number = message.visibility
 
     @rule(queue=QUEUES, key=KEYS)
     def delete(self, queue: int, key: int) -> None:
@@ -65,7 +92,18 @@ class StoreAgainstDict(RuleBasedStateMachine):
         if key is not None:
             self.delete(queue, key)
 
-    @rule(key=TABLE_KEYS, value=st.binary(max_size=3))
+    @rule(queue=QUEUES)
+    def take_last(self, queue: int) -> None:
+        key = self.store.previous(queue, 1 << 64)
+        if key is not None:
+            self.delete(queue, key)
+
+    @rule(queue=QUEUES)
+    def drop_queue(self, queue: int) -> None:
+        self.store.drop_queue(queue)
+        self.messages = {key: row for key, row in self.messages.items() if key[0] != queue}
+
+    @rule(key=TABLE_KEYS, value=st.binary(max_size=2))
     def put_row(self, key: bytes, value: bytes) -> None:
         self.store.table("t").put(key, value)
         self.rows[key] = value
@@ -75,6 +113,25 @@ class StoreAgainstDict(RuleBasedStateMachine):
         self.store.table("t").delete(key)
         self.rows.pop(key, None)
 
+    @rule(queue=QUEUES, packets=st.lists(st.binary(max_size=8), max_size=3))
+    def publish(self, queue: int, packets: list[bytes]) -> None:
+        """Published messages are visible when the batch is durable, so the model takes them then."""
+        self.finish()
+        first = self.sequential_id
+        token = b"%d" % first
+        self.store.stage(token, queue, ((7, packet) for packet in packets), 1)
+        assert self.store.publish(token, [token], self.allocate, 1)
+        self.store.sync(self.store.ticket())
+        for index, packet in enumerate(packets):
+            self.messages[queue, first + index] = (packet, True)
+        self.sequential_id += 1
+        self.note_synced()
+
+    def allocate(self, count: int) -> int:
+        first = self.sequential_id
+        self.sequential_id += count
+        return first
+
     @rule()
     def swap(self) -> None:
         """Leave a batch in flight, as a commit under way in another thread does."""
@@ -82,51 +139,74 @@ class StoreAgainstDict(RuleBasedStateMachine):
         if commits.inflight is None and commits.current:
             commits._swap()
 
-    @rule()
-    def sync(self) -> None:
+    def finish(self) -> None:
         commits = self.store._commits
         if (batch := commits.inflight) is not None:
             with self.store._environment.write() as txn:
                 batch.write(txn, self.store._environment)
             commits._complete(batch)
+
+    def note_synced(self) -> None:
+        self.synced = (dict(self.messages), dict(self.rows))
+        self.last_number = self.store._commits.visibility.last
+
+    @rule()
+    def sync(self) -> None:
+        self.finish()
         self.store.sync(self.store.ticket())
+        self.note_synced()
+        for queue in range(2):
+            scanned = list(self.store.scan(queue, 0))
+            numbers = [number for number, _, _ in scanned]
+            assert numbers == sorted(set(numbers))
+            visible = {
+                key: packet
+                for (number, key), (packet, is_visible) in self.messages.items()
+                if number == queue and is_visible
+            }
+            assert {key: message.packet for _, key, message in scanned} == visible
+            if numbers:
+                assert self.store.visible_bounds(queue) == (numbers[0] - 1, numbers[-1])
+
+    @rule()
+    def fail(self) -> None:
+        """The disk refuses: everything unsynced is undone, express messages stay as they are."""
+        if self.store._commits.inflight is not None:
+            self.store._commits._fail(OSError("no room for the batch in flight"))
+        else:
+            self.store.table("filler").put(b"something", b"to write")
+            with no_room(), pytest.raises(InsufficientResources):
+                self.store.sync(self.store.ticket())
+        express = {key: row for key, row in self.messages.items() if is_express(key[1])}
+        self.messages = {key: row for key, row in self.synced[0].items() if not is_express(key[1])} | express
+        self.rows = dict(self.synced[1])
 
     @rule()
     def reopen(self) -> None:
         self.sync()
         self.store.close()
-        self.store = open_store(self.path)
-        self.messages = {key: row for key, row in self.messages.items() if not row[1]}
+        self.store = self.opened()
+        self.messages = {key: row for key, row in self.messages.items() if not is_express(key[1])}
+        self.note_synced()
 
     @invariant()
     def agree(self) -> None:
         store = self.store
         for queue in range(2):
             expected = sorted(key for number, key in self.messages if number == queue)
-            found, at = [], -1
-            while (following := store.next(queue, at)) is not None:
-                found.append(following)
-                at = following
-            assert found == expected
-            at, backwards = 1 << 64, []
-            while (preceding := store.previous(queue, at)) is not None:
-                backwards.append(preceding)
-                at = preceding
-            assert backwards == expected[::-1]
-            sizes = []
+            assert ids(store, queue) == expected
+            assert ids_backwards(store, queue) == expected[::-1]
             for key in expected:
                 message = store.get(queue, key)
                 assert message is not None
-                packet, _, available = self.messages[queue, key]
-                assert message.packet == packet
-                assert (message.visibility != 0) == available
-                sizes.append(len(packet))
-            assert store.stats(queue) == (len(expected), sum(sizes))
+                assert (message.packet, message.visibility != 0) == self.messages[queue, key]
+            sizes = [len(self.messages[queue, key][0]) for key in expected]
+            assert store.stats(queue) == (len(sizes), sum(sizes))
         assert list(store.table("t").items()) == sorted(self.rows.items())
         assert list(store.table("t").items(b"\1")) == sorted(
             (k, v) for k, v in self.rows.items() if k.startswith(b"\1")
         )
 
 
-StoreAgainstDict.TestCase.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+StoreAgainstDict.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestStoreAgainstDict = StoreAgainstDict.TestCase

@@ -116,10 +116,12 @@ class Environment:
 
     def reopen(self) -> None:
         """Open the file again after an error that LMDB calls fatal (a failed write of the meta page)."""
+        self.memory.stop()
         self.env.close()
         self._open()
 
     def close(self) -> None:
+        self.memory.stop()
         self.txn.abort()
         self.env.close()
 

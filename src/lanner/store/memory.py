@@ -7,6 +7,7 @@ take it back at any time. Unmapping costs little (the data stay in the page cach
 from __future__ import annotations
 
 import ctypes
+import threading
 from pathlib import Path
 
 __all__ = ["MapTrimmer"]
@@ -21,9 +22,10 @@ _MADV_DONTNEED = 4
 class MapTrimmer:
     """Counts what is read through the map of one file, and unmaps its pages from time to time."""
 
-    __slots__ = ("_path", "_region", "_touched")
+    __slots__ = ("_lock", "_path", "_region", "_touched")
 
     def __init__(self, path: Path) -> None:
+        self._lock = threading.Lock()
         self._path = str(path.resolve())
         self._region = self._find_region()
         self._touched = 0
@@ -36,9 +38,15 @@ class MapTrimmer:
             self.trim()
 
     def trim(self) -> None:
-        if self._region is not None:
-            start, size = self._region
-            ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _MADV_DONTNEED)
+        with self._lock:
+            if self._region is not None:
+                start, size = self._region
+                ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _MADV_DONTNEED)
+
+    def stop(self) -> None:
+        """Unmap no more: the map is about to go, and its addresses will be someone else's."""
+        with self._lock:
+            self._region = None
 
     def _find_region(self) -> tuple[int, int] | None:
         try:

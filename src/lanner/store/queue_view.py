@@ -192,7 +192,10 @@ class QueueView(Overlay[int, Record]):
             layer.visible[lookup_id] = number
 
     def delete(self, lookup_id: int, record: Record) -> None:
-        """Delete a message; `record` is as last seen, its number and size are needed."""
+        """Delete a message; `record` is as last seen.
+
+        What lies on disk is asked for its number, not the record: a move may have put the same object elsewhere before.
+        """
         size = len(record.packet)
         express = self.express
         if express is not None and lookup_id in express.rows:
@@ -214,8 +217,8 @@ class QueueView(Overlay[int, Record]):
             inflight = self.inflight
             if inflight is not None and lookup_id in inflight.rows:
                 self._hide(layer, lookup_id, StoredFacts(size, inflight.visible.get(lookup_id, 0), b""))
-            else:
-                self._hide(layer, lookup_id, StoredFacts(size, record.visibility, record.reference))
+            elif inflight is None or lookup_id not in inflight.hidden:
+                self.hide_stored(lookup_id)
 
     def hide_stored(self, lookup_id: int) -> bytes | None:
         """Hide the message that the snapshot has under a key, if any, and return its stored bytes."""

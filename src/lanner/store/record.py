@@ -50,7 +50,7 @@ _STATES = {int(state): state for state in (PositionState.AVAILABLE, PositionStat
 class Record:
     """A message as the store keeps it. Treat `packet` as frozen once the record was put."""
 
-    __slots__ = ("abort_count", "arrived", "flags", "move_count", "packet", "reference", "state", "visibility")
+    __slots__ = ("abort_count", "arrived", "flags", "move_count", "packet", "state", "visibility")
 
     def __init__(
         self,
@@ -69,7 +69,6 @@ class Record:
         self.abort_count = abort_count
         self.move_count = move_count
         self.flags = flags  # the engine's own, 16 bits
-        self.reference = b""  # the store's own: where the packet of a published message lies
 
     def __repr__(self) -> str:
         return (
@@ -124,11 +123,8 @@ def decode(raw: bytes, txn: lmdb.Transaction[bytes], staged: lmdb._Database) -> 
         raise StoreCorrupt(f"record of {len(raw)} bytes: format {version}, state {state} unknown")
     if version == _INLINE:
         return Record(packet, arrived, visibility, _STATES[state], abort_count, move_count, flags)
-    record = Record(
-        _staged_packet(packet, txn, staged), arrived, visibility, _STATES[state], abort_count, move_count, flags
-    )
-    record.reference = packet
-    return record
+    packet = _staged_packet(packet, txn, staged)
+    return Record(packet, arrived, visibility, _STATES[state], abort_count, move_count, flags)
 
 
 def _staged_packet(reference: bytes, txn: lmdb.Transaction[bytes], staged: lmdb._Database) -> bytes:

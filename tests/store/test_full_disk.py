@@ -1,0 +1,147 @@
+"""A full disk: sends are refused, receives go on, nothing acknowledged is lost, and it ends when there is room again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# The same story on a file size limit (any machine) and on a small tmpfs (where mounting is allowed). `make_room` is what
+# an operator would do: raise the limit, enlarge the file system.
+STORY = """
+import resource, subprocess, sys, time
+from lanner.model.errors import InsufficientResources
+from lanner.store import Record, Store
+
+path, kind = sys.argv[1:]
+MIB = 1 << 20
+BODY = b"x" * 3000
+
+if kind == "limit":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8 * MIB, resource.RLIM_INFINITY))
+
+def make_room():
+    if kind == "limit":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64 * MIB, resource.RLIM_INFINITY))
+    else:
+        subprocess.run(["mount", "-o", "remount,size=64m", path], check=True)
+
+store = Store.open(path + "/data", map_size=1 << 30, reserve=MIB)
+failed = []
+store.on_failed(failed.append)
+acknowledged = []
+key = 0
+while not store.refuses_sends:
+    key += 1
+    with store.lock:
+        for _ in range(20):
+            key += 1
+            store.put(7, key, Record(BODY, 1), express=False)
+        ticket = store.ticket()
+    store.sync(ticket)
+    acknowledged += range(key - 19, key + 1)
+assert acknowledged, "refused before anything was sent"
+
+# Someone sends all the same, more than there is room for.
+with store.lock:
+    store.put(7, key + 1, Record(b"express", 1), express=True)
+    for extra in range(10, 3000):
+        store.put(7, key + extra, Record(BODY, 1), express=False)
+    ticket = store.ticket()
+try:
+    store.sync(ticket)
+    raise SystemExit("a batch larger than the disk was acknowledged")
+except InsufficientResources:
+    pass
+assert failed[0] == ticket
+
+def found():
+    keys, at = [], -1
+    while (at := store.next(7, at)) is not None:
+        keys.append(at)
+    return keys
+
+with store.lock:
+    assert found() == acknowledged + [key + 1]
+    assert store.stats(7) == (len(acknowledged) + 1, len(acknowledged) * len(BODY) + 7)
+
+# Half of it is received, one commit each, inside the reserve.
+for taken in acknowledged[: len(acknowledged) // 2]:
+    with store.lock:
+        store.delete(7, taken, store.get(7, taken))
+        ticket = store.ticket()
+    store.sync(ticket)
+del acknowledged[: len(acknowledged) // 2]
+
+make_room()
+store._allocation._retry_at = 0.0  # a second later
+assert not store.refuses_sends
+with store.lock:
+    for _ in range(4000):
+        key += 1
+        store.put(7, key + 10_000, Record(BODY, 1), express=False)
+        acknowledged.append(key + 10_000)
+    ticket = store.ticket()
+store.sync(ticket)
+store.close()
+
+store = Store.open(path + "/data", map_size=1 << 30, reserve=MIB)
+assert found() == acknowledged
+assert all(store.get(7, at).packet == BODY for at in acknowledged)
+store.close()
+print("done")
+"""
+
+
+def tell(path: Path, kind: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", STORY, str(path), kind], check=False, capture_output=True, text=True, timeout=100
+    )
+    assert ended.stdout == "done\n", ended.stderr
+
+
+def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
+    tell(tmp_path, "limit")
+
+
+def test_a_file_system_that_is_full(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("mounting needs root")
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "lanner-test", str(tmp_path)], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("this machine does not let us mount")
+    try:
+        tell(tmp_path, "tmpfs")
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_deleted_messages_make_room_inside_the_file(tmp_path: Path) -> None:
+    """The disk stays full, but the store's own file has free pages: sends are accepted again."""
+    script = (
+        STORY[: STORY.index("# Someone sends all the same")]
+        + """
+for taken in acknowledged:
+    with store.lock:
+        store.delete(7, taken, store.get(7, taken))
+with store.lock:
+    ticket = store.ticket()
+store.sync(ticket)
+assert not store.refuses_sends
+with store.lock:
+    store.put(7, key + 1, Record(BODY, 1), express=False)
+    ticket = store.ticket()
+store.sync(ticket)
+store.close()
+print("done")
+"""
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path), "limit"], check=False, capture_output=True, text=True, timeout=100
+    )
+    assert ended.stdout == "done\n", ended.stderr

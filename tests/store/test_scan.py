@@ -1,0 +1,195 @@
+"""Reading by visibility number: nothing is lost to a reader that remembers only a number."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+
+from lanner.model.enums import PositionState
+from lanner.store import Record, Store
+from tests.store.conftest import QUEUE, commit, lookup_id, put, take
+
+
+def numbers(store: Store, after: int = 0, upto: int | None = None) -> list[int]:
+    with store.lock:
+        scan = store.scan(QUEUE, after, upto)
+    return [number for number, _, _ in scan]
+
+
+def packets(store: Store, after: int = 0, upto: int | None = None) -> list[bytes]:
+    with store.lock:
+        scan = store.scan(QUEUE, after, upto)
+    return [message.packet for _, _, message in scan]
+
+
+def test_a_scan_follows_visibility_not_priority(store: Store) -> None:
+    put(store, lookup_id(0, 1), b"first")
+    put(store, lookup_id(7, 2), b"second")
+    put(store, lookup_id(3, 3), b"third", express=True)
+    commit(store)
+    assert packets(store) == [b"first", b"second", b"third"]
+    assert packets(store, 1) == [b"second", b"third"]
+    assert packets(store, 1, 2) == [b"second"]
+    assert packets(store, 3) == []
+    assert packets(store, 2, 1) == []
+
+
+def test_a_message_that_becomes_available_late_comes_late(store: Store) -> None:
+    """Its lookup id is lower than those already read, its number is higher: a reader past the others still finds it."""
+    late = Record(b"late", 1, state=PositionState.LOCKED)
+    store.put(QUEUE, 1, late, express=False)
+    put(store, 2, b"early")
+    commit(store)
+    assert packets(store) == [b"early"]
+    read_up_to = store.visible_bounds(QUEUE)[1]
+    late.state = PositionState.AVAILABLE
+    store.put(QUEUE, 1, late, express=False)
+    commit(store)
+    assert packets(store, read_up_to) == [b"late"]
+
+
+def test_an_aborted_receive_shows_the_message_again_under_a_new_number(store: Store) -> None:
+    message = put(store, 1, b"back again")
+    commit(store)
+    assert numbers(store) == [1]
+    store.put(QUEUE, 1, message, express=False)
+    commit(store)
+    assert numbers(store) == [2]
+    assert packets(store, 1) == [b"back again"]
+
+
+def test_a_scan_sees_what_is_synced_and_its_own_moment(store: Store) -> None:
+    put(store, 1)
+    commit(store)
+    put(store, 2)
+    take(store, 1)
+    scan = store.scan(QUEUE, 0)
+    commit(store)
+    put(store, 3)
+    commit(store)
+    assert [key for _, key, _ in scan] == [1]
+    assert [key for _, key, _ in store.scan(QUEUE, 0)] == [2, 3]
+
+
+def test_an_express_message_waits_for_durable_ones_with_lower_numbers(store: Store) -> None:
+    """Else a reader would remember the express one's number and never see the durable one."""
+    put(store, 1, b"durable")
+    put(store, 2, b"express", express=True)
+    assert store.visible_bounds(QUEUE) == (0, 0)
+    assert packets(store) == []
+    commit(store)
+    assert store.visible_bounds(QUEUE) == (0, 2)
+    assert packets(store) == [b"durable", b"express"]
+    put(store, 3, b"express at once", express=True)
+    assert packets(store, 2) == [b"express at once"]
+
+
+def test_the_bounds_of_an_empty_queue_are_where_everything_is_decided(store: Store) -> None:
+    assert store.visible_bounds(QUEUE) == (0, 0)
+    put(store, 1, queue=QUEUE + 1)
+    commit(store)
+    assert store.visible_bounds(QUEUE) == (1, 1)
+    put(store, 1)
+    commit(store)
+    assert store.visible_bounds(QUEUE) == (1, 2)
+    take(store, 1)
+    commit(store)
+    assert store.visible_bounds(QUEUE) == (2, 2)
+
+
+def test_a_scan_stays_in_its_queue(store: Store) -> None:
+    for queue in (QUEUE - 1, QUEUE, QUEUE + 1, 0xFFFF_FFFF):
+        put(store, 1, b"%d" % queue, queue=queue)
+    commit(store)
+    assert packets(store) == [b"7"]
+    assert store.visible_bounds(0xFFFF_FFFF) == (3, 4)
+    assert store.visible_bounds(QUEUE) == (1, 2)
+
+
+def test_a_stream_that_remembers_one_number_misses_nothing(store: Store) -> None:
+    """Late transactions, aborted receives, mixed priorities, express messages: everything is seen at least once."""
+    chance = random.Random(5)
+    seen: set[bytes] = set()
+    late: list[tuple[int, Record]] = []
+    position = 0
+    for sequential_id in range(1, 400):
+        key = lookup_id(chance.randrange(8), sequential_id)
+        message = Record(b"%d" % sequential_id, 1)
+        kind = chance.random()
+        if kind < 0.2:
+            message.state = PositionState.LOCKED
+            late.append((key, message))
+        store.put(QUEUE, key, message, express=0.2 <= kind < 0.4)
+        if late and chance.random() < 0.2:
+            key, message = late.pop(chance.randrange(len(late)))
+            message.state = PositionState.AVAILABLE
+            store.put(QUEUE, key, message, express=False)
+        if chance.random() < 0.3:
+            commit(store)
+        if chance.random() < 0.3:
+            with store.lock:
+                upto = max(position, store.visible_bounds(QUEUE)[1])
+                scan = store.scan(QUEUE, position, upto)
+            seen |= {message.packet for _, _, message in scan}
+            position = upto
+    for key, message in late:
+        message.state = PositionState.AVAILABLE
+        store.put(QUEUE, key, message, express=False)
+    commit(store)
+    seen |= set(packets(store, position))
+    assert seen == {b"%d" % sequential_id for sequential_id in range(1, 400)}
+
+
+def test_a_scan_may_run_in_another_thread_while_the_queue_is_emptied(store: Store) -> None:
+    for key in range(500):
+        put(store, key)
+    commit(store)
+    with store.lock:
+        scan = store.scan(QUEUE, 0)
+    found: list[int] = []
+    reader = threading.Thread(target=lambda: found.extend(key for _, key, _ in scan))
+    reader.start()
+    for key in range(500):
+        take(store, key)
+    commit(store)
+    reader.join()
+    assert found == list(range(500))
+
+
+def test_a_scan_gives_its_snapshot_back(store: Store) -> None:
+    put(store, 1)
+    put(store, 2)
+    commit(store)
+    with store.scan(QUEUE, 0) as scan:
+        for _ in scan:
+            break
+    assert scan._txn is None
+    left = store.scan(QUEUE, 0)
+    assert next(iter(left))[1] == 1  # the iterator is gone, and the snapshot with it
+    assert left._txn is None
+
+
+def test_split_cuts_by_bytes_and_loses_nothing(store: Store) -> None:
+    for key in range(100):
+        put(store, key, b"x" * (10 * (key % 7)), express=key % 5 == 0)
+    commit(store)
+    after, upto = store.visible_bounds(QUEUE)
+    ranges = store.split(QUEUE, after, upto, 200)
+    assert ranges[0][0] == after
+    assert ranges[-1][1] == upto
+    assert all(first[1] == second[0] for first, second in itertools.pairwise(ranges))
+    assert all(sum(map(len, packets(store, *cut))) <= 200 for cut in ranges)
+    assert [number for cut in ranges for number in numbers(store, *cut)] == numbers(store)
+    assert len(ranges) < 30
+
+
+def test_split_of_nothing_is_one_range(store: Store) -> None:
+    assert store.split(QUEUE, 3, 9, 100) == [(3, 9)]
+
+
+def test_a_message_larger_than_the_target_has_its_own_range(store: Store) -> None:
+    for key in range(3):
+        put(store, key, b"x" * 1000)
+    commit(store)
+    assert store.split(QUEUE, 0, 3, 10) == [(0, 1), (1, 2), (2, 3)]
