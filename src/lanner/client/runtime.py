@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from lanner.directory import EmbeddedDirectory
 from lanner.engine import Engine, EngineSettings
 from lanner.model.errors import LannerError
+from lanner.security.keys import QueueManagerKeys
+from lanner.security.users import UserFile
 from lanner.store import Store
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ class Runtime:
     def __init__(self, data: str | Path, settings: EngineSettings, *, coordinator: Coordinator | None = None) -> None:
         self.path = Path(data)
         self.store = Store.open(self.path)
+        self.users = UserFile(self.path / "users.json")
         self.lock = self.store.lock
         self._timer_wake = threading.Event()
         self._is_closing = False
@@ -38,8 +41,12 @@ class Runtime:
             with self.lock:
                 directory = EmbeddedDirectory(self.store.table("directory"))
                 site = directory.provision()
-                if not settings.site_identifiers:
-                    settings = dataclasses.replace(settings, site_identifiers=(str(site),))
+                settings = dataclasses.replace(
+                    settings,
+                    site_identifiers=settings.site_identifiers or (str(site),),
+                    public_keys=settings.public_keys or self._public_key_lists,
+                    is_domain_user=settings.is_domain_user or self.users.is_domain_user,
+                )
                 self.engine = Engine(
                     self.store,
                     settings,
@@ -57,6 +64,9 @@ class Runtime:
             raise
         self._timer = threading.Thread(target=self._mind_timers, name="lanner-timers", daemon=True)
         self._timer.start()
+
+    def _public_key_lists(self) -> tuple[bytes, bytes]:
+        return QueueManagerKeys.load_or_create(self.path / "keys.json").public_key_lists()
 
     def _mind_timers(self) -> None:
         while not self._is_closing:

@@ -72,6 +72,7 @@ class EngineBase:
         self._by_identifier: dict[uuid.UUID, Queue] = {}
         self._by_private_number: dict[int, Queue] = {}
         self._by_destination: dict[str, Queue] = {}
+        self._by_connector: dict[str, Queue] = {}
 
         self._read_timers: list[tuple[float, int, WaitingMessageReadOperation]] = []
         self._waiting_read_count = 0

@@ -61,7 +61,7 @@ class Names(DirectoryEvents):
             if name.identifier == self.queue_manager.identifier:
                 return self._system_queue(name.system_queue)
         elif isinstance(name, ConnectorFormatName):
-            return self._by_destination.get(name.key)
+            return self._by_connector.get(name.key)
         return None
 
     def find_outgoing_queue(self, name: FormatName) -> Queue | None:

@@ -38,7 +38,7 @@ from lanner.security.access import (
     JOURNAL_RIGHTS,
     MACHINE_JOURNAL_RIGHTS,
     QUEUE_RIGHTS,
-    access_check,
+    is_granted,
 )
 from lanner.security.access_masks import QUEUE_MANAGER_MAPPING, QueueAccess, QueueManagerAccess
 from lanner.security.identity import SYSTEM
@@ -58,7 +58,6 @@ from lanner.wire.format_name import (
     PublicFormatName,
 )
 from lanner.wire.path_name import PathName
-from lanner.wire.security_descriptor import SecurityDescriptor
 from lanner.wire.sid import Sid
 
 if TYPE_CHECKING:
@@ -130,6 +129,7 @@ class Queues(Names):
             request.security,
             identity,
             machine_sid=self._machine_sid if qm.directory_integrated else None,
+            is_domain_user=self.settings.is_domain_user,
             reachable_over_srmp=qm.srmp_http_support,
         )
         queue.queue_type = path.queue_type
@@ -311,18 +311,14 @@ class Queues(Names):
         """Raise AccessDenied unless the queue's descriptor grants the rights."""
         if identity.is_system:
             return
-        guarded = self._guarding_queue(queue)
-        descriptor = None if guarded.security is None else SecurityDescriptor.unpack(guarded.security)
-        if not access_check(descriptor, identity, rights):
+        if not is_granted(self._guarding_queue(queue).security, identity, rights):
             message = f"{identity.name} has no right {rights!r} on queue {queue.pathname}"
             raise AccessDenied(message)
 
     def _check_machine_access(self, identity: Identity, rights: QueueManagerAccess) -> None:
         if identity.is_system:
             return
-        security = self.queue_manager.security
-        descriptor = None if security is None else SecurityDescriptor.unpack(security)
-        if not access_check(descriptor, identity, rights, QUEUE_MANAGER_MAPPING):
+        if not is_granted(self.queue_manager.security, identity, rights, QUEUE_MANAGER_MAPPING):
             message = f"{identity.name} has no right {rights!r} on {self.queue_manager.computer_name}"
             raise AccessDenied(message)
 

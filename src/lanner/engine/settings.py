@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lanner.model.directory_objects import GUID_NULL
+from lanner.wire.sid import Sid
 from lanner.wire.builder import DEFAULT_TIME_TO_REACH_QUEUE
 
 
@@ -46,6 +47,9 @@ class EngineSettings:
     site_identifiers: tuple[str, ...] = ()
     # Makes the encryption and signing key lists (MQDSPUBLICKEYS) at provisioning.
     public_keys: Callable[[], tuple[bytes, bytes]] | None = None
+
+    # Whether an account is one of ours; without it only the caller itself can own what it creates.
+    is_domain_user: Callable[[Sid], bool] | None = None
 
     def query_policy(self) -> HostPolicy:
         """The names of this computer and its domain."""
