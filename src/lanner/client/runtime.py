@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from lanner.directory import EmbeddedDirectory
 from lanner.engine import Engine, EngineSettings
-from lanner.model.errors import LannerError
 from lanner.security.keys import QueueManagerKeys
 from lanner.security.users import UserFile
 from lanner.store import Store
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from lanner.engine.transactions import Coordinator
 
 _LOG = logging.getLogger(__name__)
+_TIMER_RETRY = 1.0  # seconds
 
 
 class Runtime:
@@ -75,13 +75,15 @@ class Runtime:
             if self._timer_wake.wait(delay):
                 self._timer_wake.clear()
                 continue
-            with self.lock:
-                self.engine.on_timer()
-                ticket = self.store.ticket()
             try:
+                with self.lock:
+                    self.engine.on_timer()
+                    ticket = self.store.ticket()
                 self.store.sync(ticket)
-            except LannerError:
-                _LOG.exception("timer work could not be stored; it will be done again")
+            except Exception:
+                # Whatever it is must not end the timers of everybody; it is tried again.
+                _LOG.exception("timer work failed; it will be done again")
+                self._timer_wake.wait(_TIMER_RETRY)
 
     def close(self) -> None:
         """Stop the engine, sync, and let go of the data directory. Closing twice is harmless."""

@@ -78,12 +78,12 @@ class Acknowledgments(Sending):
         if message.acknowledgements_requested & Acknowledgements.POS_ARRIVAL:
             self.send_administration_acknowledgment(message, MessageClass.ACK_REACH_QUEUE)
         if message.positive_journaling_requested and self._is_from_here(message):
-            self._copy_to(self.queue_manager.system_journal_queue, position.record.packet)
+            self._journal(self.queue_manager.system_journal_queue, position.record.packet)
 
     def _message_removed(self, queue: Queue, position: MessagePosition, reason: MessageClass) -> None:
         packet = position.record.packet
         if reason is MessageClass.ACK_RECEIVE and queue.journaling and not queue.is_system:
-            self._copy_to(self._journal_of(queue), packet)
+            self._journal(self._journal_of(queue), packet)
         if queue.is_system or position.record.flags & DEAD_LETTER or not wants_attention(packet):
             return
         message = Message(packet)
@@ -137,6 +137,13 @@ class Acknowledgments(Sending):
             return self.find_by_path(PathName.parse(pathname))
         except StatusError:
             return None
+
+    def _journal(self, target: Queue | None, packet: bytes) -> None:
+        """A journal copy; on a full disk the room that is left is for receiving and dead letters."""
+        if self.store.refuses_sends:
+            _LOG.warning("the disk is full: a journal copy of %d bytes is dropped", len(packet))
+        else:
+            self._copy_to(target, packet)
 
     def _copy_to(self, target: Queue | None, packet: bytes) -> None:
         """A copy in a journal or dead-letter queue; dropped when its quota would be exceeded."""

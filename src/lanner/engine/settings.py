@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lanner.model.directory_objects import GUID_NULL
-from lanner.wire.sid import Sid
 from lanner.wire.builder import DEFAULT_TIME_TO_REACH_QUEUE
+from lanner.wire.sid import Sid
 
 
 @dataclass(frozen=True, slots=True)
