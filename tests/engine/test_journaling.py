@@ -1,0 +1,251 @@
+"""Copies: target journals, the system journal, dead-letter queues (MS-MQDMPR 3.1.1.2, 3.1.1.12)."""
+
+from __future__ import annotations
+
+import pytest
+
+from lanner.model.enums import Acknowledgements, MessageClass, QueueAccessType
+from lanner.security.identity import SYSTEM
+from lanner.wire.builder import MessageProperties
+from lanner.wire.message import Message
+from tests.engine.harness import Harness
+
+ELSEWHERE = r"DIRECT=OS:BETA\private$\q"
+KILOBYTE = 1024
+
+
+def machine(h: Harness, suffix: str) -> str:
+    return f"MACHINE={h.engine.queue_manager.identifier};{suffix}"
+
+
+def journal(h: Harness) -> list[bytes]:
+    return h.bodies(machine(h, "JOURNAL"))
+
+
+def dead_letters(h: Harness) -> list[bytes]:
+    return h.bodies(machine(h, "DEADLETTER"))
+
+
+def transactional_dead_letters(h: Harness) -> list[bytes]:
+    return h.bodies(machine(h, "DEADXACT"))
+
+
+# Target journaling ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("DMPR-3.1.1.2-9")
+def test_a_journaling_queue_keeps_a_copy_of_what_is_received(h: Harness) -> None:
+    """Journaling True: each destructive read leaves a copy in the queue of JournalQueueReference; False: none."""
+    kept, plain = h.create("kept", journaling=True), h.create("plain")
+    for name in ("kept", "plain"):
+        h.send(name, b"one", label="first")
+        h.send(name, b"two")
+        descriptor = h.open(name, QueueAccessType.PEEK)
+        h.engine.peek_message(descriptor, timeout=0)
+        assert h.bodies(rf"DIRECT=OS:.\private$\{name};journal") == []
+        assert h.receive(name) == b"one"
+        h.engine.purge_queue(h.queue(name))
+    assert kept.journal_queue is not None
+    assert plain.journal_queue is not None
+    assert kept.journal_queue.pathname == r"ALPHA\private$\kept;journal"
+    assert h.bodies(r"DIRECT=OS:.\private$\plain;journal") == []
+    (copy,) = h.messages(r"DIRECT=OS:.\private$\kept;journal")
+    assert (copy.body, copy.label) == (b"one", "first")
+
+
+@pytest.mark.spec("DMPR-3.1.1.2-9")
+def test_a_receive_is_journaled_when_it_becomes_final(h: Harness) -> None:
+    """A transactional receive at commit, a two-phase read at its end; a system queue has no journal."""
+    h.create("ledger", transactional=True, journaling=True)
+    sends = h.begin()
+    for body in (b"taken", b"given back"):
+        h.send("ledger", body, transaction=sends)
+    h.commit(sends)
+    keeps, drops = h.begin(), h.begin()
+    assert h.receive("ledger", keeps) == b"taken"
+    assert h.receive("ledger", drops) == b"given back"
+    assert h.bodies(r"DIRECT=OS:.\private$\ledger;journal") == []
+    h.commit(keeps)
+    h.abort(drops)
+    assert h.bodies(r"DIRECT=OS:.\private$\ledger;journal") == [b"taken"]
+
+    h.create("remote", journaling=True)
+    h.send("remote", b"read")
+    descriptor = h.open("remote")
+    position = h.engine.dequeue_message_begin(descriptor, timeout=0)
+    assert position is not None
+    assert h.bodies(r"DIRECT=OS:.\private$\remote;journal") == []
+    h.engine.dequeue_message_end(descriptor, position, delete_message=True)
+    assert h.bodies(r"DIRECT=OS:.\private$\remote;journal") == [b"read"]
+
+    system = h.engine.queue_manager.system_journal_queue
+    assert system is not None
+    system.journaling = True
+    h.create("source")
+    h.send("source", b"copied", positive_journaling_requested=True)
+    assert h.receive(machine(h, "JOURNAL")) == b"copied"
+    assert journal(h) == []
+
+
+def test_a_full_journal_drops_the_copy_and_not_the_message(h: Harness) -> None:
+    """MS-MQDMPR 3.1.1.2 JournalQuota, in kilobytes."""
+    queue = h.create(journaling=True, journal_quota=1)
+    for body in (b"a" * 700, b"b" * 700):
+        h.send(body=body)
+        assert h.receive() == body
+    assert h.bodies(r"DIRECT=OS:.\private$\q;journal") == [b"a" * 700]
+    assert queue.journal_queue is not None
+    assert queue.journal_queue.total_bytes < KILOBYTE
+
+
+# Source journaling ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("DMPR-3.1.1.12-11")
+def test_the_source_keeps_a_copy_of_a_delivered_message_if_asked(h: Harness) -> None:
+    """PositiveJournalingRequested: a copy in the system journal on delivery; False, the default, leaves none."""
+    h.create()
+    h.create("ledger", transactional=True)
+    h.send(body=b"plain")
+    assert journal(h) == []
+    h.send(body=b"kept", positive_journaling_requested=True, negative_journaling_requested=True)
+    assert journal(h) == [b"kept"]
+    assert dead_letters(h) == []
+
+    transaction = h.begin()
+    h.send("ledger", b"committed", transaction=transaction, positive_journaling_requested=True)
+    assert journal(h) == [b"kept"], "not delivered before the commit"
+    h.commit(transaction)
+    assert journal(h) == [b"kept", b"committed"]
+
+    # Not delivered yet, and somebody else's: no copy here.
+    h.send(ELSEWHERE, b"waits", positive_journaling_requested=True)
+    foreign = h.message(b"theirs", positive_journaling_requested=True)
+    assert h.engine.insert_message(h.queue(), foreign, SYSTEM) is MessageClass.ACK_REACH_QUEUE
+    assert journal(h) == [b"kept", b"committed"]
+
+
+@pytest.mark.spec("DMPR-3.1.1.12-11")
+def test_a_full_system_journal_drops_the_copy(h: Harness) -> None:
+    """If the quota for the system queue journal is exceeded, the copy is discarded; delivery is not harmed."""
+    h.settings["journal_quota"] = 1
+    h.restart()
+    h.create()
+    for body in (b"a" * 700, b"b" * 700):
+        h.send(body=body, positive_journaling_requested=True)
+    assert journal(h) == [b"a" * 700]
+    assert h.bodies() == [b"a" * 700, b"b" * 700]
+
+
+# Dead letters -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("DMPR-3.1.1.12-12")
+def test_the_source_keeps_an_undelivered_message_if_asked(h: Harness) -> None:
+    """NegativeJournalingRequested: the dead-letter queue, the transactional one for a transactional message."""
+    for body, asked in ((b"kept", True), (b"dropped", False)):
+        h.send(ELSEWHERE, body, negative_journaling_requested=asked, time_to_reach_queue=10)
+    transaction = h.begin()
+    h.send(ELSEWHERE, b"ledger", transaction=transaction, negative_journaling_requested=True, time_to_reach_queue=10)
+    h.commit(transaction)
+    assert dead_letters(h) == transactional_dead_letters(h) == []
+    h.tick(10)
+    assert h.queue(ELSEWHERE).message_count == 0
+    assert dead_letters(h) == [b"kept"]
+    assert transactional_dead_letters(h) == [b"ledger"]
+    assert journal(h) == []
+    assert MessageProperties().negative_journaling_requested is False
+
+
+@pytest.mark.spec("DMPR-3.1.1.12-12")
+def test_a_full_dead_letter_queue_drops_the_copy(h: Harness) -> None:
+    """If the quota for the dead-letter queue is exceeded, the message is discarded."""
+    queue = h.engine.queue_manager.system_deadletter_queue
+    assert queue is not None
+    queue.quota = 1
+    for body in (b"a" * 700, b"b" * 700):
+        h.send(ELSEWHERE, body, negative_journaling_requested=True)
+    h.engine.purge_queue(h.queue(ELSEWHERE))
+    assert dead_letters(h) == [b"a" * 700]
+
+
+def test_an_unread_message_is_a_dead_letter_where_it_expired(h: Harness) -> None:
+    """MC-MQAC 3.1.6.1.1: non-transactional, here; transactional, only with the queue manager it came from."""
+    h.create()
+    h.create("ledger", transactional=True)
+    ours = h.engine.queue_manager.identifier
+    for body, source, transaction in (
+        (b"ours", ours, None),
+        (b"theirs", None, None),
+        (b"our ledger", ours, 1),
+        (b"their ledger", None, 1),
+    ):
+        message = h.message(
+            body, source=source, transaction=transaction, time_to_be_received=10, negative_journaling_requested=True
+        )
+        queue = h.queue("q" if transaction is None else "ledger")
+        assert h.engine.insert_message(queue, message, SYSTEM) is MessageClass.ACK_REACH_QUEUE
+    h.tick(10)
+    assert h.bodies() == h.bodies("ledger") == []
+    assert dead_letters(h) == [b"ours", b"theirs"]
+    assert transactional_dead_letters(h) == [b"our ledger"]
+
+
+def test_a_foreign_message_that_finds_no_room_is_kept_here(h: Harness) -> None:
+    """MS-MQQB 3.1.5.8.8: its sender believes it delivered. Other refusals leave nothing: they cost us nothing."""
+    h.create(quota=0)
+    refused = h.message(b"no room", negative_journaling_requested=True)
+    assert h.engine.insert_message(h.queue(), refused, SYSTEM) is MessageClass.NACK_QUEUE_EXCEED_QUOTA
+    assert dead_letters(h) == [b"no room"]
+    lost = h.message(b"no queue", negative_journaling_requested=True)
+    assert h.engine.insert_message(None, lost, SYSTEM) is MessageClass.NACK_BAD_DEST_QUEUE
+    assert dead_letters(h) == [b"no room"]
+
+
+@pytest.mark.spec("DMPR-3.1.1.12-2")
+def test_an_application_may_name_its_own_dead_letter_queue(h: Harness) -> None:
+    """ApplicationDeadletterQueue, a valid path name: there instead of the system one. The default is empty."""
+    h.create("morgue")
+    assert MessageProperties().application_deadletter_queue == ""
+    for body, asked, pathname in (
+        (b"named", True, r".\private$\morgue"),
+        (b"not asked", False, r".\private$\morgue"),
+        (b"no such queue", True, r".\private$\nowhere"),
+        (b"no path name", True, "//"),
+        (b"unnamed", True, ""),
+    ):
+        h.send(ELSEWHERE, body, negative_journaling_requested=asked, application_deadletter_queue=pathname)
+    h.engine.purge_queue(h.queue(ELSEWHERE))
+    assert h.bodies("morgue") == [b"named"]
+    assert dead_letters(h) == [b"no such queue", b"no path name", b"unnamed"]
+
+
+def test_a_dead_letter_neither_expires_nor_asks_again(h: Harness) -> None:
+    """An application's dead-letter queue is an ordinary queue; what the message asked was done when it died."""
+    h.create("morgue")
+    h.create("admin")
+    h.create()
+    h.send(
+        body=b"late",
+        time_to_be_received=10,
+        negative_journaling_requested=True,
+        application_deadletter_queue=r".\private$\morgue",
+        acknowledgements_requested=Acknowledgements.FULL_RECEIVE,
+        administration_queue_format_name=h.name("admin"),
+    )
+    h.tick(10)
+    assert h.bodies("morgue") == [b"late"]
+    assert [message.message_class for message in h.messages("admin")] == [MessageClass.NACK_RECEIVE_TIMEOUT]
+    h.tick(100)
+    h.restart()
+    h.tick(100)
+    assert h.bodies("morgue") == [b"late"]
+    descriptor = h.open("morgue")
+    held = h.engine.dequeue_message_begin(descriptor, timeout=0)
+    assert held is not None
+    h.engine.dequeue_message_end(descriptor, held, delete_message=False)
+    (copy,) = h.messages("morgue")
+    assert isinstance(copy, Message)
+    assert copy.time_to_be_received == 10
+    assert dead_letters(h) == []
+    assert h.bodies("admin") == []
