@@ -6,6 +6,7 @@ import struct
 import uuid
 from typing import TYPE_CHECKING
 
+from lanner.engine.directory_events import identifier_is
 from lanner.engine.names import Names, path_key
 from lanner.model.directory_objects import OutgoingQueue, Queue, Site
 from lanner.model.enums import (
@@ -40,7 +41,12 @@ from lanner.security.access import (
     QUEUE_RIGHTS,
     is_granted,
 )
-from lanner.security.access_masks import QUEUE_MANAGER_MAPPING, QueueAccess, QueueManagerAccess
+from lanner.security.access_masks import (
+    QUEUE_MANAGER_MAPPING,
+    ConnectedNetworkAccess,
+    QueueAccess,
+    QueueManagerAccess,
+)
 from lanner.security.identity import SYSTEM
 from lanner.security.queue_security import (
     Guarded,
@@ -184,12 +190,14 @@ class Queues(Names):
         qm = self.queue_manager
         qm.queue_collection[queue.number] = queue
         queue.queue_manager = qm
-        if isinstance(queue, OutgoingQueue) or queue.queue_type is QueueType.CONNECTOR:
-            self._by_destination[FormatName.parse(queue.pathname).key] = queue
+        by_name = self._by_format_name(queue)
+        if by_name is not None:
+            by_name[FormatName.parse(queue.pathname).key] = queue
             return
         part = PathName.parse(queue.pathname).queue_part
         self._by_path[path_key(part)] = queue
-        self._by_identifier[queue.identifier] = queue
+        if queue.queue_type is QueueType.PUBLIC and not queue.parent:
+            self._by_identifier[queue.identifier] = queue
         if queue.private_queue_number:
             self._by_private_number[queue.private_queue_number] = queue
         parent = qm.queue_collection.get(queue.parent)
@@ -199,11 +207,18 @@ class Queues(Names):
             elif part.subqueue is not None:
                 parent.subqueues[part.subqueue.lower()] = queue
 
+    def _by_format_name(self, queue: Queue) -> dict[str, Queue] | None:
+        """Queues without a path name here are found by a format name."""
+        if isinstance(queue, OutgoingQueue):
+            return self._by_destination
+        return self._by_connector if queue.queue_type is QueueType.CONNECTOR else None
+
     def _unindex(self, queue: Queue) -> None:
         qm = self.queue_manager
         qm.queue_collection.pop(queue.number, None)
-        if isinstance(queue, OutgoingQueue) or queue.queue_type is QueueType.CONNECTOR:
-            self._by_destination.pop(FormatName.parse(queue.pathname).key, None)
+        by_name = self._by_format_name(queue)
+        if by_name is not None:
+            by_name.pop(FormatName.parse(queue.pathname).key, None)
             return
         part = PathName.parse(queue.pathname).queue_part
         self._by_path.pop(path_key(part), None)
@@ -311,7 +326,9 @@ class Queues(Names):
         """Raise AccessDenied unless the queue's descriptor grants the rights."""
         if identity.is_system:
             return
-        if not is_granted(self._guarding_queue(queue).security, identity, rights):
+        if isinstance(queue, OutgoingQueue):
+            self._require_administrator(queue, identity)
+        elif not is_granted(self._guarding_queue(queue).security, identity, rights):
             message = f"{identity.name} has no right {rights!r} on queue {queue.pathname}"
             raise AccessDenied(message)
 
@@ -332,22 +349,24 @@ class Queues(Names):
             message = f"queue {queue.pathname} is for the queue manager's own use"
             raise AccessDenied(message)
         if queue in (qm.system_deadletter_queue, qm.system_transactional_deadletter_queue):
-            machine_rights = DEADLETTER_RIGHTS.get(access)
+            self._check_machine_access(identity, DEADLETTER_RIGHTS[access])
         elif queue is qm.system_journal_queue:
-            machine_rights = MACHINE_JOURNAL_RIGHTS.get(access)
+            self._check_machine_access(identity, MACHINE_JOURNAL_RIGHTS[access])
         elif isinstance(queue, OutgoingQueue):
-            if access is not QueueAccessType.SEND and not identity.is_administrator:
-                message = f"{identity.name} is no administrator: outgoing queue {queue.label} stays closed"
-                raise AccessDenied(message)
-            return
+            if access is not QueueAccessType.SEND:
+                self._require_administrator(queue, identity)
+        elif queue.queue_type is QueueType.CONNECTOR:
+            if access is not QueueAccessType.SEND:
+                self.check_queue_access(queue, identity, ConnectedNetworkAccess.OPEN_CONNECTOR)
         else:
             rights = JOURNAL_RIGHTS if queue.is_system else QUEUE_RIGHTS
             self.check_queue_access(queue, identity, rights[access])
-            return
-        if machine_rights is None:
-            message = f"{queue.pathname}: nobody sends to a system queue"
+
+    @staticmethod
+    def _require_administrator(queue: Queue, identity: Identity) -> None:
+        if not identity.is_administrator:
+            message = f"{identity.name} is no administrator: outgoing queue {queue.label} stays closed"
             raise AccessDenied(message)
-        self._check_machine_access(identity, machine_rights)
 
     # Open and close -----------------------------------------------------------------------------------------
 
@@ -369,7 +388,7 @@ class Queues(Names):
         if isinstance(name, MultipleElementFormatName):
             return self._open_multiple(name, access, share_mode, identity)
         self._check_operation(name, access)
-        queue = self._find_to_open(name, access)
+        queue = self._find_to_open(name, access, identity)
         if queue is None:
             if access is not QueueAccessType.SEND:
                 message = f"no queue {name} on {self.queue_manager.computer_name}"
@@ -408,6 +427,8 @@ class Queues(Names):
             except StatusError:
                 self.close_queue(descriptor)
                 raise
+        # Their names, since "." must not stand in a packet.
+        descriptor.format_name = ",".join(child.format_name for child in descriptor.children)
         return descriptor
 
     @staticmethod
@@ -420,11 +441,12 @@ class Queues(Names):
         is_subqueue = isinstance(name, DirectFormatName) and (
             name.queue_part is not None and name.queue_part.subqueue is not None
         )
-        if is_send and (isinstance(name, MachineFormatName) or is_subqueue):
+        # Journals and dead-letter queues are filled by queue managers, subqueues by moves.
+        if is_send and (isinstance(name, MachineFormatName) or name.is_read_only or is_subqueue):
             message = f"{name} cannot be opened for sending"
             raise UnsupportedFormatnameOperation(message)
 
-    def _find_to_open(self, name: FormatName, access: QueueAccessType) -> Queue | None:
+    def _find_to_open(self, name: FormatName, access: QueueAccessType, identity: Identity) -> Queue | None:
         if access in ADMIN_ACCESS:
             return self.find_outgoing_queue(name)
         queue = self.find_queue(name)
@@ -432,27 +454,27 @@ class Queues(Names):
             return queue
         if isinstance(name, DirectFormatName) and name.path_name is not None:
             path = name.path_name
-            # A subqueue comes into being when somebody first opens it.
-            if path.subqueue is not None and self.find_by_path(path.without_suffix()) is not None:
+            parent = None if path.subqueue is None else self.find_by_path(path.without_suffix())
+            if parent is not None:
+                # A subqueue comes into being when somebody who may do so first opens it.
+                self._check_open(parent, access, identity)
                 return self._create_queue(self.set_queue_defaults(str(path)), path)
         if isinstance(name, ConnectorFormatName) and access is not QueueAccessType.SEND:
-            return self._connector_queue(name)
+            return self._connector_queue(name, identity)
         return self.find_outgoing_queue(name) if access is QueueAccessType.SEND else None
 
-    def _connector_queue(self, name: ConnectorFormatName) -> Queue | None:
-        """MS-MQDMPR 3.1.1.2 Connector: where messages for a foreign site wait for its connector."""
-        result, handle = self.read_directory_begin("Site", None)
-        site = None
-        while handle is not None and result is DirectoryOperationResult.SUCCESS:
-            result, found = self.read_directory_next(handle)
-            if isinstance(found, Site) and found.identifier == name.identifier and found.foreign_site:
-                site = found
-        if handle is not None:
-            self.read_directory_end(handle)
-        if site is None:
+    def _connector_queue(self, name: ConnectorFormatName, identity: Identity) -> Queue | None:
+        """MS-MQDMPR 3.1.1.2 Connector: where messages for a foreign site wait for its connector.
+
+        Whoever the site's descriptor gives MQSEC_CN_OPEN_CONNECTOR (MS-MQMQ 2.2.27) may read it.
+        """
+        _, site = self.read_directory("Site", identifier_is(name.identifier))
+        if not isinstance(site, Site) or not site.foreign_site:
             return None
         queue = Queue(label=str(name), pathname=name.key, transactional=name.is_transactional)
         queue.queue_type = QueueType.CONNECTOR
+        queue.security = site.security
+        self.check_queue_access(queue, identity, ConnectedNetworkAccess.OPEN_CONNECTOR)
         queue.number = self._queue_number.next()
         queue.create_time = queue.modify_time = int(self.clock())
         self._register(queue)
