@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 
 import lmdb
@@ -18,8 +17,8 @@ from lanner.store.table import Table
 
 __all__ = ["Batch", "load_totals"]
 
-_STATISTICS_TABLE = "statistics"
-_QUEUE = struct.Struct(">I")
+# No queue has so many lives.
+_NO_GENERATION = 0xFFFF_FFFF
 _key = MESSAGE_KEY.pack
 _entry = INDEX_ENTRY.pack
 
@@ -66,10 +65,9 @@ class Batch:
             self._write_queue(txn, environment, queue.number, layer)
         if self.staged:
             txn.cursor(environment.staged).putmulti([(key, encode_staged(packet)) for key, packet in self.staged])
-        rows = [
-            (table_key(_STATISTICS_TABLE, _QUEUE.pack(queue.number)), STATISTICS.pack(*totals))
-            for queue, totals in self.totals.items()
-        ]
+        for queue, totals in self.totals.items():
+            txn.put(_totals_key(queue.number), STATISTICS.pack(*totals), db=environment.visible)
+        rows = []
         for table, changes in self.tables.items():
             prefix = table_key(table.name, b"")
             for key in changes.hidden:
@@ -107,7 +105,12 @@ class Batch:
                 )
 
 
+def _totals_key(queue: int) -> bytes:
+    """Give the key of a queue's totals: behind its index entries, so that a commit seldom writes a page more for them."""
+    return _key(queue, _NO_GENERATION, 0)
+
+
 def load_totals(environment: Environment, queue: int) -> Totals:
     """Read what is durable of a queue."""
-    raw = environment.txn.get(table_key(_STATISTICS_TABLE, _QUEUE.pack(queue)), db=environment.tables)
+    raw = environment.txn.get(_totals_key(queue), db=environment.visible)
     return Totals(0, 0, 0) if raw is None else Totals(*STATISTICS.unpack(raw))

@@ -71,7 +71,7 @@ class Environment:
             self.env.close()
             raise
         self.messages = self.env.open_db(b"messages")  # MESSAGE_KEY -> header, packet
-        self.visible = self.env.open_db(b"visible")  # (queue, generation, visibility) -> lookup id, size
+        self.visible = self.env.open_db(b"visible")  # (queue, generation, visibility) -> lookup id, size; and totals
         self.tables = self.env.open_db(b"tables")  # length and name of the table, key -> value
         self.staged = self.env.open_db(b"staged")  # (stage, queue, 7 - priority, number) -> checksum, packet
         self.memory = MapTrimmer(self.data_file)

@@ -12,7 +12,7 @@ from lanner.store.record import MAX_LOOKUP_ID, MESSAGE_KEY, Record, StoredFacts,
 
 __all__ = ["GARBAGE_QUEUE", "STATISTICS", "MessageLayer", "QueueView", "Totals"]
 
-# A row of table "statistics": generation, messages, bytes of packets.
+# The totals of a queue on disk: generation, messages, bytes of packets.
 STATISTICS = struct.Struct(">IQQ")
 
 # A row of table "garbage": this letter, the queue and the generation to be swept.

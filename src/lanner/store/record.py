@@ -88,15 +88,12 @@ class StoredFacts(NamedTuple):
 def encode(record: Record, visibility: int) -> bytes:
     """Make the stored bytes of a record under a visibility number (0: locked, not visible)."""
     packet = record.packet
-    rest = _REST.pack(
-        _INLINE,
-        0 if visibility else 1,  # PositionState.AVAILABLE, LOCKED: only Available messages have a number
-        record.flags,
-        min(record.abort_count, _MAX_COUNT),
-        min(record.move_count, _MAX_COUNT),
-        visibility,
-        record.arrived,
-    )
+    # Only Available messages have a number.
+    state = PositionState.AVAILABLE if visibility else PositionState.LOCKED
+    aborts, moves = record.abort_count, record.move_count
+    if aborts > _MAX_COUNT or moves > _MAX_COUNT:
+        aborts, moves = min(aborts, _MAX_COUNT), min(moves, _MAX_COUNT)
+    rest = _REST.pack(_INLINE, state, record.flags, aborts, moves, visibility, record.arrived)
     return _CHECKSUM.pack(crc32(packet, crc32(rest))) + rest + packet
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -14,13 +15,19 @@ from lanner.model.errors import StoreCorrupt
 from lanner.store.environment import Environment
 from lanner.store.queue_view import QueueView
 from lanner.store.record import MESSAGE_KEY, Record, decode
-from lanner.store.staging import INDEX_ENTRY
 
 __all__ = ["Scan"]
 
 log = logging.getLogger(__name__)
 
+# Ours: how much a scan reads before it says so.
+_TOUCH_EVERY = 1 << 20
+
 _key = MESSAGE_KEY.pack
+_U64 = struct.Struct(">Q")
+_pack_number = _U64.pack
+_number = _U64.unpack_from
+_size = struct.Struct(">I").unpack_from  # the second half of INDEX_ENTRY
 
 
 class Scan:
@@ -40,7 +47,7 @@ class Scan:
     ) -> None:
         self.after = after
         self.upto = upto
-        self._view = view.number
+        self._queue = view.number
         self._generation = view.generation
         self._environment = environment
         self._corrupt = corrupt
@@ -68,41 +75,47 @@ class Scan:
 
     def __iter__(self) -> Iterator[tuple[int, int, Record]]:
         """Yield (visibility, lookup id, record)."""
-        try:
-            express = iter(self._express)
-            waiting = next(express, None)
-            for row in self._durable():
-                while waiting is not None and waiting[0] < row[0]:
-                    yield waiting
-                    waiting = next(express, None)
-                yield row
-            if waiting is not None:
+        return self._merged() if self._express else self._durable()
+
+    def _merged(self) -> Iterator[tuple[int, int, Record]]:
+        express = iter(self._express)
+        waiting = next(express, None)
+        for row in self._durable():
+            while waiting is not None and waiting[0] < row[0]:
                 yield waiting
-            yield from express
-        finally:
-            self.close()
+                waiting = next(express, None)
+            yield row
+        if waiting is not None:
+            yield waiting
+        yield from express
 
     def _durable(self) -> Iterator[tuple[int, int, Record]]:
         txn = self._txn
         if txn is None:
             raise ValueError("this scan is closed or was iterated before")
         environment = self._environment
-        messages, staged, touch = environment.messages, environment.staged, environment.memory.touch
-        queue, generation = self._view, self._generation
-        for visibility, lookup_id, _ in index_rows(
-            txn, environment, self._view, self._generation, self.after, self.upto
-        ):
-            raw = txn.get(_key(queue, generation, lookup_id), db=messages)
-            if raw is None:
-                continue
-            touch(len(raw))
-            try:
-                record = decode(raw, txn, staged)
-            except StoreCorrupt as error:
-                log.debug("scan of queue %d leaves out %#018x: %s", queue, lookup_id, error)
-                self._corrupt(queue, lookup_id)
-                continue
-            yield visibility, lookup_id, record
+        messages, staged = environment.messages, environment.staged
+        prefix = _key(self._queue, self._generation, 0)[:8]
+        touched = 0
+        try:
+            for visibility, lookup_id, _ in index_rows(txn, environment, prefix, self.after, self.upto):
+                raw = txn.get(prefix + lookup_id, None, messages)
+                if raw is None:
+                    continue
+                touched += len(raw)
+                if touched > _TOUCH_EVERY:
+                    environment.memory.touch(touched)
+                    touched = 0
+                number = _number(lookup_id)[0]
+                try:
+                    record = decode(raw, txn, staged)
+                except StoreCorrupt as error:
+                    log.debug("scan of queue %d leaves out %#018x: %s", self._queue, number, error)
+                    self._corrupt(self._queue, number)
+                    continue
+                yield visibility, number, record
+        finally:
+            self.close()
 
 
 def express_between(view: QueueView, after: int, upto: int) -> list[tuple[int, int, Record]]:
@@ -117,19 +130,20 @@ def express_between(view: QueueView, after: int, upto: int) -> list[tuple[int, i
 
 
 def index_rows(
-    txn: lmdb.Transaction[bytes], environment: Environment, queue: int, generation: int, after: int, upto: int
-) -> Iterator[tuple[int, int, int]]:
-    """Yield (visibility, lookup id, size) of the index entries with a number in (after, upto]."""
+    txn: lmdb.Transaction[bytes], environment: Environment, prefix: bytes, after: int, upto: int
+) -> Iterator[tuple[int, bytes, int]]:
+    """Yield (visibility, lookup id as in keys, size) of the index entries with a number in (after, upto].
+
+    `prefix` is queue and generation as in keys.
+    """
     cursor = txn.cursor(environment.visible)
-    last = _key(queue, generation, upto)
-    if upto <= after or not cursor.set_range(_key(queue, generation, after + 1)):
+    last = prefix + _pack_number(upto)
+    if upto <= after or not cursor.set_range(prefix + _pack_number(after + 1)):
         return
-    touch = environment.memory.touch
     for key, value in cursor:
         if key > last:
             return
-        touch(len(key) + len(value))
-        yield (MESSAGE_KEY.unpack(key)[2], *INDEX_ENTRY.unpack(value))
+        yield _number(key, 8)[0], value[:8], _size(value, 8)[0]
 
 
 def index_bounds(environment: Environment, view: QueueView) -> tuple[int, int] | None:

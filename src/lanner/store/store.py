@@ -177,18 +177,19 @@ class Store:
         """Cut (after, upto] into ranges of about `target_bytes` of packets each. Takes the lock itself, for a moment."""
         with self.lock:
             view = self._commits.queue(queue)
-            generation = view.generation
-            express = [(number, 0, len(record.packet)) for number, _, record in express_between(view, after, upto)]
+            prefix = MESSAGE_KEY.pack(queue, view.generation, 0)[:8]
+            express = [(number, b"", len(record.packet)) for number, _, record in express_between(view, after, upto)]
             txn = self._environment.env.begin()
         ranges = []
         start, size = after, 0
         with txn:
-            rows = index_rows(txn, self._environment, queue, generation, after, upto)
+            rows = index_rows(txn, self._environment, prefix, after, upto)
             for number, _, packet_size in heapq.merge(rows, express):
                 if size and size + packet_size > target_bytes:
                     ranges.append((start, number - 1))
                     start, size = number - 1, 0
                 size += packet_size
+        self._environment.memory.trim()
         ranges.append((start, upto))
         return ranges
 
