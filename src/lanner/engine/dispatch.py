@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lanner.engine.transactions import Transactions
-from lanner.model.enums import PositionState
+from lanner.model.directory_objects import OutgoingQueue
+from lanner.model.enums import OutgoingState, PositionState
 from lanner.model.live import DispatchEntry
 from lanner.wire.message import Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lanner.model.directory_objects import OutgoingQueue
+    from lanner.model.directory_objects import Queue
     from lanner.model.live import MessagePosition
 
 
@@ -40,6 +41,11 @@ class Dispatch(Transactions):
         collection = self.queue_manager.dispatch_collection
         collection[:] = [entry for entry in collection if entry.message_position.queue is not queue]
 
+    def resume_queue(self, queue: OutgoingQueue) -> None:
+        """3.1.7.2.4 Resume Queue: what was dispatched for it may leave now."""
+        super().resume_queue(queue)
+        self._dispatch_send_message()
+
     def _dispatch_send_message(self) -> None:
         """3.1.7.3.9 Dispatch Send Message."""
         collection = self.queue_manager.dispatch_collection
@@ -48,7 +54,9 @@ class Dispatch(Transactions):
         eligible = [
             entry
             for entry in collection
-            if entry.message_position.queue.active and entry.message_position.state is not PositionState.DELETED
+            if entry.message_position.queue.active
+            and entry.message_position.state is not PositionState.DELETED
+            and not _is_paused(entry.message_position.queue)
         ]
         if not eligible:
             return
@@ -57,3 +65,8 @@ class Dispatch(Transactions):
         if send is not None:
             entry.send_in_progress = True
             send(entry)
+
+
+def _is_paused(queue: Queue) -> bool:
+    """Nothing leaves a queue on hold (DMPR-3.1.7.2.3-1)."""
+    return isinstance(queue, OutgoingQueue) and queue.state is OutgoingState.ON_HOLD

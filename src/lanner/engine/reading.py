@@ -228,7 +228,7 @@ class Reading(Cursors):
             if cursor is not None:
                 self._message_available(cursor, position)
             on_end(position)
-            self.release_next_reader(queue)
+            self._release_next_reader(queue)
 
         self._wait(descriptor, timeout, cursor, None, satisfied, on_end, destructive_read=False)
 

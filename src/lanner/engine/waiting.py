@@ -117,7 +117,7 @@ class WaitingReads(EngineBase):
         if not queue.waiting_for_release:
             self._serve_next(queue)
 
-    def release_next_reader(self, queue: Queue) -> None:
+    def _release_next_reader(self, queue: Queue) -> None:
         """3.1.7.3.7 Release Next Reader: on this queue only."""
         if queue.waiting_for_release:
             queue.waiting_for_release = False
