@@ -1,0 +1,120 @@
+"""What a person sees when something goes wrong, and the exit codes: 0 done, 1 error, 2 usage, 3 nothing there."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from lanner.model.errors import (
+    DsError,
+    IllegalFormatname,
+    IllegalQueuePathname,
+    IOTimeout,
+    LannerError,
+    MessageNotFound,
+    NoDs,
+    QueueExists,
+    QueueNotFound,
+    StatusError,
+    StoreCorrupt,
+    StoreVersion,
+)
+
+EXIT_ERROR = 1
+EXIT_USAGE = 2
+EXIT_NOTHING = 3
+
+_NAMES = (
+    r"""a queue is named '.\private$\orders', orders (a private queue here) or 'DIRECT=OS:computer\private$\orders'"""
+)
+
+# What to do, where the error itself does not say it.
+HINTS: dict[type[Exception], str] = {
+    QueueNotFound: "`lanner queue list` shows the queues there are, `lanner queue create` makes one",
+    QueueExists: "`lanner queue show` shows it, `lanner queue set` changes it",
+    IllegalQueuePathname: _NAMES,
+    IllegalFormatname: _NAMES,
+    DsError: r"a public queue needs a directory that knows this computer; a private one ('.\private$\orders') does not",
+    NoDs: r"a public queue needs a directory; a private one ('.\private$\orders') does not",
+    StoreVersion: "use the version of Lanner that wrote the directory, or a newer one",
+    StoreCorrupt: "`lanner doctor` shows what was put aside",
+}
+
+
+class CommandError(LannerError):
+    """An error of the command itself; the message says what to do."""
+
+
+class UsageError(CommandError):
+    """Options that do not go together or have no meaning."""
+
+
+def nothing(text: str) -> typer.Exit:
+    """Say that there is nothing, and give the exit to raise."""
+    print(f"lanner: {text}", file=sys.stderr)
+    return typer.Exit(EXIT_NOTHING)
+
+
+def exit_code(error: Exception) -> int:
+    if isinstance(error, UsageError):
+        return EXIT_USAGE
+    return EXIT_NOTHING if isinstance(error, (IOTimeout, MessageNotFound)) else EXIT_ERROR
+
+
+def describe(error: Exception) -> tuple[str, str | None]:
+    """What went wrong, and what to do about it if the text does not say."""
+    hint = next((HINTS[kind] for kind in type(error).__mro__ if kind in HINTS), None)
+    if isinstance(error, OSError):
+        what = error.strerror or str(error)
+        text = f"{error.filename}: {what}" if error.filename else what
+        return text, "check that the path exists and that you may read and write it" if error.filename else None
+    return str(error), hint
+
+
+def report(error: Exception, *, as_json: bool) -> int:
+    """Write the error to stderr; its exit code."""
+    text, hint = describe(error)
+    if as_json:
+        document = {"error": text, "kind": type(error).__name__, "hint": hint}
+        if isinstance(error, StatusError):
+            document["status"] = f"{error.status:#010x}"
+        print(json.dumps(document), file=sys.stderr)
+    else:
+        print(f"lanner: {text}", file=sys.stderr)
+        if hint:
+            print(f"  {hint}", file=sys.stderr)
+    return exit_code(error)
+
+
+class Root(TyperGroup):
+    """The command itself: `--debug` may stand anywhere, and no error leaves it as a traceback without it."""
+
+    # The framework's contexts have no public type of their own.
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        end = args.index("--") if "--" in args else len(args)
+        own = args[:end]
+        ctx.meta["lanner.json"] = "--json" in own
+        ctx.meta["lanner.debug"] = "--debug" in own
+        kept = [arg for arg in own if arg != "--debug"]
+        return super().parse_args(ctx, [*kept, *args[end:]])
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise
+        except (LannerError, OSError) as error:
+            if ctx.meta["lanner.debug"]:
+                traceback.print_exc()
+            raise typer.Exit(report(error, as_json=ctx.meta["lanner.json"])) from error
+        except Exception as error:
+            # The framework's own (usage, exit, abort) have their own words.
+            if ctx.meta["lanner.debug"] or type(error).__module__.startswith("typer"):
+                raise
+            text = f"{type(error).__name__}: {error}; this is a fault of lanner, `--debug` shows where"
+            raise typer.Exit(report(CommandError(text), as_json=ctx.meta["lanner.json"])) from error

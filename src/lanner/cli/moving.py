@@ -1,0 +1,152 @@
+"""`lanner move` and `lanner copy`: messages from one queue to another."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lanner.cli.errors import CommandError, UsageError, nothing
+from lanner.cli.options import DEFAULT_DATA, Data, DryRun, Json, LookupId, QueueName, lookup_id
+from lanner.cli.output import progress, say, write_json
+from lanner.cli.session import attributes, open_manager, source, walk
+from lanner.client import Message, Queue, QueueManager
+from lanner.model.errors import QueueNotFound, StatusError
+from lanner.wire.path_name import PathName
+
+# Ours: messages of one commit.
+BATCH = 500
+
+
+def _target_of_move(manager: QueueManager, queue: Queue, target: str | None) -> Queue:
+    path = PathName.parse(queue.path_name)
+    if target is None:
+        if path.subqueue is None:
+            raise UsageError(f"move from {path} to which subqueue? Give its name")
+        return manager.open(str(path.without_suffix()))
+    if "\\" in target or "=" in target:
+        return manager.open(target)
+    return manager.open(f"{path.without_suffix()};{target.removeprefix(';')}")
+
+
+def move(
+    queue: QueueName,
+    target: Annotated[
+        str | None,
+        typer.Argument(metavar="[SUBQUEUE]", help="A subqueue; without it, from a subqueue back to its queue."),
+    ] = None,
+    *,
+    everything: Annotated[bool, typer.Option("--all", help="Every message.")] = False,
+    identifier: LookupId = None,
+    dry_run: DryRun = False,
+    data: Data = DEFAULT_DATA,
+    json: Json = False,
+) -> None:
+    """Move messages between a queue and its subqueues: one by its lookup id, or all."""
+    if everything == (identifier is not None):
+        raise UsageError("move which messages? Give --lookup-id or --all")
+    with open_manager(data) as manager:
+        origin = manager.open(queue)
+        path_name = origin.path_name
+        destination = _target_of_move(manager, origin, target)
+        count = 0
+        if identifier is not None:
+            number = lookup_id(identifier)
+            origin.peek_by_lookup_id(number)
+            if not dry_run:
+                origin.move(number, destination)
+            count = 1
+        else:
+            count = len(origin)
+            if not dry_run:
+                count = _move_all(manager, origin, destination)
+        name = destination.name
+    if json:
+        write_json({"queue": path_name, "target": name, "messages": count, "dry_run": dry_run})
+    elif count:
+        say(f"{'would move' if dry_run else 'moved'} {count} messages from {path_name} to {name}")
+    if not count:
+        raise nothing(f"{path_name} is empty")
+
+
+def _move_all(manager: QueueManager, origin: Queue, destination: Queue) -> int:
+    moved = 0
+    with progress("moving", len(origin)) as advance:
+        while identifiers := [message.lookup_id for message in walk(origin, BATCH)]:
+            with manager.transaction() as unit:
+                for identifier in identifiers:
+                    origin.move(identifier, destination, transaction=unit)
+            moved += len(identifiers)
+            advance(len(identifiers))
+    return moved
+
+
+def _send_batch(manager: QueueManager, target: Queue, batch: list[Message], *, transactional: bool) -> None:
+    if transactional:
+        with manager.transaction() as unit:
+            target.send_many(batch, transaction=unit)
+    else:
+        target.send_many(batch)
+
+
+def _copies(origin: Queue, limit: int | None) -> Iterable[Message]:
+    return (message.copy() for message in walk(origin, limit))
+
+
+def copy(
+    queue: QueueName,
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="The queue that gets the copies.", show_default=False)
+    ],
+    *,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="How many at most; else all.")] = None,
+    to_data: Annotated[Path | None, typer.Option("--to-data", help="The data directory of TARGET.")] = None,
+    transaction: Annotated[
+        bool, typer.Option("--transaction", help="Send to a transactional queue of another computer.")
+    ] = False,
+    dry_run: DryRun = False,
+    data: Data = DEFAULT_DATA,
+    json: Json = False,
+) -> None:
+    """Copy messages to another queue, also of another data directory. A copy has the same content and a new id."""
+    with ExitStack() as stack:
+        manager = stack.enter_context(open_manager(data))
+        origin = source(manager, queue)
+        path_name = origin.path_name
+        other = manager
+        if to_data is not None and to_data.resolve() != data.resolve():
+            other = stack.enter_context(open_manager(to_data))
+        destination = other.open(target)
+        transactional = transaction
+        try:
+            found = attributes(other, target)
+            transactional = transactional or found.transactional
+            if other is manager and found is attributes(manager, queue):
+                raise UsageError(f"{path_name}: a queue cannot be copied to itself")
+        except QueueNotFound:
+            # A queue of another computer; one that should be here is told by the first send.
+            if other.runtime.engine.find_queue(other.operations.names.format_name(target)) is not None:
+                raise
+        total = len(origin) if count is None else min(count, len(origin))
+        copied = total if dry_run else 0
+        if not dry_run:
+            messages = iter(_copies(origin, total))
+            with progress("copying", total) as advance:
+                while batch := list(itertools.islice(messages, BATCH)):
+                    try:
+                        _send_batch(other, destination, batch, transactional=transactional)
+                    except StatusError as error:
+                        raise CommandError(f"{copied} of {total} messages are copied, then: {error}") from error
+                    copied += len(batch)
+                    advance(len(batch))
+        name = destination.format_name
+    if json:
+        write_json({"queue": path_name, "target": name, "messages": copied, "dry_run": dry_run})
+    elif copied:
+        say(f"{'would copy' if dry_run else 'copied'} {copied} messages from {path_name} to {name}")
+    if not copied:
+        raise nothing(f"{path_name} is empty")

@@ -1,0 +1,236 @@
+"""`lanner queue`: the queues themselves."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lanner.cli.errors import UsageError, nothing
+from lanner.cli.options import DEFAULT_DATA, Data, DryRun, Json, QueueName, Yes, guid, kilobytes
+from lanner.cli.output import confirm, progress, say, write_json
+from lanner.cli.session import attributes, open_manager, source
+from lanner.cli.views import queue_json, queue_kind, show_queue, show_queues
+from lanner.client import QueueManager
+from lanner.model.directory_objects import OutgoingQueue, Queue
+from lanner.model.enums import QueuePrivacyLevel
+from lanner.model.errors import QueueExists
+
+app = typer.Typer(help="The queues themselves.", no_args_is_help=True)
+
+# MS-MQMQ 2.3.1.8 PROPID_Q_LABEL.
+MAX_LABEL = 124
+_PRIORITIES = range(-32768, 32768)
+
+Label = Annotated[str | None, typer.Option("--label", help="What the queue is for.")]
+Quota = Annotated[str | None, typer.Option("--quota-kb", help="Kilobytes of messages at most, or `none`.")]
+JournalQuota = Annotated[
+    str | None, typer.Option("--journal-quota-kb", help="Kilobytes of journal at most, or `none`.")
+]
+Authenticate = Annotated[
+    bool | None, typer.Option("--authenticate/--no-authenticate", help="Take signed messages only.")
+]
+Privacy = Annotated[str | None, typer.Option("--privacy", help="Encrypted bodies: none, optional or body (required).")]
+BasePriority = Annotated[int | None, typer.Option("--base-priority", help="Routing priority of a public queue.")]
+TypeId = Annotated[str | None, typer.Option("--type", help="The service type, a GUID.")]
+Multicast = Annotated[str | None, typer.Option("--multicast", help="ADDRESS:PORT to listen to.")]
+
+
+def _changes(
+    label: str | None,
+    authenticate: bool | None,
+    privacy: str | None,
+    base_priority: int | None,
+    type_id: str | None,
+    multicast: str | None,
+) -> dict[str, object]:
+    """What was given, by the names of the data model, checked."""
+    changes: dict[str, object] = {}
+    if label is not None:
+        if len(label) > MAX_LABEL:
+            raise UsageError(f"--label of {len(label)} characters: at most {MAX_LABEL}")
+        changes["label"] = label
+    if authenticate is not None:
+        changes["authentication"] = authenticate
+    if privacy is not None:
+        if privacy.upper() not in QueuePrivacyLevel.__members__:
+            raise UsageError(f"--privacy {privacy}: none, optional or body")
+        changes["privacy_level"] = QueuePrivacyLevel[privacy.upper()]
+    if base_priority is not None:
+        if base_priority not in _PRIORITIES:
+            raise UsageError(f"--base-priority {base_priority}: {_PRIORITIES[0]} to {_PRIORITIES[-1]}")
+        changes["base_priority"] = base_priority
+    if type_id is not None:
+        changes["type"] = guid(type_id, "--type")
+    if multicast is not None:
+        changes["multicast_address"] = multicast or None
+    return changes
+
+
+def _document(manager: QueueManager, queue: Queue) -> dict[str, object]:
+    with manager.runtime.lock:
+        if isinstance(queue, OutgoingQueue):
+            return queue_json(queue, queue.destination_format_name)
+        return queue_json(queue, str(manager.runtime.engine.format_name_of(queue)))
+
+
+@app.command("list")
+def list_queues(
+    *,
+    everything: Annotated[bool, typer.Option("--all", help="Journals, subqueues and system queues too.")] = False,
+    data: Data = DEFAULT_DATA,
+    json: Json = False,
+) -> None:
+    """List the queues, with those for other computers last."""
+    with open_manager(data) as manager:
+        with manager.runtime.lock:
+            found = list(manager.runtime.engine.queue_manager.queue_collection.values())
+        if not everything:
+            found = [queue for queue in found if queue_kind(queue) in ("private", "public", "outgoing")]
+        found.sort(key=lambda queue: (isinstance(queue, OutgoingQueue), queue.pathname.lower()))
+        if json:
+            write_json([_document(manager, queue) for queue in found])
+        else:
+            show_queues(found)
+
+
+@app.command()
+def create(
+    queue: QueueName,
+    *,
+    transactional: Annotated[bool, typer.Option("--transactional", help="Take transactional messages only.")] = False,
+    journal: Annotated[bool, typer.Option("--journal", help="Keep a copy of what is received.")] = False,
+    label: Label = None,
+    quota_kb: Quota = None,
+    journal_quota_kb: JournalQuota = None,
+    authenticate: Authenticate = None,
+    privacy: Privacy = None,
+    base_priority: BasePriority = None,
+    type_id: TypeId = None,
+    multicast: Multicast = None,
+    if_missing: Annotated[bool, typer.Option("--if-missing", help="No error if the queue is there.")] = False,
+    name: Annotated[str | None, typer.Option("--name", help="Name of a new queue manager.")] = None,
+    data: Data = DEFAULT_DATA,
+    json: Json = False,
+) -> None:
+    """Create a queue; the data directory too, if there is none."""
+    changes = _changes(label, authenticate, privacy, base_priority, type_id, multicast)
+    changes["quota"] = kilobytes(quota_kb, "--quota-kb")
+    changes["journal_quota"] = kilobytes(journal_quota_kb, "--journal-quota-kb")
+    changes |= {"transactional": transactional, "journaling": journal}
+    with open_manager(data, create=True, name=name) as manager:
+        try:
+            # The values are checked in _changes.
+            outcome = manager.operations.create_queue(queue, **changes)  # type: ignore[arg-type]
+            made = manager.open(manager.done(outcome).pathname)
+        except QueueExists:
+            if not if_missing:
+                raise
+            made = manager.open(queue)
+        if json:
+            write_json(_document(manager, made.attributes))
+        else:
+            say(f"{made.path_name} is ready")
+
+
+@app.command()
+def show(queue: QueueName, *, data: Data = DEFAULT_DATA, json: Json = False) -> None:
+    """Show a queue's attributes and what is in it."""
+    with open_manager(data) as manager:
+        document = _document(manager, attributes(manager, queue))
+    if json:
+        write_json(document)
+    else:
+        show_queue(document)
+
+
+@app.command("set")
+def set_attributes(
+    queue: QueueName,
+    *,
+    journal: Annotated[
+        bool | None, typer.Option("--journal/--no-journal", help="Keep a copy of what is received.")
+    ] = None,
+    label: Label = None,
+    quota_kb: Quota = None,
+    journal_quota_kb: JournalQuota = None,
+    authenticate: Authenticate = None,
+    privacy: Privacy = None,
+    base_priority: BasePriority = None,
+    type_id: TypeId = None,
+    multicast: Multicast = None,
+    data: Data = DEFAULT_DATA,
+    json: Json = False,
+) -> None:
+    """Change a queue's attributes. Its name, and whether it is transactional, stay."""
+    changes = _changes(label, authenticate, privacy, base_priority, type_id, multicast)
+    if journal is not None:
+        changes["journaling"] = journal
+    if quota_kb is not None:
+        changes["quota"] = kilobytes(quota_kb, "--quota-kb")
+    if journal_quota_kb is not None:
+        changes["journal_quota"] = kilobytes(journal_quota_kb, "--journal-quota-kb")
+    if not changes:
+        raise UsageError("nothing to change: `lanner queue set --help` lists the attributes")
+    with open_manager(data) as manager:
+        manager.open(queue).set(**changes)
+        changed = attributes(manager, queue)
+        if json:
+            write_json(_document(manager, changed))
+        else:
+            say(f"{changed.pathname}: {', '.join(sorted(changes))} set")
+
+
+@app.command()
+def delete(
+    queue: QueueName,
+    *,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    data: Data = DEFAULT_DATA,
+    json: Json = False,
+) -> None:
+    """Delete a queue with its messages, journal and subqueues."""
+    with open_manager(data) as manager:
+        found = attributes(manager, queue)
+        parts = [found, *found.subqueues.values(), *([found.journal_queue] if found.journal_queue else [])]
+        messages = sum(part.message_count for part in parts)
+        path_name = found.pathname
+        what = f"{path_name} with {messages} messages"
+        if not dry_run:
+            confirm(f"Delete {what}?", yes=yes)
+            manager.delete_queue(queue)
+    if json:
+        write_json({"queue": path_name, "messages": messages, "dry_run": dry_run})
+    else:
+        say(f"would delete {what}" if dry_run else f"{what} is deleted")
+
+
+@app.command()
+def purge(
+    queue: QueueName,
+    *,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    data: Data = DEFAULT_DATA,
+    json: Json = False,
+) -> None:
+    """Remove every message of a queue. Transactional ones that ask for it become dead letters."""
+    with open_manager(data) as manager:
+        purge_queue(manager, queue, dry_run=dry_run, yes=yes, as_json=json)
+
+
+def purge_queue(manager: QueueManager, name: str, *, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Purge any queue; exit code 3 when it is empty."""
+    found = attributes(manager, name)
+    count, path_name = found.message_count, found.pathname
+    if not dry_run and count:
+        confirm(f"Remove {count} messages of {path_name}?", yes=yes)
+        with progress("purging", None):
+            count = source(manager, name).purge()
+    if as_json:
+        write_json({"queue": path_name, "messages": count, "dry_run": dry_run})
+    elif count:
+        say(f"would remove {count} messages of {path_name}" if dry_run else f"{path_name}: {count} messages removed")
+    if not count:
+        raise nothing(f"{path_name} is empty")

@@ -1,0 +1,172 @@
+"""`lanner peek` and `lanner receive`, and the same for journals and dead letters."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Annotated
+
+import typer
+
+from lanner.cli.errors import UsageError, nothing
+from lanner.cli.options import (
+    DEFAULT_DATA,
+    All,
+    Count,
+    Data,
+    Json,
+    LookupId,
+    QueueName,
+    Raw,
+    Timeout,
+    duration,
+)
+from lanner.cli.options import lookup_id as read_lookup_id
+from lanner.cli.output import progress
+from lanner.cli.session import open_manager, source, walk
+from lanner.cli.views import show_message
+from lanner.client import Queue, QueueManager, ReceivedMessage, Transaction
+from lanner.model.enums import MessageSeekAction
+
+# Ours: messages that are taken, written and then removed in one commit.
+BATCH = 100
+
+Where = Annotated[
+    str, typer.Option("--where", help="With --lookup-id: current, next, previous; without: first or last.")
+]
+Show = Callable[[ReceivedMessage], None]
+
+
+def _check_where(where: str, lookup_id: str | None) -> None:
+    known = [action.value for action in MessageSeekAction]
+    if where not in known:
+        raise UsageError(f"--where {where}: one of {', '.join(known)}")
+    if lookup_id is None and where in ("next", "previous"):
+        raise UsageError(f"--where {where} of which message? Give --lookup-id")
+
+
+def peek_messages(
+    queue: Queue, show: Show, *, limit: int | None, timeout: float | None, lookup_id: str | None, where: str
+) -> int:
+    """Show messages and leave them; how many."""
+    _check_where(where, lookup_id)
+    if lookup_id is not None or where in ("first", "last"):
+        show(queue.peek_by_lookup_id(read_lookup_id(lookup_id or "0"), where))
+        return 1
+    if timeout != 0:
+        # Waits, or ends with IOTimeout.
+        queue.peek(timeout)
+    count = 0
+    for message in walk(queue, limit):
+        show(message)
+        count += 1
+    return count
+
+
+def receive_messages(
+    manager: QueueManager,
+    queue: Queue,
+    show: Show,
+    *,
+    limit: int | None,
+    timeout: float | None,
+    lookup_id: str | None,
+    where: str,
+) -> int:
+    """Take messages; how many. They leave the queue when they have been written, not before."""
+    _check_where(where, lookup_id)
+    if lookup_id is not None or where in ("first", "last"):
+        identifier = read_lookup_id(lookup_id or "0")
+        with manager.transaction() as unit:
+            _show_all(show, [queue.receive_by_lookup_id(identifier, where, transaction=unit)])
+        return 1
+    count = 0
+    total = len(queue) if limit is None else min(limit, len(queue))
+    with progress("receiving", 0 if sys.stdout.isatty() else total) as advance:
+        for size in _batches(limit):
+            with manager.transaction() as unit:
+                batch = _take(queue, size, timeout if count == 0 else 0, unit)
+                _show_all(show, batch)
+            count += len(batch)
+            advance(len(batch))
+            if len(batch) < size:
+                break
+    return count
+
+
+def _batches(limit: int | None) -> Iterator[int]:
+    while limit is None or limit > 0:
+        size = BATCH if limit is None else min(limit, BATCH)
+        yield size
+        if limit is not None:
+            limit -= size
+
+
+def _take(queue: Queue, count: int, timeout: float | None, unit: Transaction) -> list[ReceivedMessage]:
+    if timeout == 0:
+        return queue.receive_many(count, transaction=unit)
+    first = queue.receive(timeout, transaction=unit)
+    return [first, *queue.receive_many(count - 1, transaction=unit)]
+
+
+def _show_all(show: Show, messages: list[ReceivedMessage]) -> None:
+    for message in messages:
+        show(message)
+    sys.stdout.flush()
+
+
+def peek(
+    queue: QueueName,
+    *,
+    count: Count = 1,
+    everything: All = False,
+    timeout: Timeout = "0",
+    lookup_id: LookupId = None,
+    where: Where = "current",
+    raw: Raw = False,
+    data: Data = DEFAULT_DATA,
+    json: Json = False,
+) -> None:
+    """Look at messages and leave them in the queue."""
+    with open_manager(data) as manager:
+        opened = source(manager, queue)
+        path_name = opened.path_name
+        found = peek_messages(
+            opened,
+            lambda message: show_message(message, path_name, as_json=json, raw=raw),
+            limit=None if everything else count,
+            timeout=duration(timeout, "--timeout"),
+            lookup_id=lookup_id,
+            where=where,
+        )
+    if not found:
+        raise nothing(f"{path_name} is empty")
+
+
+def receive(
+    queue: QueueName,
+    *,
+    count: Count = 1,
+    everything: All = False,
+    timeout: Timeout = "0",
+    lookup_id: LookupId = None,
+    where: Where = "current",
+    raw: Raw = False,
+    data: Data = DEFAULT_DATA,
+    json: Json = False,
+) -> None:
+    """Take messages out of a queue. They leave it when they have been written."""
+    with open_manager(data) as manager:
+        opened = source(manager, queue)
+        path_name = opened.path_name
+        found = receive_messages(
+            manager,
+            opened,
+            lambda message: show_message(message, path_name, as_json=json, raw=raw),
+            limit=None if everything else count,
+            timeout=duration(timeout, "--timeout"),
+            lookup_id=lookup_id,
+            where=where,
+        )
+    if not found:
+        raise nothing(f"{path_name} is empty")

@@ -1,0 +1,149 @@
+"""`lanner send`: one message, with every property it can have."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lanner.cli.errors import UsageError
+from lanner.cli.options import DEFAULT_DATA, Data, Json, QueueName, duration, guid
+from lanner.cli.output import note, say, write_json
+from lanner.cli.session import open_manager
+from lanner.client import Message, QueueManager
+from lanner.client.message import TEXT_BODIES, VT_BSTR, VT_LPSTR, VT_LPWSTR
+from lanner.model.errors import QueueNotFound
+
+_BODY_TYPES = {"bytes": 0, "bstr": VT_BSTR, "lpstr": VT_LPSTR, "lpwstr": VT_LPWSTR}
+_MAX_U32 = 0xFFFF_FFFF
+
+
+def _body_type(text: str | None) -> int | None:
+    if text is None:
+        return None
+    name = text.lower().removeprefix("vt_")
+    if name in _BODY_TYPES:
+        return _BODY_TYPES[name]
+    if not name.isdecimal() or int(name) > _MAX_U32:
+        raise UsageError(f"--body-type {text}: {', '.join(_BODY_TYPES)}, or the number of a VARENUM")
+    return int(name)
+
+
+def _body(given: str | None, option: str | None, file: Path | None, body_type: int | None) -> bytes | str:
+    """The body from where it was given; text is text, a file and standard input are bytes."""
+    if sum(value is not None for value in (given, option, file)) > 1:
+        raise UsageError("more than one body: give BODY, --body or --file")
+    text = given if given is not None else option
+    if text is not None:
+        # Bytes were asked for, or an unknown type: UTF-8, as the shell gave it.
+        return text if body_type is None or body_type in TEXT_BODIES else text.encode()
+    if file is not None and str(file) != "-":
+        return file.read_bytes()
+    if file is None and sys.stdin.isatty():
+        raise UsageError("no body: give it as BODY, with --body or --file, or on standard input")
+    return sys.stdin.buffer.read()
+
+
+def _hexadecimal(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise UsageError(f"--extension {text}: bytes in hexadecimal, such as 00ff10") from None
+
+
+def _is_transactional(manager: QueueManager, name: str) -> bool:
+    """Whether a queue here asks for a transaction; one elsewhere keeps that to itself."""
+    try:
+        return manager.open(name).attributes.transactional
+    except QueueNotFound:
+        return False
+
+
+def send(
+    queue: QueueName,
+    text: Annotated[str | None, typer.Argument(metavar="[BODY]", help="The body, as text.", show_default=False)] = None,
+    *,
+    body: Annotated[str | None, typer.Option("--body", help="The body, as text.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="The body, from a file; - is standard input.")
+    ] = None,
+    body_type: Annotated[
+        str | None, typer.Option("--body-type", help="bytes, bstr, lpstr, lpwstr, or a number. Text is bstr.")
+    ] = None,
+    label: Annotated[str, typer.Option("--label", help="What the message is about.")] = "",
+    priority: Annotated[int, typer.Option("--priority", min=0, max=7, help="7 is received first.")] = 3,
+    recoverable: Annotated[
+        bool, typer.Option("--recoverable/--express", help="On disk, or in memory only and gone with the process.")
+    ] = True,
+    time_to_reach_queue: Annotated[str, typer.Option("--ttrq", help="Time to reach the queue.")] = "4d",
+    time_to_be_received: Annotated[str, typer.Option("--ttbr", help="Time to be received.")] = "forever",
+    dead_letter: Annotated[bool, typer.Option("--dead-letter", help="If it fails, keep it as a dead letter.")] = False,
+    journal: Annotated[bool, typer.Option("--journal", help="Keep a copy in the system journal.")] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="Have its way reported.")] = False,
+    acknowledge: Annotated[
+        str, typer.Option("--ack", help="full-reach-queue, full-receive, nack-reach-queue, nack-receive ...")
+    ] = "none",
+    administration_queue: Annotated[str | None, typer.Option("--admin-queue", help="Where acknowledgments go.")] = None,
+    response_queue: Annotated[str | None, typer.Option("--response-queue", help="Where answers go.")] = None,
+    correlation_id: Annotated[
+        str | None, typer.Option("--correlation-id", help="The id of the message this one answers.")
+    ] = None,
+    app_specific: Annotated[int, typer.Option("--app-specific", min=0, max=_MAX_U32, help="A number of yours.")] = 0,
+    extension: Annotated[str, typer.Option("--extension", help="Bytes of yours, in hexadecimal.")] = "",
+    authenticate: Annotated[bool, typer.Option("--authenticate", help="Sign it.")] = False,
+    encrypt: Annotated[bool, typer.Option("--encrypt", help="Encrypt the body on its way.")] = False,
+    hash_algorithm: Annotated[str, typer.Option("--hash", help="md5, sha1, sha-256, sha-512 ...")] = "sha1",
+    encryption_algorithm: Annotated[str, typer.Option("--cipher", help="rc2, rc4, aes128, aes192, aes256.")] = "rc4",
+    certificate: Annotated[
+        Path | None, typer.Option("--certificate", help="The sender's certificate, a file in DER.")
+    ] = None,
+    connector_type: Annotated[str | None, typer.Option("--connector-type", help="The connector, a GUID.")] = None,
+    transaction: Annotated[
+        bool,
+        typer.Option("--transaction", help="In a transaction of its own; a transactional queue here needs no word."),
+    ] = False,
+    data: Data = DEFAULT_DATA,
+    json: Json = False,
+) -> None:
+    """Send a message. Its body is BODY, --body, a file, or standard input."""
+    number = _body_type(body_type)
+    message = Message(
+        body=_body(text, body, file, number),
+        body_type=number,
+        label=label,
+        priority=priority,
+        recoverable=recoverable,
+        time_to_reach_queue=duration(time_to_reach_queue, "--ttrq"),
+        time_to_be_received=duration(time_to_be_received, "--ttbr"),
+        use_dead_letter_queue=dead_letter,
+        use_journal_queue=journal,
+        use_tracing=trace,
+        acknowledge=acknowledge,
+        administration_queue=administration_queue,
+        response_queue=response_queue,
+        correlation_id=correlation_id,
+        app_specific=app_specific,
+        extension=_hexadecimal(extension),
+        authenticate=authenticate,
+        encrypt=encrypt,
+        hash_algorithm=hash_algorithm,
+        encryption_algorithm=encryption_algorithm,
+        sender_certificate=b"" if certificate is None else certificate.read_bytes(),
+        connector_type=None if connector_type is None else guid(connector_type, "--connector-type"),
+    )
+    with open_manager(data) as manager:
+        target = manager.open(queue)
+        in_transaction = transaction or _is_transactional(manager, queue)
+        if in_transaction:
+            with manager.transaction() as unit:
+                identifier = target.send(message, transaction=unit)
+        else:
+            identifier = target.send(message)
+            if not recoverable:
+                note("an express message is kept in memory only: it is gone now that this command ends")
+        if json:
+            write_json({"id": identifier, "queue": target.format_name, "transactional": in_transaction})
+        else:
+            say(f"sent {identifier}")

@@ -1,0 +1,89 @@
+"""`lanner serve`: a queue manager in the foreground."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.logging import RichHandler
+
+import lanner
+from lanner.cli.output import say, show_fields, write_json
+
+if TYPE_CHECKING:
+    from lanner.daemon import Daemon, Settings
+
+
+def serve(
+    *,
+    data: Annotated[Path | None, typer.Option("--data", help="The data directory.", show_default="./data")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="The name of the queue manager.")] = None,
+    bind: Annotated[str | None, typer.Option("--bind", help="The address it has.", show_default="127.0.0.1")] = None,
+    config: Annotated[Path | None, typer.Option("--config", help="Settings, in TOML; the command line wins.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Say that it is ready as JSON.")] = False,
+) -> None:
+    """Run a queue manager until SIGTERM or Ctrl-C. SIGHUP reads the settings again."""
+    from lanner import daemon
+
+    _log_to_stderr()
+    given: dict[str, object] = {"data": data, "name": name, "bind": bind}
+    overrides = {key: value for key, value in given.items() if value is not None}
+
+    def load() -> Settings:
+        return daemon.load_settings(config, overrides)
+
+    daemon.serve(load, lambda running: _ready(running, as_json=json))
+
+
+def _log_to_stderr() -> None:
+    root = logging.getLogger()
+    for handler in list(root.handlers):
+        root.removeHandler(handler)
+    if sys.stderr.isatty():
+        root.addHandler(RichHandler(console=Console(stderr=True), show_path=False))
+    else:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        root.addHandler(handler)
+
+
+def _ready(daemon: Daemon, *, as_json: bool) -> None:
+    """Say who is running, where, and what to do with it."""
+    settings = daemon.settings
+    addresses = {listener.name: listener.address for listener in daemon.listeners}
+    if as_json:
+        write_json({"name": daemon.name, "data": str(settings.data), "bind": settings.bind, "listeners": addresses})
+        sys.stdout.flush()
+        return
+    data = shlex.quote(str(settings.data))
+    _title(f"Lanner {lanner.__version__} is running")
+    show_fields(
+        [
+            ("  queue manager", daemon.name),
+            ("  data directory", str(settings.data)),
+            ("  address", f"{settings.bind} (no protocol listens on it in this version)"),
+            *((f"  {listener}", address) for listener, address in addresses.items()),
+        ]
+    )
+    say("")
+    _title("What to try next")
+    say("  The data directory belongs to this process while it runs. From another terminal:")
+    say(f"    lanner doctor --data {data}")
+    if "metrics" in addresses:
+        say(f"    curl {addresses['metrics']}")
+    say("  After Ctrl-C:")
+    say(rf"    lanner queue create '.\private$\orders' --data {data}")
+    say(rf"    lanner send '.\private$\orders' 'hello' --data {data}")
+    sys.stdout.flush()
+
+
+def _title(text: str) -> None:
+    if sys.stdout.isatty():
+        Console(highlight=False).print(text, style="bold")
+    else:
+        say(text)

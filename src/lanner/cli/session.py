@@ -1,0 +1,76 @@
+"""A data directory opened for one command, and the queues in it by whatever name a person gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import lmdb
+
+from lanner.cli.errors import CommandError
+from lanner.client import Queue, QueueManager, ReceivedMessage
+from lanner.model.directory_objects import OutgoingQueue
+from lanner.model.enums import QueueAccessType
+from lanner.model.errors import IOTimeout
+
+if TYPE_CHECKING:
+    from lanner.model.directory_objects import Queue as QueueObject
+    from lanner.model.live import OpenQueueDescriptor
+
+_ADMIN = {
+    QueueAccessType.RECEIVE: QueueAccessType.RECEIVE_ADMIN,
+    QueueAccessType.PEEK: QueueAccessType.PEEK_ADMIN,
+}
+
+
+class OutgoingSource(Queue):
+    """An outgoing queue is read with administrator's access (MS-MQDMPR 3.1.1.17)."""
+
+    def handle(self, access: QueueAccessType) -> OpenQueueDescriptor:
+        return super().handle(_ADMIN.get(access, access))
+
+
+@contextmanager
+def open_manager(data: Path, *, create: bool = False, name: str | None = None) -> Iterator[QueueManager]:
+    """The queue manager of a data directory, until the command ends."""
+    if not create and not (data / "data.mdb").is_file():
+        missing = "holds no queue manager" if data.is_dir() else "does not exist"
+        raise CommandError(
+            f"data directory {data} {missing}: give another with --data or LANNER_DATA, "
+            f"or make one with `lanner queue create NAME --data {data}`"
+        )
+    try:
+        manager = QueueManager(data, name)
+    except lmdb.Error as error:
+        raise CommandError(f"{data} cannot be opened: {error}; `lanner doctor --data {data}` says more") from error
+    with manager:
+        yield manager
+
+
+def attributes(manager: QueueManager, name: str) -> QueueObject:
+    """The attributes of a queue; QueueNotFound if it is not here."""
+    return manager.open(name).attributes
+
+
+def source(manager: QueueManager, name: str) -> Queue:
+    """A queue to read from, outgoing ones too; QueueNotFound if it is not here."""
+    if isinstance(attributes(manager, name), OutgoingQueue):
+        return OutgoingSource(manager, name)
+    return manager.open(name)
+
+
+def walk(queue: Queue, limit: int | None = None) -> Iterator[ReceivedMessage]:
+    """The messages from the first on, each looked at and left there."""
+    with queue.cursor() as cursor:
+        read = cursor.peek
+        while limit is None or limit > 0:
+            try:
+                message = read(timeout=0)
+            except IOTimeout:
+                return
+            yield message
+            read = cursor.peek_next
+            if limit is not None:
+                limit -= 1

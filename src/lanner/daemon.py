@@ -1,0 +1,419 @@
+"""The queue manager as a service: configuration in, listeners up, signals, shutdown.
+
+One asyncio loop runs everything that listens. SIGTERM and SIGINT stop it, SIGHUP reads the configuration again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import ipaddress
+import logging
+import os
+import signal
+import socket
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import uvloop
+from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from lanner.client.runtime import Runtime, local_addresses, local_settings
+from lanner.model.directory_objects import OutgoingQueue
+from lanner.model.enums import INFINITE
+from lanner.model.errors import LannerError
+
+if TYPE_CHECKING:
+    from wsgiref.simple_server import WSGIServer
+
+    from lanner.model.directory_objects import Queue
+
+_LOG = logging.getLogger(__name__)
+
+# What SIGHUP changes in a running queue manager; everything else needs a restart.
+RELOADABLE = ("log.level", "quota.queue_manager_kb", "quota.journal_kb")
+
+Kilobytes = int | Literal["none"] | None
+
+
+class SettingsError(LannerError):
+    """The configuration cannot be used; the message names the file, the key and what is wrong with it."""
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class LogSettings(_Table):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class QuotaSettings(_Table):
+    """Kilobytes. A quota that is not set stays what it was; a new queue manager has 8 GiB, and no journal quota."""
+
+    queue_manager_kb: Kilobytes = None
+    journal_kb: Kilobytes = None
+
+    @field_validator("queue_manager_kb", "journal_kb")
+    @classmethod
+    def _in_range(cls, value: Kilobytes) -> Kilobytes:
+        if isinstance(value, int) and not 0 <= value < INFINITE:
+            raise ValueError(f'kilobytes, 0 to {INFINITE - 1}, or "none" for no limit')
+        return value
+
+
+class SecuritySettings(_Table):
+    # MS-MQDMPR 3.1.1.1 HardenedSecurity: send over HTTP only.
+    hardened: bool = False
+    # MS-MQQB 3.1.1.2 SendInsecureNacks: tell strangers why a message was refused.
+    send_insecure_nacks: bool = False
+
+
+class MetricsSettings(_Table):
+    # ADDRESS:PORT; none, no endpoint.
+    bind: str | None = None
+
+    @field_validator("bind")
+    @classmethod
+    def _address_and_port(cls, value: str | None) -> str | None:
+        if value is not None:
+            split_address(value)
+        return value
+
+
+class Settings(BaseSettings):
+    """Everything `lanner serve` can be told. The command line wins over the file, the file over the defaults."""
+
+    model_config = SettingsConfigDict(extra="forbid")
+
+    data: Path = Field(default_factory=lambda: Path(os.environ.get("LANNER_DATA", "data")))
+    # None: the name the data directory has; LANNER for a new one.
+    name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_-]{1,63}$")
+    bind: str = "127.0.0.1"
+    # None: the domain of this machine's host name.
+    dns_domain: str | None = None
+    log: LogSettings = LogSettings()
+    quota: QuotaSettings = QuotaSettings()
+    security: SecuritySettings = SecuritySettings()
+    metrics: MetricsSettings = MetricsSettings()
+
+    @field_validator("bind")
+    @classmethod
+    def _is_address(cls, value: str) -> str:
+        ipaddress.ip_address(value)
+        return value
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """`127.0.0.1:9182` or `[::1]:9182`."""
+    host, _, port = text.rpartition(":")
+    address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+    if not port.isdecimal() or not 0 <= int(port) <= 0xFFFF:
+        raise ValueError(f"{text}: an address and a port, such as 127.0.0.1:9182")
+    return str(address), int(port)
+
+
+def setting_names(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[str]:
+    """Every setting by its dotted name."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from setting_names(field.annotation, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def load_settings(config: Path | None, overrides: dict[str, object]) -> Settings:
+    """The settings of a file, and what the command line says instead. SettingsError says what cannot be used."""
+    where = "command line" if config is None else str(config)
+    if config is not None:
+        try:
+            tomllib.loads(config.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise SettingsError(f"{config}: {error.strerror}; give an existing file with --config") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise SettingsError(f"{config} is not TOML: {error}") from error
+
+    class FromFile(Settings):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            del env_settings, dotenv_settings, file_secret_settings  # one file and the command line
+            if config is None:
+                return (init_settings,)
+            return (init_settings, TomlConfigSettingsSource(settings_cls, config))
+
+    # The values come from outside and are checked here.
+    given: dict[str, Any] = overrides
+    try:
+        return FromFile(**given)
+    except ValidationError as error:
+        raise SettingsError(f"{where}: {'; '.join(_complaints(error))}") from error
+
+
+def _complaints(error: ValidationError) -> Iterator[str]:
+    known = list(setting_names())
+    tables = {name.rpartition(".")[0] for name in known} - {""}
+    for item in error.errors():
+        # A union names its member last: no part of the key.
+        parts = [str(part) for part in item["loc"]]
+        key = next((".".join(parts[:end]) for end in (2, 1) if ".".join(parts[:end]) in known), ".".join(parts))
+        if item["type"] == "extra_forbidden":
+            table = key.rpartition(".")[0]
+            near = [name for name in known if name.startswith(f"{table}.")] if table else [*known, *tables]
+            yield f"unknown setting {key}; the nearest known one is {difflib.get_close_matches(key, near, 1, 0)[0]}"
+        else:
+            message = item["msg"].removeprefix("Value error, ")
+            yield f"{key} = {item['input']!r}: {message[:1].lower()}{message[1:]}"
+
+
+def dotted(settings: Settings) -> dict[str, object]:
+    """Every setting with its value."""
+    values: dict[str, object] = {}
+    for name in setting_names():
+        value: object = settings
+        for part in name.split("."):
+            value = getattr(value, part)
+        values[name] = value
+    return values
+
+
+def _quota(value: Kilobytes) -> int | None:
+    return INFINITE if value == "none" else value
+
+
+def addresses_of(bind: str) -> frozenset[str]:
+    """The names and addresses that mean a queue manager bound to one address of this machine.
+
+    Several of them on one machine differ in their addresses, so one that is bound to 127.0.0.2 is not 127.0.0.1.
+    """
+    address = ipaddress.ip_address(bind)
+    everything = local_addresses()
+    if address.is_unspecified or bind == "127.0.0.1":
+        return everything
+    if bind in everything:
+        return everything - {"127.0.0.1", "::1"}
+    return frozenset({bind})
+
+
+class Listener(Protocol):
+    """Something that serves others while the queue manager runs."""
+
+    name: str
+    address: str
+
+    async def start(self) -> None:
+        """Listen; an OSError says why that cannot be."""
+
+    async def stop(self) -> None:
+        """Let go of the address and of everybody connected."""
+
+
+class QueueCollector(Collector):
+    """The queues' sizes, under the names of windows_exporter's msmq collector."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        """What `collect` gives, without asking the engine."""
+        return list(self._families())
+
+    @staticmethod
+    def _families() -> list[GaugeMetricFamily]:
+        texts = {
+            "windows_msmq_bytes_in_journal_queue": "Size of queue journal in bytes",
+            "windows_msmq_bytes_in_queue": "Size of queue in bytes",
+            "windows_msmq_messages_in_journal_queue": "Count messages in queue journal",
+            "windows_msmq_messages_in_queue": "Count messages in queue",
+        }
+        return [GaugeMetricFamily(name, text, labels=["name"]) for name, text in texts.items()]
+
+    def collect(self) -> list[GaugeMetricFamily]:
+        """One sample of each for every queue; "Computer Queues" are the dead letters and the system journal."""
+        families = self._families()
+        qm = self._runtime.engine.queue_manager
+        with self._runtime.lock:
+            rows: list[tuple[str, Queue | None, Queue | None]] = [
+                (_metric_name(queue), queue, queue.journal_queue)
+                for queue in qm.queue_collection.values()
+                if not queue.is_system
+            ]
+            rows.append(("Computer Queues", qm.system_deadletter_queue, qm.system_journal_queue))
+            samples = [(name, *_counts(journal), *_counts(queue)) for name, queue, journal in rows]
+        for name, journal_bytes, journal_messages, queue_bytes, queue_messages in samples:
+            values = (journal_bytes, queue_bytes, journal_messages, queue_messages)
+            for family, value in zip(families, values, strict=True):
+                family.add_metric([name], value)
+        return families
+
+
+def _metric_name(queue: Queue) -> str:
+    return queue.destination_format_name if isinstance(queue, OutgoingQueue) else queue.pathname.lower()
+
+
+def _counts(queue: Queue | None) -> tuple[int, int]:
+    return (0, 0) if queue is None else (queue.total_bytes, queue.message_count)
+
+
+class MetricsListener:
+    """`[metrics] bind`: Prometheus asks here."""
+
+    name = "metrics"
+
+    def __init__(self, runtime: Runtime, bind: str) -> None:
+        self._host, self._port = split_address(bind)
+        self._registry = CollectorRegistry()
+        self._registry.register(QueueCollector(runtime))
+        ProcessCollector(registry=self._registry)
+        self._server: WSGIServer | None = None
+        self.address = f"http://{bind}/metrics"
+
+    async def start(self) -> None:
+        self._server, self._thread = start_http_server(self._port, self._host, self._registry)
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        self.address = f"http://{host}:{self._server.server_port}/metrics"
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            await asyncio.to_thread(self._server.shutdown)
+            self._server.server_close()
+            self._thread.join()
+
+
+class Daemon:
+    """One queue manager and what listens for it."""
+
+    def __init__(self, load: Callable[[], Settings]) -> None:
+        self._load = load
+        self.settings = load()
+        set_log_level(self.settings)
+        check_bind(self.settings.bind)
+        self.runtime = self._open()
+        self.listeners = self._listeners()
+        self._stop = asyncio.Event()
+
+    def _open(self) -> Runtime:
+        settings = self.settings
+        overrides: dict[str, object] = {
+            "local_addresses": addresses_of(settings.bind),
+            "queue_manager_quota": _quota(settings.quota.queue_manager_kb),
+            "journal_quota": _quota(settings.quota.journal_kb),
+            "hardened_security": settings.security.hardened,
+            "send_insecure_nacks": settings.security.send_insecure_nacks,
+        }
+        if settings.dns_domain is not None:
+            overrides["dns_domain"] = settings.dns_domain
+        return Runtime(settings.data, local_settings(settings.name, **overrides))
+
+    def _listeners(self) -> list[Listener]:
+        """What listens, in the order in which it starts. The protocols on `bind` belong before the metrics."""
+        listeners: list[Listener] = []
+        if self.settings.metrics.bind is not None:
+            listeners.append(MetricsListener(self.runtime, self.settings.metrics.bind))
+        return listeners
+
+    @property
+    def name(self) -> str:
+        return self.runtime.engine.queue_manager.computer_name
+
+    async def run(self, on_ready: Callable[[Daemon], None]) -> None:
+        """Listen until a signal says stop; then everything is on disk and closed."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop_for, number)
+        loop.add_signal_handler(signal.SIGHUP, self.reload)
+        started: list[Listener] = []
+        try:
+            for listener in self.listeners:
+                try:
+                    await listener.start()
+                except OSError as error:
+                    raise SettingsError(
+                        f"{listener.name} cannot listen on {listener.address}: {error.strerror}; choose another address"
+                    ) from error
+                started.append(listener)
+            on_ready(self)
+            await self._stop.wait()
+        finally:
+            for listener in reversed(started):
+                await listener.stop()
+            await asyncio.to_thread(self.runtime.close)
+            _LOG.info("queue manager %s has stopped", self.name)
+
+    def _stop_for(self, number: signal.Signals) -> None:
+        _LOG.info("%s: stopping", number.name)
+        self._stop.set()
+
+    def reload(self) -> None:
+        """SIGHUP: take over what can be changed now, and say what waits for a restart."""
+        try:
+            new = self._load()
+        except SettingsError as error:
+            _LOG.error("the configuration stays as it was: %s", error)
+            return
+        before, after = dotted(self.settings), dotted(new)
+        changed = [name for name in after if before[name] != after[name]]
+        for name in changed:
+            if name in RELOADABLE:
+                _LOG.warning("%s is now %s", name, after[name])
+            else:
+                _LOG.warning("%s = %s needs a restart", name, after[name])
+        if not changed:
+            _LOG.warning("the configuration has not changed")
+        set_log_level(new)
+        self._set_quotas(new.quota)
+        kept = {"log": new.log, "quota": new.quota}
+        self.settings = self.settings.model_copy(update=kept)
+
+    def _set_quotas(self, quotas: QuotaSettings) -> None:
+        engine = self.runtime.engine
+        qm = engine.queue_manager
+        with self.runtime.lock:
+            for attribute, value in (
+                ("queue_manager_quota", _quota(quotas.queue_manager_kb)),
+                ("journal_quota", _quota(quotas.journal_kb)),
+            ):
+                if value is not None:
+                    setattr(qm, attribute, value)
+            engine.save_queue_manager()
+            ticket = self.runtime.store.ticket()
+        self.runtime.store.sync(ticket)
+
+
+def set_log_level(settings: Settings) -> None:
+    """The level of everything this package logs."""
+    logging.getLogger("lanner").setLevel(settings.log.level.upper())
+
+
+def check_bind(bind: str) -> None:
+    """SettingsError unless `bind` is an address of this machine."""
+    family = socket.AF_INET6 if ":" in bind else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((bind, 0))
+        except OSError as error:
+            raise SettingsError(
+                f"bind {bind} is no address of this machine ({error.strerror}): `ip address` lists them"
+            ) from error
+
+
+def serve(load: Callable[[], Settings], on_ready: Callable[[Daemon], None]) -> None:
+    """Run a queue manager until SIGTERM or SIGINT."""
+
+    async def run() -> None:
+        daemon = Daemon(load)
+        await daemon.run(on_ready)
+
+    uvloop.run(run())
