@@ -356,8 +356,7 @@ class Queues(Names):
             if access is not QueueAccessType.SEND:
                 self._require_administrator(queue, identity)
         elif queue.queue_type is QueueType.CONNECTOR:
-            if access is not QueueAccessType.SEND:
-                self.check_queue_access(queue, identity, ConnectedNetworkAccess.OPEN_CONNECTOR)
+            self.check_queue_access(queue, identity, ConnectedNetworkAccess.OPEN_CONNECTOR)
         else:
             rights = JOURNAL_RIGHTS if queue.is_system else QUEUE_RIGHTS
             self.check_queue_access(queue, identity, rights[access])
@@ -441,8 +440,10 @@ class Queues(Names):
         is_subqueue = isinstance(name, DirectFormatName) and (
             name.queue_part is not None and name.queue_part.subqueue is not None
         )
-        # Journals and dead-letter queues are filled by queue managers, subqueues by moves.
-        if is_send and (isinstance(name, MachineFormatName) or name.is_read_only or is_subqueue):
+        # Journals and dead-letter queues are filled by queue managers, subqueues by moves; a connector queue by
+        # messages to the queues behind it, and no packet can name it (MS-MQMQ 2.2.19.2).
+        is_filled_by_others = isinstance(name, (MachineFormatName, ConnectorFormatName)) or name.is_read_only
+        if is_send and (is_filled_by_others or is_subqueue):
             message = f"{name} cannot be opened for sending"
             raise UnsupportedFormatnameOperation(message)
 
@@ -459,7 +460,7 @@ class Queues(Names):
                 # A subqueue comes into being when somebody who may do so first opens it.
                 self._check_open(parent, access, identity)
                 return self._create_queue(self.set_queue_defaults(str(path)), path)
-        if isinstance(name, ConnectorFormatName) and access is not QueueAccessType.SEND:
+        if isinstance(name, ConnectorFormatName):
             return self._connector_queue(name, identity)
         return self.find_outgoing_queue(name) if access is QueueAccessType.SEND else None
 
