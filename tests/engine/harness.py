@@ -45,7 +45,7 @@ class Harness:
     def start(self) -> None:
         self.store = Store.open(self.path)
         self.store.lock.acquire()
-        self.directory = EmbeddedDirectory(self.store.table("directory"))
+        self.directory = EmbeddedDirectory(self.store.table("directory"), clock=lambda: self.now)
         site = self.directory.provision()
         self.engine = Engine(
             self.store,
