@@ -212,7 +212,6 @@ class Positions(WaitingReads):
     def message_position_available(self, queue: Queue, position: MessagePosition) -> None:
         """3.1.7.2.2 Message Position Available; the bytes were counted when the message came (DECISIONS)."""
         position.state = PositionState.AVAILABLE
-        queue.head_hint = min(queue.head_hint, position.lookup_id - 1)
         if self.position_available_subscribers:
             for subscriber in self.position_available_subscribers:
                 subscriber(queue, position)
@@ -233,6 +232,7 @@ class Positions(WaitingReads):
         if is_abort:
             position.record.abort_count += 1
         position.record.state = PositionState.AVAILABLE
+        queue.head_hint = min(queue.head_hint, position.lookup_id - 1)
         # Written again: it gets a new place in the visibility sequence, and its abort count is kept.
         self.store.put(queue.number, position.lookup_id, position.record, express=is_express(position.record.packet))
         self.message_position_available(queue, position)
@@ -243,6 +243,7 @@ class Positions(WaitingReads):
         """Write a position whose bytes are counted already; it is visible from this commit on."""
         queue = position.queue
         queue.message_count += 1
+        queue.head_hint = min(queue.head_hint, position.lookup_id - 1)
         self.store.put(queue.number, position.lookup_id, position.record, express=envelope.is_express)
         self._arm_expiry(position, envelope)
 
