@@ -6,6 +6,7 @@ import logging
 import struct
 import uuid
 
+from lanner.directory.embedded import ADMINISTRATORS
 from lanner.engine.base import QUEUE_MANAGER_KEY
 from lanner.engine.directory_events import identifier_is
 from lanner.engine.dispatch import Dispatch
@@ -27,7 +28,6 @@ from lanner.model.enums import (
 )
 from lanner.model.errors import DsError
 from lanner.model.live import MessagePosition
-from lanner.security.identity import SYSTEM
 from lanner.security.queue_security import default_queue_manager_security
 from lanner.wire.path_name import PathName
 
@@ -134,7 +134,7 @@ class Engine(Dispatch):
         qm, settings = self.queue_manager, self.settings
         qm.create_time = qm.modify_time = int(self.clock())
         qm.directory_integrated = settings.directory_integrated
-        qm.security = default_queue_manager_security(SYSTEM)
+        qm.security = default_queue_manager_security(ADMINISTRATORS)
         qm.initialization_retry_timer_duration = INITIALIZATION_RETRY_TIMER_DURATION
         if settings.public_keys is not None:
             qm.public_encryption_key_list, qm.public_signing_key_list = settings.public_keys()
@@ -162,6 +162,8 @@ class Engine(Dispatch):
             qm.enterprise_reference = enterprise
         elif result is DirectoryOperationResult.ATTRIBUTE_NOT_FOUND:
             qm.enterprise_reference = Enterprise(non_ldap_capable_queue_manager_notification=True)
+        else:
+            self._raise_unless_offline(result, "the enterprise's object cannot be read")
 
     @staticmethod
     def _raise_unless_offline(result: DirectoryOperationResult, what: str) -> None:
@@ -221,14 +223,16 @@ class Engine(Dispatch):
 
     def _set_outgoing_states(self) -> None:
         """HardenedSecurity decides whether an outgoing queue is Locked (DMPR-3.1.3-12)."""
-        for queue in self.queue_manager.queue_collection.values():
-            if isinstance(queue, OutgoingQueue):
-                if self._initial_state(queue) is OutgoingState.LOCKED:
-                    queue.state = OutgoingState.LOCKED
-                elif queue.state is OutgoingState.LOCKED:
-                    queue.state = OutgoingState.WAITING
-                elif queue.state is not OutgoingState.ON_HOLD:
-                    queue.state = OutgoingState.INACTIVE
+        for queue in self.outgoing_queues():
+            stored = queue.state
+            if self._initial_state(queue) is OutgoingState.LOCKED:
+                queue.state = OutgoingState.LOCKED
+            elif stored is OutgoingState.LOCKED:
+                queue.state = OutgoingState.WAITING
+            elif stored is not OutgoingState.ON_HOLD:
+                queue.state = OutgoingState.INACTIVE
+            if queue.state is not stored:
+                self._save_attributes(queue)
 
     def _recover(self) -> None:
         """In-doubt transactions, then what a purge left behind. Nothing here grows with the messages."""
