@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import lanner
-from lanner.cli import moving, queues, reading, sending, serving
+from lanner.cli import deadletters, doctor, journals, moving, queues, reading, sending, serving, users
 from lanner.cli.errors import Root
 
 app = typer.Typer(
@@ -17,7 +17,7 @@ app = typer.Typer(
     help="A message queue manager that speaks the protocols of Microsoft Message Queuing.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    rich_markup_mode="rich",
 )
 app.command()(serving.serve)
 app.add_typer(queues.app, name="queue")
@@ -26,6 +26,10 @@ app.command()(reading.peek)
 app.command()(reading.receive)
 app.command()(moving.move)
 app.command()(moving.copy)
+app.add_typer(deadletters.app, name="deadletter")
+app.command()(journals.journal)
+app.add_typer(users.app, name="user")
+app.command()(doctor.doctor)
 
 
 def _version(*, asked: bool) -> None:

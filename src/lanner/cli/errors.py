@@ -69,6 +69,8 @@ def exit_code(error: Exception) -> int:
 def describe(error: Exception) -> tuple[str, str | None]:
     """What went wrong, and what to do about it if the text does not say."""
     hint = next((HINTS[kind] for kind in type(error).__mro__ if kind in HINTS), None)
+    if isinstance(error, IOTimeout):
+        return "no message came in time", None
     if isinstance(error, OSError):
         what = error.strerror or str(error)
         text = f"{error.filename}: {what}" if error.filename else what

@@ -12,7 +12,7 @@ import typer
 
 from lanner.cli.errors import CommandError, UsageError, nothing
 from lanner.cli.options import DEFAULT_DATA, Data, DryRun, Json, LookupId, QueueName, lookup_id
-from lanner.cli.output import progress, say, write_json
+from lanner.cli.output import messages_text, progress, say, write_json
 from lanner.cli.session import attributes, open_manager, source, walk
 from lanner.client import Message, Queue, QueueManager
 from lanner.model.errors import QueueNotFound, StatusError
@@ -37,7 +37,7 @@ def move(
     queue: QueueName,
     target: Annotated[
         str | None,
-        typer.Argument(metavar="[SUBQUEUE]", help="A subqueue; without it, from a subqueue back to its queue."),
+        typer.Argument(metavar="SUBQUEUE", help="A subqueue; without it, from a subqueue back to its queue."),
     ] = None,
     *,
     everything: Annotated[bool, typer.Option("--all", help="Every message.")] = False,
@@ -53,6 +53,8 @@ def move(
         origin = manager.open(queue)
         path_name = origin.path_name
         destination = _target_of_move(manager, origin, target)
+        if destination.exists() and destination.attributes is origin.attributes:
+            raise UsageError(f"{path_name}: messages cannot be moved to where they are")
         count = 0
         if identifier is not None:
             number = lookup_id(identifier)
@@ -68,7 +70,7 @@ def move(
     if json:
         write_json({"queue": path_name, "target": name, "messages": count, "dry_run": dry_run})
     elif count:
-        say(f"{'would move' if dry_run else 'moved'} {count} messages from {path_name} to {name}")
+        say(f"{'would move' if dry_run else 'moved'} {messages_text(count)} from {path_name} to {name}")
     if not count:
         raise nothing(f"{path_name} is empty")
 
@@ -147,6 +149,6 @@ def copy(
     if json:
         write_json({"queue": path_name, "target": name, "messages": copied, "dry_run": dry_run})
     elif copied:
-        say(f"{'would copy' if dry_run else 'copied'} {copied} messages from {path_name} to {name}")
+        say(f"{'would copy' if dry_run else 'copied'} {messages_text(copied)} from {path_name} to {name}")
     if not copied:
         raise nothing(f"{path_name} is empty")

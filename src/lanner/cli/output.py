@@ -79,6 +79,11 @@ def size(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
+def messages_text(count: int) -> str:
+    """How many messages, in words."""
+    return "1 message" if count == 1 else f"{count} messages"
+
+
 def confirm(question: str, *, yes: bool) -> None:
     """Ask a person; a script that got here meant it."""
     if not yes and sys.stdin.isatty() and sys.stderr.isatty():

@@ -63,7 +63,7 @@ def _is_transactional(manager: QueueManager, name: str) -> bool:
 
 def send(
     queue: QueueName,
-    text: Annotated[str | None, typer.Argument(metavar="[BODY]", help="The body, as text.", show_default=False)] = None,
+    text: Annotated[str | None, typer.Argument(metavar="BODY", help="The body, as text.", show_default=False)] = None,
     *,
     body: Annotated[str | None, typer.Option("--body", help="The body, as text.")] = None,
     file: Annotated[
@@ -92,10 +92,13 @@ def send(
     ] = None,
     app_specific: Annotated[int, typer.Option("--app-specific", min=0, max=_MAX_U32, help="A number of yours.")] = 0,
     extension: Annotated[str, typer.Option("--extension", help="Bytes of yours, in hexadecimal.")] = "",
-    authenticate: Annotated[bool, typer.Option("--authenticate", help="Sign it.")] = False,
     encrypt: Annotated[bool, typer.Option("--encrypt", help="Encrypt the body on its way.")] = False,
-    hash_algorithm: Annotated[str, typer.Option("--hash", help="md5, sha1, sha-256, sha-512 ...")] = "sha1",
-    encryption_algorithm: Annotated[str, typer.Option("--cipher", help="rc2, rc4, aes128, aes192, aes256.")] = "rc4",
+    hash_algorithm: Annotated[
+        str, typer.Option("--hash", help="What a signature uses: md5, sha1, sha-256 ...")
+    ] = "sha1",
+    encryption_algorithm: Annotated[
+        str, typer.Option("--cipher", help="What --encrypt uses: rc2, rc4, aes128, aes192, aes256.")
+    ] = "rc4",
     certificate: Annotated[
         Path | None, typer.Option("--certificate", help="The sender's certificate, a file in DER.")
     ] = None,
@@ -126,7 +129,6 @@ def send(
         correlation_id=correlation_id,
         app_specific=app_specific,
         extension=_hexadecimal(extension),
-        authenticate=authenticate,
         encrypt=encrypt,
         hash_algorithm=hash_algorithm,
         encryption_algorithm=encryption_algorithm,

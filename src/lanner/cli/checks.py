@@ -1,0 +1,268 @@
+"""What `lanner doctor` looks at. A check looks and never changes anything; its findings say what to do."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import os
+import shutil
+import stat
+import struct
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import lmdb
+from cryptography import x509
+
+from lanner.cli.output import messages_text, size
+from lanner.cli.users import USER_FILE
+from lanner.directory import EmbeddedDirectory
+from lanner.engine.persistence import load_attributes
+from lanner.model.directory_objects import DEFAULT_QUEUE_MANAGER_QUOTA, User
+from lanner.model.enums import INFINITE, DirectoryOperationResult, OutgoingState
+from lanner.model.errors import LannerError, StoreLocked
+from lanner.security.certificates import certificates_of
+from lanner.security.users import UserFile
+from lanner.store import Store
+from lanner.store.format import FORMAT
+
+if TYPE_CHECKING:
+    from typing import Any
+
+_KILOBYTE = 1024
+# Ours: the store keeps 16 MiB in reserve to receive from on a full disk; below four times that it is nearly there.
+DISK_FAIL = 64 << 20
+DISK_WARN = 1 << 30
+# Ours: somebody should look before a quota refuses messages.
+QUOTA_WARN = 0.8
+_CERTIFICATE_WARN = dt.timedelta(days=30)
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_NUMBER = struct.Struct(">I")
+
+
+class Verdict(enum.StrEnum):
+    OK = "OK"
+    WARN = "WARN"
+    FAIL = "FAIL"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    check: str
+    verdict: Verdict
+    text: str
+    advice: str = ""
+
+
+def _ok(check: str, text: str) -> Finding:
+    return Finding(check, Verdict.OK, text)
+
+
+def _warn(check: str, text: str, advice: str) -> Finding:
+    return Finding(check, Verdict.WARN, text, advice)
+
+
+def _fail(check: str, text: str, advice: str) -> Finding:
+    return Finding(check, Verdict.FAIL, text, advice)
+
+
+def examine(data: Path, now: dt.datetime) -> Iterator[Finding]:
+    """Everything, from the outside in; what cannot be reached ends it."""
+    if not data.is_dir():
+        what = "is no directory" if data.exists() else "does not exist"
+        yield _fail("directory", f"{data} {what}", f"make it with `lanner queue create NAME --data {data}`")
+        return
+    if not os.access(data, os.R_OK | os.W_OK | os.X_OK):
+        advice = "run as its owner, or change the owner (chown) to the user that runs the queue manager"
+        yield _fail("directory", f"{data} cannot be read and written by uid {os.geteuid()}", advice)
+        return
+    yield _ok("directory", f"{data} can be read and written")
+    yield from _permissions(data)
+    yield _disk(data)
+    yield from _accounts(data)
+    if not (data / "data.mdb").is_file():
+        yield _fail("store", f"{data} holds no queue manager", f"`lanner queue create NAME --data {data}` makes one")
+        return
+    try:
+        store = Store.open(data)
+    except StoreLocked as error:
+        yield _ok("lock", f"{error.args[0].partition(':')[0]}: a queue manager is running")
+        text = "not looked into, the running queue manager has it"
+        yield _ok("store", text)
+        return
+    except (LannerError, lmdb.Error, OSError) as error:
+        yield _fail("store", f"{data} cannot be opened: {error}", "restore it from a backup, or use a newer Lanner")
+        return
+    try:
+        with store.lock:
+            yield _ok("lock", "no process has the directory open")
+            yield _ok("store", f"opens; format {FORMAT}, LMDB {'.'.join(map(str, lmdb.version()))}")
+            yield from _content(store, data, now)
+    finally:
+        store.close()
+
+
+def _permissions(data: Path) -> Iterator[Finding]:
+    # The directory's mode guards what is in it, but for the secrets, which guard themselves.
+    mode = stat.S_IMODE(data.stat().st_mode)
+    is_open = bool(mode & _OTHERS)
+    if is_open:
+        advice = f"chmod 700 {data}"
+        yield _warn("permissions", f"{data} has mode {mode:04o}: others may look at messages", advice)
+    for path in sorted(data.glob("*.json")):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & _OTHERS:
+            is_open = True
+            text = f"{path} has mode {mode:04o} and holds secrets: it will not be used"
+            yield _fail("permissions", text, f"chmod 600 {path}")
+    strangers = sorted(path.name for path in data.iterdir() if path.stat().st_uid != data.stat().st_uid)
+    if strangers:
+        text = f"{', '.join(strangers)} and {data} belong to different users"
+        yield _warn("permissions", text, f"chown all of {data} to the user that runs the queue manager")
+    elif not is_open:
+        yield _ok("permissions", "only the owner can read the messages and secrets")
+
+
+def _disk(data: Path) -> Finding:
+    free = shutil.disk_usage(data).free
+    text = f"{size(free)} free on the disk of {data}"
+    if free < DISK_FAIL:
+        return _fail("disk", f"{text}: recoverable messages are refused soon", "make room")
+    if free < DISK_WARN:
+        return _warn("disk", text, "make room, or set quota.queue_manager_kb below it")
+    return _ok("disk", text)
+
+
+def _accounts(data: Path) -> Iterator[Finding]:
+    path = data / USER_FILE
+    if not path.exists():
+        yield _ok("accounts", "no users; only local administrators can manage the queue manager")
+        return
+    try:
+        file = UserFile(path)
+        users = file.users()
+        administrators = [user.name for user in users if file.is_administrator(user.name)]
+    except LannerError as error:
+        yield _fail("accounts", str(error), "without it nobody can log on")
+        return
+    if users and not administrators:
+        advice = f"`lanner user set NAME --administrator --data {data}`"
+        yield _warn("accounts", f"{len(users)} users, none of them an administrator", advice)
+    else:
+        yield _ok("accounts", f"{len(users)} users, {len(administrators)} of them administrators")
+
+
+def _content(store: Store, data: Path, now: dt.datetime) -> Iterator[Finding]:
+    quarantined = sum(1 for _ in store.table("quarantine").items())
+    if quarantined:
+        text = f"{quarantined} records failed their checksum and were put aside"
+        yield _warn("records", text, "the disk or the memory is failing: check both; send the messages again")
+    else:
+        yield _ok("records", "none was put aside for a wrong checksum")
+    in_doubt = [str(uuid.UUID(bytes=key)) for key, _ in store.table("transactions").items()]
+    if in_doubt:
+        text = f"{len(in_doubt)} are prepared and not decided, their messages are locked: {', '.join(in_doubt)}"
+        yield _warn("transactions", text, "bring back the coordinator that prepared them; it knows the outcome")
+    else:
+        yield _ok("transactions", "none is in doubt")
+    queues = {_NUMBER.unpack(key)[0]: load_attributes(value) for key, value in store.table("queues").items()}
+    yield from _quotas(store, queues, data)
+    yield from _dead_letters(store, queues, data)
+    yield from _outgoing(store, queues, data)
+    yield from _certificates(store, now)
+
+
+Stored = dict[int, tuple[str, "dict[str, Any]"]]
+
+
+def _quotas(store: Store, queues: Stored, data: Path) -> Iterator[Finding]:
+    settings = store.table("settings").get(b"queue_manager")
+    machine = {} if settings is None else load_attributes(settings)[1]
+    used = sum(store.stats(number)[1] for number in queues)
+    limits = [
+        (
+            f"queue manager {machine.get('computer_name', '')}",
+            used,
+            machine.get("queue_manager_quota", DEFAULT_QUEUE_MANAGER_QUOTA),
+            "receive or purge messages, or raise quota.queue_manager_kb",
+        )
+    ]
+    for number, (_, queue) in queues.items():
+        name = queue["pathname"]
+        _, total = store.stats(number)
+        quota, advice = queue["quota"], f"receive or purge messages, or `lanner queue set '{name}' --quota-kb`"
+        if name.lower().endswith(";journal") and queue["parent"] in queues:
+            quota = queues[queue["parent"]][1]["journal_quota"]
+            advice = f"`lanner journal '{name.rpartition(';')[0]}' --purge --data {data}`"
+        elif name.lower().endswith("system$;journal"):
+            quota, advice = machine.get("journal_quota", INFINITE), f"`lanner journal --purge --data {data}`"
+        limits.append((name, total, quota, advice))
+    troubled = False
+    for name, total, quota, advice in limits:
+        if quota == INFINITE or total < quota * _KILOBYTE * QUOTA_WARN:
+            continue
+        troubled = True
+        text = f"{name} uses {size(total)} of {size(quota * _KILOBYTE)}"
+        if total + _KILOBYTE > quota * _KILOBYTE:
+            yield _fail("quotas", f"{text}: it is full", advice)
+        else:
+            yield _warn("quotas", text, advice)
+    if not troubled:
+        quota = limits[0][2]
+        limit = "no limit" if quota == INFINITE else size(quota * _KILOBYTE)
+        yield _ok("quotas", f"{size(used)} of {limit} used, no queue is near its own quota")
+
+
+def _dead_letters(store: Store, queues: Stored, data: Path) -> Iterator[Finding]:
+    count = sum(
+        store.stats(number)[0]
+        for number, (_, queue) in queues.items()
+        if queue["pathname"].lower().endswith(("system$;deadletter", "system$;deadxact"))
+    )
+    if count:
+        text = f"{messages_text(count)} could not be delivered"
+        yield _warn("dead letters", text, f"`lanner deadletter list --data {data}`")
+    else:
+        yield _ok("dead letters", "none")
+
+
+def _outgoing(store: Store, queues: Stored, data: Path) -> Iterator[Finding]:
+    outgoing = [(queue, store.stats(number)[0]) for number, (kind, queue) in queues.items() if kind == "OutgoingQueue"]
+    held = [
+        queue["destination_format_name"]
+        for queue, count in outgoing
+        if count and queue["state"] in (OutgoingState.ON_HOLD, OutgoingState.LOCKED)
+    ]
+    waiting = sum(count for _, count in outgoing)
+    if held:
+        advice = f"`lanner queue list --data {data}` shows them; locked ones need security.hardened off"
+        yield _warn("outgoing", f"paused or locked with messages in them: {', '.join(held)}", advice)
+    else:
+        yield _ok("outgoing", f"{messages_text(waiting)} for other computers")
+
+
+def _certificates(store: Store, now: dt.datetime) -> Iterator[Finding]:
+    directory = EmbeddedDirectory(store.table("directory"))
+    count, troubled = 0, False
+    result, handle = directory.read_begin("User", None)
+    while handle is not None and result is DirectoryOperationResult.SUCCESS:
+        result, user = directory.read_next(handle)
+        if not isinstance(user, User):
+            continue
+        for entry in certificates_of(user).certificates:
+            count += 1
+            certificate = x509.load_der_x509_certificate(entry.certificate)
+            ends = certificate.not_valid_after_utc
+            if ends < now + _CERTIFICATE_WARN:
+                troubled = True
+                text = (
+                    f"{certificate.subject.rfc4514_string()} {'expired' if ends < now else 'expires'} {ends:%Y-%m-%d}"
+                )
+                yield _warn("certificates", text, "register a new certificate for this user")
+    if handle is not None:
+        directory.read_end(handle)
+    if not troubled:
+        yield _ok("certificates", f"{count} registered, none expires within {_CERTIFICATE_WARN.days} days")

@@ -1,0 +1,68 @@
+"""`lanner journal`: copies of what was received, and of what was sent with a wish for a copy."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lanner.cli.errors import UsageError, nothing
+from lanner.cli.options import DEFAULT_DATA, All, Data, DryRun, Json, LookupId, Raw, Yes
+from lanner.cli.queues import purge_queue
+from lanner.cli.reading import peek_messages, receive_messages
+from lanner.cli.session import open_manager, walk
+from lanner.cli.views import list_messages, show_message
+from lanner.client import Queue, QueueManager, ReceivedMessage
+
+
+def _journal(manager: QueueManager, queue: str | None) -> Queue:
+    return manager.system_journal if queue is None else manager.open(queue).journal
+
+
+def journal(
+    queue: Annotated[
+        str | None, typer.Argument(metavar="QUEUE", help="Whose journal; without it, the system journal.")
+    ] = None,
+    *,
+    peek: Annotated[bool, typer.Option("--peek", help="Show messages whole.")] = False,
+    receive: Annotated[bool, typer.Option("--receive", help="Take messages out.")] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="Remove all messages.")] = False,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, help="How many at most: 1 to peek or receive, 1000 to list.")
+    ] = None,
+    everything: All = False,
+    lookup_id: LookupId = None,
+    raw: Raw = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    data: Data = DEFAULT_DATA,
+    json: Json = False,
+) -> None:
+    """List a queue's journal, a line each, or look at, take out or remove its messages."""
+    if peek + receive + purge > 1:
+        raise UsageError("one of --peek, --receive and --purge")
+    if dry_run and not purge:
+        raise UsageError("--dry-run goes with --purge; --peek shows what --receive would take")
+    with open_manager(data) as manager:
+        opened = _journal(manager, queue)
+        name = opened.path_name
+
+        def show(message: ReceivedMessage) -> None:
+            show_message(message, name, as_json=json, raw=raw)
+
+        if purge:
+            purge_queue(manager, opened.name, dry_run=dry_run, yes=yes, as_json=json)
+            return
+        if receive:
+            limit = None if everything else count or 1
+            found = receive_messages(
+                manager, opened, show, limit=limit, timeout=0, lookup_id=lookup_id, where="current"
+            )
+        elif peek or raw or lookup_id is not None:
+            limit = None if everything else count or 1
+            found = peek_messages(opened, show, limit=limit, timeout=0, lookup_id=lookup_id, where="current")
+        else:
+            limit = None if everything else count or 1000
+            found = list_messages(((name, message) for message in walk(opened, limit)), as_json=json)
+    if not found:
+        raise nothing(f"{name} is empty")
