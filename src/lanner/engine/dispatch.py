@@ -23,6 +23,7 @@ class Dispatch(Transactions):
     # What sends an entry: MS-MQQB when it has ProtocolData, else MC-MQSRM.
     send_user_message: Callable[[DispatchEntry], None] | None = None
     send_srmp_message: Callable[[DispatchEntry], None] | None = None
+    _is_dispatching = False
 
     def add_message_to_dispatch_collection(self, position: MessagePosition, protocol_data: object | None) -> None:
         """3.1.7.1.28 Add Message To Dispatch Collection."""
@@ -33,7 +34,8 @@ class Dispatch(Transactions):
     def remove_message_from_dispatch_collection(self, position: MessagePosition) -> None:
         """3.1.7.1.29 Remove Message From Dispatch Collection; harmless when it is not there."""
         collection = self.queue_manager.dispatch_collection
-        collection[:] = [entry for entry in collection if entry.message_position is not position]
+        place = (position.queue, position.lookup_id)
+        collection[:] = [entry for entry in collection if _place(entry) != place]
         self._dispatch_send_message()
 
     def remove_messages_from_dispatch_collection_by_queue(self, queue: OutgoingQueue) -> None:
@@ -47,24 +49,42 @@ class Dispatch(Transactions):
         self._dispatch_send_message()
 
     def _dispatch_send_message(self) -> None:
-        """3.1.7.3.9 Dispatch Send Message."""
+        """3.1.7.3.9 Dispatch Send Message. A send that is done at once is followed here, not from inside it."""
+        if self._is_dispatching:
+            return
+        self._is_dispatching = True
+        try:
+            while self._send_next():
+                pass
+        finally:
+            self._is_dispatching = False
+
+    def _send_next(self) -> bool:
         collection = self.queue_manager.dispatch_collection
         if any(entry.send_in_progress for entry in collection):
-            return
-        eligible = [
-            entry
-            for entry in collection
-            if entry.message_position.queue.active
-            and entry.message_position.state is not PositionState.DELETED
-            and not _is_paused(entry.message_position.queue)
-        ]
-        if not eligible:
-            return
-        entry = max(eligible, key=lambda candidate: candidate.priority)
+            return False
+        by_priority = sorted(collection, key=lambda entry: -entry.priority)
+        entry = next((entry for entry in by_priority if self._is_eligible(entry.message_position)), None)
+        if entry is None:
+            return False
         send = self.send_srmp_message if entry.protocol_data is None else self.send_user_message
-        if send is not None:
-            entry.send_in_progress = True
-            send(entry)
+        if send is None:
+            return False
+        entry.send_in_progress = True
+        send(entry)
+        return True
+
+    def _is_eligible(self, position: MessagePosition) -> bool:
+        """Its queue is active and not paused, and it is not deleted: also where nobody held it when it went."""
+        queue = position.queue
+        if not queue.active or _is_paused(queue) or position.state is PositionState.DELETED:
+            return False
+        return position.lookup_id in queue.held_positions or self._is_available(queue, position.lookup_id)
+
+
+def _place(entry: DispatchEntry) -> tuple[Queue, int]:
+    """A position that nobody holds is made anew each time it is asked for, so equal means the same place."""
+    return entry.message_position.queue, entry.message_position.lookup_id
 
 
 def _is_paused(queue: Queue) -> bool:
