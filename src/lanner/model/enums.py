@@ -169,6 +169,7 @@ class HashAlgorithm(enum.IntEnum):
     MD4 = 0x8002
     MD5 = 0x8003
     SHA1 = 0x8004
+    SHA = 0x8004
     SHA_256 = 0x800C
     SHA_512 = 0x800E
 
