@@ -143,8 +143,16 @@ def test_a_full_system_journal_drops_the_copy(h: Harness) -> None:
 @pytest.mark.spec("DMPR-3.1.1.12-12")
 def test_the_source_keeps_an_undelivered_message_if_asked(h: Harness) -> None:
     """NegativeJournalingRequested: the dead-letter queue, the transactional one for a transactional message."""
+    h.create("admin")
     for body, asked in ((b"kept", True), (b"dropped", False)):
-        h.send(ELSEWHERE, body, negative_journaling_requested=asked, time_to_reach_queue=10)
+        h.send(
+            ELSEWHERE,
+            body,
+            negative_journaling_requested=asked,
+            time_to_reach_queue=10,
+            acknowledgements_requested=Acknowledgements.NEG_ARRIVAL,
+            administration_queue_format_name=h.name("admin"),
+        )
     transaction = h.begin()
     h.send(ELSEWHERE, b"ledger", transaction=transaction, negative_journaling_requested=True, time_to_reach_queue=10)
     h.commit(transaction)

@@ -240,6 +240,13 @@ def test_a_message_expires_in_public_and_private_queues_but_not_in_system_ones(h
     h.send("private", b"copied", time_to_be_received=60, positive_journaling_requested=True)
     h.send("private", b"dead", time_to_be_received=10, negative_journaling_requested=True)
     assert h.receive("private") == b"short"
+    # The transfer protocols move messages to system queues.
+    h.send("private", b"moved", time_to_be_received=60, priority=7)
+    position = h.engine.dequeue_message_begin(h.open("private"), timeout=0)
+    target = h.engine.queue_manager.system_deadletter_queue
+    assert position is not None
+    assert target is not None
+    h.engine.move_message(position, target)
     machine = f"MACHINE={h.engine.queue_manager.identifier}"
     h.tick(10)
     h.tick(50)
@@ -247,7 +254,7 @@ def test_a_message_expires_in_public_and_private_queues_but_not_in_system_ones(h
     h.tick(1000)
     assert h.bodies(r"DIRECT=OS:.\private$\private;journal") == [b"short"]
     assert h.bodies(f"{machine};JOURNAL") == [b"copied"]
-    assert h.bodies(f"{machine};DEADLETTER") == [b"dead"]
+    assert h.bodies(f"{machine};DEADLETTER") == [b"moved", b"dead"]
 
 
 @pytest.mark.spec("DMPR-3.1.2.4-2")
