@@ -87,3 +87,18 @@ def test_a_counter_that_cannot_reserve_issues_nothing(store: Store) -> None:
     with no_room(), pytest.raises(InsufficientResources):
         counter.next(1000)
     assert counter.next() == first + 1
+
+
+def test_a_publication_reserves_numbers_for_the_time_it_takes(store: Store) -> None:
+    """While a long commit runs a counter cannot reserve, and the engine goes on issuing numbers."""
+    counter = store.counter("c", 10)
+    counter.next()
+    store.stage(b"t", 1, [(3, b"packet")], 1)
+    store.publish(b"k", [b"t"], counter.next, 1)
+    commit(store)
+    assert counter._limit - counter.last > 10 * 512
+    limit = counter._limit
+    store.stage(b"u", 1, [(3, b"packet")], 1)
+    store.publish(b"l", [b"u"], counter.next, 1)
+    commit(store)
+    assert counter._limit == limit

@@ -17,7 +17,8 @@ Leader and followers
     commit lock, and either finds its batch done or leads the next commit, for all who came with it.
     The write phase holds the store's lock on purpose: py-lmdb lets go of the interpreter at each call, and against a busy
     thread each call then costs up to a switch interval (measured: 100-500 us in place of 0.4). A busy engine soon wants
-    the lock, waits for it without wanting the interpreter, and the write phase takes about 2 us a message.
+    the lock, waits for it without wanting the interpreter, and the write phase takes about 2 us a message. The leader takes
+    the lock before others (StoreLock), because a thread that lets go of a lock and takes it again at once always wins.
     Lock order: commit lock, store's lock, LMDB's writer. Nobody who holds LMDB's writer waits for the store's lock (a long
     publication asks for it with a time limit).
 
@@ -51,6 +52,7 @@ from lanner.store.allocation import Allocation
 from lanner.store.batch import Batch, load_totals
 from lanner.store.counters import Counters
 from lanner.store.environment import Environment
+from lanner.store.lock import StoreLock
 from lanner.store.maintenance import Maintenance, sweep_slice
 from lanner.store.overlay import Layer
 from lanner.store.queue_view import MessageLayer, QueueView
@@ -64,7 +66,7 @@ log = logging.getLogger(__name__)
 class GroupCommit:
     """The batches of a store and the views laid over its snapshot."""
 
-    def __init__(self, environment: Environment, allocation: Allocation, lock: threading.RLock) -> None:
+    def __init__(self, environment: Environment, allocation: Allocation, lock: StoreLock) -> None:
         self._environment = environment
         self._allocation = allocation
         self.lock = lock
@@ -140,7 +142,9 @@ class GroupCommit:
         environment = self._environment
         txn: lmdb.Transaction[bytes] | None = None
         try:
-            with self.lock:
+            with self.lock.urgent():
+                if self.current.publications:
+                    self.counters.reserve_for_long()
                 batch = self._swap()
                 txn = environment.env.begin(write=True)
                 batch.write(txn, environment)
@@ -152,12 +156,12 @@ class GroupCommit:
             if txn is not None:
                 with suppress(lmdb.Error):  # a commit that failed has ended it
                     txn.abort()
-            with self.lock:
+            with self.lock.urgent():
                 self._fail(error)
-            if not isinstance(error, lmdb.Error | OSError):
+            if not isinstance(error, lmdb.Error | OSError | InsufficientResources):
                 raise
         else:
-            with self.lock:
+            with self.lock.urgent():
                 self._complete(batch)
             environment.memory.touch(batch.cost())
 
@@ -178,7 +182,7 @@ class GroupCommit:
     def _sweep(self) -> bool:
         """Delete a slice of what was dropped. The commit lock is held."""
         environment = self._environment
-        with self.lock:
+        with self.lock.urgent():
             txn = environment.env.begin(write=True, buffers=True)
             try:
                 swept = sweep_slice(txn, environment)
@@ -189,7 +193,7 @@ class GroupCommit:
             txn.abort()
             return False
         txn.commit()
-        with self.lock:
+        with self.lock.urgent():
             environment.renew()
         environment.memory.touch(1 << 20)
         return True

@@ -7,7 +7,7 @@ block is left the next commit carries the new limit, and if none comes in time t
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import lmdb
 
@@ -18,6 +18,8 @@ __all__ = ["Counter", "Counters"]
 
 _VALUE = struct.Struct(">Q")
 _TABLE = "counters"
+# Ours: 67 million values of a counter with the usual block, more than any commit can last.
+_LONG_BLOCKS = 1024
 
 
 class Counter:
@@ -58,6 +60,12 @@ class Counter:
         self._written = max(self._written, self._next + ahead + self._block)
         txn.put(self._key, _VALUE.pack(self._written), db=db)
         return self._written
+
+    def write_for_long(self, txn: lmdb.Transaction[bytes], db: lmdb._Database) -> int:
+        """Write a limit that is good for a long commit."""
+        if self._limit - self._next > _LONG_BLOCKS // 2 * self._block:
+            return self._limit
+        return self.write(txn, db, _LONG_BLOCKS * self._block)
 
     def write_exact(self, txn: lmdb.Transaction[bytes], db: lmdb._Database) -> None:
         """Write the next value itself: for a clean close."""
@@ -109,19 +117,20 @@ class Counters:
         The lock is held, so the wait for LMDB's writer lasts one sync at most: who writes takes the lock first and
         needs it no more before its commit has ended (commit.py).
         """
-        self._commit([counter], ahead=end - counter.last)
-
-    def reserve_all(self, ahead: int) -> None:
-        """Raise every limit at once."""
-        self._commit(self._all.values(), ahead)
-
-    def _commit(self, counters: Iterable[Counter], ahead: int) -> None:
         environment = self._environment
         with environment.write() as txn:
-            written = [(counter, counter.write(txn, environment.tables, ahead)) for counter in counters]
+            limit = counter.write(txn, environment.tables, end - counter.last)
+        counter.settle(limit)
+        self._wanting.discard(counter)
+
+    def reserve_for_long(self) -> None:
+        """Raise every limit by many blocks: a commit is coming that will take seconds, and `reserve` would wait for it."""
+        environment = self._environment
+        with environment.write() as txn:
+            written = [(counter, counter.write_for_long(txn, environment.tables)) for counter in self._all.values()]
         for counter, limit in written:
             counter.settle(limit)
-            self._wanting.discard(counter)
+        self._wanting.clear()
 
     def write(self, txn: lmdb.Transaction[bytes]) -> list[tuple[Counter, int]]:
         """Write the limits that are wanted into a commit; the result is to be settled when it is durable."""

@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 
 _GARBAGE = table_key("garbage", b"")
 # Ours: a slice of sweeping holds the lock this long, and leaves the disk to others for a while after it.
-_SLICE_SECONDS = 0.001
-_PAUSE_SECONDS = 0.005
+_SLICE_SECONDS = 0.002
+_PAUSE_SECONDS = 0.002
 _RETRY_SECONDS = 1.0
 
 

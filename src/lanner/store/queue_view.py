@@ -126,8 +126,9 @@ class QueueView(Overlay[int, Record]):
         if raw is None:
             return None
         environment = self._environment
-        environment.memory.touch(len(raw))
-        return decode(raw, environment.txn, environment.staged)
+        record = decode(raw, environment.txn, environment.staged)
+        environment.memory.touch(len(record.packet))
+        return record
 
     def raw(self, lookup_id: int) -> bytes | None:
         """Return the stored bytes of the snapshot."""

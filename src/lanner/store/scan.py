@@ -102,10 +102,6 @@ class Scan:
                 raw = txn.get(prefix + lookup_id, None, messages)
                 if raw is None:
                     continue
-                touched += len(raw)
-                if touched > _TOUCH_EVERY:
-                    environment.memory.touch(touched)
-                    touched = 0
                 number = _number(lookup_id)[0]
                 try:
                     record = decode(raw, txn, staged)
@@ -113,6 +109,10 @@ class Scan:
                     log.debug("scan of queue %d leaves out %#018x: %s", self._queue, number, error)
                     self._corrupt(self._queue, number)
                     continue
+                touched += len(record.packet)
+                if touched > _TOUCH_EVERY:
+                    environment.memory.touch(touched)
+                    touched = 0
                 yield visibility, number, record
         finally:
             self.close()

@@ -9,7 +9,6 @@ A publication is remembered by its key (say, query and batch of a stream), so do
 from __future__ import annotations
 
 import struct
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ import lmdb
 from lanner.model.errors import InvalidParameter
 from lanner.store.counters import Counter
 from lanner.store.environment import Environment
+from lanner.store.lock import StoreLock
 from lanner.store.queue_view import QueueView, Totals
 from lanner.store.record import MESSAGE_KEY, encode_reference
 from lanner.store.table import Table
@@ -39,6 +39,7 @@ _PUBLISHED = struct.Struct(">QQI")  # messages, bytes of packets, seconds since 
 _MAX_TOKEN = 64
 # Ours: rows written between two looks at who else wants to run.
 _CHUNK = 1000
+_PAUSE_SECONDS = 0.001
 
 
 @dataclass(slots=True)
@@ -98,7 +99,7 @@ class Publication:
             view.raise_high(self.first_lookup_id + self.part.messages - 1)
             view.forget_runs()
 
-    def write(self, txn: lmdb.Transaction[bytes], environment: Environment, lock: threading.RLock) -> None:
+    def write(self, txn: lmdb.Transaction[bytes], environment: Environment, lock: StoreLock) -> None:
         """Write headers and index entries.
 
         The lock is taken for a while if it can be had, for the reason that the write phase has it (commit.py), but never
@@ -107,15 +108,11 @@ class Publication:
         messages, visible = txn.cursor(environment.messages), txn.cursor(environment.visible)
         rows, entries = self._rows(), self._entries()
         while chunk := list(islice(rows, _CHUNK)):
-            locked = lock.acquire(timeout=0.05)
-            try:
+            with lock.urgent(timeout=0.05):
                 messages.putmulti(chunk)
                 visible.putmulti(list(islice(entries, _CHUNK)))
-            finally:
-                if locked:
-                    lock.release()
             if len(chunk) == _CHUNK:
-                time.sleep(0.0002)  # who waits for the lock gets it
+                time.sleep(_PAUSE_SECONDS)
 
     def _rows(self) -> Iterator[tuple[bytes, bytes]]:
         queue, lane, number = self.part.queue, self.part.lane, self.view.number

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import logging
 import shutil
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Self
@@ -18,7 +17,7 @@ from lanner.store.allocation import Allocation
 from lanner.store.commit import GroupCommit
 from lanner.store.counters import Counter
 from lanner.store.environment import DEFAULT_MAP_SIZE, Environment, copy_environment
-from lanner.store.lock import DirectoryLock
+from lanner.store.lock import DirectoryLock, StoreLock
 from lanner.store.queue_view import GARBAGE_QUEUE
 from lanner.store.record import MESSAGE_KEY, Record
 from lanner.store.scan import Scan, express_between, index_bounds, index_rows
@@ -43,7 +42,7 @@ class Store:
         self._environment = environment
         self._allocation = allocation
         self._directory_lock: DirectoryLock | None = directory_lock
-        self.lock = threading.RLock()
+        self.lock = StoreLock()
         self._commits = GroupCommit(environment, allocation, self.lock)
         self._queues = self._commits.queues
         self._number = self._commits.visibility.next

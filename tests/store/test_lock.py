@@ -1,0 +1,53 @@
+"""The store's lock lets a commit in before a busy engine."""
+
+from __future__ import annotations
+
+import threading
+
+from lanner.store.lock import StoreLock
+
+
+def test_who_is_urgent_comes_before_who_came_later() -> None:
+    lock = StoreLock()
+    order: list[str] = []
+
+    def commit() -> None:
+        with lock.urgent() as has_lock:
+            assert has_lock
+            order.append("commit")
+
+    def engine() -> None:
+        with lock:
+            order.append("engine")
+
+    with lock:
+        committer = threading.Thread(target=commit)
+        committer.start()
+        while not lock._is_wanted:
+            pass
+        other = threading.Thread(target=engine)
+        other.start()
+        with lock:  # the holder may come again and must not wait at the gate
+            order.append("holder")
+    committer.join()
+    other.join()
+    assert order == ["holder", "commit", "engine"]
+
+
+def test_urgency_with_a_time_limit_goes_on_without_the_lock() -> None:
+    lock = StoreLock()
+    answers: list[bool] = []
+
+    def publish() -> None:
+        with lock.urgent(timeout=0.001) as has_lock:
+            answers.append(has_lock)
+
+    with lock:
+        publisher = threading.Thread(target=publish)
+        publisher.start()
+        publisher.join()
+    assert answers == [False]
+    publish()
+    assert answers == [False, True]
+    assert lock.acquire(blocking=False)
+    lock.release()
