@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import struct
 import uuid
 from typing import TYPE_CHECKING
 
 from lanner.engine.directory_events import identifier_is
 from lanner.engine.names import Names, path_key
+from lanner.engine.queue_properties import check_changes, copied_attributes, rights_to_change
 from lanner.model.directory_objects import OutgoingQueue, Queue, Site
 from lanner.model.enums import (
     DirectoryOperationResult,
@@ -24,7 +26,6 @@ from lanner.model.errors import (
     InvalidHandle,
     NoDs,
     OperationCancelled,
-    PropertyNotallowed,
     QueueExists,
     QueueNotAvailable,
     QueueNotFound,
@@ -48,11 +49,7 @@ from lanner.security.access_masks import (
     QueueManagerAccess,
 )
 from lanner.security.identity import SYSTEM
-from lanner.security.queue_security import (
-    Guarded,
-    checked_descriptor,
-    create_default_queue_security_descriptor,
-)
+from lanner.security.queue_security import create_default_queue_security_descriptor
 from lanner.wire.format_name import (
     ConnectorFormatName,
     DirectFormatName,
@@ -73,23 +70,6 @@ if TYPE_CHECKING:
 
 ADMIN_ACCESS = frozenset({QueueAccessType.RECEIVE_ADMIN, QueueAccessType.PEEK_ADMIN})
 
-# MS-MQDMPR 3.1.7.1.3: what Create Queue takes from the request; the rest it sets itself.
-COPIED_ATTRIBUTES = (
-    "label",
-    "type",
-    "pathname",
-    "journaling",
-    "quota",
-    "journal_quota",
-    "authentication",
-    "privacy_level",
-    "transactional",
-    "multicast_address",
-    "security",
-    "base_priority",
-)
-# A queue's name and whether it is transactional are fixed when it is made.
-CHANGEABLE_ATTRIBUTES = tuple(name for name in COPIED_ATTRIBUTES if name not in ("pathname", "transactional"))
 _NUMBER = struct.Struct(">I")
 
 
@@ -129,10 +109,10 @@ class Queues(Names):
             if parent is None:
                 message = f"{path}: no queue {path.without_suffix()} to be a subqueue of"
                 raise QueueNotFound(message)
-        queue = Queue(**{name: getattr(request, name) for name in COPIED_ATTRIBUTES})
+        queue = Queue(**copied_attributes(request))
         queue.pathname = str(path)
         queue.security = create_default_queue_security_descriptor(
-            request.security,
+            queue.security,
             identity,
             machine_sid=self._machine_sid if qm.directory_integrated else None,
             is_domain_user=self.settings.is_domain_user,
@@ -252,20 +232,21 @@ class Queues(Names):
     def set_queue_properties(self, queue: Queue, changes: dict[str, object], *, identity: Identity = SYSTEM) -> None:
         """Change attributes of a queue that Create Queue would take; the pathname and kind stay."""
         self._require_ready()
-        rights = QueueAccess.SET_QUEUE_PROPERTIES
-        if "security" in changes:
-            rights |= QueueAccess.CHANGE_QUEUE_PERMISSIONS
-        self.check_queue_access(queue, identity, rights)
-        for name in changes:
-            if name not in CHANGEABLE_ATTRIBUTES:
-                message = f"{name} of a queue cannot be changed; these can: {', '.join(CHANGEABLE_ATTRIBUTES)}"
-                raise PropertyNotallowed(message)
-        security = changes.get("security")
-        if isinstance(security, bytes):
-            checked_descriptor(security, Guarded.QUEUE)
-        for name, value in changes.items():
+        checked = check_changes(changes)
+        self.check_queue_access(queue, identity, rights_to_change(checked, queue.security, identity))
+        for name, value in checked.items():
             setattr(queue, name, value)
         self.save_queue(queue)
+
+    def get_queue_properties(self, queue: Queue, *, identity: Identity = SYSTEM) -> Queue:
+        """The attributes of a queue at this moment; its Security only for those who may see it."""
+        self.check_queue_access(queue, identity, QueueAccess.GET_QUEUE_PROPERTIES)
+        snapshot = copy.copy(queue)
+        try:
+            self.check_queue_access(queue, identity, QueueAccess.GET_QUEUE_PERMISSIONS)
+        except AccessDenied:
+            snapshot.security = None
+        return snapshot
 
     def save_queue(self, queue: Queue) -> None:
         """Write changed attributes; a public queue's also to the directory."""
@@ -326,7 +307,8 @@ class Queues(Names):
         """Raise AccessDenied unless the queue's descriptor grants the rights."""
         if identity.is_system:
             return
-        if isinstance(queue, OutgoingQueue):
+        if isinstance(queue, OutgoingQueue) or (queue.is_system and not queue.parent):
+            # They have no descriptor: what may be read of them is in `_check_open`, the rest is administration.
             self._require_administrator(queue, identity)
         elif not is_granted(self._guarding_queue(queue).security, identity, rights):
             message = f"{identity.name} has no right {rights!r} on queue {queue.pathname}"
@@ -364,7 +346,7 @@ class Queues(Names):
     @staticmethod
     def _require_administrator(queue: Queue, identity: Identity) -> None:
         if not identity.is_administrator:
-            message = f"{identity.name} is no administrator: outgoing queue {queue.label} stays closed"
+            message = f"{identity.name} is no administrator: queue {queue.pathname} belongs to the queue manager"
             raise AccessDenied(message)
 
     # Open and close -----------------------------------------------------------------------------------------
