@@ -1,0 +1,265 @@
+"""The benchmarks: who is measured, and what we promise ourselves against whom.
+
+Lanner runs inside the benchmark's process and its peers are reached over loopback, because that is how each is
+used by a program on the same machine. Where a peer confirms without a sync, its row says so.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Self, TypeVar
+
+from bench.depth import deep_lanner, deep_rabbit, deep_redis
+from bench.floor import BareStore, RawLmdb, fdatasync
+from bench.ours import Ours
+from bench.peers.process import Missing
+from bench.peers.rabbit import Rabbit
+from bench.peers.redis import Redis
+from bench.report import Contender, Figures, Goal, Table, Writer, alternate, print_table
+from bench.workload import Scale
+
+P = TypeVar("P", Rabbit, Redis)
+
+RATE = "messages/s"
+WINDOW = 2000  # unconfirmed messages of one sender; more does not make the peers faster
+LANNER = "Lanner"
+QUORUM = "RabbitMQ quorum"
+# A classic queue's confirm means "written", not "synced".
+CLASSIC = "RabbitMQ classic (no fsync)"
+REDIS = "Redis stream, fsync always"
+KINDS = (QUORUM, "quorum"), (CLASSIC, "classic")
+
+
+class Bench:
+    """One run: where, how much, and the servers, each started when first asked for."""
+
+    def __init__(
+        self, directory: Path, scale: Scale, *, peers: bool = True, full: bool = False, out: Writer = sys.stdout
+    ) -> None:
+        self.directory = directory
+        self.scale = scale
+        self.full = full
+        self._peers = peers
+        self._stack = ExitStack()
+        self.out = out
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @cached_property
+    def ours(self) -> Ours:
+        ours = Ours(self.directory)
+        self._stack.callback(ours.close)
+        return ours
+
+    @cached_property
+    def lmdb(self) -> RawLmdb:
+        raw = RawLmdb(self.directory)
+        self._stack.callback(raw.close)
+        return raw
+
+    @cached_property
+    def store(self) -> BareStore:
+        store = BareStore(self.directory)
+        self._stack.callback(store.close)
+        return store
+
+    @cached_property
+    def rabbit(self) -> Rabbit | None:
+        return self._start(lambda: Rabbit(self.directory / "rabbit"))
+
+    @cached_property
+    def redis(self) -> Redis | None:
+        return self._start(lambda: Redis(self.directory / "redis"))
+
+    @cached_property
+    def redis_in_memory(self) -> Redis | None:
+        return self._start(lambda: Redis(self.directory / "redis-express", durable=False))
+
+    def _start(self, start: Callable[[], P]) -> P | None:
+        if not self._peers:
+            return None
+        try:
+            peer = start()
+        except Missing as missing:
+            print(f"{missing}\n", file=self.out, flush=True)
+            return None
+        self._stack.callback(peer.close)
+        print(f"{peer.name} {peer.version}, {peer.setting}.\n", file=self.out, flush=True)
+        return peer
+
+    def report(self, title: str, contenders: list[Contender], *goals: Goal, is_lower_better: bool = False) -> Table:
+        table = alternate(title, contenders, self.scale.rounds, is_lower_better=is_lower_better)
+        print_table(table, goals, self.out)
+        return table
+
+
+def at_rate(name: str, measure: Callable[[], float]) -> Contender:
+    return Contender(name, lambda: {RATE: measure()})
+
+
+def by_size(measure: Callable[[int, int], float], counts: dict[int, int], what: str) -> Callable[[], Figures]:
+    """Measure once for each size, given (count, size)."""
+    return lambda: {f"{what} {size}": measure(count, size) for size, count in counts.items()}
+
+
+def send(bench: Bench) -> None:
+    ours, raw, count = bench.ours, bench.lmdb, bench.scale.count(48_000, multiple=480)
+    contenders = [
+        at_rate("raw LMDB, 100 per commit", lambda: raw.put(count, 100)),
+        at_rate("raw LMDB, 1000 per commit", lambda: raw.put(count, 1000)),
+        at_rate(f"{LANNER} send_many(100)", lambda: ours.send_many(count, 100)),
+        at_rate(f"{LANNER} send_many(1000)", lambda: ours.send_many(count, 1000)),
+        at_rate(f"{LANNER} send_many(100), 4 threads", lambda: ours.send_many(count, 100, threads=4)),
+        at_rate(f"{LANNER} send, 32 threads", lambda: ours.send_threads(count // 4, 32)),
+        at_rate(f"{LANNER} await send, 480 tasks", lambda: ours.send_tasks(count, 480)),
+        at_rate(f"{LANNER} await send_many(100), 4 tasks", lambda: ours.send_many_tasks(count, 100, 4)),
+    ]
+    if rabbit := bench.rabbit:
+        contenders += [
+            at_rate(
+                f"{kind}, {n} sender{'s' * (n > 1)}",
+                partial(rabbit.rate, "send", word, count, window=WINDOW, senders=n),
+            )
+            for kind, word in KINDS
+            for n in (1, 3)
+        ]
+    if redis := bench.redis:
+        contenders += [
+            at_rate(f"{REDIS}, {n} sender{'s' * (n > 1)}", partial(redis.rate, "send", count, window=WINDOW, senders=n))
+            for n in (1, 3)
+        ]
+    goals = Goal(QUORUM, must=1.2, aim=2), Goal(CLASSIC), Goal(REDIS, aim=1), Goal("raw LMDB")
+    bench.report("Durable send, many under way, confirmed after the sync", contenders, *goals)
+
+
+def latency(bench: Bench) -> None:
+    count = bench.scale.count(2000, multiple=2)
+    contenders = [
+        Contender("append 1 KiB + fdatasync", lambda: fdatasync(bench.directory, count)),
+        Contender("raw LMDB, 1 per commit", lambda: bench.lmdb.put_one(count)),
+        Contender(f"{LANNER} send", lambda: bench.ours.send_one(count)),
+    ]
+    if rabbit := bench.rabbit:
+        contenders.append(Contender(QUORUM, lambda: rabbit.run("one", "quorum", count)))
+        contenders.append(Contender(CLASSIC, lambda: rabbit.run("one", "classic", count)))
+    if redis := bench.redis:
+        contenders.append(Contender(REDIS, lambda: redis.run("one", count)))
+    goals = Goal(QUORUM, must=1), Goal(CLASSIC), Goal(REDIS, aim=1), Goal("append"), Goal("raw LMDB")
+    bench.report("Durable send, one at a time: microseconds", contenders, *goals, is_lower_better=True)
+
+
+def receive(bench: Bench) -> None:
+    """An acknowledgment for each message, without waiting for one before the next; or one for each 100."""
+    ours, count = bench.ours, bench.scale.count(20_000, multiple=200)
+    counts = {1: count, 100: count}
+
+    def lanner(messages: int, per: int) -> float:
+        return ours.receive_tasks(messages, 200) if per == 1 else ours.receive_many(messages, per)
+
+    contenders = [Contender(f"{LANNER} (200 tasks; receive_many)", by_size(lanner, counts, "acknowledged per"))]
+    strict = by_size(lambda messages, _: ours.receive(messages), {1: max(1, count // 10)}, "acknowledged per")
+    contenders.append(Contender("one receive() after the other, each synced before the next", strict))
+    if rabbit := bench.rabbit:
+        for kind, word in KINDS:
+            measure = partial(rabbit_by_size, rabbit, "receive", word)
+            contenders.append(Contender(kind, by_size(measure, counts, "acknowledged per")))
+    if redis := bench.redis:
+        contenders.append(
+            Contender(REDIS, by_size(partial(redis_by_size, redis, "receive"), counts, "acknowledged per"))
+        )
+    goals = Goal(QUORUM, must=0.6, aim=1.2), Goal(CLASSIC), Goal(REDIS)
+    bench.report("Durable receive: messages/s", contenders, *goals)
+
+
+def rabbit_by_size(rabbit: Rabbit, op: str, kind: str, count: int, per: int) -> float:
+    return rabbit.rate(op, kind, count, per=per, window=WINDOW)
+
+
+def redis_by_size(redis: Redis, op: str, count: int, per: int) -> float:
+    return redis.rate(op, count, per=per, window=WINDOW)
+
+
+def in_transactions(bench: Bench, title: str, op: str, ours: Callable[[int, int], float]) -> None:
+    counts = {1: bench.scale.count(800), 10: bench.scale.count(4000, 10), 100: bench.scale.count(10_000, 100)}
+    contenders = [Contender(LANNER, by_size(ours, counts, "transactions of"))]
+    if rabbit := bench.rabbit:
+        for kind, word in KINDS:
+            measure = partial(rabbit_by_size, rabbit, op, word)
+            contenders.append(Contender(kind, by_size(measure, counts, "transactions of")))
+    if redis := bench.redis:
+        contenders.append(Contender(REDIS, by_size(partial(redis_by_size, redis, op), counts, "transactions of")))
+    bench.report(title, contenders, Goal("RabbitMQ", must=1, aim=4), Goal(REDIS))
+
+
+def transactions(bench: Bench) -> None:
+    in_transactions(bench, "Sends in transactions: messages/s", "tx", bench.ours.transactions)
+
+
+def move(bench: Bench) -> None:
+    title = "Receive one and send one, in transactions: messages/s"
+    in_transactions(bench, title, "move", bench.ours.move)
+
+
+def express(bench: Bench) -> None:
+    ours, count = bench.ours, bench.scale.count(40_000, multiple=100)
+    contenders = [
+        at_rate(f"{LANNER} send, receive in turn", lambda: ours.express_in_turn(count)),
+        at_rate(
+            f"{LANNER} send_many(100), receive_many(100), 2 threads", lambda: ours.express_between_threads(count, 100)
+        ),
+        at_rate(f"{LANNER} await send, receive_many(100), 2 tasks", lambda: ours.express_tasks(count, 100)),
+    ]
+    confirmed, unconfirmed = "RabbitMQ confirmed", "RabbitMQ unconfirmed"
+    if rabbit := bench.rabbit:
+        measure = partial(rabbit.rate, "express", "classic", count, window=WINDOW)
+        contenders.append(at_rate(confirmed, partial(measure, confirm=1)))
+        contenders.append(at_rate(unconfirmed, partial(measure, confirm=0)))
+    if redis := bench.redis_in_memory:
+        contenders.append(at_rate("Redis list", lambda: redis.rate("express", count, window=WINDOW)))
+    goals = Goal(confirmed, must=1), Goal(unconfirmed, aim=2), Goal("Redis list")
+    bench.report("Express: nothing durable, from send to receive", contenders, *goals)
+
+
+def depth(bench: Bench) -> None:
+    """One round: it takes long, and what it shows is not noise."""
+    count = bench.scale.depth
+    contenders = [Contender(LANNER, lambda: deep_lanner(bench.directory, count))]
+    if bench.full and (rabbit := bench.rabbit):
+        contenders += [Contender(kind, partial(deep_rabbit, rabbit, word, count)) for kind, word in KINDS]
+    if bench.full and (redis := bench.redis):
+        contenders.append(Contender(REDIS, lambda: deep_redis(redis, count)))
+    table = alternate(f"{count:,} recoverable messages in one queue", contenders, 1)
+    print_table(table.turned(), (), bench.out)
+
+
+def share(bench: Bench) -> None:
+    """What the engine, the packets and the API cost on top of the store, and the store on top of LMDB."""
+    full = {1: 800, 10: 4000, 100: 20_000, 1000: 40_000}
+    counts = {size: bench.scale.count(count, size) for size, count in full.items()}
+    contenders = [
+        Contender("raw LMDB put", by_size(bench.lmdb.put, counts, "per commit")),
+        Contender("Store put", by_size(bench.store.put, counts, "per commit")),
+        Contender(f"{LANNER} send_many", by_size(bench.ours.send_many, counts, "per commit")),
+    ]
+    goals = Goal("Store put"), Goal("raw LMDB"), Goal("raw LMDB", ours="Store put")
+    bench.report("What is kept of the store's rate: messages/s", contenders, *goals)
+
+
+CASES: dict[str, Callable[[Bench], None]] = {
+    "send": send,
+    "latency": latency,
+    "receive": receive,
+    "transactions": transactions,
+    "move": move,
+    "express": express,
+    "depth": depth,
+    "share": share,
+}

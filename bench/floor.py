@@ -1,0 +1,108 @@
+"""What the disk and LMDB can do by themselves: nothing that is durable gets below."""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from pathlib import Path
+
+import lmdb
+
+from bench.ours import batches, wait_until_swept
+from bench.workload import BODY, percentiles
+from lanner.store import Record, Store
+
+_KEY = struct.Struct(">IQ")
+_MAP_SIZE = 1 << 36
+_LANE = 4 << 56
+_QUEUE = 1
+# The store keeps packets; headers and names make one of about this size of a 1 KiB body.
+PACKET = BODY + bytes(176)
+
+
+def fdatasync(directory: Path, count: int) -> dict[str, float]:
+    """Append 1 KiB and fdatasync: p50 and p99."""
+    path = directory / "fdatasync"
+    seconds = []
+    file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+    try:
+        for _ in range(count):
+            start = time.perf_counter()
+            os.write(file, BODY)
+            os.fdatasync(file)
+            seconds.append(time.perf_counter() - start)
+    finally:
+        os.close(file)
+        path.unlink()
+    return percentiles(seconds)
+
+
+class RawLmdb:
+    """py-lmdb doing the least: one put of the same bytes into one database."""
+
+    def __init__(self, directory: Path) -> None:
+        path = directory / "raw-lmdb"
+        path.mkdir()
+        self.environment = lmdb.open(str(path), map_size=_MAP_SIZE, readahead=False)
+        self._number = 0
+
+    def put(self, count: int, batch: int) -> float:
+        """Messages per second, one synced commit per batch."""
+        start = time.perf_counter()
+        for size in batches(count, batch):
+            self._commit(size)
+        rate = count / (time.perf_counter() - start)
+        self._clear()
+        return rate
+
+    def put_one(self, count: int) -> dict[str, float]:
+        seconds = []
+        for _ in range(count):
+            start = time.perf_counter()
+            self._commit(1)
+            seconds.append(time.perf_counter() - start)
+        self._clear()
+        return percentiles(seconds)
+
+    def _commit(self, size: int) -> None:
+        with self.environment.begin(write=True) as transaction:
+            for _ in range(size):
+                self._number += 1
+                transaction.put(_KEY.pack(_QUEUE, self._number), PACKET)
+
+    def _clear(self) -> None:
+        with self.environment.begin(write=True) as transaction:
+            transaction.drop(self.environment.open_db(txn=transaction), delete=False)
+
+    def close(self) -> None:
+        self.environment.close()
+
+
+class BareStore:
+    """Lanner's store without the engine."""
+
+    def __init__(self, directory: Path) -> None:
+        self.store = Store.open(directory / "bare-store")
+        self._numbers = self.store.counter("sequential_id")
+
+    def put(self, count: int, batch: int) -> float:
+        """Messages per second, one synced commit per batch."""
+        store, numbers = self.store, self._numbers
+        start = time.perf_counter()
+        for size in batches(count, batch):
+            with store.lock:
+                for _ in range(size):
+                    store.put(_QUEUE, _LANE | numbers.next(), Record(PACKET, 1_700_000_000), express=False)
+                ticket = store.ticket()
+            store.sync(ticket)
+        rate = count / (time.perf_counter() - start)
+        with store.lock:
+            store.drop_queue(_QUEUE)
+            ticket = store.ticket()
+        store.sync(ticket)
+        wait_until_swept(store)
+        return rate
+
+    def close(self) -> None:
+        self.store.close()
