@@ -43,7 +43,7 @@ class Harness:
     # Life -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self.store = Store.open(self.path)
+        self.store = Store.open(self.path, reserve=1 << 20)
         self.store.lock.acquire()
         self.directory = EmbeddedDirectory(self.store.table("directory"), clock=lambda: self.now)
         site = self.directory.provision()
