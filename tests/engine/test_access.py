@@ -72,7 +72,7 @@ def opens(h: Harness, name: str, access: QueueAccessType, identity: Identity) ->
         (QueueAccess.GENERIC_ALL, {RECEIVE, MOVE, PEEK, SEND}),
         (QueueAccess.SET_QUEUE_PROPERTIES | QueueAccess.DELETE_QUEUE, set()),
     ],
-    ids=str,
+    ids=lambda value: value.name if isinstance(value, QueueAccess) else "",
 )
 def test_a_queue_opens_for_what_its_descriptor_grants(
     h: Harness, right: QueueAccess, granted: set[QueueAccessType]
@@ -189,7 +189,7 @@ def test_every_name_of_a_queue_is_checked(h: Harness) -> None:
         (QueueAccess.RECEIVE_MESSAGE, {PEEK}),
         (QueueAccess.WRITE_MESSAGE, set()),
     ],
-    ids=str,
+    ids=lambda value: value.name if isinstance(value, QueueAccess) else "",
 )
 def test_a_journal_is_guarded_by_its_queue_with_rights_of_its_own(
     h: Harness, right: QueueAccess, granted: set[QueueAccessType]
