@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from lanner.store import Store
+from lanner.store.store import DEFAULT_RESERVE
+from tests.store.conftest import commit, put
+
 # The same story on a file size limit (any machine) and on a small tmpfs (where mounting is allowed). `make_room` is what
 # an operator would do: raise the limit, enlarge the file system.
 STORY = """
@@ -145,3 +149,16 @@ print("done")
         [sys.executable, "-c", script, str(tmp_path), "limit"], check=False, capture_output=True, text=True, timeout=100
     )
     assert ended.stdout == "done\n", ended.stderr
+
+
+def test_a_small_store_takes_little_room_and_its_reserve_grows_with_it(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    file = tmp_path / "data.mdb"
+    assert file.stat().st_blocks * 512 < 3 << 20
+    for size in (1 << 20, 4 << 20, 4 << 20, 24 << 20):
+        put(store, size, b"x" * size)
+        commit(store)
+        allocated, used = file.stat().st_blocks * 512, store._environment.used()
+        assert allocated >= used + min(DEFAULT_RESERVE, used)
+        assert allocated == pytest.approx(file.stat().st_size, abs=1 << 16)
+    store.close()

@@ -14,14 +14,14 @@ import pytest
 from lanner.model.errors import StoreLocked, StoreVersion
 from lanner.store import Store
 from lanner.store import format as store_format
-from tests.store.conftest import MAP_SIZE, QUEUE, commit, entries, ids, open_store, put, take
+from tests.store.conftest import MAP_SIZE, QUEUE, commit, entries, ids, no_room, open_store, put, take
 
 
 def set_format(path: Path, version: int) -> None:
     with lmdb.open(str(path), map_size=MAP_SIZE, max_dbs=8) as env:
         tables = env.open_db(b"tables")
         with env.begin(write=True) as txn:
-            txn.put(store_format._FORMAT_KEY, struct.pack(">I", version), db=tables)
+            txn.put(store_format._FORMAT_KEY, struct.pack(">Q", version), db=tables)
 
 
 def test_a_second_process_is_told_who_holds_the_directory(store: Store, tmp_path: Path) -> None:
@@ -125,6 +125,21 @@ def test_a_backup_leaves_free_pages_out(store: Store, tmp_path: Path) -> None:
     store.backup(tmp_path / "backup")
     assert (tmp_path / "backup" / "data.mdb").stat().st_size < 100_000
     assert entries(store, "messages") == 1
+
+
+def test_a_store_opens_and_closes_on_a_full_disk(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    put(store, 1)
+    store.close()
+    store = open_store(tmp_path)
+    with no_room():
+        store.close()
+        store = open_store(tmp_path)
+        assert ids(store) == [1]
+        store.close()
+    store = open_store(tmp_path)
+    put(store, 2)
+    store.close()
 
 
 def test_opening_reads_no_messages(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 The file is kept longer than its last used page by a reserve that is really allocated. When the reserve can be
 extended no more, sends are refused while deletes go on inside it: a full queue manager can still be emptied.
+Emptying a store copies at most the pages it has, so a small store keeps a small reserve, which grows with it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ log = logging.getLogger(__name__)
 # Ours: how often a full disk is asked again.
 _RETRY_SECONDS = 1.0
 # Ours: a file grows by an eighth, within these limits, so that a big one is not extended at each commit.
+_MIN_STEP = 1 << 20
 _MAX_STEP = 128 << 20
 
 
@@ -47,15 +49,16 @@ class Allocation:
     def ensure(self) -> None:
         """Allocate the reserve beyond the last used page, or refuse sends from now on. Needs the store's lock."""
         used = self._environment.used()
-        if self._allocated >= used + self._reserve or (time.monotonic() >= self._retry_at and self._extend(used)):
+        reserve = min(self._reserve, max(used, _MIN_STEP))
+        if self._allocated >= used + reserve or (time.monotonic() >= self._retry_at and self._extend(used, reserve)):
             self._set_refuses(False)
         else:
             # What was deleted leaves pages inside the file, and they are as good as room behind it.
-            self._set_refuses(self._allocated - self._environment.live() < self._reserve)
+            self._set_refuses(self._allocated - self._environment.live() < reserve)
 
-    def _extend(self, used: int) -> bool:
-        needed = used + self._reserve
-        for target in (needed + min(max(used // 8, self._reserve), _MAX_STEP), needed):
+    def _extend(self, used: int, reserve: int) -> bool:
+        needed = used + reserve
+        for target in (needed + min(max(used // 8, _MIN_STEP), _MAX_STEP), needed):
             if target <= self._map_size:
                 try:
                     os.posix_fallocate(self._file, self._allocated, target - self._allocated)

@@ -34,7 +34,8 @@ class Batch:
         self.tables: dict[Table, Layer[bytes, bytes]] = {}
         self.staged: list[tuple[bytes, bytes]] = []  # key of a staged row, packet
         self.publications: list[Publication] = []
-        self.completions: list[Callable[[], None]] = []  # called under the lock when the batch is durable
+        # Called under the lock with the batch's number when it is durable.
+        self.completions: list[Callable[[int], None]] = []
         self.totals: dict[QueueView, Totals] = {}
         self.counters: list[tuple[Counter, int]] = []
         self.horizon = 0  # the last visibility number issued when the batch was closed

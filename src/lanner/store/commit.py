@@ -168,9 +168,14 @@ class GroupCommit:
     def close(self) -> None:
         """Commit what is left and write the counters as they are. Without the lock."""
         self.maintenance.stop()
-        self.sync(self.ticket())
-        with self._commit_lock, self.lock, self._environment.write() as txn:
-            self.counters.write_exact(txn)
+        with self.lock:
+            ticket = self.ticket()
+        self.sync(ticket)
+        try:
+            with self._commit_lock, self.lock, self._environment.write() as txn:
+                self.counters.write_exact(txn)
+        except InsufficientResources as error:
+            log.warning("counters will go on behind a gap: %s", error)
 
     def _maintain(self) -> bool:
         """Do what nobody waits for; True if there is more to do."""
@@ -225,8 +230,7 @@ class GroupCommit:
         self._allocation.ensure()
         if any(table.name == "garbage" for table in batch.tables):
             self.maintenance.wake()
-        for completion in batch.completions:
-            completion()
+        self._tell(batch.completions, batch.number)
         self._tell(self.on_synced, batch.number)
 
     @staticmethod

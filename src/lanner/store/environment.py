@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from lanner.model.errors import InsufficientResources
 from lanner.store.format import forget_epoch, settle_format
 from lanner.store.memory import MapTrimmer
 
-__all__ = ["DEFAULT_MAP_SIZE", "Environment", "copy_environment"]
+__all__ = ["DEFAULT_MAP_SIZE", "Environment", "copy_environment", "sync_directory"]
 
 # Address space, not memory or disk: the file grows as it is used. 256 GiB is 32 times the default machine quota
 # (8 GiB, DECISIONS.md), so that quota and freed pages together stay far below it, and it fits any 64-bit kernel.
@@ -132,3 +133,13 @@ def copy_environment(environment: Environment, directory: Path) -> None:
     with lmdb.open(str(directory), map_size=DEFAULT_MAP_SIZE, max_dbs=_MAX_DBS) as copy:
         forget_epoch(copy)
     (directory / "lock.mdb").unlink(missing_ok=True)
+    sync_directory(directory)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable: a synced file that has no name yet is lost with the power."""
+    file = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

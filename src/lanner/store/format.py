@@ -31,7 +31,6 @@ MIGRATIONS: dict[int, Callable[[lmdb.Environment, lmdb.Transaction[bytes]], None
 
 _FORMAT_KEY = table_key("store", b"format")
 _EPOCH_KEY = table_key("store", b"epoch")
-_U32 = struct.Struct(">I")
 _U64 = struct.Struct(">Q")
 
 
@@ -43,21 +42,21 @@ def settle_format(env: lmdb.Environment, path: Path) -> int:
             "use the newer version of the program that wrote it"
         )
     tables = env.open_db(b"tables")
+    with env.begin() as read:
+        epoch = _unpack(read.get(_EPOCH_KEY, db=tables))
+    if epoch and _stored_format(env) == FORMAT:
+        return epoch  # nothing is written: a store opens on a full disk too
     with env.begin(write=True) as txn:
-        raw = txn.get(_FORMAT_KEY, db=tables)
-        version = FORMAT if raw is None else _U32.unpack(raw)[0]
+        version = _unpack(txn.get(_FORMAT_KEY, db=tables)) or FORMAT
         while version < FORMAT:
             step = MIGRATIONS.get(version)
             if step is None:
                 raise StoreVersion(f"{path} is in store format {version}, from which there is no way to {FORMAT}")
             step(env, txn)
             version += 1
-        raw = txn.get(_EPOCH_KEY, db=tables)
-        epoch = 0 if raw is None else int(_U64.unpack(raw)[0])
-        if epoch == 0:
-            epoch = secrets.randbits(64) or 1
-            txn.put(_EPOCH_KEY, _U64.pack(epoch), db=tables)
-        txn.put(_FORMAT_KEY, _U32.pack(version), db=tables)
+        epoch = epoch or secrets.randbits(64) or 1
+        txn.put(_EPOCH_KEY, _U64.pack(epoch), db=tables)
+        txn.put(_FORMAT_KEY, _U64.pack(version), db=tables)
     return epoch
 
 
@@ -78,5 +77,8 @@ def _stored_format(env: lmdb.Environment) -> int:
     except lmdb.NotFoundError:
         return 0
     with env.begin() as txn:
-        raw = txn.get(_FORMAT_KEY, db=tables)
-    return 0 if raw is None else int(_U32.unpack(raw)[0])
+        return _unpack(txn.get(_FORMAT_KEY, db=tables))
+
+
+def _unpack(raw: bytes | None) -> int:
+    return 0 if raw is None else int(_U64.unpack(raw)[0])

@@ -14,6 +14,7 @@ import lmdb
 
 from lanner.model.enums import PositionState
 from lanner.model.errors import StoreCorrupt
+from lanner.model.live import Record
 
 __all__ = [
     "MAX_LOOKUP_ID",
@@ -45,36 +46,6 @@ _REFERENCE = 2  # the key of a staged row follows
 _MAX_COUNT = 0xFFFF
 
 _STATES = {int(state): state for state in (PositionState.AVAILABLE, PositionState.LOCKED)}
-
-
-class Record:
-    """A message as the store keeps it. Treat `packet` as frozen once the record was put."""
-
-    __slots__ = ("abort_count", "arrived", "flags", "move_count", "packet", "state", "visibility")
-
-    def __init__(
-        self,
-        packet: bytes,
-        arrived: int,
-        visibility: int = 0,
-        state: PositionState = PositionState.AVAILABLE,
-        abort_count: int = 0,
-        move_count: int = 0,
-        flags: int = 0,
-    ) -> None:
-        self.packet = packet
-        self.arrived = arrived  # seconds since 1970
-        self.visibility = visibility  # 0: not visible
-        self.state = state
-        self.abort_count = abort_count
-        self.move_count = move_count
-        self.flags = flags  # the engine's own, 16 bits
-
-    def __repr__(self) -> str:
-        return (
-            f"<Record {len(self.packet)} bytes, arrived {self.arrived}, visibility {self.visibility}, "
-            f"{self.state.name}, aborts {self.abort_count}, moves {self.move_count}, flags {self.flags:#06x}>"
-        )
 
 
 class StoredFacts(NamedTuple):

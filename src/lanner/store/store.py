@@ -16,7 +16,7 @@ from lanner.model.errors import InsufficientResources, StoreCorrupt
 from lanner.store.allocation import Allocation
 from lanner.store.commit import GroupCommit
 from lanner.store.counters import Counter
-from lanner.store.environment import DEFAULT_MAP_SIZE, Environment, copy_environment
+from lanner.store.environment import DEFAULT_MAP_SIZE, Environment, copy_environment, sync_directory
 from lanner.store.lock import DirectoryLock, StoreLock
 from lanner.store.queue_view import GARBAGE_QUEUE
 from lanner.store.record import MESSAGE_KEY, Record
@@ -29,7 +29,7 @@ __all__ = ["DEFAULT_RESERVE", "Store"]
 log = logging.getLogger(__name__)
 
 # Ours: room kept on the disk so that messages can still be received when it is full.
-DEFAULT_RESERVE = 16 << 20
+DEFAULT_RESERVE = 4 << 20
 
 
 class Store:
@@ -65,6 +65,7 @@ class Store:
         try:
             environment = Environment(path, map_size)
             try:
+                sync_directory(path)
                 allocation = Allocation(environment, map_size, reserve)
                 return cls(environment, allocation, directory_lock)
             except BaseException:
@@ -233,7 +234,7 @@ class Store:
                 )
                 arrivals[part.queue] = arrivals.get(part.queue, 0) + part.messages
         if completed is not None:
-            batch.completions.append(lambda: completed(arrivals))
+            batch.completions.append(lambda _: completed(arrivals))
         return True
 
     def published(self, key: bytes) -> tuple[int, int, int] | None:
@@ -290,6 +291,7 @@ class Store:
         try:
             copy_environment(self._environment, partial)
             partial.rename(path)
+            sync_directory(path.parent)
         except (lmdb.Error, OSError) as error:
             shutil.rmtree(partial, ignore_errors=True)
             raise InsufficientResources(f"backup to {path} failed: {error}") from error
