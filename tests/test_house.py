@@ -34,7 +34,7 @@ FOLDERS = [
 ]
 # Files beside the folders, each with the last folder it may import from. The package itself offers what
 # client offers. The daemon brings up everything below the command line, and `lanner serve` starts it.
-FILES = {"__init__": "client", "daemon": "spark", "__main__": "cli"}
+FILES = {"__init__": "client", "aio": "client", "errors": "model", "daemon": "spark", "__main__": "cli"}
 
 
 def rank(name: str) -> float:
