@@ -1,4 +1,4 @@
-"""What `lanner doctor` looks at. A check looks and never changes anything; its findings say what to do."""
+"""What `lanner doctor` looks at. A check changes no queue and no message; its findings say what to do."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import lmdb
 from cryptography import x509
 
-from lanner.cli.output import messages_text, size
+from lanner.cli.output import counted, size
 from lanner.cli.users import USER_FILE
 from lanner.directory import EmbeddedDirectory
 from lanner.engine.persistence import load_attributes
@@ -150,15 +150,17 @@ def _accounts(data: Path) -> Iterator[Finding]:
         return
     if users and not administrators:
         advice = f"`lanner user set NAME --administrator --data {data}`"
-        yield _warn("accounts", f"{len(users)} users, none of them an administrator", advice)
+        yield _warn("accounts", f"{counted(len(users), 'user')}, none an administrator", advice)
     else:
-        yield _ok("accounts", f"{len(users)} users, {len(administrators)} of them administrators")
+        yield _ok(
+            "accounts", f"{counted(len(users), 'user')}, {counted(len(administrators), 'administrator')} among them"
+        )
 
 
 def _content(store: Store, data: Path, now: dt.datetime) -> Iterator[Finding]:
     quarantined = sum(1 for _ in store.table("quarantine").items())
     if quarantined:
-        text = f"{quarantined} records failed their checksum and were put aside"
+        text = f"{counted(quarantined, 'record')} failed the checksum and were put aside"
         yield _warn("records", text, "the disk or the memory is failing: check both; send the messages again")
     else:
         yield _ok("records", "none was put aside for a wrong checksum")
@@ -223,7 +225,7 @@ def _dead_letters(store: Store, queues: Stored, data: Path) -> Iterator[Finding]
         if queue["pathname"].lower().endswith(("system$;deadletter", "system$;deadxact"))
     )
     if count:
-        text = f"{messages_text(count)} could not be delivered"
+        text = f"{counted(count)} could not be delivered"
         yield _warn("dead letters", text, f"`lanner deadletter list --data {data}`")
     else:
         yield _ok("dead letters", "none")
@@ -241,7 +243,7 @@ def _outgoing(store: Store, queues: Stored, data: Path) -> Iterator[Finding]:
         advice = f"`lanner queue list --data {data}` shows them; locked ones need security.hardened off"
         yield _warn("outgoing", f"paused or locked with messages in them: {', '.join(held)}", advice)
     else:
-        yield _ok("outgoing", f"{messages_text(waiting)} for other computers")
+        yield _ok("outgoing", f"{counted(waiting)} for other computers")
 
 
 def _certificates(store: Store, now: dt.datetime) -> Iterator[Finding]:

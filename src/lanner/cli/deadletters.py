@@ -23,7 +23,7 @@ from lanner.cli.options import (
     duration,
 )
 from lanner.cli.options import lookup_id as read_lookup_id
-from lanner.cli.output import confirm, messages_text, note, progress, say, write_json
+from lanner.cli.output import confirm, counted, note, progress, say, write_json
 from lanner.cli.reading import peek_messages, receive_messages
 from lanner.cli.session import attributes, open_manager, walk
 from lanner.cli.views import list_messages, show_message
@@ -141,12 +141,12 @@ def purge(
         queues = _queues(manager, which)
         count = sum(len(queue) for queue in queues)
         if count and not dry_run:
-            confirm(f"Remove {count} dead letters?", yes=yes)
+            confirm(f"Remove {counted(count, 'dead letter')}?", yes=yes)
             count = sum(queue.purge() for queue in queues)
     if json:
         write_json({"messages": count, "dry_run": dry_run})
     elif count:
-        say(f"{'would remove' if dry_run else 'removed'} {count} dead letters")
+        say(f"{'would remove' if dry_run else 'removed'} {counted(count, 'dead letter')}")
     if not count:
         raise nothing("there are no dead letters")
 
@@ -181,7 +181,7 @@ def give_back(
     with open_manager(data) as manager:
         letters = list(_chosen(manager, which, lookup_id))
         if letters and not dry_run and everything:
-            confirm(f"Send {messages_text(len(letters))} again?", yes=yes)
+            confirm(f"Send {counted(len(letters), 'dead letter')} again?", yes=yes)
         sent, refused = 0, 0
         with progress("returning", len(letters)) as advance:
             for queue, identifier in letters:

@@ -25,7 +25,7 @@ def doctor(
     data: Data = DEFAULT_DATA,
     json: Json = False,
 ) -> None:
-    """Check the data directory and the settings. Changes nothing; exit code 1 if something is broken."""
+    """Check the data directory and the settings. Changes no queue and no message; exit code 1 if something is broken."""
     findings: list[Finding] = []
     if config is not None:
         findings.append(_settings(config))

@@ -12,7 +12,7 @@ import typer
 
 from lanner.cli.errors import CommandError, UsageError, nothing
 from lanner.cli.options import DEFAULT_DATA, Data, DryRun, Json, LookupId, QueueName, lookup_id
-from lanner.cli.output import messages_text, progress, say, write_json
+from lanner.cli.output import counted, progress, say, write_json
 from lanner.cli.session import attributes, open_manager, source, walk
 from lanner.client import Message, Queue, QueueManager
 from lanner.model.errors import QueueNotFound, StatusError
@@ -70,7 +70,7 @@ def move(
     if json:
         write_json({"queue": path_name, "target": name, "messages": count, "dry_run": dry_run})
     elif count:
-        say(f"{'would move' if dry_run else 'moved'} {messages_text(count)} from {path_name} to {name}")
+        say(f"{'would move' if dry_run else 'moved'} {counted(count)} from {path_name} to {name}")
     if not count:
         raise nothing(f"{path_name} is empty")
 
@@ -149,6 +149,6 @@ def copy(
     if json:
         write_json({"queue": path_name, "target": name, "messages": copied, "dry_run": dry_run})
     elif copied:
-        say(f"{'would copy' if dry_run else 'copied'} {messages_text(copied)} from {path_name} to {name}")
+        say(f"{'would copy' if dry_run else 'copied'} {counted(copied)} from {path_name} to {name}")
     if not copied:
         raise nothing(f"{path_name} is empty")

@@ -79,9 +79,9 @@ def size(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
-def messages_text(count: int) -> str:
-    """How many messages, in words."""
-    return "1 message" if count == 1 else f"{count} messages"
+def counted(count: int, noun: str = "message") -> str:
+    """How many of something, in words."""
+    return f"1 {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def confirm(question: str, *, yes: bool) -> None:

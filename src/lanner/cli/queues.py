@@ -8,7 +8,7 @@ import typer
 
 from lanner.cli.errors import UsageError, nothing
 from lanner.cli.options import DEFAULT_DATA, Data, DryRun, Json, QueueName, Yes, guid, kilobytes
-from lanner.cli.output import confirm, messages_text, progress, say, write_json
+from lanner.cli.output import confirm, counted, progress, say, write_json
 from lanner.cli.session import attributes, open_manager, source
 from lanner.cli.views import queue_json, queue_kind, show_queue, show_queues
 from lanner.client import QueueManager
@@ -196,7 +196,7 @@ def delete(
         parts = [found, *found.subqueues.values(), *([found.journal_queue] if found.journal_queue else [])]
         messages = sum(part.message_count for part in parts)
         path_name = found.pathname
-        what = f"{path_name} with {messages_text(messages)}"
+        what = f"{path_name} with {counted(messages)}"
         if not dry_run:
             confirm(f"Delete {what}?", yes=yes)
             manager.delete_queue(queue)
@@ -225,12 +225,12 @@ def purge_queue(manager: QueueManager, name: str, *, dry_run: bool, yes: bool, a
     found = attributes(manager, name)
     count, path_name = found.message_count, found.pathname
     if not dry_run and count:
-        confirm(f"Remove {messages_text(count)} of {path_name}?", yes=yes)
+        confirm(f"Remove {counted(count)} of {path_name}?", yes=yes)
         with progress("purging", None):
             count = source(manager, name).purge()
     if as_json:
         write_json({"queue": path_name, "messages": count, "dry_run": dry_run})
     elif count:
-        say(f"{'would remove' if dry_run else 'removed'} {messages_text(count)} of {path_name}")
+        say(f"{'would remove' if dry_run else 'removed'} {counted(count)} of {path_name}")
     if not count:
         raise nothing(f"{path_name} is empty")

@@ -1,0 +1,196 @@
+"""`lanner send`, `peek` and `receive`."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+
+from lanner.cli.errors import CommandError
+from tests.cli.conftest import Run
+
+KEYS = {
+    "queue", "id", "lookup_id", "label", "body", "body_encoding", "body_type", "body_size", "class", "priority",
+    "recoverable", "transactional", "sent_time", "arrived_time", "time_to_reach_queue", "time_to_be_received",
+    "correlation_id", "destination_queue", "response_queue", "administration_queue", "acknowledge",
+    "use_dead_letter_queue", "use_journal_queue", "use_tracing", "app_specific", "extension", "authenticated",
+    "encrypted", "source_machine", "sender_id", "connector_type", "abort_count", "move_count",
+}  # fmt: skip
+
+
+def bodies(run: Run, *arguments: str) -> list[str]:
+    return [message["body"] for message in run(*arguments, "--json").lines]
+
+
+def test_text_is_sent_as_a_bstr_and_received_as_text(run: Run, orders: str) -> None:
+    identifier = run("send", orders, "grüße", "--label", "one", "--json").json["id"]
+    message = run("receive", orders, "--json").json
+    assert set(message) == KEYS
+    assert (message["id"], message["label"], message["body"]) == (identifier, "one", "grüße")
+    assert (message["body_encoding"], message["body_type"], message["body_size"]) == ("text", 8, 10)
+    assert message["recoverable"]
+    assert "is empty" in run("receive", orders, code=3).err
+
+
+def test_the_body_may_be_an_option_a_file_or_standard_input(run: Run, orders: str, tmp_path: Path) -> None:
+    file = tmp_path / "body"
+    file.write_bytes(b"from a file")
+    run("send", orders, "--body", "option")
+    run("send", orders, "--file", file)
+    run("send", orders, "--file", "-", stdin=b"dash")
+    run("send", orders, stdin=b"piped")
+    assert bodies(run, "peek", orders, "--all") == ["option", "from a file", "dash", "piped"]
+    assert "more than one body" in run("send", orders, "x", "--body", "y", code=2).err
+
+
+def test_bytes_are_base64_in_json_hexadecimal_for_people_and_themselves_with_raw(run: Run, orders: str) -> None:
+    body = bytes(range(256))
+    run("send", orders, stdin=body)
+    message = run("peek", orders, "--json").json
+    assert message["body_encoding"] == "base64"
+    assert base64.b64decode(message["body"]) == body
+    shown = run("peek", orders).out
+    assert "0000  00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d 0e 0f  ................" in shown
+    assert "0030  30 31 32" in shown
+    assert "0040" not in shown
+    assert "256 bytes in all" in shown
+    assert run("receive", orders, "--raw").raw == body
+
+
+def test_control_characters_do_not_reach_the_terminal(run: Run, orders: str) -> None:
+    run("send", orders, "a\x1b[2Jb", "--label", "l\x07")
+    shown = run("peek", orders).out
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert r"a\x1b[2Jb" in shown
+
+
+def test_every_property_can_be_set(run: Run, orders: str) -> None:
+    run("queue", "create", "answers")
+    first = run("send", orders, "x", "--json").json["id"]
+    run("receive", orders)
+    connector = "6f9619ff-8b86-d011-b42d-00cf4fc964ff"
+    run(
+        "send", orders, "x", "--priority", "7", "--ttrq", "1h", "--ttbr", "1.5m", "--dead-letter", "--journal", "--trace",
+        "--ack", "full-receive", "--admin-queue", "answers", "--response-queue", "answers", "--correlation-id", first,
+        "--app-specific", "42", "--extension", "00ff", "--connector-type", connector, "--body-type", "lpwstr",
+    )  # fmt: skip
+    message = run("peek", orders, "--json").json
+    expected = {
+        "priority": 7, "time_to_reach_queue": 3600, "time_to_be_received": 90, "use_dead_letter_queue": True,
+        "use_journal_queue": True, "use_tracing": True, "acknowledge": ["pos_receive", "neg_arrival", "neg_receive"],
+        "response_queue": r"DIRECT=OS:ALPHA\private$\answers", "administration_queue": r"DIRECT=OS:ALPHA\private$\answers",
+        "correlation_id": first, "app_specific": 42, "extension": "AP8=", "connector_type": connector, "body_type": 31,
+        "body": "x",
+    }  # fmt: skip
+    assert {key: message[key] for key in expected} == expected
+
+
+def test_a_transactional_queue_gets_a_transaction_of_its_own(run: Run) -> None:
+    run("queue", "create", "t", "--transactional")
+    assert run("send", "t", "x", "--json").json["transactional"]
+    assert run("receive", "t", "--json").json["transactional"]
+
+
+def test_transactional_messages_for_another_computer_need_the_option(run: Run, orders: str) -> None:
+    run("send", r"DIRECT=OS:other\private$\far", "plain")
+    run("send", r"DIRECT=OS:other\private$\far", "unit", "--transaction")
+    messages = run("peek", r"DIRECT=OS:other\private$\far", "--all", "--json").lines
+    assert {message["body"]: message["transactional"] for message in messages} == {"plain": False, "unit": True}
+
+
+def test_an_express_message_is_gone_with_the_command_which_says_so(run: Run, orders: str) -> None:
+    assert "gone" in run("send", orders, "x", "--express").err
+    run("peek", orders, code=3)
+
+
+def test_peek_leaves_and_receive_takes_as_many_as_asked_for(run: Run, orders: str) -> None:
+    for body in "abcd":
+        run("send", orders, body)
+    assert bodies(run, "peek", orders) == ["a"]
+    assert bodies(run, "peek", orders, "-n", "2") == ["a", "b"]
+    assert bodies(run, "receive", orders, "-n", "2") == ["a", "b"]
+    assert bodies(run, "receive", orders, "--all") == ["c", "d"]
+
+
+def test_priority_decides_the_order(run: Run, orders: str) -> None:
+    for priority in "270":
+        run("send", orders, priority, "--priority", priority)
+    assert bodies(run, "receive", orders, "--all") == ["7", "2", "0"]
+
+
+def test_a_message_is_found_by_its_lookup_id_and_next_to_it(run: Run, orders: str) -> None:
+    for body in "abc":
+        run("send", orders, body)
+    identifiers = [message["lookup_id"] for message in run("peek", orders, "--all", "--json").lines]
+    assert all(isinstance(identifier, str) for identifier in identifiers)
+    assert bodies(run, "peek", orders, "--lookup-id", identifiers[1]) == ["b"]
+    assert bodies(run, "peek", orders, "--lookup-id", hex(int(identifiers[1])), "--where", "next") == ["c"]
+    assert bodies(run, "peek", orders, "--lookup-id", identifiers[1], "--where", "previous") == ["a"]
+    assert bodies(run, "peek", orders, "--where", "last") == ["c"]
+    assert bodies(run, "receive", orders, "--lookup-id", identifiers[1]) == ["b"]
+    assert "no message with lookup id" in run("receive", orders, "--lookup-id", identifiers[1], code=3).err
+    assert bodies(run, "peek", orders, "--all") == ["a", "c"]
+
+
+def test_a_wait_that_ends_without_a_message_has_exit_code_3(run: Run, orders: str) -> None:
+    assert "no message came in time" in run("receive", orders, "--timeout", "0.001", code=3).err
+    assert "no message came in time" in run("peek", orders, "--timeout", "0.001", code=3).err
+
+
+def test_a_wait_ends_at_once_where_there_is_a_message(run: Run, orders: str) -> None:
+    run("send", orders, "x")
+    assert bodies(run, "peek", orders, "--timeout", "forever") == ["x"]
+    assert bodies(run, "receive", orders, "--timeout", "1h", "--all") == ["x"]
+
+
+def test_messages_that_could_not_be_written_stay(run: Run, orders: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for body in "ab":
+        run("send", orders, body)
+
+    def broken(*_: object, **__: object) -> None:
+        raise CommandError("no room for output")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lanner.cli.reading.show_message", broken)
+        run("receive", orders, "--all", code=1)
+    assert bodies(run, "peek", orders, "--all") == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--ttbr", "soon"), "5m"),
+        (("--body-type", "text"), "bstr"),
+        (("--extension", "xyz"), "hexadecimal"),
+        (("--connector-type", "x"), "a GUID"),
+    ],
+)
+def test_a_property_without_meaning_is_a_usage_error(
+    run: Run, orders: str, options: tuple[str, ...], complaint: str
+) -> None:
+    assert complaint in run("send", orders, "x", *options, code=2).err
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--ack", "always"), "acknowledge 'always'"),
+        (("--correlation-id", "x"), "correlation_id 'x'"),
+        (("--hash", "crc"), "hash_algorithm 'crc'"),
+        (("--file", "missing.bin"), "missing.bin"),
+    ],
+)
+def test_a_property_that_cannot_be_sent_is_named(
+    run: Run, orders: str, options: tuple[str, ...], complaint: str
+) -> None:
+    arguments = () if options[0] == "--file" else ("x",)
+    assert complaint in run("send", orders, *arguments, *options, code=1).err
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--lookup-id", "x"), ("--lookup-id", "-1"), ("--where", "next"), ("--where", "up")]
+)
+def test_a_place_without_meaning_is_a_usage_error(run: Run, orders: str, arguments: tuple[str, ...]) -> None:
+    run("peek", orders, *arguments, code=2)

@@ -1,0 +1,176 @@
+"""`lanner serve` as a process: ready, signals, the lock, the metrics."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lanner.client import Message, QueueManager
+from tests.cli.conftest import Run
+
+LANNER = Path(sys.executable).with_name("lanner")
+
+
+class Served:
+    """A `lanner serve` that has said it is ready."""
+
+    def __init__(self, *arguments: object) -> None:
+        environment = {**os.environ, "PYTHONWARNINGS": "error", "NO_COLOR": "1"}
+        self.process = subprocess.Popen(
+            [LANNER, "serve", *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        self.out, self.err = self.process.stdout, self.process.stderr
+
+    def ready(self) -> dict[str, Any]:
+        line = self.out.readline()
+        assert line, self.err.read()
+        document: dict[str, Any] = json.loads(line)
+        return document
+
+    def line_with(self, text: str) -> str:
+        """Wait for a line of the log."""
+        for line in self.err:
+            if text in line:
+                return line
+        raise AssertionError(f"{text!r} never came")
+
+    def end(self, number: signal.Signals) -> tuple[int, str]:
+        """The exit code, and the rest of the log."""
+        self.process.send_signal(number)
+        _, rest = self.process.communicate(timeout=30)
+        return self.process.returncode, rest
+
+
+@pytest.fixture
+def serve(data: Path) -> Iterator[Callable[..., Served]]:
+    started: list[Served] = []
+
+    def start(*arguments: object) -> Served:
+        served = Served("--data", data, *arguments)
+        started.append(served)
+        return served
+
+    yield start
+    for served in started:
+        if served.process.poll() is None:
+            served.process.kill()
+        served.process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_who_it_is_and_stops_cleanly(serve: Callable[..., Served], data: Path, number: signal.Signals) -> None:
+    served = serve("--name", "alpha", "--bind", "127.0.0.2", "--json")
+    assert served.ready() == {"name": "ALPHA", "data": str(data), "bind": "127.0.0.2", "listeners": {}}
+    code, log = served.end(number)
+    assert (code, f"{number.name}: stopping" in log, "queue manager ALPHA has stopped" in log) == (0, True, True)
+    with QueueManager(data) as manager:
+        assert manager.name == "ALPHA"
+
+
+def test_a_person_reads_what_to_try_next(serve: Callable[..., Served], data: Path) -> None:
+    served = serve("--name", "alpha")
+    text = ""
+    while "lanner send" not in text:
+        line = served.out.readline()
+        assert line, served.err.read()
+        text += line
+    assert "\x1b" not in text
+    for word in ("ALPHA", str(data), "127.0.0.1", "What to try next", f"lanner doctor --data {data}"):
+        assert word in text
+    assert served.end(signal.SIGTERM)[0] == 0
+
+
+def test_a_second_process_is_refused(serve: Callable[..., Served], run: Run, data: Path) -> None:
+    first = serve("--json")
+    first.ready()
+    second = serve()
+    _, error = second.process.communicate(timeout=30)
+    assert second.process.returncode == 1
+    assert error.startswith(f"lanner: {data} is open in process {first.process.pid}: stop that process")
+    assert f"is open in process {first.process.pid}" in run("queue", "list", code=1).err
+    assert "a queue manager is running" in run("doctor").out
+    assert first.end(signal.SIGTERM)[0] == 0
+
+
+def test_sighup_takes_over_what_it_can_and_names_the_rest(
+    serve: Callable[..., Served], data: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "lanner.toml"
+    config.write_text('name = "alpha"\n[log]\nlevel = "warning"\n')
+    served = serve("--config", config, "--json")
+    served.ready()
+    config.write_text('name = "beta"\n[log]\nlevel = "info"\n[quota]\nqueue_manager_kb = 77\njournal_kb = "none"\n')
+    served.process.send_signal(signal.SIGHUP)
+    served.line_with("name = beta needs a restart")
+    served.line_with("log.level is now info")
+    served.line_with("quota.queue_manager_kb is now 77")
+    config.write_text("nmae = 'x'")
+    served.process.send_signal(signal.SIGHUP)
+    served.line_with("the configuration stays as it was")
+    # Told at the level "info", which was taken over.
+    code, log = served.end(signal.SIGTERM)
+    assert (code, "queue manager ALPHA has stopped" in log) == (0, True)
+    with QueueManager(data) as manager:
+        assert manager.runtime.engine.queue_manager.queue_manager_quota == 77
+
+
+def test_the_metrics_have_the_names_of_the_windows_exporter(
+    serve: Callable[..., Served], data: Path, tmp_path: Path
+) -> None:
+    with QueueManager(data, "alpha") as manager:
+        queue = manager.create_queue("orders", journal=True)
+        for body in (b"a", b"b", b"c"):
+            queue.send(Message(body=body, recoverable=True))
+        queue.receive(0)
+        manager.open(r"DIRECT=OS:other\private$\far").send(Message(recoverable=True))
+    config = tmp_path / "lanner.toml"
+    config.write_text('[metrics]\nbind = "127.0.0.1:0"\n')
+    served = serve("--config", config, "--json")
+    address = served.ready()["listeners"]["metrics"]
+    with urllib.request.urlopen(address, timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    label = r'{name="alpha\\private$\\orders"}'
+    assert f"windows_msmq_messages_in_queue{label} 2.0" in lines
+    assert f"windows_msmq_messages_in_journal_queue{label} 1.0" in lines
+    assert r'windows_msmq_messages_in_queue{name="DIRECT=OS:other\\private$\\far"} 1.0' in lines
+    assert any(line.startswith(f"windows_msmq_bytes_in_queue{label} ") for line in lines)
+    assert any(line.startswith(f"windows_msmq_bytes_in_journal_queue{label} ") for line in lines)
+    assert served.end(signal.SIGTERM)[0] == 0
+
+
+def test_a_busy_metrics_address_is_told_and_the_store_is_let_go(
+    serve: Callable[..., Served], data: Path, tmp_path: Path
+) -> None:
+    import socket
+
+    config = tmp_path / "lanner.toml"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        config.write_text(f'[metrics]\nbind = "127.0.0.1:{taken.getsockname()[1]}"\n')
+        served = serve("--config", config)
+        _, error = served.process.communicate(timeout=30)
+    assert served.process.returncode == 1
+    assert "metrics cannot listen on" in error
+    with QueueManager(data):
+        pass
+
+
+def test_a_setting_that_is_no_setting_stops_it_before_it_starts(run: Run, data: Path, tmp_path: Path) -> None:
+    config = tmp_path / "lanner.toml"
+    config.write_text("[log]\nlevle = 'info'\n")
+    assert "the nearest known one is log.level" in run("serve", "--config", config, code=1).err
+    assert not data.exists()

@@ -1,0 +1,116 @@
+"""The settings of `lanner serve`: one file, the command line wins, mistakes are named."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lanner.daemon import (
+    RELOADABLE,
+    Settings,
+    SettingsError,
+    addresses_of,
+    check_bind,
+    dotted,
+    load_settings,
+    setting_names,
+    split_address,
+)
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "operator-guide.md"
+
+
+def load(tmp_path: Path, text: str, **overrides: object) -> Settings:
+    config = tmp_path / "lanner.toml"
+    config.write_text(text)
+    return load_settings(config, overrides)
+
+
+def test_without_a_file_everything_has_a_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LANNER_DATA", raising=False)
+    assert dotted(load_settings(None, {})) == {
+        "data": Path("data"),
+        "name": None,
+        "bind": "127.0.0.1",
+        "dns_domain": None,
+        "log.level": "info",
+        "quota.queue_manager_kb": None,
+        "quota.journal_kb": None,
+        "security.hardened": False,
+        "security.send_insecure_nacks": False,
+        "metrics.bind": None,
+    }
+
+
+def test_the_command_line_wins_over_the_file_and_the_file_over_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LANNER_DATA", "from-environment")
+    monkeypatch.setenv("NAME", "from-nowhere")
+    settings = load(tmp_path, 'name = "FILE"\nbind = "127.0.0.2"', bind="127.0.0.3")
+    assert (settings.name, settings.bind, settings.data) == ("FILE", "127.0.0.3", Path("from-environment"))
+    assert load(tmp_path, 'data = "from-file"').data == Path("from-file")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("bnid = 'x'", "unknown setting bnid; the nearest known one is bind"),
+        ("[log]\nlevle = 'x'", "unknown setting log.levle; the nearest known one is log.level"),
+        ("[quotas]\n", "unknown setting quotas; the nearest known one is quota"),
+        ("bind = 'localhost'", "bind = 'localhost'"),
+        ("name = 'a b'", "name = 'a b'"),
+        ("[log]\nlevel = 'loud'", "log.level = 'loud'"),
+        ("[quota]\nqueue_manager_kb = -1", "quota.queue_manager_kb = -1: kilobytes"),
+        ("[quota]\nqueue_manager_kb = 4294967295", "quota.queue_manager_kb = 4294967295: kilobytes"),
+        ("[quota]\njournal_kb = 'all'", "quota.journal_kb = 'all'"),
+        ("[metrics]\nbind = '127.0.0.1'", "metrics.bind = '127.0.0.1'"),
+        ("[metrics]\nbind = '127.0.0.1:65536'", "metrics.bind = '127.0.0.1:65536'"),
+        ("bind = ", "is not TOML"),
+    ],
+)
+def test_a_mistake_is_named_with_its_file_and_key(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(complaint)) as error:
+        load(tmp_path, text)
+    assert "lanner.toml" in str(error.value)
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="No such file"):
+        load_settings(tmp_path / "none.toml", {})
+
+
+def test_the_limits_of_a_quota(tmp_path: Path) -> None:
+    settings = load(tmp_path, '[quota]\nqueue_manager_kb = 4294967294\njournal_kb = "none"')
+    assert (settings.quota.queue_manager_kb, settings.quota.journal_kb) == (0xFFFF_FFFE, "none")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("127.0.0.1:9182", ("127.0.0.1", 9182)), ("[::1]:0", ("::1", 0)), ("0.0.0.0:65535", ("0.0.0.0", 65535))],
+)
+def test_an_address_and_its_port(text: str, expected: tuple[str, int]) -> None:
+    assert split_address(text) == expected
+
+
+def test_queue_managers_of_one_machine_differ_in_their_addresses() -> None:
+    assert "127.0.0.1" in addresses_of("127.0.0.1")
+    assert "127.0.0.1" in addresses_of("0.0.0.0")
+    assert addresses_of("127.0.0.2") == {"127.0.0.2"}
+
+
+def test_an_address_of_another_machine_is_refused() -> None:
+    check_bind("127.0.0.1")
+    # RFC 5737: nobody's.
+    with pytest.raises(SettingsError, match=r"192\.0\.2\.1 is no address of this machine"):
+        check_bind("192.0.2.1")
+
+
+def test_the_operators_guide_has_every_setting_and_says_what_sighup_takes_over() -> None:
+    guide = GUIDE.read_text(encoding="utf-8")
+    rows = {name: row for row in guide.splitlines() if (name := row.partition("|")[2].partition("|")[0].strip(" `"))}
+    for name in setting_names():
+        assert name in rows, name
+        assert rows[name].rstrip(" |").endswith("yes" if name in RELOADABLE else "no"), name

@@ -1,0 +1,95 @@
+"""Every example of the README and the guides runs.
+
+The blocks of a page run in order in one temporary directory: ```python as a program each, ```console as one shell
+script of its `$` lines. A block that cannot run here is named in EXCLUDED.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+RUNNABLE = ("python", "console")
+
+# Page and first line of a block, and why it is not run.
+EXCLUDED = {
+    (
+        "README.md",
+        "$ make run     # a queue manager on 127.0.0.1, its data in ./data",
+    ): "does not end, and builds .venv",
+    ("operator-guide.md", "$ lanner serve --config lanner.toml"): "does not end; tests/cli/test_serving.py does it",
+    ("operator-guide.md", "$ sudo useradd --system lanner"): "changes the machine",
+}
+
+
+@dataclass(frozen=True)
+class Block:
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.page.name}:{self.line}"
+
+    @property
+    def is_excluded(self) -> bool:
+        return (self.page.name, self.text.partition("\n")[0]) in EXCLUDED
+
+    @property
+    def command(self) -> list[str]:
+        if self.language == "python":
+            return [sys.executable, "-c", self.text]
+        lines = self.text.splitlines()
+        return ["bash", "-euo", "pipefail", "-c", "\n".join(line[2:] for line in lines if line.startswith("$ "))]
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    return [Block(page, text.count("\n", 0, match.start()) + 1, match[1], match[2]) for match in _BLOCK.finditer(text)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_example_runs(page: Path, tmp_path: Path) -> None:
+    scripts = str(Path(sys.executable).parent)
+    environment = {**os.environ, "PATH": f"{scripts}:{os.environ['PATH']}", "PYTHONWARNINGS": "error"}
+    environment.pop("LANNER_DATA", None)
+    for block in blocks(page):
+        if block.language not in RUNNABLE or block.is_excluded:
+            continue
+        ran = subprocess.run(
+            block.command,
+            cwd=tmp_path,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert ran.returncode == 0, f"{block.name}\n{block.text}\n{ran.stdout}"
+    shutil.rmtree(tmp_path)
+
+
+def test_every_exclusion_excludes_a_block() -> None:
+    excluded = {(block.page.name, block.text.partition("\n")[0]) for page in PAGES for block in blocks(page)}
+    assert set(EXCLUDED) <= excluded
+
+
+def test_every_command_line_of_a_console_block_has_its_dollar() -> None:
+    """A block whose lines are not marked would run nothing and pass."""
+    for page in PAGES:
+        for block in blocks(page):
+            assert block.language != "console" or block.text.startswith("$ "), block.name
