@@ -19,6 +19,7 @@ from lanner.model.enums import (
     SenderIdentifierType,
 )
 from lanner.model.errors import IllegalPropertyValue, MessageNotAuthenticated
+from lanner.security.examination import Examination
 from lanner.security.identity import ANONYMOUS, SYSTEM, Identity
 from lanner.wire.builder import set_authentication
 from lanner.wire.message import Message
@@ -54,9 +55,9 @@ def asking(h: Harness, requested: Acknowledgements) -> dict[str, Any]:
     return {"acknowledgements_requested": requested, "administration_queue_format_name": h.name("admin")}
 
 
-def insert(h: Harness, message: Message, queue: str = "q") -> MessageClass:
+def insert(h: Harness, message: Message, queue: str = "q", examination: Examination | None = None) -> MessageClass:
     """Let a message come from another queue manager, which may send anything."""
-    return h.engine.insert_message(h.queue(queue), message, SYSTEM)
+    return h.engine.insert_message(h.queue(queue), message, SYSTEM, examination)
 
 
 @pytest.fixture
@@ -223,7 +224,9 @@ def test_a_queue_takes_only_messages_secured_as_it_demands(h: Harness) -> None:
         name = level.name.lower()
         h.create(name, privacy_level=level)
         for properties, is_taken in ((plain, takes_plain), (encrypted, takes_encrypted)):
-            verdict = insert(h, h.message(**properties), name)
+            message = h.message(**properties)
+            examination = Examination(message, was_encrypted=properties is encrypted)
+            verdict = insert(h, message, name, examination)
             assert (verdict is MessageClass.ACK_REACH_QUEUE) is is_taken
             assert len(h.messages(name)) == is_taken
             if is_taken:
@@ -238,8 +241,10 @@ def test_a_queue_takes_only_messages_secured_as_it_demands(h: Harness) -> None:
         h.send("signed")
     unsigned = h.message(b"claims", signature=b"x" * 64, sender_identifier=SYSTEM.sid.pack())
     assert insert(h, unsigned, "signed") is MessageClass.NACK_BAD_SIGNATURE
-    verified = Message(set_authentication(unsigned.packet, AuthenticationLevel.SIG20))
-    assert insert(h, verified, "signed") is MessageClass.ACK_REACH_QUEUE
+    claimed = Message(set_authentication(unsigned.packet, AuthenticationLevel.SIG20))
+    assert insert(h, claimed, "signed") is MessageClass.NACK_BAD_SIGNATURE
+    verified = Examination(claimed, AuthenticationLevel.SIG20, is_sender_known=True)
+    assert insert(h, claimed, "signed", verified) is MessageClass.ACK_REACH_QUEUE
     assert [message.body for message in h.messages("signed")] == [b"claims"]
 
 

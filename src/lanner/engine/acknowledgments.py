@@ -35,6 +35,7 @@ from lanner.wire.path_name import PathName
 if TYPE_CHECKING:
     from lanner.model.directory_objects import Queue
     from lanner.model.live import MessagePosition
+    from lanner.security.examination import Examination
     from lanner.security.identity import Identity
 
 _LOG = logging.getLogger(__name__)
@@ -206,38 +207,52 @@ class Acknowledgments(Sending):
 
     # Arrivals -----------------------------------------------------------------------------------------------
 
-    def insert_message(self, queue: Queue | None, message: Message, sender: Identity = ANONYMOUS) -> MessageClass:
+    def insert_message(
+        self,
+        queue: Queue | None,
+        message: Message,
+        sender: Identity = ANONYMOUS,
+        examination: Examination | None = None,
+    ) -> MessageClass:
         """A message from a transfer protocol comes to a local queue: the class of what became of it.
 
         Anything but ACK_REACH_QUEUE is a refusal: nothing is stored, the negative acknowledgment and the
-        dead-letter copy the message asked for are made (MS-MQQB 3.1.5.8.3, 3.1.5.8.8).
+        dead-letter copy the message asked for are made (MS-MQQB 3.1.5.8.3, 3.1.5.8.8). `examination` is of this
+        message, made by `security.examination.examine` in a thread; without it RSA is done here.
         """
         self._require_ready()
-        verdict = self._admission(queue, message, sender)
+        verdict, kept = self._admission(queue, message, sender, examination)
         if verdict is MessageClass.ACK_REACH_QUEUE and queue is not None:
-            status = self.enqueue_message(queue, message)
+            status = self.enqueue_message(queue, kept)
             if status is EnqueueStatus.OK:
                 return verdict
             verdict = REFUSALS[status]
         self._refused(message, verdict)
         return verdict
 
-    def _admission(self, queue: Queue | None, message: Message, sender: Identity) -> MessageClass:
+    def _admission(
+        self, queue: Queue | None, message: Message, sender: Identity, examination: Examination | None
+    ) -> tuple[MessageClass, Message]:
+        """The verdict, and the message as it is to be stored."""
         if queue is None:
-            return MessageClass.NACK_BAD_DEST_QUEUE
+            return MessageClass.NACK_BAD_DEST_QUEUE, message
         if message.is_transactional and not queue.transactional:
-            return MessageClass.NACK_NOT_TRANSACTIONAL_QUEUE
+            return MessageClass.NACK_NOT_TRANSACTIONAL_QUEUE, message
         if queue.transactional and not message.is_transactional:
-            return MessageClass.NACK_NOT_TRANSACTIONAL_MESSAGE
-        is_encrypted = message.privacy_level != MessagePrivacyLevel.NONE
-        if (queue.privacy_level is QueuePrivacyLevel.BODY and not is_encrypted) or (
-            queue.privacy_level is QueuePrivacyLevel.NONE and is_encrypted
+            return MessageClass.NACK_NOT_TRANSACTIONAL_MESSAGE, message
+        examination = self.with_sender_checked(examination or self.examine_message(message))
+        if examination.refusal is not None:
+            return examination.refusal, message
+        # EB tells how the body came (MQMQ-2.2.20.6-5). A PrivacyLevel beside a plain body is a claim, and no queue
+        # takes it for more than it is.
+        if (queue.privacy_level is QueuePrivacyLevel.BODY and not examination.was_encrypted) or (
+            queue.privacy_level is QueuePrivacyLevel.NONE and message.privacy_level != MessagePrivacyLevel.NONE
         ):
-            return MessageClass.NACK_BAD_ENCRYPTION
-        if queue.authentication and not message.authentication_level:
-            return MessageClass.NACK_BAD_SIGNATURE
+            return MessageClass.NACK_BAD_ENCRYPTION, message
+        if queue.authentication and not examination.authentication_level:
+            return MessageClass.NACK_BAD_SIGNATURE, message
         try:
             self.check_queue_access(queue, sender, QUEUE_RIGHTS[QueueAccessType.SEND])
         except StatusError:
-            return MessageClass.NACK_ACCESS_DENIED
-        return MessageClass.ACK_REACH_QUEUE
+            return MessageClass.NACK_ACCESS_DENIED, message
+        return MessageClass.ACK_REACH_QUEUE, examination.message

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lanner.engine.envelope import WANTS_ATTENTION, Envelope, read_envelope
-from lanner.engine.queues import Queues
+from lanner.engine.examining import Examining
 from lanner.engine.reading import RECEIVE_ACCESS
 from lanner.model.directory_objects import GUID_NULL, OutgoingQueue
 from lanner.model.enums import (
@@ -47,7 +47,7 @@ _SEQUENTIAL_ID_MASK = (1 << 56) - 1
 _LOWEST_LANE = 7  # LookupIdentifier's top byte is 7 - Priority (DMPR-3.1.7.1.9-6)
 
 
-class Sending(Queues):
+class Sending(Examining):
     """Events that store messages."""
 
     last_ordinal = 0
@@ -188,7 +188,12 @@ class Sending(Queues):
             destination=name,
             transaction=None if transaction is None else transaction.index,
         )
-        status = self._enqueue(queue, Message(packet), transaction)
+        sent = Message(packet)
+        if not isinstance(queue, OutgoingQueue) and (
+            properties.signature or properties.multiple_destination_signature or properties.privacy_level
+        ):
+            sent = self._examined_here(queue, sent)
+        status = self._enqueue(queue, sent, transaction)
         # Only now: the arrival may have sent an acknowledgment, which is a message too.
         self.last_ordinal = ordinal
         return status
@@ -196,7 +201,7 @@ class Sending(Queues):
     @staticmethod
     def _check_demands(queue: Queue, properties: MessageProperties) -> None:
         """Authentication and PrivacyLevel of a local queue (DMPR-3.1.1.2-3), told to the sender at once."""
-        if queue.authentication and not properties.signature:
+        if queue.authentication and not (properties.signature or properties.multiple_destination_signature):
             message = f"queue {queue.pathname} takes signed messages only"
             raise MessageNotAuthenticated(message)
         is_encrypted = properties.privacy_level != MessagePrivacyLevel.NONE

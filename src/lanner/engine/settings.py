@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lanner.model.directory_objects import GUID_NULL
+from lanner.security.encryption import DEFAULT_PREFERENCES, EncryptionPreferences, PrivateKeys
 from lanner.wire.builder import DEFAULT_TIME_TO_REACH_QUEUE
 from lanner.wire.sid import Sid
 
@@ -47,6 +48,9 @@ class EngineSettings:
     site_identifiers: tuple[str, ...] = ()
     # Makes the encryption and signing key lists (MQDSPUBLICKEYS) at provisioning.
     public_keys: Callable[[], tuple[bytes, bytes]] | None = None
+    # Gives the private halves of the encryption keys, whenever a message that was encrypted for us arrives.
+    private_keys: Callable[[], PrivateKeys] | None = None
+    encryption: EncryptionPreferences = DEFAULT_PREFERENCES
 
     # Whether an account is one of ours; without it only the caller itself can own what it creates.
     is_domain_user: Callable[[Sid], bool] | None = None

@@ -347,6 +347,11 @@ class Message:
         return _AUTHENTICATION_LEVELS.get(value, value)
 
     @property
+    def is_marked_authenticated(self) -> bool:
+        """AU, which is 0 on the wire and means nothing here: see `authentication_level`."""
+        return bool(self._security_flags() & at.AU)
+
+    @property
     def is_body_encrypted(self) -> bool:
         return bool(self._security_flags() & at.EB)
 

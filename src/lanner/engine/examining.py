@@ -1,0 +1,113 @@
+"""Signatures and encrypted bodies of messages that come to a local queue (MS-MQQB 3.1.5.8.3).
+
+The arithmetic is `security.examination`'s; here is what it needs of the queue manager and its directory.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lanner.directory import AttributeFilter, Operator
+from lanner.engine.directory_events import identifier_is
+from lanner.engine.queues import Queues
+from lanner.model.directory_objects import QueueManager, User
+from lanner.model.enums import DirectoryOperationResult, MessageClass, SenderIdentifierType
+from lanner.model.errors import CorruptedSecurityData, MessageNotAuthenticated, RemoteProtocolError
+from lanner.security.encryption import clear_encrypted
+from lanner.security.examination import NO_KEYS, Examination, examine
+from lanner.security.signing import is_registered, is_signed
+from lanner.wire.message import Message
+from lanner.wire.public_keys import MqdsPublicKeys
+from lanner.wire.sid import sid_text
+from lanner.wire.user_certificates import UserSignCerts
+
+if TYPE_CHECKING:
+    from lanner.model.directory_objects import Queue
+    from lanner.security.encryption import PrivateKeys
+
+_LOG = logging.getLogger(__name__)
+
+
+class Examining(Queues):
+    """What a message proves about its sender."""
+
+    def private_keys(self) -> PrivateKeys:
+        """The keys that messages to this queue manager are encrypted for."""
+        keys = self.settings.private_keys
+        return NO_KEYS if keys is None else keys()
+
+    def signing_keys_of(self, message: Message) -> MqdsPublicKeys | None:
+        """PublicSigningKeyList of the queue manager that signed the message; None when no queue manager did."""
+        if message.sender_identifier_type is not SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER:
+            return None
+        identifier = uuid.UUID(bytes_le=message.sender_identifier)
+        keys = self.queue_manager.public_signing_key_list
+        if identifier != self.queue_manager.identifier:
+            result, found = self.read_directory("QueueManager", identifier_is(identifier), ["PublicSigningKeyList"])
+            if result is not DirectoryOperationResult.SUCCESS or not isinstance(found, QueueManager):
+                return None
+            keys = found.public_signing_key_list
+        try:
+            return MqdsPublicKeys.unpack(keys)
+        except RemoteProtocolError:
+            return None
+
+    def examine_message(self, message: Message) -> Examination:
+        """Decrypt and verify now, in the caller's time. A transfer protocol does this in a thread instead."""
+        signing_keys = self.signing_keys_of(message) if is_signed(message) else None
+        keys = self.private_keys() if message.is_body_encrypted else NO_KEYS
+        return examine(message, keys, signing_keys=signing_keys, preferences=self.settings.encryption)
+
+    def with_sender_checked(self, examination: Examination) -> Examination:
+        """The examination, refused if the certificate is not the sender's (MS-MQQB 3.1.5.8.3)."""
+        if examination.refusal is None and not self._is_sender_verified(examination):
+            reason = "the directory has no such certificate for the sender"
+            examination = replace(examination, refusal=MessageClass.NACK_BAD_SIGNATURE, reason=reason)
+        if examination.refusal is not None:
+            _LOG.warning(
+                "message %s is refused (%#06x): %s",
+                examination.message.identifier,
+                examination.refusal,
+                examination.reason,
+            )
+        return examination
+
+    def _is_sender_verified(self, examination: Examination) -> bool:
+        """A signed message that names a user: its certificate is one that the directory has for that user.
+
+        A queue manager's own signature was verified with the key the directory has for it.
+        """
+        message = examination.message
+        if (
+            not examination.authentication_level
+            or examination.is_sender_known
+            or message.sender_identifier_type is not SenderIdentifierType.SID
+        ):
+            return True
+        sid = message.sender_identifier
+        try:
+            internal = self.queue_manager.internal_certificate_collection.get(sid_text(sid))
+            if internal is not None and internal.certificate == message.sender_certificate:
+                return True
+            result, user = self.read_directory("User", [AttributeFilter("SecurityIdentifier", Operator.EQUALS, sid)])
+            if result is not DirectoryOperationResult.SUCCESS or not isinstance(user, User):
+                return False
+            return is_registered(message, UserSignCerts.unpack(user.certificates))
+        except RemoteProtocolError:
+            return False
+
+    def _examined_here(self, queue: Queue, message: Message) -> Message:
+        """A message sent from here to a queue here, as it is to be kept; what is wrong is told to the sender."""
+        if message.is_body_encrypted and not message.symmetric_key:
+            # To be encrypted when it is transferred, which it never is.
+            message = Message(clear_encrypted(message.packet))
+        examination = self.with_sender_checked(self.examine_message(message))
+        if examination.refusal is None:
+            return examination.message
+        problem = f"message to {queue.pathname}: {examination.reason}"
+        if examination.refusal is MessageClass.NACK_BAD_SIGNATURE:
+            raise MessageNotAuthenticated(problem)
+        raise CorruptedSecurityData(problem)

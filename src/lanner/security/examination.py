@@ -1,0 +1,70 @@
+"""What a receiving queue manager finds out about one message before it takes it (MS-MQQB 3.1.5.8.3).
+
+RSA takes time, so this is a pure function: a transfer protocol can call it in a thread and hand the result
+to the engine's `insert_message`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from lanner.model.enums import AuthenticationLevel, MessageClass
+from lanner.security.encryption import (
+    DEFAULT_PREFERENCES,
+    EncryptionPreferences,
+    PrivateKeys,
+    check_privacy_level,
+    decrypt_body,
+)
+from lanner.security.refusal import Refusal
+from lanner.security.signing import verify
+from lanner.wire.builder import set_authentication
+from lanner.wire.message import Message
+from lanner.wire.public_keys import MqdsPublicKeys
+
+NO_KEYS: Final[PrivateKeys] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """The message as it is to be kept (body in clear, AS as verified), or why it is refused."""
+
+    message: Message
+    authentication_level: AuthenticationLevel = AuthenticationLevel.NONE
+    was_encrypted: bool = False
+    refusal: MessageClass | None = None
+    reason: str = ""
+    # The certificate was found among the sender's already (UserCertCache of MS-MQQB 3.1.1.3), so the directory need
+    # not be asked.
+    is_sender_known: bool = False
+
+
+def is_examined_at_once(message: Message) -> bool:
+    """Whether an examination of this message has nothing to compute."""
+    return not message.has_security_header or not (
+        message.is_body_encrypted or message.signature or message.multiple_destination_signature
+    )
+
+
+def examine(
+    message: Message,
+    private_keys: PrivateKeys = NO_KEYS,
+    *,
+    signing_keys: MqdsPublicKeys | None = None,
+    symmetric_key: bytes | None = None,
+    preferences: EncryptionPreferences = DEFAULT_PREFERENCES,
+    is_sender_known: bool = False,
+) -> Examination:
+    """Decrypt, then verify (DECISIONS). AS is what was verified here, whatever the packet came with."""
+    was_encrypted = message.is_body_encrypted
+    try:
+        check_privacy_level(message)
+        packet = decrypt_body(message.packet, private_keys, symmetric_key=symmetric_key, preferences=preferences)
+        plain = message if packet is message.packet else Message(packet)
+        level = verify(plain, signing_keys)
+    except Refusal as refusal:
+        return Examination(message, was_encrypted=was_encrypted, refusal=refusal.message_class, reason=refusal.reason)
+    if plain.authentication_level != level or plain.is_marked_authenticated:
+        plain = Message(set_authentication(packet, level))
+    return Examination(plain, level, was_encrypted, is_sender_known=is_sender_known)
