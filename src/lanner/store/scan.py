@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 # Ours: how much a scan reads before it says so.
 _TOUCH_EVERY = 1 << 20
+_TOUCH_ROWS = 1 << 13  # so many index entries lie on about a megabyte
 
 _key = MESSAGE_KEY.pack
 _U64 = struct.Struct(">Q")
@@ -140,9 +141,11 @@ def index_rows(
     last = prefix + _pack_number(upto)
     if upto <= after or not cursor.set_range(prefix + _pack_number(after + 1)):
         return
-    for key, value in cursor:
+    for count, (key, value) in enumerate(cursor):
         if key > last:
             return
+        if not count & _TOUCH_ROWS - 1:
+            environment.memory.touch(_TOUCH_EVERY)
         yield _number(key, 8)[0], value[:8], _size(value, 8)[0]
 
 

@@ -183,6 +183,16 @@ class Stages:
         self._publications.put(key, _PUBLISHED.pack(*total, now))
         return stages
 
+    def totals(self, tokens: Iterable[bytes]) -> dict[int, tuple[int, int]]:
+        """Return the messages and bytes that wait in these stages, per queue; an unknown token counts nothing."""
+        found: dict[int, tuple[int, int]] = {}
+        for token in dict.fromkeys(tokens):
+            raw = self._stages.get(token)
+            for part in () if raw is None else Stage.unpack(raw).parts.values():
+                messages, size = found.get(part.queue, (0, 0))
+                found[part.queue] = messages + part.messages, size + part.size
+        return found
+
     def published(self, key: bytes) -> tuple[int, int, int] | None:
         """Return messages, bytes and time of the publication under a key."""
         raw = self._publications.get(key)

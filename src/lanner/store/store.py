@@ -237,6 +237,10 @@ class Store:
             batch.completions.append(lambda _: completed(arrivals))
         return True
 
+    def staged(self, tokens: Iterable[bytes]) -> dict[int, tuple[int, int]]:
+        """Return (messages, bytes of packets) that wait in the stages, per queue."""
+        return self._stages.totals(tokens)
+
     def published(self, key: bytes) -> tuple[int, int, int] | None:
         """Return (messages, bytes, time) of the publication under a key, None if there is none."""
         return self._stages.published(key)
