@@ -159,7 +159,7 @@ def test_the_cursor_does_what_its_table_says(
     if taken:
         h = walk.h
         position = h.engine._seek_current(h.queue(), walk.ids[at], peek=False)
-        h.engine._take(position, None, two_phase_read=False)
+        h.engine._take(walk.cursor.descriptor, position, None, two_phase_read=False)
     before = walk.place
     answer = SPECIFIED[state, event]
     if answer is Answer.ILLEGAL:

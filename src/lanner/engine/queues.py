@@ -15,6 +15,7 @@ from lanner.model.enums import (
     DirectoryOperationResult,
     MessageClass,
     OutgoingState,
+    PositionState,
     QueueAccessType,
     QueueShareMode,
     QueueType,
@@ -536,7 +537,7 @@ class Queues(Names):
             raise InvalidHandle(message) from None
 
     def close_queue(self, descriptor: OpenQueueDescriptor) -> None:
-        """3.1.7.1.6 Close Queue; every waiting read of the descriptor ends (DECISIONS)."""
+        """3.1.7.1.6 Close Queue; every waiting read of the descriptor ends, an unfinished one is undone (DECISIONS)."""
         self._descriptors.pop(descriptor.handle, None)
         descriptor.is_closed = True
         for child in descriptor.children:
@@ -545,6 +546,9 @@ class Queues(Names):
         if queue is None:
             return
         self._stop_waiting_reads(descriptor.waiting_reads, OperationCancelled("the queue was closed"))
+        for position in list(descriptor.unfinished_reads.values()):
+            if position.state in (PositionState.LOCKED, PositionState.PURGE_PENDING):
+                self.dequeue_message_end(descriptor, position, delete_message=False)
         for cursor in list(descriptor.cursors):
             self.close_cursor(cursor)
         if descriptor in queue.open_queue_descriptors:

@@ -69,13 +69,13 @@ class Reading(Cursors):
         else:
             found = self._seek_available_message_position(queue, START, peek=False)
         if found is not None:
-            self._take(found, transaction, two_phase_read=two_phase_read)
+            self._take(descriptor, found, transaction, two_phase_read=two_phase_read)
             return found
 
         def satisfied(position: MessagePosition) -> None:
             if cursor is not None:
                 self._message_available(cursor, position)
-            self._take(position, transaction, two_phase_read=two_phase_read)
+            self._take(descriptor, position, transaction, two_phase_read=two_phase_read)
             on_end(position)
 
         self._wait(descriptor, timeout, cursor, tag, satisfied, on_end, destructive_read=True)
@@ -88,7 +88,7 @@ class Reading(Cursors):
         queue = self._readable(descriptor, RECEIVE_ACCESS)
         found = self._seek_available_message_position(queue, START, peek=False)
         if found is not None:
-            self._take(found, transaction, two_phase_read=False)
+            self._take(descriptor, found, transaction, two_phase_read=False)
         return found
 
     def dequeue_message_begin(
@@ -129,6 +129,7 @@ class Reading(Cursors):
             raise TransactionSequence(message)
         if transactional:
             return
+        descriptor.unfinished_reads.pop(position.lookup_id, None)
         if position.state is PositionState.LOCKED and delete_message:
             self.message_position_deleted(queue, position, MessageClass.ACK_RECEIVE)
         else:
@@ -153,7 +154,7 @@ class Reading(Cursors):
             queue, lookup_id, peek=peek_operation, action=lookup_operation
         )
         if not peek_operation:
-            self._take(position, transaction, two_phase_read=two_phase_read)
+            self._take(descriptor, position, transaction, two_phase_read=two_phase_read)
         return position
 
     def peek_next_message(
@@ -207,7 +208,14 @@ class Reading(Cursors):
         state = "closed" if descriptor.is_closed else "deleted"
         return QueueNotAvailable(f"{descriptor.format_name}: the queue was {state}")
 
-    def _take(self, position: MessagePosition, transaction: Transaction | None, *, two_phase_read: bool) -> None:
+    def _take(
+        self,
+        descriptor: OpenQueueDescriptor,
+        position: MessagePosition,
+        transaction: Transaction | None,
+        *,
+        two_phase_read: bool,
+    ) -> None:
         """What a destructive read does with the position it found, in the same step that found it."""
         if transaction is not None and transaction.identifier != GUID_NULL:
             self._lock(position)
@@ -217,6 +225,7 @@ class Reading(Cursors):
             )
         elif two_phase_read:
             self._lock(position)
+            descriptor.unfinished_reads[position.lookup_id] = position
         else:
             self.message_position_deleted(position.queue, position, MessageClass.ACK_RECEIVE)
 

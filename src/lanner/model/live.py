@@ -122,6 +122,8 @@ class OpenQueueDescriptor:
     children: list[OpenQueueDescriptor] = field(default_factory=list)
     remote_read_state: RemoteReadState = RemoteReadState.NONE
     cursors: list[Cursor] = field(default_factory=list)
+    # Positions that a two-phase read through this descriptor has locked and not ended yet, by lookup id; ours.
+    unfinished_reads: dict[int, MessagePosition] = field(default_factory=dict)
     # The SID of whoever opened it: the default SenderIdentifier of what is sent through it; ours.
     sender_identifier: bytes = b""
     is_closed: bool = False
