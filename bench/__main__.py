@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bench.cases import CASES, Bench
 from bench.machine import facts
+from bench.peers.process import BUILD
 from bench.report import Writer
 from bench.workload import DEFAULT, QUICK
 
@@ -46,7 +47,7 @@ def parse() -> argparse.Namespace:
     length.add_argument("--full", action="store_true", help="the deep queue of the peers too: many minutes more")
     parser.add_argument("--no-peers", action="store_true", help="Lanner alone")
     parser.add_argument("--rounds", type=int, help=f"{DEFAULT.rounds} by default")
-    parser.add_argument("--directory", type=Path, help="on the disk to measure; the current directory by default")
+    parser.add_argument("--directory", type=Path, help="on the disk to measure; build/ by default")
     parser.add_argument("--output", type=Path, help="write the report to this file too")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if name not in CASES]
@@ -60,7 +61,8 @@ def run(arguments: argparse.Namespace, out: Writer) -> None:
     if arguments.rounds:
         scale = dataclasses.replace(scale, rounds=arguments.rounds)
     start = time.monotonic()
-    directory = Path(tempfile.mkdtemp(prefix="lanner-bench-", dir=arguments.directory or Path.cwd()))
+    BUILD.mkdir(parents=True, exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="run-", dir=arguments.directory or BUILD))
     try:
         print("# Benchmarks\n", file=out)
         for name, fact in facts(directory).items():

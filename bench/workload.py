@@ -23,7 +23,7 @@ class Scale:
 
 
 DEFAULT = Scale(rounds=5, factor=1.0, depth=1_000_000)
-QUICK = Scale(rounds=3, factor=0.1, depth=50_000)
+QUICK = Scale(rounds=3, factor=0.2, depth=50_000)
 
 
 def percentiles(seconds: list[float]) -> dict[str, float]:
