@@ -91,12 +91,11 @@ class Batch:
             txn.delete(reference, db=environment.staged)
         if rows:
             visible = layer.visible
-            txn.cursor(environment.messages).putmulti(
-                [
-                    (_key(number, generation, lookup_id), encode(record, visible.get(lookup_id, 0)))
-                    for lookup_id, record in rows.items()
-                ]
-            )
+            entries = [
+                (_key(number, generation, lookup_id), encode(record, visible.get(lookup_id, 0)))
+                for lookup_id, record in rows.items()
+            ]
+            _put(txn.cursor(environment.messages), entries)
             if visible:
                 txn.cursor(environment.visible).putmulti(
                     [
@@ -104,6 +103,15 @@ class Batch:
                         for lookup_id, visibility in visible.items()
                     ]
                 )
+
+
+def _put(cursor: lmdb.Cursor[bytes], entries: list[tuple[bytes, bytes]]) -> None:
+    """Write entries; behind the last key of the database as an append, which fills pages to the end.
+
+    A plain insert leaves one message of 1 KiB out of each page of three (LMDB splits before the last one).
+    """
+    entries.sort()
+    cursor.putmulti(entries, append=not cursor.last() or cursor.key() < entries[0][0])
 
 
 def _totals_key(queue: int) -> bytes:
