@@ -1,3 +1,50 @@
-"""Lanner: a message queue manager that speaks Microsoft Message Queuing's own protocols."""
+r"""Lanner: a message queue manager that speaks Microsoft Message Queuing's own protocols.
 
+>>> import lanner
+>>> with lanner.QueueManager("data", name="ALPHA") as qm:
+...     q = qm.create_queue(r".\private$\orders")
+...     q.send(lanner.Message(body=b"hi", recoverable=True))
+...     print(q.receive(timeout=1.0).body)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lanner import errors
+    from lanner.client import Cursor, Message, Queue, QueueManager, ReceivedMessage, Transaction
+    from lanner.model.enums import Acknowledgements, EncryptionAlgorithm, HashAlgorithm, MessageClass
+
+__all__ = [
+    "Acknowledgements",
+    "Cursor",
+    "EncryptionAlgorithm",
+    "HashAlgorithm",
+    "Message",
+    "MessageClass",
+    "Queue",
+    "QueueManager",
+    "ReceivedMessage",
+    "Transaction",
+    "errors",
+]
 __version__ = "0.1.0.dev0"
+
+_ENUMS = ("Acknowledgements", "EncryptionAlgorithm", "HashAlgorithm", "MessageClass")
+
+
+def __getattr__(name: str) -> object:
+    """Import a name when it is first used: whoever imports one layer does not load them all."""
+    if name in ("aio", "errors"):
+        return import_module(f"lanner.{name}")
+    if name not in __all__:
+        raise AttributeError(f"module 'lanner' has no attribute {name!r}")
+    found = getattr(import_module("lanner.model.enums" if name in _ENUMS else "lanner.client"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

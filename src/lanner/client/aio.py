@@ -11,14 +11,17 @@ together.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from lanner.client.handles import Handles
 from lanner.client.operations import Operations, Outcome, Waiting
 from lanner.client.runtime import Runtime, local_settings
-from lanner.model.enums import QueueAccessType, QueueShareMode
-from lanner.model.errors import IOTimeout, LannerError, TransactionSequence
+from lanner.client.unit_of_work import UnitOfWork, inner
+from lanner.model.enums import QueueAccessType
+from lanner.model.errors import IOTimeout, LannerError, ServiceNotAvailable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -179,7 +182,7 @@ class QueueManager:
 
     def transaction(self) -> Transaction:
         """A unit of work: `async with qm.transaction() as tx:`."""
-        return Transaction(self, self.operations.begin())
+        return Transaction(self)
 
     # How this API waits -----------------------------------------------------------------------------------
 
@@ -200,10 +203,11 @@ class QueueManager:
                     over.set()
             try:
                 await over.wait()
+                finished = outcome.finish()
             except BaseException:
                 outcome.abandon()
                 raise
-            outcome = outcome.finish()
+            return await self.done(finished)
         return await self.done(outcome)
 
 
@@ -214,8 +218,7 @@ class Queue:
         self._manager = manager
         self._operations = manager.operations
         self.name = name
-        self._share_mode = QueueShareMode.DENY_RECEIVE if exclusive else QueueShareMode.DENY_NONE
-        self._handles: dict[QueueAccessType, live.OpenQueueDescriptor] = {}
+        self._handles = Handles(self._operations, name, self, exclusive=exclusive)
 
     def __repr__(self) -> str:
         return f"<Queue {self.name}>"
@@ -230,30 +233,21 @@ class Queue:
 
     def close(self) -> None:
         """Close the handles; reads that wait on them end."""
-        handles = list(self._handles.values())
-        self._handles.clear()
-        for handle in handles:
-            self._operations.close(handle)
+        self._handles.close()
 
     async def handle(self, access: QueueAccessType) -> live.OpenQueueDescriptor:
         """The open handle for an access."""
-        handle = self._handles.get(access)
-        if handle is None:
-            share_mode = self._share_mode if access is QueueAccessType.RECEIVE else QueueShareMode.DENY_NONE
-            outcome = self._operations.open(self.name, access, share_mode)
-            self._handles[access] = handle = outcome.value
-            await self._manager.done(outcome)
-        return handle
+        handle = self._handles.cached(access)
+        return handle if handle is not None else await self._manager.done(self._handles.open(access))
 
     @property
     def attributes(self) -> QueueObject:
-        """The queue's attributes, to read."""
-        with self._operations.lock:
-            return self._operations.find(self.name)
+        """A copy of the queue's attributes (MS-MQDMPR 3.1.1.2) as they are now; change them with `set`."""
+        return self._operations.attributes(self.name)
 
     @property
     def path_name(self) -> str:
-        return self.attributes.pathname
+        return self._operations.path_name(self.name)
 
     @property
     def format_name(self) -> str:
@@ -271,7 +265,7 @@ class Queue:
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """Peek at every message, from the first to the last."""
-        async with await self.cursor() as cursor:
+        async with await self.cursor(peek_only=True) as cursor:
             try:
                 yield await cursor.peek(timeout=0)
                 while True:
@@ -284,7 +278,7 @@ class Queue:
     ) -> str:
         """Send; when this returns, a recoverable message is on disk. Gives the message's id."""
         handle = await self.handle(QueueAccessType.SEND)
-        return await self._manager.done(self._operations.send(handle, message, _inner(transaction)))
+        return await self._manager.done(self._operations.send(handle, message, inner(transaction, self._operations)))
 
     async def send_many(
         self,
@@ -294,7 +288,9 @@ class Queue:
     ) -> list[str]:
         """Send several messages for the cost of one commit."""
         handle = await self.handle(QueueAccessType.SEND)
-        return await self._manager.done(self._operations.send_many(handle, messages, _inner(transaction)))
+        return await self._manager.done(
+            self._operations.send_many(handle, messages, inner(transaction, self._operations))
+        )
 
     async def receive(
         self,
@@ -304,7 +300,9 @@ class Queue:
     ) -> ReceivedMessage:
         """Take the first message; IOTimeout if none comes within `timeout` seconds."""
         handle = await self.handle(QueueAccessType.RECEIVE)
-        return await self._manager.read(self._operations.receive(handle, timeout, transaction=_inner(transaction)))
+        return await self._manager.read(
+            self._operations.receive(handle, timeout, transaction=inner(transaction, self._operations))
+        )
 
     async def receive_many(
         self,
@@ -315,14 +313,14 @@ class Queue:
     ) -> list[ReceivedMessage]:
         """Take up to `count` messages in one commit; waits for the first one only."""
         handle = await self.handle(QueueAccessType.RECEIVE)
-        found = self._operations.receive_many(handle, count, _inner(transaction))
+        found = self._operations.receive_many(handle, count, inner(transaction, self._operations))
         if found.value or timeout == 0 or count < 1:
             return await self._manager.done(found)
         try:
             first = await self.receive(timeout, transaction=transaction)
         except IOTimeout:
             return []
-        rest = self._operations.receive_many(handle, count - 1, _inner(transaction))
+        rest = self._operations.receive_many(handle, count - 1, inner(transaction, self._operations))
         return [first, *await self._manager.done(rest)]
 
     async def peek(self, timeout: float | None = None) -> ReceivedMessage:
@@ -336,7 +334,7 @@ class Queue:
         """Take the message with a lookup id, or next to it: current, next, previous, first, last."""
         handle = await self.handle(QueueAccessType.RECEIVE)
         outcome = self._operations.by_lookup_id(
-            handle, lookup_id, where, is_peek=False, transaction=_inner(transaction)
+            handle, lookup_id, where, is_peek=False, transaction=inner(transaction, self._operations)
         )
         return await self._manager.done(outcome)
 
@@ -349,9 +347,10 @@ class Queue:
         """Remove every message; how many there were."""
         return await self._manager.done(self._operations.purge(await self.handle(QueueAccessType.RECEIVE)))
 
-    async def cursor(self) -> Cursor:
-        """A place in the queue that moves over the messages."""
-        return Cursor(self._manager, await self.handle(QueueAccessType.RECEIVE))
+    async def cursor(self, *, peek_only: bool = False) -> Cursor:
+        """A place in the queue that moves over the messages; who may only peek asks for `peek_only`."""
+        access = QueueAccessType.PEEK if peek_only else QueueAccessType.RECEIVE
+        return Cursor(self._manager, self, await self.handle(access))
 
     def subqueue(self, name: str) -> Queue:
         """A subqueue; it comes into being when first used."""
@@ -362,7 +361,9 @@ class Queue:
         queue = target if isinstance(target, Queue) else self.subqueue(target)
         source = await self.handle(QueueAccessType.MOVE)
         destination = await queue.handle(QueueAccessType.MOVE)
-        await self._manager.done(self._operations.move(source, lookup_id, destination, _inner(transaction)))
+        await self._manager.done(
+            self._operations.move(source, lookup_id, destination, inner(transaction, self._operations))
+        )
 
     @property
     def journal(self) -> Queue:
@@ -372,9 +373,11 @@ class Queue:
 class Cursor:
     """A place in a queue. Stepping off the end waits, or ends with IOTimeout."""
 
-    def __init__(self, manager: QueueManager, handle: live.OpenQueueDescriptor) -> None:
+    def __init__(self, manager: QueueManager, queue: Queue, handle: live.OpenQueueDescriptor) -> None:
         self._manager = manager
         self._operations = manager.operations
+        # The queue object keeps the handle open.
+        self._queue = queue
         self._handle = handle
         self._cursor = self._operations.open_cursor(handle)
 
@@ -405,37 +408,26 @@ class Cursor:
         transaction: Transaction | None = None,
     ) -> ReceivedMessage:
         """Take the message under the cursor."""
-        outcome = self._operations.receive(self._handle, timeout, cursor=self._cursor, transaction=_inner(transaction))
+        outcome = self._operations.receive(
+            self._handle, timeout, cursor=self._cursor, transaction=inner(transaction, self._operations)
+        )
         return await self._manager.read(outcome)
 
 
-class Transaction:
+class Transaction(UnitOfWork):
     """All of it or nothing."""
 
-    def __init__(self, manager: QueueManager, transaction: live.Transaction) -> None:
+    def __init__(self, manager: QueueManager) -> None:
+        super().__init__(manager.operations)
         self._manager = manager
-        self._transaction = transaction
-        self._is_over = False
-
-    @property
-    def inner(self) -> live.Transaction:
-        """The engine's transaction, while it is open."""
-        if self._is_over:
-            message = f"transaction {self._transaction.identifier} has ended"
-            raise TransactionSequence(message)
-        return self._transaction
 
     async def commit(self) -> None:
         """Do it all, durably."""
-        transaction = self.inner
-        self._is_over = True
-        await self._manager.done(self._manager.operations.commit(transaction))
+        await self._manager.done(self._operations.commit(self._end()))
 
     async def abort(self) -> None:
-        """Undo it all."""
-        transaction = self.inner
-        self._is_over = True
-        await self._manager.done(self._manager.operations.abort(transaction))
+        """Undo it all: what was received is back in its place, what was sent never was."""
+        await self._manager.done(self._operations.abort(self._end()))
 
     async def __aenter__(self) -> Self:
         return self
@@ -443,9 +435,11 @@ class Transaction:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._is_over:
-            await (self.commit() if kind is None else self.abort())
-
-
-def _inner(transaction: Transaction | None) -> live.Transaction | None:
-    return None if transaction is None else transaction.inner
+        if self._is_over:
+            return
+        if kind is None:
+            await self.commit()
+        else:
+            # What ended the block is told, not that a queue manager which has stopped had aborted already.
+            with contextlib.suppress(ServiceNotAvailable):
+                await self.abort()

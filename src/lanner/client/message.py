@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import math
 import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
@@ -117,7 +118,7 @@ def _seconds(value: float | None, name: str) -> int:
         return INFINITE
     if not 0 <= value < INFINITE:
         raise IllegalPropertyValue(f"{name} {value}: 0 to {INFINITE - 1} seconds, or None for ever")
-    return int(value)
+    return math.ceil(value)
 
 
 def _correlation(value: bytes | str) -> bytes:

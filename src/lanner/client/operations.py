@@ -8,12 +8,15 @@ wait for the two.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from lanner.client.message import Message, ReceivedMessage
 from lanner.client.names import QueueNames
+from lanner.engine.queue_properties import CHANGEABLE_ATTRIBUTES
 from lanner.model.enums import (
     INFINITE,
     EnqueueStatus,
@@ -26,7 +29,11 @@ from lanner.model.errors import (
     InvalidParameter,
     MessageNotFound,
     OperationCancelled,
+    PropertyNotallowed,
+    QueueNotAvailable,
+    QueueNotFound,
     StatusError,
+    TransactionSequence,
 )
 from lanner.security.identity import SYSTEM
 
@@ -43,11 +50,18 @@ if TYPE_CHECKING:
         WaitingMessageReadOperation,
     )
     from lanner.security.identity import Identity
+    from lanner.wire.builder import MessageProperties
+    from lanner.wire.format_name import FormatName
 
 T = TypeVar("T")
 _KILOBYTE = 1024
 # The longest finite time-out: 0xFFFFFFFF milliseconds mean for ever.
 _LONGEST = INFINITE - 1
+# What waits in an outgoing queue is looked at with an administrator's access (MS-MQDMPR 3.1.1.17).
+_ADMIN_ACCESS = {
+    QueueAccessType.RECEIVE: QueueAccessType.RECEIVE_ADMIN,
+    QueueAccessType.PEEK: QueueAccessType.PEEK_ADMIN,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +105,7 @@ class Waiting:
                 raise end or OperationCancelled()
             if self._is_two_phase:
                 operations.engine.dequeue_message_end(self._descriptor, end, delete_message=True)
+            self._end = None
             return Outcome(ReceivedMessage(end), operations.store.ticket() if self._is_two_phase else 0)
 
     def abandon(self) -> None:
@@ -98,10 +113,13 @@ class Waiting:
         operations = self._operations
         with operations.lock:
             self.on_over = None
+            end, self._end = self._end, None
             if self.reader is not None and self.reader.is_waiting:
                 operations.engine.stop_waiting_read(self.reader, OperationCancelled("the wait was given up"))
-            elif self._is_two_phase and self._end is not None and not isinstance(self._end, StatusError):
-                operations.engine.dequeue_message_end(self._descriptor, self._end, delete_message=False)
+            elif self._is_two_phase and end is not None and not isinstance(end, StatusError):
+                # A handle that was closed meanwhile has given it back already, and `finish` may have removed it.
+                with contextlib.suppress(QueueNotAvailable, TransactionSequence):
+                    operations.engine.dequeue_message_end(self._descriptor, end, delete_message=False)
 
 
 class Operations:
@@ -136,6 +154,9 @@ class Operations:
             request.quota = INFINITE if quota_kb is None else quota_kb
             request.journal_quota = INFINITE if journal_quota_kb is None else journal_quota_kb
             for attribute, value in attributes.items():
+                if attribute not in CHANGEABLE_ATTRIBUTES:
+                    known = ", ".join(CHANGEABLE_ATTRIBUTES)
+                    raise PropertyNotallowed(f"{attribute} of a queue cannot be given; these can: {known}")
                 setattr(request, attribute, value)
             queue = self.engine.create_queue(request, identity=self.identity)
             return Outcome(queue, self.store.ticket())
@@ -146,8 +167,29 @@ class Operations:
             return Outcome(None, self.store.ticket())
 
     def find(self, name: str) -> QueueObject:
-        """The local queue of a name, for reading and changing its attributes."""
+        """The queue of a name, local or outgoing: the engine's own, to be used with the lock held."""
         return self.engine.require_queue(self.names.format_name(name))
+
+    def exists(self, name: str) -> bool:
+        with self.lock:
+            try:
+                self.find(name)
+            except QueueNotFound:
+                return False
+            return True
+
+    def path_name(self, name: str) -> str:
+        with self.lock:
+            return self.find(name).pathname
+
+    def attributes(self, name: str) -> QueueObject:
+        """A copy of the queue's attributes as they are now."""
+        with self.lock:
+            return self.engine.get_queue_properties(self.find(name), identity=self.identity)
+
+    def subqueue_names(self, name: str) -> list[str]:
+        with self.lock:
+            return [subqueue.pathname for subqueue in self.find(name).subqueues.values()]
 
     def queue_names(self) -> list[str]:
         """Path names of the public and private queues here."""
@@ -169,9 +211,16 @@ class Operations:
     def open(
         self, name: str, access: QueueAccessType, share_mode: QueueShareMode = QueueShareMode.DENY_NONE
     ) -> Outcome[OpenQueueDescriptor]:
+        format_name = self.names.format_name(name)
         with self.lock:
-            descriptor = self.engine.open_queue(self.names.format_name(name), access, share_mode, self.identity)
+            self.runtime.tidy()
+            if access in _ADMIN_ACCESS and self._is_outgoing(format_name):
+                access = _ADMIN_ACCESS[access]
+            descriptor = self.engine.open_queue(format_name, access, share_mode, self.identity)
             return Outcome(descriptor, self.store.ticket())
+
+    def _is_outgoing(self, name: FormatName) -> bool:
+        return self.engine.find_queue(name) is None and self.engine.find_outgoing_queue(name) is not None
 
     def close(self, descriptor: OpenQueueDescriptor) -> None:
         with self.lock:
@@ -185,8 +234,9 @@ class Operations:
         message: Message | ReceivedMessage | bytes | str,
         transaction: Transaction | None,
     ) -> Outcome[str]:
+        message, properties = self._prepare(message)
         with self.lock:
-            identifier = self._send(descriptor, message, transaction)
+            identifier = self._send(descriptor, message, properties, transaction)
             return Outcome(identifier, 0 if transaction is not None else self.store.ticket())
 
     def send_many(
@@ -195,21 +245,26 @@ class Operations:
         messages: Iterable[Message | ReceivedMessage | bytes | str],
         transaction: Transaction | None,
     ) -> Outcome[list[str]]:
+        # Before the lock is taken: the messages may come from anywhere, and one that cannot be sent stops them all.
+        prepared = [self._prepare(message) for message in messages]
         with self.lock:
-            identifiers = [self._send(descriptor, message, transaction) for message in messages]
+            identifiers = [self._send(descriptor, message, properties, transaction) for message, properties in prepared]
             return Outcome(identifiers, 0 if transaction is not None else self.store.ticket())
 
-    def _send(
-        self,
-        descriptor: OpenQueueDescriptor,
-        message: Message | ReceivedMessage | bytes | str,
-        transaction: Transaction | None,
-    ) -> str:
+    def _prepare(self, message: Message | ReceivedMessage | bytes | str) -> tuple[Message, MessageProperties]:
         if isinstance(message, (bytes, str)):
             message = Message(body=message)
         elif isinstance(message, ReceivedMessage):
             message = message.copy()
-        properties = message.properties(self.names)
+        return message, message.properties(self.names)
+
+    def _send(
+        self,
+        descriptor: OpenQueueDescriptor,
+        message: Message,
+        properties: MessageProperties,
+        transaction: Transaction | None,
+    ) -> str:
         status = self.engine.enqueue_message_to_an_open_queue(descriptor, properties, transaction)
         if status is not EnqueueStatus.OK:
             raise self._refusal(status, descriptor, len(properties.body))
@@ -347,6 +402,7 @@ class Operations:
 
     def begin(self) -> Transaction:
         with self.lock:
+            self.runtime.tidy()
             return self.engine.create_transaction(uuid.uuid4())
 
     def commit(self, transaction: Transaction) -> Outcome[None]:
@@ -362,9 +418,9 @@ class Operations:
 
 def milliseconds(timeout: float | None) -> int:
     """Seconds of the API as the milliseconds of the engine; None is for ever."""
-    if timeout is None:
+    if timeout is None or timeout == math.inf:
         return INFINITE
-    if timeout < 0:
+    if not timeout >= 0:
         raise InvalidParameter(f"time-out {timeout}: 0 or more seconds, or None for ever")
     # A wait of less than a millisecond still waits.
     return min(max(int(timeout * 1000), 1 if timeout else 0), _LONGEST)

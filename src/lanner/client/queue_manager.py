@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from lanner.client.handles import Handles
 from lanner.client.operations import Operations, Outcome, Waiting
 from lanner.client.runtime import Runtime, local_settings
-from lanner.model.enums import QueueAccessType, QueueShareMode
-from lanner.model.errors import IOTimeout, QueueNotFound, TransactionSequence
+from lanner.client.unit_of_work import UnitOfWork, inner
+from lanner.model.enums import QueueAccessType
+from lanner.model.errors import IOTimeout, ServiceNotAvailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -122,7 +125,7 @@ class QueueManager:
 
     def transaction(self) -> Transaction:
         """A unit of work: commits at the end of its `with` block, aborts on an exception."""
-        return Transaction(self, self.operations.begin())
+        return Transaction(self)
 
     # How this API waits -----------------------------------------------------------------------------------------
 
@@ -140,15 +143,17 @@ class QueueManager:
                 outcome.on_over = over.set
                 if outcome.is_over:
                     over.set()
+            limit = None if timeout is None else min(timeout, threading.TIMEOUT_MAX)
             try:
-                while not over.wait(timeout):
+                while not over.wait(limit):
                     with self.runtime.lock:
                         self.runtime.engine.on_timer()
-                    timeout = 0.001
+                    limit = 0.001
+                finished = outcome.finish()
             except BaseException:
                 outcome.abandon()
                 raise
-            outcome = outcome.finish()
+            return self.done(finished)
         return self.done(outcome)
 
 
@@ -159,8 +164,7 @@ class Queue:
         self._manager = manager
         self._operations = manager.operations
         self.name = name
-        self._share_mode = QueueShareMode.DENY_RECEIVE if exclusive else QueueShareMode.DENY_NONE
-        self._handles: dict[QueueAccessType, live.OpenQueueDescriptor] = {}
+        self._handles = Handles(self._operations, name, self, exclusive=exclusive)
         if exclusive:
             self.handle(QueueAccessType.RECEIVE)
 
@@ -177,25 +181,17 @@ class Queue:
 
     def close(self) -> None:
         """Close the handles; reads that wait on them end. The queue can be used again."""
-        handles = list(self._handles.values())
-        self._handles.clear()
-        for handle in handles:
-            self._operations.close(handle)
+        self._handles.close()
 
     def handle(self, access: QueueAccessType) -> live.OpenQueueDescriptor:
         """The open handle for an access."""
-        handle = self._handles.get(access)
-        if handle is None:
-            share_mode = self._share_mode if access is QueueAccessType.RECEIVE else QueueShareMode.DENY_NONE
-            outcome = self._operations.open(self.name, access, share_mode)
-            handle = self._handles[access] = self._manager.done(outcome)
-        return handle
+        handle = self._handles.cached(access)
+        return handle if handle is not None else self._manager.done(self._handles.open(access))
 
     @property
     def attributes(self) -> QueueObject:
-        """The queue's attributes (MS-MQDMPR 3.1.1.2), to read; change them with `set`."""
-        with self._manager.runtime.lock:
-            return self._operations.find(self.name)
+        """A copy of the queue's attributes (MS-MQDMPR 3.1.1.2) as they are now; change them with `set`."""
+        return self._operations.attributes(self.name)
 
     def set(self, **changes: object) -> None:
         """Change attributes by the data model's names: label, quota, journaling, authentication ..."""
@@ -203,7 +199,7 @@ class Queue:
 
     @property
     def path_name(self) -> str:
-        return self.attributes.pathname
+        return self._operations.path_name(self.name)
 
     @property
     def format_name(self) -> str:
@@ -211,10 +207,7 @@ class Queue:
 
     def exists(self) -> bool:
         """Whether the queue is here."""
-        try:
-            return self.attributes is not None
-        except QueueNotFound:
-            return False
+        return self._operations.exists(self.name)
 
     def __len__(self) -> int:
         return self.attributes.message_count
@@ -224,7 +217,7 @@ class Queue:
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Peek at every message, from the first to the last."""
-        with self.cursor() as cursor:
+        with self.cursor(peek_only=True) as cursor:
             try:
                 yield cursor.peek(timeout=0)
                 while True:
@@ -234,7 +227,9 @@ class Queue:
 
     def send(self, message: Message | ReceivedMessage | bytes | str, *, transaction: Transaction | None = None) -> str:
         """Send; when this returns, a recoverable message is on disk. Gives the message's id."""
-        outcome = self._operations.send(self.handle(QueueAccessType.SEND), message, _inner(transaction))
+        outcome = self._operations.send(
+            self.handle(QueueAccessType.SEND), message, inner(transaction, self._operations)
+        )
         return self._manager.done(outcome)
 
     def send_many(
@@ -244,13 +239,15 @@ class Queue:
         transaction: Transaction | None = None,
     ) -> list[str]:
         """Send several messages for the cost of one commit."""
-        outcome = self._operations.send_many(self.handle(QueueAccessType.SEND), messages, _inner(transaction))
+        outcome = self._operations.send_many(
+            self.handle(QueueAccessType.SEND), messages, inner(transaction, self._operations)
+        )
         return self._manager.done(outcome)
 
     def receive(self, timeout: float | None = None, *, transaction: Transaction | None = None) -> ReceivedMessage:
         """Take the first message; IOTimeout if none comes within `timeout` seconds."""
         handle = self.handle(QueueAccessType.RECEIVE)
-        outcome = self._operations.receive(handle, timeout, transaction=_inner(transaction))
+        outcome = self._operations.receive(handle, timeout, transaction=inner(transaction, self._operations))
         return self._manager.read(outcome, timeout)
 
     def receive_many(
@@ -258,14 +255,14 @@ class Queue:
     ) -> list[ReceivedMessage]:
         """Take up to `count` messages in one commit; waits for the first one only."""
         handle = self.handle(QueueAccessType.RECEIVE)
-        found = self._operations.receive_many(handle, count, _inner(transaction))
+        found = self._operations.receive_many(handle, count, inner(transaction, self._operations))
         if found.value or timeout == 0 or count < 1:
             return self._manager.done(found)
         try:
             first = self.receive(timeout, transaction=transaction)
         except IOTimeout:
             return []
-        rest = self._operations.receive_many(handle, count - 1, _inner(transaction))
+        rest = self._operations.receive_many(handle, count - 1, inner(transaction, self._operations))
         return [first, *self._manager.done(rest)]
 
     def peek(self, timeout: float | None = None) -> ReceivedMessage:
@@ -278,7 +275,7 @@ class Queue:
         """Take the message with a lookup id, or the one next to it: current, next, previous, first, last."""
         handle = self.handle(QueueAccessType.RECEIVE)
         outcome = self._operations.by_lookup_id(
-            handle, lookup_id, where, is_peek=False, transaction=_inner(transaction)
+            handle, lookup_id, where, is_peek=False, transaction=inner(transaction, self._operations)
         )
         return self._manager.done(outcome)
 
@@ -291,9 +288,9 @@ class Queue:
         """Remove every message; how many there were."""
         return self._manager.done(self._operations.purge(self.handle(QueueAccessType.RECEIVE)))
 
-    def cursor(self) -> Cursor:
-        """A place in the queue that moves over the messages."""
-        return Cursor(self._manager, self.handle(QueueAccessType.RECEIVE))
+    def cursor(self, *, peek_only: bool = False) -> Cursor:
+        """A place in the queue that moves over the messages; who may only peek asks for `peek_only`."""
+        return Cursor(self._manager, self, self.handle(QueueAccessType.PEEK if peek_only else QueueAccessType.RECEIVE))
 
     def subqueue(self, name: str) -> Queue:
         """A subqueue; it comes into being when first used."""
@@ -301,15 +298,13 @@ class Queue:
 
     def subqueues(self) -> list[Queue]:
         """The subqueues there are."""
-        with self._manager.runtime.lock:
-            found = [queue.pathname for queue in self.attributes.subqueues.values()]
-        return [Queue(self._manager, pathname) for pathname in found]
+        return [Queue(self._manager, pathname) for pathname in self._operations.subqueue_names(self.name)]
 
     def move(self, lookup_id: int, target: str | Queue, *, transaction: Transaction | None = None) -> None:
         """Move a message to a subqueue of this queue (by its short name), or from one back to its queue."""
         queue = target if isinstance(target, Queue) else self.subqueue(target)
         source, destination = self.handle(QueueAccessType.MOVE), queue.handle(QueueAccessType.MOVE)
-        outcome = self._operations.move(source, lookup_id, destination, _inner(transaction))
+        outcome = self._operations.move(source, lookup_id, destination, inner(transaction, self._operations))
         self._manager.done(outcome)
 
     @property
@@ -320,9 +315,11 @@ class Queue:
 class Cursor:
     """A place in a queue. Stepping off the end waits, or ends with IOTimeout."""
 
-    def __init__(self, manager: QueueManager, handle: live.OpenQueueDescriptor) -> None:
+    def __init__(self, manager: QueueManager, queue: Queue, handle: live.OpenQueueDescriptor) -> None:
         self._manager = manager
         self._operations = manager.operations
+        # The queue object keeps the handle open.
+        self._queue = queue
         self._handle = handle
         self._cursor = self._operations.open_cursor(handle)
 
@@ -348,41 +345,26 @@ class Cursor:
 
     def receive(self, timeout: float | None = None, *, transaction: Transaction | None = None) -> ReceivedMessage:
         """Take the message under the cursor."""
-        outcome = self._operations.receive(self._handle, timeout, cursor=self._cursor, transaction=_inner(transaction))
+        outcome = self._operations.receive(
+            self._handle, timeout, cursor=self._cursor, transaction=inner(transaction, self._operations)
+        )
         return self._manager.read(outcome, timeout)
 
 
-class Transaction:
+class Transaction(UnitOfWork):
     """All of it or nothing."""
 
-    def __init__(self, manager: QueueManager, transaction: live.Transaction) -> None:
+    def __init__(self, manager: QueueManager) -> None:
+        super().__init__(manager.operations)
         self._manager = manager
-        self._transaction = transaction
-        self._is_over = False
-
-    @property
-    def identifier(self) -> str:
-        return str(self._transaction.identifier)
-
-    @property
-    def inner(self) -> live.Transaction:
-        """The engine's transaction, while it is open."""
-        if self._is_over:
-            message = f"transaction {self._transaction.identifier} has ended"
-            raise TransactionSequence(message)
-        return self._transaction
 
     def commit(self) -> None:
         """Do it all, durably."""
-        transaction = self.inner
-        self._is_over = True
-        self._manager.done(self._manager.operations.commit(transaction))
+        self._manager.done(self._operations.commit(self._end()))
 
     def abort(self) -> None:
         """Undo it all: what was received is back in its place, what was sent never was."""
-        transaction = self.inner
-        self._is_over = True
-        self._manager.done(self._manager.operations.abort(transaction))
+        self._manager.done(self._operations.abort(self._end()))
 
     def __enter__(self) -> Self:
         return self
@@ -390,12 +372,11 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._is_over:
-            if kind is None:
-                self.commit()
-            else:
+        if self._is_over:
+            return
+        if kind is None:
+            self.commit()
+        else:
+            # What ended the block is told, not that a queue manager which has stopped had aborted already.
+            with contextlib.suppress(ServiceNotAvailable):
                 self.abort()
-
-
-def _inner(transaction: Transaction | None) -> live.Transaction | None:
-    return None if transaction is None else transaction.inner

@@ -11,16 +11,22 @@ import logging
 import socket
 import threading
 import time
+from collections import deque
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from lanner.directory import EmbeddedDirectory
 from lanner.engine import Engine, EngineSettings
+from lanner.model.live import OpenQueueDescriptor, Transaction
 from lanner.security.keys import QueueManagerKeys
 from lanner.security.users import UserFile
 from lanner.store import Store
+from lanner.wire.path_name import PathName
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from lanner.engine.transactions import Coordinator
 
 _LOG = logging.getLogger(__name__)
@@ -35,7 +41,9 @@ class Runtime:
         self.store = Store.open(self.path)
         self.users = UserFile(self.path / "users.json")
         self.lock = self.store.lock
-        self._timer_wake = threading.Event()
+        # A queue.SimpleQueue, since that may be used by a finalizer, in the middle of whatever this thread does.
+        self._timer_wake: SimpleQueue[None] = SimpleQueue()
+        self._abandoned: deque[OpenQueueDescriptor | Transaction] = deque()
         self._is_closing = False
         try:
             with self.lock:
@@ -55,7 +63,7 @@ class Runtime:
                     monotonic=time.monotonic,
                 )
                 self.engine.coordinator = coordinator
-                self.engine.deadline_changed = self._timer_wake.set
+                self.engine.deadline_changed = self._wake_timer
                 self.engine.queue_manager_started()
                 ticket = self.store.ticket()
             self.store.sync(ticket)
@@ -68,22 +76,46 @@ class Runtime:
     def _public_key_lists(self) -> tuple[bytes, bytes]:
         return QueueManagerKeys.load_or_create(self.path / "keys.json").public_key_lists()
 
+    def abandon(self, things: Iterable[OpenQueueDescriptor | Transaction]) -> None:
+        """Take what nobody can close any more. Called by finalizers, so it only takes a note."""
+        self._abandoned.extend(things)
+        self._wake_timer()
+
+    def tidy(self) -> None:
+        """Close what was abandoned. Called with the lock held, before other work."""
+        while self._abandoned:
+            thing = self._abandoned.popleft()
+            if isinstance(thing, OpenQueueDescriptor):
+                self.engine.close_queue(thing)
+            elif thing.identifier in self.engine.queue_manager.transaction_collection:
+                self.engine.transaction_abort(thing.identifier)
+
+    def _wake_timer(self) -> None:
+        self._timer_wake.put(None)
+
+    def _is_woken(self, delay: float | None) -> bool:
+        try:
+            self._timer_wake.get(timeout=delay)
+        except Empty:
+            return False
+        return True
+
     def _mind_timers(self) -> None:
         while not self._is_closing:
             with self.lock:
                 delay = self.engine.next_delay()
-            if self._timer_wake.wait(delay):
-                self._timer_wake.clear()
+            if self._is_woken(delay) and not self._abandoned:
                 continue
             try:
                 with self.lock:
+                    self.tidy()
                     self.engine.on_timer()
                     ticket = self.store.ticket()
                 self.store.sync(ticket)
-            except Exception:
+            except Exception:  # noqa: BLE001 (logged, and tried again)
                 # Whatever it is must not end the timers of everybody; it is tried again.
                 _LOG.exception("timer work failed; it will be done again")
-                self._timer_wake.wait(_TIMER_RETRY)
+                self._is_woken(_TIMER_RETRY)
 
     def close(self) -> None:
         """Stop the engine, sync, and let go of the data directory. Closing twice is harmless."""
@@ -91,7 +123,7 @@ class Runtime:
             if self._is_closing:
                 return
             self._is_closing = True
-        self._timer_wake.set()
+        self._wake_timer()
         self._timer.join()
         with self.lock:
             self.engine.queue_manager_stopped()
@@ -104,6 +136,9 @@ class Runtime:
 
 def local_settings(name: str | None, **overrides: object) -> EngineSettings:
     """Settings of an embedded queue manager: its name and this machine's addresses."""
+    if name is not None:
+        # A name that no path name could contain would lock every queue out.
+        PathName.parse(f"{name}\\q")
     host = socket.gethostname()
     domain = host.partition(".")[2]
     values: dict[str, object] = {
