@@ -53,7 +53,7 @@ def move(
         origin = manager.open(queue)
         path_name = origin.path_name
         destination = _target_of_move(manager, origin, target)
-        if destination.exists() and destination.attributes is origin.attributes:
+        if destination.exists() and destination.path_name == path_name:
             raise UsageError(f"{path_name}: messages cannot be moved to where they are")
         count = 0
         if identifier is not None:
@@ -127,7 +127,7 @@ def copy(
         try:
             found = attributes(other, target)
             transactional = transactional or found.transactional
-            if other is manager and found is attributes(manager, queue):
+            if other is manager and found.pathname == path_name:
                 raise UsageError(f"{path_name}: a queue cannot be copied to itself")
         except QueueNotFound:
             # A queue of another computer; one that should be here is told by the first send.

@@ -50,10 +50,11 @@ def write_json(document: object) -> None:
 
 
 def show_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> None:
-    """A table; a column is its title and whether it holds numbers."""
+    """A table; a column is its title and whether it holds numbers. A narrow terminal cuts the last column first."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for title, is_number in columns:
-        table.add_column(title, justify="right" if is_number else "left", overflow="fold")
+    for title, is_number in columns[:-1]:
+        table.add_column(title, justify="right" if is_number else "left", no_wrap=True)
+    table.add_column(columns[-1][0], overflow="ellipsis", no_wrap=True, ratio=1)
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
     # A file needs no spaces at the ends of its lines.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,6 @@ from lanner.cli.errors import CommandError
 from lanner.client import Queue, QueueManager, ReceivedMessage
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import QueueAccessType
-from lanner.model.errors import IOTimeout
 
 if TYPE_CHECKING:
     from lanner.model.directory_objects import Queue as QueueObject
@@ -63,14 +63,4 @@ def source(manager: QueueManager, name: str) -> Queue:
 
 def walk(queue: Queue, limit: int | None = None) -> Iterator[ReceivedMessage]:
     """The messages from the first on, each looked at and left there."""
-    with queue.cursor() as cursor:
-        read = cursor.peek
-        while limit is None or limit > 0:
-            try:
-                message = read(timeout=0)
-            except IOTimeout:
-                return
-            yield message
-            read = cursor.peek_next
-            if limit is not None:
-                limit -= 1
+    return itertools.islice(queue, limit)

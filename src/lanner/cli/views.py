@@ -234,5 +234,5 @@ def show_queues(queues: Sequence[QueueObject]) -> None:
         )
         for queue in queues
     ]
-    titles = ("NAME", "KIND", "MESSAGES", "SIZE", "JOURNAL", "TRANSACTIONAL", "QUOTA", "LABEL")
+    titles = ("NAME", "KIND", "MESSAGES", "SIZE", "JOURNAL", "TRANS", "QUOTA", "LABEL")
     show_table([(title, title in ("MESSAGES", "SIZE", "JOURNAL", "QUOTA")) for title in titles], rows)
