@@ -65,7 +65,7 @@ class EngineBase:
         self._transactions_table = store.table("transactions")
         self._purge_pending_table = store.table("purge_pending")
         self._expiry_table = store.table("expiry")
-        self._incoming_table = store.table("incoming")
+        self._stage_visits_table = store.table("stage_visits")
 
         self._descriptors: dict[int, OpenQueueDescriptor] = {}
         self._by_path: dict[str, Queue] = {}
@@ -86,6 +86,7 @@ class EngineBase:
 
         self._durable_callbacks: list[tuple[int, Callable[[], None]]] = []
 
+        self._stage_sweep_due = monotonic()
         self._directory_sites_due: float | None = None
         self._directory_site_gates_due: float | None = None
         self._directory_online_due: float | None = None

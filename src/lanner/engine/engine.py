@@ -9,8 +9,8 @@ import uuid
 from lanner.directory.embedded import ADMINISTRATORS
 from lanner.engine.base import QUEUE_MANAGER_KEY
 from lanner.engine.directory_events import identifier_is
-from lanner.engine.dispatch import Dispatch
 from lanner.engine.persistence import apply_attributes, load_attributes
+from lanner.engine.staging import Staging
 from lanner.model.directory_objects import (
     INITIALIZATION_RETRY_TIMER_DURATION,
     Enterprise,
@@ -48,7 +48,7 @@ DEFAULT_COMPUTER_NAME = "LANNER"
 ADMINISTRATION_QUEUE = r".\private$\admin_queue$"
 
 
-class Engine(Dispatch):
+class Engine(Staging):
     """The queue manager. Every method is called with the store's lock held."""
 
     # Start and stop ---------------------------------------------------------------------------------------
@@ -193,12 +193,6 @@ class Engine(Dispatch):
         queue.pathname = str(path.with_computer(self.queue_manager.computer_name))
         queue.qualified_pathname = str(path.with_computer(self.queue_manager.qualified_computer_name))
 
-    def _count(self, queue: Queue) -> None:
-        queue.message_count, queue.total_bytes = self.store.stats(queue.number)
-        for position in queue.held_positions.values():
-            if position.is_uncommitted_send:
-                queue.total_bytes += len(position.record.packet)
-
     def _count_all(self) -> None:
         qm = self.queue_manager
         qm.total_bytes = sum(queue.total_bytes for queue in qm.queue_collection.values())
@@ -263,6 +257,7 @@ class Engine(Dispatch):
         """Seconds until `on_timer` has something to do; None: until somebody calls an event."""
         now = self.monotonic()
         timers = (
+            self._stage_sweep_due,
             self._next_read_deadline(),
             self._directory_sites_due,
             self._directory_site_gates_due,
@@ -278,6 +273,7 @@ class Engine(Dispatch):
         self._expire_waiting_reads()
         self._expire_messages()
         self._run_directory_timers()
+        self._sweep_stages()
 
     # A failing store --------------------------------------------------------------------------------------------
 
@@ -300,6 +296,9 @@ class Engine(Dispatch):
                 if self.store.get(queue.number, position.lookup_id) is None:
                     position.state = PositionState.DELETED
                     self._unhold(position)
+        self._undo_unsynced_promises()
         self._load_queues()
+        # An outcome that was not stored was not reached: those transactions are in doubt again.
+        self._recover_prepared()
         self._find_next_expiry()
         _LOG.error("the store could not be written: everything since the last sync is undone")

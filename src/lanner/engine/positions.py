@@ -237,6 +237,16 @@ class Positions(WaitingReads):
         self.store.put(queue.number, position.lookup_id, position.record, express=is_express(position.record.packet))
         self.message_position_available(queue, position)
 
+    def _count(self, queue: Queue) -> None:
+        """MessageCount and TotalBytes from the store, and the sends that are not there yet."""
+        queue.message_count, queue.total_bytes = self.store.stats(queue.number)
+        for position in queue.held_positions.values():
+            if position.is_uncommitted_send:
+                if position.transaction is not None and position.transaction.is_prepared:
+                    queue.message_count -= 1
+                else:
+                    queue.total_bytes += len(position.record.packet)
+
     # Storing ------------------------------------------------------------------------------------------
 
     def _store(self, position: MessagePosition, envelope: Envelope) -> None:

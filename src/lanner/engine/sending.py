@@ -174,19 +174,9 @@ class Sending(Examining):
             raise TransactionUsage(message)
         if not isinstance(queue, OutgoingQueue):
             self._check_demands(queue, properties)
-        name = FormatName.parse(descriptor.format_name)
-        if isinstance(name, PublicFormatName):
-            properties = dataclasses.replace(
-                properties, destination_queue_manager_identifier=self._host_of(queue, name)
-            )
         ordinal = self._message_ordinal.next() & 0xFFFF_FFFF
-        packet = build(
-            properties,
-            source=self.queue_manager.identifier,
-            ordinal=ordinal,
-            sent_time=int(self.clock()),
-            destination=name,
-            transaction=None if transaction is None else transaction.index,
+        packet = self._build_packet(
+            descriptor, queue, properties, ordinal, None if transaction is None else transaction.index
         )
         sent = Message(packet)
         if not isinstance(queue, OutgoingQueue) and (
@@ -197,6 +187,28 @@ class Sending(Examining):
         # Only now: the arrival may have sent an acknowledgment, which is a message too.
         self.last_ordinal = ordinal
         return status
+
+    def _build_packet(
+        self,
+        descriptor: OpenQueueDescriptor,
+        queue: Queue,
+        properties: MessageProperties,
+        ordinal: int,
+        transaction_index: int | None,
+    ) -> bytes:
+        name = FormatName.parse(descriptor.format_name)
+        if isinstance(name, PublicFormatName):
+            properties = dataclasses.replace(
+                properties, destination_queue_manager_identifier=self._host_of(queue, name)
+            )
+        return build(
+            properties,
+            source=self.queue_manager.identifier,
+            ordinal=ordinal,
+            sent_time=int(self.clock()),
+            destination=name,
+            transaction=transaction_index,
+        )
 
     @staticmethod
     def _check_demands(queue: Queue, properties: MessageProperties) -> None:

@@ -58,9 +58,15 @@ class Transactions(Acknowledgments):
     def create_transaction(self, identifier: uuid.UUID) -> Transaction:
         """3.1.7.1.8 Create Transaction."""
         self._require_ready()
-        transaction = Transaction(identifier, index=self._transaction_index.next() & _INDEX_MASK)
+        if identifier in self.queue_manager.transaction_collection:
+            message = f"transaction {identifier} is open already"
+            raise TransactionSequence(message)
+        transaction = Transaction(identifier, index=self._next_transaction_index())
         self.queue_manager.transaction_collection[identifier] = transaction
         return transaction
+
+    def _next_transaction_index(self) -> int:
+        return self._transaction_index.next() & _INDEX_MASK
 
     def transaction_prepare(self, identifier: uuid.UUID, *, single_phase: bool = True) -> None:
         """3.1.4.3 Transaction Prepare. With `single_phase` False the promise is kept over a crash."""
@@ -203,6 +209,8 @@ class Transactions(Acknowledgments):
         """TransactionCollection after a restart: prepared transactions with their operations."""
         collection = self.queue_manager.queue_collection
         for key, value in list(self._transactions_table.items()):
+            if uuid.UUID(bytes=key) in self.queue_manager.transaction_collection:
+                continue
             document = json.loads(value)
             transaction = Transaction(
                 uuid.UUID(bytes=key), single_phase=False, is_prepared=True, index=document["index"]
@@ -227,6 +235,13 @@ class Transactions(Acknowledgments):
                     )
                 )
             self.queue_manager.transaction_collection[transaction.identifier] = transaction
+
+    def _undo_unsynced_promises(self) -> None:
+        """The store has gone back to its last sync: what was prepared since then is not."""
+        for transaction in self.queue_manager.transaction_collection.values():
+            if transaction.is_prepared and self._transactions_table.get(transaction.identifier.bytes) is None:
+                transaction.is_prepared = False
+                transaction.single_phase = True
 
     def dtc_transaction_prepare(self, identifier: uuid.UUID, *, single_phase: bool) -> None:
         """3.1.4.6 DTC Transaction Prepare: TXUSER_ENLISTMENT_MTAG_PREPAREREQ came."""

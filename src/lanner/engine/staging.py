@@ -1,0 +1,139 @@
+"""Staged sends: many messages written under a token, made visible together (DESIGN.md sections 6 and 8).
+
+No document knows this event; the data pipeline's sink is built on it. A staged message is durable and in
+no queue. Publishing puts all messages of some tokens into their queues in one commit, once per key: a
+second publication under the same key does nothing. What is not published is dropped when it grows old.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lanner.engine.dispatch import Dispatch
+from lanner.engine.envelope import may_expire, read_envelope, wants_attention
+from lanner.model.directory_objects import OutgoingQueue
+from lanner.model.enums import INFINITE, DeliveryGuarantee, EnqueueStatus, QueueAccessType
+from lanner.model.errors import AccessDenied, InsufficientResources, InvalidParameter, QueueNotAvailable
+from lanner.model.live import START, MessagePosition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from lanner.model.directory_objects import Queue
+    from lanner.model.live import OpenQueueDescriptor
+    from lanner.wire.builder import MessageProperties
+
+_KILOBYTE = 1024
+# A stage that nobody has written to for a day belongs to a job that is gone; ours.
+ABANDONED_STAGE = 86_400  # seconds
+STAGE_SWEEP_INTERVAL = 3600.0  # seconds
+
+
+class Staging(Dispatch):
+    """Stage, publish, drop."""
+
+    def stage_messages(
+        self, descriptor: OpenQueueDescriptor, token: bytes, messages: Iterable[MessageProperties]
+    ) -> None:
+        """Write messages under a token. They become recoverable, and transactional where the queue is."""
+        queue = self._stageable(descriptor)
+        rows = []
+        for properties in messages:
+            properties.delivery_guarantee = DeliveryGuarantee.RECOVERABLE
+            # To a transactional queue each goes as a transaction of its own.
+            properties.first_in_transaction = properties.last_in_transaction = queue.transactional
+            if not properties.sender_identifier:
+                properties.sender_identifier = self._sender_identifier(descriptor, properties.sender_identifier_type)
+            ordinal = self._message_ordinal.next() & 0xFFFF_FFFF
+            index = self._next_transaction_index() if queue.transactional else None
+            packet = self._build_packet(descriptor, queue, properties, ordinal, index)
+            if may_expire(packet, in_transit=isinstance(queue, OutgoingQueue)) or wants_attention(packet):
+                self._stage_visits_table.put(token, b"")
+            rows.append((read_envelope(packet).priority, packet))
+        if self.store.refuses_sends:
+            raise self._disk_full()
+        self.store.stage(token, queue.number, rows, int(self.clock()))
+
+    def _stageable(self, descriptor: OpenQueueDescriptor) -> Queue:
+        self._require_ready()
+        if descriptor.access_type is not QueueAccessType.SEND:
+            message = f"{descriptor.format_name} is not open for sending"
+            raise AccessDenied(message)
+        if descriptor.multiple:
+            message = f"{descriptor.format_name}: messages are staged for one queue at a time"
+            raise InvalidParameter(message)
+        if descriptor.queue is None:
+            raise self._not_available(descriptor)
+        return descriptor.queue
+
+    def publish_stages(self, key: bytes, tokens: Sequence[bytes]) -> bool:
+        """Make the messages of these tokens visible in one commit; False if `key` was published before."""
+        self._require_ready()
+        if self.store.published(key) is not None:
+            return False
+        self._check_room(tokens)
+        # Messages that expire or ask for acknowledgments must be looked at one by one when they arrive.
+        needs_visit = any(self._stage_visits_table.get(token) is not None for token in tokens)
+        for token in tokens:
+            self._stage_visits_table.delete(token)
+
+        def completed(arrivals: dict[int, int]) -> None:
+            for number in arrivals:
+                self._published(number, horizon, needs_visit=needs_visit)
+
+        horizon = {number: self.store.visible_bounds(number)[1] for number in self.store.staged(tokens)}
+        return self.store.publish(key, tokens, self._sequential_id.next, int(self.clock()), completed=completed)
+
+    def _check_room(self, tokens: Sequence[bytes]) -> None:
+        for number, (_, size) in self.store.staged(tokens).items():
+            queue = self.queue_manager.queue_collection.get(number)
+            if queue is None:
+                message = f"messages are staged for queue {number}, which was deleted; drop the stage"
+                raise QueueNotAvailable(message)
+            if self._check_quota(queue, size) is not EnqueueStatus.OK:
+                quota = min(queue.quota, self.queue_manager.queue_manager_quota)
+                message = (
+                    f"queue {queue.pathname} has no room for {size // _KILOBYTE} KiB of staged messages: "
+                    f"quota {'none' if quota == INFINITE else quota} KiB, used {queue.total_bytes // _KILOBYTE} KiB"
+                )
+                raise InsufficientResources(message)
+
+    def _published(self, number: int, horizon: dict[int, int], *, needs_visit: bool) -> None:
+        """The publication is on disk: count it, look at what must be looked at, wake the readers."""
+        queue = self.queue_manager.queue_collection.get(number)
+        if queue is None:
+            return
+        before = queue.total_bytes
+        self._count(queue)
+        self.queue_manager.total_bytes += queue.total_bytes - before
+        queue.head_hint = START
+        if needs_visit:
+            self._visit(queue, horizon[number])
+        while queue.waiting_reads:
+            position = self._seek_available_message_position(queue, START, peek=False)
+            waiting = len(queue.waiting_reads)
+            if position is not None:
+                self.message_position_available(queue, position)
+            if len(queue.waiting_reads) == waiting:
+                return
+
+    def _visit(self, queue: Queue, after: int) -> None:
+        with self.store.scan(queue.number, after) as scan:
+            for _, lookup_id, record in scan:
+                position = MessagePosition(queue, lookup_id, record)
+                self._arm_expiry(position, read_envelope(record.packet))
+                if wants_attention(record.packet):
+                    for subscriber in self.position_arrived_subscribers:
+                        subscriber(queue, position)
+
+    def drop_stage(self, token: bytes) -> bool:
+        """Forget what was staged under a token; False if there is nothing."""
+        self._stage_visits_table.delete(token)
+        return self.store.drop_stage(token)
+
+    def _sweep_stages(self) -> None:
+        """Drop, once in a while, the stages that nobody has written to for a day."""
+        now = self.monotonic()
+        if now >= self._stage_sweep_due:
+            self._stage_sweep_due = now + STAGE_SWEEP_INTERVAL
+            self.store.expire_stages(int(self.clock()) - ABANDONED_STAGE)
