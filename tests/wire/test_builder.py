@@ -204,7 +204,7 @@ class TestLimits:
         with pytest.raises(UnsupportedFormatnameOperation):
             make(destination=parse(name))
         with pytest.raises(UnsupportedFormatnameOperation):
-            make(administration_queue_format_name=parse(name))
+            make(administration_queue_format_name=parse(name), acknowledgements_requested=Acknowledgements.POS_ARRIVAL)
         with pytest.raises(UnsupportedFormatnameOperation):
             make(response_queue_format_name=parse(name))
 
@@ -362,7 +362,11 @@ class TestSerialisation:
         codes: tuple[int, int, int],
         response_size: int,
     ) -> None:
-        packet = make(destination, administration_queue_format_name=administration, response_queue_format_name=response)
+        asking: dict[str, Any] = {
+            "administration_queue_format_name": administration,
+            "acknowledgements_requested": Acknowledgements.FULL_RECEIVE,
+        }
+        packet = make(destination, response_queue_format_name=response, **asking)
         message = Message.unpack(packet)
         assert (
             message.destination_queue_type,
@@ -372,8 +376,28 @@ class TestSerialisation:
         assert message.destination_queue_format_name == destination
         assert message.administration_queue_format_name == administration
         assert message.response_queue_format_name == response
-        without = make(destination, administration_queue_format_name=administration)
-        assert len(packet) - len(without) == response_size
+        assert len(packet) - len(make(destination, **asking)) == response_size
+
+    @pytest.mark.spec("MQMQ-2.2.19.2-9")
+    @pytest.mark.parametrize("requested", range(16))
+    @pytest.mark.parametrize("name", [None, DIRECT, PrivateFormatName(SOURCE, 1), PublicFormatName(QUEUE)])
+    def test_an_administration_queue_is_sent_exactly_when_an_acknowledgment_is_asked_for(
+        self, name: FormatName | None, requested: int
+    ) -> None:
+        """MS-MQMQ 2.2.19.2 AdminQueue. Flags without a name are read all the same, as in the captured frame 7."""
+        packet = make(
+            acknowledgements_requested=Acknowledgements(requested),
+            administration_queue_format_name=name,
+            # The same queue: without the other name it cannot be RQ 1, "same as the administration queue".
+            response_queue_format_name=name,
+        )
+        message = Message.unpack(packet)
+        is_sent = bool(requested) and name is not None
+        assert bool(message.administration_queue_type) is is_sent
+        assert message.administration_queue_format_name == (name if is_sent else None)
+        assert (message.response_queue_type == 1) is is_sent
+        assert message.response_queue_format_name == name
+        assert message.acknowledgements_requested == requested
 
     @pytest.mark.spec("DMPR-3.1.7.1.31-7", "MQMQ-2.2.20.6-4")
     def test_sender_identifier_types(self) -> None:
@@ -465,6 +489,9 @@ def expected_properties(properties: dict[str, Any], transaction: int | None) -> 
     else:
         expected["priority"] = 0
         expected["delivery_guarantee"] = DeliveryGuarantee.RECOVERABLE
+    if not expected.get("acknowledgements_requested"):
+        # MS-MQMQ 2.2.19.2 forbids AdminQueue in a packet that asks for no acknowledgment: nobody would use it.
+        expected.pop("administration_queue_format_name", None)
     if expected.get("destination_multi_queue_format_name") is None:
         expected = {name: value for name, value in expected.items() if name not in MULTI}
     if "authentication_provider_name" not in expected:

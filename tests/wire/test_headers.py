@@ -7,12 +7,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lanner.model.errors import RemoteProtocolError
+from lanner.model.errors import RemoteProtocolError, UnsupportedFormatnameOperation
 from lanner.wire import layout as at
 from lanner.wire.base_header import BaseHeader
 from lanner.wire.debug_header import DebugHeader
@@ -23,7 +24,7 @@ from lanner.wire.extension_headers import (
     Extensions,
     SubqueueHeader,
 )
-from lanner.wire.format_name import PrivateFormatName, PublicFormatName, parse
+from lanner.wire.format_name import MultipleElementFormatName, PrivateFormatName, PublicFormatName, parse
 from lanner.wire.identifiers import MessageIdentifier, SequenceInfo, TxSequenceID
 from lanner.wire.internal_header import (
     ConnectionParametersHeader,
@@ -32,7 +33,12 @@ from lanner.wire.internal_header import (
     PacketType,
 )
 from lanner.wire.message_properties_header import MessagePropertiesHeader
-from lanner.wire.multi_queue_format_header import MQFAddressHeader, MQFSignatureHeader, MultiQueueFormatHeader
+from lanner.wire.multi_queue_format_header import (
+    MAX_ELEMENTS,
+    MQFAddressHeader,
+    MQFSignatureHeader,
+    MultiQueueFormatHeader,
+)
 from lanner.wire.ping_packet import PingPacket
 from lanner.wire.reader import NULL_GUID, Reader
 from lanner.wire.security_header import SecurityHeader, join_provider_info
@@ -293,6 +299,19 @@ def test_flags_of_the_smaller_headers() -> None:
 
 
 class TestMultiQueueFormatHeader:
+    def test_a_list_has_so_many_names_and_no_more(self) -> None:
+        """A packet of 4 MB full of the smallest names there are must not take seconds to read."""
+        most = MultipleElementFormatName(tuple(parse(f"PUBLIC={UUID(int=n)}") for n in range(MAX_ELEMENTS)))
+        data = MultiQueueFormatHeader.of(most, None, None).pack()
+        found = MultiQueueFormatHeader.unpack(Reader(data))
+        assert found.destination.format_name == most
+        more = MultipleElementFormatName((*most.names, PublicFormatName(UUID(int=MAX_ELEMENTS))))
+        with pytest.raises(UnsupportedFormatnameOperation, match="1025"):
+            MultiQueueFormatHeader.of(more, None, None)
+        data = MQFAddressHeader(0x64, more.names).pack() + data[len(found.destination.pack()) :]
+        with pytest.raises(RemoteProtocolError, match="ElementCount: 1025"):
+            MultiQueueFormatHeader.unpack(Reader(data))
+
     @pytest.mark.spec("MQMQ-2.2.18.1.4-1", "MQMQ-2.2.18.1.4-2", "MQMQ-2.2.20.2-1")
     def test_elements_lie_on_their_boundaries(self) -> None:
         names = parse(rf"DIRECT=OS:a\q,PUBLIC={QUEUE},PRIVATE={OTHER}\5,DL={QUEUE},DIRECT=OS:bb\q").elements
@@ -337,7 +356,7 @@ class TestMultiQueueFormatHeader:
             (4, 0xC8, "HeaderID"),
             (8, 0, "after 0 elements"),
             (8, 2, "FormatType"),
-            (8, 0xFFFF_FFFF, "FormatType"),
+            (8, 0xFFFF_FFFF, "ElementCount"),
         ):
             width = 2 if offset == 4 else 4
             changed = data[:offset] + value.to_bytes(width, "little") + data[offset + width :]

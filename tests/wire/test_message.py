@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -20,6 +21,8 @@ from tests.wire.samples import DIRECT, OTHER, QUEUE, SID, SOURCE, full_packet, m
 
 FULL = full_packet()
 AT = locate(FULL)
+# Without such a request no administration queue is sent.
+ASKING: dict[str, Any] = {"acknowledgements_requested": Acknowledgements.POS_ARRIVAL}
 
 
 def with_size(packet: bytes) -> bytes:
@@ -144,6 +147,7 @@ class TestUserHeader:
         packet = make(
             PrivateFormatName(OTHER, 0x11223344),
             time_to_be_received=0x55,
+            acknowledgements_requested=Acknowledgements.POS_ARRIVAL,
             administration_queue_format_name=PrivateFormatName(SOURCE, 0x66),
             response_queue_format_name=PrivateFormatName(SOURCE, 0x77),
             connector_type_identifier=QUEUE,
@@ -210,7 +214,7 @@ class TestUserHeader:
     @pytest.mark.spec("MQMQ-2.2.19.2-8")
     def test_administration_types(self) -> None:
         name = PrivateFormatName(SOURCE, 0x66)
-        packet = make(PrivateFormatName(OTHER, 1), administration_queue_format_name=name)
+        packet = make(PrivateFormatName(OTHER, 1), administration_queue_format_name=name, **ASKING)
         offset = locate(packet).administration
         layouts = {
             0: (b"", None),
@@ -232,7 +236,7 @@ class TestUserHeader:
     @pytest.mark.spec("MQMQ-2.2.19.2-10")
     def test_response_types(self) -> None:
         administration = PrivateFormatName(QUEUE, 0x66)
-        packet = make(PrivateFormatName(OTHER, 1), administration_queue_format_name=administration)
+        packet = make(PrivateFormatName(OTHER, 1), administration_queue_format_name=administration, **ASKING)
         offset = locate(packet).administration + 20
         layouts = {
             0: (b"", None),
@@ -251,7 +255,7 @@ class TestUserHeader:
             assert message.response_queue_format_name == expected
 
     def test_a_response_queue_beside_a_public_administration_queue_has_no_name(self) -> None:
-        packet = make(administration_queue_format_name=PublicFormatName(QUEUE))
+        packet = make(administration_queue_format_name=PublicFormatName(QUEUE), **ASKING)
         offset = locate(packet).administration + 16
         changed = with_size(set_bits(packet[:offset] + b"\x77\0\0\0" + packet[offset:], 4 << 16))
         assert Message.unpack(changed).response_queue_format_name is None

@@ -75,7 +75,7 @@ class MessageProperties:
     correlation_identifier: bytes = NO_CORRELATION
     extension: bytes = b""
     acknowledgements_requested: Acknowledgements = Acknowledgements.NONE
-    administration_queue_format_name: FormatName | None = None
+    administration_queue_format_name: FormatName | None = None  # sent only with acknowledgements_requested
     response_queue_format_name: FormatName | None = None
     positive_journaling_requested: bool = False
     negative_journaling_requested: bool = False
@@ -162,7 +162,8 @@ def build(
     if properties.negative_journaling_requested:
         flags |= at.JN
     front = [b"", name]
-    administration = properties.administration_queue_format_name
+    # MS-MQMQ 2.2.19.2 AdminQueue: specified exactly when some acknowledgment is asked for.
+    administration = properties.administration_queue_format_name if acknowledgements else None
     response = properties.response_queue_format_name
     if administration is not None or response is not None:
         host = guid_from_bytes(address)

@@ -9,9 +9,12 @@ from typing import ClassVar
 from uuid import UUID
 
 from lanner.model.errors import RemoteProtocolError
+from lanner.wire import layout as at
+from lanner.wire.base_header import BaseHeader
 from lanner.wire.reader import Reader, guid_from_bytes, guid_to_bytes
-from lanner.wire.session_header import DEFAULT_WINDOW_SIZE
+from lanner.wire.session_header import DEFAULT_WINDOW_SIZE, SessionHeader
 
+_DEFAULT_PRIORITY = 3
 _INTERNAL = struct.Struct("<HH")
 _ESTABLISH = struct.Struct("<16s16sIHH512s")
 _PARAMETERS = struct.Struct("<IIHH")
@@ -124,3 +127,17 @@ class ConnectionParametersHeader:
     def unpack(cls, reader: Reader) -> ConnectionParametersHeader:
         recoverable, plain, _, window = _PARAMETERS.unpack(reader.take(cls.SIZE, "ConnectionParametersHeader"))
         return cls(recoverable, plain, window)
+
+
+def pack_internal(
+    internal_header: InternalHeader,
+    content: EstablishConnectionHeader | ConnectionParametersHeader | SessionHeader,
+) -> bytes:
+    """A whole EstablishConnection, ConnectionParameters or SessionAck packet (MS-MQQB 2.2.2, 2.2.3, 2.2.6).
+
+    IN is set, the priority is the default one as in the captured frames, TimeToReachQueue is infinite
+    (MS-MQMQ 2.2.19.1). PacketSize of a SessionAck counts its SessionHeader (DECISIONS).
+    """
+    rest = internal_header.pack() + content.pack()
+    flags = at.IN | _DEFAULT_PRIORITY | (at.BASE_SH if isinstance(content, SessionHeader) else 0)
+    return BaseHeader(flags, BaseHeader.SIZE + len(rest)).pack() + rest

@@ -24,6 +24,9 @@ from lanner.wire.reader import Reader, encode_terminated, guid_to_bytes, padding
 
 _ADDRESS = struct.Struct("<IHHI")
 _SIGNATURE = struct.Struct("<HHI")
+# Ours, not the spec's: names in one list. A packet of 4 MB has room for a quarter of a million, each of which takes
+# some microseconds to read.
+MAX_ELEMENTS = 1024
 
 
 def pack_element(name: FormatName, position: int) -> bytes:
@@ -94,6 +97,8 @@ class MQFAddressHeader:
             raise RemoteProtocolError(f"MQFAddressHeader.HeaderID: {header_id:#06x} is not {expected_id:#06x}")
         inner.u16("MQFAddressHeader.Reserved")
         count = inner.u32("MQFAddressHeader.ElementCount")
+        if count > MAX_ELEMENTS:
+            raise RemoteProtocolError(f"MQFAddressHeader.ElementCount: {count} is above {MAX_ELEMENTS}")
         names = tuple(unpack_element(inner, start) for _ in range(count))
         # FormatNameList ends rounded up to 4 bytes; more than that would be an element nobody counted.
         if inner.remaining > 3:
@@ -112,7 +117,10 @@ class MQFAddressHeader:
 
 
 def _header(header_id: int, name: FormatName | None) -> MQFAddressHeader:
-    return MQFAddressHeader(header_id, () if name is None else name.elements)
+    names = () if name is None else name.elements
+    if len(names) > MAX_ELEMENTS:
+        raise UnsupportedFormatnameOperation(f"a list of {len(names)} queues, at most {MAX_ELEMENTS} fit one message")
+    return MQFAddressHeader(header_id, names)
 
 
 @dataclass(frozen=True, slots=True)

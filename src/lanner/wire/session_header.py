@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,6 +11,36 @@ from lanner.wire.reader import Reader
 
 _LAYOUT = struct.Struct("<HHIHHHH")
 DEFAULT_WINDOW_SIZE = 0x0040
+# What a receiver that is short of memory asks for, and the least there is (MS-MQMQ 2.2.20.4, note 15).
+SMALLEST_WINDOW_SIZE = 0x0001
+# Note 15: a sender whose peer lowered the window doubles it so often, in seconds.
+WINDOW_RECOVERY_INTERVAL = 30.0
+# RecoverableMsgAckFlags has a bit for each.
+MAX_RECOVERABLE_ACKS = 32
+_NUMBER_MASK = 0xFFFF
+
+
+def recoverable_acks(persisted: Iterable[int]) -> tuple[int, int]:
+    """RecoverableMsgAckSeqNumber and RecoverableMsgAckFlags for messages on disk that are not acknowledged yet.
+
+    Their numbers count from 1 for the life of the session; the packet has the lower 16 bits. What is too far above
+    the lowest for a bit of its own waits for the next SessionHeader. None: 0 and no bits.
+    """
+    numbers = sorted(persisted)
+    if not numbers:
+        return 0, 0
+    lowest = numbers[0]
+    flags = 0
+    for number in numbers:
+        if number - lowest >= MAX_RECOVERABLE_ACKS:
+            break
+        flags |= 1 << number - lowest
+    return lowest & _NUMBER_MASK, flags
+
+
+def recovered_window(window_size: int, maximum: int = DEFAULT_WINDOW_SIZE) -> int:
+    """The window after one more WINDOW_RECOVERY_INTERVAL in which the peer lowered it no further."""
+    return min(2 * max(window_size, SMALLEST_WINDOW_SIZE), maximum)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +55,17 @@ class SessionHeader:
     window_size: int = DEFAULT_WINDOW_SIZE
 
     SIZE: ClassVar[int] = 16
+
+    def __post_init__(self) -> None:
+        """WindowSize is never 0: a peer that writes so still gets one message at a time."""
+        if self.window_size < SMALLEST_WINDOW_SIZE:
+            object.__setattr__(self, "window_size", SMALLEST_WINDOW_SIZE)
+
+    @property
+    def recoverable_acked_numbers(self) -> tuple[int, ...]:
+        """The recoverable sequence numbers, modulo 65536, that this header acknowledges."""
+        lowest, flags = self.recoverable_msg_ack_seq_number, self.recoverable_msg_ack_flags
+        return tuple(lowest + bit & _NUMBER_MASK for bit in range(MAX_RECOVERABLE_ACKS) if flags >> bit & 1)
 
     def pack(self) -> bytes:
         return _LAYOUT.pack(
