@@ -118,7 +118,8 @@ def test_dropped_and_abandoned_stages_are_gone(h: Harness) -> None:
     stage(h, b"two", b"b")
     assert h.engine.drop_stage(b"one")
     assert not h.engine.drop_stage(b"one")
-    h.tick(ABANDONED_STAGE + 1)
+    h.now += ABANDONED_STAGE + 1
+    assert h.engine.drop_abandoned_stages() == 1
     with pytest.raises(InvalidParameter):
         h.engine.publish_stages(b"key", [b"two"])
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _TIMER_RETRY = 1.0  # seconds
+# How often abandoned stages are looked for.
+_SWEEP_INTERVAL = 3600.0  # seconds
 
 
 class Runtime:
@@ -101,15 +103,20 @@ class Runtime:
         return True
 
     def _mind_timers(self) -> None:
+        sweep_at = time.monotonic()
         while not self._is_closing:
             with self.lock:
                 delay = self.engine.next_delay()
-            if self._is_woken(delay) and not self._abandoned:
+            is_woken = self._is_woken(_SWEEP_INTERVAL if delay is None else min(delay, _SWEEP_INTERVAL))
+            if is_woken and not self._abandoned:
                 continue
             try:
                 with self.lock:
                     self.tidy()
                     self.engine.on_timer()
+                    if time.monotonic() >= sweep_at:
+                        sweep_at = time.monotonic() + _SWEEP_INTERVAL
+                        self.engine.drop_abandoned_stages()
                     ticket = self.store.ticket()
                 self.store.sync(ticket)
             except Exception:  # noqa: BLE001 (logged, and tried again)

@@ -86,7 +86,6 @@ class EngineBase:
 
         self._durable_callbacks: list[tuple[int, Callable[[], None]]] = []
 
-        self._stage_sweep_due = monotonic()
         self._directory_sites_due: float | None = None
         self._directory_site_gates_due: float | None = None
         self._directory_online_due: float | None = None

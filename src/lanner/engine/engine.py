@@ -257,7 +257,6 @@ class Engine(Staging):
         """Seconds until `on_timer` has something to do; None: until somebody calls an event."""
         now = self.monotonic()
         timers = (
-            self._stage_sweep_due,
             self._next_read_deadline(),
             self._directory_sites_due,
             self._directory_site_gates_due,
@@ -273,7 +272,6 @@ class Engine(Staging):
         self._expire_waiting_reads()
         self._expire_messages()
         self._run_directory_timers()
-        self._sweep_stages()
 
     # A failing store --------------------------------------------------------------------------------------------
 

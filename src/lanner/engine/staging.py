@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 _KILOBYTE = 1024
 # A stage that nobody has written to for a day belongs to a job that is gone; ours.
 ABANDONED_STAGE = 86_400  # seconds
-STAGE_SWEEP_INTERVAL = 3600.0  # seconds
 
 
 class Staging(Dispatch):
@@ -131,9 +130,6 @@ class Staging(Dispatch):
         self._stage_visits_table.delete(token)
         return self.store.drop_stage(token)
 
-    def _sweep_stages(self) -> None:
-        """Drop, once in a while, the stages that nobody has written to for a day."""
-        now = self.monotonic()
-        if now >= self._stage_sweep_due:
-            self._stage_sweep_due = now + STAGE_SWEEP_INTERVAL
-            self.store.expire_stages(int(self.clock()) - ABANDONED_STAGE)
+    def drop_abandoned_stages(self) -> int:
+        """Drop the stages that nobody has written to for a day; how many there were."""
+        return self.store.expire_stages(int(self.clock()) - ABANDONED_STAGE)
