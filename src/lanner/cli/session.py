@@ -12,24 +12,9 @@ import lmdb
 
 from lanner.cli.errors import CommandError
 from lanner.client import Queue, QueueManager, ReceivedMessage
-from lanner.model.directory_objects import OutgoingQueue
-from lanner.model.enums import QueueAccessType
 
 if TYPE_CHECKING:
     from lanner.model.directory_objects import Queue as QueueObject
-    from lanner.model.live import OpenQueueDescriptor
-
-_ADMIN = {
-    QueueAccessType.RECEIVE: QueueAccessType.RECEIVE_ADMIN,
-    QueueAccessType.PEEK: QueueAccessType.PEEK_ADMIN,
-}
-
-
-class OutgoingSource(Queue):
-    """An outgoing queue is read with administrator's access (MS-MQDMPR 3.1.1.17)."""
-
-    def handle(self, access: QueueAccessType) -> OpenQueueDescriptor:
-        return super().handle(_ADMIN.get(access, access))
 
 
 @contextmanager
@@ -56,8 +41,7 @@ def attributes(manager: QueueManager, name: str) -> QueueObject:
 
 def source(manager: QueueManager, name: str) -> Queue:
     """A queue to read from, outgoing ones too; QueueNotFound if it is not here."""
-    if isinstance(attributes(manager, name), OutgoingQueue):
-        return OutgoingSource(manager, name)
+    attributes(manager, name)
     return manager.open(name)
 
 
