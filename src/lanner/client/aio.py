@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lanner.client.message import Message, ReceivedMessage
     from lanner.model import live
     from lanner.model.directory_objects import Queue as QueueObject
+    from lanner.security.signing import SigningKey
     from lanner.store import Store
 
 T = TypeVar("T")
@@ -128,6 +129,15 @@ class QueueManager:
     @property
     def name(self) -> str:
         return self.operations.names.computer_name
+
+    @property
+    def signing_key(self) -> SigningKey | None:
+        """The key that signs messages sent with `authenticate`; None: such messages are refused."""
+        return self.operations.signing_key
+
+    @signing_key.setter
+    def signing_key(self, key: SigningKey | None) -> None:
+        self.operations.signing_key = key
 
     async def create_queue(
         self,

@@ -60,9 +60,10 @@ class Message:
     app_specific: int = 0
     body_type: int | None = None
     extension: bytes = b""
+    # Signed with the `signing_key` of the queue manager object it is sent through.
     authenticate: bool = False
     encrypt: bool = False
-    hash_algorithm: HashAlgorithm | str = HashAlgorithm.SHA1
+    hash_algorithm: HashAlgorithm | str | None = None
     encryption_algorithm: EncryptionAlgorithm | str = EncryptionAlgorithm.RC4
     sender_certificate: bytes = b""
     connector_type: uuid.UUID | str | None = None
@@ -97,7 +98,7 @@ class Message:
             properties.response_queue_format_name = names.format_name(self.response_queue)
         if self.correlation_id is not None:
             properties.correlation_identifier = _correlation(self.correlation_id)
-        if self.hash_algorithm is not HashAlgorithm.SHA1:
+        if self.hash_algorithm is not None:
             properties.hash_algorithm = _member(HashAlgorithm, self.hash_algorithm, "hash_algorithm")
         if self.encrypt or self.encryption_algorithm is not EncryptionAlgorithm.RC4:
             algorithm = _member(EncryptionAlgorithm, self.encryption_algorithm, "encryption_algorithm")

@@ -20,11 +20,13 @@ from lanner.engine.queue_properties import CHANGEABLE_ATTRIBUTES
 from lanner.model.enums import (
     INFINITE,
     EnqueueStatus,
+    HashAlgorithm,
     MessageSeekAction,
     QueueAccessType,
     QueueShareMode,
 )
 from lanner.model.errors import (
+    CertificateNotProvided,
     InsufficientResources,
     InvalidParameter,
     MessageNotFound,
@@ -35,7 +37,10 @@ from lanner.model.errors import (
     StatusError,
     TransactionSequence,
 )
+from lanner.security.hashing import DEFAULT_HASH_ALGORITHM
 from lanner.security.identity import SYSTEM
+from lanner.security.signing import sign_properties
+from lanner.wire.format_name import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -50,6 +55,7 @@ if TYPE_CHECKING:
         WaitingMessageReadOperation,
     )
     from lanner.security.identity import Identity
+    from lanner.security.signing import SigningKey
     from lanner.wire.builder import MessageProperties
     from lanner.wire.format_name import FormatName
 
@@ -131,6 +137,8 @@ class Operations:
         self.store = runtime.store
         self.lock = runtime.lock
         self.identity = identity
+        # Signs what asks for it (Message.authenticate).
+        self.signing_key: SigningKey | None = None
         self.names = QueueNames(self.engine.queue_manager.computer_name)
 
     # Queues -------------------------------------------------------------------------------------------------
@@ -234,7 +242,7 @@ class Operations:
         message: Message | ReceivedMessage | bytes | str,
         transaction: Transaction | None,
     ) -> Outcome[str]:
-        message, properties = self._prepare(message)
+        message, properties = self._prepare(descriptor, message, transaction)
         with self.lock:
             identifier = self._send(descriptor, message, properties, transaction)
             return Outcome(identifier, 0 if transaction is not None else self.store.ticket())
@@ -246,17 +254,35 @@ class Operations:
         transaction: Transaction | None,
     ) -> Outcome[list[str]]:
         # Before the lock is taken: the messages may come from anywhere, and one that cannot be sent stops them all.
-        prepared = [self._prepare(message) for message in messages]
+        prepared = [self._prepare(descriptor, message, transaction) for message in messages]
         with self.lock:
             identifiers = [self._send(descriptor, message, properties, transaction) for message, properties in prepared]
             return Outcome(identifiers, 0 if transaction is not None else self.store.ticket())
 
-    def _prepare(self, message: Message | ReceivedMessage | bytes | str) -> tuple[Message, MessageProperties]:
+    def _prepare(
+        self,
+        descriptor: OpenQueueDescriptor,
+        message: Message | ReceivedMessage | bytes | str,
+        transaction: Transaction | None,
+    ) -> tuple[Message, MessageProperties]:
         if isinstance(message, (bytes, str)):
             message = Message(body=message)
         elif isinstance(message, ReceivedMessage):
             message = message.copy()
-        return message, message.properties(self.names)
+        properties = message.properties(self.names)
+        if message.authenticate:
+            if self.signing_key is None:
+                raise CertificateNotProvided("a message to be authenticated needs the queue manager's signing_key set")
+            chosen = properties.hash_algorithm if message.hash_algorithm is not None else DEFAULT_HASH_ALGORITHM
+            properties = sign_properties(
+                properties,
+                self.signing_key,
+                source=self.engine.queue_manager.identifier,
+                destination=parse(descriptor.format_name),
+                is_transactional=transaction is not None,
+                hash_algorithm=HashAlgorithm(chosen),
+            )
+        return message, properties
 
     def _send(
         self,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lanner.model import live
     from lanner.model.directory_objects import Queue as QueueObject
     from lanner.security.identity import Identity
+    from lanner.security.signing import SigningKey
 
 T = TypeVar("T")
 
@@ -61,6 +62,15 @@ class QueueManager:
     @property
     def name(self) -> str:
         return self.runtime.engine.queue_manager.computer_name
+
+    @property
+    def signing_key(self) -> SigningKey | None:
+        """The key that signs messages sent with `authenticate`; None: such messages are refused."""
+        return self.operations.signing_key
+
+    @signing_key.setter
+    def signing_key(self, key: SigningKey | None) -> None:
+        self.operations.signing_key = key
 
     def as_user(self, identity: Identity) -> QueueManager:
         """The same queue manager seen by somebody whose rights are checked."""
