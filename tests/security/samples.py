@@ -36,8 +36,12 @@ def certificate_of(
     return certificate.public_bytes(serialization.Encoding.DER)
 
 
-@cache
 def signing_key(name: str = "alice") -> SigningKey:
+    return _signing_key(name)
+
+
+@cache
+def _signing_key(name: str) -> SigningKey:
     key = rsa.generate_private_key(65_537, 1024)
     return SigningKey(key, certificate_of(key, name))
 

@@ -134,7 +134,7 @@ def select(keys: MqdsPublicKeys, level: int, preferences: EncryptionPreferences 
             size = _KEY_SIZES[provider][algorithm]
             if (
                 provider is Provider.ENHANCED
-                and algorithm is EncryptionAlgorithm.RC2
+                and algorithm == EncryptionAlgorithm.RC2
                 and preferences.send_enhanced_rc2_using_40_bit_keys
             ):
                 size = _SHORT_KEY_SIZE
