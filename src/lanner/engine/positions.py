@@ -163,6 +163,8 @@ class Positions(WaitingReads):
         """State := Locked, in memory."""
         position.state = PositionState.LOCKED
         queue = position.queue
+        if queue.head_hint == position.lookup_id - 1:
+            queue.head_hint = position.lookup_id
         queue.held_positions[position.lookup_id] = position
         if position.record.flags & ALLOW_PEEK_WHEN_LOCKED:
             queue.peekable_locks[position.lookup_id] = position

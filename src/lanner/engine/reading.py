@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lanner.engine.cursors import CursorEvent, Cursors
-from lanner.model.directory_objects import GUID_NULL
 from lanner.model.enums import (
     INFINITE,
     MessageClass,
@@ -217,7 +216,7 @@ class Reading(Cursors):
         two_phase_read: bool,
     ) -> None:
         """What a destructive read does with the position it found, in the same step that found it."""
-        if transaction is not None and transaction.identifier != GUID_NULL:
+        if transaction is not None and not transaction.is_null:
             self._lock(position)
             position.transaction = transaction
             transaction.transactional_operations.append(

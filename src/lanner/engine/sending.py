@@ -71,7 +71,7 @@ class Sending(Examining):
         if self.store.refuses_sends and not envelope.is_express:
             raise self._disk_full()
         position = self._new_position(queue, packet, envelope, now)
-        if transaction is not None and transaction.identifier != GUID_NULL:
+        if transaction is not None and not transaction.is_null:
             position.is_uncommitted_send = True
             position.transaction = transaction
             self._lock(position)
@@ -164,7 +164,7 @@ class Sending(Examining):
         queue = descriptor.queue
         if queue is None:
             raise self._not_available(descriptor)
-        if transaction is not None and transaction.identifier == GUID_NULL:
+        if transaction is not None and transaction.is_null:
             transaction = None
         if queue.transactional != (transaction is not None) and not isinstance(queue, OutgoingQueue):
             if queue.transactional:
@@ -243,7 +243,7 @@ class Sending(Examining):
 
     def move_message(self, position: MessagePosition, target: Queue, transaction: Transaction | None = None) -> None:
         """3.1.7.1.16 Move Message: no Message Position Deleted, so no acknowledgment (DMPR-3.1.7.1.16-5)."""
-        if transaction is not None and transaction.identifier != GUID_NULL:
+        if transaction is not None and not transaction.is_null:
             if target.is_system:
                 message = f"a move to {target.pathname} takes no transaction"
                 raise TransactionUsage(message)

@@ -42,6 +42,8 @@ class Record:
     abort_count: int = 0
     move_count: int = 0
     flags: int = 0
+    # Where the store keeps the packet of a published message; the store's own.
+    reference: bytes = b""
 
 
 @dataclass(slots=True, eq=False)
@@ -79,6 +81,11 @@ class Transaction:
     is_prepared: bool = False
     # The 20-bit number the packets of this transaction carry (MS-MQMQ 2.2.20.5); ours.
     index: int = 0
+    # A transaction without an identifier is none (DMPR-3.1.7.1.10-9); ours.
+    is_null: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.is_null = not self.identifier.int
 
 
 @dataclass(slots=True, eq=False)

@@ -91,8 +91,8 @@ def decode(raw: bytes, txn: lmdb.Transaction[bytes], staged: lmdb._Database) -> 
         raise StoreCorrupt(f"record of {len(raw)} bytes: format {version}, state {state} unknown")
     if version == _INLINE:
         return Record(packet, arrived, visibility, _STATES[state], abort_count, move_count, flags)
-    packet = _staged_packet(packet, txn, staged)
-    return Record(packet, arrived, visibility, _STATES[state], abort_count, move_count, flags)
+    reference, packet = packet, _staged_packet(packet, txn, staged)
+    return Record(packet, arrived, visibility, _STATES[state], abort_count, move_count, flags, reference)
 
 
 def _staged_packet(reference: bytes, txn: lmdb.Transaction[bytes], staged: lmdb._Database) -> bytes:
