@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
 from pathlib import Path
 
 import pytest
 
 from lanner.cli.errors import CommandError
+from lanner.client import QueueManager
+from lanner.security.certificates import generate_certificate
+from lanner.wire.message import Message as Packet
 from tests.cli.conftest import Run
 
 KEYS = {
@@ -85,6 +89,26 @@ def test_every_property_can_be_set(run: Run, orders: str) -> None:
         "body": "x",
     }  # fmt: skip
     assert {key: message[key] for key in expected} == expected
+
+
+def test_a_message_is_signed_with_a_key_and_its_certificate(run: Run, data: Path, tmp_path: Path) -> None:
+    made = generate_certificate("alice", dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+    certificate, key = tmp_path / "alice.der", tmp_path / "alice.key"
+    certificate.write_bytes(made.certificate)
+    key.write_bytes(made.private_key)
+    run("queue", "create", "signed", "--authenticate")
+    assert "signed messages only" in run("send", "signed", "x", code=1).err
+    # Nobody has registered this certificate here.
+    error = run("send", "signed", "x", "--sign-key", key, "--certificate", certificate, code=1).err
+    assert "no such certificate for the sender" in error
+    far = r"DIRECT=OS:other\private$\far"
+    run("send", far, "x", "--sign-key", key, "--certificate", certificate)
+    with QueueManager(data) as manager:
+        sent = manager.open(far).peek(0)
+        assert sent.sender_certificate == made.certificate
+        assert Packet(sent.packet).signature
+    assert "--certificate" in run("send", far, "x", "--sign-key", key, code=2).err
+    assert "PKCS#8" in run("send", far, "x", "--sign-key", certificate, "--certificate", certificate, code=1).err
 
 
 def test_a_transactional_queue_gets_a_transaction_of_its_own(run: Run) -> None:

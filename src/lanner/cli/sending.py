@@ -15,6 +15,7 @@ from lanner.cli.session import open_manager
 from lanner.client import Message, QueueManager
 from lanner.client.message import TEXT_BODIES, VT_BSTR, VT_LPSTR, VT_LPWSTR
 from lanner.model.errors import QueueNotFound
+from lanner.security.signing import SigningKey
 
 _BODY_TYPES = {"bytes": 0, "bstr": VT_BSTR, "lpstr": VT_LPSTR, "lpwstr": VT_LPWSTR}
 _MAX_U32 = 0xFFFF_FFFF
@@ -93,9 +94,12 @@ def send(
     app_specific: Annotated[int, typer.Option("--app-specific", min=0, max=_MAX_U32, help="A number of yours.")] = 0,
     extension: Annotated[str, typer.Option("--extension", help="Bytes of yours, in hexadecimal.")] = "",
     encrypt: Annotated[bool, typer.Option("--encrypt", help="Encrypt the body on its way.")] = False,
+    sign_key: Annotated[
+        Path | None, typer.Option("--sign-key", help="Sign with this key (PKCS#8, DER) of --certificate.")
+    ] = None,
     hash_algorithm: Annotated[
-        str, typer.Option("--hash", help="What a signature uses: md5, sha1, sha-256 ...")
-    ] = "sha1",
+        str | None, typer.Option("--hash", help="What a signature uses: md5, sha1, sha-256 ...")
+    ] = None,
     encryption_algorithm: Annotated[
         str, typer.Option("--cipher", help="What --encrypt uses: rc2, rc4, aes128, aes192, aes256.")
     ] = "rc4",
@@ -129,13 +133,20 @@ def send(
         correlation_id=correlation_id,
         app_specific=app_specific,
         extension=_hexadecimal(extension),
+        authenticate=sign_key is not None,
         encrypt=encrypt,
         hash_algorithm=hash_algorithm,
         encryption_algorithm=encryption_algorithm,
         sender_certificate=b"" if certificate is None else certificate.read_bytes(),
         connector_type=None if connector_type is None else guid(connector_type, "--connector-type"),
     )
+    signing_key = None
+    if sign_key is not None:
+        if certificate is None:
+            raise UsageError("--sign-key needs the --certificate of the key")
+        signing_key = SigningKey.load(message.sender_certificate, sign_key.read_bytes())
     with open_manager(data) as manager:
+        manager.signing_key = signing_key
         target = manager.open(queue)
         in_transaction = transaction or _is_transactional(manager, queue)
         if in_transaction:
