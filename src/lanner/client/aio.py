@@ -296,7 +296,7 @@ class Queue:
         *,
         transaction: Transaction | None = None,
     ) -> list[str]:
-        """Send several messages for the cost of one commit."""
+        """Send several messages for the cost of one commit. What stands before one that is refused stays sent."""
         handle = await self.handle(QueueAccessType.SEND)
         return await self._manager.done(
             self._operations.send_many(handle, messages, inner(transaction, self._operations))

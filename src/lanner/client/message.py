@@ -54,6 +54,7 @@ class Message:
     use_journal_queue: bool = False
     use_tracing: bool = False
     acknowledge: Acknowledgements | str = Acknowledgements.NONE
+    # Where acknowledgments go; sent only with a message that asks for some.
     administration_queue: str | None = None
     response_queue: str | None = None
     correlation_id: bytes | str | None = None
@@ -75,9 +76,11 @@ class Message:
         body, body_type = self.body, self.body_type
         if isinstance(body, str):
             body_type = VT_BSTR if body_type is None else body_type
-            body = body.encode(TEXT_BODIES.get(body_type, "utf-16-le"))
+            body = _encoded(body, TEXT_BODIES.get(body_type, "utf-16-le"))
+        if not isinstance(self.label, str):
+            raise IllegalPropertyValue(f"label {self.label!r}: text expected")
         properties = MessageProperties(
-            body=body,
+            body=_octets(body, "body"),
             label=self.label,
             priority=self.priority,
             delivery_guarantee=DeliveryGuarantee.RECOVERABLE if self.recoverable else DeliveryGuarantee.EXPRESS,
@@ -85,7 +88,7 @@ class Message:
             time_to_be_received=_seconds(self.time_to_be_received, "time_to_be_received"),
             body_type=body_type or 0,
             application_tag=self.app_specific,
-            extension=self.extension,
+            extension=_octets(self.extension, "extension"),
             negative_journaling_requested=self.use_dead_letter_queue,
             positive_journaling_requested=self.use_journal_queue,
             tracing_requested=self.use_tracing,
@@ -108,10 +111,33 @@ class Message:
                     MessagePrivacyLevel.ADVANCED if algorithm in _AES else MessagePrivacyLevel.ENHANCED
                 )
         if self.sender_certificate:
-            properties.sender_certificate = self.sender_certificate
+            properties.sender_certificate = _octets(self.sender_certificate, "sender_certificate")
         if self.connector_type is not None:
-            properties.connector_type_identifier = uuid.UUID(str(self.connector_type))
+            properties.connector_type_identifier = _guid(self.connector_type, "connector_type")
         return properties
+
+
+def _encoded(text: str, encoding: str) -> bytes:
+    try:
+        return text.encode(encoding)
+    except UnicodeEncodeError as error:
+        wrong = text[error.start : error.end]
+        raise IllegalPropertyValue(f"body: {wrong!r} cannot be written as {encoding}, as its body_type wants") from None
+
+
+def _octets(value: object, name: str) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    raise IllegalPropertyValue(f"{name}: bytes expected, not {type(value).__name__}")
+
+
+def _guid(value: uuid.UUID | str, name: str) -> uuid.UUID:
+    try:
+        return uuid.UUID(str(value))
+    except ValueError:
+        raise IllegalPropertyValue(f"{name} {value!r}: a GUID expected") from None
 
 
 def _seconds(value: float | None, name: str) -> int:

@@ -26,7 +26,7 @@ from lanner.model.enums import (
     QueueShareMode,
 )
 from lanner.model.errors import (
-    CertificateNotProvided,
+    IllegalPropertyValue,
     InsufficientResources,
     InvalidParameter,
     MessageNotFound,
@@ -137,8 +137,10 @@ class Operations:
         self.store = runtime.store
         self.lock = runtime.lock
         self.identity = identity
-        # Signs what asks for it (Message.authenticate).
+        # Signs what asks for it (Message.authenticate); without it, the user's internal certificate does.
         self.signing_key: SigningKey | None = None
+        self._registered_key: SigningKey | None = None
+        self._internal_key: SigningKey | None = None
         self.names = QueueNames(self.engine.queue_manager.computer_name)
 
     # Queues -------------------------------------------------------------------------------------------------
@@ -253,7 +255,7 @@ class Operations:
         messages: Iterable[Message | ReceivedMessage | bytes | str],
         transaction: Transaction | None,
     ) -> Outcome[list[str]]:
-        # Before the lock is taken: the messages may come from anywhere, and one that cannot be sent stops them all.
+        # Before the lock is taken: the messages may come from anywhere.
         prepared = [self._prepare(descriptor, message, transaction) for message in messages]
         with self.lock:
             identifiers = [self._send(descriptor, message, properties, transaction) for message, properties in prepared]
@@ -269,20 +271,31 @@ class Operations:
             message = Message(body=message)
         elif isinstance(message, ReceivedMessage):
             message = message.copy()
+        elif not isinstance(message, Message):
+            raise IllegalPropertyValue(f"a Message, bytes or text can be sent, not {type(message).__name__}")
         properties = message.properties(self.names)
         if message.authenticate:
-            if self.signing_key is None:
-                raise CertificateNotProvided("a message to be authenticated needs the queue manager's signing_key set")
             chosen = properties.hash_algorithm if message.hash_algorithm is not None else DEFAULT_HASH_ALGORITHM
             properties = sign_properties(
                 properties,
-                self.signing_key,
+                self._key_to_sign_with(),
                 source=self.engine.queue_manager.identifier,
                 destination=parse(descriptor.format_name),
                 is_transactional=transaction is not None,
                 hash_algorithm=HashAlgorithm(chosen),
             )
         return message, properties
+
+    def _key_to_sign_with(self) -> SigningKey:
+        """The application's own key, else that of the user's internal certificate; known to receivers from then on."""
+        key = self.signing_key or self._internal_key
+        if key is None:
+            key = self._internal_key = self.runtime.internal_signing_key(self.identity)
+        elif key is self.signing_key and key is not self._registered_key:
+            with self.lock:
+                self.engine.register_certificate(self.identity, key.certificate)
+            self._registered_key = key
+        return key
 
     def _send(
         self,

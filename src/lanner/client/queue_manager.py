@@ -248,7 +248,7 @@ class Queue:
         *,
         transaction: Transaction | None = None,
     ) -> list[str]:
-        """Send several messages for the cost of one commit."""
+        """Send several messages for the cost of one commit. What stands before one that is refused stays sent."""
         outcome = self._operations.send_many(
             self.handle(QueueAccessType.SEND), messages, inner(transaction, self._operations)
         )
