@@ -558,7 +558,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(STEPS, min_size=40, max_size=120))
 def test_the_engine_does_what_the_model_does(program: list[Step]) -> None:
     machine = Machine()

@@ -152,6 +152,20 @@ def test_a_move_in_a_transaction_is_in_neither_queue_until_its_end(h: Harness, c
         assert (h.bodies(), h.bodies(SUBQUEUE), reader.ends) == ([b"a", b"b"], [], [])
 
 
+def test_a_purge_before_the_commit_of_a_move_is_forgotten(h: Harness) -> None:
+    """DECISIONS: a move that commits moves; the purge must not catch the message when it comes back."""
+    create(h, transactional=True)
+    commit_send(h, b"a")
+    transaction = h.begin()
+    move(h, b"a", transaction=transaction)
+    h.engine.purge_queue(h.queue())
+    h.commit(transaction)
+    assert (h.bodies(), h.bodies(SUBQUEUE)) == ([], [b"a"])
+    move(h, b"a", SUBQUEUE, "q")
+    h.restart()
+    assert (h.bodies(), h.bodies(SUBQUEUE)) == ([b"a"], [])
+
+
 @pytest.mark.spec("DMPR-3.1.7.1.16-4")
 @pytest.mark.parametrize("in_transaction", [True, False])
 def test_a_move_takes_its_bytes_along(h: Harness, in_transaction: bool) -> None:

@@ -370,14 +370,15 @@ def test_ending_a_read_with_delete_removes_the_message(h: Harness) -> None:
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.12-5")
-def test_ending_a_read_of_a_purged_message_reports_the_purge(h: Harness) -> None:
-    """3.1.7.1.12: PurgePending is deleted with NackQueuePurged although iDeleteMessage is False."""
+@pytest.mark.parametrize("delete", [True, False])
+def test_ending_a_read_of_a_purged_message_reports_the_purge(h: Harness, delete: bool) -> None:
+    """3.1.7.1.12: PurgePending is deleted with NackQueuePurged, whatever iDeleteMessage says."""
     descriptor = opened(h, b"a")
     removals = h.removals()
     position = begun(h, descriptor)
     h.engine.purge_queue(h.queue())
     assert (position.state, removals) == (PositionState.PURGE_PENDING, [])
-    h.engine.dequeue_message_end(descriptor, position, delete_message=False)
+    h.engine.dequeue_message_end(descriptor, position, delete_message=delete)
     assert removals == [(b"a", MessageClass.NACK_QUEUE_PURGED)]
     assert (h.bodies(), h.queue().total_bytes) == ([], 0)
 
