@@ -132,7 +132,7 @@ class QueueManager:
 
     @property
     def signing_key(self) -> SigningKey | None:
-        """The key that signs messages sent with `authenticate`; None: such messages are refused."""
+        """Signs messages sent with `authenticate`; None: the internal certificate of the user does."""
         return self.operations.signing_key
 
     @signing_key.setter

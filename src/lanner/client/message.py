@@ -61,7 +61,7 @@ class Message:
     app_specific: int = 0
     body_type: int | None = None
     extension: bytes = b""
-    # Signed with the `signing_key` of the queue manager object it is sent through.
+    # Signed with the `signing_key` of the queue manager object it is sent through, or an internal certificate.
     authenticate: bool = False
     encrypt: bool = False
     hash_algorithm: HashAlgorithm | str | None = None

@@ -7,19 +7,24 @@ The engine is called by any thread that holds the store's lock. Whoever needs it
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import logging
 import socket
 import threading
 import time
 from collections import deque
+from functools import cached_property
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from lanner.directory import EmbeddedDirectory
 from lanner.engine import Engine, EngineSettings
+from lanner.model.errors import NoInternalUserCert
 from lanner.model.live import OpenQueueDescriptor, Transaction
+from lanner.security.internal_certificates import InternalCertificates
 from lanner.security.keys import QueueManagerKeys
+from lanner.security.signing import SigningKey
 from lanner.security.users import UserFile
 from lanner.store import Store
 from lanner.wire.path_name import PathName
@@ -28,6 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lanner.engine.transactions import Coordinator
+    from lanner.security.encryption import PrivateKeys
+    from lanner.security.identity import Identity
 
 _LOG = logging.getLogger(__name__)
 _TIMER_RETRY = 1.0  # seconds
@@ -42,6 +49,7 @@ class Runtime:
         self.path = Path(data)
         self.store = Store.open(self.path)
         self.users = UserFile(self.path / "users.json")
+        self._internal_certificates = InternalCertificates(self.path / "certificates.json")
         self.lock = self.store.lock
         # A queue.SimpleQueue, since that may be used by a finalizer, in the middle of whatever this thread does.
         self._timer_wake: SimpleQueue[None] = SimpleQueue()
@@ -55,6 +63,7 @@ class Runtime:
                     settings,
                     site_identifiers=settings.site_identifiers or (str(site),),
                     public_keys=settings.public_keys or self._public_key_lists,
+                    private_keys=settings.private_keys or self._private_keys,
                     is_domain_user=settings.is_domain_user or self.users.is_domain_user,
                 )
                 self.engine = Engine(
@@ -76,7 +85,23 @@ class Runtime:
         self._timer.start()
 
     def _public_key_lists(self) -> tuple[bytes, bytes]:
-        return QueueManagerKeys.load_or_create(self.path / "keys.json").public_key_lists()
+        return self._keys.public_key_lists()
+
+    def _private_keys(self) -> PrivateKeys:
+        return self._keys.encryption
+
+    @cached_property
+    def _keys(self) -> QueueManagerKeys:
+        return QueueManagerKeys.load_or_create(self.path / "keys.json")
+
+    def internal_signing_key(self, identity: Identity) -> SigningKey:
+        """The key of the certificate that the queue manager makes for a local user. Takes the lock itself."""
+        if identity.is_anonymous:
+            raise NoInternalUserCert(f"{identity.name} is nobody: there is no internal certificate for it")
+        made = self._internal_certificates.find_or_create(str(identity.sid), identity.name, dt.datetime.now(dt.UTC))
+        with self.lock:
+            self.engine.register_certificate(identity, made.certificate, is_internal=True)
+        return SigningKey.load(made.certificate, made.private_key)
 
     def abandon(self, things: Iterable[OpenQueueDescriptor | Transaction]) -> None:
         """Take what nobody can close any more. Called by finalizers, so it only takes a note."""

@@ -10,12 +10,13 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lanner.directory import AttributeFilter, Operator
+from lanner.directory import AttributeFilter, EmbeddedDirectory, Operator
 from lanner.engine.directory_events import identifier_is
 from lanner.engine.queues import Queues
-from lanner.model.directory_objects import QueueManager, User
+from lanner.model.directory_objects import InternalCertificate, QueueManager, User
 from lanner.model.enums import DirectoryOperationResult, MessageClass, SenderIdentifierType
 from lanner.model.errors import CorruptedSecurityData, MessageNotAuthenticated, RemoteProtocolError
+from lanner.security.certificates import add_certificate
 from lanner.security.encryption import clear_encrypted
 from lanner.security.examination import NO_KEYS, Examination, examine
 from lanner.security.signing import is_registered, is_signed
@@ -27,6 +28,7 @@ from lanner.wire.user_certificates import UserSignCerts
 if TYPE_CHECKING:
     from lanner.model.directory_objects import Queue
     from lanner.security.encryption import PrivateKeys
+    from lanner.security.identity import Identity
 
 _LOG = logging.getLogger(__name__)
 
@@ -92,12 +94,49 @@ class Examining(Queues):
             internal = self.queue_manager.internal_certificate_collection.get(sid_text(sid))
             if internal is not None and internal.certificate == message.sender_certificate:
                 return True
-            result, user = self.read_directory("User", [AttributeFilter("SecurityIdentifier", Operator.EQUALS, sid)])
-            if result is not DirectoryOperationResult.SUCCESS or not isinstance(user, User):
-                return False
-            return is_registered(message, UserSignCerts.unpack(user.certificates))
+            user = self._read_user(sid)
+            return user is not None and is_registered(message, UserSignCerts.unpack(user.certificates))
         except RemoteProtocolError:
             return False
+
+    # Certificates of local users ------------------------------------------------------------------------------
+
+    def register_certificate(self, identity: Identity, certificate: bytes, *, is_internal: bool = False) -> bool:
+        """Publish a certificate on the user's object, so that receivers know it for the sender's; False if it cannot be.
+
+        An internal one is known here in any case (MS-MQDMPR 3.1.1.19).
+        """
+        user = self._user_of(identity)
+        if user is None:
+            return False
+        if is_internal:
+            collection = self.queue_manager.internal_certificate_collection
+            collection[str(identity.sid)] = InternalCertificate(certificate, user)
+        published = user.certificates
+        add_certificate(user, certificate)
+        if user.certificates == published:
+            return True
+        result = self.write_directory(user, ["Certificates", "CertificateDigestList"])
+        return result is DirectoryOperationResult.SUCCESS
+
+    def _user_of(self, identity: Identity) -> User | None:
+        """The user's object. The embedded directory has none before somebody needs it; a domain has them all."""
+        if identity.is_anonymous:
+            return None
+        sid = identity.sid.pack()
+        found = self._read_user(sid)
+        if found is None and isinstance(self.directory, EmbeddedDirectory):
+            # The name may be taken, by a queue alias for example; the SID is nobody else's.
+            for name in (identity.name, f"{identity.name} {identity.sid}"):
+                if self.directory.add_user(name, sid)[0] is DirectoryOperationResult.SUCCESS:
+                    break
+            found = self._read_user(sid)
+        return found
+
+    def _read_user(self, sid: bytes) -> User | None:
+        result, found = self.read_directory("User", [AttributeFilter("SecurityIdentifier", Operator.EQUALS, sid)])
+        is_found = result is DirectoryOperationResult.SUCCESS
+        return found if is_found and isinstance(found, User) else None
 
     def _examined_here(self, queue: Queue, message: Message) -> Message:
         """A message sent from here to a queue here, as it is to be kept; what is wrong is told to the sender."""
