@@ -331,6 +331,7 @@ class Operations:
         cursor: Cursor | None = None,
         transaction: Transaction | None = None,
     ) -> Outcome[ReceivedMessage] | Waiting:
+        limit = milliseconds(timeout)
         with self.lock:
             if cursor is None:
                 # A message that is there is removed at once; one that must be waited for, in two phases.
@@ -341,7 +342,7 @@ class Operations:
             waiting = Waiting(self, descriptor, is_two_phase=is_two_phase)
             position = self.engine.dequeue_message(
                 descriptor,
-                timeout=milliseconds(timeout),
+                timeout=limit,
                 cursor=cursor,
                 transaction=transaction,
                 two_phase_read=is_two_phase,
