@@ -35,15 +35,17 @@ __version__ = "0.1.0.dev0"
 _ENUMS = ("Acknowledgements", "EncryptionAlgorithm", "HashAlgorithm", "MessageClass")
 
 
-def __getattr__(name: str) -> object:
-    """Import a name when it is first used: whoever imports one layer does not load them all."""
-    if name in ("aio", "errors"):
-        return import_module(f"lanner.{name}")
-    if name not in __all__:
-        raise AttributeError(f"module 'lanner' has no attribute {name!r}")
-    found = getattr(import_module("lanner.model.enums" if name in _ENUMS else "lanner.client"), name)
-    globals()[name] = found
-    return found
+if not TYPE_CHECKING:  # else every name would be known to exist
+
+    def __getattr__(name: str) -> object:
+        """Import a name when it is first used: whoever imports one layer does not load them all."""
+        if name in ("aio", "errors"):
+            return import_module(f"lanner.{name}")
+        if name not in __all__:
+            raise AttributeError(f"module 'lanner' has no attribute {name!r}")
+        found = getattr(import_module("lanner.model.enums" if name in _ENUMS else "lanner.client"), name)
+        globals()[name] = found
+        return found
 
 
 def __dir__() -> list[str]:

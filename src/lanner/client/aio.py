@@ -21,7 +21,7 @@ from lanner.client.operations import Operations, Outcome, Waiting
 from lanner.client.runtime import Runtime, local_settings
 from lanner.client.unit_of_work import UnitOfWork, inner
 from lanner.model.enums import QueueAccessType
-from lanner.model.errors import IOTimeout, LannerError, ServiceNotAvailable
+from lanner.model.errors import IOTimeout, LannerError, TransactionSequence
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -451,5 +451,5 @@ class Transaction(UnitOfWork):
             await self.commit()
         else:
             # What ended the block is told, not that a queue manager which has stopped had aborted already.
-            with contextlib.suppress(ServiceNotAvailable):
+            with contextlib.suppress(TransactionSequence):
                 await self.abort()

@@ -11,7 +11,7 @@ from lanner.client.operations import Operations, Outcome, Waiting
 from lanner.client.runtime import Runtime, local_settings
 from lanner.client.unit_of_work import UnitOfWork, inner
 from lanner.model.enums import QueueAccessType
-from lanner.model.errors import IOTimeout, ServiceNotAvailable
+from lanner.model.errors import IOTimeout, TransactionSequence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -388,5 +388,5 @@ class Transaction(UnitOfWork):
             self.commit()
         else:
             # What ended the block is told, not that a queue manager which has stopped had aborted already.
-            with contextlib.suppress(ServiceNotAvailable):
+            with contextlib.suppress(TransactionSequence):
                 self.abort()
