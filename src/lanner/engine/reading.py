@@ -235,8 +235,10 @@ class Reading(Cursors):
             queue = position.queue
             if cursor is not None:
                 self._message_available(cursor, position)
-            on_end(position)
-            self._release_next_reader(queue)
+            try:
+                on_end(position)
+            finally:
+                self._release_next_reader(queue)
 
         self._wait(descriptor, timeout, cursor, None, satisfied, on_end, destructive_read=False)
 
