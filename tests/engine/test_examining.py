@@ -25,7 +25,7 @@ from lanner.model.errors import CorruptedSecurityData, MessageNotAuthenticated
 from lanner.security.certificates import add_certificate
 from lanner.security.encryption import EncryptionPreferences, SessionKey, encrypt_body, select
 from lanner.security.examination import examine
-from lanner.security.identity import SYSTEM
+from lanner.security.identity import ANONYMOUS, SYSTEM, Identity
 from lanner.security.keys import Provider
 from lanner.security.signing import SigningKey, sign, sign_properties
 from lanner.wire import layout as at
@@ -132,7 +132,6 @@ class TestSignature:
 
 
 class TestSender:
-    @pytest.mark.spec("QQB-3.1.5.8.3-8")
     def test_the_certificate_must_be_one_the_directory_has_for_the_sender(self, h: Harness) -> None:
         packet = sign(arriving(h, sender_identifier=ALICE.pack(), transaction=None), signing_key())
         refused(h, packet, 0x8006)
@@ -170,6 +169,40 @@ class TestSender:
         user = User(security_identifier=ALICE.pack(), certificates=b"broken")
         assert h.directory.write(user, ["Certificates"]) is DirectoryOperationResult.SUCCESS
         refused(h, sign(arriving(h, sender_identifier=ALICE.pack()), signing_key()), 0x8006)
+
+
+class TestRegistration:
+    def test_a_certificate_is_published_once(self, h: Harness) -> None:
+        alice = Identity("alice", ALICE)
+        packet = sign(arriving(h, sender_identifier=ALICE.pack()), signing_key())
+        assert h.engine.register_certificate(alice, signing_key("bob").certificate)
+        refused(h, packet, 0x8006, "signed")
+        for _ in range(2):
+            assert h.engine.register_certificate(alice, signing_key().certificate)
+        assert insert(h, packet, "signed") is MessageClass.ACK_REACH_QUEUE
+        user = h.engine._read_user(ALICE.pack())
+        assert user is not None
+        # Both are alice's: a user may have several.
+        assert len(user.certificate_digest_list) == 2
+
+    def test_an_internal_one_is_known_here_before_the_directory_says_so(self, h: Harness) -> None:
+        assert h.engine.register_certificate(Identity("alice", ALICE), signing_key().certificate, is_internal=True)
+        collection = h.engine.queue_manager.internal_certificate_collection
+        assert collection[str(ALICE)].certificate == signing_key().certificate
+
+    def test_a_name_that_is_taken_does_not_matter(self, h: Harness) -> None:
+        assert h.directory.add_user("alice", SYSTEM.sid.pack())[0] is DirectoryOperationResult.SUCCESS
+        assert h.engine.register_certificate(Identity("alice", ALICE), signing_key().certificate)
+        assert insert(h, sign(arriving(h, sender_identifier=ALICE.pack()), signing_key()), "signed") == 2
+
+    def test_nobody_has_no_certificates(self, h: Harness) -> None:
+        assert not h.engine.register_certificate(ANONYMOUS, signing_key().certificate)
+
+    def test_it_outlives_a_restart(self, h: Harness) -> None:
+        assert h.engine.register_certificate(Identity("alice", ALICE), signing_key().certificate, is_internal=True)
+        h.restart()
+        assert h.engine.queue_manager.internal_certificate_collection == {}
+        assert insert(h, sign(arriving(h, sender_identifier=ALICE.pack()), signing_key()), "signed") == 2
 
 
 class TestQueueManagerSender:
@@ -222,7 +255,7 @@ class TestEncryption:
         assert insert(h, packet) is MessageClass.ACK_REACH_QUEUE
         assert h.bodies() == [b"plain"]
 
-    @pytest.mark.spec("MQMQ-2.2.19.3-7", "QQB-3.1.5.8.3-10")
+    @pytest.mark.spec("MQMQ-2.2.19.3-7")
     @pytest.mark.parametrize("level", [2, 4, 6, 0xFFFF_FFFF])
     def test_an_unlisted_privacy_level_is_0x8007_with_eb_and_0x8006_without(self, h: Harness, level: int) -> None:
         refused(h, property_changed(encrypted(arriving(h)), 40, level), 0x8007)

@@ -1,12 +1,21 @@
 from __future__ import annotations
 
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from lanner.model.enums import AuthenticationLevel
+from lanner.model.errors import RemoteProtocolError
+from lanner.security.encryption import SessionKey, encrypt_body, select
 from lanner.security.examination import Examination, examine, is_examined_at_once
 from lanner.security.signing import sign
 from lanner.wire import layout as at
 from lanner.wire.builder import set_authentication
 from lanner.wire.message import Message
-from tests.security.samples import SID, changed, signing_key
+from lanner.wire.public_keys import MqdsPublicKeys
+from tests.security.samples import SID, changed, queue_manager_keys, signing_key
 from tests.wire.samples import make
 
 
@@ -47,3 +56,23 @@ def test_an_encrypted_body_takes_a_key() -> None:
     found = examine(message)
     assert found.refusal == 0x8007
     assert found.was_encrypted
+
+
+# The library warns of serial numbers that RFC 5280 forbids; nothing here depends on them.
+@pytest.mark.filterwarnings("ignore::cryptography.utils.CryptographyDeprecationWarning")
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_whatever_a_peer_sends_is_examined_to_an_end(data: st.DataObject) -> None:
+    """One octet of a signed and encrypted packet is another: it is no packet, or it is refused, or it was not covered."""
+    keys = MqdsPublicKeys.unpack(queue_manager_keys().public_key_lists()[0])
+    signed = sign(make(body=b"a secret", label="label", sender_identifier=SID), signing_key())
+    packet = encrypt_body(signed, SessionKey.generate(select(keys, 5)))
+    place = data.draw(st.integers(0, len(packet) - 1))
+    # Any exception but this one fails the test.
+    with suppress(RemoteProtocolError):
+        message = Message.unpack(changed(packet, place, data.draw(st.integers(0, 255))))
+        found = examine(message, queue_manager_keys().encryption)
+        assert found.refusal in (None, 0x8006, 0x8007, 0x800B)
+        if found.refusal is None and found.authentication_level:
+            assert found.message.body == b"a secret"
+            assert found.message.label == "label"

@@ -215,7 +215,6 @@ class TestVerify:
         assert message.multi_queue_format_header is not None
         assert refusal_of(wrong) == 0x8006
 
-    @pytest.mark.spec("QQB-3.1.5.8.3-1")
     def test_an_unsigned_message_is_not_refused(self) -> None:
         assert verify(Message(make())) is AuthenticationLevel.NONE
         assert verify(Message(plain())) is AuthenticationLevel.NONE

@@ -59,6 +59,8 @@ class Examining(Queues):
 
     def examine_message(self, message: Message) -> Examination:
         """Decrypt and verify now, in the caller's time. A transfer protocol does this in a thread instead."""
+        if not message.has_security_header:
+            return examine(message)
         signing_keys = self.signing_keys_of(message) if is_signed(message) else None
         keys = self.private_keys() if message.is_body_encrypted else NO_KEYS
         return examine(message, keys, signing_keys=signing_keys, preferences=self.settings.encryption)

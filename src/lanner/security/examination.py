@@ -60,6 +60,8 @@ def examine(
     was_encrypted = message.is_body_encrypted
     try:
         check_privacy_level(message)
+        if not message.has_security_header:
+            return Examination(message)
         packet = decrypt_body(message.packet, private_keys, symmetric_key=symmetric_key, preferences=preferences)
         plain = message if packet is message.packet else Message(packet)
         level = verify(plain, signing_keys)
