@@ -7,7 +7,6 @@ import enum
 import os
 import shutil
 import stat
-import struct
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from cryptography import x509
 from lanner.cli.output import counted, size
 from lanner.cli.users import USER_FILE
 from lanner.directory import EmbeddedDirectory
+from lanner.engine import tables
 from lanner.engine.persistence import load_attributes
 from lanner.model.directory_objects import DEFAULT_QUEUE_MANAGER_QUOTA, User
 from lanner.model.enums import INFINITE, DirectoryOperationResult, OutgoingState
@@ -33,14 +33,13 @@ if TYPE_CHECKING:
     from typing import Any
 
 _KILOBYTE = 1024
-# Ours: the store keeps 16 MiB in reserve to receive from on a full disk; below four times that it is nearly there.
+# Ours: far enough above what the store keeps in reserve (DEFAULT_RESERVE) that there is time to make room.
 DISK_FAIL = 64 << 20
 DISK_WARN = 1 << 30
 # Ours: somebody should look before a quota refuses messages.
 QUOTA_WARN = 0.8
 _CERTIFICATE_WARN = dt.timedelta(days=30)
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
-_NUMBER = struct.Struct(">I")
 
 
 class Verdict(enum.StrEnum):
@@ -164,13 +163,15 @@ def _content(store: Store, data: Path, now: dt.datetime) -> Iterator[Finding]:
         yield _warn("records", text, "the disk or the memory is failing: check both; send the messages again")
     else:
         yield _ok("records", "none was put aside for a wrong checksum")
-    in_doubt = [str(uuid.UUID(bytes=key)) for key, _ in store.table("transactions").items()]
+    in_doubt = [str(uuid.UUID(bytes=key)) for key, _ in store.table(tables.TRANSACTIONS).items()]
     if in_doubt:
         text = f"{len(in_doubt)} are prepared and not decided, their messages are locked: {', '.join(in_doubt)}"
         yield _warn("transactions", text, "bring back the coordinator that prepared them; it knows the outcome")
     else:
         yield _ok("transactions", "none is in doubt")
-    queues = {_NUMBER.unpack(key)[0]: load_attributes(value) for key, value in store.table("queues").items()}
+    queues = {
+        tables.QUEUE_KEY.unpack(key)[0]: load_attributes(value) for key, value in store.table(tables.QUEUES).items()
+    }
     yield from _quotas(store, queues, data)
     yield from _dead_letters(store, queues, data)
     yield from _outgoing(store, queues, data)
@@ -181,7 +182,7 @@ Stored = dict[int, tuple[str, "dict[str, Any]"]]
 
 
 def _quotas(store: Store, queues: Stored, data: Path) -> Iterator[Finding]:
-    settings = store.table("settings").get(b"queue_manager")
+    settings = store.table(tables.SETTINGS).get(tables.QUEUE_MANAGER_KEY)
     machine = {} if settings is None else load_attributes(settings)[1]
     used = sum(store.stats(number)[1] for number in queues)
     limits = [

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING
 
+from lanner.engine import tables
 from lanner.engine.persistence import dump_attributes
 from lanner.model.directory_objects import QueueManager
 from lanner.model.enums import PositionState, QueueManagerState
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     # MS-MQDMPR 3.1.7.2: events that co-located protocols consume.
     PositionDeleted = Callable[["Queue", "MessagePosition", "MessageClass"], None]
     PositionAvailable = Callable[["Queue", "MessagePosition"], None]
-
-_QUEUE_NUMBER = struct.Struct(">I")
-QUEUE_MANAGER_KEY = b"queue_manager"
 
 
 def _nothing() -> None:
@@ -60,12 +57,12 @@ class EngineBase:
         self._queue_number = store.counter("Queue", block=1)
         self._handles = 0
 
-        self._queues_table = store.table("queues")
-        self._settings_table = store.table("settings")
-        self._transactions_table = store.table("transactions")
-        self._purge_pending_table = store.table("purge_pending")
-        self._expiry_table = store.table("expiry")
-        self._stage_visits_table = store.table("stage_visits")
+        self._queues_table = store.table(tables.QUEUES)
+        self._settings_table = store.table(tables.SETTINGS)
+        self._transactions_table = store.table(tables.TRANSACTIONS)
+        self._purge_pending_table = store.table(tables.PURGE_PENDING)
+        self._expiry_table = store.table(tables.EXPIRY)
+        self._stage_visits_table = store.table(tables.STAGE_VISITS)
 
         self._descriptors: dict[int, OpenQueueDescriptor] = {}
         self._by_path: dict[str, Queue] = {}
@@ -107,11 +104,11 @@ class EngineBase:
 
     def save_queue_manager(self) -> None:
         """Write the queue manager's lasting attributes."""
-        self._settings_table.put(QUEUE_MANAGER_KEY, dump_attributes(self.queue_manager))
+        self._settings_table.put(tables.QUEUE_MANAGER_KEY, dump_attributes(self.queue_manager))
 
     def _save_attributes(self, queue: Queue) -> None:
         """Write a queue's lasting attributes here; `save_queue` tells the directory too."""
-        self._queues_table.put(_QUEUE_NUMBER.pack(queue.number), dump_attributes(queue))
+        self._queues_table.put(tables.QUEUE_KEY.pack(queue.number), dump_attributes(queue))
 
     def _require_ready(self) -> None:
         """MS-MQDMPR 3.1.1.1 QueueManagerState: outside Ready nothing is done for anybody."""

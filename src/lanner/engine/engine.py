@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import struct
 import uuid
 
 from lanner.directory.embedded import ADMINISTRATORS
-from lanner.engine.base import QUEUE_MANAGER_KEY
 from lanner.engine.directory_events import identifier_is
 from lanner.engine.persistence import apply_attributes, load_attributes
 from lanner.engine.staging import Staging
+from lanner.engine.tables import POSITION_KEY, QUEUE_KEY, QUEUE_MANAGER_KEY
 from lanner.model.directory_objects import (
     INITIALIZATION_RETRY_TIMER_DURATION,
     Enterprise,
@@ -32,9 +31,9 @@ from lanner.security.queue_security import default_queue_manager_security
 from lanner.wire.path_name import PathName
 
 _LOG = logging.getLogger(__name__)
-_NUMBER = struct.Struct(">I")
-_POSITION = struct.Struct(">IQ")
 
+# Ours: a new queue manager that is not told its name.
+DEFAULT_COMPUTER_NAME = "LANNER"
 # MS-MQDMPR 3.1.3: attribute of the queue manager, path, label.
 SYSTEM_QUEUES = (
     ("system_deadletter_queue", r".\system$;DEADLETTER", "Deadletter queue"),
@@ -44,7 +43,6 @@ SYSTEM_QUEUES = (
     ("change_notification_queue", r".\private$\notify_queue$", "Change notification queue"),
 )
 # Where administrative messages to this computer come; an ordinary private queue.
-DEFAULT_COMPUTER_NAME = "LANNER"
 ADMINISTRATION_QUEUE = r".\private$\admin_queue$"
 
 
@@ -176,7 +174,7 @@ class Engine(Staging):
         classes = {"Queue": Queue, "OutgoingQueue": OutgoingQueue}
         for key, value in self._queues_table.items():
             class_name, attributes = load_attributes(value)
-            queue = self.queue_manager.queue_collection.get(_NUMBER.unpack(key)[0])
+            queue = self.queue_manager.queue_collection.get(QUEUE_KEY.unpack(key)[0])
             if queue is None:
                 queue = classes[class_name]()
             apply_attributes(queue, attributes)
@@ -232,7 +230,7 @@ class Engine(Staging):
         """In-doubt transactions, then what a purge left behind. Nothing here grows with the messages."""
         self._recover_prepared()
         for key, _ in list(self._purge_pending_table.items()):
-            self._recover_purge_pending(*_POSITION.unpack(key))
+            self._recover_purge_pending(*POSITION_KEY.unpack(key))
         self._reenlist()
         for transaction in list(self.queue_manager.transaction_collection.values()):
             if transaction.single_phase:
@@ -242,7 +240,7 @@ class Engine(Staging):
         queue = self.queue_manager.queue_collection.get(number)
         record = None if queue is None else self.store.get(number, lookup_id)
         if queue is None or record is None:
-            self._purge_pending_table.delete(_POSITION.pack(number, lookup_id))
+            self._purge_pending_table.delete(POSITION_KEY.pack(number, lookup_id))
             return
         held = queue.held_positions.get(lookup_id)
         if held is not None:
@@ -278,7 +276,7 @@ class Engine(Staging):
     def _on_failed(self, _batch: int) -> None:
         """Everything unsynced is undone in the store; go back with it."""
         self._durable_callbacks.clear()
-        stored = {_NUMBER.unpack(key)[0] for key, _ in self._queues_table.items()}
+        stored = {QUEUE_KEY.unpack(key)[0] for key, _ in self._queues_table.items()}
         for number, queue in list(self.queue_manager.queue_collection.items()):
             if number not in stored:
                 queue.is_deleted = True

@@ -13,10 +13,10 @@ survive is written: the locks of prepared transactions, and that a locked messag
 from __future__ import annotations
 
 import heapq
-import struct
 from typing import TYPE_CHECKING
 
 from lanner.engine.envelope import Envelope, is_express, may_expire, read_envelope
+from lanner.engine.tables import EXPIRY_KEY, POSITION_KEY
 from lanner.engine.waiting import WaitingReads
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import MessageClass, MessageSeekAction, OperationType, PositionState
@@ -36,7 +36,6 @@ DEAD_LETTER = 0x0002
 LOOKUP_ID_BEFORE_FIRST = 0
 LOOKUP_ID_AFTER_LAST = 0xFFFF_FFFF_FFFF_FFFF
 
-_EXPIRY_KEY = struct.Struct(">IIQ")  # deadline, queue, lookup id
 _MAX_DEADLINE = 0xFFFF_FFFF
 
 
@@ -184,7 +183,7 @@ class Positions(WaitingReads):
 
     @staticmethod
     def _position_key(position: MessagePosition) -> bytes:
-        return struct.pack(">IQ", position.queue.number, position.lookup_id)
+        return POSITION_KEY.pack(position.queue.number, position.lookup_id)
 
     # Events other protocols consume -------------------------------------------------------------------
 
@@ -275,7 +274,7 @@ class Positions(WaitingReads):
         if envelope.is_express or position.is_uncommitted_send:
             heapq.heappush(self._volatile_expiry, key)
         else:
-            self._expiry_table.put(_EXPIRY_KEY.pack(*key), b"")
+            self._expiry_table.put(EXPIRY_KEY.pack(*key), b"")
         if self._next_expiry is None or deadline < self._next_expiry:
             self._next_expiry = deadline
             self.deadline_changed()
@@ -287,7 +286,7 @@ class Positions(WaitingReads):
         deadline = self._deadline(position.queue, envelope)
         if deadline is not None and not envelope.is_express:
             key = (min(deadline, _MAX_DEADLINE), position.queue.number, position.lookup_id)
-            self._expiry_table.delete(_EXPIRY_KEY.pack(*key))
+            self._expiry_table.delete(EXPIRY_KEY.pack(*key))
 
     def _has_expired(self, position: MessagePosition) -> bool:
         deadline = self._deadline(position.queue, read_envelope(position.record.packet))
@@ -295,7 +294,7 @@ class Positions(WaitingReads):
 
     def _find_next_expiry(self) -> None:
         first = self._expiry_table.first()
-        due = [] if first is None else [_EXPIRY_KEY.unpack(first[0])[0]]
+        due = [] if first is None else [EXPIRY_KEY.unpack(first[0])[0]]
         if self._volatile_expiry:
             due.append(self._volatile_expiry[0][0])
         self._next_expiry = min(due, default=None)
@@ -310,7 +309,7 @@ class Positions(WaitingReads):
             due.append(heapq.heappop(self._volatile_expiry))
         durable: list[tuple[int, int, int]] = []
         for key, _ in self._expiry_table.items():  # noqa: PERF102 (a table, not a dict)
-            deadline, number, lookup_id = _EXPIRY_KEY.unpack(key)
+            deadline, number, lookup_id = EXPIRY_KEY.unpack(key)
             if deadline > now:
                 break
             durable.append((deadline, number, lookup_id))
@@ -319,13 +318,13 @@ class Positions(WaitingReads):
             _, number, lookup_id = entry
             queue = self.queue_manager.queue_collection.get(number)
             if queue is None:
-                self._expiry_table.delete(_EXPIRY_KEY.pack(*entry))
+                self._expiry_table.delete(EXPIRY_KEY.pack(*entry))
                 continue
             held = queue.held_positions.get(lookup_id)
             if held is None:
                 record = self.store.get(number, lookup_id)
                 if record is None:
-                    self._expiry_table.delete(_EXPIRY_KEY.pack(*entry))
+                    self._expiry_table.delete(EXPIRY_KEY.pack(*entry))
                     continue
                 held = MessagePosition(queue, lookup_id, record)
             if not self.time_to_be_received_timer_expired(held):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-import struct
 import uuid
 from typing import TYPE_CHECKING
 
 from lanner.engine.directory_events import identifier_is
 from lanner.engine.names import Names, path_key
 from lanner.engine.queue_properties import check_changes, copied_attributes, rights_to_change
+from lanner.engine.tables import QUEUE_KEY
 from lanner.model.directory_objects import OutgoingQueue, Queue, Site
 from lanner.model.enums import (
     DirectoryOperationResult,
@@ -70,8 +70,6 @@ if TYPE_CHECKING:
     from lanner.security.identity import Identity
 
 ADMIN_ACCESS = frozenset({QueueAccessType.RECEIVE_ADMIN, QueueAccessType.PEEK_ADMIN})
-
-_NUMBER = struct.Struct(">I")
 
 
 class Queues(Names):
@@ -288,7 +286,7 @@ class Queues(Names):
         for descriptor in queue.open_queue_descriptors:
             descriptor.queue = None
         queue.open_queue_descriptors.clear()
-        self._queues_table.delete(_NUMBER.pack(queue.number))
+        self._queues_table.delete(QUEUE_KEY.pack(queue.number))
         self.store.drop_queue(queue.number)
 
     def _all_positions(self, queue: Queue) -> Iterator[MessagePosition]:

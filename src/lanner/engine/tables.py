@@ -1,0 +1,21 @@
+"""What the engine keeps in the store beside the messages: its tables, and the keys of their rows.
+
+Attributes are written by `persistence`. The directory, the counters and the store itself have tables of their own.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+QUEUES: Final = "queues"  # QUEUE_KEY: attributes of a queue
+SETTINGS: Final = "settings"  # QUEUE_MANAGER_KEY: attributes of the queue manager
+TRANSACTIONS: Final = "transactions"  # GUID of a prepared transaction: its operations
+PURGE_PENDING: Final = "purge_pending"  # POSITION_KEY: a message that was purged while it was locked
+EXPIRY: Final = "expiry"  # EXPIRY_KEY: a recoverable message that expires
+STAGE_VISITS: Final = "stage_visits"  # token of a stage: its messages are looked at one by one when published
+
+QUEUE_KEY: Final = struct.Struct(">I")  # queue
+POSITION_KEY: Final = struct.Struct(">IQ")  # queue, lookup id
+EXPIRY_KEY: Final = struct.Struct(">IIQ")  # seconds since 1970, queue, lookup id
+QUEUE_MANAGER_KEY: Final = b"queue_manager"
