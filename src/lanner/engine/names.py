@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lanner.directory import AttributeFilter, Operator
-from lanner.engine.directory_events import DirectoryEvents
+from lanner.engine.directory_events import DirectoryEvents, identifier_is
 from lanner.model.directory_objects import Queue, QueueManager
 from lanner.model.enums import DirectoryOperationResult
 from lanner.model.errors import IllegalFormatname
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     import uuid
 
     from lanner.wire.path_name import PathName, QueuePart
-
-_HTTP = ("HTTP", "HTTPS")
 
 
 class Names(DirectoryEvents):
@@ -83,7 +80,7 @@ class Names(DirectoryEvents):
     def get_queue_path(self, name: FormatName) -> tuple[str, str]:
         """3.1.7.1.26 Get Queue Path: (path name, machine name), empty where there is none."""
         if isinstance(name, DirectFormatName):
-            if name.protocol in _HTTP:
+            if name.is_http:
                 return "", name.host
             return f"{name.address}\\{name.text.partition(chr(92))[2]}", name.address
         if isinstance(name, PublicFormatName):
@@ -94,10 +91,7 @@ class Names(DirectoryEvents):
             host = queue.queue_manager.computer_name if queue.queue_manager else ""
             return queue.pathname, host
         if isinstance(name, PrivateFormatName):
-            result, found = self.read_directory(
-                "QueueManager",
-                [AttributeFilter("Identifier", Operator.EQUALS, name.queue_manager_identifier)],
-            )
+            result, found = self.read_directory("QueueManager", identifier_is(name.queue_manager_identifier))
             if result is not DirectoryOperationResult.SUCCESS or not isinstance(found, QueueManager):
                 message = f"{name}: no such computer in the directory"
                 raise IllegalFormatname(message)
@@ -106,7 +100,7 @@ class Names(DirectoryEvents):
         return "", ""
 
     def _read_queue(self, identifier: uuid.UUID) -> Queue | None:
-        result, found = self.read_directory("Queue", [AttributeFilter("Identifier", Operator.EQUALS, identifier)])
+        result, found = self.read_directory("Queue", identifier_is(identifier))
         return found if result is DirectoryOperationResult.SUCCESS and isinstance(found, Queue) else None
 
     def _expand_format_name(self, name: FormatName) -> FormatName:

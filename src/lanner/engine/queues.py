@@ -414,7 +414,7 @@ class Queues(Names):
     @staticmethod
     def _check_operation(name: FormatName, access: QueueAccessType) -> None:
         is_send = access is QueueAccessType.SEND
-        is_http = isinstance(name, DirectFormatName) and name.protocol in ("HTTP", "HTTPS")
+        is_http = isinstance(name, DirectFormatName) and name.is_http
         if (is_http or isinstance(name, MulticastFormatName)) and not is_send:
             message = f"{name} can be opened for sending only"
             raise UnsupportedFormatnameOperation(message)
@@ -494,7 +494,8 @@ class Queues(Names):
         return queue
 
     def _initial_state(self, queue: OutgoingQueue) -> OutgoingState:
-        is_http = queue.destination_format_name.upper().startswith(("DIRECT=HTTP:", "DIRECT=HTTPS:"))
+        name = FormatName.parse(queue.destination_format_name)
+        is_http = isinstance(name, DirectFormatName) and name.is_http
         if self.queue_manager.hardened_security and not is_http:
             return OutgoingState.LOCKED
         return OutgoingState.INACTIVE

@@ -58,6 +58,7 @@ _QUEUE_NUMBER = re.compile(r"[0-9A-Fa-f]{1,8}")
 _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _MULTICAST = re.compile(rf"(2(?:2[4-9]|3[0-9])(?:\.{_OCTET}){{3}}):([0-9]{{1,5}})")
 _DOMAIN = re.compile(r"[\x21-\x7E]{1,255}")
+_HTTP = frozenset(("HTTP", "HTTPS"))
 _HTTP_ADDRESS = re.compile(r"//(?P<host>\[[^\]\\/]+\]|[^:\\/]+)(?::(?P<port>[0-9]*))?(?P<path>[\\/].*)?", re.DOTALL)
 # Ours, not the spec's: an HTTP address has no limit there, and names of peers are kept in memory.
 MAX_HTTP_LENGTH = 2048
@@ -161,7 +162,7 @@ class DirectFormatName(FormatName):
             raise _illegal(
                 self, f"{text[:16]!r} does not begin with one of {', '.join(sorted(self.PROTOCOLS))} and a colon"
             )
-        address, part = _split_http(self, rest) if protocol in ("HTTP", "HTTPS") else _split_native(self, rest)
+        address, part = _split_http(self, rest) if protocol in _HTTP else _split_native(self, rest)
         put = object.__setattr__
         put(self, "protocol", protocol)
         put(self, "address", address)
@@ -176,7 +177,7 @@ class DirectFormatName(FormatName):
     @property
     def host(self) -> str:
         """The computer alone: the address, or for HTTP the host without port and directory."""
-        if self.protocol not in ("HTTP", "HTTPS"):
+        if not self.is_http:
             return self.address
         match = _HTTP_ADDRESS.match(self.address)
         return match["host"].strip("[]") if match else ""
@@ -187,6 +188,11 @@ class DirectFormatName(FormatName):
         if part is None:
             return None
         return PathName(self.host, part.queue_type, part.name, part.subqueue, part.is_journal)
+
+    @property
+    def is_http(self) -> bool:
+        """Over SRMP (MC-MQSRM), not MS-MQQB."""
+        return self.protocol in _HTTP
 
     @property
     def is_on_this_computer(self) -> bool:
