@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -21,7 +22,7 @@ from lanner.client.operations import Operations, Outcome, Waiting
 from lanner.client.runtime import Runtime, local_settings
 from lanner.client.unit_of_work import UnitOfWork, inner
 from lanner.model.enums import QueueAccessType
-from lanner.model.errors import IOTimeout, LannerError, TransactionSequence
+from lanner.model.errors import IOTimeout, LannerError, StatusError, TransactionSequence
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from lanner.store import Store
 
 T = TypeVar("T")
+_LOG = logging.getLogger(__name__)
 
 
 class Committer:
@@ -72,23 +74,27 @@ class Committer:
                 if self._highest <= done:
                     return
                 done = self._highest
-            error = None
             try:
                 self._store.sync(done)
-            except LannerError as caught:
-                error = caught
-            self._loop.call_soon_threadsafe(self._resolve, done, error)
+            except LannerError:
+                _LOG.debug("batch %d was dropped; whoever waits for it is told", done)
+            except Exception:  # noqa: BLE001 (logged; without this thread everybody would wait for ever)
+                _LOG.exception("the commit of batch %d failed", done)
+            self._loop.call_soon_threadsafe(self._resolve, done)
 
-    def _resolve(self, ticket: int, error: LannerError | None) -> None:
+    def _resolve(self, ticket: int) -> None:
         still: list[tuple[int, asyncio.Future[None]]] = []
         for number, future in self._pending:
             if number > ticket:
                 still.append((number, future))
             elif not future.done():
-                if error is None:
-                    future.set_result(None)
-                else:
+                # Each batch by itself: another thread may have led one of them, and that one may have failed alone.
+                try:
+                    self._store.sync(number)
+                except LannerError as error:
                     future.set_exception(error)
+                else:
+                    future.set_result(None)
         self._pending = still
 
     def close(self) -> None:
@@ -330,8 +336,14 @@ class Queue:
             first = await self.receive(timeout, transaction=transaction)
         except IOTimeout:
             return []
-        rest = self._operations.receive_many(handle, count - 1, inner(transaction, self._operations))
-        return [first, *await self._manager.done(rest)]
+        try:
+            rest = self._operations.receive_many(handle, count - 1, inner(transaction, self._operations))
+            return [first, *await self._manager.done(rest)]
+        except StatusError:
+            if transaction is not None:
+                raise
+            # The first is removed already: what became of the queue since then must not lose it.
+            return [first]
 
     async def peek(self, timeout: float | None = None) -> ReceivedMessage:
         """Look at the first message and leave it there."""

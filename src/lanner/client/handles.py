@@ -39,6 +39,9 @@ class Handles:
             if handle is not None:
                 return Outcome(handle, 0)
             outcome = self._operations.open(self._name, access, share_mode)
+            stale = self._open.get(access)
+            if stale is not None:
+                self._operations.close(stale)
             self._open[access] = outcome.value
             return outcome
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from lanner.client.message import Message, ReceivedMessage
 from lanner.client.names import QueueNames
 from lanner.engine.queue_properties import CHANGEABLE_ATTRIBUTES
+from lanner.model.directory_objects import KILOBYTE
 from lanner.model.enums import (
     INFINITE,
     EnqueueStatus,
@@ -29,6 +30,7 @@ from lanner.model.errors import (
     IllegalPropertyValue,
     InsufficientResources,
     InvalidParameter,
+    IOTimeout,
     MessageNotFound,
     OperationCancelled,
     PropertyNotallowed,
@@ -60,7 +62,7 @@ if TYPE_CHECKING:
     from lanner.wire.format_name import FormatName
 
 T = TypeVar("T")
-_KILOBYTE = 1024
+_HIGHEST_LOOKUP_ID = 0xFFFF_FFFF_FFFF_FFFF
 # The longest finite time-out: 0xFFFFFFFF milliseconds mean for ever.
 _LONGEST = INFINITE - 1
 # What waits in an outgoing queue is looked at with an administrator's access (MS-MQDMPR 3.1.1.17).
@@ -84,12 +86,20 @@ class Waiting:
     So a waiter that is interrupted between the two gives the message back and loses nothing.
     """
 
-    __slots__ = ("_descriptor", "_end", "_is_two_phase", "_operations", "is_over", "on_over", "reader")
+    __slots__ = ("_descriptor", "_end", "_is_two_phase", "_operations", "_transaction", "is_over", "on_over", "reader")
 
-    def __init__(self, operations: Operations, descriptor: OpenQueueDescriptor, *, is_two_phase: bool) -> None:
+    def __init__(
+        self,
+        operations: Operations,
+        descriptor: OpenQueueDescriptor,
+        *,
+        is_two_phase: bool = False,
+        transaction: Transaction | None = None,
+    ) -> None:
         self._operations = operations
         self._descriptor = descriptor
         self._is_two_phase = is_two_phase
+        self._transaction = transaction
         self._end: MessagePosition | StatusError | None = None
         self.is_over = False
         self.reader: WaitingMessageReadOperation | None = None
@@ -122,7 +132,12 @@ class Waiting:
             end, self._end = self._end, None
             if self.reader is not None and self.reader.is_waiting:
                 operations.engine.stop_waiting_read(self.reader, OperationCancelled("the wait was given up"))
-            elif self._is_two_phase and end is not None and not isinstance(end, StatusError):
+            elif end is None or isinstance(end, StatusError):
+                return
+            elif self._transaction is not None:
+                # A commit that follows must not take what nobody has seen.
+                operations.engine.give_back_transactional_read(self._transaction, end)
+            elif self._is_two_phase:
                 # A handle that was closed meanwhile has given it back already, and `finish` may have removed it.
                 with contextlib.suppress(QueueNotAvailable, TransactionSequence):
                     operations.engine.dequeue_message_end(self._descriptor, end, delete_message=False)
@@ -312,15 +327,24 @@ class Operations:
 
     def _refusal(self, status: EnqueueStatus, descriptor: OpenQueueDescriptor, size: int) -> StatusError:
         qm, queue = self.engine.queue_manager, descriptor.queue
+        if status is EnqueueStatus.TIMED_OUT_IN_TRANSIT:
+            return IOTimeout(f"{descriptor.format_name}: time_to_reach_queue had passed before the message was there")
+        if qm.throttled:
+            return InsufficientResources(
+                f"queue manager {qm.computer_name} takes no messages for the moment (flow control)"
+            )
+        if status is EnqueueStatus.QUEUE_QUOTA_EXCEEDED and queue is None:
+            return InsufficientResources(
+                f"{descriptor.format_name}: one of these queues is full, and those behind it did not get the message; "
+                "receive or purge messages, or raise its quota"
+            )
         if status is EnqueueStatus.QUEUE_QUOTA_EXCEEDED and queue is not None:
             what, quota, used = f"queue {queue.pathname}", queue.quota, queue.total_bytes
         else:
             what, quota, used = f"queue manager {qm.computer_name}", qm.queue_manager_quota, qm.total_bytes
-        if qm.throttled:
-            return InsufficientResources(f"{what} takes no messages for the moment (flow control)")
         return InsufficientResources(
-            f"{what} is full: quota {quota} KiB, used {used // _KILOBYTE} KiB, "
-            f"message {-(-size // _KILOBYTE)} KiB; receive or purge messages, or raise the quota"
+            f"{what} is full: quota {quota} KiB, used {used // KILOBYTE} KiB, "
+            f"message {-(-size // KILOBYTE)} KiB; receive or purge messages, or raise the quota"
         )
 
     def receive(
@@ -339,7 +363,7 @@ class Operations:
                 if position is not None:
                     return self._taken(position, transaction)
             is_two_phase = transaction is None and timeout != 0
-            waiting = Waiting(self, descriptor, is_two_phase=is_two_phase)
+            waiting = Waiting(self, descriptor, is_two_phase=is_two_phase, transaction=transaction)
             position = self.engine.dequeue_message(
                 descriptor,
                 timeout=limit,
@@ -380,7 +404,7 @@ class Operations:
         is_next: bool = False,
     ) -> Outcome[ReceivedMessage] | Waiting:
         with self.lock:
-            waiting = Waiting(self, descriptor, is_two_phase=False)
+            waiting = Waiting(self, descriptor)
             limit = milliseconds(timeout)
             if is_next and cursor is not None:
                 position = self.engine.peek_next_message(descriptor, cursor, timeout=limit, on_end=waiting.ended)
@@ -405,6 +429,7 @@ class Operations:
         except ValueError:
             known = ", ".join(member.value for member in MessageSeekAction)
             raise InvalidParameter(f"{where!r}: one of {known}") from None
+        _check_lookup_id(lookup_id)
         with self.lock:
             position = self.engine.read_message_by_lookup_identifier(
                 descriptor, lookup_id, peek_operation=is_peek, lookup_operation=action, transaction=transaction
@@ -419,6 +444,7 @@ class Operations:
         target: OpenQueueDescriptor,
         transaction: Transaction | None,
     ) -> Outcome[None]:
+        _check_lookup_id(lookup_id)
         with self.lock:
             self.engine.move_message_by_lookup_identifier(source, lookup_id, target, transaction)
             return Outcome(None, 0 if transaction is not None else self.store.ticket())
@@ -454,6 +480,11 @@ class Operations:
         with self.lock:
             self.engine.transaction_abort(transaction.identifier)
             return Outcome(None, self.store.ticket())
+
+
+def _check_lookup_id(lookup_id: object) -> None:
+    if not isinstance(lookup_id, int) or not 0 <= lookup_id <= _HIGHEST_LOOKUP_ID:
+        raise InvalidParameter(f"lookup id {lookup_id!r}: a number from 0 to {_HIGHEST_LOOKUP_ID:#x}")
 
 
 def milliseconds(timeout: float | None) -> int:

@@ -11,7 +11,7 @@ from lanner.client.operations import Operations, Outcome, Waiting
 from lanner.client.runtime import Runtime, local_settings
 from lanner.client.unit_of_work import UnitOfWork, inner
 from lanner.model.enums import QueueAccessType
-from lanner.model.errors import IOTimeout, TransactionSequence
+from lanner.model.errors import IOTimeout, StatusError, TransactionSequence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -272,8 +272,14 @@ class Queue:
             first = self.receive(timeout, transaction=transaction)
         except IOTimeout:
             return []
-        rest = self._operations.receive_many(handle, count - 1, inner(transaction, self._operations))
-        return [first, *self._manager.done(rest)]
+        try:
+            rest = self._operations.receive_many(handle, count - 1, inner(transaction, self._operations))
+            return [first, *self._manager.done(rest)]
+        except StatusError:
+            if transaction is not None:
+                raise
+            # The first is removed already: what became of the queue since then must not lose it.
+            return [first]
 
     def peek(self, timeout: float | None = None) -> ReceivedMessage:
         """Look at the first message and leave it there."""

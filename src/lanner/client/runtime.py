@@ -105,8 +105,10 @@ class Runtime:
 
     def abandon(self, things: Iterable[OpenQueueDescriptor | Transaction]) -> None:
         """Take what nobody can close any more. Called by finalizers, so it only takes a note."""
-        self._abandoned.extend(things)
-        self._wake_timer()
+        found = list(things)
+        if found:
+            self._abandoned.extend(found)
+            self._wake_timer()
 
     def tidy(self) -> None:
         """Close what was abandoned. Called with the lock held, before other work."""

@@ -19,7 +19,8 @@ class UnitOfWork:
         self._operations = operations
         self._transaction = operations.begin()
         self._is_over = False
-        weakref.finalize(self, operations.runtime.abandon, (self._transaction,)).atexit = False
+        self._finalizer = weakref.finalize(self, operations.runtime.abandon, (self._transaction,))
+        self._finalizer.atexit = False
 
     @property
     def identifier(self) -> str:
@@ -36,6 +37,8 @@ class UnitOfWork:
     def _end(self) -> live.Transaction:
         transaction = self.inner(self._operations)
         self._is_over = True
+        # The engine ends it now; nobody has to look for it any more.
+        self._finalizer.detach()
         return transaction
 
 

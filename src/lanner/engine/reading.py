@@ -60,6 +60,7 @@ class Reading(Cursors):
     ) -> MessagePosition | None:
         """3.1.7.1.10 Dequeue Message."""
         queue = self._readable(descriptor, RECEIVE_ACCESS)
+        self._require_open(transaction)
         if cursor is not None:
             found = self._get_message(cursor, CursorEvent.GET_NEXT_MESSAGE_FOR_DEQUEUE, no_wait=timeout == 0)
             if found is None and timeout == 0:
@@ -77,7 +78,7 @@ class Reading(Cursors):
             self._take(descriptor, position, transaction, two_phase_read=two_phase_read)
             on_end(position)
 
-        self._wait(descriptor, timeout, cursor, tag, satisfied, on_end, destructive_read=True)
+        self._wait(descriptor, timeout, cursor, tag, satisfied, on_end, destructive_read=True, transaction=transaction)
         return None
 
     def try_dequeue_message(
@@ -85,6 +86,7 @@ class Reading(Cursors):
     ) -> MessagePosition | None:
         """Dequeue Message with time-out 0, for callers to whom an empty queue is no error."""
         queue = self._readable(descriptor, RECEIVE_ACCESS)
+        self._require_open(transaction)
         found = self._seek_available_message_position(queue, START, peek=False)
         if found is not None:
             self._take(descriptor, found, transaction, two_phase_read=False)
@@ -134,6 +136,14 @@ class Reading(Cursors):
         else:
             self._give_back(position, is_abort=False)
 
+    def give_back_transactional_read(self, transaction: Transaction, position: MessagePosition) -> None:
+        """Whoever waited for this message in a transaction never saw it: take the read out of the transaction again."""
+        operations = transaction.transactional_operations
+        kept = [operation for operation in operations if operation.message_position is not position]
+        if len(kept) < len(operations) and not transaction.is_prepared:
+            operations[:] = kept
+            self._give_back(position, is_abort=False)
+
     def read_message_by_lookup_identifier(
         self,
         descriptor: OpenQueueDescriptor,
@@ -149,6 +159,7 @@ class Reading(Cursors):
             message = "a peek by lookup identifier takes no transaction"
             raise InvalidParameter(message)
         queue = self._readable(descriptor, PEEK_ACCESS if peek_operation else RECEIVE_ACCESS)
+        self._require_open(transaction)
         position = self._seek_available_message_position_with_id(
             queue, lookup_id, peek=peek_operation, action=lookup_operation
         )
@@ -252,6 +263,7 @@ class Reading(Cursors):
         on_end: ReadEnd,
         *,
         destructive_read: bool,
+        transaction: Transaction | None = None,
     ) -> None:
         def stopped(status: StatusError) -> None:
             if cursor is not None:
@@ -267,6 +279,7 @@ class Reading(Cursors):
                 cursor=cursor,
                 satisfied=satisfied,
                 stopped=stopped,
+                transaction=transaction,
             )
         except IOTimeout:
             if cursor is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lanner.engine.envelope import WANTS_ATTENTION, Envelope, read_envelope
 from lanner.engine.examining import Examining
 from lanner.engine.reading import RECEIVE_ACCESS
-from lanner.model.directory_objects import GUID_NULL, OutgoingQueue
+from lanner.model.directory_objects import GUID_NULL, KILOBYTE, OutgoingQueue
 from lanner.model.enums import (
     INFINITE,
     EnqueueStatus,
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from lanner.model.live import OpenQueueDescriptor, Transaction
     from lanner.wire.builder import MessageProperties
 
-_KILOBYTE = 1024
 _SEQUENTIAL_ID_MASK = (1 << 56) - 1
 _LOWEST_LANE = 7  # LookupIdentifier's top byte is 7 - Priority (DMPR-3.1.7.1.9-6)
 
@@ -61,6 +60,7 @@ class Sending(Examining):
         packet = message.packet
         size = len(packet)
         envelope = read_envelope(packet)
+        self._require_open(transaction)
         now = int(self.clock())
         status = self._check_quota(queue, size)
         if status is not EnqueueStatus.OK:
@@ -85,10 +85,10 @@ class Sending(Examining):
         """The queue manager's quota comes first (DMPR-3.1.7.1.9-1)."""
         qm = self.queue_manager
         quota = qm.queue_manager_quota
-        if qm.throttled or (quota != INFINITE and qm.total_bytes + size > quota * _KILOBYTE):
+        if qm.throttled or (quota != INFINITE and qm.total_bytes + size > quota * KILOBYTE):
             return EnqueueStatus.QUEUE_MANAGER_QUOTA_EXCEEDED
         quota = queue.quota
-        if quota != INFINITE and queue.total_bytes + size > quota * _KILOBYTE:
+        if quota != INFINITE and queue.total_bytes + size > quota * KILOBYTE:
             return EnqueueStatus.QUEUE_QUOTA_EXCEEDED
         return EnqueueStatus.OK
 
@@ -247,6 +247,7 @@ class Sending(Examining):
             if target.is_system:
                 message = f"a move to {target.pathname} takes no transaction"
                 raise TransactionUsage(message)
+            self._require_open(transaction)
             self._lock(position)
             position.transaction = transaction
             transaction.transactional_operations.append(

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from lanner.engine.base import EngineBase
 from lanner.model.enums import INFINITE, PositionState
-from lanner.model.errors import IOTimeout, StatusError, StatusNotFound
+from lanner.model.errors import IOTimeout, StatusError, StatusNotFound, TransactionSequence
 from lanner.model.live import WaitingMessageReadOperation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lanner.model.directory_objects import Queue
-    from lanner.model.live import Cursor, MessagePosition, OpenQueueDescriptor
+    from lanner.model.live import Cursor, MessagePosition, OpenQueueDescriptor, Transaction
 
 
 class WaitingReads(EngineBase):
@@ -35,15 +35,20 @@ class WaitingReads(EngineBase):
         cursor: Cursor | None,
         satisfied: Callable[[MessagePosition], None],
         stopped: Callable[[StatusError], None],
+        transaction: Transaction | None = None,
     ) -> None:
         """3.1.7.3.1 Wait For New Message; a time-out of zero fails at once (DECISIONS: 0xC00E001B)."""
         queue = descriptor.queue
         if queue is None or timeout <= 0:
             raise IOTimeout
-        reader = WaitingMessageReadOperation(descriptor, destructive_read, satisfied, stopped, tag=tag, cursor=cursor)
+        reader = WaitingMessageReadOperation(
+            descriptor, destructive_read, satisfied, stopped, tag=tag, cursor=cursor, transaction=transaction
+        )
         self._waiting_read_count += 1
         reader.number = self._waiting_read_count
         queue.waiting_reads[reader] = None
+        if transaction is not None:
+            transaction.waiting_reads[reader] = None
         self.last_waiting_read = reader
         self._waiting_message_read_timer_start(reader, timeout)
 
@@ -73,6 +78,8 @@ class WaitingReads(EngineBase):
         queue = reader.descriptor.queue
         if queue is not None:
             queue.waiting_reads.pop(reader, None)
+        if reader.transaction is not None:
+            reader.transaction.waiting_reads.pop(reader, None)
         return True
 
     def _waiting_message_read_timer_expired(self, reader: WaitingMessageReadOperation) -> None:
@@ -106,6 +113,14 @@ class WaitingReads(EngineBase):
     def stop_waiting_read(self, reader: WaitingMessageReadOperation, status: StatusError) -> None:
         """End one wait from outside: whoever asked has gone."""
         self._waiting_message_read_timer_stop(reader, status)
+
+    @staticmethod
+    def _require_open(transaction: Transaction | None) -> None:
+        """Nothing joins a transaction that has ended, or has promised what it will do."""
+        if transaction is not None and (transaction.is_over or transaction.is_prepared):
+            state = "has ended" if transaction.is_over else "is prepared"
+            message = f"transaction {transaction.identifier} {state}: begin another one"
+            raise TransactionSequence(message)
 
     def _stop_waiting_reads(self, readers: list[WaitingMessageReadOperation], status: StatusError) -> None:
         for reader in readers:

@@ -81,6 +81,10 @@ class Transaction:
     is_prepared: bool = False
     # The 20-bit number the packets of this transaction carry (MS-MQMQ 2.2.20.5); ours.
     index: int = 0
+    # Committed or aborted; ours.
+    is_over: bool = False
+    # Reads in this transaction that wait for a message: they end with it; ours.
+    waiting_reads: dict[WaitingMessageReadOperation, None] = field(default_factory=dict)
     # A transaction without an identifier is none (DMPR-3.1.7.1.10-9); ours.
     is_null: bool = field(init=False)
 
@@ -98,6 +102,7 @@ class WaitingMessageReadOperation:
     stopped: Callable[[StatusError], None]
     tag: object | None = None
     cursor: Cursor | None = None
+    transaction: Transaction | None = None
     deadline: float | None = None  # seconds on the engine's monotonic clock; None: never
     number: int = 0  # in the order in which the waits of this queue manager began; ours
     is_waiting: bool = True

@@ -1,0 +1,138 @@
+"""Odd arguments, handles of queues that come and go, and errors that must be true."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from lanner.client import Message, Queue, QueueManager, aio
+from lanner.client.aio import Committer
+from lanner.client.message import ReceivedMessage
+from lanner.client.operations import Outcome
+from lanner.model.enums import EnqueueStatus, QueueAccessType
+from lanner.model.errors import InsufficientResources, InvalidParameter, IOTimeout, QueueNotAvailable
+from lanner.model.live import OpenQueueDescriptor
+from lanner.store import Store
+
+
+@pytest.mark.parametrize("where", ["current", "next", "previous", "first", "last"])
+@pytest.mark.parametrize("lookup_id", [-1, 1 << 64, "7", 1.5, None])
+def test_a_lookup_id_that_is_none_is_refused_by_name(q: Queue, where: str, lookup_id: int) -> None:
+    q.send(b"x")
+    for call in (q.peek_by_lookup_id, q.receive_by_lookup_id):
+        with pytest.raises(InvalidParameter, match="lookup id"):
+            call(lookup_id, where)
+    with pytest.raises(InvalidParameter, match="lookup id"):
+        q.move(lookup_id, "sub")
+    assert len(q) == 1
+
+
+def test_a_queue_that_is_deleted_and_made_again_leaves_no_handles_behind(qm: QueueManager) -> None:
+    queue = qm.open("coming-and-going")
+    engine = qm.runtime.engine
+    qm.create_queue("coming-and-going")
+    queue.send(b"x")
+    before = len(engine._descriptors)
+    for _ in range(3):
+        qm.delete_queue("coming-and-going")
+        qm.create_queue("coming-and-going")
+        queue.send(b"x")
+    assert len(engine._descriptors) == before
+
+
+def test_the_first_of_many_is_not_lost_with_the_queue(
+    qm: QueueManager, q: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is removed when the others are looked for: their error must not swallow it."""
+    receive_many, calls = qm.operations.receive_many, []
+
+    def then_deleted(handle: OpenQueueDescriptor, count: int, transaction: None) -> Outcome[list[ReceivedMessage]]:
+        calls.append(count)
+        if len(calls) > 1:
+            raise QueueNotAvailable
+        outcome = receive_many(handle, count, transaction)
+        q.send(b"first")
+        return outcome
+
+    monkeypatch.setattr(qm.operations, "receive_many", then_deleted)
+    assert [message.body for message in q.receive_many(5, timeout=1)] == [b"first"]
+
+
+def test_a_refused_copy_of_several_is_not_said_to_fill_the_queue_manager(qm: QueueManager) -> None:
+    qm.create_queue("roomy")
+    qm.create_queue("small", quota_kb=1)
+    both = qm.open(r"DIRECT=OS:.\private$\roomy,DIRECT=OS:.\private$\small")
+    with pytest.raises(InsufficientResources, match="one of these queues is full") as caught:
+        both.send(Message(body=bytes(2000)))
+    assert "queue manager" not in str(caught.value)
+
+
+def test_a_message_that_was_late_is_not_said_to_fill_anything(
+    qm: QueueManager, q: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = EnqueueStatus.TIMED_OUT_IN_TRANSIT
+    monkeypatch.setattr(qm.runtime.engine, "enqueue_message_to_an_open_queue", lambda *_: late)
+    with pytest.raises(IOTimeout, match="time_to_reach_queue"):
+        q.send(b"x")
+
+
+def test_an_ended_transaction_and_a_queue_object_that_was_never_used_do_not_wake_the_timers(
+    qm: QueueManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each wake-up would sync what others are about to sync together."""
+    woken: list[None] = []
+    monkeypatch.setattr(qm.runtime, "_wake_timer", lambda: woken.append(None))
+    with qm.transaction():
+        pass
+    qm.open("nothing")
+    assert woken == []
+    qm.transaction()
+    assert woken == [None]
+
+
+def test_each_batch_is_told_its_own_fate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread led batch 1, which failed; that batch 2 is on disk says nothing about it."""
+
+    async def scenario() -> None:
+        store = Store.open(tmp_path / "store")
+        committer = Committer(store, asyncio.get_running_loop())
+        outcomes = {1: InsufficientResources("batch 1 was dropped"), 2: None}
+
+        def sync(ticket: int) -> None:
+            if (error := outcomes[ticket]) is not None:
+                raise error
+
+        monkeypatch.setattr(store, "sync", sync)
+        futures = {number: asyncio.get_running_loop().create_future() for number in outcomes}
+        committer._pending = list(futures.items())
+        committer._resolve(2)
+        assert futures[2].result() is None
+        with pytest.raises(InsufficientResources):
+            futures[1].result()
+        committer.close()
+        monkeypatch.undo()
+        store.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_cancelled_read_in_a_transaction_leaves_its_message_in_the_queue(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with aio.QueueManager(tmp_path / "aio", "ALPHA", public_keys=lambda: (b"", b"")) as qm:
+            queue = await qm.create_queue("t", transactional=True)
+            await queue.handle(QueueAccessType.RECEIVE)
+            async with qm.transaction() as tx:
+                reading = asyncio.create_task(queue.receive(None, transaction=tx))
+                await asyncio.sleep(0)
+                async with qm.transaction() as other:
+                    await queue.send(b"unseen", transaction=other)
+                    # The commit's own steps, without a chance for the reader to run in between.
+                    qm.operations.commit(other._end())
+                    reading.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await reading
+            assert (await queue.receive(0)).body == b"unseen"
+
+    asyncio.run(scenario())
