@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from lanner.engine.envelope import read_envelope, wants_attention
 from lanner.engine.positions import DEAD_LETTER
 from lanner.engine.sending import Sending
-from lanner.model.directory_objects import OutgoingQueue
+from lanner.model.directory_objects import KILOBYTE, OutgoingQueue
 from lanner.model.enums import (
     INFINITE,
     Acknowledgements,
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from lanner.security.identity import Identity
 
 _LOG = logging.getLogger(__name__)
-_KILOBYTE = 1024
 
 # MS-MQQB 3.1.7.15: told to a stranger, these say what is here and how it is guarded.
 INSECURE_NACKS = frozenset(
@@ -152,12 +151,12 @@ class Acknowledgments(Sending):
             return
         size = len(packet)
         quota = self._copy_quota(target)
-        if quota != INFINITE and target.total_bytes + size > quota * _KILOBYTE:
+        if quota != INFINITE and target.total_bytes + size > quota * KILOBYTE:
             _LOG.warning(
                 "%s is full: quota %d KiB, used %d KiB; a copy of %d bytes is dropped",
                 target.pathname,
                 quota,
-                target.total_bytes // _KILOBYTE,
+                target.total_bytes // KILOBYTE,
                 size,
             )
             return

@@ -1,4 +1,4 @@
-"""Staged sends: many messages written under a token, made visible together (DESIGN.md sections 6 and 8).
+"""Staged sends: many messages written under a token, made visible together.
 
 No document knows this event; the data pipeline's sink is built on it. A staged message is durable and in
 no queue. Publishing puts all messages of some tokens into their queues in one commit, once per key: a
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lanner.engine.dispatch import Dispatch
 from lanner.engine.envelope import may_expire, read_envelope, wants_attention
-from lanner.model.directory_objects import OutgoingQueue
+from lanner.model.directory_objects import KILOBYTE, OutgoingQueue
 from lanner.model.enums import INFINITE, DeliveryGuarantee, EnqueueStatus, QueueAccessType
 from lanner.model.errors import AccessDenied, InsufficientResources, InvalidParameter, QueueNotAvailable
 from lanner.model.live import START, MessagePosition
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from lanner.model.live import OpenQueueDescriptor
     from lanner.wire.builder import MessageProperties
 
-_KILOBYTE = 1024
 # A stage that nobody has written to for a day belongs to a job that is gone; ours.
 ABANDONED_STAGE = 86_400  # seconds
 
@@ -92,8 +91,8 @@ class Staging(Dispatch):
             if self._check_quota(queue, size) is not EnqueueStatus.OK:
                 quota = min(queue.quota, self.queue_manager.queue_manager_quota)
                 message = (
-                    f"queue {queue.pathname} has no room for {size // _KILOBYTE} KiB of staged messages: "
-                    f"quota {'none' if quota == INFINITE else quota} KiB, used {queue.total_bytes // _KILOBYTE} KiB"
+                    f"queue {queue.pathname} has no room for {size // KILOBYTE} KiB of staged messages: "
+                    f"quota {'none' if quota == INFINITE else quota} KiB, used {queue.total_bytes // KILOBYTE} KiB"
                 )
                 raise InsufficientResources(message)
 

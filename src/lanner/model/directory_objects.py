@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 GUID_NULL = uuid.UUID(int=0)
 
+# Bytes: the unit of every quota (MS-MQDMPR 3.1.1.1, 3.1.1.2).
+KILOBYTE = 1024
 # DECISIONS (data model): kilobytes; 8 GiB unless configured.
 DEFAULT_QUEUE_MANAGER_QUOTA = 0x0080_0000
 # MS-MQDMPR 3.1.1.1: seconds, set at provisioning.
