@@ -21,7 +21,7 @@ from lanner.cli.users import USER_FILE
 from lanner.directory import EmbeddedDirectory
 from lanner.engine import tables
 from lanner.engine.persistence import load_attributes
-from lanner.model.directory_objects import DEFAULT_QUEUE_MANAGER_QUOTA, User
+from lanner.model.directory_objects import DEFAULT_QUEUE_MANAGER_QUOTA, KILOBYTE, User
 from lanner.model.enums import INFINITE, DirectoryOperationResult, OutgoingState
 from lanner.model.errors import LannerError, StoreLocked
 from lanner.security.certificates import certificates_of
@@ -32,7 +32,6 @@ from lanner.store.format import FORMAT
 if TYPE_CHECKING:
     from typing import Any
 
-_KILOBYTE = 1024
 # Ours: far enough above what the store keeps in reserve (DEFAULT_RESERVE) that there is time to make room.
 DISK_FAIL = 64 << 20
 DISK_WARN = 1 << 30
@@ -205,17 +204,17 @@ def _quotas(store: Store, queues: Stored, data: Path) -> Iterator[Finding]:
         limits.append((name, total, quota, advice))
     troubled = False
     for name, total, quota, advice in limits:
-        if quota == INFINITE or total < quota * _KILOBYTE * QUOTA_WARN:
+        if quota == INFINITE or total < quota * KILOBYTE * QUOTA_WARN:
             continue
         troubled = True
-        text = f"{name} uses {size(total)} of {size(quota * _KILOBYTE)}"
-        if total + _KILOBYTE > quota * _KILOBYTE:
+        text = f"{name} uses {size(total)} of {size(quota * KILOBYTE)}"
+        if total + KILOBYTE > quota * KILOBYTE:
             yield _fail("quotas", f"{text}: it is full", advice)
         else:
             yield _warn("quotas", text, advice)
     if not troubled:
         quota = limits[0][2]
-        limit = "no limit" if quota == INFINITE else size(quota * _KILOBYTE)
+        limit = "no limit" if quota == INFINITE else size(quota * KILOBYTE)
         yield _ok("quotas", f"{size(used)} of {limit} used, no queue is near its own quota")
 
 
