@@ -182,6 +182,23 @@ def test_a_deleted_message_and_an_inactive_queue_are_passed_over(h: Harness) -> 
     assert not any(entry.send_in_progress for entry in entries(h))
 
 
+@pytest.mark.spec("DMPR-3.1.7.3.9-2")
+def test_a_message_waits_until_its_queue_is_active(h: Harness) -> None:
+    """3.1.7.3.9 asks Queue.Active, which a queue here has only while somebody has it open (3.1.1.2)."""
+    wire = Wire(h)
+    h.create("q")
+    h.send("q", b"x")
+    reader = h.open("q", QueueAccessType.PEEK)
+    position = h.engine.peek_message(reader, timeout=0)
+    h.engine.close_queue(reader)
+    assert position is not None
+    h.engine.add_message_to_dispatch_collection(position, QUEUE_DATA)
+    assert wire.bodies == []
+    h.open("q", QueueAccessType.PEEK)
+    h.engine._dispatch_send_message()
+    assert wire.bodies == [b"x"]
+
+
 @pytest.mark.spec("DMPR-3.1.7.1.34-1")
 def test_all_entries_of_one_queue_are_removed_together(h: Harness) -> None:
     """3.1.7.1.34: the entries of other queues stay; no Dispatch Send Message is raised."""
