@@ -17,9 +17,9 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from lanner.client.handles import Handles
 from lanner.client.operations import Operations, Outcome, Waiting
 from lanner.client.runtime import Runtime, local_settings
+from lanner.client.shared import BaseCursor, BaseQueue, BaseQueueManager
 from lanner.client.unit_of_work import UnitOfWork, inner
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import IOTimeout, LannerError, StatusError, TransactionSequence
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from lanner.client.message import Message, ReceivedMessage
     from lanner.model import live
-    from lanner.model.directory_objects import Queue as QueueObject
-    from lanner.security.signing import SigningKey
     from lanner.store import Store
 
 T = TypeVar("T")
@@ -105,11 +103,9 @@ class Committer:
         self._thread.join()
 
 
-class QueueManager:
+class QueueManager(BaseQueueManager):
     """A queue manager in this process: `async with lanner.aio.QueueManager("data") as qm: ...`."""
 
-    runtime: Runtime
-    operations: Operations
     _committer: Committer
 
     def __init__(self, data: str | Path, name: str | None = None, **settings: object) -> None:
@@ -131,19 +127,6 @@ class QueueManager:
         """Stop. Express messages are gone, everything else is on disk."""
         await asyncio.to_thread(self.runtime.close)
         await asyncio.to_thread(self._committer.close)
-
-    @property
-    def name(self) -> str:
-        return self.operations.names.computer_name
-
-    @property
-    def signing_key(self) -> SigningKey | None:
-        """Signs messages sent with `authenticate`; None: the internal certificate of the user does."""
-        return self.operations.signing_key
-
-    @signing_key.setter
-    def signing_key(self, key: SigningKey | None) -> None:
-        self.operations.signing_key = key
 
     async def create_queue(
         self,
@@ -227,17 +210,12 @@ class QueueManager:
         return await self.done(outcome)
 
 
-class Queue:
+class Queue(BaseQueue):
     """A queue by name. Handles are opened when first needed, and closed with it."""
 
     def __init__(self, manager: QueueManager, name: str, *, exclusive: bool = False) -> None:
+        super().__init__(manager.operations, name, exclusive=exclusive)
         self._manager = manager
-        self._operations = manager.operations
-        self.name = name
-        self._handles = Handles(self._operations, name, self, exclusive=exclusive)
-
-    def __repr__(self) -> str:
-        return f"<Queue {self.name}>"
 
     async def __aenter__(self) -> Self:
         return self
@@ -247,37 +225,14 @@ class Queue:
     ) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Close the handles; reads that wait on them end."""
-        self._handles.close()
-
     async def handle(self, access: QueueAccessType) -> live.OpenQueueDescriptor:
         """The open handle for an access."""
         handle = self._handles.cached(access)
         return handle if handle is not None else await self._manager.done(self._handles.open(access))
 
-    @property
-    def attributes(self) -> QueueObject:
-        """A copy of the queue's attributes (MS-MQDMPR 3.1.1.2) as they are now; change them with `set`."""
-        return self._operations.attributes(self.name)
-
-    @property
-    def path_name(self) -> str:
-        return self._operations.path_name(self.name)
-
-    @property
-    def format_name(self) -> str:
-        return str(self._operations.names.format_name(self.name))
-
     async def set(self, **changes: object) -> None:
         """Change attributes by the data model's names."""
         await self._manager.done(self._operations.set_attributes(self.name, changes))
-
-    def __len__(self) -> int:
-        return self.attributes.message_count
-
-    def __bool__(self) -> bool:
-        return True  # an empty queue is a queue
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """Peek at every message, from the first to the last."""
@@ -378,6 +333,10 @@ class Queue:
         """A subqueue; it comes into being when first used."""
         return Queue(self._manager, f"{self.path_name};{name}")
 
+    def subqueues(self) -> list[Queue]:
+        """The subqueues there are."""
+        return [Queue(self._manager, pathname) for pathname in self._operations.subqueue_names(self.name)]
+
     async def move(self, lookup_id: int, target: str | Queue, *, transaction: Transaction | None = None) -> None:
         """Move a message to a subqueue of this queue (by its short name), or from one back to its queue."""
         queue = target if isinstance(target, Queue) else self.subqueue(target)
@@ -392,16 +351,12 @@ class Queue:
         return Queue(self._manager, f"{self.path_name};journal")
 
 
-class Cursor:
+class Cursor(BaseCursor):
     """A place in a queue. Stepping off the end waits, or ends with IOTimeout."""
 
     def __init__(self, manager: QueueManager, queue: Queue, handle: live.OpenQueueDescriptor) -> None:
+        super().__init__(manager.operations, queue, handle)
         self._manager = manager
-        self._operations = manager.operations
-        # The queue object keeps the handle open.
-        self._queue = queue
-        self._handle = handle
-        self._cursor = self._operations.open_cursor(handle)
 
     async def __aenter__(self) -> Self:
         return self
@@ -410,9 +365,6 @@ class Cursor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def close(self) -> None:
-        self._operations.close_cursor(self._cursor)
 
     async def peek(self, timeout: float | None = None) -> ReceivedMessage:
         """The message under the cursor; a new cursor first moves to the first one."""

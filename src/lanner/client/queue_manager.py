@@ -6,9 +6,9 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from lanner.client.handles import Handles
 from lanner.client.operations import Operations, Outcome, Waiting
 from lanner.client.runtime import Runtime, local_settings
+from lanner.client.shared import BaseCursor, BaseQueue, BaseQueueManager
 from lanner.client.unit_of_work import UnitOfWork, inner
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import IOTimeout, StatusError, TransactionSequence
@@ -21,14 +21,11 @@ if TYPE_CHECKING:
     from lanner.client.message import Message, ReceivedMessage
     from lanner.engine.transactions import Coordinator
     from lanner.model import live
-    from lanner.model.directory_objects import Queue as QueueObject
-    from lanner.security.identity import Identity
-    from lanner.security.signing import SigningKey
 
 T = TypeVar("T")
 
 
-class QueueManager:
+class QueueManager(BaseQueueManager):
     r"""A queue manager in this process, on a data directory of its own.
 
     >>> with lanner.QueueManager("data", name="ALPHA") as qm:
@@ -58,26 +55,6 @@ class QueueManager:
     def close(self) -> None:
         """Stop. Express messages are gone, everything else is on disk."""
         self.runtime.close()
-
-    @property
-    def name(self) -> str:
-        return self.runtime.engine.queue_manager.computer_name
-
-    @property
-    def signing_key(self) -> SigningKey | None:
-        """Signs messages sent with `authenticate`; None: the internal certificate of the user does."""
-        return self.operations.signing_key
-
-    @signing_key.setter
-    def signing_key(self, key: SigningKey | None) -> None:
-        self.operations.signing_key = key
-
-    def as_user(self, identity: Identity) -> QueueManager:
-        """The same queue manager seen by somebody whose rights are checked."""
-        other = object.__new__(type(self))
-        other.runtime = self.runtime
-        other.operations = Operations(self.runtime, identity)
-        return other
 
     def create_queue(
         self,
@@ -167,19 +144,14 @@ class QueueManager:
         return self.done(outcome)
 
 
-class Queue:
+class Queue(BaseQueue):
     """A queue by name. Handles are opened when first needed, and closed with it."""
 
     def __init__(self, manager: QueueManager, name: str, *, exclusive: bool = False) -> None:
+        super().__init__(manager.operations, name, exclusive=exclusive)
         self._manager = manager
-        self._operations = manager.operations
-        self.name = name
-        self._handles = Handles(self._operations, name, self, exclusive=exclusive)
         if exclusive:
             self.handle(QueueAccessType.RECEIVE)
-
-    def __repr__(self) -> str:
-        return f"<Queue {self.name}>"
 
     def __enter__(self) -> Self:
         return self
@@ -189,41 +161,14 @@ class Queue:
     ) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Close the handles; reads that wait on them end. The queue can be used again."""
-        self._handles.close()
-
     def handle(self, access: QueueAccessType) -> live.OpenQueueDescriptor:
         """The open handle for an access."""
         handle = self._handles.cached(access)
         return handle if handle is not None else self._manager.done(self._handles.open(access))
 
-    @property
-    def attributes(self) -> QueueObject:
-        """A copy of the queue's attributes (MS-MQDMPR 3.1.1.2) as they are now; change them with `set`."""
-        return self._operations.attributes(self.name)
-
     def set(self, **changes: object) -> None:
         """Change attributes by the data model's names: label, quota, journaling, authentication ..."""
         self._manager.done(self._operations.set_attributes(self.name, changes))
-
-    @property
-    def path_name(self) -> str:
-        return self._operations.path_name(self.name)
-
-    @property
-    def format_name(self) -> str:
-        return str(self._operations.names.format_name(self.name))
-
-    def exists(self) -> bool:
-        """Whether the queue is here."""
-        return self._operations.exists(self.name)
-
-    def __len__(self) -> int:
-        return self.attributes.message_count
-
-    def __bool__(self) -> bool:
-        return True  # an empty queue is a queue
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Peek at every message, from the first to the last."""
@@ -328,16 +273,12 @@ class Queue:
         return Queue(self._manager, f"{self.path_name};journal")
 
 
-class Cursor:
+class Cursor(BaseCursor):
     """A place in a queue. Stepping off the end waits, or ends with IOTimeout."""
 
     def __init__(self, manager: QueueManager, queue: Queue, handle: live.OpenQueueDescriptor) -> None:
+        super().__init__(manager.operations, queue, handle)
         self._manager = manager
-        self._operations = manager.operations
-        # The queue object keeps the handle open.
-        self._queue = queue
-        self._handle = handle
-        self._cursor = self._operations.open_cursor(handle)
 
     def __enter__(self) -> Self:
         return self
@@ -346,9 +287,6 @@ class Cursor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def close(self) -> None:
-        self._operations.close_cursor(self._cursor)
 
     def peek(self, timeout: float | None = None) -> ReceivedMessage:
         """The message under the cursor; a new cursor first moves to the first one."""
