@@ -20,9 +20,10 @@ from lanner.model.enums import (
     MessagePrivacyLevel,
 )
 from lanner.model.errors import IllegalPropertyValue
-from lanner.wire.builder import MessageProperties
+from lanner.wire.builder import DEFAULT_TIME_TO_REACH_QUEUE, MessageProperties
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.message import Message as Packet
+from lanner.wire.reader import Reader
 
 if TYPE_CHECKING:
     from lanner.client.names import QueueNames
@@ -35,7 +36,6 @@ VT_LPSTR = 30
 VT_LPWSTR = 31
 # Body types that hold text, and how it is written; a VT_BSTR body has no length prefix.
 TEXT_BODIES = {VT_BSTR: "utf-16-le", VT_LPSTR: "latin-1", VT_LPWSTR: "utf-16-le"}
-_CORRELATION_SIZE = 20
 _E = TypeVar("_E", bound=enum.Enum)
 _AES = {EncryptionAlgorithm.AES128, EncryptionAlgorithm.AES192, EncryptionAlgorithm.AES256}
 
@@ -48,7 +48,7 @@ class Message:
     label: str = ""
     priority: int = 3
     recoverable: bool = False
-    time_to_reach_queue: float | None = 345_600
+    time_to_reach_queue: float | None = DEFAULT_TIME_TO_REACH_QUEUE
     time_to_be_received: float | None = None
     use_dead_letter_queue: bool = False
     use_journal_queue: bool = False
@@ -155,7 +155,7 @@ def _correlation(value: bytes | str) -> bytes:
             return MessageIdentifier(uuid.UUID(lineage), int(ordinal)).pack()
         except ValueError:
             raise IllegalPropertyValue(f"correlation_id {value!r}: a message id (guid\\number) or 20 bytes") from None
-    if len(value) != _CORRELATION_SIZE:
+    if len(value) != MessageIdentifier.SIZE:
         raise IllegalPropertyValue(f"correlation_id of {len(value)} bytes: a message id (guid\\number) or 20 bytes")
     return value
 
@@ -238,7 +238,7 @@ class ReceivedMessage:
         raw = self._packet.correlation_identifier
         if not any(raw):
             return None
-        return str(MessageIdentifier(uuid.UUID(bytes_le=raw[:16]), int.from_bytes(raw[16:], "little")))
+        return str(MessageIdentifier.unpack(Reader(raw)))
 
     @property
     def correlation_id_bytes(self) -> bytes:

@@ -39,6 +39,7 @@ from lanner.model.errors import (
     StatusError,
     TransactionSequence,
 )
+from lanner.model.live import MAX_LOOKUP_ID
 from lanner.security.hashing import DEFAULT_HASH_ALGORITHM
 from lanner.security.identity import SYSTEM
 from lanner.security.signing import sign_properties
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
     from lanner.wire.format_name import FormatName
 
 T = TypeVar("T")
-_HIGHEST_LOOKUP_ID = 0xFFFF_FFFF_FFFF_FFFF
 # The longest finite time-out: 0xFFFFFFFF milliseconds mean for ever.
 _LONGEST = INFINITE - 1
 # What waits in an outgoing queue is looked at with an administrator's access (MS-MQDMPR 3.1.1.17).
@@ -483,8 +483,8 @@ class Operations:
 
 
 def _check_lookup_id(lookup_id: object) -> None:
-    if not isinstance(lookup_id, int) or not 0 <= lookup_id <= _HIGHEST_LOOKUP_ID:
-        raise InvalidParameter(f"lookup id {lookup_id!r}: a number from 0 to {_HIGHEST_LOOKUP_ID:#x}")
+    if not isinstance(lookup_id, int) or not 0 <= lookup_id <= MAX_LOOKUP_ID:
+        raise InvalidParameter(f"lookup id {lookup_id!r}: a number from 0 to {MAX_LOOKUP_ID:#x}")
 
 
 def milliseconds(timeout: float | None) -> int:

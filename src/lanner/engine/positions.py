@@ -21,7 +21,7 @@ from lanner.engine.waiting import WaitingReads
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import MessageClass, MessageSeekAction, OperationType, PositionState
 from lanner.model.errors import MessageAlreadyReceived, MessageNotFound, TransactionUsage
-from lanner.model.live import END, START, MessagePosition, TransactionalOperation
+from lanner.model.live import END, MAX_LOOKUP_ID, START, MessagePosition, TransactionalOperation
 
 if TYPE_CHECKING:
     from lanner.model.directory_objects import Queue
@@ -34,7 +34,7 @@ DEAD_LETTER = 0x0002
 
 # MS-MQQP passes these with SeekNext and SeekPrevious for "from the end of the list" (DMPR-3.1.7.3.3-6).
 LOOKUP_ID_BEFORE_FIRST = 0
-LOOKUP_ID_AFTER_LAST = 0xFFFF_FFFF_FFFF_FFFF
+LOOKUP_ID_AFTER_LAST = MAX_LOOKUP_ID
 
 _MAX_DEADLINE = 0xFFFF_FFFF
 

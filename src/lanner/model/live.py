@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from lanner.model.directory_objects import OutgoingQueue, Queue
     from lanner.model.errors import StatusError
 
+MAX_LOOKUP_ID = 0xFFFF_FFFF_FFFF_FFFF
 # Cursor positions that are no message (MS-MQDMPR 3.1.1.2): before every lookup id, and after.
 START = -1
-END = 1 << 64
+END = MAX_LOOKUP_ID + 1
 
 
 @dataclass(slots=True, eq=False)

@@ -14,7 +14,7 @@ import lmdb
 
 from lanner.model.enums import PositionState
 from lanner.model.errors import StoreCorrupt
-from lanner.model.live import Record
+from lanner.model.live import MAX_LOOKUP_ID, Record
 
 __all__ = [
     "MAX_LOOKUP_ID",
@@ -33,7 +33,6 @@ __all__ = [
 # (7 - priority) << 56 | SequentialID. A generation is one life of a queue's contents (QueueView.drop).
 # The index of visibility numbers has keys of the same shape, with the number in place of the lookup id.
 MESSAGE_KEY = struct.Struct(">IIQ")
-MAX_LOOKUP_ID = 0xFFFF_FFFF_FFFF_FFFF
 
 # checksum of all that follows; format, state, flags, abort_count, move_count, visibility, arrived.
 # Another format byte may mean another length.
