@@ -10,6 +10,7 @@ import difflib
 import ipaddress
 import logging
 import os
+import re
 import signal
 import socket
 import tomllib
@@ -40,6 +41,7 @@ _LOG = logging.getLogger(__name__)
 RELOADABLE = ("log.level", "quota.queue_manager_kb", "quota.journal_kb")
 
 Kilobytes = int | Literal["none"] | None
+_COMPUTER_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
 
 
 class SettingsError(LannerError):
@@ -60,10 +62,12 @@ class QuotaSettings(_Table):
     queue_manager_kb: Kilobytes = None
     journal_kb: Kilobytes = None
 
-    @field_validator("queue_manager_kb", "journal_kb")
+    @field_validator("queue_manager_kb", "journal_kb", mode="before")
     @classmethod
-    def _in_range(cls, value: Kilobytes) -> Kilobytes:
-        if isinstance(value, int) and not 0 <= value < INFINITE:
+    def _in_range(cls, value: object) -> object:
+        if value in (None, "none"):
+            return value
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < INFINITE:
             raise ValueError(f'kilobytes, 0 to {INFINITE - 1}, or "none" for no limit')
         return value
 
@@ -94,7 +98,7 @@ class Settings(BaseSettings):
 
     data: Path = Field(default_factory=lambda: Path(os.environ.get("LANNER_DATA", "data")))
     # None: the name the data directory has; LANNER for a new one.
-    name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_-]{1,63}$")
+    name: str | None = None
     bind: str = "127.0.0.1"
     # None: the domain of this machine's host name.
     dns_domain: str | None = None
@@ -103,20 +107,34 @@ class Settings(BaseSettings):
     security: SecuritySettings = SecuritySettings()
     metrics: MetricsSettings = MetricsSettings()
 
+    @field_validator("name")
+    @classmethod
+    def _is_computer_name(cls, value: str | None) -> str | None:
+        if value is not None and not _COMPUTER_NAME.fullmatch(value):
+            raise ValueError("1 to 63 letters, digits, - and _")
+        return value
+
     @field_validator("bind")
     @classmethod
     def _is_address(cls, value: str) -> str:
-        ipaddress.ip_address(value)
+        try:
+            ipaddress.ip_address(value)
+        except ValueError:
+            raise ValueError("an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all") from None
         return value
 
 
 def split_address(text: str) -> tuple[str, int]:
     """`127.0.0.1:9182` or `[::1]:9182`."""
     host, _, port = text.rpartition(":")
-    address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
-    if not port.isdecimal() or not 0 <= int(port) <= 0xFFFF:
-        raise ValueError(f"{text}: an address and a port, such as 127.0.0.1:9182")
-    return str(address), int(port)
+    try:
+        address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+        number = int(port) if port.isdecimal() else -1
+    except ValueError:
+        number = -1
+    if not 0 <= number <= 0xFFFF:
+        raise ValueError("an address and a port, such as 127.0.0.1:9182")
+    return str(address), number
 
 
 def setting_names(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[str]:
@@ -173,6 +191,8 @@ def _complaints(error: ValidationError) -> Iterator[str]:
             table = key.rpartition(".")[0]
             near = [name for name in known if name.startswith(f"{table}.")] if table else [*known, *tables]
             yield f"unknown setting {key}; the nearest known one is {difflib.get_close_matches(key, near, 1, 0)[0]}"
+        elif key in tables:
+            yield f"{key} = {item['input']!r}: a table; write [{key}] and its settings below it"
         else:
             message = item["msg"].removeprefix("Value error, ")
             yield f"{key} = {item['input']!r}: {message[:1].lower()}{message[1:]}"
