@@ -29,6 +29,10 @@ EXCLUDED = {
     ): "does not end, and builds .venv",
     ("operator-guide.md", "$ lanner serve --config lanner.toml"): "does not end; tests/cli/test_serving.py does it",
     ("operator-guide.md", "$ sudo useradd --system lanner"): "changes the machine",
+    (
+        "operator-guide.md",
+        "$ lanner user certificate alice alice.pem --data data",
+    ): "needs a certificate; tests/cli/test_users.py has one",
 }
 
 

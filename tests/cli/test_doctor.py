@@ -165,3 +165,10 @@ def test_settings_are_checked_too(run: Run, orders: str, tmp_path: Path) -> None
     assert "unknown setting bnd" in run("doctor", "--config", config, code=1).out
     config.write_text("name = 'alpha'")
     assert "can be used" in run("doctor", "--config", config).out
+
+
+def test_the_settings_say_where_the_data_is(run: Run, orders: str, data: Path, tmp_path: Path) -> None:
+    config = tmp_path / "lanner.toml"
+    config.write_text(f'data = "{tmp_path / "none"}"\n')
+    assert f"{tmp_path / 'none'} does not exist" in run("doctor", "--config", config, code=1).out
+    assert f"{data} can be read" in run("doctor", "--config", config, "--data", data).out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,26 @@ def test_every_command_explains_itself(run: Run) -> None:
     ):
         assert command in run("--help").out
         assert "Usage" in run(*command.split(), "--help").out
+
+
+@pytest.mark.parametrize("command", [("queue", "list"), ("queue", "create", "x"), ("serve",), ("doctor",)])
+def test_a_file_is_no_data_directory(run: Run, tmp_path: Path, command: tuple[str, ...]) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    ran = run(*command, "--data", file, code=1)
+    assert f"{file} is no directory" in ran.err + ran.out
+
+
+def test_a_data_directory_of_somebody_else_is_told(
+    run: Run, orders: str, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Root may read everything, so the answer of the system is played.
+    monkeypatch.setattr(os, "access", lambda path, mode, **_: Path(path) != data)
+    for command in (("queue", "list"), ("doctor",)):
+        ran = run(*command, code=1)
+        assert f"{data} cannot be read and written by uid" in ran.err + ran.out
+
+
+def test_a_flag_takes_no_value_in_the_help(run: Run) -> None:
+    for command in ((), ("queue", "create"), ("queue",), ("receive",)):
+        assert "bool" not in run(*command, "--help").out

@@ -98,9 +98,8 @@ def test_a_message_is_signed_with_a_key_and_its_certificate(run: Run, data: Path
     key.write_bytes(made.private_key)
     run("queue", "create", "signed", "--authenticate")
     assert "signed messages only" in run("send", "signed", "x", code=1).err
-    # Nobody has registered this certificate here.
-    error = run("send", "signed", "x", "--sign-key", key, "--certificate", certificate, code=1).err
-    assert "no such certificate for the sender" in error
+    run("send", "signed", "x", "--sign-key", key, "--certificate", certificate)
+    assert run("receive", "signed", "--json").json["authenticated"]
     far = r"DIRECT=OS:other\private$\far"
     run("send", far, "x", "--sign-key", key, "--certificate", certificate)
     with QueueManager(data) as manager:
@@ -109,6 +108,17 @@ def test_a_message_is_signed_with_a_key_and_its_certificate(run: Run, data: Path
         assert Packet(sent.packet).signature
     assert "--certificate" in run("send", far, "x", "--sign-key", key, code=2).err
     assert "PKCS#8" in run("send", far, "x", "--sign-key", certificate, "--certificate", certificate, code=1).err
+
+
+def test_a_message_is_signed_with_a_key_of_the_queue_managers(run: Run, data: Path) -> None:
+    run("queue", "create", "signed", "--authenticate")
+    assert "`lanner send --authenticate`" in run("send", "signed", "x", code=1).err
+    run("send", "signed", "x", "--authenticate")
+    assert run("receive", "signed", "--json").json["authenticated"]
+
+
+def test_a_body_without_an_end_is_not_read_to_it(run: Run, orders: str) -> None:
+    assert "at most 4.0 MiB" in run("send", orders, "--file", "/dev/zero", code=1).err
 
 
 def test_a_transactional_queue_gets_a_transaction_of_its_own(run: Run) -> None:
@@ -186,6 +196,7 @@ def test_messages_that_could_not_be_written_stay(run: Run, orders: str, monkeypa
     ("options", "complaint"),
     [
         (("--ttbr", "soon"), "5m"),
+        (("--ack", "full-receive"), "--admin-queue"),
         (("--body-type", "text"), "bstr"),
         (("--extension", "xyz"), "hexadecimal"),
         (("--connector-type", "x"), "a GUID"),
@@ -200,7 +211,7 @@ def test_a_property_without_meaning_is_a_usage_error(
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (("--ack", "always"), "acknowledge 'always'"),
+        (("--ack", "always", "--admin-queue", "orders"), "acknowledge 'always'"),
         (("--correlation-id", "x"), "correlation_id 'x'"),
         (("--hash", "crc"), "hash_algorithm 'crc'"),
         (("--file", "missing.bin"), "missing.bin"),

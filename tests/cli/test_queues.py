@@ -114,3 +114,9 @@ def test_a_value_without_meaning_is_a_usage_error(
 
 def test_the_label_may_be_124_characters_long(run: Run, orders: str) -> None:
     run("queue", "set", orders, "--label", "x" * 124)
+
+
+def test_a_queue_manager_is_not_renamed_by_the_way(run: Run, orders: str) -> None:
+    assert "holds the queue manager ALPHA" in run("queue", "create", "other", "--name", "beta", code=2).err
+    run("queue", "create", "other", "--name", "Alpha")
+    assert run("queue", "show", "other", "--json").json["name"] == r"ALPHA\private$\other"

@@ -15,7 +15,7 @@ from tests.cli.test_serving import LANNER
 def on_terminal(*arguments: object, answers: tuple[str, ...] = ()) -> tuple[int, str]:
     """Run the command with a terminal on all sides, answer each prompt; the exit code and what the person saw."""
     master, slave = os.openpty()
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    environment = {"COLUMNS": "100", **os.environ, "TERM": "xterm"}
     process = subprocess.Popen(
         [LANNER, *map(str, arguments)],
         stdin=slave,
@@ -93,3 +93,31 @@ def test_output_that_nobody_takes_leaves_the_messages(full: Path) -> None:
     process.stdout.close()
     assert process.wait(timeout=30) == 1
     assert count(full, "orders") == 300
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_narrow_terminal_keeps_names_and_numbers_whole(
+    full: Path, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    code, seen = on_terminal("queue", "list", "--data", full)
+    assert code == 0
+    lines = seen.replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()
+    assert lines[0].split() == ["NAME", "KIND", "MESSAGES", "SIZE", "JOURNAL", "TRANS", "QUOTA", "LABEL"]
+    assert [line.split()[:3] for line in lines[-2:]] == [
+        [r"ALPHA\private$\copies", "private", "0"],
+        [r"ALPHA\private$\orders", "private", "300"],
+    ]
+
+
+def test_a_closed_output_is_told_and_leaves_the_messages(full: Path) -> None:
+    script = f"{LANNER} receive orders --all --data {full} >&-"
+    ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (
+        1,
+        "lanner: standard output is closed; give it a place, such as /dev/null\n",
+    )
+    assert count(full, "orders") == 300
+    script = f"{LANNER} send orders --data {full} <&- 2>&-"
+    assert subprocess.run(["bash", "-c", script], capture_output=True, check=False).returncode == 0
+    assert count(full, "orders") == 301

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from lanner.security.certificates import generate_certificate
 from lanner.security.users import UserFile
 from tests.cli.conftest import Run
 
@@ -44,3 +49,20 @@ def test_what_cannot_be_done_to_users_is_told(run: Run) -> None:
 
 def test_a_guest_needs_no_password(run: Run) -> None:
     assert run("user", "add", "guest", "--guest", "--json").json["guest"]
+
+
+def test_a_certificate_is_registered_once(run: Run, tmp_path: Path) -> None:
+    run("queue", "create", "orders")
+    run("user", "add", "alice", "--password-stdin", stdin="x\n")
+    made = generate_certificate("alice", dt.datetime.now(dt.UTC))
+    pem = x509.load_der_x509_certificate(made.certificate).public_bytes(Encoding.PEM)
+    (tmp_path / "alice.pem").write_bytes(pem)
+    registered = run("user", "certificate", "Alice", tmp_path / "alice.pem", "--json").json
+    assert (registered["name"], registered["subject"]) == ("alice", "CN=alice")
+    assert "1 registered" in run("doctor").out
+    (tmp_path / "alice.der").write_bytes(made.certificate)
+    assert "is registered" in run("user", "certificate", "alice", tmp_path / "alice.der").out
+    assert "1 registered" in run("doctor").out
+    (tmp_path / "no.der").write_bytes(b"no")
+    assert "no X.509 certificate" in run("user", "certificate", "alice", tmp_path / "no.der", code=1).err
+    assert "there is no user bob" in run("user", "certificate", "bob", tmp_path / "alice.der", code=1).err

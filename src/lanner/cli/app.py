@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from typing import Annotated
 
 import typer
 
 import lanner
-from lanner.cli import deadletters, doctor, journals, moving, queues, reading, sending, serving, users
-from lanner.cli.errors import Root
+from lanner.cli import backups, deadletters, doctor, journals, moving, queues, reading, sending, serving, users
+from lanner.cli.errors import EXIT_ERROR, Command, Group, Root
 
 app = typer.Typer(
     cls=Root,
@@ -19,17 +21,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.command()(serving.serve)
-app.add_typer(queues.app, name="queue")
-app.command()(sending.send)
-app.command()(reading.peek)
-app.command()(reading.receive)
-app.command()(moving.move)
-app.command()(moving.copy)
-app.add_typer(deadletters.app, name="deadletter")
-app.command()(journals.journal)
-app.add_typer(users.app, name="user")
-app.command()(doctor.doctor)
+for command in (
+    serving.serve,
+    sending.send,
+    reading.peek,
+    reading.receive,
+    moving.move,
+    moving.copy,
+    journals.journal,
+    doctor.doctor,
+    backups.backup,
+):
+    app.command(cls=Command)(command)
+for name, group in (("queue", queues.app), ("deadletter", deadletters.app), ("user", users.app)):
+    for registered in group.registered_commands:
+        registered.cls = Command
+    app.add_typer(group, name=name, cls=Group)
 
 
 def _version(*, asked: bool) -> None:
@@ -54,4 +61,16 @@ def root(
 
 def main() -> None:
     """Run the command."""
+    _check_streams()
     app()
+
+
+def _check_streams() -> None:
+    """A stream that is closed would give its number to the next file that is opened, the store's perhaps."""
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY))
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    if sys.stdout is None:
+        print("lanner: standard output is closed; give it a place, such as /dev/null", file=sys.stderr)
+        raise SystemExit(EXIT_ERROR)

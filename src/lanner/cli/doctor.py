@@ -12,7 +12,7 @@ from rich.text import Text
 
 from lanner.cli.checks import Finding, Verdict, examine
 from lanner.cli.errors import EXIT_ERROR
-from lanner.cli.options import DEFAULT_DATA, Data, Json
+from lanner.cli.options import Json
 from lanner.cli.output import console, printable, write_json
 from lanner.model.errors import LannerError
 
@@ -21,15 +21,25 @@ _STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"
 
 def doctor(
     *,
-    config: Annotated[Path | None, typer.Option("--config", help="Settings of `lanner serve` to check too.")] = None,
-    data: Data = DEFAULT_DATA,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="Settings of `lanner serve` to check too, and where its data is.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="The data directory.", show_default="./data", readable=False)
+    ] = None,
     json: Json = False,
 ) -> None:
     """Check the data directory and the settings. Changes no queue and no message; exit code 1 if something is broken."""
+    from lanner.daemon import load_settings
+
     findings: list[Finding] = []
+    given: dict[str, object] = {} if data is None else {"data": data}
     if config is not None:
-        findings.append(_settings(config))
-    findings += examine(data, dt.datetime.now(dt.UTC))
+        findings.append(_settings(config, given))
+    is_usable = not findings or findings[0].verdict is Verdict.OK
+    # Where `lanner serve` would look with the same options.
+    where = load_settings(config if is_usable else None, given).data
+    findings += examine(where, dt.datetime.now(dt.UTC))
     if json:
         write_json(
             [
@@ -44,11 +54,11 @@ def doctor(
         raise typer.Exit(EXIT_ERROR)
 
 
-def _settings(config: Path) -> Finding:
+def _settings(config: Path, given: dict[str, object]) -> Finding:
     from lanner.daemon import load_settings
 
     try:
-        load_settings(config, {})
+        load_settings(config, given)
     except LannerError as error:
         return Finding("settings", Verdict.FAIL, str(error), "the operator's guide lists every setting")
     return Finding("settings", Verdict.OK, f"{config} can be used")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import sys
 import traceback
+from pathlib import Path
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from lanner.model.errors import (
     DsError,
@@ -40,7 +41,7 @@ HINTS: dict[type[Exception], str] = {
     QueueExists: "`lanner queue show` shows it, `lanner queue set` changes it",
     IllegalQueuePathname: _NAMES,
     IllegalFormatname: _NAMES,
-    MessageNotAuthenticated: "the queue takes messages only that are signed (`lanner send --sign-key`) by a registered certificate",
+    MessageNotAuthenticated: "the queue takes signed messages only: `lanner send --authenticate`",
     DsError: r"a public queue needs a directory that knows this computer; a private one ('.\private$\orders') does not",
     NoDs: r"a public queue needs a directory; a private one ('.\private$\orders') does not",
     StoreVersion: "use the version of Lanner that wrote the directory, or a newer one",
@@ -73,6 +74,8 @@ def describe(error: Exception) -> tuple[str, str | None]:
     hint = next((HINTS[kind] for kind in type(error).__mro__ if kind in HINTS), None)
     if isinstance(error, IOTimeout):
         return "no message came in time", None
+    if isinstance(error, (FileExistsError, NotADirectoryError)) and Path(error.filename or ".").is_file():
+        return f"{error.filename} is no directory", "give another with --data"
     if isinstance(error, OSError):
         what = error.strerror or str(error)
         text = f"{error.filename}: {what}" if error.filename else what
@@ -95,10 +98,34 @@ def report(error: Exception, *, as_json: bool) -> int:
     return exit_code(error)
 
 
-class Root(TyperGroup):
+# The framework's contexts and parameters have no public type of their own.
+
+
+def _without_values(params: list[Any]) -> list[Any]:
+    """The parameters; a flag takes no value, so its help shows none."""
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    return params
+
+
+class Command(TyperCommand):
+    """One command."""
+
+    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401
+        return _without_values(super().get_params(ctx))
+
+
+class Group(TyperGroup):
+    """Commands under one name."""
+
+    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401
+        return _without_values(super().get_params(ctx))
+
+
+class Root(Group):
     """The command itself: `--debug` may stand anywhere, and no error leaves it as a traceback without it."""
 
-    # The framework's contexts have no public type of their own.
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
         end = args.index("--") if "--" in args else len(args)
         own = args[:end]

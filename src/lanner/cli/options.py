@@ -16,7 +16,11 @@ DEFAULT_DATA = Path("data")
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.IGNORECASE)
 
-Data = Annotated[Path, typer.Option("--data", envvar="LANNER_DATA", help="The data directory.", show_default="./data")]
+Data = Annotated[
+    Path,
+    # What cannot be read is told by whoever opens it, with what to do.
+    typer.Option("--data", envvar="LANNER_DATA", help="The data directory.", show_default="./data", readable=False),
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]

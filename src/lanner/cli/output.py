@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import typer
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 from rich.text import Text
 
 # Wide enough for a format name beside the numbers, where no terminal says how wide it is.
 _WIDTH_OF_A_FILE = 240
+# Ours: what is left of the last column of a table on a narrow terminal.
+_LEAST_OF_LAST = 12
+_GAP = "  "
 # Ours: below this many messages a bar would only flicker.
 _WORTH_A_BAR = 200
 _KEPT_CONTROLS = "\n\t"
@@ -50,17 +54,31 @@ def write_json(document: object) -> None:
 
 
 def show_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> None:
-    """A table; a column is its title and whether it holds numbers. A narrow terminal cuts the last column first."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title, is_number in columns[:-1]:
-        table.add_column(title, justify="right" if is_number else "left", no_wrap=True)
-    table.add_column(columns[-1][0], overflow="ellipsis", no_wrap=True, ratio=1)
-    for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
-    # A file needs no spaces at the ends of its lines.
-    with (out := console()).capture() as captured:
-        out.print(table)
-    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
+    """A table; a column is its title and whether it holds numbers.
+
+    A narrow terminal cuts the last column and wraps what is still too long: names and numbers stay whole.
+    """
+    titles = [title for title, _ in columns]
+    # A cell is one line, whatever a label holds.
+    cells = [[printable(cell).replace("\n", "\\n").replace("\t", "\\t") for cell in row] for row in rows]
+    widths = [max(map(cell_len, column)) for column in zip(titles, *cells, strict=True)]
+    if sys.stdout.isatty():
+        others = sum(widths[:-1]) + len(_GAP) * (len(widths) - 1)
+        room = shutil.get_terminal_size().columns - others
+        widths[-1] = min(widths[-1], max(room, _LEAST_OF_LAST))
+    out = console()
+    for row in (titles, *cells):
+        aligned = [
+            " " * (width - cell_len(cell)) + cell if is_number else _fitted(cell, width)
+            for cell, width, (_, is_number) in zip(row, widths, columns, strict=True)
+        ]
+        line = Text(_GAP.join(aligned).rstrip(), style="bold" if row is titles else "")
+        out.print(line, soft_wrap=True)
+
+
+def _fitted(text: str, width: int) -> str:
+    """The text, cut or filled up to a width."""
+    return set_cell_size(text, width) if cell_len(text) <= width else f"{set_cell_size(text, width - 1)}\u2026"
 
 
 def show_fields(fields: Sequence[tuple[str, str]]) -> None:

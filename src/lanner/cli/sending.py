@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
 import typer
 
-from lanner.cli.errors import UsageError
+from lanner.cli.errors import CommandError, UsageError
 from lanner.cli.options import DEFAULT_DATA, Data, Json, QueueName, duration, guid
-from lanner.cli.output import note, say, write_json
+from lanner.cli.output import note, say, size, write_json
 from lanner.cli.session import open_manager
 from lanner.client import Message, QueueManager
 from lanner.client.message import TEXT_BODIES, VT_BSTR, VT_LPSTR, VT_LPWSTR
 from lanner.model.errors import QueueNotFound
 from lanner.security.signing import SigningKey
+from lanner.wire.layout import MAX_PACKET_SIZE
 
 _BODY_TYPES = {"bytes": 0, "bstr": VT_BSTR, "lpstr": VT_LPSTR, "lpwstr": VT_LPWSTR}
 _MAX_U32 = 0xFFFF_FFFF
@@ -41,10 +42,21 @@ def _body(given: str | None, option: str | None, file: Path | None, body_type: i
         # Bytes were asked for, or an unknown type: UTF-8, as the shell gave it.
         return text if body_type is None or body_type in TEXT_BODIES else text.encode()
     if file is not None and str(file) != "-":
-        return file.read_bytes()
+        with file.open("rb") as stream:
+            return _read(stream)
     if file is None and sys.stdin.isatty():
         raise UsageError("no body: give it as BODY, with --body or --file, or on standard input")
-    return sys.stdin.buffer.read()
+    return _read(sys.stdin.buffer)
+
+
+def _read(stream: BinaryIO) -> bytes:
+    """All of it, if it can be a body at all: a stream may have no end."""
+    body = stream.read(MAX_PACKET_SIZE)
+    if len(body) == MAX_PACKET_SIZE:
+        raise CommandError(
+            f"the body is too long: a message has at most {size(MAX_PACKET_SIZE)}, its properties included"
+        )
+    return body
 
 
 def _hexadecimal(text: str) -> bytes:
@@ -94,8 +106,11 @@ def send(
     app_specific: Annotated[int, typer.Option("--app-specific", min=0, max=_MAX_U32, help="A number of yours.")] = 0,
     extension: Annotated[str, typer.Option("--extension", help="Bytes of yours, in hexadecimal.")] = "",
     encrypt: Annotated[bool, typer.Option("--encrypt", help="Encrypt the body on its way.")] = False,
+    authenticate: Annotated[
+        bool, typer.Option("--authenticate", help="Sign it, with --sign-key or a key the queue manager made for you.")
+    ] = False,
     sign_key: Annotated[
-        Path | None, typer.Option("--sign-key", help="Sign with this key (PKCS#8, DER) of --certificate.")
+        Path | None, typer.Option("--sign-key", help="Sign it with this key (PKCS#8, DER) of --certificate.")
     ] = None,
     hash_algorithm: Annotated[
         str | None, typer.Option("--hash", help="What a signature uses: md5, sha1, sha-256 ...")
@@ -116,6 +131,8 @@ def send(
 ) -> None:
     """Send a message. Its body is BODY, --body, a file, or standard input."""
     number = _body_type(body_type)
+    if acknowledge.lower() != "none" and administration_queue is None:
+        raise UsageError(f"--ack {acknowledge} to whom? Give --admin-queue")
     message = Message(
         body=_body(text, body, file, number),
         body_type=number,
@@ -133,7 +150,7 @@ def send(
         correlation_id=correlation_id,
         app_specific=app_specific,
         extension=_hexadecimal(extension),
-        authenticate=sign_key is not None,
+        authenticate=authenticate or sign_key is not None,
         encrypt=encrypt,
         hash_algorithm=hash_algorithm,
         encryption_algorithm=encryption_algorithm,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shlex
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -61,6 +62,8 @@ def _ready(daemon: Daemon, *, as_json: bool) -> None:
         sys.stdout.flush()
         return
     data = shlex.quote(str(settings.data))
+    # As it was called, where the shell would not find it.
+    command = "lanner" if shutil.which("lanner") else shlex.quote(sys.argv[0])
     _title(f"Lanner {lanner.__version__} is running")
     show_fields(
         [
@@ -73,12 +76,12 @@ def _ready(daemon: Daemon, *, as_json: bool) -> None:
     say("")
     _title("What to try next")
     say("  The data directory belongs to this process while it runs. From another terminal:")
-    say(f"    lanner doctor --data {data}")
+    say(f"    {command} doctor --data {data}")
     if "metrics" in addresses:
         say(f"    curl {addresses['metrics']}")
     say("  After Ctrl-C:")
-    say(rf"    lanner queue create '.\private$\orders' --data {data}")
-    say(rf"    lanner send '.\private$\orders' 'hello' --data {data}")
+    say(rf"    {command} queue create '.\private$\orders' --data {data}")
+    say(rf"    {command} send '.\private$\orders' 'hello' --data {data}")
     sys.stdout.flush()
 
 

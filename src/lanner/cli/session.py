@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import lmdb
 
-from lanner.cli.errors import CommandError
+from lanner.cli.errors import CommandError, UsageError
 from lanner.client import Queue, QueueManager, ReceivedMessage
 
 if TYPE_CHECKING:
@@ -20,17 +21,25 @@ if TYPE_CHECKING:
 @contextmanager
 def open_manager(data: Path, *, create: bool = False, name: str | None = None) -> Iterator[QueueManager]:
     """The queue manager of a data directory, until the command ends."""
-    if not create and not (data / "data.mdb").is_file():
+    if data.exists() and not data.is_dir():
+        raise CommandError(f"{data} is no directory: give another with --data or LANNER_DATA")
+    if data.exists() and not os.access(data, os.R_OK | os.W_OK | os.X_OK):
+        raise CommandError(f"{data} cannot be read and written by uid {os.geteuid()}: run as its owner")
+    is_there = (data / "data.mdb").is_file()
+    if not create and not is_there:
         missing = "holds no queue manager" if data.is_dir() else "does not exist"
         raise CommandError(
             f"data directory {data} {missing}: give another with --data or LANNER_DATA, "
             f"or make one with `lanner queue create NAME --data {data}`"
         )
     try:
-        manager = QueueManager(data, name)
+        # A name is for a new queue manager; one that is there would be renamed, and all its queues.
+        manager = QueueManager(data, None if is_there else name)
     except lmdb.Error as error:
         raise CommandError(f"{data} cannot be opened: {error}; `lanner doctor --data {data}` says more") from error
     with manager:
+        if name is not None and name.upper() != manager.name:
+            raise UsageError(f"{data} holds the queue manager {manager.name}: --name {name} is for a new one")
         yield manager
 
 

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
-from lanner.cli.errors import UsageError, nothing
+from lanner.cli.errors import CommandError, UsageError, nothing
 from lanner.cli.options import DEFAULT_DATA, Data, DryRun, Json, Yes
 from lanner.cli.output import confirm, say, show_table, write_json
+from lanner.cli.session import open_manager
 from lanner.security.users import UserError, UserFile
 
 app = typer.Typer(help="Who may use and administer the queue manager.", no_args_is_help=True)
@@ -119,6 +122,38 @@ def list_users(*, data: Data = DEFAULT_DATA, json: Json = False) -> None:
     words = {"True": "yes", "False": "no"}
     rows = [[words.get(str(one[key]), str(one[key])) for key in keys] for one in documents]
     show_table([(title, False) for title in titles], rows)
+
+
+@app.command()
+def certificate(
+    name: Name,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="X.509, in DER or PEM.", show_default=False)],
+    *,
+    data: Data = DEFAULT_DATA,
+    json: Json = False,
+) -> None:
+    """Register a user's certificate: messages that it signs are known for the user's."""
+    identity = _file(data).identity(name)
+    if identity is None:
+        raise UserError(f"there is no user {name}; `lanner user list` shows them")
+    try:
+        content = file.read_bytes()
+        is_pem = content.lstrip().startswith(b"-----BEGIN")
+        found = x509.load_pem_x509_certificate(content) if is_pem else x509.load_der_x509_certificate(content)
+    except ValueError:
+        raise CommandError(f"{file} is no X.509 certificate in DER or PEM") from None
+    with open_manager(data) as manager, manager.runtime.lock:
+        if not manager.runtime.engine.register_certificate(identity, found.public_bytes(Encoding.DER)):
+            raise CommandError(f"the directory refused the certificate of {identity.name}")
+    document = {
+        "name": identity.name,
+        "subject": found.subject.rfc4514_string(),
+        "not_valid_after": found.not_valid_after_utc.isoformat(),
+    }
+    if json:
+        write_json(document)
+    else:
+        say(f"the certificate {document['subject']} of {identity.name} is registered")
 
 
 @app.command()
