@@ -717,6 +717,36 @@ def test_users_are_found_by_sid_and_keep_their_certificates(world: World) -> Non
     assert world.directory.add_user("ann", sid) == (EXISTS, None)
 
 
+@pytest.mark.spec("DMPR-3.1.1-3")
+def test_no_write_and_no_restart_changes_an_identifier(world: World) -> None:
+    """MS-MQDMPR 3.1.1: Identifier is for the life of the object, whoever writes another with its other attributes."""
+    queue = world.add_queue("orders")
+    south = Site(name="south")
+    assert world.directory.create_object(south)[0] is SUCCESS
+    link = RoutingLink(site1_identifier=world.site, site2_identifier=south.identifier)
+    assert world.directory.create_object(link)[0] is SUCCESS
+    sid = Sid.parse("S-1-5-21-1-2-3-1000").pack()
+    assert world.directory.add_user("ann", sid)[0] is SUCCESS
+    kinds = ("QueueManager", "Queue", "Site", "RoutingLink", "User", "Enterprise")
+    before = {kind: [one.identifier for one in world.all(kind)] for kind in kinds}
+    assert [len(identifiers) for identifiers in before.values()] == [1, 1, 2, 1, 1, 1]
+    assert before["RoutingLink"] == [link.identifier]
+    for changed in (
+        QueueManager(computer_name="alpha", site_identifier_list=[world.site, south.identifier], journal_quota=1),
+        Queue(pathname=queue.pathname, label="changed"),
+        Site(name="renamed", identifier=south.identifier, inter_site_replication_interval=9),
+        RoutingLink(
+            site1_identifier=south.identifier, site2_identifier=world.site, identifier=link.identifier, actual_cost=7
+        ),
+        User(security_identifier=sid, certificates=b"block"),
+        Enterprise(default_time_to_live=9),
+    ):
+        assert world.directory.write(changed) is SUCCESS
+        for _ in range(2):
+            assert {kind: [one.identifier for one in world.all(kind)] for kind in kinds} == before
+            world.directory = world.open()
+
+
 # Delete and settings ---------------------------------------------------------------------------------
 
 

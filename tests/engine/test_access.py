@@ -469,6 +469,7 @@ def test_what_is_no_descriptor_is_refused(h: Harness, value: object) -> None:
         h.create("created", security=value)
 
 
+@pytest.mark.spec("DMPR-3.1.1.1-4")
 def test_a_right_that_queues_do_not_have_is_refused(h: Harness) -> None:
     """MS-MQDMPR 3.1.1.2 Security: entries use the bits of MQQUEUEACCESSMASK."""
     strange = descriptor(allow(READER.sid, 0x0000_0100))

@@ -268,3 +268,6 @@ def test_the_sender_is_named_by_its_sid_unless_it_asks_otherwise(h: Harness) -> 
     # The access check of a message whose sender nobody named is the anonymous user's.
     assert h.engine.insert_message(h.queue(), unnamed) is MessageClass.NACK_ACCESS_DENIED
     assert h.engine.insert_message(h.queue(), by_default, alice) is MessageClass.ACK_REACH_QUEUE
+    h.create("anonymous", security=parse_sddl("O:SYG:SYD:(A;;0x4;;;AN)").pack())
+    assert h.engine.insert_message(h.queue("anonymous"), unnamed) is MessageClass.ACK_REACH_QUEUE
+    assert h.engine.insert_message(h.queue("anonymous"), by_default, alice) is MessageClass.NACK_ACCESS_DENIED

@@ -223,7 +223,7 @@ def test_an_unread_cursor_cannot_peek_on(walk: Walk) -> None:
     assert walk.place == (walk.ids[b"a"], UNREAD)
 
 
-@pytest.mark.spec("DMPR-3.2.7.3-2")
+@pytest.mark.spec("DMPR-3.2.7.3-2", "DMPR-3.1.1.11-4")
 def test_a_read_cursor_peeks_on_also_from_a_message_that_is_gone(walk: Walk) -> None:
     """3.2.7.3: to the next eligible position; at the end WaitPeek."""
     walk.do(PEEK)

@@ -462,17 +462,18 @@ def test_when_the_directory_is_back_its_values_are_taken_over(integrated: Harnes
     manager = h.engine.queue_manager
     public, other, private = h.create(r".\orders"), h.create(r".\bills", quota=8), h.create("q", label="mine")
     go_offline(h)
-    # Meanwhile somebody changed both in the directory.
+    # Meanwhile somebody changed all of them in the directory.
     h.directory.connected = True
-    changed = Queue(identifier=public.identifier, queue_type=QueueType.PUBLIC, label="theirs", quota=5)
-    assert h.directory.write(changed, ["Label", "Quota"]) is SUCCESS
+    for queue, label, quota in ((public, "theirs", 5), (other, "paid", 6)):
+        changed = Queue(identifier=queue.identifier, queue_type=QueueType.PUBLIC, label=label, quota=quota)
+        assert h.directory.write(changed, ["Label", "Quota"]) is SUCCESS
     assert h.directory.write(QueueManager(identifier=manager.identifier, journal_quota=77), ["JournalQuota"]) is SUCCESS
     assert (public.label, manager.journal_quota) == ("", INFINITE)
     h.tick(ONLINE_TIMER)
     assert not manager.directory_offline
     assert manager.journal_quota == 77
-    assert (public.label, public.quota) == ("theirs", 5)
-    assert (other.quota, private.label) == (8, "mine")
+    assert [(queue.label, queue.quota) for queue in (public, other)] == [("theirs", 5), ("paid", 6)]
+    assert private.label == "mine"
     assert h.engine.read_directory("Site", None)[0] is SUCCESS
 
 

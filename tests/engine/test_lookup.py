@@ -179,7 +179,7 @@ def test_current_next_and_previous_go_from_the_given_message(row: Row) -> None:
     assert body_of(row.read(CURRENT, b"a")) == b"a"
 
 
-@pytest.mark.spec("DMPR-3.1.7.3.3-3")
+@pytest.mark.spec("DMPR-3.1.7.3.3-3", "DMPR-3.1.1.11-4")
 def test_stepping_goes_on_from_a_deleted_message_under_a_cursor(row: Row) -> None:
     """DMPR-3.1.1.11-4: the position under a cursor keeps its place when the message goes."""
     cursor = row.h.engine.open_cursor(row.descriptor)
@@ -198,7 +198,7 @@ def test_a_peek_at_a_locked_message_needs_its_leave(row: Row) -> None:
     assert row.refused(CURRENT, b"b", peek=True) == TRANSACTION_USAGE
 
 
-@pytest.mark.spec("DMPR-3.1.7.3.3-5")
+@pytest.mark.spec("DMPR-3.1.7.3.3-5", "DMPR-3.1.1.11-4")
 def test_why_the_current_message_cannot_be_had(row: Row, peek: bool) -> None:
     """DECISIONS: Deleted and still referenced is ALREADY_RECEIVED, any other state NOT_FOUND."""
     h = row.h

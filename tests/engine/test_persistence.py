@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from lanner.engine import Engine
 from lanner.engine.transactions import Outcome
 from lanner.model.directory_objects import DirectoryObject, OutgoingQueue, Queue, QueueManager, attributes_of
 from lanner.model.enums import (
@@ -32,7 +33,7 @@ from lanner.wire.builder import MessageProperties
 from lanner.wire.format_name import parse
 from lanner.wire.message import Message
 from lanner.wire.sddl import parse_sddl
-from tests.engine.harness import Harness, Reader
+from tests.engine.harness import Harness, Reader, body_of
 
 ELSEWHERE = r"DIRECT=OS:BETA\private$\q"
 BOTH = pytest.mark.parametrize("how", ["restart", "crash"])
@@ -438,6 +439,13 @@ def test_a_prepared_transaction_is_there_again_before_recovery_decides(h: Harnes
     transaction = prepared(h)
     coordinator = Undecided(h, outcome)
     h.coordinator = coordinator
+    told: list[tuple[str, bytes]] = []
+
+    def listen(engine: Engine) -> None:
+        engine.position_available_subscribers.append(lambda _, position: told.append(("available", body_of(position))))
+        engine.position_deleted_subscribers.append(lambda _, position, __: told.append(("deleted", body_of(position))))
+
+    h.before_start = listen
     h.crash()
     ((identifier, single_phase, operations, states),) = coordinator.seen
     assert identifier == transaction.identifier
@@ -449,10 +457,13 @@ def test_a_prepared_transaction_is_there_again_before_recovery_decides(h: Harnes
         (OperationType.MOVE, b"moved", r"ALPHA\private$\ledger;archive", None),
     ]
     assert h.engine.queue_manager.transaction_collection == {}
+    # Applied first in, first out.
     if outcome is Outcome.COMMITTED:
+        assert told == [("available", b"sent"), ("deleted", b"received"), ("available", b"moved")]
         assert h.bodies("ledger") == [b"sent"]
         assert h.bodies("ledger;archive") == [b"moved"]
     else:
+        assert told == [("available", b"received"), ("available", b"moved")]
         assert h.bodies("ledger") == [b"received", b"moved"]
         assert h.bodies("ledger;archive") == []
 

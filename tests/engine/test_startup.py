@@ -186,7 +186,7 @@ def test_a_list_of_two_keys_is_understood(integrated: Harness) -> None:
     assert found.find("Microsoft Enhanced RSA and AES Cryptographic Provider") is None
 
 
-@pytest.mark.spec("DMPR-3.1.3-7", "DMPR-3.1.1.1-9")
+@pytest.mark.spec("DMPR-3.1.3-7")
 def test_the_own_object_is_adopted_and_its_readable_sites_are_kept(integrated: Harness) -> None:
     """On Success update the attributes; add each Site that can be read to SiteCollection."""
     h = integrated
