@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 
+from lanner.model.directory_objects import GUID_NULL
 from lanner.model.enums import (
     Acknowledgements,
     AuthenticationLevel,
@@ -40,7 +41,6 @@ from lanner.wire.format_name import FormatName, PrivateFormatName, PublicFormatN
 from lanner.wire.identifiers import TxSequenceID
 from lanner.wire.layout import MAX_PACKET_SIZE
 from lanner.wire.message import Message
-from lanner.wire.reader import NULL_GUID
 from lanner.wire.user_message import UserMessage
 from tests.wire.samples import (
     DIRECT,
@@ -71,8 +71,8 @@ class TestDefaults:
     def test_a_message_with_nothing_set_has_the_defaults_of_the_data_model(self) -> None:
         message = Message.unpack(make())
         assert message.tracing_requested is False
-        assert message.tracing_queue_identifier == NULL_GUID
-        assert message.connector_type_identifier == NULL_GUID
+        assert message.tracing_queue_identifier == GUID_NULL
+        assert message.connector_type_identifier == GUID_NULL
         assert message.response_queue_format_name is None
         assert message.administration_queue_format_name is None
         assert message.response_queue_type is QueueNameType.NONE
@@ -98,7 +98,7 @@ class TestDefaults:
         assert not message.first_in_transaction
         assert not message.last_in_transaction
         assert not message.final_ack_required
-        assert message.connector_queue_manager_identifier == NULL_GUID
+        assert message.connector_queue_manager_identifier == GUID_NULL
         assert not message.has_security_header
         assert message.sender_identifier_type is SenderIdentifierType.NONE
         assert message.authentication_level is AuthenticationLevel.NONE
@@ -250,15 +250,15 @@ class TestPresence:
     @pytest.mark.spec("DMPR-3.1.7.1.30-4", "DMPR-3.1.7.1.32-2", "MQMQ-2.2.19.1-4", "MQMQ-2.2.20.8-1")
     def test_a_debug_header_is_present_when_tracing_is_requested_or_its_queue_given(self) -> None:
         for requested in (False, True):
-            for queue in (NULL_GUID, QUEUE):
+            for queue in (GUID_NULL, QUEUE):
                 packet = make(tracing_requested=requested, tracing_queue_identifier=queue)
                 message = Message.unpack(packet)
-                present = requested or queue != NULL_GUID
+                present = requested or queue != GUID_NULL
                 assert bool(base_flags(packet) & at.TR) is requested
                 assert bool(base_flags(packet) & at.DH) is present
-                assert len(packet) - len(make()) == (0 if not present else 4 if queue == NULL_GUID else 20)
+                assert len(packet) - len(make()) == (0 if not present else 4 if queue == GUID_NULL else 20)
                 if present:
-                    assert packet[message._layout().debug] & 3 == (queue != NULL_GUID)
+                    assert packet[message._layout().debug] & 3 == (queue != GUID_NULL)
                 assert message.tracing_queue_identifier == queue
                 assert message.tracing_requested is requested
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lanner.model.directory_objects import GUID_NULL
 from lanner.model.errors import RemoteProtocolError
 from lanner.wire import layout as at
 from lanner.wire.base_header import BaseHeader
@@ -21,7 +22,7 @@ from lanner.wire.internal_header import (
 from lanner.wire.layout import locate
 from lanner.wire.message import Message
 from lanner.wire.ping_packet import PingPacket
-from lanner.wire.reader import NULL_GUID, Reader
+from lanner.wire.reader import Reader
 from lanner.wire.user_message import UserMessage
 
 DATA = Path(__file__).parent.parent / "data" / "mqqb_frames.json"
@@ -209,7 +210,7 @@ def test_the_user_message_through_the_lazy_view() -> None:
     data = bytes.fromhex(FRAMES[7]["hex_completed"])
     message = Message.unpack(data)
     assert message.destination_queue_format_name == parse(r"DIRECT=OS:a04bm02\q")
-    assert message.destination_queue_manager_identifier == NULL_GUID
+    assert message.destination_queue_manager_identifier == GUID_NULL
     # Presence follows the sizes: AI is clear here, and the SID is there.
     assert message.sender_identifier.hex() == FRAMES[7]["decoded"]["SecurityHeader.SecurityData.SecurityID.hex"]
     # Ack flags without an administration queue are tolerated.

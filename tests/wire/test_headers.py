@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lanner.model.directory_objects import GUID_NULL
 from lanner.model.errors import RemoteProtocolError, UnsupportedFormatnameOperation
 from lanner.wire import layout as at
 from lanner.wire.base_header import BaseHeader
@@ -40,7 +41,7 @@ from lanner.wire.multi_queue_format_header import (
     MultiQueueFormatHeader,
 )
 from lanner.wire.ping_packet import PingPacket
-from lanner.wire.reader import NULL_GUID, Reader
+from lanner.wire.reader import Reader
 from lanner.wire.security_header import SecurityHeader, join_provider_info
 from lanner.wire.session_header import SessionHeader
 from lanner.wire.soap_header import SoapHeader
@@ -70,7 +71,7 @@ CASES: list[tuple[Any, str, dict[str, Any]]] = [
         {"flags": 0x0B, "packet_size": 0x44, "time_to_reach_queue": 1, "reserved": 1},
     ),
     (
-        UserHeader(QUEUE, NULL_GUID, 1, 2, 3, at.MP | 7 << 10 | 2 << 13 | 5 << 16 | at.CQ, parse(r"DIRECT=OS:a\q"), 4,
+        UserHeader(QUEUE, GUID_NULL, 1, 2, 3, at.MP | 7 << 10 | 2 << 13 | 5 << 16 | at.CQ, parse(r"DIRECT=OS:a\q"), 4,
                    PublicFormatName(QUEUE), QUEUE),
         GUID_HEX + "00" * 16 + "010000000200000003000000" + "005c6500"
         + "0e004f0053003a0061005c0071000000" + "04000000" + GUID_HEX + GUID_HEX,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lanner.model.directory_objects import GUID_NULL
 from lanner.wire.base_header import BaseHeader
 from lanner.wire.internal_header import (
     ConnectionParametersHeader,
@@ -15,7 +16,7 @@ from lanner.wire.internal_header import (
     PacketType,
     pack_internal,
 )
-from lanner.wire.reader import NULL_GUID, Reader
+from lanner.wire.reader import Reader
 from lanner.wire.session_header import SessionHeader
 from tests.wire.samples import SOURCE
 
@@ -23,7 +24,7 @@ DATA = Path(__file__).parent.parent / "data" / "mqqb_frames.json"
 FRAMES = {frame["frame"]: bytes.fromhex(frame["hex"]) for frame in json.loads(DATA.read_text())["frames"]}
 
 PACKETS: dict[PacketType, EstablishConnectionHeader | ConnectionParametersHeader | SessionHeader] = {
-    PacketType.ESTABLISH_CONNECTION: EstablishConnectionHeader(SOURCE, NULL_GUID, 1, EstablishConnectionHeader.RE),
+    PacketType.ESTABLISH_CONNECTION: EstablishConnectionHeader(SOURCE, GUID_NULL, 1, EstablishConnectionHeader.RE),
     PacketType.CONNECTION_PARAMETERS: ConnectionParametersHeader(1000, 2000),
     PacketType.SESSION_ACK: SessionHeader(1, 2, 3, 4, 5),
 }

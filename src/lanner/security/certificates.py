@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
-from lanner.model.directory_objects import InternalCertificate, QueueManager, User
+from lanner.model.directory_objects import GUID_NULL, InternalCertificate, QueueManager, User
 from lanner.model.errors import InternalUserCertExist, InvalidCertificate, NoInternalUserCert
 from lanner.wire.sid import sid_text
 from lanner.wire.user_certificates import UserSignCert, UserSignCerts
@@ -77,7 +77,7 @@ def remove_internal_certificate(queue_manager: QueueManager, user: User) -> None
     internal = queue_manager.internal_certificate_collection.pop(key, None)
     if internal is None:
         raise NoInternalUserCert(f"{key} has no internal certificate")
-    remove_certificate(user, UserSignCert(uuid.UUID(int=0), internal.certificate).digest)
+    remove_certificate(user, UserSignCert(GUID_NULL, internal.certificate).digest)
 
 
 def certificates_of(user: User) -> UserSignCerts:

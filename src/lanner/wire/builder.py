@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from uuid import UUID
 
+from lanner.model.directory_objects import GUID_NULL
 from lanner.model.enums import (
     INFINITE,
     Acknowledgements,
@@ -34,7 +35,7 @@ from lanner.wire.identifiers import NO_SEQUENCE, TxSequenceID
 from lanner.wire.layout import MAX_PACKET_SIZE, locate
 from lanner.wire.multi_queue_format_header import MultiQueueFormatHeader
 from lanner.wire.queue_names import encode_administration, encode_destination, encode_response
-from lanner.wire.reader import NULL_GUID, encode_terminated, guid_from_bytes, guid_to_bytes, padding
+from lanner.wire.reader import encode_terminated, guid_from_bytes, guid_to_bytes, padding
 from lanner.wire.security_header import MAX_SENDER_CERT_SIZE
 
 # MS-MQDMPR 3.1.1.12: "MUST NOT exceed 249 characters", which are UTF-16 units on the wire.
@@ -55,7 +56,7 @@ _SECTION = struct.Struct("<HHI")
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _SEQUENCE = struct.Struct("<IIII")
-_NULL_GUID_BYTES = bytes(16)
+_GUID_NULL_BYTES = bytes(16)
 _PADDING = (b"", b"\0", b"\0\0", b"\0\0\0")
 
 
@@ -81,10 +82,10 @@ class MessageProperties:
     negative_journaling_requested: bool = False
     application_deadletter_queue: str = ""  # a path name
     tracing_requested: bool = False
-    tracing_queue_identifier: UUID = NULL_GUID
-    connector_type_identifier: UUID = NULL_GUID
+    tracing_queue_identifier: UUID = GUID_NULL
+    connector_type_identifier: UUID = GUID_NULL
     # Needed for a public destination, whose name does not tell its queue manager.
-    destination_queue_manager_identifier: UUID = NULL_GUID
+    destination_queue_manager_identifier: UUID = GUID_NULL
     privacy_level: int = MessagePrivacyLevel.NONE
     hash_algorithm: int = HashAlgorithm.SHA1
     encryption_algorithm: int = EncryptionAlgorithm.RC4
@@ -104,7 +105,7 @@ class MessageProperties:
     transactional_message_sequence_identifier: TxSequenceID = NO_SEQUENCE
     transaction_sequence_number: int = 1
     transaction_previous_sequence_number: int = 0
-    connector_queue_manager_identifier: UUID = NULL_GUID
+    connector_queue_manager_identifier: UUID = GUID_NULL
     destination_multi_queue_format_name: FormatName | None = None
     administration_multi_queue_format_name: FormatName | None = None
     response_multi_queue_format_name: FormatName | None = None
@@ -174,7 +175,7 @@ def build(
         flags |= queue_type << at.RQ_SHIFT
         front.append(name)
     connector = properties.connector_type_identifier
-    if connector is not NULL_GUID and connector != NULL_GUID:
+    if connector is not GUID_NULL and connector != GUID_NULL:
         flags |= at.CQ
         front.append(guid_to_bytes(connector))
 
@@ -285,7 +286,7 @@ def _transaction_header(properties: MessageProperties, transaction: int) -> byte
         flags |= at.LM
     connector = properties.connector_queue_manager_identifier
     guid = b""
-    if connector != NULL_GUID:
+    if connector != GUID_NULL:
         flags |= at.CG
         guid = guid_to_bytes(connector)
     sequence = properties.transactional_message_sequence_identifier
@@ -353,7 +354,7 @@ def _security_header(properties: MessageProperties) -> bytes:
 def _tail(properties: MessageProperties) -> tuple[int, int, list[bytes]] | None:
     """The headers after MessagePropertiesHeader, which few messages have: base flags, user flags, bytes."""
     tracing = properties.tracing_queue_identifier
-    has_debug = properties.tracing_requested or tracing != NULL_GUID
+    has_debug = properties.tracing_requested or tracing != GUID_NULL
     multi = properties.destination_multi_queue_format_name
     if not (
         has_debug or multi or properties.soap_header or properties.soap_body or properties.application_deadletter_queue
@@ -363,7 +364,7 @@ def _tail(properties: MessageProperties) -> tuple[int, int, list[bytes]] | None:
     parts = []
     if has_debug:
         base_flags |= at.DH
-        parts.append(b"\0\0\0\0" if tracing == NULL_GUID else b"\1\0\0\0" + guid_to_bytes(tracing))
+        parts.append(b"\0\0\0\0" if tracing == GUID_NULL else b"\1\0\0\0" + guid_to_bytes(tracing))
     if properties.soap_header or properties.soap_body:
         flags |= at.HH
         header = _encode_text(properties.soap_header, "SOAP header")

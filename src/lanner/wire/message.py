@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from uuid import UUID
 
+from lanner.model.directory_objects import GUID_NULL
 from lanner.model.enums import (
     Acknowledgements,
     AuthenticationLevel,
@@ -28,7 +29,7 @@ from lanner.wire.format_name import FormatName, PrivateFormatName, PublicFormatN
 from lanner.wire.identifiers import MessageIdentifier, TxSequenceID
 from lanner.wire.layout import Layout, locate
 from lanner.wire.multi_queue_format_header import MultiQueueFormatHeader
-from lanner.wire.reader import NULL_GUID, Reader, decode_terminated, guid_from_bytes
+from lanner.wire.reader import Reader, decode_terminated, guid_from_bytes
 from lanner.wire.security_header import check_sizes, split_provider_info
 
 _U16 = struct.Struct("<H")
@@ -235,7 +236,7 @@ class Message:
     @property
     def connector_type_identifier(self) -> UUID:
         offset = self._layout().connector
-        return guid_from_bytes(self.packet[offset : offset + 16]) if offset else NULL_GUID
+        return guid_from_bytes(self.packet[offset : offset + 16]) if offset else GUID_NULL
 
     # TransactionHeader; the defaults of a message that has none
 
@@ -287,7 +288,7 @@ class Message:
         offset = self._layout().transaction
         if offset and self.packet[offset] & at.CG:
             return guid_from_bytes(self.packet[offset + 20 : offset + 36])
-        return NULL_GUID
+        return GUID_NULL
 
     # SecurityHeader
 
@@ -447,7 +448,7 @@ class Message:
         offset = self._layout().debug
         if offset and self.packet[offset] & 3 == 1:
             return guid_from_bytes(self.packet[offset + 4 : offset + 20])
-        return NULL_GUID
+        return GUID_NULL
 
     def _soap_section(self, offset: int, what: str) -> tuple[str, int]:
         length = _SECTION.unpack_from(self.packet, offset)[1]

@@ -9,10 +9,11 @@ import struct
 from functools import lru_cache
 from uuid import UUID
 
+from lanner.model.directory_objects import GUID_NULL
 from lanner.model.enums import QueueNameType
 from lanner.model.errors import IllegalFormatname, RemoteProtocolError, UnsupportedFormatnameOperation
 from lanner.wire.format_name import DirectFormatName, FormatName, PrivateFormatName, PublicFormatName
-from lanner.wire.reader import NULL_GUID, decode_terminated, encode_terminated, guid_to_bytes, padding
+from lanner.wire.reader import decode_terminated, encode_terminated, guid_to_bytes, padding
 
 NONE = int(QueueNameType.NONE)
 SAME_AS_ADMINISTRATION_QUEUE = int(QueueNameType.SAME_AS_ADMINISTRATION_QUEUE)
@@ -82,7 +83,7 @@ def encode_administration(name: FormatName | None, source: UUID, destination: UU
         host = name.queue_manager_identifier
         if host == source:
             return PRIVATE_QUEUE_ON_SOURCE, number
-        if host == destination and host != NULL_GUID:
+        if host == destination and host != GUID_NULL:
             return PRIVATE_QUEUE_ON_DESTINATION, number
         return PRIVATE_QUEUE_ON_OTHER, guid_to_bytes(host) + number
     raise UnsupportedFormatnameOperation(f"{name} cannot be an administration or response queue")

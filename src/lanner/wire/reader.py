@@ -12,8 +12,6 @@ from uuid import UUID
 
 from lanner.model.errors import RemoteProtocolError
 
-NULL_GUID = UUID(int=0)
-
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")

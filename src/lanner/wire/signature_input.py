@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import struct
 
+from lanner.model.directory_objects import GUID_NULL
 from lanner.wire import layout as at
 from lanner.wire.format_name import FormatName
 from lanner.wire.message import Message
-from lanner.wire.reader import NULL_GUID, encode_terminated, guid_to_bytes
+from lanner.wire.reader import encode_terminated, guid_to_bytes
 
 _U32 = struct.Struct("<I")
 _ATTRIBUTES = struct.Struct("<BBBBHI")
@@ -46,7 +47,7 @@ def _system_part(message: Message) -> list[bytes]:
             int(message.message_class),
             message.body_type,
         ),
-        b"" if connector == NULL_GUID else guid_to_bytes(connector),
+        b"" if connector == GUID_NULL else guid_to_bytes(connector),
     ]
 
 
