@@ -62,7 +62,7 @@ from lanner.wire.sid import BUILTIN_ADMINISTRATORS, NT_AUTHORITY, SECURITY_NT_NO
 
 T = TypeVar("T")
 
-logger = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 # Any name will do: nothing outside sees it, unless the directory is moved into a real domain.
 DEFAULT_ROOT: Final = "DC=lanner,DC=local"
@@ -613,7 +613,7 @@ class EmbeddedDirectory:
         except AlreadyThere:
             return DirectoryOperationResult.OBJECT_ALREADY_EXISTS, None
         except (ValueError, TypeError, LookupError, RemoteProtocolError, IllegalFormatname) as error:
-            logger.warning("directory operation failed: %s", error)
+            _LOG.warning("directory operation failed: %s", error)
             return _GENERIC_ERROR, None
 
 

@@ -15,7 +15,7 @@ from lanner.store.environment import Environment
 
 __all__ = ["Allocation"]
 
-log = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 # Ours: how often a full disk is asked again.
 _RETRY_SECONDS = 1.0
@@ -71,9 +71,9 @@ class Allocation:
 
     def _set_refuses(self, refuses: bool) -> None:
         if refuses and not self._refuses:
-            log.error(
+            _LOG.error(
                 "%s: no room to keep %d bytes in reserve: sends are refused, receives go on", self._path, self._reserve
             )
         elif self._refuses and not refuses:
-            log.warning("%s: there is room again: sends are accepted", self._path)
+            _LOG.warning("%s: there is room again: sends are accepted", self._path)
         self._refuses = refuses

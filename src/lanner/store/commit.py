@@ -61,7 +61,7 @@ from lanner.store.table import Table
 
 __all__ = ["GroupCommit"]
 
-log = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 
 class GroupCommit:
@@ -188,7 +188,7 @@ class GroupCommit:
             with self._commit_lock, self.lock, self._environment.write() as txn:
                 self.counters.write_exact(txn)
         except InsufficientResources as error:
-            log.warning("counters will go on behind a gap: %s", error)
+            _LOG.warning("counters will go on behind a gap: %s", error)
 
     def _maintain(self) -> bool:
         """Do what nobody waits for; True if there is more to do."""
@@ -251,14 +251,14 @@ class GroupCommit:
         for callback in callbacks:
             try:
                 callback(number)
-            except Exception:
+            except Exception:  # noqa: BLE001 (logged)
                 # What the engine does with the news changes nothing about the batch.
-                log.exception("a callback for batch %d failed", number)
+                _LOG.exception("a callback for batch %d failed", number)
 
     def _fail(self, error: BaseException) -> None:
         """Drop everything unsynced and go back to the snapshot."""
         dropped = [batch for batch in (self.inflight, self.current) if batch is not None]
-        log.error("the store cannot write, batches %s are dropped: %s", [batch.number for batch in dropped], error)
+        _LOG.error("the store cannot write, batches %s are dropped: %s", [batch.number for batch in dropped], error)
         last = self.current.number
         first = dropped[0].number
         if self._failed and self._failed[-1][1] == first - 1:

@@ -17,7 +17,7 @@ from lanner.store.staging import GARBAGE_STAGE
 
 __all__ = ["Maintenance", "sweep_slice"]
 
-log = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 _GARBAGE = table_key("garbage", b"")
 # Ours: a slice of sweeping holds the lock this long, and leaves the disk to others for a while after it.
@@ -59,9 +59,9 @@ class Maintenance:
                     if not self._work():
                         break
                     pause = _PAUSE_SECONDS
-                except Exception:
+                except Exception:  # noqa: BLE001 (logged, and tried again)
                     # A full disk, most likely; the work is still there when it can be done.
-                    log.exception("the store's maintenance failed and will be tried again")
+                    _LOG.exception("the store's maintenance failed and will be tried again")
                     pause = _RETRY_SECONDS
                 self._stopped.wait(pause)
 

@@ -18,7 +18,7 @@ from lanner.store.record import MESSAGE_KEY, Record, decode
 
 __all__ = ["Scan"]
 
-log = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 # Ours: how much a scan reads before it says so.
 _TOUCH_EVERY = 1 << 20
@@ -107,7 +107,7 @@ class Scan:
                 try:
                     record = decode(raw, txn, staged)
                 except StoreCorrupt as error:
-                    log.debug("scan of queue %d leaves out %#018x: %s", self._queue, number, error)
+                    _LOG.debug("scan of queue %d leaves out %#018x: %s", self._queue, number, error)
                     self._corrupt(self._queue, number)
                     continue
                 touched += len(record.packet)
