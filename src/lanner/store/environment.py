@@ -16,7 +16,7 @@ from lanner.store.memory import MapTrimmer
 __all__ = ["DEFAULT_MAP_SIZE", "Environment", "copy_environment", "sync_directory"]
 
 # Address space, not memory or disk: the file grows as it is used. 256 GiB is 32 times the default machine quota
-# (8 GiB, DECISIONS.md), so that quota and freed pages together stay far below it, and it fits any 64-bit kernel.
+# (8 GiB), so that quota and freed pages together stay far below it, and it fits any 64-bit kernel.
 DEFAULT_MAP_SIZE = 1 << 38
 
 # Readers: our own snapshot, scans of the data pipeline, and other processes (backup, inspection).

@@ -26,7 +26,7 @@ from lanner.store.table import Table
 
 __all__ = ["DEFAULT_RESERVE", "Store"]
 
-log = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 # Ours: room kept on the disk so that messages can still be received when it is full.
 DEFAULT_RESERVE = 4 << 20
@@ -131,7 +131,7 @@ class Store:
         raw = view.hide_stored(lookup_id)
         if raw is not None:
             key = MESSAGE_KEY.pack(queue, view.generation, lookup_id)
-            log.error(
+            _LOG.error(
                 "queue %d: message %#018x is corrupt, put aside as row %s: %s", queue, lookup_id, key.hex(), error
             )
             self.table("quarantine").put(key, raw)
