@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from pathlib import Path
 
@@ -60,11 +61,27 @@ def test_missing_peer_is_named_with_its_cure() -> None:
         require("Hare", ["no-such-hare"], [], "hare-server")
 
 
+# Holds a pipe open, and so does its child.
+PARENT = """
+import subprocess, sys
+pipe = open(sys.argv[1], "w")
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stdout=pipe)
+print("ready", file=pipe, flush=True)
+child.wait()
+"""
+
+
 def test_server_is_ended_with_its_children(tmp_path: Path) -> None:
-    server = Server([sys.executable, "-c", "import time; time.sleep(600)"], tmp_path)
-    server.check()
-    server.stop()
-    assert server.process.returncode is not None
+    """A pipe has an end when nobody is left who could write to it."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    server = Server([sys.executable, "-c", PARENT, str(path)], tmp_path)
+    with path.open() as pipe:
+        assert pipe.readline() == "ready\n"
+        server.check()
+        server.stop()
+        assert server.process.returncode is not None
+        assert pipe.read() == ""
 
 
 def test_free_port_is_a_port() -> None:

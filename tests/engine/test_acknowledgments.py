@@ -239,6 +239,7 @@ def test_a_queue_takes_only_messages_secured_as_it_demands(h: Harness) -> None:
     h.create("signed", authentication=True)
     with pytest.raises(MessageNotAuthenticated):
         h.send("signed")
+    assert insert(h, h.message(), "signed") is MessageClass.NACK_BAD_SIGNATURE
     unsigned = h.message(b"claims", signature=b"x" * 64, sender_identifier=SYSTEM.sid.pack())
     assert insert(h, unsigned, "signed") is MessageClass.NACK_BAD_SIGNATURE
     claimed = Message(set_authentication(unsigned.packet, AuthenticationLevel.SIG20))

@@ -42,20 +42,21 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, acknowledged: int
     last_id = 0
     batches = 0
     for _ in range(3):
-        child = subprocess.Popen([sys.executable, "-c", CHILD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-        assert child.stdout is not None
-        for _ in range(acknowledged):
-            count, first = map(int, child.stdout.readline().split())
-            assert count == batches + 1
-            assert first > last_id
-            batches, last_id = count, first + 1
-        child.kill()
-        for line in child.stdout.read().splitlines(keepends=True):
-            if line.endswith("\n"):  # the last one may be cut short
-                batches, last_id = (int(part) for part in line.split())
-                last_id += 1
-        child.stdout.close()
-        child.wait()
+        with subprocess.Popen([sys.executable, "-c", CHILD, str(tmp_path)], stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None
+            try:
+                for _ in range(acknowledged):
+                    count, first = map(int, child.stdout.readline().split())
+                    assert count == batches + 1
+                    assert first > last_id
+                    batches, last_id = count, first + 1
+            finally:
+                # Also where the test fails: the child would write until the disk is full.
+                child.kill()
+            for line in child.stdout.read().splitlines(keepends=True):
+                if line.endswith("\n"):  # the last one may be cut short
+                    batches, last_id = (int(part) for part in line.split())
+                    last_id += 1
 
         store = open_store(tmp_path)
         done = int(store.table("t").get(b"batches") or b"0")
