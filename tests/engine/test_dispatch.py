@@ -142,6 +142,7 @@ def test_the_highest_priority_goes_first_and_equals_in_order(h: Harness) -> None
     """3.1.7.3.9: BasePriority plus Priority decides, over all queues; MS-MQQB or MC-MQSRM by ProtocolData."""
     beta, gamma = outgoing(h, "BETA", base_priority=10), outgoing(h, "GAMMA", base_priority=12)
     wanted = [
+        (waiting(h, beta, b"11", priority=1), QUEUE_DATA),
         (waiting(h, beta, b"13 a", priority=3), QUEUE_DATA),
         (waiting(h, gamma, b"12", priority=0), QUEUE_DATA),
         (waiting(h, beta, b"17", priority=7), None),
@@ -153,7 +154,13 @@ def test_the_highest_priority_goes_first_and_equals_in_order(h: Harness) -> None
     for _ in wanted:
         h.engine._dispatch_send_message()
         h.engine.remove_message_from_dispatch_collection(wire.entries[-1].message_position)
-    assert wire.sent == [("MC-MQSRM", b"17"), ("MS-MQQB", b"13 a"), ("MC-MQSRM", b"13 b"), ("MS-MQQB", b"12")]
+    assert wire.sent == [
+        ("MC-MQSRM", b"17"),
+        ("MS-MQQB", b"13 a"),
+        ("MC-MQSRM", b"13 b"),
+        ("MS-MQQB", b"12"),
+        ("MS-MQQB", b"11"),
+    ]
 
 
 @pytest.mark.spec("DMPR-3.1.7.3.9-2")
