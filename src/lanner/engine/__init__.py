@@ -4,8 +4,10 @@ The engine is synchronous and deterministic. It knows no socket, no thread and n
 passed in, waiting readers are call-backs, and the next deadline can be asked for. The classes are
 layers, each an extension of the one before, so that an event may raise only events below its own:
 
-    EngineBase -> WaitingReads -> Positions -> Cursors -> Reading -> DirectoryEvents -> Names -> Queues
-               -> Sending -> Acknowledgments -> Transactions -> Dispatch -> Staging -> Engine (start-up)
+    EngineBase -> WaitingReads -> Positions -> Cursors -> Reading -> DirectoryEvents -> Names -> Queues -> Examining
+               -> Sending -> Acknowledgments -> Transactions -> Dispatch -> Staging -> Engine (start, stop, timers)
+
+What is written where is in `tables`; "DECISIONS" in a comment means docs/decisions.md.
 """
 
 from lanner.engine.engine import Engine
