@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     PositionDeleted = Callable[["Queue", "MessagePosition", "MessageClass"], None]
     PositionAvailable = Callable[["Queue", "MessagePosition"], None]
 
+# Ours: so many numbers may be left out after a crash; with fewer, each new queue would wait for the disk.
+_QUEUE_NUMBERS = 256
+
 
 def _nothing() -> None:
     pass
@@ -53,8 +56,8 @@ class EngineBase:
         self._sequential_id = store.counter("SequentialID")
         self._message_ordinal = store.counter("MessageID")
         self._transaction_index = store.counter("Transaction")
-        self._private_queue_number = store.counter("PrivateQueueNumber", block=1)
-        self._queue_number = store.counter("Queue", block=1)
+        self._private_queue_number = store.counter("PrivateQueueNumber", block=_QUEUE_NUMBERS)
+        self._queue_number = store.counter("Queue", block=_QUEUE_NUMBERS)
         self._handles = 0
 
         self._queues_table = store.table(tables.QUEUES)
@@ -72,6 +75,7 @@ class EngineBase:
         self._by_connector: dict[str, Queue] = {}
 
         self._read_timers: list[tuple[float, int, WaitingMessageReadOperation]] = []
+        self._read_timers_limit = 0  # when the heap is longer, those that have ended are taken out
         self._waiting_read_count = 0
         # The read that the last event left waiting, for a caller who may want to end it.
         self.last_waiting_read: WaitingMessageReadOperation | None = None
@@ -79,6 +83,7 @@ class EngineBase:
 
         # (deadline, queue, lookup id) of express messages and uncommitted sends; the rest is in the store.
         self._volatile_expiry: list[tuple[int, int, int]] = []
+        self._volatile_expiry_limit = 0  # when the heap is longer, messages that have gone are taken out
         self._next_expiry: int | None = None
 
         self._durable_callbacks: list[tuple[int, Callable[[], None]]] = []

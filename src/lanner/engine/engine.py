@@ -25,7 +25,7 @@ from lanner.model.enums import (
     QueueManagerState,
     QueueType,
 )
-from lanner.model.errors import DsError
+from lanner.model.errors import DsError, QueueNotAvailable
 from lanner.model.live import MessagePosition
 from lanner.security.queue_security import default_queue_manager_security
 from lanner.wire.path_name import PathName
@@ -279,6 +279,8 @@ class Engine(Staging):
         stored = {QUEUE_KEY.unpack(key)[0] for key, _ in self._queues_table.items()}
         for number, queue in list(self.queue_manager.queue_collection.items()):
             if number not in stored:
+                error = f"queue {queue.pathname} could not be stored"
+                self._stop_waiting_reads(list(queue.waiting_reads), QueueNotAvailable(error))
                 queue.is_deleted = True
                 for descriptor in queue.open_queue_descriptors:
                     descriptor.queue = None

@@ -17,6 +17,9 @@ from lanner.model.directory_objects import attributes_of
 if TYPE_CHECKING:
     from lanner.model.directory_objects import DirectoryObject
 
+# Found once per class: a start loads thousands of queues.
+_LASTING: dict[type, list[str]] = {}
+
 
 def dump_attributes(directory_object: DirectoryObject) -> bytes:
     """The persistent and directory attributes of an object, with the name of its class."""
@@ -39,7 +42,10 @@ def apply_attributes(directory_object: DirectoryObject, attributes: dict[str, An
 
 
 def _lasting(cls: type) -> list[str]:
-    return attributes_of(cls, "persistent", "directory")
+    names = _LASTING.get(cls)
+    if names is None:
+        names = _LASTING[cls] = attributes_of(cls, "persistent", "directory")
+    return names
 
 
 def _encode(value: object) -> object:

@@ -24,6 +24,8 @@ from lanner.model.errors import MessageAlreadyReceived, MessageNotFound, Transac
 from lanner.model.live import END, MAX_LOOKUP_ID, START, MessagePosition, TransactionalOperation
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from lanner.model.directory_objects import Queue
 
 # Record.flags: a peek may see the message while it is locked (MS-MQDMPR 3.1.1.12 AllowPeekWhenLocked).
@@ -37,6 +39,10 @@ LOOKUP_ID_BEFORE_FIRST = 0
 LOOKUP_ID_AFTER_LAST = MAX_LOOKUP_ID
 
 _MAX_DEADLINE = 0xFFFF_FFFF
+# Ours: a heap of deadlines that is shorter is not worth a look.
+_MIN_EXPIRY = 1024
+# Ours: so many messages expire under one hold of the store's lock, and in one commit.
+EXPIRY_SLICE = 1000
 
 
 class Positions(WaitingReads):
@@ -273,11 +279,25 @@ class Positions(WaitingReads):
         key = (deadline, position.queue.number, position.lookup_id)
         if envelope.is_express or position.is_uncommitted_send:
             heapq.heappush(self._volatile_expiry, key)
+            if len(self._volatile_expiry) > self._volatile_expiry_limit:
+                self._drop_volatile_expiry()
         else:
             self._expiry_table.put(EXPIRY_KEY.pack(*key), b"")
         if self._next_expiry is None or deadline < self._next_expiry:
             self._next_expiry = deadline
             self.deadline_changed()
+
+    def _drop_volatile_expiry(self) -> None:
+        """Take messages out of the heap that were received or stored meanwhile: their time may be days away."""
+        heap = self._volatile_expiry
+        heap[:] = [entry for entry in heap if self._is_volatile(*entry[1:])]
+        heapq.heapify(heap)
+        self._volatile_expiry_limit = 2 * len(heap) + _MIN_EXPIRY
+
+    def _is_volatile(self, number: int, lookup_id: int) -> bool:
+        queue = self.queue_manager.queue_collection.get(number)
+        held = None if queue is None else queue.held_positions.get(lookup_id)
+        return (held is not None and held.is_uncommitted_send) or self.store.is_express(number, lookup_id)
 
     def _disarm_expiry(self, position: MessagePosition) -> None:
         if not may_expire(position.record.packet, in_transit=isinstance(position.queue, OutgoingQueue)):
@@ -304,35 +324,46 @@ class Positions(WaitingReads):
         now = self.clock()
         if self._next_expiry is None or self._next_expiry > now:
             return
-        due: list[tuple[int, int, int]] = []
-        while self._volatile_expiry and self._volatile_expiry[0][0] <= now:
-            due.append(heapq.heappop(self._volatile_expiry))
-        durable: list[tuple[int, int, int]] = []
+        still_locked = False
+        ended = 0
+        for entry in self._due(int(now)):
+            if ended == EXPIRY_SLICE:
+                break
+            if self._expire(entry):
+                ended += 1
+            else:
+                still_locked = True
+        self._find_next_expiry()
+        if still_locked and ended < EXPIRY_SLICE:
+            # A locked message's entry stays until the lock ends; look again in a second.
+            self._next_expiry = int(now) + 1
+
+    def _due(self, now: int) -> Iterator[tuple[int, int, int]]:
+        """What expires now. An entry of the heap is taken out of it when it is done, one of the table goes with its message."""
+        heap = self._volatile_expiry
+        while heap and heap[0][0] <= now:
+            entry = heap[0]
+            yield entry
+            if heap and heap[0] == entry:
+                heapq.heappop(heap)
         for key, _ in self._expiry_table.items():  # noqa: PERF102 (a table, not a dict)
             deadline, number, lookup_id = EXPIRY_KEY.unpack(key)
             if deadline > now:
-                break
-            durable.append((deadline, number, lookup_id))
-        still_locked = False
-        for entry in due + durable:
-            _, number, lookup_id = entry
-            queue = self.queue_manager.queue_collection.get(number)
-            if queue is None:
-                self._expiry_table.delete(EXPIRY_KEY.pack(*entry))
-                continue
-            held = queue.held_positions.get(lookup_id)
-            if held is None:
-                record = self.store.get(number, lookup_id)
-                if record is None:
-                    self._expiry_table.delete(EXPIRY_KEY.pack(*entry))
-                    continue
-                held = MessagePosition(queue, lookup_id, record)
-            if not self.time_to_be_received_timer_expired(held):
-                still_locked = True
-        self._find_next_expiry()
-        if still_locked:
-            # A locked message's entry stays until the lock ends; look again in a second.
-            self._next_expiry = int(now) + 1
+                return
+            yield deadline, number, lookup_id
+
+    def _expire(self, entry: tuple[int, int, int]) -> bool:
+        """The time of a message has run out. False: it waits for the end of a lock."""
+        _, number, lookup_id = entry
+        queue = self.queue_manager.queue_collection.get(number)
+        held = None if queue is None else queue.held_positions.get(lookup_id)
+        if held is None and queue is not None:
+            record = self.store.get(number, lookup_id)
+            held = None if record is None else MessagePosition(queue, lookup_id, record)
+        if held is None:
+            self._expiry_table.delete(EXPIRY_KEY.pack(*entry))
+            return True
+        return self.time_to_be_received_timer_expired(held)
 
     def time_to_be_received_timer_expired(self, position: MessagePosition) -> bool:
         """3.1.7.2.7 Time To Be Received Timer Expired. False: it waits for the end of a lock."""

@@ -6,6 +6,7 @@ A read that finds a message returns its position at once. One that must wait ret
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from lanner.engine.cursors import CursorEvent, Cursors
@@ -36,12 +37,22 @@ if TYPE_CHECKING:
 
     ReadEnd = Callable[[MessagePosition | StatusError], None]
 
+_LOG = logging.getLogger(__name__)
+
 RECEIVE_ACCESS = frozenset({QueueAccessType.RECEIVE, QueueAccessType.RECEIVE_ADMIN})
 PEEK_ACCESS = RECEIVE_ACCESS | {QueueAccessType.PEEK, QueueAccessType.PEEK_ADMIN}
 
 
 def _no_waiter(_: MessagePosition | StatusError) -> None:
     """A read with time-out 0 never waits."""
+
+
+def _tell(on_end: ReadEnd, end: MessagePosition | StatusError) -> None:
+    """End a wait. What fails there is the reader's own: whoever sent the message has nothing to do with it."""
+    try:
+        on_end(end)
+    except Exception:  # noqa: BLE001 (logged)
+        _LOG.exception("a waiting read could not take its answer")
 
 
 class Reading(Cursors):
@@ -76,7 +87,7 @@ class Reading(Cursors):
             if cursor is not None:
                 self._message_available(cursor, position)
             self._take(descriptor, position, transaction, two_phase_read=two_phase_read)
-            on_end(position)
+            _tell(on_end, position)
 
         self._wait(descriptor, timeout, cursor, tag, satisfied, on_end, destructive_read=True, transaction=transaction)
         return None
@@ -246,10 +257,8 @@ class Reading(Cursors):
             queue = position.queue
             if cursor is not None:
                 self._message_available(cursor, position)
-            try:
-                on_end(position)
-            finally:
-                self._release_next_reader(queue)
+            _tell(on_end, position)
+            self._release_next_reader(queue)
 
         self._wait(descriptor, timeout, cursor, None, satisfied, on_end, destructive_read=False)
 
@@ -268,7 +277,7 @@ class Reading(Cursors):
         def stopped(status: StatusError) -> None:
             if cursor is not None:
                 self._wait_time_expired(cursor)
-            on_end(status)
+            _tell(on_end, status)
 
         try:
             self._wait_for_new_message(

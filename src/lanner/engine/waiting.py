@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from lanner.model.directory_objects import Queue
     from lanner.model.live import Cursor, MessagePosition, OpenQueueDescriptor, Transaction
 
+# Ours: a heap of timers that is shorter is not worth a look.
+_MIN_TIMERS = 256
+
 
 class WaitingReads(EngineBase):
     """Who waits for a message, and who gets the next one."""
@@ -59,6 +62,15 @@ class WaitingReads(EngineBase):
             heapq.heappush(self._read_timers, (reader.deadline, reader.number, reader))
             if self._read_timers[0][2] is reader:
                 self.deadline_changed()
+            if len(self._read_timers) > self._read_timers_limit:
+                self._drop_ended_timers()
+
+    def _drop_ended_timers(self) -> None:
+        """Take waits that have ended out of the heap: some would stay there for days."""
+        timers = self._read_timers
+        timers[:] = [entry for entry in timers if entry[2].is_waiting]
+        heapq.heapify(timers)
+        self._read_timers_limit = 2 * len(timers) + _MIN_TIMERS
 
     def _waiting_message_read_timer_stop(self, reader: WaitingMessageReadOperation, status: StatusError) -> None:
         """3.1.7.3.5 Waiting Message Read Timer Stop: the wait ends with that status."""

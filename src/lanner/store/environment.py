@@ -10,11 +10,14 @@ from pathlib import Path
 import lmdb
 
 from lanner.model.errors import InsufficientResources
+from lanner.model.live import Record
 from lanner.store.format import forget_epoch, settle_format
 from lanner.store.memory import MapTrimmer
 
-__all__ = ["DEFAULT_MAP_SIZE", "Environment", "copy_environment", "sync_directory"]
+__all__ = ["DATA_FILE", "DEFAULT_MAP_SIZE", "Environment", "copy_environment", "sync_directory"]
 
+# LMDB names it.
+DATA_FILE = "data.mdb"
 # Address space, not memory or disk: the file grows as it is used. 256 GiB is 32 times the default machine quota
 # (8 GiB), so that quota and freed pages together stay far below it, and it fits any 64-bit kernel.
 DEFAULT_MAP_SIZE = 1 << 38
@@ -35,6 +38,8 @@ class Environment:
         "_path",
         "env",
         "epoch",
+        "last_number",
+        "last_read",
         "memory",
         "message_at",
         "message_cursor",
@@ -53,7 +58,7 @@ class Environment:
 
     @property
     def data_file(self) -> Path:
-        return self._path / "data.mdb"
+        return self._path / DATA_FILE
 
     def _open(self) -> None:
         self.env = lmdb.open(
@@ -79,6 +84,10 @@ class Environment:
         self._begin()
 
     def _begin(self) -> None:
+        # What was read from the snapshot last, until the next change, and its visibility number: a receive deletes it at
+        # once. One for all queues, since it may be megabytes.
+        self.last_read: Record | None = None
+        self.last_number = 0
         self.txn = self.env.begin()
         self.message_cursor = self.txn.cursor(self.messages)
         self.message_at = b""  # the key at which the cursor stands, if it is known

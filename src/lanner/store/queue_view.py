@@ -53,8 +53,6 @@ class QueueView(Overlay[int, Record]):
         "_begin",
         "_environment",
         "_high",
-        "_last_number",
-        "_last_read",
         "express",
         "express_messages",
         "express_size",
@@ -82,9 +80,6 @@ class QueueView(Overlay[int, Record]):
         self.express_size = 0
         # The highest lookup id seen in each priority: above it nothing can be replaced, and a new message is always above it.
         self._high: dict[int, int] = {}
-        # What `get` read from the snapshot last, until the next change: a receive deletes it at once.
-        self._last_read: Record | None = None
-        self._last_number = 0
 
     # Reading
 
@@ -133,8 +128,8 @@ class QueueView(Overlay[int, Record]):
         environment = self._environment
         record = decode(raw, environment.txn, environment.staged)
         environment.memory.touch(len(record.packet))
-        self._last_read = record
-        self._last_number = record.visibility
+        environment.last_read = record
+        environment.last_number = record.visibility
         return record
 
     def raw(self, lookup_id: int) -> bytes | None:
@@ -175,7 +170,7 @@ class QueueView(Overlay[int, Record]):
 
     def put(self, lookup_id: int, record: Record, number: int, *, express: bool) -> None:
         """Put a record under a visibility number; 0 keeps it out of scans."""
-        self._last_read = None
+        self._environment.last_read = None
         high = self._high.get(lookup_id >> 56)
         if high is None:
             high = self._load_high(lookup_id >> 56)
@@ -227,9 +222,10 @@ class QueueView(Overlay[int, Record]):
             if inflight is not None and lookup_id in inflight.rows:
                 self._hide(layer, lookup_id, StoredFacts(size, inflight.visible.get(lookup_id, 0), b""))
             elif inflight is None or lookup_id not in inflight.hidden:
-                if record is self._last_read:
+                environment = self._environment
+                if record is environment.last_read:
                     # Straight from the snapshot, and nothing has been put here since: no need to ask the disk.
-                    self._hide(layer, lookup_id, StoredFacts(size, self._last_number, record.reference))
+                    self._hide(layer, lookup_id, StoredFacts(size, environment.last_number, record.reference))
                 else:
                     self.hide_stored(lookup_id)
 
@@ -244,7 +240,7 @@ class QueueView(Overlay[int, Record]):
 
     def _hide(self, layer: MessageLayer, lookup_id: int, facts: StoredFacts) -> None:
         """Hide a message that lies below the current layer; its index entry ends too."""
-        self._last_read = None
+        self._environment.last_read = None
         layer.hidden.add(lookup_id)
         if facts.visibility:
             layer.unindexed.append(facts.visibility)

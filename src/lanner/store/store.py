@@ -16,7 +16,7 @@ from lanner.model.errors import InsufficientResources, StoreCorrupt
 from lanner.store.allocation import Allocation
 from lanner.store.commit import GroupCommit
 from lanner.store.counters import Counter
-from lanner.store.environment import DEFAULT_MAP_SIZE, Environment, copy_environment, sync_directory
+from lanner.store.environment import DATA_FILE, DEFAULT_MAP_SIZE, Environment, copy_environment, sync_directory
 from lanner.store.lock import DirectoryLock, StoreLock
 from lanner.store.queue_view import GARBAGE_QUEUE
 from lanner.store.record import MESSAGE_KEY, Record
@@ -75,6 +75,11 @@ class Store:
             directory_lock.release()
             raise
 
+    @staticmethod
+    def exists(path: Path) -> bool:
+        """Whether there is a store in a directory."""
+        return (path / DATA_FILE).is_file()
+
     @property
     def epoch(self) -> int:
         """A random number that changes when a backup is opened: visibility numbers of two epochs do not compare."""
@@ -106,6 +111,11 @@ class Store:
         except StoreCorrupt as error:
             self._quarantine(queue, lookup_id, error)
             return None
+
+    def is_express(self, queue: int, lookup_id: int) -> bool:
+        """Whether an express message is there under this lookup id."""
+        view = self._queues.get(queue)
+        return view is not None and view.express is not None and lookup_id in view.express.rows
 
     def next(self, queue: int, after: int) -> int | None:
         """Return the lowest lookup id above `after` (-1: from the start)."""

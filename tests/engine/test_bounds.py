@@ -1,0 +1,99 @@
+"""What must not grow with use: heaps of timers, bodies in memory, the time the lock is held."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from lanner.engine.positions import EXPIRY_SLICE
+from lanner.model.enums import QueueAccessType
+from lanner.model.errors import OperationCancelled
+from lanner.model.live import MessagePosition, Record
+from tests.engine.harness import Harness
+
+
+def test_waits_that_have_ended_leave_the_heap_of_timers(h: Harness) -> None:
+    """One long wait stands before them, so they never come to the top."""
+    h.create()
+    descriptor = h.open()
+    others = h.open(access=QueueAccessType.PEEK)
+    h.engine.peek_message(others, timeout=1000)
+    first = h.engine.last_waiting_read
+    assert first is not None
+    for _ in range(2000):
+        h.engine.dequeue_message(descriptor, timeout=3_600_000)
+        reader = h.engine.last_waiting_read
+        assert reader is not None
+        h.engine.stop_waiting_read(reader, OperationCancelled())
+    assert first.is_waiting
+    assert len(h.engine._read_timers) < 1000
+
+
+def test_express_messages_that_were_received_leave_the_heap_of_deadlines(h: Harness) -> None:
+    h.create()
+    descriptor = h.open()
+    for _ in range(5000):
+        h.send(recoverable=False, time_to_be_received=86_400)
+        assert h.engine.dequeue_message(descriptor, timeout=0) is not None
+    assert len(h.engine._volatile_expiry) < 2500
+
+
+def test_stored_messages_that_were_sent_in_transactions_leave_the_heap_of_deadlines(h: Harness) -> None:
+    """Else memory would grow with the depth of the queue."""
+    h.create(transactional=True)
+    for _ in range(30):
+        transaction = h.begin()
+        for _ in range(100):
+            h.send(transaction=transaction, time_to_be_received=86_400)
+        h.engine.transaction_commit(transaction.identifier)
+    assert len(h.engine._volatile_expiry) < 2500
+    h.now += 86_401
+    while h.engine.next_delay() == 0:
+        h.engine.on_timer()
+    assert h.queue().message_count == 0
+
+
+def test_many_messages_that_expire_together_do_so_in_slices(h: Harness) -> None:
+    """Others get the lock in between; what is locked does not keep the rest from going."""
+    h.create()
+    count = EXPIRY_SLICE + 500
+    for _ in range(count):
+        h.send(time_to_be_received=10)
+    descriptor = h.open()
+    h.engine.dequeue_message_begin(descriptor, timeout=0)
+    h.now += 11
+    h.engine.on_timer()
+    assert h.queue().message_count == count - EXPIRY_SLICE
+    assert h.engine.next_delay() == 0
+    h.engine.on_timer()
+    assert h.queue().message_count == 1
+    assert h.engine.next_delay() != 0
+
+
+def test_a_reader_whose_call_back_fails_does_not_fail_the_sender(h: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    """The message is stored when the reader is told of it: the sender must not hear that it failed."""
+    h.create()
+    got: list[object] = []
+
+    def broken(_: object) -> None:
+        raise RuntimeError("the event loop is closed")
+
+    h.engine.peek_message(h.open(access=QueueAccessType.PEEK), on_end=broken)
+    h.engine.peek_message(h.open(access=QueueAccessType.PEEK), on_end=got.append)
+    h.send()
+    assert [type(end) for end in got] == [MessagePosition]
+    assert "could not take its answer" in caplog.text
+
+
+def test_the_last_message_read_of_each_queue_does_not_stay_in_memory(h: Harness) -> None:
+    """Looking at the first message of 5,000 queues must not keep 5,000 bodies."""
+    for number in range(5):
+        h.create(f"q{number}")
+        h.send(f"q{number}", bytes(100_000))
+    h.sync()
+    for number in range(5):
+        h.engine.peek_message(h.open(f"q{number}", access=QueueAccessType.PEEK), timeout=0)
+    gc.collect()
+    kept = [found for found in gc.get_objects() if isinstance(found, Record) and len(found.packet) > 100_000]
+    assert len(kept) <= 1
