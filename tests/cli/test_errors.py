@@ -89,7 +89,9 @@ def test_every_command_explains_itself(run: Run) -> None:
         assert "Usage" in run(*command.split(), "--help").out
 
 
-@pytest.mark.parametrize("command", [("queue", "list"), ("queue", "create", "x"), ("serve",), ("doctor",)])
+@pytest.mark.parametrize(
+    "command", [("queue", "list"), ("queue", "create", "x"), ("serve",), ("doctor",), ("user", "list")]
+)
 def test_a_file_is_no_data_directory(run: Run, tmp_path: Path, command: tuple[str, ...]) -> None:
     file = tmp_path / "file"
     file.touch()
@@ -102,7 +104,7 @@ def test_a_data_directory_of_somebody_else_is_told(
 ) -> None:
     # Root may read everything, so the answer of the system is played.
     monkeypatch.setattr(os, "access", lambda path, mode, **_: Path(path) != data)
-    for command in (("queue", "list"), ("doctor",)):
+    for command in (("queue", "list"), ("doctor",), ("user", "list")):
         ran = run(*command, code=1)
         assert f"{data} cannot be read and written by uid" in ran.err + ran.out
 

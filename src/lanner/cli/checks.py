@@ -17,7 +17,6 @@ import lmdb
 from cryptography import x509
 
 from lanner.cli.output import counted, size
-from lanner.cli.users import USER_FILE
 from lanner.directory import EmbeddedDirectory
 from lanner.engine import tables
 from lanner.engine.persistence import load_attributes
@@ -25,7 +24,7 @@ from lanner.model.directory_objects import DEFAULT_QUEUE_MANAGER_QUOTA, KILOBYTE
 from lanner.model.enums import INFINITE, DirectoryOperationResult, OutgoingState
 from lanner.model.errors import LannerError, StoreLocked
 from lanner.security.certificates import certificates_of
-from lanner.security.users import UserFile
+from lanner.security.users import USER_FILE, UserFile
 from lanner.store import Store
 from lanner.store.format import FORMAT
 
@@ -81,7 +80,7 @@ def examine(data: Path, now: dt.datetime) -> Iterator[Finding]:
     yield from _permissions(data)
     yield _disk(data)
     yield from _accounts(data)
-    if not (data / "data.mdb").is_file():
+    if not Store.exists(data):
         yield _fail("store", f"{data} holds no queue manager", f"`lanner queue create NAME --data {data}` makes one")
         return
     try:

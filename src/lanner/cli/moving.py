@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -124,15 +124,12 @@ def copy(
             other = stack.enter_context(open_manager(to_data))
         destination = other.open(target)
         transactional = transaction
-        try:
+        # A queue of another computer is not found; one that should be here is told by the first send.
+        with suppress(QueueNotFound):
             found = attributes(other, target)
             transactional = transactional or found.transactional
             if other is manager and found.pathname == path_name:
                 raise UsageError(f"{path_name}: a queue cannot be copied to itself")
-        except QueueNotFound:
-            # A queue of another computer; one that should be here is told by the first send.
-            if other.runtime.engine.find_queue(other.operations.names.format_name(target)) is not None:
-                raise
         total = len(origin) if count is None else min(count, len(origin))
         copied = total if dry_run else 0
         if not dry_run:

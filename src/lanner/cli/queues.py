@@ -12,15 +12,12 @@ from lanner.cli.output import confirm, counted, progress, say, write_json
 from lanner.cli.session import attributes, open_manager, source
 from lanner.cli.views import queue_json, queue_kind, show_queue, show_queues
 from lanner.client import QueueManager
+from lanner.engine.queue_properties import BASE_PRIORITIES, MAX_LABEL_LENGTH
 from lanner.model.directory_objects import OutgoingQueue, Queue
 from lanner.model.enums import QueuePrivacyLevel
 from lanner.model.errors import QueueExists
 
 app = typer.Typer(help="The queues themselves.", no_args_is_help=True)
-
-# MS-MQMQ 2.3.1.8 PROPID_Q_LABEL.
-MAX_LABEL = 124
-_PRIORITIES = range(-32768, 32768)
 
 Label = Annotated[str | None, typer.Option("--label", help="What the queue is for.")]
 Quota = Annotated[str | None, typer.Option("--quota-kb", help="Kilobytes of messages at most, or `none`.")]
@@ -47,8 +44,8 @@ def _changes(
     """What was given, by the names of the data model, checked."""
     changes: dict[str, object] = {}
     if label is not None:
-        if len(label) > MAX_LABEL:
-            raise UsageError(f"--label of {len(label)} characters: at most {MAX_LABEL}")
+        if len(label) > MAX_LABEL_LENGTH:
+            raise UsageError(f"--label of {len(label)} characters: at most {MAX_LABEL_LENGTH}")
         changes["label"] = label
     if authenticate is not None:
         changes["authentication"] = authenticate
@@ -57,8 +54,8 @@ def _changes(
             raise UsageError(f"--privacy {privacy}: none, optional or body")
         changes["privacy_level"] = QueuePrivacyLevel[privacy.upper()]
     if base_priority is not None:
-        if base_priority not in _PRIORITIES:
-            raise UsageError(f"--base-priority {base_priority}: {_PRIORITIES[0]} to {_PRIORITIES[-1]}")
+        if base_priority not in BASE_PRIORITIES:
+            raise UsageError(f"--base-priority {base_priority}: {BASE_PRIORITIES[0]} to {BASE_PRIORITIES[-1]}")
         changes["base_priority"] = base_priority
     if type_id is not None:
         changes["type"] = guid(type_id, "--type")
@@ -68,10 +65,10 @@ def _changes(
 
 
 def _document(manager: QueueManager, queue: Queue) -> dict[str, object]:
+    is_outgoing = isinstance(queue, OutgoingQueue)
+    format_name = queue.destination_format_name if is_outgoing else manager.open(queue.pathname).format_name
     with manager.runtime.lock:
-        if isinstance(queue, OutgoingQueue):
-            return queue_json(queue, queue.destination_format_name)
-        return queue_json(queue, str(manager.runtime.engine.format_name_of(queue)))
+        return queue_json(queue, format_name)
 
 
 @app.command("list")
@@ -120,9 +117,7 @@ def create(
     changes |= {"transactional": transactional, "journaling": journal}
     with open_manager(data, create=True, name=name) as manager:
         try:
-            # The values are checked in _changes.
-            outcome = manager.operations.create_queue(queue, **changes)  # type: ignore[arg-type]
-            made = manager.open(manager.done(outcome).pathname)
+            made = manager.create_queue(queue, **changes)  # type: ignore[arg-type] # checked in _changes
         except QueueExists:
             if not if_missing:
                 raise

@@ -13,19 +13,25 @@ import lmdb
 
 from lanner.cli.errors import CommandError, UsageError
 from lanner.client import Queue, QueueManager, ReceivedMessage
+from lanner.store import Store
 
 if TYPE_CHECKING:
     from lanner.model.directory_objects import Queue as QueueObject
 
 
-@contextmanager
-def open_manager(data: Path, *, create: bool = False, name: str | None = None) -> Iterator[QueueManager]:
-    """The queue manager of a data directory, until the command ends."""
+def check_directory(data: Path) -> None:
+    """CommandError if there is something that cannot be a data directory of ours."""
     if data.exists() and not data.is_dir():
         raise CommandError(f"{data} is no directory: give another with --data or LANNER_DATA")
     if data.exists() and not os.access(data, os.R_OK | os.W_OK | os.X_OK):
         raise CommandError(f"{data} cannot be read and written by uid {os.geteuid()}: run as its owner")
-    is_there = (data / "data.mdb").is_file()
+
+
+@contextmanager
+def open_manager(data: Path, *, create: bool = False, name: str | None = None) -> Iterator[QueueManager]:
+    """The queue manager of a data directory, until the command ends."""
+    check_directory(data)
+    is_there = Store.exists(data)
     if not create and not is_there:
         missing = "holds no queue manager" if data.is_dir() else "does not exist"
         raise CommandError(

@@ -13,13 +13,10 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from lanner.cli.errors import CommandError, UsageError, nothing
 from lanner.cli.options import DEFAULT_DATA, Data, DryRun, Json, Yes
 from lanner.cli.output import confirm, say, show_table, write_json
-from lanner.cli.session import open_manager
-from lanner.security.users import UserError, UserFile
+from lanner.cli.session import check_directory, open_manager
+from lanner.security.users import USER_FILE, UserError, UserFile
 
 app = typer.Typer(help="Who may use and administer the queue manager.", no_args_is_help=True)
-
-# Beside the store: the accounts belong to the queue manager.
-USER_FILE = "users.json"
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The user.", show_default=False)]
 PasswordStdin = Annotated[
@@ -29,6 +26,7 @@ NoNtlm = Annotated[bool, typer.Option("--no-ntlm", help="Keep no NT hash: strong
 
 
 def _file(data: Path, *, create: bool = False) -> UserFile:
+    check_directory(data)
     if create:
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
     return UserFile(data / USER_FILE)

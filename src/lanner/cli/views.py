@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from lanner.cli import bodies
-from lanner.cli.output import say, show_fields, show_table, size, write_json
+from lanner.cli.output import counted, say, show_fields, show_table, size, write_json
+from lanner.client.message import VT_BSTR, VT_LPSTR, VT_LPWSTR
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import INFINITE, Acknowledgements, MessageClass, QueueType
 from lanner.wire.path_name import PathName
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from lanner.client import ReceivedMessage
     from lanner.model.directory_objects import Queue as QueueObject
 
-_BODY_TYPES = {0: "bytes", 8: "VT_BSTR", 30: "VT_LPSTR", 31: "VT_LPWSTR", 0x1011: "VT_ARRAY"}
+_BODY_TYPES = {0: "bytes", VT_BSTR: "VT_BSTR", VT_LPSTR: "VT_LPSTR", VT_LPWSTR: "VT_LPWSTR", 0x1011: "VT_ARRAY"}
 
 
 def _class_name(number: int) -> str:
@@ -104,8 +105,8 @@ def show_message(message: ReceivedMessage, queue: str, *, as_json: bool, raw: bo
         "correlation id": message.correlation_id,
         "app specific": str(message.app_specific) if message.app_specific else None,
         "time to be received": _seconds(message.time_to_be_received),
-        "aborted": f"{message.abort_count} times" if message.abort_count else None,
-        "moved": f"{message.move_count} times" if message.move_count else None,
+        "aborted": counted(message.abort_count, "time") if message.abort_count else None,
+        "moved": counted(message.move_count, "time") if message.move_count else None,
     }
     fields[-1:-1] = [(name, value) for name, value in optional.items() if value is not None]
     show_fields(fields)
