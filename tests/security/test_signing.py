@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -32,10 +33,12 @@ from lanner.wire import layout as at
 from lanner.wire.builder import MessageProperties, build, set_authentication, set_route_count
 from lanner.wire.format_name import FormatName, parse
 from lanner.wire.message import Message
+from lanner.wire.multi_queue_format_header import MultiQueueFormatHeader
 from lanner.wire.public_keys import MqdsPublicKeys
 from lanner.wire.security_header import MAX_SENDER_CERT_SIZE
 from lanner.wire.signature_input import hash_input_10, hash_input_20, hash_input_30
 from lanner.wire.user_certificates import UserSignCert, UserSignCerts
+from lanner.wire.user_message import UserMessage
 from tests.security.samples import SID, certificate_of, changed, queue_manager_keys, signing_key
 from tests.wire.samples import DIRECT, OTHER, SENT_TIME, SOURCE, make
 
@@ -74,7 +77,11 @@ class TestSign:
     @pytest.mark.parametrize(
         ("level", "covered"), list(zip(LEVELS, (hash_input_10, hash_input_20, hash_input_30), strict=True))
     )
-    def test_one_destination(self, level: AuthenticationLevel, covered: Any) -> None:  # noqa: ANN401
+    def test_a_message_to_one_queue_is_signed_in_its_security_header(
+        self,
+        level: AuthenticationLevel,
+        covered: Callable[[Message], bytes],
+    ) -> None:
         """The hash of the level, under the sender's private key, in SecurityData.Signature; the certificate opens it."""
         message = Message.unpack(sign(plain(), signing_key(), level=level))
         assert len(message.signature) == 128
@@ -85,12 +92,18 @@ class TestSign:
         assert message.multiple_destination_signature == b""
 
     @pytest.mark.spec("QQB-3.1.7.1.4-1", "DMPR-3.1.1.12-17")
-    def test_several_destinations(self) -> None:
-        """The 3.0 hash, in MultiQueueFormatHeader.Signature, whatever level was asked for."""
-        packet = sign(
-            plain(destination_multi_queue_format_name=SEVERAL), signing_key(), level=AuthenticationLevel.SIG10
-        )
-        message = Message.unpack(packet)
+    @pytest.mark.parametrize(
+        "lists",
+        [(SEVERAL, None, None), (None, SEVERAL, None), (None, None, SEVERAL)],
+        ids=["destination", "administration", "response"],
+    )
+    def test_a_message_with_a_list_of_queues_is_signed_beside_the_list(
+        self, lists: tuple[FormatName | None, FormatName | None, FormatName | None]
+    ) -> None:
+        """The 3.0 hash, in MultiQueueFormatHeader.Signature, whatever level was asked for and whichever list it is."""
+        unsigned = UserMessage.unpack(plain(destination_multi_queue_format_name=SEVERAL))
+        unsigned = dataclasses.replace(unsigned, multi_queue_format_header=MultiQueueFormatHeader.of(*lists))
+        message = Message.unpack(sign(unsigned.pack(), signing_key(), level=AuthenticationLevel.SIG10))
         assert message.signature == b""
         digest = hashes.Hash(hashes.SHA512())
         digest.update(hash_input_30(message))
@@ -106,7 +119,7 @@ class TestSign:
             assert message.hash_algorithm == algorithm
             assert verify(message) is AuthenticationLevel.SIG20
 
-    def test_flags(self) -> None:
+    def test_the_flags_tell_whose_provider_signed_and_nothing_of_the_receiver(self) -> None:
         """DE says that the provider is the default one; AU and AS are the receiver's (MS-MQMQ 2.2.20.6)."""
         before = set_authentication(plain(), AuthenticationLevel.SIG30)
         message = Message.unpack(sign(before, signing_key()))
@@ -387,7 +400,7 @@ class TestQueueManagerSignatures:
 
 
 class TestSigningKey:
-    def test_load(self) -> None:
+    def test_a_key_is_loaded_only_with_its_own_certificate(self) -> None:
         key = signing_key().key
         assert isinstance(key, rsa.RSAPrivateKey)
         der = key.private_bytes(

@@ -197,7 +197,7 @@ class TestUserHeader:
         refused(set_bits(make(), 0, clear=at.MP), "MP")
 
     @pytest.mark.spec("MQMQ-2.2.19.2-7")
-    def test_destination_types(self) -> None:
+    def test_a_destination_is_private_public_direct_or_none(self) -> None:
         packet = make(PublicFormatName(QUEUE))
         for code in range(8):
             changed = set_bits(packet, code << 10, clear=7 << 10)
@@ -212,7 +212,7 @@ class TestUserHeader:
         assert Message.unpack(bare).destination_queue_format_name is None
 
     @pytest.mark.spec("MQMQ-2.2.19.2-8")
-    def test_administration_types(self) -> None:
+    def test_each_administration_type_has_its_layout_and_others_are_refused(self) -> None:
         name = PrivateFormatName(SOURCE, 0x66)
         packet = make(PrivateFormatName(OTHER, 1), administration_queue_format_name=name, **ASKING)
         offset = locate(packet).administration
@@ -234,7 +234,7 @@ class TestUserHeader:
             assert found.administration_queue_format_name == expected
 
     @pytest.mark.spec("MQMQ-2.2.19.2-10")
-    def test_response_types(self) -> None:
+    def test_each_response_type_has_its_layout(self) -> None:
         administration = PrivateFormatName(QUEUE, 0x66)
         packet = make(PrivateFormatName(OTHER, 1), administration_queue_format_name=administration, **ASKING)
         offset = locate(packet).administration + 20
@@ -343,7 +343,7 @@ class TestSecurityHeader:
         assert read_everything(Message.unpack(noisy)) == read_everything(Message.unpack(packet))
 
     @pytest.mark.spec("MQMQ-2.2.20.6-4")
-    def test_sender_types(self) -> None:
+    def test_a_sender_is_nobody_a_sid_or_a_queue_manager(self) -> None:
         packet = make(sender_identifier=SID)
         offset = locate(packet).security
         for code in range(3, 16):
@@ -403,7 +403,7 @@ class TestMessagePropertiesHeader:
         assert (message.label, message.extension, message.body) == ("ab", b"E" * 3, b"B" * size)
 
     @pytest.mark.spec("MQMQ-2.2.19.3-3")
-    def test_acknowledgement_bits(self) -> None:
+    def test_four_bits_ask_for_acknowledgments_and_the_others_are_ignored(self) -> None:
         packet = make()
         offset = locate(packet).properties
         for value in range(256):
@@ -438,7 +438,7 @@ class TestMessagePropertiesHeader:
 
 class TestLaterHeaders:
     @pytest.mark.spec("MQMQ-2.2.20.8-1")
-    def test_debug_queue_types(self) -> None:
+    def test_a_debug_header_has_a_public_queue_or_none(self) -> None:
         packet = make(tracing_queue_identifier=QUEUE)
         offset = locate(packet).debug
         assert Message.unpack(packet).tracing_queue_identifier == QUEUE
@@ -448,7 +448,7 @@ class TestLaterHeaders:
         refused(with_size(packet[:-4]), "QueueIdentifier")
 
     @pytest.mark.spec("MQMQ-2.2.20.7-1")
-    def test_soap_sections(self) -> None:
+    def test_soap_header_and_body_are_two_sections_with_their_lengths(self) -> None:
         packet = make(soap_header="ab", soap_body="c")
         offset = locate(packet).soap
         expected = struct.pack("<HHI", 0x0320, 0, 3) + "ab\0".encode("utf-16-le")

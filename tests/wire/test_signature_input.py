@@ -53,19 +53,19 @@ PART_20 = SOURCE.bytes_le + bytes.fromhex("01 05 02 0e 0100 11000000") + OTHER.b
 
 
 @pytest.mark.spec("MQMQ-2.5.1-1")
-def test_msmq_10() -> None:
+def test_msmq_10_covers_correlation_tag_body_label_and_names() -> None:
     assert hash_input_10(message()) == PART_10
 
 
 @pytest.mark.spec("MQMQ-2.5.2-1")
-def test_msmq_20() -> None:
+def test_msmq_20_adds_source_flags_class_and_destination() -> None:
     assert hash_input_20(message()) == PART_10 + PART_20 + utf16("DIRECT=OS:a\\q\0")
     negative = message(negative_journaling_requested=True)
     assert hash_input_20(negative)[len(PART_10) + 18] == 3
 
 
 @pytest.mark.spec("MQMQ-2.5.3-1")
-def test_msmq_30() -> None:
+def test_msmq_30_adds_the_extension_and_the_list_and_no_destination() -> None:
     assert hash_input_30(message()) == PART_10 + b"extension" + PART_20
     several: FormatName = parse(rf"DIRECT=OS:a\q,PUBLIC={QUEUE}")
     found = hash_input_30(message(destination_multi_queue_format_name=several))
