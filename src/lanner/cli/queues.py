@@ -65,8 +65,8 @@ def _changes(
 
 
 def _document(manager: QueueManager, queue: Queue) -> dict[str, object]:
-    is_outgoing = isinstance(queue, OutgoingQueue)
-    format_name = queue.destination_format_name if is_outgoing else manager.open(queue.pathname).format_name
+    # An outgoing queue's path name is the format name of its destination.
+    format_name = manager.open(queue.pathname).format_name
     with manager.runtime.lock:
         return queue_json(queue, format_name)
 

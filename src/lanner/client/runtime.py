@@ -25,7 +25,7 @@ from lanner.model.live import OpenQueueDescriptor, Transaction
 from lanner.security.internal_certificates import InternalCertificates
 from lanner.security.keys import QueueManagerKeys
 from lanner.security.signing import SigningKey
-from lanner.security.users import UserFile
+from lanner.security.users import USER_FILE, UserFile
 from lanner.store import Store
 from lanner.wire.path_name import PathName
 
@@ -48,7 +48,7 @@ class Runtime:
     def __init__(self, data: str | Path, settings: EngineSettings, *, coordinator: Coordinator | None = None) -> None:
         self.path = Path(data)
         self.store = Store.open(self.path)
-        self.users = UserFile(self.path / "users.json")
+        self.users = UserFile(self.path / USER_FILE)
         self._internal_certificates = InternalCertificates(self.path / "certificates.json")
         self.lock = self.store.lock
         # A queue.SimpleQueue, since that may be used by a finalizer, in the middle of whatever this thread does.

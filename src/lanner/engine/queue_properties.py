@@ -44,11 +44,13 @@ CHANGEABLE_ATTRIBUTES: Final = tuple(name for name in COPIED_ATTRIBUTES if name 
 
 # MS-MQMQ 2.3.1.8.
 MAX_LABEL_LENGTH: Final = 124
-# Quotas are unsigned 32-bit numbers of kilobytes; for the base priority see MS-MQMQ 2.3.1.6.
+# MS-MQMQ 2.3.1.6.
+BASE_PRIORITIES: Final = range(-0x8000, 0x8000)
+# Quotas are unsigned 32-bit numbers of kilobytes.
 _RANGES: Final = {
     "quota": range(INFINITE + 1),
     "journal_quota": range(INFINITE + 1),
-    "base_priority": range(-0x8000, 0x8000),
+    "base_priority": BASE_PRIORITIES,
 }
 _OPTIONAL: Final = frozenset({"multicast_address"})
 

@@ -35,6 +35,8 @@ from lanner.wire.sid import (
 
 T = TypeVar("T")
 
+# Its place in a data directory.
+USER_FILE: Final = "users.json"
 FILE_VERSION: Final = 1
 ADMINISTRATORS: Final = "Administrators"
 # What Windows refuses in account names, and the length of a user principal name there.

@@ -1,4 +1,4 @@
-"""How it survives: the embedded store on LMDB, group commit, recovery (DESIGN.md section 6).
+"""How it survives: the embedded store on LMDB, group commit, recovery.
 
 `Store` is the one door. The theory (snapshot and overlay, group commit, what fails and how) is told at the
 top of `commit.py`.
