@@ -26,20 +26,25 @@ def on_terminal(*arguments: object, answers: tuple[str, ...] = ()) -> tuple[int,
     )
     os.close(slave)
     seen, waiting, answered = b"", list(answers), 0
-    while True:
-        try:
-            part = os.read(master, 65536)
-        except OSError:
-            # Linux: the other side is closed.
-            break
-        if not part:
-            break
-        seen += part
-        if waiting and seen[answered:].endswith(b": "):
-            answered = len(seen)
-            os.write(master, f"{waiting.pop(0)}\n".encode())
-    os.close(master)
-    return process.wait(timeout=30), seen.decode()
+    try:
+        while True:
+            try:
+                part = os.read(master, 65536)
+            except OSError:
+                # Linux: the other side is closed.
+                break
+            if not part:
+                break
+            seen += part
+            if waiting and seen[answered:].endswith(b": "):
+                answered = len(seen)
+                os.write(master, f"{waiting.pop(0)}\n".encode())
+        return process.wait(timeout=30), seen.decode()
+    finally:
+        # One that asks what nobody answers would wait for ever.
+        process.kill()
+        process.wait()
+        os.close(master)
 
 
 @pytest.fixture
