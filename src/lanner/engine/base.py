@@ -119,8 +119,7 @@ class EngineBase:
         """MS-MQDMPR 3.1.1.1 QueueManagerState: outside Ready nothing is done for anybody."""
         state = self.queue_manager.queue_manager_state
         if state is not QueueManagerState.READY:
-            message = f"queue manager {self.queue_manager.computer_name} is {state.value}"
-            raise ServiceNotAvailable(message)
+            raise ServiceNotAvailable(f"queue manager {self.queue_manager.computer_name} is {state.value}")
 
     def _is_available(self, queue: Queue, lookup_id: int) -> bool:
         held = queue.held_positions.get(lookup_id)

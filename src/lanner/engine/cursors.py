@@ -88,8 +88,7 @@ class Cursors(Positions):
         """3.2.7.2 to 3.2.7.4. None: nothing ahead; the cursor waits, unless a dequeue may not."""
         answer = ANSWERS[cursor.state, event]
         if answer is Answer.ILLEGAL:
-            message = f"{event.value} on cursor {cursor.handle}, which is {cursor.state.value}"
-            raise IllegalCursorAction(message)
+            raise IllegalCursorAction(f"{event.value} on cursor {cursor.handle}, which is {cursor.state.value}")
         queue = cursor.descriptor.queue
         if queue is None:
             return None
@@ -115,8 +114,7 @@ class Cursors(Positions):
             record = self.store.get(queue.number, cursor.position)
             if record is not None:
                 return MessagePosition(queue, cursor.position, record)
-        message = f"the message under cursor {cursor.handle} was taken by another reader"
-        raise MessageAlreadyReceived(message)
+        raise MessageAlreadyReceived(f"the message under cursor {cursor.handle} was taken by another reader")
 
     @staticmethod
     def _message_available(cursor: Cursor, position: MessagePosition) -> None:

@@ -167,8 +167,7 @@ class Engine(Staging):
     def _raise_unless_offline(result: DirectoryOperationResult, what: str) -> None:
         """A directory that is away starts the offline mode, it does not stop the queue manager."""
         if result is not DirectoryOperationResult.DIRECTORY_NOT_CONNECTED:
-            message = f"{what}: {result.value}"
-            raise DsError(message)
+            raise DsError(f"{what}: {result.value}")
 
     def _load_queues(self) -> None:
         classes = {"Queue": Queue, "OutgoingQueue": OutgoingQueue}

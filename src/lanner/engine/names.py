@@ -86,15 +86,13 @@ class Names(DirectoryEvents):
         if isinstance(name, PublicFormatName):
             queue = self._read_queue(name.identifier)
             if queue is None:
-                message = f"{name}: no such public queue in the directory"
-                raise IllegalFormatname(message)
+                raise IllegalFormatname(f"{name}: no such public queue in the directory")
             host = queue.queue_manager.computer_name if queue.queue_manager else ""
             return queue.pathname, host
         if isinstance(name, PrivateFormatName):
             result, found = self.read_directory("QueueManager", identifier_is(name.queue_manager_identifier))
             if result is not DirectoryOperationResult.SUCCESS or not isinstance(found, QueueManager):
-                message = f"{name}: no such computer in the directory"
-                raise IllegalFormatname(message)
+                raise IllegalFormatname(f"{name}: no such computer in the directory")
             local = self.find_queue(name)
             return local.pathname if local is not None else "", found.computer_name
         return "", ""
@@ -120,13 +118,11 @@ class Names(DirectoryEvents):
                 continue
             members = self.directory.resolve_distribution_list(element.identifier, element.domain)
             if members is None:
-                message = f"{element}: no such distribution list in the directory"
-                raise IllegalFormatname(message)
+                raise IllegalFormatname(f"{element}: no such distribution list in the directory")
             for member in members:
                 pending.extend(parse(member).elements)
         if not found:
-            message = f"{name}: the distribution list has no members"
-            raise IllegalFormatname(message)
+            raise IllegalFormatname(f"{name}: the distribution list has no members")
         elements = tuple(found[key] for key in sorted(found))
         return elements[0] if len(elements) == 1 else MultipleElementFormatName(elements)
 

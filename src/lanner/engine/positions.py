@@ -123,8 +123,7 @@ class Positions(WaitingReads):
             raise self._not_found(queue, lookup_id)
         found = self._seek_available_message_position(queue, initial, peek=peek, backward=backward)
         if found is None:
-            message = f"queue {queue.pathname}: no message {action.value} of lookup id {lookup_id:#x}"
-            raise MessageNotFound(message)
+            raise MessageNotFound(f"queue {queue.pathname}: no message {action.value} of lookup id {lookup_id:#x}")
         return found
 
     def _seek_current(self, queue: Queue, lookup_id: int, *, peek: bool) -> MessagePosition:
@@ -133,15 +132,13 @@ class Positions(WaitingReads):
             if peek and held.state is PositionState.LOCKED:
                 if held.record.flags & ALLOW_PEEK_WHEN_LOCKED:
                     return held
-                message = f"message {lookup_id:#x} of queue {queue.pathname} is locked by a reader"
-                raise TransactionUsage(message)
+                raise TransactionUsage(f"message {lookup_id:#x} of queue {queue.pathname} is locked by a reader")
             raise self._not_found(queue, lookup_id)
         record = self.store.get(queue.number, lookup_id)
         if record is not None:
             return MessagePosition(queue, lookup_id, record)
         if self._is_under_a_cursor(queue, lookup_id):
-            message = f"message {lookup_id:#x} of queue {queue.pathname} was received"
-            raise MessageAlreadyReceived(message)
+            raise MessageAlreadyReceived(f"message {lookup_id:#x} of queue {queue.pathname} was received")
         raise self._not_found(queue, lookup_id)
 
     def _position_exists(self, queue: Queue, lookup_id: int) -> bool:

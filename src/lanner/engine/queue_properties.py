@@ -67,8 +67,9 @@ def check_changes(changes: Mapping[str, object]) -> dict[str, Any]:
     """The values as a queue keeps them; an error names the attribute that cannot be changed, or not to that."""
     for name in changes:
         if name not in CHANGEABLE_ATTRIBUTES:
-            message = f"{name} of a queue cannot be changed; these can: {', '.join(CHANGEABLE_ATTRIBUTES)}"
-            raise PropertyNotallowed(message)
+            raise PropertyNotallowed(
+                f"{name} of a queue cannot be changed; these can: {', '.join(CHANGEABLE_ATTRIBUTES)}"
+            )
     return {name: check_value(name, value) for name, value in changes.items()}
 
 
@@ -95,8 +96,9 @@ def _check_multicast_address(value: str) -> None:
     try:
         parse(f"MULTICAST={value}")
     except IllegalFormatname:
-        message = f"multicast_address of a queue: {value!r} is not an address 224.0.0.0 to 239.255.255.255 with a port"
-        raise IllegalPropertyValue(message) from None
+        raise IllegalPropertyValue(
+            f"multicast_address of a queue: {value!r} is not an address 224.0.0.0 to 239.255.255.255 with a port"
+        ) from None
 
 
 def rights_to_change(changes: Mapping[str, object], security: bytes | None, identity: Identity) -> int:
@@ -113,8 +115,7 @@ def _rights_to_secure(old: bytes | None, new: bytes, identity: Identity) -> int:
     rights = 0
     if after.owner != before.owner:
         if after.owner not in identity.sids and not identity.is_system:
-            message = f"{identity.name} cannot make {after.owner} the owner of a queue, only itself"
-            raise AccessDenied(message)
+            raise AccessDenied(f"{identity.name} cannot make {after.owner} the owner of a queue, only itself")
         rights |= QueueAccess.TAKE_QUEUE_OWNERSHIP
     if after.sacl != before.sacl:
         rights |= AccessMask.ACCESS_SYSTEM_SECURITY

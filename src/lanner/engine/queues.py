@@ -86,11 +86,9 @@ class Queues(Names):
         self._require_ready()
         path = PathName.parse(request.pathname)
         if not self.is_local_host(path.computer):
-            message = f"{request.pathname}: queues can be created on this computer only"
-            raise IllegalQueuePathname(message)
+            raise IllegalQueuePathname(f"{request.pathname}: queues can be created on this computer only")
         if path.is_journal or path.is_system:
-            message = f"{request.pathname}: system queues and journals are made by the queue manager"
-            raise IllegalQueuePathname(message)
+            raise IllegalQueuePathname(f"{request.pathname}: system queues and journals are made by the queue manager")
         self._check_machine_access(identity, QueueManagerAccess.CREATE_QUEUE)
         return self._create_queue(request, path, skip_directory=skip_directory, identity=identity)
 
@@ -100,14 +98,12 @@ class Queues(Names):
         qm = self.queue_manager
         path = path.with_computer(qm.computer_name)
         if path_key(path.queue_part) in self._by_path:
-            message = f"queue {path} exists already"
-            raise QueueExists(message)
+            raise QueueExists(f"queue {path} exists already")
         parent = None
         if path.subqueue is not None:
             parent = self.find_by_path(path.without_suffix())
             if parent is None:
-                message = f"{path}: no queue {path.without_suffix()} to be a subqueue of"
-                raise QueueNotFound(message)
+                raise QueueNotFound(f"{path}: no queue {path.without_suffix()} to be a subqueue of")
         queue = Queue(**copied_attributes(request))
         queue.pathname = str(path)
         queue.security = create_default_queue_security_descriptor(
@@ -211,9 +207,11 @@ class Queues(Names):
         """The queue of a name, local or outgoing, for its attributes."""
         queue = self.find_queue(name) or self.find_outgoing_queue(name)
         if queue is None:
-            message = f"no queue {name} on {self.queue_manager.computer_name}"
-            raise QueueNotFound(message)
+            raise self._no_queue(name)
         return queue
+
+    def _no_queue(self, name: FormatName) -> QueueNotFound:
+        return QueueNotFound(f"no queue {name} on {self.queue_manager.computer_name}")
 
     def local_queues(self) -> Iterator[Queue]:
         """Public and private queues, without journals, subqueues, system and outgoing queues."""
@@ -260,8 +258,7 @@ class Queues(Names):
         """3.1.7.1.4 Delete Queue, with its journal and subqueues."""
         self._require_ready()
         if queue.is_system:
-            message = f"queue {queue.pathname} belongs to the queue manager"
-            raise AccessDenied(message)
+            raise AccessDenied(f"queue {queue.pathname} belongs to the queue manager")
         self.check_queue_access(queue, identity, QueueAccess.DELETE_QUEUE)
         is_published = queue.queue_type is QueueType.PUBLIC and not queue.parent
         for part in [*queue.subqueues.values(), queue, queue.journal_queue]:
@@ -310,15 +307,13 @@ class Queues(Names):
             # They have no descriptor: what may be read of them is in `_check_open`, the rest is administration.
             self._require_administrator(queue, identity)
         elif not is_granted(self._guarding_queue(queue).security, identity, rights):
-            message = f"{identity.name} has no right {rights!r} on queue {queue.pathname}"
-            raise AccessDenied(message)
+            raise AccessDenied(f"{identity.name} has no right {rights!r} on queue {queue.pathname}")
 
     def _check_machine_access(self, identity: Identity, rights: QueueManagerAccess) -> None:
         if identity.is_system:
             return
         if not is_granted(self.queue_manager.security, identity, rights, QUEUE_MANAGER_MAPPING):
-            message = f"{identity.name} has no right {rights!r} on {self.queue_manager.computer_name}"
-            raise AccessDenied(message)
+            raise AccessDenied(f"{identity.name} has no right {rights!r} on {self.queue_manager.computer_name}")
 
     def _guarding_queue(self, queue: Queue) -> Queue:
         """A journal or a subqueue is guarded by its queue's descriptor."""
@@ -327,8 +322,7 @@ class Queues(Names):
     def _check_open(self, queue: Queue, access: QueueAccessType, identity: Identity) -> None:
         qm = self.queue_manager
         if queue in (qm.order_acknowledgment_queue, qm.change_notification_queue) and not identity.is_system:
-            message = f"queue {queue.pathname} is for the queue manager's own use"
-            raise AccessDenied(message)
+            raise AccessDenied(f"queue {queue.pathname} is for the queue manager's own use")
         if queue in (qm.system_deadletter_queue, qm.system_transactional_deadletter_queue):
             self._check_machine_access(identity, DEADLETTER_RIGHTS[access])
         elif queue is qm.system_journal_queue:
@@ -345,8 +339,9 @@ class Queues(Names):
     @staticmethod
     def _require_administrator(queue: Queue, identity: Identity) -> None:
         if not identity.is_administrator:
-            message = f"{identity.name} is no administrator: queue {queue.pathname} belongs to the queue manager"
-            raise AccessDenied(message)
+            raise AccessDenied(
+                f"{identity.name} is no administrator: queue {queue.pathname} belongs to the queue manager"
+            )
 
     # Open and close -----------------------------------------------------------------------------------------
 
@@ -371,8 +366,7 @@ class Queues(Names):
         queue = self._find_to_open(name, access, identity)
         if queue is None:
             if access is not QueueAccessType.SEND:
-                message = f"no queue {name} on {self.queue_manager.computer_name}"
-                raise QueueNotFound(message)
+                raise self._no_queue(name)
             queue = self._outgoing_queue(name)
         self._check_open(queue, access, identity)
         self._check_sharing(queue, access, share_mode)
@@ -393,11 +387,9 @@ class Queues(Names):
         identity: Identity,
     ) -> OpenQueueDescriptor:
         if access is not QueueAccessType.SEND:
-            message = f"{name}: several queues can be opened together for sending only"
-            raise UnsupportedFormatnameOperation(message)
+            raise UnsupportedFormatnameOperation(f"{name}: several queues can be opened together for sending only")
         if share_mode is not QueueShareMode.DENY_NONE:
-            message = f"{name}: several queues cannot be opened exclusively"
-            raise UnsupportedAccessMode(message)
+            raise UnsupportedAccessMode(f"{name}: several queues cannot be opened exclusively")
         descriptor = self._new_descriptor(name, access, share_mode)
         descriptor.multiple = True
         descriptor.sender_identifier = identity.sid.pack()
@@ -416,8 +408,7 @@ class Queues(Names):
         is_send = access is QueueAccessType.SEND
         is_http = isinstance(name, DirectFormatName) and name.is_http
         if (is_http or isinstance(name, MulticastFormatName)) and not is_send:
-            message = f"{name} can be opened for sending only"
-            raise UnsupportedFormatnameOperation(message)
+            raise UnsupportedFormatnameOperation(f"{name} can be opened for sending only")
         is_subqueue = isinstance(name, DirectFormatName) and (
             name.queue_part is not None and name.queue_part.subqueue is not None
         )
@@ -425,8 +416,7 @@ class Queues(Names):
         # messages to the queues behind it, and no packet can name it (MS-MQMQ 2.2.19.2).
         is_filled_by_others = isinstance(name, (MachineFormatName, ConnectorFormatName)) or name.is_read_only
         if is_send and (is_filled_by_others or is_subqueue):
-            message = f"{name} cannot be opened for sending"
-            raise UnsupportedFormatnameOperation(message)
+            raise UnsupportedFormatnameOperation(f"{name} cannot be opened for sending")
 
     def _find_to_open(self, name: FormatName, access: QueueAccessType, identity: Identity) -> Queue | None:
         if access in ADMIN_ACCESS:
@@ -464,25 +454,22 @@ class Queues(Names):
 
     def _outgoing_queue(self, name: FormatName) -> OutgoingQueue:
         """The steps of Open Queue for a destination that is not here."""
-        here = f"no queue {name} on {self.queue_manager.computer_name}"
         queue = OutgoingQueue(label=str(name), destination_format_name=str(name))
         if isinstance(name, DirectFormatName) and self.is_local_host(name.host):
-            raise QueueNotFound(here)
+            raise self._no_queue(name)
         if isinstance(name, PublicFormatName):
             found = self._read_queue(name.identifier)
             if found is None:
-                message = f"{name}: no such public queue in the directory"
-                raise UnsupportedFormatnameOperation(message)
+                raise UnsupportedFormatnameOperation(f"{name}: no such public queue in the directory")
             if found.queue_manager is not None and self.is_local_host(found.queue_manager.computer_name):
-                raise QueueNotFound(here)
+                raise self._no_queue(name)
             # The text reads again for the new queue; a directory that fails here has it no more.
             found = self._read_queue(name.identifier)
             if found is None:
-                message = f"{name}: the directory no longer tells of this queue"
-                raise QueueNotFound(message)
+                raise QueueNotFound(f"{name}: the directory no longer tells of this queue")
             queue.base_priority = found.base_priority
         if isinstance(name, PrivateFormatName) and name.queue_manager_identifier == self.queue_manager.identifier:
-            raise QueueNotFound(here)
+            raise self._no_queue(name)
         queue.identifier = uuid.uuid4()
         queue.queue_type = QueueType.PRIVATE
         queue.pathname = str(name)
@@ -516,8 +503,7 @@ class Queues(Names):
         else:
             conflict = False
         if conflict:
-            message = f"queue {queue.pathname} is open elsewhere in a way that excludes this"
-            raise SharingViolation(message)
+            raise SharingViolation(f"queue {queue.pathname} is open elsewhere in a way that excludes this")
 
     def _new_descriptor(
         self, name: FormatName, access: QueueAccessType, share_mode: QueueShareMode
@@ -532,8 +518,7 @@ class Queues(Names):
         try:
             return self._descriptors[handle]
         except KeyError:
-            message = f"queue handle {handle} is not open"
-            raise InvalidHandle(message) from None
+            raise InvalidHandle(f"queue handle {handle} is not open") from None
 
     def close_queue(self, descriptor: OpenQueueDescriptor) -> None:
         """3.1.7.1.6 Close Queue; every waiting read of the descriptor ends, an unfinished one is undone (DECISIONS)."""

@@ -75,8 +75,7 @@ class Reading(Cursors):
         if cursor is not None:
             found = self._get_message(cursor, CursorEvent.GET_NEXT_MESSAGE_FOR_DEQUEUE, no_wait=timeout == 0)
             if found is None and timeout == 0:
-                message = f"queue {queue.pathname}: no message after the cursor"
-                raise MessageNotFound(message)
+                raise MessageNotFound(f"queue {queue.pathname}: no message after the cursor")
         else:
             found = self._seek_available_message_position(queue, START, peek=False)
         if found is not None:
@@ -137,8 +136,7 @@ class Reading(Cursors):
         if queue is None:
             raise self._not_available(descriptor)
         if position.state in (PositionState.AVAILABLE, PositionState.DELETED):
-            message = f"message {position.lookup_id:#x} of queue {queue.pathname} is not being read"
-            raise TransactionSequence(message)
+            raise TransactionSequence(f"message {position.lookup_id:#x} of queue {queue.pathname} is not being read")
         if transactional:
             return
         descriptor.unfinished_reads.pop(position.lookup_id, None)
@@ -167,8 +165,7 @@ class Reading(Cursors):
     ) -> MessagePosition:
         """3.1.7.1.13 Read Message By Lookup Identifier: never waits."""
         if peek_operation and transaction is not None:
-            message = "a peek by lookup identifier takes no transaction"
-            raise InvalidParameter(message)
+            raise InvalidParameter("a peek by lookup identifier takes no transaction")
         queue = self._readable(descriptor, PEEK_ACCESS if peek_operation else RECEIVE_ACCESS)
         self._require_open(transaction)
         position = self._seek_available_message_position_with_id(
@@ -219,10 +216,13 @@ class Reading(Cursors):
         if queue is None:
             raise self._not_available(descriptor)
         if descriptor.access_type not in access:
-            name = descriptor.access_type.name.lower()
-            message = f"queue {queue.pathname} is open for {name} access only"
-            raise AccessDenied(message)
+            raise self._wrong_access(descriptor)
         return queue
+
+    @staticmethod
+    def _wrong_access(descriptor: OpenQueueDescriptor) -> AccessDenied:
+        name = descriptor.access_type.name.lower()
+        return AccessDenied(f"{descriptor.format_name} is open for {name} access only")
 
     @staticmethod
     def _not_available(descriptor: OpenQueueDescriptor) -> QueueNotAvailable:

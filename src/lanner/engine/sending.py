@@ -19,11 +19,11 @@ from lanner.model.enums import (
     OperationType,
     PositionState,
     QueueAccessType,
+    QueueManagerState,
     QueuePrivacyLevel,
     SenderIdentifierType,
 )
 from lanner.model.errors import (
-    AccessDenied,
     IllegalPropertyValue,
     InsufficientResources,
     InvalidParameter,
@@ -134,9 +134,7 @@ class Sending(Examining):
         transaction: Transaction | None = None,
     ) -> EnqueueStatus:
         if descriptor.access_type is not QueueAccessType.SEND:
-            name = descriptor.access_type.name.lower()
-            message = f"{descriptor.format_name} is open for {name} access only"
-            raise AccessDenied(message)
+            raise self._wrong_access(descriptor)
         if not properties.sender_identifier:
             properties.sender_identifier = self._sender_identifier(descriptor, properties.sender_identifier_type)
         if not descriptor.multiple:
@@ -214,14 +212,12 @@ class Sending(Examining):
     def _check_demands(queue: Queue, properties: MessageProperties) -> None:
         """Authentication and PrivacyLevel of a local queue (DMPR-3.1.1.2-3), told to the sender at once."""
         if queue.authentication and not (properties.signature or properties.multiple_destination_signature):
-            message = f"queue {queue.pathname} takes signed messages only"
-            raise MessageNotAuthenticated(message)
+            raise MessageNotAuthenticated(f"queue {queue.pathname} takes signed messages only")
         is_encrypted = properties.privacy_level != MessagePrivacyLevel.NONE
         refused = QueuePrivacyLevel.NONE if is_encrypted else QueuePrivacyLevel.BODY
         if queue.privacy_level is refused:
             wanted = "plain" if is_encrypted else "encrypted"
-            message = f"queue {queue.pathname} takes {wanted} messages only"
-            raise IllegalPropertyValue(message)
+            raise IllegalPropertyValue(f"queue {queue.pathname} takes {wanted} messages only")
 
     @property
     def last_message_identifier(self) -> str:
@@ -245,8 +241,7 @@ class Sending(Examining):
         """3.1.7.1.16 Move Message: no Message Position Deleted, so no acknowledgment (DMPR-3.1.7.1.16-5)."""
         if transaction is not None and not transaction.is_null:
             if target.is_system:
-                message = f"a move to {target.pathname} takes no transaction"
-                raise TransactionUsage(message)
+                raise TransactionUsage(f"a move to {target.pathname} takes no transaction")
             self._require_open(transaction)
             self._lock(position)
             position.transaction = transaction
@@ -277,6 +272,23 @@ class Sending(Examining):
         if not target.is_system:
             self.message_position_available(target, moved)
 
+    def undo_receive(self, position: MessagePosition) -> None:
+        """Whoever received this went away before its removal was on disk: it stands in its old place again.
+
+        A journal copy or an acknowledgment of the receive stays: they may be on disk by now.
+        """
+        queue, record = position.queue, position.record
+        if self.queue_manager.queue_manager_state is not QueueManagerState.READY or queue.is_deleted:
+            return
+        if self.store.get(queue.number, position.lookup_id) is not None:
+            return  # the removal was not stored, and the message never gone
+        size = len(record.packet)
+        queue.total_bytes += size
+        self.queue_manager.total_bytes += size
+        back = MessagePosition(queue, position.lookup_id, dataclasses.replace(record, visibility=0, reference=b""))
+        self._store(back, read_envelope(record.packet))
+        self.message_position_available(queue, back)
+
     def move_message_by_lookup_identifier(
         self,
         source: OpenQueueDescriptor,
@@ -290,12 +302,10 @@ class Sending(Examining):
             if descriptor.queue is None:
                 raise self._not_available(descriptor)
             if descriptor.access_type is not QueueAccessType.MOVE:
-                message = f"{descriptor.format_name} is not open for moving"
-                raise AccessDenied(message)
+                raise self._wrong_access(descriptor)
         from_queue, to_queue = source.queue, target.queue
         if from_queue is None or to_queue is None or self._family(from_queue) != self._family(to_queue):
-            message = f"{source.format_name} and {target.format_name} are not parts of one queue"
-            raise InvalidParameter(message)
+            raise InvalidParameter(f"{source.format_name} and {target.format_name} are not parts of one queue")
         position = self._seek_available_message_position_with_id(
             from_queue, lookup_id, peek=False, action=MessageSeekAction.CURRENT
         )

@@ -13,7 +13,7 @@ from lanner.engine.dispatch import Dispatch
 from lanner.engine.envelope import may_expire, read_envelope, wants_attention
 from lanner.model.directory_objects import KILOBYTE, OutgoingQueue
 from lanner.model.enums import INFINITE, DeliveryGuarantee, EnqueueStatus, QueueAccessType
-from lanner.model.errors import AccessDenied, InsufficientResources, InvalidParameter, QueueNotAvailable
+from lanner.model.errors import InsufficientResources, InvalidParameter, QueueNotAvailable
 from lanner.model.live import START, MessagePosition
 
 if TYPE_CHECKING:
@@ -55,11 +55,9 @@ class Staging(Dispatch):
     def _stageable(self, descriptor: OpenQueueDescriptor) -> Queue:
         self._require_ready()
         if descriptor.access_type is not QueueAccessType.SEND:
-            message = f"{descriptor.format_name} is not open for sending"
-            raise AccessDenied(message)
+            raise self._wrong_access(descriptor)
         if descriptor.multiple:
-            message = f"{descriptor.format_name}: messages are staged for one queue at a time"
-            raise InvalidParameter(message)
+            raise InvalidParameter(f"{descriptor.format_name}: messages are staged for one queue at a time")
         if descriptor.queue is None:
             raise self._not_available(descriptor)
         return descriptor.queue
@@ -86,8 +84,7 @@ class Staging(Dispatch):
         for number, (_, size) in self.store.staged(tokens).items():
             queue = self.queue_manager.queue_collection.get(number)
             if queue is None:
-                message = f"messages are staged for queue {number}, which was deleted; drop the stage"
-                raise QueueNotAvailable(message)
+                raise QueueNotAvailable(f"messages are staged for queue {number}, which was deleted; drop the stage")
             if self._check_quota(queue, size) is not EnqueueStatus.OK:
                 quota = min(queue.quota, self.queue_manager.queue_manager_quota)
                 message = (

@@ -59,8 +59,7 @@ class Transactions(Acknowledgments):
         """3.1.7.1.8 Create Transaction."""
         self._require_ready()
         if identifier in self.queue_manager.transaction_collection:
-            message = f"transaction {identifier} is open already"
-            raise TransactionSequence(message)
+            raise TransactionSequence(f"transaction {identifier} is open already")
         transaction = Transaction(identifier, index=self._next_transaction_index())
         self.queue_manager.transaction_collection[identifier] = transaction
         return transaction
@@ -154,8 +153,9 @@ class Transactions(Acknowledgments):
         try:
             return self.queue_manager.transaction_collection[identifier]
         except KeyError:
-            message = f"no open transaction {identifier}: it was never begun, or it has ended"
-            raise TransactionSequence(message) from None
+            raise TransactionSequence(
+                f"no open transaction {identifier}: it was never begun, or it has ended"
+            ) from None
 
     def _forget(self, transaction: Transaction) -> None:
         del self.queue_manager.transaction_collection[transaction.identifier]
@@ -281,8 +281,7 @@ class Transactions(Acknowledgments):
 
     def dtc_reenlistment_timeout(self, identifier: uuid.UUID) -> None:
         """3.1.4.11 DTC Reenlistment Timeout: the higher layer is told, initialization ends here."""
-        message = f"transaction {identifier} is in doubt and its coordinator does not answer"
-        raise DtcConnect(message)
+        raise DtcConnect(f"transaction {identifier} is in doubt and its coordinator does not answer")
 
     def _reenlist(self) -> None:
         """3.1.3: ask the coordinator for the outcome of each recovered transaction."""

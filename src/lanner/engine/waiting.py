@@ -119,8 +119,7 @@ class WaitingReads(EngineBase):
                 if reader.tag == tag:
                     self._waiting_message_read_timer_stop(reader, status)
                     return
-        message = f"no waiting read with tag {tag!r} on queue {queue.pathname}"
-        raise StatusNotFound(message)
+        raise StatusNotFound(f"no waiting read with tag {tag!r} on queue {queue.pathname}")
 
     def stop_waiting_read(self, reader: WaitingMessageReadOperation, status: StatusError) -> None:
         """End one wait from outside: whoever asked has gone."""
@@ -131,8 +130,7 @@ class WaitingReads(EngineBase):
         """Nothing joins a transaction that has ended, or has promised what it will do."""
         if transaction is not None and (transaction.is_over or transaction.is_prepared):
             state = "has ended" if transaction.is_over else "is prepared"
-            message = f"transaction {transaction.identifier} {state}: begin another one"
-            raise TransactionSequence(message)
+            raise TransactionSequence(f"transaction {transaction.identifier} {state}: begin another one")
 
     def _stop_waiting_reads(self, readers: list[WaitingMessageReadOperation], status: StatusError) -> None:
         for reader in readers:

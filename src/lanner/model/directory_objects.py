@@ -281,8 +281,7 @@ class RoutingLink(DirectoryObject):
 
     def __post_init__(self) -> None:
         if self.actual_cost not in ROUTING_LINK_COST:
-            message = f"routing link cost {self.actual_cost}: 1 to 999999 expected"
-            raise ValueError(message)
+            raise ValueError(f"routing link cost {self.actual_cost}: 1 to 999999 expected")
 
 
 @dataclass(slots=True, eq=False)

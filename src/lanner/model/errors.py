@@ -186,8 +186,7 @@ class StatusError(LannerError):
 
     def __init_subclass__(cls, *, status: int, spec_name: str) -> None:
         if status in StatusError.by_status:
-            message = f"{cls.__name__}: status {status:#010x} already taken"
-            raise TypeError(message)
+            raise TypeError(f"{cls.__name__}: status {status:#010x} already taken")
         cls.status = status
         cls.spec_name = spec_name
         StatusError.by_status[status] = cls
