@@ -32,7 +32,7 @@ def md4(data: bytes) -> bytes:
                 total = a + mixed + words[index] + constant & _MASK
                 shift = shifts[step % 4]
                 a, b, c, d = d, (total << shift | total >> 32 - shift) & _MASK, b, c
-        state = tuple(old + new & _MASK for old, new in zip(state, (a, b, c, d), strict=True))  # type: ignore[assignment]
+        state = tuple(old + new & _MASK for old, new in zip(state, (a, b, c, d), strict=True))  # type: ignore[assignment]  # four of them
     return struct.pack("<4I", *state)
 
 
