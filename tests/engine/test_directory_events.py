@@ -508,6 +508,38 @@ def test_a_directory_that_stays_away_is_asked_every_minute(
     assert not h.engine.queue_manager.directory_offline
 
 
+@pytest.mark.spec("DMPR-3.1.1.1-9")
+def test_sites_and_routing_servers_follow_their_lists(integrated: Harness) -> None:
+    """3.1.1.1: the Identifier of every member is in the matching list, also when the list changed meanwhile."""
+    h = integrated
+    manager = h.engine.queue_manager
+    (old,) = manager.site_collection
+    paris = new_site(h, "Paris")
+    servers = [QueueManager(computer_name=name, site_identifier_list=[paris.identifier]) for name in ("R1", "R2")]
+    for server in servers:
+        assert h.directory.create_object(server)[0] is SUCCESS
+    changed = QueueManager(
+        identifier=manager.identifier,
+        site_identifier_list=[paris.identifier],
+        out_routing_server_identifier_list=[servers[0].identifier],
+        in_routing_server_identifier_list=[servers[1].identifier],
+    )
+    names = ["SiteIdentifierList", "OutRoutingServerIdentifierList", "InRoutingServerIdentifierList"]
+    assert h.directory.write(changed, names) is SUCCESS
+    h.directory.connected = False
+    assert h.engine.read_directory("Site", None)[0] is NOT_CONNECTED
+    assert manager.site_collection == [old]
+    h.directory.connected = True
+    h.tick(ONLINE_TIMER)
+    assert [site.name for site in manager.site_collection] == ["Paris"]
+    assert [server.computer_name for server in manager.out_routing_server_collection] == ["R1"]
+    assert [server.computer_name for server in manager.in_routing_server_collection] == ["R2"]
+    h.restart()
+    manager = h.engine.queue_manager
+    assert [site.name for site in manager.site_collection] == ["Paris"]
+    assert [server.computer_name for server in manager.out_routing_server_collection] == ["R1"]
+
+
 # Sites and site gates ---------------------------------------------------------------------------------
 
 

@@ -8,11 +8,11 @@ change notifications other protocols listen for (MS-MQCN 3.3.4.1).
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from lanner.directory import AttributeFilter, Operator, matches
 from lanner.engine.reading import Reading
-from lanner.model.directory_objects import Queue, QueueManager, attributes_of
+from lanner.model.directory_objects import DirectoryObject, Queue, QueueManager, Site, attributes_of
 from lanner.model.enums import DirectoryOperationResult, QueueType
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lanner.directory import SortOrder
-    from lanner.model.directory_objects import DirectoryObject
+
+_T = TypeVar("_T", bound=DirectoryObject)
 
 # MS-MQDMPR 3.1.2.5.
 DIRECTORY_ONLINE_INTERVAL = 60.0
@@ -127,12 +128,35 @@ class DirectoryEvents(Reading):
         self._adopt(qm, found)
         self.save_queue_manager()
         qm.directory_offline = False
+        self._read_collections()
         for queue in list(qm.queue_collection.values()):
             if queue.queue_type is QueueType.PUBLIC and not queue.parent:
                 result, fresh = self.read_directory("Queue", identifier_is(queue.identifier))
                 if result is DirectoryOperationResult.SUCCESS and fresh is not None:
                     self._adopt(queue, fresh)
                     self._save_attributes(queue)
+
+    def _read_collections(self) -> None:
+        """Sites and routing servers follow their identifier lists (DMPR-3.1.1.1-9)."""
+        qm = self.queue_manager
+        qm.site_collection = self._listed(Site, qm.site_identifier_list, qm.site_collection)
+        qm.out_routing_server_collection = self._listed(
+            QueueManager, qm.out_routing_server_identifier_list, qm.out_routing_server_collection
+        )
+        qm.in_routing_server_collection = self._listed(
+            QueueManager, qm.in_routing_server_identifier_list, qm.in_routing_server_collection
+        )
+
+    def _listed(self, kind: type[_T], identifiers: Sequence[uuid.UUID], known: Sequence[_T]) -> list[_T]:
+        """The objects of a list of identifiers; one that cannot be read keeps its cached object, if there is one."""
+        cached = {member.identifier: member for member in known}
+        found: list[_T] = []
+        for identifier in identifiers:
+            _, fresh = self.read_directory(kind.__name__, identifier_is(identifier))
+            member = fresh if isinstance(fresh, kind) else cached.get(identifier)
+            if member is not None:
+                found.append(member)
+        return found
 
     def directory_sites_update(self) -> None:
         """3.1.6.1 Directory Sites Update: a site that cannot be read keeps its cached values."""

@@ -15,7 +15,6 @@ from lanner.model.directory_objects import (
     Enterprise,
     OutgoingQueue,
     Queue,
-    Site,
 )
 from lanner.model.enums import (
     DirectoryOperationResult,
@@ -149,10 +148,7 @@ class Engine(Staging):
         result, found = self.read_directory("QueueManager", identifier_is(qm.identifier))
         if result is DirectoryOperationResult.SUCCESS and found is not None:
             self._adopt(qm, found)
-            for identifier in qm.site_identifier_list:
-                result, site = self.read_directory("Site", identifier_is(identifier))
-                if result is DirectoryOperationResult.SUCCESS and isinstance(site, Site):
-                    qm.site_collection.append(site)
+            self._read_collections()
         elif not (result is DirectoryOperationResult.OBJECT_NOT_FOUND and provisioning):
             self._raise_unless_offline(result, "the queue manager's own object cannot be read")
         result, enterprise = self.read_directory("Enterprise", None, ["NonLDAPCapableQueueManagerNotification"])
