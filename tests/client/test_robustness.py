@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 import pytest
@@ -136,3 +138,62 @@ def test_a_cancelled_read_in_a_transaction_leaves_its_message_in_the_queue(tmp_p
             assert (await queue.receive(0)).body == b"unseen"
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("way", ["receive", "waiting receive", "receive_many", "receive_by_lookup_id", "cursor"])
+def test_a_receive_that_is_cancelled_while_the_disk_is_written_leaves_the_message_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    async def scenario() -> None:
+        async with aio.QueueManager(tmp_path / "aio", "ALPHA", public_keys=lambda: (b"", b"")) as qm:
+            queue = await qm.create_queue("q")
+            handle = await queue.handle(QueueAccessType.SEND)
+            cursor = await queue.cursor()
+            calls: dict[str, Callable[[], Coroutine[None, None, object]]] = {
+                "receive": lambda: queue.receive(0),
+                "waiting receive": lambda: queue.receive(None),
+                "receive_many": lambda: queue.receive_many(1),
+                "receive_by_lookup_id": lambda: queue.receive_by_lookup_id(0, "first"),
+                "cursor": lambda: cursor.receive(0),
+            }
+            messages = [
+                Message(body=b"1", recoverable=True, time_to_be_received=600),
+                Message(body=b"2", recoverable=True),
+            ]
+            # The disk stands still from here on.
+            sync, goes_on = qm.runtime.store.sync, threading.Event()
+            monkeypatch.setattr(qm.runtime.store, "sync", lambda ticket: (goes_on.wait(), sync(ticket)))
+            if way == "waiting receive":
+                reading = asyncio.create_task(calls[way]())
+                await asyncio.sleep(0)
+                qm.operations.send_many(handle, messages, None)
+            else:
+                qm.operations.send_many(handle, messages, None)
+                reading = asyncio.create_task(calls[way]())
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert len(queue) == 1
+            reading.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reading
+            goes_on.set()
+            found = [message async for message in queue]
+            assert [message.body for message in found] == [b"1", b"2"]
+            assert queue.attributes.total_bytes == sum(len(message.packet) for message in found)
+        async with aio.QueueManager(tmp_path / "aio", "ALPHA", public_keys=lambda: (b"", b"")) as qm:
+            queue = qm.open("q")
+            assert [(await queue.receive(0)).body for _ in range(2)] == [b"1", b"2"]
+
+    asyncio.run(scenario())
+
+
+def test_opening_that_is_cancelled_lets_go_of_the_data_directory(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        opening = asyncio.create_task(aio.QueueManager(tmp_path / "aio", "ALPHA").__aenter__())
+        await asyncio.sleep(0)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+
+    asyncio.run(scenario())  # waits for its threads
+    QueueManager(tmp_path / "aio", "ALPHA").close()

@@ -56,12 +56,16 @@ class Committer:
             return
         future = self._loop.create_future()
         self._pending.append((ticket, future))
+        self.ask(ticket)
+        # Shielded: a caller who goes away does not undo what was asked of the disk.
+        await asyncio.shield(future)
+
+    def ask(self, ticket: int) -> None:
+        """Have a batch written, without waiting for it."""
         with self._wanted:
             if ticket > self._highest:
                 self._highest = ticket
                 self._wanted.notify()
-        # Shielded: a caller who goes away does not undo what was asked of the disk.
-        await asyncio.shield(future)
 
     def _run(self) -> None:
         done = 0
@@ -113,10 +117,25 @@ class QueueManager(BaseQueueManager):
         self._settings = local_settings(name, **settings)
 
     async def __aenter__(self) -> Self:
-        self.runtime = await asyncio.to_thread(Runtime, self._data, self._settings)
+        opened: list[Runtime] = []
+        is_unwanted = threading.Event()
+        try:
+            await asyncio.to_thread(self._open, opened, is_unwanted)
+        except asyncio.CancelledError:
+            # The thread goes on: what it opens, or has just opened, must not keep the data directory.
+            is_unwanted.set()
+            for runtime in opened:
+                threading.Thread(target=runtime.close).start()
+            raise
+        self.runtime = opened[0]
         self.operations = Operations(self.runtime)
         self._committer = Committer(self.runtime.store, asyncio.get_running_loop())
         return self
+
+    def _open(self, opened: list[Runtime], is_unwanted: threading.Event) -> None:
+        opened.append(Runtime(self._data, self._settings))
+        if is_unwanted.is_set():
+            opened[0].close()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -206,8 +225,16 @@ class QueueManager(BaseQueueManager):
             except BaseException:
                 outcome.abandon()
                 raise
-            return await self.done(finished)
-        return await self.done(outcome)
+            return await self.received(finished, [finished.value])
+        return await self.received(outcome, [outcome.value])
+
+    async def received(self, outcome: Outcome[T], messages: list[ReceivedMessage]) -> T:
+        """The value of a receive, when it is on disk; a caller who is cancelled meanwhile finds the messages in the queue."""
+        try:
+            return await self.done(outcome)
+        except asyncio.CancelledError:
+            self._committer.ask(self.operations.undo_receive(messages))
+            raise
 
 
 class Queue(BaseQueue):
@@ -286,14 +313,14 @@ class Queue(BaseQueue):
         handle = await self.handle(QueueAccessType.RECEIVE)
         found = self._operations.receive_many(handle, count, inner(transaction, self._operations))
         if found.value or timeout == 0 or count < 1:
-            return await self._manager.done(found)
+            return await self._manager.received(found, found.value)
         try:
             first = await self.receive(timeout, transaction=transaction)
         except IOTimeout:
             return []
         try:
             rest = self._operations.receive_many(handle, count - 1, inner(transaction, self._operations))
-            return [first, *await self._manager.done(rest)]
+            return [first, *await self._manager.received(rest, [first, *rest.value])]
         except StatusError:
             if transaction is not None:
                 raise
@@ -313,7 +340,7 @@ class Queue(BaseQueue):
         outcome = self._operations.by_lookup_id(
             handle, lookup_id, where, is_peek=False, transaction=inner(transaction, self._operations)
         )
-        return await self._manager.done(outcome)
+        return await self._manager.received(outcome, [outcome.value])
 
     async def peek_by_lookup_id(self, lookup_id: int, where: str = "current") -> ReceivedMessage:
         """Look at the message with a lookup id, or next to it."""

@@ -180,6 +180,11 @@ class ReceivedMessage:
         self._packet = Packet(position.record.packet)
 
     @property
+    def position(self) -> MessagePosition:
+        """Where it is, or was; the engine's own."""
+        return self._position
+
+    @property
     def packet(self) -> bytes:
         """The message as it is stored and sent: a UserMessage packet of MS-MQMQ 2.2.20."""
         return self._packet.packet

@@ -382,6 +382,13 @@ class Operations:
     def _taken(self, position: MessagePosition, transaction: Transaction | None) -> Outcome[ReceivedMessage]:
         return Outcome(ReceivedMessage(position), 0 if transaction is not None else self.store.ticket())
 
+    def undo_receive(self, messages: Iterable[ReceivedMessage]) -> int:
+        """Put messages back that nobody will see; the ticket of the batch that does it."""
+        with self.lock:
+            for message in messages:
+                self.engine.undo_receive(message.position)
+            return self.store.ticket()
+
     def receive_many(
         self, descriptor: OpenQueueDescriptor, count: int, transaction: Transaction | None
     ) -> Outcome[list[ReceivedMessage]]:
