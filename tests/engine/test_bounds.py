@@ -97,3 +97,17 @@ def test_the_last_message_read_of_each_queue_does_not_stay_in_memory(h: Harness)
     gc.collect()
     kept = [found for found in gc.get_objects() if isinstance(found, Record) and len(found.packet) > 100_000]
     assert len(kept) <= 1
+
+
+def test_a_full_journal_is_said_to_be_full_once(h: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    """A line for each message that is received would fill the disk with the log."""
+    h.create(journaling=True, journal_quota=1)
+    for _ in range(10):
+        h.send(body=bytes(500))
+        h.receive()
+    assert caplog.text.count("is full") == 1
+    h.engine.purge_queue(h.queue("q;journal"))
+    for _ in range(10):
+        h.send(body=bytes(500))
+        h.receive()
+    assert caplog.text.count("is full") == 2

@@ -68,6 +68,8 @@ class Acknowledgments(Sending):
     """Listens to arrivals and removals, and sends what they call for."""
 
     def _subscribe_acknowledgments(self) -> None:
+        # Journals and dead-letter queues (by number) of which the log has said that they are full.
+        self._full_copy_queues: set[int] = set()
         self.position_arrived_subscribers.append(self._message_arrived)
         self.position_deleted_subscribers.append(self._message_removed)
 
@@ -141,9 +143,16 @@ class Acknowledgments(Sending):
     def _journal(self, target: Queue | None, packet: bytes) -> None:
         """A journal copy; on a full disk the room that is left is for receiving and dead letters."""
         if self.store.refuses_sends:
-            _LOG.warning("the disk is full: a journal copy of %d bytes is dropped", len(packet))
+            if target is not None and self._is_newly_full(target):
+                _LOG.warning("the disk is full: %s gets no more copies until there is room", target.pathname)
         else:
             self._copy_to(target, packet)
+
+    def _is_newly_full(self, target: Queue) -> bool:
+        """Said once, not for each message: the log is on the same disk, perhaps."""
+        is_new = target.number not in self._full_copy_queues
+        self._full_copy_queues.add(target.number)
+        return is_new
 
     def _copy_to(self, target: Queue | None, packet: bytes) -> None:
         """A copy in a journal or dead-letter queue; dropped when its quota would be exceeded."""
@@ -152,14 +161,17 @@ class Acknowledgments(Sending):
         size = len(packet)
         quota = self._copy_quota(target)
         if quota != INFINITE and target.total_bytes + size > quota * KILOBYTE:
-            _LOG.warning(
-                "%s is full: quota %d KiB, used %d KiB; a copy of %d bytes is dropped",
-                target.pathname,
-                quota,
-                target.total_bytes // KILOBYTE,
-                size,
-            )
+            if self._is_newly_full(target):
+                _LOG.warning(
+                    "%s is full: quota %d KiB, used %d bytes; a copy of %d bytes and those after it are dropped "
+                    "until there is room",
+                    target.pathname,
+                    quota,
+                    target.total_bytes,
+                    size,
+                )
             return
+        self._full_copy_queues.discard(target.number)
         envelope = read_envelope(packet)
         position = self._new_position(target, packet, envelope, int(self.clock()))
         position.record.flags = DEAD_LETTER
