@@ -14,7 +14,14 @@ from lanner.client.aio import Committer
 from lanner.client.message import ReceivedMessage
 from lanner.client.operations import Outcome
 from lanner.model.enums import EnqueueStatus, QueueAccessType
-from lanner.model.errors import InsufficientResources, InvalidParameter, IOTimeout, QueueNotAvailable
+from lanner.model.errors import (
+    InsufficientResources,
+    InvalidHandle,
+    InvalidParameter,
+    IOTimeout,
+    QueueNotAvailable,
+    QueueNotFound,
+)
 from lanner.model.live import OpenQueueDescriptor
 from lanner.store import Store
 
@@ -197,3 +204,23 @@ def test_opening_that_is_cancelled_lets_go_of_the_data_directory(tmp_path: Path)
 
     asyncio.run(scenario())  # waits for its threads
     QueueManager(tmp_path / "aio", "ALPHA").close()
+
+
+def test_a_subqueue_that_nobody_has_used_yet_is_empty_and_can_be_listed(qm: QueueManager, q: Queue) -> None:
+    """`list` asks for the length first, before the iteration brings the subqueue into being."""
+    retry = q.subqueue("retry")
+    assert len(retry) == 0
+    assert list(retry) == []
+    assert retry.exists()
+    with pytest.raises(QueueNotFound):
+        len(qm.open("missing;retry"))
+
+
+def test_a_closed_cursor_reads_no_more(q: Queue) -> None:
+    q.send(b"x")
+    with q.cursor() as cursor:
+        assert cursor.peek(0).body == b"x"
+    for call in (cursor.peek, cursor.peek_next, cursor.receive):
+        with pytest.raises(InvalidHandle, match="closed"):
+            call(0)
+    assert len(q) == 1

@@ -212,6 +212,17 @@ class Operations:
         with self.lock:
             return self.engine.get_queue_properties(self.find(name), identity=self.identity)
 
+    def message_count(self, name: str) -> int:
+        """How many messages are in the queue; none in a subqueue that is yet to come into being."""
+        with self.lock:
+            try:
+                return self.attributes(name).message_count
+            except QueueNotFound:
+                path = self.names.path_name(name)
+                if path.subqueue is None or self.engine.find_by_path(path.without_suffix()) is None:
+                    raise
+                return 0
+
     def subqueue_names(self, name: str) -> list[str]:
         with self.lock:
             return [subqueue.pathname for subqueue in self.find(name).subqueues.values()]

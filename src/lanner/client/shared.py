@@ -75,7 +75,7 @@ class BaseQueue:
         return self._operations.exists(self.name)
 
     def __len__(self) -> int:
-        return self.attributes.message_count
+        return self._operations.message_count(self.name)
 
     def __bool__(self) -> bool:
         return True  # an empty queue is a queue

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lanner.engine.positions import Positions
 from lanner.model.enums import CursorState
-from lanner.model.errors import IllegalCursorAction, MessageAlreadyReceived, OperationCancelled
+from lanner.model.errors import IllegalCursorAction, InvalidHandle, MessageAlreadyReceived, OperationCancelled
 from lanner.model.live import END, START, Cursor, MessagePosition
 
 if TYPE_CHECKING:
@@ -81,11 +81,14 @@ class Cursors(Positions):
         descriptor = cursor.descriptor
         readers = [reader for reader in descriptor.waiting_reads if reader.cursor is cursor]
         self._stop_waiting_reads(readers, OperationCancelled("the cursor was closed"))
+        cursor.is_closed = True
         if cursor in descriptor.cursors:
             descriptor.cursors.remove(cursor)
 
     def _get_message(self, cursor: Cursor, event: CursorEvent, *, no_wait: bool) -> MessagePosition | None:
         """3.2.7.2 to 3.2.7.4. None: nothing ahead; the cursor waits, unless a dequeue may not."""
+        if cursor.is_closed:
+            raise InvalidHandle(f"cursor {cursor.handle} is closed")
         answer = ANSWERS[cursor.state, event]
         if answer is Answer.ILLEGAL:
             raise IllegalCursorAction(f"{event.value} on cursor {cursor.handle}, which is {cursor.state.value}")

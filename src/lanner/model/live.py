@@ -119,6 +119,7 @@ class Cursor:
     # Where the tail was when the cursor was parked at END: it goes on from there (DMPR-3.2.7.6-2); ours.
     parked_after: int = START
     state: CursorState = CursorState.UNREAD
+    is_closed: bool = False
 
 
 @dataclass(slots=True, eq=False)
