@@ -22,7 +22,7 @@ $(STAMP): requirements.lock pyproject.toml
 	touch $(STAMP)
 
 run: install
-	$(BIN)/lanner serve --data ./data --name LANNER --bind 127.0.0.1
+	$(BIN)/lanner serve --data ./data --bind 127.0.0.1
 
 test: install
 	$(PYTEST) tests

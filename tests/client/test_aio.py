@@ -143,7 +143,7 @@ def test_transactions_are_all_or_nothing(tmp_path: Path) -> None:
 def test_cursors_lookup_ids_and_subqueues(tmp_path: Path) -> None:
     async def scenario(_qm: lanner.aio.QueueManager, q: lanner.aio.Queue) -> None:
         await q.send_many(["1", "2", "3"])
-        async with await q.cursor() as cursor:
+        async with q.cursor() as cursor:
             first = await cursor.peek(0)
             assert [first.body, (await cursor.peek_next(0)).body] == ["1", "2"]
             assert (await cursor.receive(0)).body == "2"

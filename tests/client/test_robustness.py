@@ -155,7 +155,7 @@ def test_a_receive_that_is_cancelled_while_the_disk_is_written_leaves_the_messag
         async with aio.QueueManager(tmp_path / "aio", "ALPHA", public_keys=lambda: (b"", b"")) as qm:
             queue = await qm.create_queue("q")
             handle = await queue.handle(QueueAccessType.SEND)
-            cursor = await queue.cursor()
+            cursor = queue.cursor()
             calls: dict[str, Callable[[], Coroutine[None, None, object]]] = {
                 "receive": lambda: queue.receive(0),
                 "waiting receive": lambda: queue.receive(None),

@@ -263,7 +263,7 @@ class Queue(BaseQueue):
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """Peek at every message, from the first to the last."""
-        async with await self.cursor(peek_only=True) as cursor:
+        async with self.cursor(peek_only=True) as cursor:
             try:
                 yield await cursor.peek(timeout=0)
                 while True:
@@ -351,10 +351,12 @@ class Queue(BaseQueue):
         """Remove every message; how many there were."""
         return await self._manager.done(self._operations.purge(await self.handle(QueueAccessType.RECEIVE)))
 
-    async def cursor(self, *, peek_only: bool = False) -> Cursor:
+    def cursor(self, *, peek_only: bool = False) -> Cursor:
         """A place in the queue that moves over the messages; who may only peek asks for `peek_only`."""
         access = QueueAccessType.PEEK if peek_only else QueueAccessType.RECEIVE
-        return Cursor(self._manager, self, await self.handle(access))
+        # A handle for reading promises nothing that the disk would have to keep.
+        handle = self._handles.cached(access) or self._handles.open(access).value
+        return Cursor(self._manager, self, handle)
 
     def subqueue(self, name: str) -> Queue:
         """A subqueue; it comes into being when first used."""

@@ -28,7 +28,7 @@ from lanner.model.enums import (
 from lanner.model.errors import StatusError
 from lanner.security.access import QUEUE_RIGHTS
 from lanner.security.identity import ANONYMOUS, SYSTEM
-from lanner.wire.builder import MessageProperties
+from lanner.wire.builder import MessageProperties, set_message_class
 from lanner.wire.message import Message
 from lanner.wire.path_name import PathName
 
@@ -129,7 +129,8 @@ class Acknowledgments(Sending):
             target = (
                 qm.system_transactional_deadletter_queue if message.is_transactional else qm.system_deadletter_queue
             )
-        self._copy_to(target, message.packet)
+        # As on Windows, the class of a dead letter says why it is one.
+        self._copy_to(target, set_message_class(message.packet, reason))
 
     def _application_deadletter_queue(self, message: Message) -> Queue | None:
         pathname = message.application_deadletter_queue

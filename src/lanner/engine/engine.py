@@ -118,7 +118,14 @@ class Engine(Staging):
         policy = settings.query_policy()
         qm.machine_domain_id = policy.domain_guid
         # A queue manager that is not told its name keeps the one it has.
-        qm.computer_name = policy.account_domain_name or qm.computer_name or DEFAULT_COMPUTER_NAME
+        name = policy.account_domain_name or qm.computer_name or DEFAULT_COMPUTER_NAME
+        if qm.computer_name and name.lower() != qm.computer_name.lower():
+            _LOG.warning(
+                "the queue manager %s is now called %s: what is sent to the old name no longer comes here",
+                qm.computer_name,
+                name,
+            )
+        qm.computer_name = name
         domain = policy.dns_domain_name
         qm.qualified_computer_name = f"{qm.computer_name}.{domain}" if domain else qm.computer_name
         qm.hardened_security = settings.hardened_security

@@ -139,6 +139,7 @@ class Environment:
 def copy_environment(environment: Environment, directory: Path) -> None:
     """Copy the last commit, without its free pages, into an empty directory, and mark it as a copy."""
     environment.env.copy(str(directory), compact=True)
+    (directory / DATA_FILE).chmod(0o600)
     with lmdb.open(str(directory), map_size=DEFAULT_MAP_SIZE, max_dbs=_MAX_DBS) as copy:
         forget_epoch(copy)
     (directory / "lock.mdb").unlink(missing_ok=True)

@@ -404,6 +404,12 @@ def set_route_count(packet: bytes, count: int) -> bytes:
     return b"".join((packet[:60], bytes((packet[60] & ~at.RC_MASK | count,)), packet[61:]))
 
 
+def set_message_class(packet: bytes, message_class: int) -> bytes:
+    """The packet with MessageClass changed: in a dead-letter queue it tells why the message is there."""
+    offset = locate(packet).properties + 2
+    return b"".join((packet[:offset], message_class.to_bytes(2, "little"), packet[offset + 2 :]))
+
+
 def _transaction_offset(packet: bytes) -> int:
     offset = locate(packet).transaction
     if not offset:

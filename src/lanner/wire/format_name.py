@@ -295,7 +295,7 @@ class MultipleElementFormatName(FormatName):
 
 
 def _illegal(name: DirectFormatName, problem: str) -> IllegalFormatname:
-    return IllegalFormatname(f"format name {'DIRECT=' + name.text[:80]!r}: {problem}")
+    return IllegalFormatname(f"format name 'DIRECT={name.text[:80]}': {problem}")
 
 
 def _queue_part(name: DirectFormatName, text: str) -> QueuePart:
@@ -405,7 +405,7 @@ def _parse_element(text: str) -> FormatName:
     parser = _KINDS.get(kind.upper())
     if not separator or parser is None:
         kinds = ", ".join(f"{kind}=" for kind in _KINDS)
-        raise IllegalFormatname(f"format name {text[:80]!r} does not begin with one of {kinds}")
+        raise IllegalFormatname(f"format name '{text[:80]}' does not begin with one of {kinds}")
     return parser(rest)
 
 

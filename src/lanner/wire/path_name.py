@@ -72,7 +72,7 @@ def _check(part: str, what: str, allowed: re.Pattern[str], text: str) -> None:
     match = allowed.match(part)
     end = match.end() if match else 0
     if end != len(part):
-        raise IllegalQueuePathname(f"path name {text!r}: {part[end]!r} is not allowed in a {what}")
+        raise IllegalQueuePathname(f"path name '{text}': {part[end]!r} is not allowed in a {what}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +90,18 @@ class PathName:
         """Read a path name; IllegalQueuePathname says what is wrong with it."""
         computer, separator, rest = text.partition("\\")
         if not separator:
-            raise IllegalQueuePathname(f"path name {text!r}: no backslash between computer and queue")
+            raise IllegalQueuePathname(f"path name '{text}': no backslash between computer and queue")
         if not computer:
-            raise IllegalQueuePathname(f"path name {text!r}: no computer before the backslash")
+            raise IllegalQueuePathname(f"path name '{text}': no computer before the backslash")
         if len(computer) > MAX_COMPUTER_LENGTH:
             raise IllegalQueuePathname(
-                f"path name {text!r}: computer of {len(computer)} characters, at most {MAX_COMPUTER_LENGTH}"
+                f"path name '{text}': computer of {len(computer)} characters, at most {MAX_COMPUTER_LENGTH}"
             )
         _check(computer, "computer name", _COMPUTER, text)
         try:
             part = split_queue_part(rest)
         except ValueError as error:
-            raise IllegalQueuePathname(f"path name {text!r}: {error}") from None
+            raise IllegalQueuePathname(f"path name '{text}': {error}") from None
         _check(part.name, "queue name", _QUEUE_NAME, text)
         if part.subqueue is not None:
             _check(part.subqueue, "subqueue name", _QUEUE_NAME, text)
