@@ -22,6 +22,7 @@ from lanner.model.errors import IllegalPropertyValue, MessageNotAuthenticated
 from lanner.security.examination import Examination
 from lanner.security.identity import ANONYMOUS, SYSTEM, Identity
 from lanner.wire.builder import set_authentication
+from lanner.wire.format_name import parse
 from lanner.wire.message import Message
 from lanner.wire.sddl import parse_sddl
 from lanner.wire.sid import Sid
@@ -272,3 +273,37 @@ def test_the_sender_is_named_by_its_sid_unless_it_asks_otherwise(h: Harness) -> 
     h.create("anonymous", security=parse_sddl("O:SYG:SYD:(A;;0x4;;;AN)").pack())
     assert h.engine.insert_message(h.queue("anonymous"), unnamed) is MessageClass.ACK_REACH_QUEUE
     assert h.engine.insert_message(h.queue("anonymous"), by_default, alice) is MessageClass.NACK_ACCESS_DENIED
+
+
+def test_an_acknowledgment_goes_only_where_its_asker_may_send(h: Harness) -> None:
+    """A message to a queue that is open to all must not carry its body into one that is not."""
+    bob = Identity("bob", Sid.parse("S-1-5-21-1-2-3-1001"), is_domain_user=True)
+    everyone = parse_sddl("D:(A;;0xf003f;;;WD)").pack()
+    nobody = parse_sddl("O:SYD:P").pack()
+    h.create("open", security=everyone)
+    h.create("victim", security=nobody)
+    h.create("own", security=everyone)
+    for target in ("victim", "own", "order_queue$"):
+        descriptor = h.open("open", QueueAccessType.SEND, identity=bob)
+        properties = h.properties(
+            b"planted",
+            time_to_be_received=1,
+            acknowledgements_requested=Acknowledgements.FULL_RECEIVE,
+            administration_queue_format_name=parse(rf"DIRECT=OS:ALPHA\private$\{target}"),
+        )
+        h.engine.enqueue_message_to_an_open_queue(descriptor, properties)
+    # From another computer, whose word about the sender is not taken.
+    h.engine.insert_message(
+        h.queue("open"),
+        h.message(
+            b"planted",
+            time_to_be_received=1,
+            sender_identifier=SYSTEM.sid.pack(),
+            acknowledgements_requested=Acknowledgements.FULL_RECEIVE,
+            administration_queue_format_name=parse(r"DIRECT=OS:ALPHA\private$\victim"),
+        ),
+        sender=bob,
+    )
+    h.tick(2)
+    assert (h.bodies("victim"), h.bodies("order_queue$")) == ([], [])
+    assert h.bodies("own") == [b"planted"]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from lanner.client.message import Message, ReceivedMessage
 from lanner.client.names import QueueNames
+from lanner.engine.envelope import is_express
 from lanner.engine.queue_properties import CHANGEABLE_ATTRIBUTES
 from lanner.model.directory_objects import KILOBYTE
 from lanner.model.enums import (
@@ -141,6 +142,7 @@ class Waiting:
                 # A handle that was closed meanwhile has given it back already, and `finish` may have removed it.
                 with contextlib.suppress(QueueNotAvailable, TransactionSequence):
                     operations.engine.dequeue_message_end(self._descriptor, end, delete_message=False)
+            operations.runtime.sync_soon()
 
 
 class Operations:
@@ -261,6 +263,7 @@ class Operations:
     def close(self, descriptor: OpenQueueDescriptor) -> None:
         with self.lock:
             self.engine.close_queue(descriptor)
+            self.runtime.sync_soon()
 
     # Messages -----------------------------------------------------------------------------------------------
 
@@ -273,7 +276,9 @@ class Operations:
         message, properties = self._prepare(descriptor, message, transaction)
         with self.lock:
             identifier = self._send(descriptor, message, properties, transaction)
-            return Outcome(identifier, 0 if transaction is not None else self.store.ticket())
+            # An express message has nothing to wait for, though others may have.
+            is_durable = message.recoverable and transaction is None
+            return Outcome(identifier, self.store.ticket() if is_durable else 0)
 
     def send_many(
         self,
@@ -391,7 +396,8 @@ class Operations:
             return self._taken(position, transaction)
 
     def _taken(self, position: MessagePosition, transaction: Transaction | None) -> Outcome[ReceivedMessage]:
-        return Outcome(ReceivedMessage(position), 0 if transaction is not None else self.store.ticket())
+        is_durable = transaction is None and not is_express(position.record.packet)
+        return Outcome(ReceivedMessage(position), self.store.ticket() if is_durable else 0)
 
     def undo_receive(self, messages: Iterable[ReceivedMessage]) -> int:
         """Put messages back that nobody will see; the ticket of the batch that does it."""

@@ -55,6 +55,7 @@ class Runtime:
         self._timer_wake: SimpleQueue[None] = SimpleQueue()
         self._abandoned: deque[OpenQueueDescriptor | Transaction] = deque()
         self._is_closing = False
+        self._sync_wanted = False
         try:
             with self.lock:
                 directory = EmbeddedDirectory(self.store.table("directory"))
@@ -65,6 +66,7 @@ class Runtime:
                     public_keys=settings.public_keys or self._public_key_lists,
                     private_keys=settings.private_keys or self._private_keys,
                     is_domain_user=settings.is_domain_user or self.users.is_domain_user,
+                    resolve_identity=settings.resolve_identity or self.users.resolve,
                 )
                 self.engine = Engine(
                     self.store,
@@ -119,6 +121,12 @@ class Runtime:
             elif thing.identifier in self.engine.queue_manager.transaction_collection:
                 self.engine.transaction_abort(thing.identifier)
 
+    def sync_soon(self) -> None:
+        """Have the timer thread sync what nobody waits for. Called with the lock held."""
+        if self.store.ticket() and not self._sync_wanted:
+            self._sync_wanted = True
+            self._wake_timer()
+
     def _wake_timer(self) -> None:
         self._timer_wake.put(None)
 
@@ -135,10 +143,11 @@ class Runtime:
             with self.lock:
                 delay = self.engine.next_delay()
             is_woken = self._is_woken(_SWEEP_INTERVAL if delay is None else min(delay, _SWEEP_INTERVAL))
-            if is_woken and not self._abandoned:
+            if is_woken and not (self._abandoned or self._sync_wanted):
                 continue
             try:
                 with self.lock:
+                    self._sync_wanted = False
                     self.tidy()
                     self.engine.on_timer()
                     if time.monotonic() >= sweep_at:

@@ -27,16 +27,16 @@ from lanner.model.enums import (
 )
 from lanner.model.errors import StatusError
 from lanner.security.access import QUEUE_RIGHTS
-from lanner.security.identity import ANONYMOUS, SYSTEM
+from lanner.security.identity import ANONYMOUS, ANONYMOUS_IN_EVERYONE, SYSTEM, Identity
 from lanner.wire.builder import MessageProperties, set_message_class
 from lanner.wire.message import Message
 from lanner.wire.path_name import PathName
+from lanner.wire.sid import Sid
 
 if TYPE_CHECKING:
     from lanner.model.directory_objects import Queue
     from lanner.model.live import MessagePosition
     from lanner.security.examination import Examination
-    from lanner.security.identity import Identity
 
 _LOG = logging.getLogger(__name__)
 
@@ -206,7 +206,9 @@ class Acknowledgments(Sending):
             acknowledgment.body_type = message.body_type
         try:
             # Not the event for applications: a message can also leave while the queue manager starts or stops.
-            descriptor = self._open_queue(destination, QueueAccessType.SEND, QueueShareMode.DENY_NONE, SYSTEM)
+            descriptor = self._open_queue(
+                destination, QueueAccessType.SEND, QueueShareMode.DENY_NONE, self._sender_of(message)
+            )
         except StatusError as error:
             _LOG.info("acknowledgment %#06x to %s is dropped: %s", message_class, destination, error)
             return
@@ -216,6 +218,21 @@ class Acknowledgments(Sending):
             _LOG.info("acknowledgment %#06x to %s is dropped: %s", message_class, destination, error)
         finally:
             self.close_queue(descriptor)
+
+    def _sender_of(self, message: Message) -> Identity:
+        """Who asked for an acknowledgment: it may go only where its asker may send.
+
+        Else a message to a queue that is open to all could put its body into one that is not. A SID is
+        believed of messages that were sent here, where the engine wrote it.
+        """
+        if message.sender_identifier_type != SenderIdentifierType.SID or not self._is_from_here(message):
+            # The acknowledgment itself is ours: it may go to a queue that is open to everyone.
+            return ANONYMOUS_IN_EVERYONE
+        sid = Sid.unpack(message.sender_identifier)
+        if sid == SYSTEM.sid:
+            return SYSTEM
+        resolve = self.settings.resolve_identity
+        return (resolve(sid) if resolve is not None else None) or Identity(str(sid), sid)
 
     # Arrivals -----------------------------------------------------------------------------------------------
 

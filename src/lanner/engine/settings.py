@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from lanner.model.directory_objects import GUID_NULL
 from lanner.security.encryption import DEFAULT_PREFERENCES, EncryptionPreferences, PrivateKeys
+from lanner.security.identity import Identity
 from lanner.wire.builder import DEFAULT_TIME_TO_REACH_QUEUE
 from lanner.wire.sid import Sid
 
@@ -54,6 +55,9 @@ class EngineSettings:
 
     # Whether an account is one of ours; without it only the caller itself can own what it creates.
     is_domain_user: Callable[[Sid], bool] | None = None
+
+    # The user of a SID with its groups, None where it is not known (DECISIONS: a pluggable resolver).
+    resolve_identity: Callable[[Sid], Identity | None] | None = None
 
     def query_policy(self) -> HostPolicy:
         """The names of this computer and its domain."""
