@@ -143,6 +143,8 @@ def _guid(value: uuid.UUID | str, name: str) -> uuid.UUID:
 def _seconds(value: float | None, name: str) -> int:
     if value is None:
         return INFINITE
+    if type(value) is int and 0 <= value < INFINITE:
+        return value
     if not 0 <= value < INFINITE:
         raise IllegalPropertyValue(f"{name} {value}: 0 to {INFINITE - 1} seconds, or None for ever")
     return math.ceil(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import TYPE_CHECKING
 
 from lanner.model.errors import TransactionSequence, TransactionUsage
@@ -19,8 +18,11 @@ class UnitOfWork:
         self._operations = operations
         self._transaction = operations.begin()
         self._is_over = False
-        self._finalizer = weakref.finalize(self, operations.runtime.abandon, (self._transaction,))
-        self._finalizer.atexit = False
+
+    def __del__(self) -> None:
+        # Not a weakref.finalize: every transaction would pay for it, and only a forgotten one needs it.
+        if not getattr(self, "_is_over", True):
+            self._operations.runtime.abandon((self._transaction,))
 
     @property
     def identifier(self) -> str:
@@ -37,8 +39,6 @@ class UnitOfWork:
     def _end(self) -> live.Transaction:
         transaction = self.inner(self._operations)
         self._is_over = True
-        # The engine ends it now; nobody has to look for it any more.
-        self._finalizer.detach()
         return transaction
 
 

@@ -19,7 +19,7 @@ from lanner.engine.envelope import Envelope, is_express, may_expire, read_envelo
 from lanner.engine.tables import EXPIRY_KEY, POSITION_KEY
 from lanner.engine.waiting import WaitingReads
 from lanner.model.directory_objects import OutgoingQueue
-from lanner.model.enums import MessageClass, MessageSeekAction, OperationType, PositionState
+from lanner.model.enums import INFINITE, MessageClass, MessageSeekAction, OperationType, PositionState
 from lanner.model.errors import MessageAlreadyReceived, MessageNotFound, TransactionUsage
 from lanner.model.live import END, MAX_LOOKUP_ID, START, MessagePosition, TransactionalOperation
 
@@ -259,7 +259,8 @@ class Positions(WaitingReads):
         queue.message_count += 1
         queue.head_hint = min(queue.head_hint, position.lookup_id - 1)
         self.store.put(queue.number, position.lookup_id, position.record, express=envelope.is_express)
-        self._arm_expiry(position, envelope)
+        if envelope.time_to_be_received != INFINITE or isinstance(queue, OutgoingQueue):
+            self._arm_expiry(position, envelope)
 
     # Time To Be Received (3.1.2.4) and, in an outgoing queue, Time To Reach Queue -----------------------
 

@@ -75,7 +75,8 @@ class Sending(Examining):
             position.is_uncommitted_send = True
             position.transaction = transaction
             self._lock(position)
-            self._arm_expiry(position, envelope)
+            if envelope.time_to_be_received != INFINITE or isinstance(queue, OutgoingQueue):
+                self._arm_expiry(position, envelope)
             transaction.transactional_operations.append(TransactionalOperation(OperationType.ENQUEUE, position))
         else:
             self._arrive(position, envelope)

@@ -310,6 +310,8 @@ class Transactions(Acknowledgments):
             self._durable_callbacks.append((ticket, callback))
 
     def _on_synced(self, batch: int) -> None:
+        if not self._durable_callbacks:
+            return
         ready = [callback for ticket, callback in self._durable_callbacks if ticket <= batch]
         self._durable_callbacks = [entry for entry in self._durable_callbacks if entry[0] > batch]
         for callback in ready:

@@ -32,6 +32,7 @@ class Allocation:
         self._reserve = reserve
         self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         self._allocated = 0
+        self._since_look = 0  # bytes written since `ensure`
         self._refuses = False
         self._retry_at = 0.0
         self.ensure()
@@ -46,8 +47,15 @@ class Allocation:
             self.ensure()
         return self._refuses
 
+    def wrote(self, size: int) -> None:
+        """Note about how much a commit wrote; the file is looked at when that may matter for the reserve."""
+        self._since_look += size
+        if self._refuses or self._since_look * 4 >= self._reserve:
+            self.ensure()
+
     def ensure(self) -> None:
         """Allocate the reserve beyond the last used page, or refuse sends from now on. Needs the store's lock."""
+        self._since_look = 0
         used = self._environment.used()
         reserve = min(self._reserve, max(used, _MIN_STEP))
         if self._allocated >= used + reserve or (time.monotonic() >= self._retry_at and self._extend(used, reserve)):

@@ -60,6 +60,13 @@ class Batch:
         """Return about how many bytes of the map a commit of this batch reads: a page for each message."""
         return 4096 * (len(self.staged) + sum(len(layer.rows) + len(layer.hidden) for layer in self.queues.values()))
 
+    def size(self) -> int:
+        """Return about how many bytes of the file a commit of this batch takes: its packets, and some pages beside."""
+        packets = sum(len(record.packet) for layer in self.queues.values() for record in layer.rows.values())
+        staged = sum(len(packet) for _, packet in self.staged)
+        pages = len(self.queues) + len(self.tables) + len(self.publications)
+        return packets + staged + 4096 * (8 + 4 * pages) + self.cost() // 8
+
     def write(self, txn: lmdb.Transaction[bytes], environment: Environment) -> None:
         """Write everything but the publications, which may be long and are written without the lock."""
         for queue, layer in self.queues.items():

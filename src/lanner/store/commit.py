@@ -240,7 +240,7 @@ class GroupCommit:
             counter.settle(limit)
         self.horizon_synced = batch.horizon
         self.synced = batch.number
-        self._allocation.ensure()
+        self._allocation.wrote(batch.size())
         if any(table.name == "garbage" for table in batch.tables):
             self.maintenance.wake()
         self._tell(batch.completions, batch.number)

@@ -20,6 +20,7 @@ from lanner.model.enums import (
     HashAlgorithm,
     MessageClass,
     MessagePrivacyLevel,
+    QueueNameType,
     SenderIdentifierType,
 )
 from lanner.model.errors import (
@@ -58,6 +59,8 @@ _U32 = struct.Struct("<I")
 _SEQUENCE = struct.Struct("<IIII")
 _GUID_NULL_BYTES = bytes(16)
 _PADDING = (b"", b"\0", b"\0\0", b"\0\0\0")
+# UserHeader.Flags: which names, and whether a ConnectorType, stand before the TransactionHeader.
+_NAMES = 7 << at.DQ_SHIFT | 7 << at.AQ_SHIFT | 7 << at.RQ_SHIFT | at.CQ
 
 
 @dataclass(slots=True)
@@ -411,10 +414,13 @@ def set_message_class(packet: bytes, message_class: int) -> bytes:
 
 
 def _transaction_offset(packet: bytes) -> int:
-    offset = locate(packet).transaction
-    if not offset:
+    flags = _U32.unpack_from(packet, 60)[0]
+    if not flags & at.TH:
         raise ValueError("the message is not transactional")
-    return offset
+    if flags & _NAMES == QueueNameType.DIRECT_QUEUE << at.DQ_SHIFT:
+        # The one name is the destination, a direct one: no need to look at the rest of the packet.
+        return 64 + (int.from_bytes(packet[64:66], "little") + 5 & ~3)
+    return locate(packet).transaction
 
 
 def set_transaction_flags(packet: bytes, first: bool, last: bool) -> bytes:
