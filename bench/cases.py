@@ -164,9 +164,9 @@ def receive(bench: Bench) -> None:
     counts = {1: count, 100: count}
 
     def lanner(messages: int, per: int) -> float:
-        return ours.receive_tasks(messages, 200) if per == 1 else ours.receive_many(messages, per)
+        return ours.receive_tasks(messages, 200 if per == 1 else 4, per)
 
-    contenders = [Contender(f"{LANNER} (200 tasks; receive_many)", by_size(lanner, counts, "acknowledged per"))]
+    contenders = [Contender(f"{LANNER} (200 tasks; 4 tasks)", by_size(lanner, counts, "acknowledged per"))]
     strict = by_size(lambda messages, _: ours.receive(messages), {1: max(1, count // 10)}, "acknowledged per")
     contenders.append(Contender("one receive() after the other, each synced before the next", strict))
     if rabbit := bench.rabbit:

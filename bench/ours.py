@@ -205,14 +205,18 @@ class Ours:
 
         return self._awaited(count, work, tasks)
 
-    def receive_tasks(self, count: int, tasks: int) -> float:
-        """Messages per second, each received by itself, by tasks that await each."""
+    def receive_tasks(self, count: int, tasks: int, per: int) -> float:
+        """Messages per second, received `per` at a time by tasks that await each time."""
 
-        async def work(queue: aio.Queue) -> None:
-            for _ in range(count // tasks):
-                await queue.receive(WAIT)
+        async def receive(queue: aio.Queue) -> None:
+            for _ in range(count // tasks // per):
+                if per == 1:
+                    await queue.receive(WAIT)
+                else:
+                    checked(await queue.receive_many(per), per)
 
-        return self._awaited(count, work, tasks, filled=count)
+        count -= count % (tasks * per)
+        return self._awaited(count, receive, tasks, filled=count)
 
     def express_tasks(self, count: int, batch: int) -> float:
         """A task that sends one by one and a task that receives what is there, in one loop."""

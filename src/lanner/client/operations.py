@@ -12,6 +12,7 @@ import contextlib
 import math
 import uuid
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from lanner.client.message import Message, ReceivedMessage
@@ -410,13 +411,9 @@ class Operations:
         self, descriptor: OpenQueueDescriptor, count: int, transaction: Transaction | None
     ) -> Outcome[list[ReceivedMessage]]:
         """What is there now, at most `count`, in one commit."""
-        found: list[ReceivedMessage] = []
         with self.lock:
-            while len(found) < count:
-                position = self.engine.try_dequeue_message(descriptor, transaction)
-                if position is None:
-                    break
-                found.append(ReceivedMessage(position))
+            positions = islice(self.engine.dequeue_messages(descriptor, transaction), max(count, 0))
+            found = [ReceivedMessage(position) for position in positions]
             return Outcome(found, 0 if transaction is not None else self.store.ticket())
 
     def peek(

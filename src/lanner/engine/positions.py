@@ -204,6 +204,8 @@ class Positions(WaitingReads):
         queue.total_bytes -= size
         self.queue_manager.total_bytes -= size
         position.state = PositionState.DELETED
+        if queue.head_hint == position.lookup_id - 1:
+            queue.head_hint = position.lookup_id
         if position.lookup_id in queue.held_positions:
             self._unhold(position)
         if position.is_uncommitted_send:

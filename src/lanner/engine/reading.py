@@ -30,7 +30,7 @@ from lanner.model.errors import (
 from lanner.model.live import START, MessagePosition, TransactionalOperation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Callable, Container, Iterator
 
     from lanner.model.directory_objects import Queue
     from lanner.model.live import Cursor, OpenQueueDescriptor, Transaction
@@ -95,12 +95,17 @@ class Reading(Cursors):
         self, descriptor: OpenQueueDescriptor, transaction: Transaction | None = None
     ) -> MessagePosition | None:
         """Dequeue Message with time-out 0, for callers to whom an empty queue is no error."""
+        return next(self.dequeue_messages(descriptor, transaction), None)
+
+    def dequeue_messages(
+        self, descriptor: OpenQueueDescriptor, transaction: Transaction | None = None
+    ) -> Iterator[MessagePosition]:
+        """Dequeue Message with time-out 0, again and again until the queue is empty."""
         queue = self._readable(descriptor, RECEIVE_ACCESS)
         self._require_open(transaction)
-        found = self._seek_available_message_position(queue, START, peek=False)
-        if found is not None:
+        while (found := self._seek_available_message_position(queue, START, peek=False)) is not None:
             self._take(descriptor, found, transaction, two_phase_read=False)
-        return found
+            yield found
 
     def dequeue_message_begin(
         self,
