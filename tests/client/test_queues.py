@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -395,3 +396,19 @@ def test_an_empty_queue_is_true(q: Queue) -> None:
     assert q
     assert len(q) == 0
     assert q.handle(QueueAccessType.SEND) is q.handle(QueueAccessType.SEND)
+
+
+def test_a_purge_in_slices_takes_what_was_there_and_nothing_that_came_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long purge lets others have their turn; what they send meanwhile stays."""
+    monkeypatch.setattr("lanner.client.operations.PURGE_SLICE", 4)
+    with QueueManager(tmp_path / "data", name="ALPHA") as manager:
+        queue = manager.create_queue("q")
+        queue.send_many(Message(body=b"old", priority=number % 8) for number in range(10))
+        slices = queue._operations.purge(queue.handle(QueueAccessType.RECEIVE))
+        first = next(slices)
+        queue.send(Message(body=b"new", priority=7))
+        assert [first.value, *(outcome.value for outcome in slices)] == [4, 4, 2]
+        assert [message.body for message in queue] == [b"new"]
+        assert queue.purge() == 1

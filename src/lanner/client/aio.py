@@ -349,7 +349,10 @@ class Queue(BaseQueue):
 
     async def purge(self) -> int:
         """Remove every message; how many there were."""
-        return await self._manager.done(self._operations.purge(await self.handle(QueueAccessType.RECEIVE)))
+        count = 0
+        for outcome in self._operations.purge(await self.handle(QueueAccessType.RECEIVE)):
+            count += await self._manager.done(outcome)
+        return count
 
     def cursor(self, *, peek_only: bool = False) -> Cursor:
         """A place in the queue that moves over the messages; who may only peek asks for `peek_only`."""

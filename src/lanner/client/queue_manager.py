@@ -247,7 +247,8 @@ class Queue(BaseQueue):
 
     def purge(self) -> int:
         """Remove every message; how many there were."""
-        return self._manager.done(self._operations.purge(self.handle(QueueAccessType.RECEIVE)))
+        slices = self._operations.purge(self.handle(QueueAccessType.RECEIVE))
+        return sum(self._manager.done(outcome) for outcome in slices)
 
     def cursor(self, *, peek_only: bool = False) -> Cursor:
         """A place in the queue that moves over the messages; who may only peek asks for `peek_only`."""

@@ -319,19 +319,34 @@ class Sending(Examining):
 
     # Purge ------------------------------------------------------------------------------------------------
 
-    def purge_queue(self, queue: Queue) -> int:
-        """3.1.7.1.7 Purge Queue; how many messages went at once. Uncommitted sends survive (DECISIONS)."""
+    def purge_queue(self, queue: Queue, *, limit: int | None = None, newest: int | None = None) -> int:
+        """3.1.7.1.7 Purge Queue; how many messages went at once. Uncommitted sends survive (DECISIONS).
+
+        A long queue can be purged in slices of `limit`, so that others are served between two of them; then
+        `newest` keeps what came after the purge began: the SequentialID issued last at that time.
+        """
         self._require_ready()
         for position in list(queue.held_positions.values()):
             if position.state is PositionState.LOCKED and not position.is_uncommitted_send:
                 self._purge_pending(position)
         count = 0
         for position in self._all_positions(queue):
+            if count == limit:
+                break
+            if newest is not None and position.lookup_id & _SEQUENTIAL_ID_MASK > newest:
+                continue
             if position.state is PositionState.AVAILABLE:
                 self.message_position_deleted(queue, position, MessageClass.NACK_QUEUE_PURGED)
                 count += 1
         return count
 
-    def purge_open_queue(self, descriptor: OpenQueueDescriptor) -> int:
+    def purge_open_queue(
+        self, descriptor: OpenQueueDescriptor, *, limit: int | None = None, newest: int | None = None
+    ) -> int:
         """Purge through a handle, which must allow receiving (DMPR-3.1.1.17-2)."""
-        return self.purge_queue(self._readable(descriptor, RECEIVE_ACCESS))
+        return self.purge_queue(self._readable(descriptor, RECEIVE_ACCESS), limit=limit, newest=newest)
+
+    @property
+    def newest_sequential_id(self) -> int:
+        """The SequentialID issued last."""
+        return self._sequential_id.last
