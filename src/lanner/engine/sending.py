@@ -165,22 +165,21 @@ class Sending(Examining):
             raise self._not_available(descriptor)
         if transaction is not None and transaction.is_null:
             transaction = None
-        if queue.transactional != (transaction is not None) and not isinstance(queue, OutgoingQueue):
-            if queue.transactional:
-                message = f"queue {queue.pathname} is transactional: send to it in a transaction"
-            else:
-                message = f"queue {queue.pathname} is not transactional: send to it outside transactions"
-            raise TransactionUsage(message)
-        if not isinstance(queue, OutgoingQueue):
+        is_local = not isinstance(queue, OutgoingQueue)
+        if is_local:
+            if queue.transactional != (transaction is not None):
+                if queue.transactional:
+                    message = f"queue {queue.pathname} is transactional: send to it in a transaction"
+                else:
+                    message = f"queue {queue.pathname} is not transactional: send to it outside transactions"
+                raise TransactionUsage(message)
             self._check_demands(queue, properties)
         ordinal = self._message_ordinal.next() & 0xFFFF_FFFF
         packet = self._build_packet(
             descriptor, queue, properties, ordinal, None if transaction is None else transaction.index
         )
         sent = Message(packet)
-        if not isinstance(queue, OutgoingQueue) and (
-            properties.signature or properties.multiple_destination_signature or properties.privacy_level
-        ):
+        if is_local and (properties.signature or properties.multiple_destination_signature or properties.privacy_level):
             sent = self._examined_here(queue, sent)
         status = self._enqueue(queue, sent, transaction)
         # Only now: the arrival may have sent an acknowledgment, which is a message too.
