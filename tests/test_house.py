@@ -221,7 +221,7 @@ def test_no_file_names_a_registry_or_a_path_of_a_machine() -> None:
         ("see /home" + "/someone/src", ["a machine path"]),
         ("--index-url " + "https://example.invalid/simple", ["a registry host"]),
         ("https://" + "pypi." + "org/simple", ["a registry host"]),
-        ("tests/data/home/x, $HOME/work/x, ./work/x, /var/lib/lanner", []),
+        ("tests/data/home/x, $HOME/lanner/x, ./lanner/x, /var/lib/lanner", []),
         ("kept under <tree>/x", ["the tree"]),
     ],
 )
