@@ -115,7 +115,7 @@ def test_each_batch_is_told_its_own_fate(tmp_path: Path, monkeypatch: pytest.Mon
 
         monkeypatch.setattr(store, "sync", sync)
         futures = {number: asyncio.get_running_loop().create_future() for number in outcomes}
-        committer._pending = list(futures.items())
+        committer._waiting = {number: [future] for number, future in futures.items()}
         committer._resolve(2)
         assert futures[2].result() is None
         with pytest.raises(InsufficientResources):

@@ -43,7 +43,7 @@ class Committer:
     def __init__(self, store: Store, loop: asyncio.AbstractEventLoop) -> None:
         self._store = store
         self._loop = loop
-        self._pending: list[tuple[int, asyncio.Future[None]]] = []
+        self._waiting: dict[int, list[asyncio.Future[None]]] = {}  # by the batch they wait for
         self._wanted = threading.Condition()
         self._highest = 0
         self._is_closing = False
@@ -54,11 +54,15 @@ class Committer:
         """Return when the batch of that number is on disk."""
         if ticket <= self._store.synced:
             return
+        # One future for each who waits: whoever goes away takes only its own along.
         future = self._loop.create_future()
-        self._pending.append((ticket, future))
-        self.ask(ticket)
-        # Shielded: a caller who goes away does not undo what was asked of the disk.
-        await asyncio.shield(future)
+        waiting = self._waiting.get(ticket)
+        if waiting is None:
+            self._waiting[ticket] = [future]
+            self.ask(ticket)
+        else:
+            waiting.append(future)
+        await future
 
     def ask(self, ticket: int) -> None:
         """Have a batch written, without waiting for it."""
@@ -85,19 +89,20 @@ class Committer:
             self._loop.call_soon_threadsafe(self._resolve, done)
 
     def _resolve(self, ticket: int) -> None:
-        still: list[tuple[int, asyncio.Future[None]]] = []
-        for number, future in self._pending:
-            if number > ticket:
-                still.append((number, future))
-            elif not future.done():
-                # Each batch by itself: another thread may have led one of them, and that one may have failed alone.
-                try:
-                    self._store.sync(number)
-                except LannerError as error:
-                    future.set_exception(error)
-                else:
+        for number in [number for number in self._waiting if number <= ticket]:
+            # Each batch by itself: another thread may have led one of them, and that one may have failed alone.
+            error: LannerError | None = None
+            try:
+                self._store.sync(number)
+            except LannerError as caught:
+                error = caught
+            for future in self._waiting.pop(number):
+                if future.done():
+                    continue
+                if error is None:
                     future.set_result(None)
-        self._pending = still
+                else:
+                    future.set_exception(error)
 
     def close(self) -> None:
         """Sync what was asked for, then end."""
