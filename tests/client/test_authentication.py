@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Callable
 
 import pytest
+from cryptography import x509
 
 from lanner.client import Message, QueueManager
 from lanner.model.enums import HashAlgorithm
@@ -42,7 +43,10 @@ def test_the_internal_certificate_signs_when_there_is_no_other(
     assert received.hash_algorithm == 0x8004
 
 
+@pytest.mark.spec("DMPR-3.1.1.1-12")
 def test_each_user_has_one_certificate_and_keeps_it(start: Callable[..., QueueManager]) -> None:
+    """3.1.1.1 InternalCertificateCollection: X.509, made by the server, at most one per user."""
+
     def certificates(manager: QueueManager) -> list[bytes]:
         found = []
         for user in (manager, manager.as_user(ALICE), manager):
@@ -57,6 +61,14 @@ def test_each_user_has_one_certificate_and_keeps_it(start: Callable[..., QueueMa
     manager.create_queue("signed", authentication=True)
     before = certificates(manager)
     assert before[0] == before[2] != before[1]
+    collection = manager.runtime.engine.queue_manager.internal_certificate_collection
+    assert {sid: internal.certificate for sid, internal in collection.items()} == {
+        str(LOCAL_SYSTEM): before[0],
+        str(ALICE.sid): before[1],
+    }
+    for certificate in before:
+        loaded = x509.load_der_x509_certificate(certificate)
+        loaded.verify_directly_issued_by(loaded)
     file = manager.runtime.path / "certificates.json"
     assert file.stat().st_mode & 0o777 == 0o600
     manager.close()

@@ -10,16 +10,14 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from lanner.model.directory_objects import QueueManager, User
-from lanner.model.errors import InternalUserCertExist, InvalidCertificate, NoInternalUserCert
+from lanner.model.directory_objects import User
+from lanner.model.errors import InvalidCertificate
 from lanner.security.certificates import (
     CertificateWithKey,
     add_certificate,
     certificates_of,
-    create_internal_certificate,
     generate_certificate,
     remove_certificate,
-    remove_internal_certificate,
 )
 from lanner.wire.sid import Sid
 from lanner.wire.user_certificates import UserSignCerts
@@ -36,36 +34,11 @@ def user(rid: int = 1000) -> User:
     return User(security_identifier=Sid.parse(f"S-1-5-21-1-2-3-{rid}").pack())
 
 
-@pytest.mark.spec("DMPR-3.1.1.1-12")
-def test_internal_certificates_are_x509_and_one_per_user() -> None:
-    manager = QueueManager()
-    alice, bob = user(1000), user(1001)
-    made = create_internal_certificate(manager, alice, "alice", NOW)
-    certificate = x509.load_der_x509_certificate(made.certificate)
+def test_a_generated_certificate_is_x509_and_signs_itself(made: list[CertificateWithKey]) -> None:
+    certificate = x509.load_der_x509_certificate(made[0].certificate)
     assert certificate.subject == certificate.issuer
     certificate.verify_directly_issued_by(certificate)
     assert certificate.not_valid_before_utc <= NOW < certificate.not_valid_after_utc
-    with pytest.raises(InternalUserCertExist, match="alice"):
-        create_internal_certificate(manager, alice, "alice", NOW)
-    # The same user by another object.
-    with pytest.raises(InternalUserCertExist):
-        create_internal_certificate(manager, user(1000), "alice", NOW)
-    create_internal_certificate(manager, bob, "bob", NOW)
-    collection = manager.internal_certificate_collection
-    assert [internal.user for internal in collection.values()] == [alice, bob]
-    assert collection["S-1-5-21-1-2-3-1000"].certificate == made.certificate
-    assert len(alice.certificate_digest_list) == 1
-
-
-def test_an_internal_certificate_can_be_renewed() -> None:
-    manager, alice = QueueManager(), user()
-    first = create_internal_certificate(manager, alice, "alice", NOW)
-    remove_internal_certificate(manager, alice)
-    assert alice.certificate_digest_list == []
-    with pytest.raises(NoInternalUserCert):
-        remove_internal_certificate(manager, alice)
-    second = create_internal_certificate(manager, alice, "alice", NOW)
-    assert first.certificate != second.certificate
 
 
 @pytest.mark.spec("DMPR-3.1.1.15-1")

@@ -1,7 +1,4 @@
-"""Certificates of users: internal ones made by the queue manager, and the list a user's object publishes.
-
-MS-MQDMPR 3.1.1.1 (InternalCertificateCollection), 3.1.1.15 (User), 3.1.1.19 (InternalCertificate).
-"""
+"""Certificates of users: how an internal one is made, and the list a user's object publishes (MS-MQDMPR 3.1.1.15, 3.1.1.19)."""
 
 from __future__ import annotations
 
@@ -15,9 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
-from lanner.model.directory_objects import GUID_NULL, InternalCertificate, QueueManager, User
-from lanner.model.errors import InternalUserCertExist, InvalidCertificate, NoInternalUserCert
-from lanner.wire.sid import sid_text
+from lanner.model.directory_objects import User
+from lanner.model.errors import InvalidCertificate
 from lanner.wire.user_certificates import UserSignCert, UserSignCerts
 
 # Ours: any size a provider of MS-MQDMPR 3.1.3 can verify would do.
@@ -56,28 +52,6 @@ def generate_certificate(name: str, now: dt.datetime) -> CertificateWithKey:
         certificate.public_bytes(serialization.Encoding.DER),
         key.private_bytes(serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
     )
-
-
-def create_internal_certificate(
-    queue_manager: QueueManager, user: User, name: str, now: dt.datetime
-) -> CertificateWithKey:
-    """Give the user an internal certificate and publish it on the user's object; a second one is refused."""
-    key = sid_text(user.security_identifier)
-    if key in queue_manager.internal_certificate_collection:
-        raise InternalUserCertExist(f"{name} ({key}) has an internal certificate already")
-    made = generate_certificate(name, now)
-    add_certificate(user, made.certificate)
-    queue_manager.internal_certificate_collection[key] = InternalCertificate(made.certificate, user)
-    return made
-
-
-def remove_internal_certificate(queue_manager: QueueManager, user: User) -> None:
-    """Withdraw the user's internal certificate, so that a new one can be made."""
-    key = sid_text(user.security_identifier)
-    internal = queue_manager.internal_certificate_collection.pop(key, None)
-    if internal is None:
-        raise NoInternalUserCert(f"{key} has no internal certificate")
-    remove_certificate(user, UserSignCert(GUID_NULL, internal.certificate).digest)
 
 
 def certificates_of(user: User) -> UserSignCerts:
