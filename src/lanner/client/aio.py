@@ -50,19 +50,20 @@ class Committer:
         self._thread = threading.Thread(target=self._run, name="lanner-committer", daemon=True)
         self._thread.start()
 
-    async def durable(self, ticket: int) -> None:
-        """Return when the batch of that number is on disk."""
-        if ticket <= self._store.synced:
-            return
+    def durable(self, ticket: int) -> asyncio.Future[None]:
+        """Resolves when the batch of that number is on disk."""
         # One future for each who waits: whoever goes away takes only its own along.
         future = self._loop.create_future()
         waiting = self._waiting.get(ticket)
-        if waiting is None:
+        if ticket <= self._store.synced:
+            future.set_result(None)
+        elif waiting is None:
             self._waiting[ticket] = [future]
-            self.ask(ticket)
+            # Not at once: whoever is ready to run in this turn of the loop comes into the same commit.
+            self._loop.call_soon(self.ask, ticket)
         else:
             waiting.append(future)
-        await future
+        return future
 
     def ask(self, ticket: int) -> None:
         """Have a batch written, without waiting for it."""
@@ -230,16 +231,18 @@ class QueueManager(BaseQueueManager):
             except BaseException:
                 outcome.abandon()
                 raise
-            return await self.received(finished, [finished.value])
+            outcome = finished
         return await self.received(outcome, [outcome.value])
 
     async def received(self, outcome: Outcome[T], messages: list[ReceivedMessage]) -> T:
         """The value of a receive, when it is on disk; a caller who is cancelled meanwhile finds the messages in the queue."""
-        try:
-            return await self.done(outcome)
-        except asyncio.CancelledError:
-            self._committer.ask(self.operations.undo_receive(messages))
-            raise
+        if outcome.ticket:
+            try:
+                await self._committer.durable(outcome.ticket)
+            except asyncio.CancelledError:
+                self._committer.ask(self.operations.undo_receive(messages))
+                raise
+        return outcome.value
 
 
 class Queue(BaseQueue):
@@ -280,7 +283,7 @@ class Queue(BaseQueue):
         self, message: Message | ReceivedMessage | bytes | str, *, transaction: Transaction | None = None
     ) -> str:
         """Send; when this returns, a recoverable message is on disk. Gives the message's id."""
-        handle = await self.handle(QueueAccessType.SEND)
+        handle = self._handles.cached(QueueAccessType.SEND) or await self.handle(QueueAccessType.SEND)
         return await self._manager.done(self._operations.send(handle, message, inner(transaction, self._operations)))
 
     async def send_many(
@@ -302,7 +305,7 @@ class Queue(BaseQueue):
         transaction: Transaction | None = None,
     ) -> ReceivedMessage:
         """Take the first message; IOTimeout if none comes within `timeout` seconds."""
-        handle = await self.handle(QueueAccessType.RECEIVE)
+        handle = self._handles.cached(QueueAccessType.RECEIVE) or await self.handle(QueueAccessType.RECEIVE)
         return await self._manager.read(
             self._operations.receive(handle, timeout, transaction=inner(transaction, self._operations))
         )
