@@ -15,7 +15,13 @@ from lanner.engine.directory_events import identifier_is
 from lanner.engine.queues import Queues
 from lanner.model.directory_objects import InternalCertificate, QueueManager, User
 from lanner.model.enums import DirectoryOperationResult, MessageClass, SenderIdentifierType
-from lanner.model.errors import CorruptedSecurityData, MessageNotAuthenticated, RemoteProtocolError
+from lanner.model.errors import (
+    CorruptedSecurityData,
+    MessageNotAuthenticated,
+    NoDs,
+    PublicKeyNotFound,
+    RemoteProtocolError,
+)
 from lanner.security.certificates import add_certificate
 from lanner.security.encryption import clear_encrypted
 from lanner.security.examination import NO_KEYS, Examination, examine
@@ -31,6 +37,17 @@ if TYPE_CHECKING:
     from lanner.security.identity import Identity
 
 _LOG = logging.getLogger(__name__)
+
+
+def names_certified_sender(examination: Examination) -> bool:
+    """Whether there is a sender to verify: the message was signed, and names a user.
+
+    A queue manager's own signature was verified with the key the directory has for it.
+    """
+    return (
+        bool(examination.authentication_level)
+        and examination.message.sender_identifier_type is SenderIdentifierType.SID
+    )
 
 
 class Examining(Queues):
@@ -57,6 +74,18 @@ class Examining(Queues):
         except RemoteProtocolError:
             return None
 
+    def encryption_keys_of(self, identifier: uuid.UUID) -> MqdsPublicKeys:
+        """PublicEncryptionKeyList of a queue manager (MS-MQQB 3.1.7.1.5). Raises NoDs, PublicKeyNotFound."""
+        result, found = self.read_directory("QueueManager", identifier_is(identifier), ["PublicEncryptionKeyList"])
+        if result is DirectoryOperationResult.OBJECT_NOT_FOUND:
+            raise PublicKeyNotFound(f"the directory has no queue manager {identifier}")
+        if result is not DirectoryOperationResult.SUCCESS or not isinstance(found, QueueManager):
+            raise NoDs(f"the directory does not tell the keys of queue manager {identifier}: {result.name}")
+        try:
+            return MqdsPublicKeys.unpack(found.public_encryption_key_list)
+        except RemoteProtocolError as error:
+            raise PublicKeyNotFound(f"the keys of queue manager {identifier} cannot be read: {error}") from None
+
     def examine_message(self, message: Message) -> Examination:
         """Decrypt and verify now, in the caller's time. A transfer protocol does this in a thread instead."""
         if not message.has_security_header:
@@ -66,10 +95,8 @@ class Examining(Queues):
         return examine(message, keys, signing_keys=signing_keys, preferences=self.settings.encryption)
 
     def with_sender_checked(self, examination: Examination) -> Examination:
-        """The examination, refused if the certificate is not the sender's (MS-MQQB 3.1.5.8.3)."""
-        if examination.refusal is None and not self._is_sender_verified(examination):
-            reason = "the directory has no such certificate for the sender"
-            examination = replace(examination, refusal=MessageClass.NACK_BAD_SIGNATURE, reason=reason)
+        """The examination, refused if the certificate is not the sender's; a refusal is told to the log."""
+        examination = self.sender_checked(examination)
         if examination.refusal is not None:
             _LOG.warning(
                 "message %s is refused (%#06x): %s",
@@ -79,18 +106,17 @@ class Examining(Queues):
             )
         return examination
 
-    def _is_sender_verified(self, examination: Examination) -> bool:
-        """A signed message that names a user: its certificate is one that the directory has for that user.
+    def sender_checked(self, examination: Examination) -> Examination:
+        """The examination, refused if the certificate is not the sender's (MS-MQQB 3.1.5.8.3)."""
+        if examination.refusal is not None or examination.is_sender_known or not names_certified_sender(examination):
+            return examination
+        if self._is_sender_verified(examination.message):
+            return replace(examination, is_sender_known=True)
+        reason = "the directory has no such certificate for the sender"
+        return replace(examination, refusal=MessageClass.NACK_BAD_SIGNATURE, reason=reason)
 
-        A queue manager's own signature was verified with the key the directory has for it.
-        """
-        message = examination.message
-        if (
-            not examination.authentication_level
-            or examination.is_sender_known
-            or message.sender_identifier_type is not SenderIdentifierType.SID
-        ):
-            return True
+    def _is_sender_verified(self, message: Message) -> bool:
+        """Whether its certificate is one that the directory has for the user it names."""
         sid = message.sender_identifier
         try:
             internal = self.queue_manager.internal_certificate_collection.get(sid_text(sid))

@@ -39,6 +39,15 @@ class Examination:
     # not be asked.
     is_sender_known: bool = False
 
+    @classmethod
+    def refused(cls, message: Message, refusal: Refusal) -> Examination:
+        return cls(
+            message,
+            was_encrypted=message.is_body_encrypted,
+            refusal=refusal.message_class,
+            reason=refusal.reason,
+        )
+
 
 def is_examined_at_once(message: Message) -> bool:
     """Whether an examination of this message has nothing to compute."""
@@ -66,7 +75,7 @@ def examine(
         plain = message if packet is message.packet else Message(packet)
         level = verify(plain, signing_keys)
     except Refusal as refusal:
-        return Examination(message, was_encrypted=was_encrypted, refusal=refusal.message_class, reason=refusal.reason)
+        return Examination.refused(message, refusal)
     if plain.authentication_level != level or plain.is_marked_authenticated:
         plain = Message(set_authentication(packet, level))
     return Examination(plain, level, was_encrypted, is_sender_known=is_sender_known)

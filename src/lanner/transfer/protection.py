@@ -1,0 +1,333 @@
+"""Encryption of what leaves, decryption and signatures of what arrives (MS-MQQB 3.1.7.1.5, 3.1.5.8.3).
+
+The arithmetic is `security`'s. Here is what a queue manager remembers between messages, and which of it is slow enough to be
+done in a thread. All methods are called in one thread, the loop's, and so is what they call back.
+
+A sender signs before a message comes to its outgoing queue (`security.signing`), since only it has its key; so the signature
+covers the plain body, as the order of 3.1.7.1 wants it. Sequence numbers are written into the packet before or after: they
+stand where neither signing nor encrypting looks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from lanner.model.directory_objects import GUID_NULL
+from lanner.model.enums import (
+    ConnectionStatus,
+    EncryptionAlgorithm,
+    MessageClass,
+    MessagePrivacyLevel,
+    QueueNameType,
+    SenderIdentifierType,
+)
+from lanner.model.errors import CorruptedSecurityData, StatusError, UnsupportedFormatnameOperation
+from lanner.security.encryption import SessionKey, encrypt_body, open_symmetric_key, select
+from lanner.security.examination import NO_KEYS, Examination, examine, is_examined_at_once
+from lanner.security.key_cache import (
+    ReceiveKeyIdentity,
+    ReceiveSymmetricKeyCache,
+    SendKeyIdentity,
+    SendSymmetricKeyCache,
+    UserCertCache,
+)
+from lanner.security.refusal import Refusal
+from lanner.security.signing import is_signed
+from lanner.wire.message import Message
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from lanner.engine import Engine
+    from lanner.model.directory_objects import OutgoingQueue
+    from lanner.model.live import MessagePosition
+    from lanner.security.encryption import Selection
+    from lanner.wire.public_keys import MqdsPublicKeys
+
+    # Calls the function in a thread, then in the loop's thread the second one with what the first has returned.
+    RunInThread = Callable[[Callable[[], Any], Callable[[Any], None]], None]
+    Done = Callable[[Examination], None]
+
+_LOG = logging.getLogger(__name__)
+
+# Ours: octets of a body that are encrypted or decrypted sooner than a thread is told to.
+_QUICK_BODY: Final = 0x1_0000
+# 3.1.7.1.5: "a public format name or a private format name".
+_ENCRYPTABLE: Final = frozenset({QueueNameType.PUBLIC_QUEUE, QueueNameType.PRIVATE_QUEUE_ON_DESTINATION})
+
+
+class EncryptionFailed(Exception):
+    """3.1.7.1.5.1: the message must not be sent. Has what the entry in ConnectionHistory says."""
+
+    status = ConnectionStatus.CERTIFICATE_VALIDATION_FAILURE
+
+    def __init__(self, cause: StatusError) -> None:
+        super().__init__(str(cause))
+        self.error = cause.status  # HRESULT
+
+
+@dataclass(slots=True)
+class _Encrypting:
+    """A message whose turn it is in its outgoing queue, and what has become of it."""
+
+    packet: bytes = field(repr=False)
+    remote_qm_guid: UUID
+    encrypted: bytes | None = field(default=None, repr=False)
+    failure: EncryptionFailed | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.encrypted is not None or self.failure is not None
+
+
+class Protection:
+    """What protects messages on their way, for all sessions of a queue manager."""
+
+    def __init__(self, engine: Engine, *, run_in_thread: RunInThread, ready: Callable[[OutgoingQueue], None]) -> None:
+        self._engine = engine
+        self._run_in_thread = run_in_thread
+        # Called when `protect` has an answer for a queue that it had none for.
+        self._ready = ready
+        self.send_symmetric_key_cache = SendSymmetricKeyCache(engine.monotonic)
+        self.receive_symmetric_key_cache = ReceiveSymmetricKeyCache(engine.monotonic)
+        self.user_cert_cache = UserCertCache(engine.monotonic)
+        # RemoteQMPublicKey of each session (3.1.1.3.1), by the queue manager at its end; see `_recipient`.
+        self._remote_qm_public_key: dict[UUID, dict[UUID, MqdsPublicKeys]] = {}
+        # By the number of the outgoing queue, which sends one message after the other.
+        self._encrypting: dict[int, _Encrypting] = {}
+        # Who waits for a key that is being made or opened.
+        self._wrapping: dict[SendKeyIdentity, list[OutgoingQueue]] = {}
+        self._opening: dict[ReceiveKeyIdentity, list[tuple[Message, Done]]] = {}
+
+    def next_deadline(self) -> float | None:
+        """The nearest of the cleanup timers of 3.1.2.10-13."""
+        due = [deadline for cache in self._caches if (deadline := cache.next_deadline()) is not None]
+        return min(due, default=None)
+
+    def on_timer(self) -> None:
+        for cache in self._caches:
+            cache.on_timer()
+
+    @property
+    def _caches(self) -> tuple[SendSymmetricKeyCache, ReceiveSymmetricKeyCache, UserCertCache]:
+        return self.send_symmetric_key_cache, self.receive_symmetric_key_cache, self.user_cert_cache
+
+    # What leaves ----------------------------------------------------------------------------------------------
+
+    def session_closed(self, remote_qm_guid: UUID) -> None:
+        """The next session with this queue manager asks the directory for its keys anew."""
+        self._remote_qm_public_key.pop(remote_qm_guid, None)
+        for number, one in list(self._encrypting.items()):
+            if one.remote_qm_guid == remote_qm_guid:
+                del self._encrypting[number]
+
+    def is_to_encrypt(self, message: Message) -> bool:
+        """Whether a message that leaves must not leave as it is.
+
+        One that another queue manager has sent passes as it came. One that has a key and EB was encrypted by the application.
+        """
+        return (
+            message.privacy_level != MessagePrivacyLevel.NONE
+            and not (message.is_body_encrypted and message.symmetric_key)
+            and message.source_machine_identifier == self._engine.queue_manager.identifier
+        )
+
+    def protect(self, packet: bytes, remote_qm_guid: UUID, queue: OutgoingQueue) -> bytes | None:
+        """The packet as it may be sent to that queue manager; None until `ready` is called with the queue.
+
+        Then the same call has the answer. Raises EncryptionFailed.
+        """
+        message = Message(packet)
+        if not self.is_to_encrypt(message):
+            return packet
+        current = self._encrypting.get(queue.number)
+        if current is not None and current.packet == packet and current.remote_qm_guid == remote_qm_guid:
+            return self._answer(queue, current) if current.is_over else None
+        try:
+            return self._protect(message, remote_qm_guid, queue)
+        except StatusError as error:
+            raise EncryptionFailed(error) from error
+
+    def give_up(self, position: MessagePosition, failure: EncryptionFailed) -> None:
+        """3.1.7.1.5.1: take the message out of its queue; into a dead-letter queue, if it wants that.
+
+        With the store's lock held. The entry in ConnectionHistory is for whoever knows the address.
+        """
+        queue = position.queue
+        identifier = Message(position.record.packet).identifier
+        _LOG.warning("%s: message %s cannot be encrypted and is not sent: %s", queue.pathname, identifier, failure)
+        # The documents list no class for this. The nearest is that of the receiver who cannot decrypt.
+        self._engine.message_position_deleted(queue, position, MessageClass.NACK_BAD_ENCRYPTION)
+
+    def _answer(self, queue: OutgoingQueue, current: _Encrypting) -> bytes | None:
+        del self._encrypting[queue.number]
+        if current.failure is not None:
+            raise current.failure
+        return current.encrypted
+
+    def _protect(self, message: Message, remote_qm_guid: UUID, queue: OutgoingQueue) -> bytes | None:
+        if message.destination_queue_type not in _ENCRYPTABLE:
+            raise UnsupportedFormatnameOperation(
+                f"{message.destination_queue_format_name}: a message with a privacy level goes to public and private "
+                "format names only"
+            )
+        recipient = _recipient(message, remote_qm_guid)
+        keys = self._public_keys(remote_qm_guid, recipient)
+        selection = select(keys, message.privacy_level, self._engine.settings.encryption)
+        identity = SendKeyIdentity.of(recipient, selection)
+        session_key = self.send_symmetric_key_cache.find(identity)
+        if session_key is not None and _is_quick(session_key.algorithm, message.body_size):
+            return encrypt_body(message.packet, session_key)
+        current = self._encrypting[queue.number] = _Encrypting(message.packet, remote_qm_guid)
+        if session_key is not None:
+            self._encrypt(queue, current, session_key)
+        elif identity not in self._wrapping:
+            self._wrapping[identity] = [queue]
+            self._wrap(identity, selection)
+        elif queue not in self._wrapping[identity]:
+            self._wrapping[identity].append(queue)
+        return None
+
+    def _public_keys(self, remote_qm_guid: UUID, recipient: UUID) -> MqdsPublicKeys:
+        of_session = self._remote_qm_public_key.setdefault(remote_qm_guid, {})
+        if recipient not in of_session:
+            with self._engine.store.lock:
+                of_session[recipient] = self._engine.encryption_keys_of(recipient)
+        return of_session[recipient]
+
+    def _wrap(self, identity: SendKeyIdentity, selection: Selection) -> None:
+        def done(made: SessionKey | StatusError) -> None:
+            if isinstance(made, SessionKey):
+                self.send_symmetric_key_cache.add(identity, made)
+            for queue in self._wrapping.pop(identity):
+                if isinstance(made, SessionKey):
+                    self._encrypting.pop(queue.number, None)
+                elif queue.number in self._encrypting:
+                    self._encrypting[queue.number].failure = EncryptionFailed(made)
+                self._ready(queue)
+
+        self._run_in_thread(lambda: _outcome(lambda: SessionKey.generate(selection)), done)
+
+    def _encrypt(self, queue: OutgoingQueue, current: _Encrypting, session_key: SessionKey) -> None:
+        def done(made: bytes | StatusError) -> None:
+            if isinstance(made, bytes):
+                current.encrypted = made
+            else:
+                current.failure = EncryptionFailed(made)
+            if self._encrypting.get(queue.number) is current:
+                self._ready(queue)
+
+        self._run_in_thread(lambda: _outcome(lambda: encrypt_body(current.packet, session_key)), done)
+
+    # What arrives ---------------------------------------------------------------------------------------------
+
+    def examine(self, message: Message, done: Done) -> None:
+        """Decrypt and verify a message to this queue manager, then call back with what `insert_message` takes.
+
+        At once, before this returns, when there is nothing slow to do.
+        """
+        if is_examined_at_once(message):
+            done(examine(message))
+            return
+        identity = ReceiveKeyIdentity.of(message)
+        key = None if identity is None else self.receive_symmetric_key_cache.find(identity)
+        if identity is not None and key is None:
+            if identity in self._opening:
+                # One RSA operation is enough for all that come with the same key.
+                self._opening[identity].append((message, done))
+                return
+            self._opening[identity] = []
+        work = self._examination(message, identity, key)
+
+        def finish(result: tuple[Examination, bytes | None]) -> None:
+            examination, opened = result
+            waiting = []
+            if identity is not None and key is None:
+                waiting = self._opening.pop(identity)
+                if opened is not None:
+                    self.receive_symmetric_key_cache.add(identity, opened)
+            done(self._with_sender(examination))
+            for another, call_back in waiting:
+                self.examine(another, call_back)
+
+        if key is not None and not is_signed(message) and _is_quick(message.encryption_algorithm, message.body_size):
+            finish(work())
+        else:
+            self._run_in_thread(work, finish)
+
+    def _examination(
+        self, message: Message, identity: ReceiveKeyIdentity | None, symmetric_key: bytes | None
+    ) -> Callable[[], tuple[Examination, bytes | None]]:
+        """What is to be done in a thread: the examination, and the key that was opened for it."""
+        engine = self._engine
+        preferences = engine.settings.encryption
+        signing_keys = None
+        is_known = False
+        if is_signed(message):
+            with engine.store.lock:
+                signing_keys = engine.signing_keys_of(message)
+            is_known = message.sender_identifier_type is SenderIdentifierType.SID and self.user_cert_cache.knows(
+                message
+            )
+
+        def work() -> tuple[Examination, bytes | None]:
+            key = symmetric_key
+            try:
+                if identity is not None and key is None:
+                    key = open_symmetric_key(message, engine.private_keys())
+                examination = examine(
+                    message,
+                    NO_KEYS,
+                    signing_keys=signing_keys,
+                    symmetric_key=key,
+                    preferences=preferences,
+                    is_sender_known=is_known,
+                )
+            except Refusal as refusal:
+                return Examination.refused(message, refusal), None
+            except Exception:  # noqa: BLE001 - a peer chose these octets
+                # Whatever they bring about, its session must not wait for ever.
+                _LOG.exception("message %s cannot be examined", message.identifier)
+                wrong = Refusal.bad_encryption if message.is_body_encrypted else Refusal.bad_signature
+                return Examination.refused(message, wrong("it cannot be examined")), None
+            return examination, key
+
+        return work
+
+    def _with_sender(self, examination: Examination) -> Examination:
+        """3.1.5.8.3: the certificate is one that the directory has for the sender, which is then remembered."""
+        if examination.refusal is not None or examination.is_sender_known:
+            return examination
+        with self._engine.store.lock:
+            examination = self._engine.sender_checked(examination)
+        if examination.is_sender_known:
+            self.user_cert_cache.note(examination.message)
+        return examination
+
+
+def _recipient(message: Message, remote_qm_guid: UUID) -> UUID:
+    """Whose key a message is encrypted with: that of the queue manager it goes to.
+
+    The document names RemoteQMGuid, which behind a router is the router; but nobody on the way decrypts
+    (3.1.5.8.3: "If QueueManagerAddress is equal to QueueManager.Identifier"), so its key would help nobody.
+    """
+    address = message.destination_queue_manager_identifier
+    return remote_qm_guid if address == GUID_NULL else address
+
+
+def _is_quick(algorithm: int, size: int) -> bool:
+    return size <= _QUICK_BODY and algorithm != EncryptionAlgorithm.RC2
+
+
+def _outcome(function: Callable[[], SessionKey | bytes]) -> SessionKey | bytes | StatusError:
+    """What the function returns, or the status it fails with."""
+    try:
+        return function()
+    except StatusError as error:
+        return error
+    except Exception as error:  # noqa: BLE001 - the queue behind this message must not wait for ever
+        _LOG.exception("a message cannot be encrypted")
+        return CorruptedSecurityData(f"{type(error).__name__}")
