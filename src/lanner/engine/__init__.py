@@ -5,7 +5,8 @@ passed in, waiting readers are call-backs, and the next deadline can be asked fo
 layers, each an extension of the one before, so that an event may raise only events below its own:
 
     EngineBase -> WaitingReads -> Positions -> Cursors -> Reading -> DirectoryEvents -> Names -> Queues -> Examining
-               -> Sending -> Acknowledgments -> Transactions -> Dispatch -> Staging -> Engine (start, stop, timers)
+               -> Sending -> Acknowledgments -> OutgoingSequences -> Delivery -> Transactions -> Dispatch -> Staging
+               -> Engine (start, stop, timers)
 
 What is written where is in `tables`; "DECISIONS" in a comment means docs/decisions.md.
 """

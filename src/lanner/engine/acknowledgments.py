@@ -117,7 +117,7 @@ class Acknowledgments(Sending):
     def _journal_of(self, queue: Queue) -> Queue | None:
         return self._guarding_queue(queue).journal_queue
 
-    def _dead_letter(self, message: Message, reason: MessageClass) -> None:
+    def _dead_letter(self, message: Message, reason: int) -> None:
         """The source keeps what was not delivered, if it was asked to (DMPR-3.1.1.12-2, -12)."""
         is_from_here = self._is_from_here(message)
         is_kept = is_from_here or (reason in KEPT_WHERE_IT_FAILED and not message.is_transactional)

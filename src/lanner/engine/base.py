@@ -65,6 +65,7 @@ class EngineBase:
         self._transactions_table = store.table(tables.TRANSACTIONS)
         self._purge_pending_table = store.table(tables.PURGE_PENDING)
         self._expiry_table = store.table(tables.EXPIRY)
+        self._outgoing_sequences_table = store.table(tables.OUTGOING_SEQUENCES)
         self._stage_visits_table = store.table(tables.STAGE_VISITS)
 
         self._descriptors: dict[int, OpenQueueDescriptor] = {}
@@ -73,6 +74,8 @@ class EngineBase:
         self._by_private_number: dict[int, Queue] = {}
         self._by_destination: dict[str, Queue] = {}
         self._by_connector: dict[str, Queue] = {}
+        # Timestamp of an outgoing sequence: the number its queue has, or had.
+        self._sequence_queues: dict[int, int] = {}
 
         self._read_timers: list[tuple[float, int, WaitingMessageReadOperation]] = []
         self._read_timers_limit = 0  # when the heap is longer, those that have ended are taken out

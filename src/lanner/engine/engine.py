@@ -67,6 +67,7 @@ class Engine(Staging):
         self._create_system_queues()
         self._set_outgoing_states()
         self._subscribe_acknowledgments()
+        self._load_sequences()
         self._recover()
         self._find_next_expiry()
         self.save_queue_manager()

@@ -13,6 +13,7 @@ SETTINGS: Final = "settings"  # QUEUE_MANAGER_KEY: attributes of the queue manag
 TRANSACTIONS: Final = "transactions"  # GUID of a prepared transaction: its operations
 PURGE_PENDING: Final = "purge_pending"  # POSITION_KEY: a message that was purged while it was locked
 EXPIRY: Final = "expiry"  # EXPIRY_KEY: a recoverable message that expires
+OUTGOING_SEQUENCES: Final = "outgoing_sequences"  # QUEUE_KEY: the transactional sequence to its destination
 STAGE_VISITS: Final = "stage_visits"  # token of a stage: its messages are looked at one by one when published
 
 QUEUE_KEY: Final = struct.Struct(">I")  # queue

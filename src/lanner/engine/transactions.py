@@ -12,7 +12,7 @@ import json
 import uuid
 from typing import TYPE_CHECKING, Protocol
 
-from lanner.engine.acknowledgments import Acknowledgments
+from lanner.engine.delivery import Delivery
 from lanner.engine.envelope import is_express, read_envelope
 from lanner.model.enums import MessageClass, OperationType, PositionState
 from lanner.model.errors import DtcConnect, TransactionSequence
@@ -50,7 +50,7 @@ class Coordinator(Protocol):
         """What became of a transaction that was prepared before the queue manager stopped."""
 
 
-class Transactions(Acknowledgments):
+class Transactions(Delivery):
     """Units of work."""
 
     coordinator: Coordinator | None = None
@@ -105,6 +105,7 @@ class Transactions(Acknowledgments):
         operations.clear()
 
     def _commit_send(self, position: MessagePosition) -> None:
+        self._take_sequence_number(position)
         self._unhold(position)
         position.is_uncommitted_send = False
         position.record.state = PositionState.AVAILABLE

@@ -90,6 +90,11 @@ class Store:
         """Whether the disk is so full that new messages must be refused; deletes still work."""
         return self._allocation.refuses_sends
 
+    @property
+    def horizon(self) -> int:
+        """The visibility number up to which every message is durable, or never will be."""
+        return self._commits.horizon
+
     # Messages
 
     def put(self, queue: int, lookup_id: int, record: Record, *, express: bool) -> None:

@@ -1,0 +1,133 @@
+"""What becomes of a message when another queue manager has it (MS-MQQB 3.1.5.5.2-3.1.5.5.4, 3.1.5.6, 3.1.5.7).
+
+A transactional message with source journaling or dead-lettering stays until its FinalAck tells how it ended. It has left its
+outgoing queue by then and lies in a queue of its own, AwaitingFinalACKTable, under the ordinal of its message identifier, which
+is all that the FinalAck tells. There it counts against the quota of the queue manager, and an administrator can look at it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from lanner.engine.envelope import is_express
+from lanner.engine.names import path_key
+from lanner.engine.outgoing_sequences import OutgoingSequences
+from lanner.model.directory_objects import OutgoingQueue, Queue
+from lanner.model.enums import MessageClass, PositionState, QueueType
+from lanner.model.live import MessagePosition, Record
+from lanner.wire.message import Message
+from lanner.wire.path_name import PathName
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+AWAITING_FINAL_ACK_QUEUE = r".\private$\awaiting_final_ack$"
+_KEY = path_key(PathName.parse(AWAITING_FINAL_ACK_QUEUE).queue_part)
+_ordinal = struct.Struct("<56xI").unpack_from  # UserHeader.MessageID
+
+
+class Delivery(OutgoingSequences):
+    """Messages leave outgoing queues."""
+
+    def messages_delivered(self, queue: OutgoingQueue, lookup_ids: Iterable[int]) -> None:
+        """Another queue manager has acknowledged these: they leave, with a copy in the journal where one was asked for."""
+        for lookup_id in lookup_ids:
+            packet = self._take_delivered(queue, lookup_id)
+            if packet is None:
+                continue
+            message = Message(packet)
+            if message.positive_journaling_requested and not message.is_transactional and self._is_from_here(message):
+                self._journal(self.queue_manager.system_journal_queue, packet)
+
+    def messages_await_final_ack(self, queue: OutgoingQueue, lookup_ids: Iterable[int]) -> None:
+        """3.1.5.6: the destination has these; those that asked to be told of their end wait for it."""
+        waiting = 0
+        for lookup_id in lookup_ids:
+            packet = self._take_delivered(queue, lookup_id)
+            if packet is None:
+                continue
+            message = Message(packet)
+            if message.positive_journaling_requested or message.negative_journaling_requested:
+                self._await_final_ack(packet)
+                waiting += 1
+        if waiting:
+            self._count_unread(queue, waiting)
+
+    def _take_delivered(self, queue: OutgoingQueue, lookup_id: int) -> bytes | None:
+        """The packet of a message, which leaves; None if it expired or was purged meanwhile."""
+        record = self.store.get(queue.number, lookup_id)
+        if record is None:
+            return None
+        # An administrator who holds it has lost it: what is delivered cannot be received here.
+        position = queue.held_positions.get(lookup_id) or MessagePosition(queue, lookup_id, record)
+        if position.state is PositionState.PURGE_PENDING:
+            self._purge_pending_table.delete(self._position_key(position))
+        self._remove(queue, position)
+        return record.packet
+
+    # AwaitingFinalACKTable --------------------------------------------------------------------------------------
+
+    @property
+    def awaiting_final_ack_queue(self) -> Queue | None:
+        """Where messages wait for their FinalAck; None before the first."""
+        return self._by_path.get(_KEY)
+
+    def _make_awaiting_final_ack_queue(self) -> Queue:
+        path = PathName.parse(AWAITING_FINAL_ACK_QUEUE).with_computer(self.queue_manager.computer_name)
+        queue = Queue(label="Messages that await their final acknowledgment", queue_type=QueueType.SYSTEM)
+        queue.pathname = str(path)
+        self._complete(queue, path)
+        self._register(queue)
+        return queue
+
+    def _await_final_ack(self, packet: bytes) -> None:
+        queue = self.awaiting_final_ack_queue or self._make_awaiting_final_ack_queue()
+        size = len(packet)
+        queue.total_bytes += size
+        self.queue_manager.total_bytes += size
+        queue.message_count += 1
+        self.store.put(queue.number, _ordinal(packet)[0], Record(packet, int(self.clock())), express=is_express(packet))
+
+    def final_acknowledgment(self, ordinal: int, message_class: int) -> bool:
+        """3.1.5.7: the end of a message that awaited it; False if there is none of that identifier."""
+        queue = self.awaiting_final_ack_queue
+        record = None if queue is None else self.store.get(queue.number, ordinal)
+        if queue is None or record is None:
+            return False
+        position = queue.held_positions.get(ordinal) or MessagePosition(queue, ordinal, record)
+        self.message_position_deleted(queue, position, MessageClass.ACK_RECEIVE)
+        self._conclude(record.packet, message_class)
+        return True
+
+    def final_acknowledgment_in_queue(self, queue: OutgoingQueue, lookup_id: int, message_class: int) -> bool:
+        """3.1.5.7 for a message whose OrderAck has not come: it ends all the same and is not sent again."""
+        packet = self._take_delivered(queue, lookup_id)
+        if packet is None:
+            return False
+        self._conclude(packet, message_class)
+        return True
+
+    def _conclude(self, packet: bytes, message_class: int) -> None:
+        message = Message(packet)
+        if message_class != MessageClass.ACK_RECEIVE:
+            self._dead_letter(message, message_class)
+        elif message.positive_journaling_requested:
+            self._journal(self.queue_manager.system_journal_queue, packet)
+
+    # EodNoReadCount ---------------------------------------------------------------------------------------------
+
+    def _count_unread(self, queue: OutgoingQueue, change: int) -> None:
+        sequence = self.outgoing_sequence(queue)
+        if sequence is not None:
+            count = max(0, sequence.no_read_count + change)
+            self._save_sequence(queue, sequence._replace(no_read_count=count))
+
+    def _message_removed(self, queue: Queue, position: MessagePosition, reason: MessageClass) -> None:
+        if not queue.is_system:
+            super()._message_removed(queue, position, reason)
+        elif queue is self.awaiting_final_ack_queue:
+            sequence = Message(position.record.packet).transactional_message_sequence_identifier
+            sender = None if sequence is None else self.outgoing_queue_of(sequence)
+            if sender is not None:
+                self._count_unread(sender, -1)
