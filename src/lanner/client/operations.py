@@ -278,7 +278,8 @@ class Operations:
     ) -> Outcome[str]:
         message, properties = self._prepare(descriptor, message, transaction)
         with self.lock:
-            identifier = self._send(descriptor, message, properties, transaction)
+            status = self.engine.enqueue_message_to_an_open_queue(descriptor, properties, transaction)
+            identifier = self._sent(descriptor, message, properties, status)
             # An express message has nothing to wait for, though others may have.
             is_durable = message.recoverable and transaction is None
             return Outcome(identifier, self.store.ticket() if is_durable else 0)
@@ -292,7 +293,13 @@ class Operations:
         # Before the lock is taken: the messages may come from anywhere.
         prepared = [self._prepare(descriptor, message, transaction) for message in messages]
         with self.lock:
-            identifiers = [self._send(descriptor, message, properties, transaction) for message, properties in prepared]
+            statuses = self.engine.enqueue_messages_to_an_open_queue(
+                descriptor, (properties for _, properties in prepared), transaction
+            )
+            identifiers = [
+                self._sent(descriptor, message, properties, status)
+                for (message, properties), status in zip(prepared, statuses, strict=True)
+            ]
             return Outcome(identifiers, 0 if transaction is not None else self.store.ticket())
 
     def _prepare(
@@ -331,18 +338,14 @@ class Operations:
             self._registered_key = key
         return key
 
-    def _send(
-        self,
-        descriptor: OpenQueueDescriptor,
-        message: Message,
-        properties: MessageProperties,
-        transaction: Transaction | None,
+    def _sent(
+        self, descriptor: OpenQueueDescriptor, message: Message, properties: MessageProperties, status: EnqueueStatus
     ) -> str:
-        status = self.engine.enqueue_message_to_an_open_queue(descriptor, properties, transaction)
+        """The id of the message that was just sent, or an error that tells why it was refused."""
         if status is not EnqueueStatus.OK:
             raise self._refusal(status, descriptor, len(properties.body))
-        message.id = self.engine.last_message_identifier
-        return message.id
+        identifier = message.id = self.engine.last_message_identifier
+        return identifier
 
     def _refusal(self, status: EnqueueStatus, descriptor: OpenQueueDescriptor, size: int) -> StatusError:
         qm, queue = self.engine.queue_manager, descriptor.queue

@@ -259,7 +259,8 @@ class Positions(WaitingReads):
         """Write a position whose bytes are counted already; it is visible from this commit on."""
         queue = position.queue
         queue.message_count += 1
-        queue.head_hint = min(queue.head_hint, position.lookup_id - 1)
+        if position.lookup_id <= queue.head_hint:
+            queue.head_hint = position.lookup_id - 1
         self.store.put(queue.number, position.lookup_id, position.record, express=envelope.is_express)
         if envelope.time_to_be_received != INFINITE or isinstance(queue, OutgoingQueue):
             self._arm_expiry(position, envelope)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from lanner.engine.envelope import WANTS_ATTENTION, Envelope, read_envelope
@@ -37,6 +37,7 @@ from lanner.wire.message import Message
 
 if TYPE_CHECKING:
     import uuid
+    from collections.abc import Callable, Iterable, Iterator
 
     from lanner.model.directory_objects import Queue
     from lanner.model.live import OpenQueueDescriptor, Transaction
@@ -54,15 +55,16 @@ class Sending(Examining):
     def enqueue_message(self, queue: Queue, message: Message, transaction: Transaction | None = None) -> EnqueueStatus:
         """3.1.7.1.9 Enqueue Message."""
         self._require_ready()
-        return self._enqueue(queue, message, transaction)
-
-    def _enqueue(self, queue: Queue, message: Message, transaction: Transaction | None) -> EnqueueStatus:
-        packet = message.packet
-        size = len(packet)
-        envelope = read_envelope(packet)
+        if transaction is not None and transaction.is_null:
+            transaction = None
         self._require_open(transaction)
+        return self._enqueue(queue, message.packet, transaction)
+
+    def _enqueue(self, queue: Queue, packet: bytes, transaction: Transaction | None) -> EnqueueStatus:
+        """Enqueue Message; the transaction is one that is open."""
         now = int(self.clock())
-        status = self._check_quota(queue, size)
+        envelope = read_envelope(packet)
+        status = self._check_quota(queue, len(packet))
         if status is not EnqueueStatus.OK:
             return status
         ttrq = envelope.time_to_reach_queue
@@ -71,15 +73,15 @@ class Sending(Examining):
         if self.store.refuses_sends and not envelope.is_express:
             raise self._disk_full()
         position = self._new_position(queue, packet, envelope, now)
-        if transaction is not None and not transaction.is_null:
-            position.is_uncommitted_send = True
-            position.transaction = transaction
-            self._lock(position)
-            if envelope.time_to_be_received != INFINITE or isinstance(queue, OutgoingQueue):
-                self._arm_expiry(position, envelope)
-            transaction.transactional_operations.append(TransactionalOperation(OperationType.ENQUEUE, position))
-        else:
+        if transaction is None:
             self._arrive(position, envelope)
+            return EnqueueStatus.OK
+        position.is_uncommitted_send = True
+        position.transaction = transaction
+        self._lock(position)
+        if envelope.time_to_be_received != INFINITE or isinstance(queue, OutgoingQueue):
+            self._arm_expiry(position, envelope)
+        transaction.transactional_operations.append(TransactionalOperation(OperationType.ENQUEUE, position))
         return EnqueueStatus.OK
 
     def _check_quota(self, queue: Queue, size: int) -> EnqueueStatus:
@@ -124,26 +126,83 @@ class Sending(Examining):
     ) -> EnqueueStatus:
         """3.1.7.1.27 Enqueue Message To An Open Queue: builds the packet, one per destination."""
         self._require_ready()
-        if properties.time_to_reach_queue > self.settings.long_live_time:
-            properties = dataclasses.replace(properties, time_to_reach_queue=self.settings.long_live_time)
-        return self._enqueue_to_open_queue(descriptor, properties, transaction)
+        return self._sender(descriptor, transaction)(self._limited(properties))
 
-    def _enqueue_to_open_queue(
+    def _limited(self, properties: MessageProperties) -> MessageProperties:
+        """TimeToReachQueue is at most LongLiveTime."""
+        longest = self.settings.long_live_time
+        if properties.time_to_reach_queue <= longest:
+            return properties
+        return dataclasses.replace(properties, time_to_reach_queue=longest)
+
+    def enqueue_messages_to_an_open_queue(
         self,
         descriptor: OpenQueueDescriptor,
-        properties: MessageProperties,
+        messages: Iterable[MessageProperties],
         transaction: Transaction | None = None,
-    ) -> EnqueueStatus:
+    ) -> Iterator[EnqueueStatus]:
+        """Enqueue Message To An Open Queue, again and again; what is the same for all of them is looked at once."""
+        self._require_ready()
+        send = self._sender(descriptor, transaction)
+        for properties in messages:
+            yield send(self._limited(properties))
+
+    def _enqueue_to_open_queue(self, descriptor: OpenQueueDescriptor, properties: MessageProperties) -> EnqueueStatus:
+        return self._sender(descriptor, None)(properties)
+
+    def _sender(
+        self, descriptor: OpenQueueDescriptor, transaction: Transaction | None
+    ) -> Callable[[MessageProperties], EnqueueStatus]:
+        """What sends messages to an open queue, for as long as the lock is held."""
         if descriptor.access_type is not QueueAccessType.SEND:
             raise self._wrong_access(descriptor)
+        if descriptor.multiple:
+            return partial(self._send_to_each, descriptor, transaction)
+        queue = descriptor.queue
+        if queue is None:
+            raise self._not_available(descriptor)
+        if transaction is not None and transaction.is_null:
+            transaction = None
+        is_local = not isinstance(queue, OutgoingQueue)
+        if is_local and queue.transactional != (transaction is not None):
+            if queue.transactional:
+                message = f"queue {queue.pathname} is transactional: send to it in a transaction"
+            else:
+                message = f"queue {queue.pathname} is not transactional: send to it outside transactions"
+            raise TransactionUsage(message)
+        self._require_open(transaction)
+        index = None if transaction is None else transaction.index
+        pack = self._packer(descriptor, queue)
+        now = int(self.clock())
+
+        def send(properties: MessageProperties) -> EnqueueStatus:
+            if not properties.sender_identifier:
+                kind = properties.sender_identifier_type
+                properties.sender_identifier = self._sender_identifier(descriptor, kind)
+            if is_local:
+                self._check_demands(queue, properties)
+            ordinal = self._message_ordinal.next() & 0xFFFF_FFFF
+            packet = pack(properties, ordinal, now, index)
+            if is_local and (
+                properties.signature or properties.multiple_destination_signature or properties.privacy_level
+            ):
+                packet = self._examined_here(queue, Message(packet)).packet
+            status = self._enqueue(queue, packet, transaction)
+            # Only now: the arrival may have sent an acknowledgment, which is a message too.
+            self.last_ordinal = ordinal
+            return status
+
+        return send
+
+    def _send_to_each(
+        self, descriptor: OpenQueueDescriptor, transaction: Transaction | None, properties: MessageProperties
+    ) -> EnqueueStatus:
         if not properties.sender_identifier:
             properties.sender_identifier = self._sender_identifier(descriptor, properties.sender_identifier_type)
-        if not descriptor.multiple:
-            return self._send(descriptor, properties, transaction)
         whole = FormatName.parse(descriptor.format_name)
         properties = dataclasses.replace(properties, destination_multi_queue_format_name=whole)
         for child in descriptor.children:
-            status = self._send(child, properties, transaction)
+            status = self._sender(child, transaction)(properties)
             if status is not EnqueueStatus.OK:
                 return status
         return EnqueueStatus.OK
@@ -154,59 +213,20 @@ class Sending(Examining):
             return descriptor.sender_identifier
         return self.queue_manager.identifier.bytes_le if kind else b""
 
-    def _send(
-        self,
-        descriptor: OpenQueueDescriptor,
-        properties: MessageProperties,
-        transaction: Transaction | None,
-    ) -> EnqueueStatus:
-        queue = descriptor.queue
-        if queue is None:
-            raise self._not_available(descriptor)
-        if transaction is not None and transaction.is_null:
-            transaction = None
-        is_local = not isinstance(queue, OutgoingQueue)
-        if is_local:
-            if queue.transactional != (transaction is not None):
-                if queue.transactional:
-                    message = f"queue {queue.pathname} is transactional: send to it in a transaction"
-                else:
-                    message = f"queue {queue.pathname} is not transactional: send to it outside transactions"
-                raise TransactionUsage(message)
-            self._check_demands(queue, properties)
-        ordinal = self._message_ordinal.next() & 0xFFFF_FFFF
-        packet = self._build_packet(
-            descriptor, queue, properties, ordinal, None if transaction is None else transaction.index
-        )
-        sent = Message(packet)
-        if is_local and (properties.signature or properties.multiple_destination_signature or properties.privacy_level):
-            sent = self._examined_here(queue, sent)
-        status = self._enqueue(queue, sent, transaction)
-        # Only now: the arrival may have sent an acknowledgment, which is a message too.
-        self.last_ordinal = ordinal
-        return status
-
-    def _build_packet(
-        self,
-        descriptor: OpenQueueDescriptor,
-        queue: Queue,
-        properties: MessageProperties,
-        ordinal: int,
-        transaction_index: int | None,
-    ) -> bytes:
+    def _packer(
+        self, descriptor: OpenQueueDescriptor, queue: Queue
+    ) -> Callable[[MessageProperties, int, int, int | None], bytes]:
+        """What makes packets for one open queue, given properties, ordinal, SentTime and transaction index."""
+        source = self.queue_manager.identifier
         name = FormatName.parse(descriptor.format_name)
-        if isinstance(name, PublicFormatName):
-            properties = dataclasses.replace(
-                properties, destination_queue_manager_identifier=self._host_of(queue, name)
-            )
-        return build(
-            properties,
-            source=self.queue_manager.identifier,
-            ordinal=ordinal,
-            sent_time=int(self.clock()),
-            destination=name,
-            transaction=transaction_index,
-        )
+        host = self._host_of(queue, name) if isinstance(name, PublicFormatName) else None
+
+        def pack(properties: MessageProperties, ordinal: int, now: int, index: int | None) -> bytes:
+            if host is not None:
+                properties = dataclasses.replace(properties, destination_queue_manager_identifier=host)
+            return build(properties, source=source, ordinal=ordinal, sent_time=now, destination=name, transaction=index)
+
+        return pack
 
     @staticmethod
     def _check_demands(queue: Queue, properties: MessageProperties) -> None:

@@ -35,6 +35,8 @@ class Staging(Dispatch):
     ) -> None:
         """Write messages under a token. They become recoverable, and transactional where the queue is."""
         queue = self._stageable(descriptor)
+        pack = self._packer(descriptor, queue)
+        now = int(self.clock())
         rows = []
         for properties in messages:
             properties.delivery_guarantee = DeliveryGuarantee.RECOVERABLE
@@ -44,13 +46,13 @@ class Staging(Dispatch):
                 properties.sender_identifier = self._sender_identifier(descriptor, properties.sender_identifier_type)
             ordinal = self._message_ordinal.next() & 0xFFFF_FFFF
             index = self._next_transaction_index() if queue.transactional else None
-            packet = self._build_packet(descriptor, queue, properties, ordinal, index)
+            packet = pack(properties, ordinal, now, index)
             if may_expire(packet, in_transit=isinstance(queue, OutgoingQueue)) or wants_attention(packet):
                 self._stage_visits_table.put(token, b"")
             rows.append((read_envelope(packet).priority, packet))
         if self.store.refuses_sends:
             raise self._disk_full()
-        self.store.stage(token, queue.number, rows, int(self.clock()))
+        self.store.stage(token, queue.number, rows, now)
 
     def _stageable(self, descriptor: OpenQueueDescriptor) -> Queue:
         self._require_ready()
