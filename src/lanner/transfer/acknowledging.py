@@ -1,0 +1,185 @@
+"""Counting a session's user messages and acknowledging them (MS-MQQB 3.1.1.4, 3.1.1.6.1, 3.1.5.5, 3.1.5.8.7).
+
+Counts begin at 0 with the session and are kept unwrapped; packets have their lower 16 bits. Each direction has its own:
+`SentMessages` are ours on their way to the peer, `ReceivedMessages` the peer's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from lanner.model.errors import RemoteProtocolError
+from lanner.wire.session_header import MAX_RECOVERABLE_ACKS, SMALLEST_WINDOW_SIZE, SessionHeader
+
+NUMBER_MASK = 0xFFFF
+# Ours: recoverable messages that a peer has acknowledged by count but not as on disk. One that never says so is stopped
+# here, well before their 16-bit numbers could be mistaken for each other.
+MAX_UNPERSISTED = 0x4000
+
+
+class SentMessages:
+    """What was sent and not yet acknowledged, in sending order."""
+
+    __slots__ = ("_lowest_unpersisted", "_unacked", "_unpersisted", "count", "recoverable_count")
+
+    def __init__(self) -> None:
+        self.count = 0  # MessageSentCount
+        self.recoverable_count = 0  # RecoverableMessageSentCount
+        self._unacked: deque[object] = deque()
+        # By recoverable number. All below the lowest have been handed out.
+        self._unpersisted: dict[int, object] = {}
+        self._lowest_unpersisted = 1
+
+    @property
+    def unacked_count(self) -> int:
+        """UnAckedMessageCount: of messages really sent (DECISIONS), so a backlog never blocks itself."""
+        return len(self._unacked)
+
+    def room(self, window: int) -> int:
+        """How many more may be sent within a window."""
+        return max(0, min(window - len(self._unacked), MAX_UNPERSISTED - len(self._unpersisted)))
+
+    def sent(self, entry: object, is_recoverable: int) -> None:
+        """3.1.7.1.3: the entry takes the next number, and the next recoverable one if it is recoverable."""
+        self.count += 1
+        self._unacked.append(entry)
+        if is_recoverable:
+            self.recoverable_count += 1
+            self._unpersisted[self.recoverable_count] = entry
+
+    def acked(self, ack_sequence_number: int) -> list[object]:
+        """3.1.5.5.1: the entries newly covered by AckSequenceNumber.
+
+        A number that was acknowledged before brings nothing new; one that was never sent is a lie.
+        """
+        unacked = self._unacked
+        new = ack_sequence_number - (self.count - len(unacked)) & NUMBER_MASK
+        if new <= len(unacked):
+            return [unacked.popleft() for _ in range(new)]
+        if new - len(unacked) < 0x8000:
+            raise RemoteProtocolError(
+                f"SessionHeader.AckSequenceNumber: {ack_sequence_number}, but only {self.count & NUMBER_MASK} was sent"
+            )
+        return []
+
+    def persisted(self, number: int, flags: int) -> list[object]:
+        """3.1.5.5.3: the entries newly covered by RecoverableMsgAckSeqNumber and RecoverableMsgAckFlags.
+
+        With any bit set, everything up to the number is covered, and for each bit k the number plus k; with none, nothing.
+        """
+        if not flags:
+            return []
+        unpersisted = self._unpersisted
+        lowest = self.recoverable_count - (self.recoverable_count - number & NUMBER_MASK)
+        # How many ones the flags begin with: the receiver saves in order, so that is usually all of them.
+        run = (~flags & flags + 1).bit_length() - 1
+        covered = min(lowest + max(run, 1), self.recoverable_count + 1)
+        entries = [
+            unpersisted.pop(covered_number)
+            for covered_number in range(self._lowest_unpersisted, covered)
+            if covered_number in unpersisted
+        ]
+        self._lowest_unpersisted = max(self._lowest_unpersisted, covered)
+        flags >>= run
+        while flags:
+            bit = (flags & -flags).bit_length() - 1
+            flags &= flags - 1
+            if lowest + run + bit in unpersisted:
+                entries.append(unpersisted.pop(lowest + run + bit))
+        return entries
+
+
+class ReceivedMessages:
+    """What was received, how much of it is settled - processed, and on disk if recoverable - and how much acknowledged.
+
+    Only what is settled is ever acknowledged, so a SessionAck never covers a recoverable message that could be lost.
+    """
+
+    __slots__ = (
+        "_unsettled_recoverable",
+        "acked",
+        "count",
+        "recoverable_acked",
+        "recoverable_count",
+        "recoverable_settled",
+        "settled",
+    )
+
+    def __init__(self) -> None:
+        self.count = 0  # MessageReceivedCount
+        self.recoverable_count = 0  # RecoverableMessageReceivedCount
+        self.settled = 0
+        self.recoverable_settled = 0
+        self.acked = 0
+        self.recoverable_acked = 0  # LastAckedRecoverableMsgSeqNumber
+        self._unsettled_recoverable: deque[int] = deque()  # their numbers among all messages
+
+    @property
+    def unacked_count(self) -> int:
+        """UnackedReceivedMsgCount."""
+        return self.count - self.acked
+
+    @property
+    def recoverable_msg_ack_flags(self) -> int:
+        """RecoverableMsgAckFlags of the next SessionHeader: a bit for each message on disk and not acknowledged."""
+        return (1 << min(self.recoverable_settled - self.recoverable_acked, MAX_RECOVERABLE_ACKS)) - 1
+
+    def received(self, is_recoverable: int) -> int:
+        """Count one message (3.1.5.8.2, 3.1.5.8.7), whatever becomes of it later (QQB-3.1.5.8-1)."""
+        self.count += 1
+        if is_recoverable:
+            self.recoverable_count += 1
+            self._unsettled_recoverable.append(self.count)
+        return self.count
+
+    def settle(self, upto: int) -> None:
+        if upto > self.count:
+            raise ValueError(f"message {upto} is settled, but only {self.count} were received")
+        if upto <= self.settled:
+            return
+        self.settled = upto
+        unsettled = self._unsettled_recoverable
+        while unsettled and unsettled[0] <= upto:
+            unsettled.popleft()
+            self.recoverable_settled += 1
+
+    def session_header(self, sent: SentMessages, window_size: int) -> SessionHeader:
+        """The next SessionHeader (3.1.6.4); what it carries counts as acknowledged, its bits are not sent again.
+
+        It has room for 32 recoverable messages: `has_more` tells whether another has to follow.
+        """
+        flags = self.recoverable_msg_ack_flags
+        lowest = self.recoverable_acked + 1 if flags else 0
+        self.recoverable_acked += flags.bit_length()
+        self.acked = self.settled
+        return SessionHeader(
+            self.settled & NUMBER_MASK,
+            lowest & NUMBER_MASK,
+            flags,
+            sent.count & NUMBER_MASK,
+            sent.recoverable_count & NUMBER_MASK,
+            window_size,
+        )
+
+    @property
+    def has_more(self) -> bool:
+        """Recoverable messages are on disk whose bits have not been sent."""
+        return self.recoverable_acked < self.recoverable_settled
+
+    def check_counts(self, header: SessionHeader) -> None:
+        """3.1.5.5.5: the peer has sent what we have received, or one of us is wrong."""
+        if header.user_msg_sequence_number != self.count & NUMBER_MASK:
+            raise RemoteProtocolError(
+                f"SessionHeader.UserMsgSequenceNumber: {header.user_msg_sequence_number}, "
+                f"but {self.count & NUMBER_MASK} was received"
+            )
+        if header.recoverable_msg_seq_number != self.recoverable_count & NUMBER_MASK:
+            raise RemoteProtocolError(
+                f"SessionHeader.RecoverableMsgSeqNumber: {header.recoverable_msg_seq_number}, "
+                f"but {self.recoverable_count & NUMBER_MASK} was received"
+            )
+
+
+def usable_window(window_size: int, received_window_size: int) -> int:
+    """How many messages may be unacknowledged: at most either side's window, at least one (DECISIONS)."""
+    return max(SMALLEST_WINDOW_SIZE, min(window_size, received_window_size))

@@ -1,0 +1,102 @@
+"""Cutting a stream into packets (MS-MQQB 2.1.1, 3.1.5.1.2; MS-MQMQ 2.2.19.1).
+
+Version, signature and size are judged as soon as a packet's BaseHeader is there, before anything of it is kept: nobody
+makes us hold more than the largest legal packet, and nobody who is not yet through the handshake more than a handshake
+packet.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Generator, Iterator
+
+from lanner.model.errors import RemoteProtocolError
+from lanner.wire import layout as at
+from lanner.wire.base_header import BaseHeader
+from lanner.wire.reader import Reader
+
+_BASE = struct.Struct("<BxHII")
+_FOLLOWED = at.IN | at.BASE_SH
+# MS-MQQB 2.2.2, 2.2.3, 2.2.6: the only sizes that packets with IN have.
+CONNECTION_PARAMETERS_SIZE = 32
+SESSION_ACK_SIZE = 36
+ESTABLISH_CONNECTION_SIZE = 572
+_INTERNAL_SIZES = frozenset((CONNECTION_PARAMETERS_SIZE, SESSION_ACK_SIZE, ESTABLISH_CONNECTION_SIZE))
+
+
+class PacketStream:
+    """The bytes of one connection. `user_messages_allowed` is the session's to set: False refuses them by their first bytes."""
+
+    __slots__ = ("_cut", "user_messages_allowed")
+
+    def __init__(self) -> None:
+        self._cut = bytearray()  # the beginning of a packet whose end has not come
+        self.user_messages_allowed = False
+
+    @property
+    def is_cut(self) -> bool:
+        """The stream stands inside a packet."""
+        return bool(self._cut)
+
+    def packets(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
+        """The packets that `data` completes, each with the SessionHeader that follows it.
+
+        The flag above is looked at for each packet anew. A bad header is a RemoteProtocolError; the stream is of no use after it.
+        """
+        view = memoryview(data)
+        end = len(view)
+        position = 0
+        if self._cut:
+            position = yield from self._complete(view)
+        while end - position >= at.BASE_HEADER_SIZE:
+            version, flags, signature, size = _BASE.unpack_from(view, position)
+            if flags & _FOLLOWED == 0 and self.user_messages_allowed:
+                # The common packet: a UserMessage without SessionHeader.
+                if (
+                    version != at.VERSION_NUMBER
+                    or signature != at.SIGNATURE
+                    or not at.MINIMUM_SIZE <= size <= at.MAX_PACKET_SIZE
+                ):
+                    size = self._stream_size(view[position : position + at.BASE_HEADER_SIZE].tobytes())
+            else:
+                size = self._stream_size(view[position : position + at.BASE_HEADER_SIZE].tobytes())
+            if size > end - position:
+                break
+            yield view[position : position + size].tobytes()
+            position += size
+        if position < end:
+            self._cut += view[position:]
+
+    def _complete(self, view: memoryview) -> Generator[bytes, None, int]:
+        """Give the packet that was cut, if its end is there; returns how much of the view that took."""
+        cut = self._cut
+        position = 0
+        if len(cut) < at.BASE_HEADER_SIZE:
+            position = min(at.BASE_HEADER_SIZE - len(cut), len(view))
+            cut += view[:position]
+            if len(cut) < at.BASE_HEADER_SIZE:
+                return position
+        missing = self._stream_size(bytes(cut[: at.BASE_HEADER_SIZE])) - len(cut)
+        taken = min(missing, len(view) - position)
+        cut += view[position : position + taken]
+        if taken == missing:
+            packet = bytes(cut)
+            cut.clear()
+            yield packet
+        return position + taken
+
+    def _stream_size(self, header: bytes) -> int:
+        """How many bytes of the stream the packet of this BaseHeader takes."""
+        base = BaseHeader.unpack(Reader(header))
+        if base.is_internal:
+            if base.packet_size not in _INTERNAL_SIZES:
+                raise RemoteProtocolError(
+                    f"BaseHeader.PacketSize: {base.packet_size} of an internal packet is not 32, 36 or 572"
+                )
+        elif not self.user_messages_allowed:
+            raise RemoteProtocolError("UserMessage: the session is not OPEN")
+        elif base.packet_size < at.MINIMUM_SIZE:
+            raise RemoteProtocolError(
+                f"BaseHeader.PacketSize: {base.packet_size} of a UserMessage is below {at.MINIMUM_SIZE}"
+            )
+        return base.stream_size

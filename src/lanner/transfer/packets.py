@@ -1,0 +1,264 @@
+"""UserMessages as they arrive: are they well-formed, and which of them are OrderAcks and FinalAcks (MS-MQQB 2.2.4, 2.2.5, 3.1.5.1)."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import ClassVar
+from uuid import UUID
+
+from lanner.model.enums import INFINITE, DeliveryGuarantee, MessageClass, QueueType
+from lanner.model.errors import RemoteProtocolError
+from lanner.transfer.events import FinalAckReceived, OrderAckReceived, UserMessageReceived
+from lanner.wire import layout as at
+from lanner.wire import queue_names as names
+from lanner.wire.builder import MessageProperties, build
+from lanner.wire.format_name import DirectFormatName, FormatName, PrivateFormatName
+from lanner.wire.identifiers import TxSequenceID
+from lanner.wire.message import Message
+from lanner.wire.queue_names import decode_direct
+from lanner.wire.reader import Reader, encode_terminated
+
+# 2.2.4: PrivateQueueIdentifier and path of the queue that acknowledgments of sequences go to.
+ORDER_QUEUE_NUMBER = 0x0000_0004
+ORDER_QUEUE_NAME = "order_queue$"
+ACKNOWLEDGMENT_LABEL = "QM Ordering Ack"
+# 2.2.4.1, 2.2.5.1: MessageSize.
+ACKNOWLEDGMENT_BODY_SIZE = 0x24
+# 3.1.5.1.1: "one of the values that is not less than 0x4000".
+LOWEST_FINAL_ACK_CLASS = 0x4000
+
+_LABEL = encode_terminated(ACKNOWLEDGMENT_LABEL)
+_NOBODY = bytes(16)
+_ORDER_ACK_BODY = struct.Struct("<8sII20x")
+_FINAL_ACK_BODY = struct.Struct("<8sII16sI")
+
+# BaseHeader.Flags, UserHeader.Flags and the Count of a direct destination.
+_FRONT = struct.Struct("<2xH56xIH")
+_SECURITY_SIZES = struct.Struct("<HHIII")
+# LabelLength, MessageClass, MessageSize, ExtensionSize.
+_PROPERTIES = struct.Struct("<xBH28xI16xI")
+# What a packet of the common shape may have beside a direct destination and MP.
+_COMMON = at.RC_MASK | 1 << at.DM_SHIFT | at.JN | at.JP | at.TH | at.SH
+_DIRECT = at.MP | names.DIRECT_QUEUE << at.DQ_SHIFT
+_ORDER_ACK = int(MessageClass.ORDER_ACK)
+
+
+def examine(packet: bytes, own_guid: bytes) -> type[UserMessageReceived]:
+    """Refuse a UserMessage that is malformed (3.1.5.1.3), and tell which event it is (3.1.5.1.1).
+
+    `packet` is what PacketSize counts, with a BaseHeader that framing has judged and SH cleared; `own_guid` in packet
+    order. It accepts exactly what `Message.unpack` accepts. That takes most of the time a packet has, so packets of the
+    common shape - a direct destination, no other queue named, perhaps a TransactionHeader and a sender's identifier - are
+    judged here in one go; whatever is not plainly in order is judged there.
+    """
+    base_flags, flags, count = _FRONT.unpack_from(packet)
+    if flags & ~_COMMON != _DIRECT or base_flags & (at.IN | at.DH | at.TR):
+        return _examine_thoroughly(packet, own_guid)
+    size = len(packet)
+    properties = at.DESTINATION_OFFSET + (count + 5 & ~3)
+    if flags & (at.TH | at.SH):
+        if flags & at.TH:
+            if properties >= size or packet[properties] & at.CG or not flags & 1 << at.DM_SHIFT:
+                return _examine_thoroughly(packet, own_guid)
+            properties += at.TRANSACTION_HEADER_SIZE
+        if flags & at.SH:
+            if properties + at.SECURITY_HEADER_SIZE > size:
+                return _examine_thoroughly(packet, own_guid)
+            security_flags, sender, *others = _SECURITY_SIZES.unpack_from(packet, properties)
+            if security_flags & at.ST_MASK != 1 or not sender or any(others):
+                return _examine_thoroughly(packet, own_guid)
+            properties += at.SECURITY_HEADER_SIZE + (sender + 3 & ~3)
+    label = properties + at.PROPERTIES_HEADER_SIZE
+    if label > size:
+        return _examine_thoroughly(packet, own_guid)
+    label_length, message_class, message_size, extension_size = _PROPERTIES.unpack_from(packet, properties)
+    end = label + 2 * label_length
+    if label_length > at.MAX_LABEL_LENGTH or end + extension_size + message_size + 3 & ~3 > size:
+        return _examine_thoroughly(packet, own_guid)
+    decode_direct(packet[66 : 66 + count])
+    if label_length:
+        # One null character, the last: no two zero bytes come before its own, or before the one that ends the
+        # character in front of it.
+        null = packet.find(b"\0\0", label, end)
+        if null < end - 3 or packet[end - 1]:
+            return _examine_thoroughly(packet, own_guid)
+    if message_class < _ORDER_ACK:
+        return UserMessageReceived
+    return _identify(packet, properties, own_guid)
+
+
+def _examine_thoroughly(packet: bytes, own_guid: bytes) -> type[UserMessageReceived]:
+    Message.unpack(packet)
+    return _identify(packet, at.locate(packet).properties, own_guid)
+
+
+def _identify(packet: bytes, properties: int, own_guid: bytes) -> type[UserMessageReceived]:
+    """OrderAck, FinalAck or neither (3.1.5.1.1), of a well-formed packet.
+
+    Acknowledgments are end-to-end: one for another queue manager is passed on like any message.
+    """
+    label_length, message_class, message_size, _ = _PROPERTIES.unpack_from(packet, properties)
+    is_order_ack = message_class == _ORDER_ACK
+    if (
+        not (is_order_ack or message_class >= LOWEST_FINAL_ACK_CLASS)
+        or packet[2:4] != b"\0\0"
+        or packet[32:48] not in (_NOBODY, own_guid)
+        or not _is_for_order_queue(packet)
+    ):
+        return UserMessageReceived
+    start = properties + at.PROPERTIES_HEADER_SIZE
+    if packet[start : start + 2 * label_length] != _LABEL:
+        return UserMessageReceived
+    if is_order_ack:
+        return OrderAckReceived if message_size == ACKNOWLEDGMENT_BODY_SIZE else UserMessageReceived
+    if message_size != ACKNOWLEDGMENT_BODY_SIZE:
+        # MessageSize is no part of how a FinalAck is told from others, but 2.2.5 allows one value.
+        raise RemoteProtocolError(
+            f"MessagePropertiesHeader.MessageSize: {message_size} of a FinalAck is not {ACKNOWLEDGMENT_BODY_SIZE}"
+        )
+    return FinalAckReceived
+
+
+def _is_for_order_queue(packet: bytes) -> bool:
+    name = Message(packet).destination_queue_format_name
+    if isinstance(name, PrivateFormatName):
+        return name.number == ORDER_QUEUE_NUMBER
+    if not isinstance(name, DirectFormatName) or name.queue_part is None:
+        return False
+    part = name.queue_part
+    return part.queue_type is QueueType.PRIVATE and part.subqueue is None and part.name.lower() == ORDER_QUEUE_NAME
+
+
+def is_acknowledgment(packet: bytes) -> bool:
+    """An OrderAck or a FinalAck, to whomever: BaseHeader.Flags of these are 0, so no SessionHeader goes with them (2.2.4, 2.2.5)."""
+    return (
+        packet[2:4] == b"\0\0"
+        and _identify(packet, at.locate(packet).properties, packet[32:48]) is not UserMessageReceived
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OrderAckBody:
+    """MS-MQQB 2.2.4.1, 36 bytes: everything of the sequence up to this number has arrived and is on disk."""
+
+    tx_sequence_id: TxSequenceID
+    tx_sequence_number: int
+    tx_previous_sequence_number: int
+
+    SIZE: ClassVar[int] = ACKNOWLEDGMENT_BODY_SIZE
+
+    @classmethod
+    def of(cls, tx_sequence_id: TxSequenceID, tx_sequence_number: int) -> OrderAckBody:
+        """TxPreviousSequenceNumber is one less, whatever came before the message (QQB-2.2.4.1-2)."""
+        return cls(tx_sequence_id, tx_sequence_number, tx_sequence_number - 1)
+
+    def pack(self) -> bytes:
+        """Reserved is written as zeros (QQB-2.2.4.1-3)."""
+        if not self.tx_sequence_number:
+            raise ValueError("there is no message 0 to acknowledge")
+        return _ORDER_ACK_BODY.pack(
+            self.tx_sequence_id.pack(), self.tx_sequence_number, self.tx_previous_sequence_number
+        )
+
+    @classmethod
+    def unpack(cls, reader: Reader) -> OrderAckBody:
+        """Number 0, which nobody may send, acknowledges nothing and harms nobody."""
+        sequence, number, previous = _ORDER_ACK_BODY.unpack(reader.take(cls.SIZE, "OrderAck Body"))
+        return cls(TxSequenceID.unpack(Reader(sequence)), number, previous)
+
+    @classmethod
+    def from_packet(cls, packet: bytes) -> OrderAckBody:
+        return cls.unpack(Reader(Message(packet).body))
+
+
+@dataclass(frozen=True, slots=True)
+class FinalAckBody:
+    """MS-MQQB 2.2.5.1, 36 bytes: which message was received or rejected."""
+
+    tx_sequence_id: TxSequenceID
+    tx_sequence_number: int
+    tx_previous_sequence_number: int
+    source_guid: UUID
+    message_id: int
+
+    SIZE: ClassVar[int] = ACKNOWLEDGMENT_BODY_SIZE
+
+    @classmethod
+    def of(cls, packet: bytes) -> FinalAckBody:
+        """What identifies a transactional message; the previous number is the one it carries (3.1.7.17), not its own less one."""
+        message = Message(packet)
+        sequence = message.transactional_message_sequence_identifier
+        if sequence is None:
+            raise ValueError("the message is not transactional")
+        return cls(
+            sequence,
+            message.transaction_sequence_number,
+            message.transaction_previous_sequence_number,
+            message.source_machine_identifier,
+            message.identifier.ordinal,
+        )
+
+    def pack(self) -> bytes:
+        return _FINAL_ACK_BODY.pack(
+            self.tx_sequence_id.pack(),
+            self.tx_sequence_number,
+            self.tx_previous_sequence_number,
+            self.source_guid.bytes_le,
+            self.message_id,
+        )
+
+    @classmethod
+    def unpack(cls, reader: Reader) -> FinalAckBody:
+        sequence, number, previous, source, message_id = _FINAL_ACK_BODY.unpack(reader.take(cls.SIZE, "FinalAck Body"))
+        return cls(TxSequenceID.unpack(Reader(sequence)), number, previous, UUID(bytes_le=source), message_id)
+
+    @classmethod
+    def from_packet(cls, packet: bytes) -> FinalAckBody:
+        return cls.unpack(Reader(Message(packet).body))
+
+
+def acknowledgment_properties(message_class: int, body: OrderAckBody | FinalAckBody) -> MessageProperties:
+    """The properties of an OrderAck or FinalAck (3.1.7.17), for whoever sends it through a queue.
+
+    The table of 3.1.7.17 makes both recoverable; an OrderAck goes out express, as 2.2.4 has it (DECISIONS). An
+    acknowledgment does not grow old: nothing sends it again.
+    """
+    return MessageProperties(
+        body=body.pack(),
+        label=ACKNOWLEDGMENT_LABEL,
+        priority=0,
+        delivery_guarantee=DeliveryGuarantee.EXPRESS
+        if isinstance(body, OrderAckBody)
+        else DeliveryGuarantee.RECOVERABLE,
+        time_to_reach_queue=INFINITE,
+        message_class=message_class,
+    )
+
+
+def build_order_ack(
+    body: OrderAckBody, *, source: UUID, ordinal: int, sent_time: int, destination: FormatName
+) -> bytes:
+    """An OrderAck packet (2.2.4): BaseHeader, UserHeader and MessagePropertiesHeader alone."""
+    return build(
+        acknowledgment_properties(MessageClass.ORDER_ACK, body),
+        source=source,
+        ordinal=ordinal,
+        sent_time=sent_time,
+        destination=destination,
+    )
+
+
+def build_final_ack(
+    body: FinalAckBody, message_class: int, *, source: UUID, ordinal: int, sent_time: int, destination: FormatName
+) -> bytes:
+    """A FinalAck packet (2.2.5): recoverable, its class 0x4000 for a message received, above for one rejected."""
+    if message_class < LOWEST_FINAL_ACK_CLASS:
+        raise ValueError(f"{message_class:#06x} is no class of a FinalAck, they begin at {LOWEST_FINAL_ACK_CLASS:#06x}")
+    return build(
+        acknowledgment_properties(message_class, body),
+        source=source,
+        ordinal=ordinal,
+        sent_time=sent_time,
+        destination=destination,
+    )

@@ -1,0 +1,533 @@
+"""One session between two queue managers, without its socket (MS-MQQB 3.1).
+
+Bytes of the connection go in, events come out; what is to be sent is asked for, and so is the time of the next timer. There
+is no queue here and no disk: the owner settles what it has received - processed it, and made it durable if it is
+recoverable - and only then is it acknowledged.
+
+Both sides are this class: they differ in the table of states (`session_states`) and in who speaks first (`handshake`).
+Counts and acknowledgments are in `acknowledging`, the stream in `framing`, what arrives is judged in `packets`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+from lanner.model.directory_objects import GUID_NULL
+from lanner.model.errors import RemoteProtocolError
+from lanner.transfer import handshake
+from lanner.transfer.acknowledging import NUMBER_MASK, ReceivedMessages, SentMessages, usable_window
+from lanner.transfer.events import Event, SessionAckReceived, SessionClosed, SessionOpened
+from lanner.transfer.framing import PacketStream
+from lanner.transfer.packets import examine, is_acknowledgment
+from lanner.transfer.session_states import ACCEPTOR, INITIATOR, PacketKind, SessionState, Transitions
+from lanner.transfer.settings import TransferSettings
+from lanner.transfer.timers import Timer, earliest
+from lanner.wire import layout as at
+from lanner.wire.internal_header import (
+    ConnectionParametersHeader,
+    EstablishConnectionHeader,
+    InternalHeader,
+    PacketType,
+    pack_internal,
+)
+from lanner.wire.reader import Reader
+from lanner.wire.session_header import (
+    MAX_RECOVERABLE_ACKS,
+    SMALLEST_WINDOW_SIZE,
+    WINDOW_RECOVERY_INTERVAL,
+    SessionHeader,
+    recovered_window,
+)
+
+# 3.1.2.2, product note 44, seconds.
+_CLEANUP_INTERVAL = 300.0
+_ROUTING_SERVER_CLEANUP_INTERVAL = 120.0
+# 3.1.3.2 RecoverableAckSendTimeout until it is negotiated, milliseconds.
+_NOT_NEGOTIATED = 0xFFFF_FFFF
+# 3.1.7.11: a UserMessage takes the acknowledgment along when so much of the Session Ack Send Timer is over.
+_PIGGYBACK_PART = 0.75
+_SESSION_ACK = InternalHeader.of(PacketType.SESSION_ACK)
+_DM = 1 << at.DM_SHIFT
+_DIRECT = 7 << at.DQ_SHIFT - 8
+
+
+def _without_session_header(data: bytes) -> bytes:
+    return b"".join((data[:2], bytes((data[2] & ~at.BASE_SH,)), data[3 : -SessionHeader.SIZE]))
+
+
+class Session:
+    """State and timers of MS-MQQB 3.1.1.3.1 and 3.1.2 that belong to one connection; made by `initiate` or `accept`."""
+
+    def __init__(
+        self,
+        state: SessionState,
+        transitions: Transitions,
+        own_guid: UUID,
+        settings: TransferSettings,
+        monotonic: Callable[[], float],
+        *,
+        is_routing_server: bool,
+    ) -> None:
+        """3.1.3.2: every count at 0, every timer stopped but Session Cleanup; Session Initialization runs with the handshake."""
+        self._transitions = transitions
+        self._own_guid = own_guid
+        self._own_guid_bytes = own_guid.bytes_le
+        self._settings = settings
+        self._monotonic = monotonic
+        self._admit: Callable[[EstablishConnectionHeader], bool] | None = None
+        self._stream = PacketStream()
+        self._out: list[bytes] = []
+        self._sent = SentMessages()
+        self._received = ReceivedMessages()
+
+        self.remote_qm_guid = GUID_NULL
+        # A UserMessage to a direct name has come: acknowledgments of its sequence go to one as well (3.1.5.8.2).
+        self.direct_format_session = False
+        self.session_active = False
+        self.received_ack = False
+        self.window_size = settings.window_size
+        self.received_window_size = SMALLEST_WINDOW_SIZE
+        self.ack_wait_timeout = handshake.clamp(  # milliseconds
+            round(1000 * (settings.ack_wait_timeout + settings.round_trip_delay)), handshake.ACK_TIMEOUT_RANGE
+        )
+        self.recoverable_ack_send_timeout = _NOT_NEGOTIATED  # milliseconds
+        self._established_for_direct_name = False
+        self._negotiated_window = SMALLEST_WINDOW_SIZE
+        self._advertised_window = settings.window_size
+        self._early_ack = 1
+        # A recoverable message came since the last SessionAck, and has shortened the Session Ack Send Timer.
+        self._is_ack_hastened = False
+
+        self._initialization = Timer()
+        self._cleanup = Timer()
+        self._ack_wait = Timer()
+        self._ack_send = Timer()
+        self._window_recovery = Timer()
+        self._timers = (self._initialization, self._cleanup, self._ack_wait, self._ack_send, self._window_recovery)
+        self._cleanup_interval = settings.cleanup_interval or (
+            _ROUTING_SERVER_CLEANUP_INTERVAL if is_routing_server else _CLEANUP_INTERVAL
+        )
+        now = monotonic()
+        self._cleanup.start(now, self._cleanup_interval)
+        self._initialization.start(now, settings.session_initialization_timeout + 2 * settings.round_trip_delay)
+        self.state = state
+        self._enter(state)
+
+    @classmethod
+    def initiate(
+        cls,
+        *,
+        own_guid: UUID,
+        remote_guid: UUID = GUID_NULL,
+        settings: TransferSettings,
+        monotonic: Callable[[], float],
+        is_server_class: bool = True,
+        was_pinged: bool = False,
+        is_routing_server: bool = False,
+    ) -> Session:
+        """The side that connected (3.1.5.2.3). GUID_NULL: for a direct format name, whoever is there."""
+        session = cls(
+            SessionState.WAITING_ECR_MSG,
+            INITIATOR,
+            own_guid,
+            settings,
+            monotonic,
+            is_routing_server=is_routing_server,
+        )
+        session.remote_qm_guid = remote_guid
+        session._established_for_direct_name = remote_guid == GUID_NULL
+        session._out.append(
+            handshake.request_connection(
+                own_guid, remote_guid, session._milliseconds(), is_server_class=is_server_class, was_pinged=was_pinged
+            )
+        )
+        return session
+
+    @classmethod
+    def accept(
+        cls,
+        *,
+        own_guid: UUID,
+        settings: TransferSettings,
+        monotonic: Callable[[], float],
+        admit: Callable[[EstablishConnectionHeader], bool],
+        is_routing_server: bool = False,
+    ) -> Session:
+        """The side that was connected to (3.1.5.10). `admit` False: the peer is told that it is refused."""
+        session = cls(
+            SessionState.WAITING_EC_MSG, ACCEPTOR, own_guid, settings, monotonic, is_routing_server=is_routing_server
+        )
+        session._admit = admit
+        return session
+
+    # The counts, as packets have them
+
+    @property
+    def message_sent_count(self) -> int:
+        return self._sent.count & NUMBER_MASK
+
+    @property
+    def recoverable_message_sent_count(self) -> int:
+        return self._sent.recoverable_count & NUMBER_MASK
+
+    @property
+    def unacked_message_count(self) -> int:
+        """UnAckedMessageCount: sent and not acknowledged."""
+        return self._sent.unacked_count
+
+    @property
+    def message_received_count(self) -> int:
+        return self._received.count & NUMBER_MASK
+
+    @property
+    def recoverable_message_received_count(self) -> int:
+        return self._received.recoverable_count & NUMBER_MASK
+
+    @property
+    def unacked_received_msg_count(self) -> int:
+        return self._received.unacked_count & NUMBER_MASK
+
+    @property
+    def last_acked_recoverable_msg_seq_number(self) -> int:
+        return self._received.recoverable_acked & NUMBER_MASK
+
+    @property
+    def recoverable_msg_ack_flags(self) -> int:
+        return self._received.recoverable_msg_ack_flags
+
+    # Receiving
+
+    def receive(self, data: bytes | bytearray | memoryview) -> list[Event]:
+        """Take bytes of the stream, however they are cut; nothing of `data` is kept."""
+        events: list[Event] = []
+        if self.state is SessionState.CLOSED:
+            return events
+        try:
+            for packet in self._stream.packets(data):
+                # 3.1.5.1: of whatever type.
+                self.received_ack = True
+                kind = packet[2] & (at.IN | at.BASE_SH)
+                if not kind:
+                    self._take_user_message(packet, events)
+                elif kind == at.BASE_SH:
+                    # 3.1.5.8.4: a SessionHeader is the session's and does not go with the message. The sender has
+                    # counted the message that carries its counts, so it is counted here before they are compared.
+                    self._take_user_message(_without_session_header(packet), events)
+                    reader = Reader(packet, len(packet) - SessionHeader.SIZE)
+                    self._take_session_header(SessionHeader.unpack(reader), events)
+                else:
+                    self._take_internal(packet, events)
+        except RemoteProtocolError as error:
+            self._close(str(error), events, is_error=True)
+        return events
+
+    def _take_user_message(self, packet: bytes, events: list[Event]) -> None:
+        """Judge and count (3.1.5.8.2); all else that 3.1.5.8 has to be done is the owner's."""
+        event = examine(packet, self._own_guid_bytes)
+        is_recoverable = packet[60] & _DM
+        events.append(event(self._received.received(is_recoverable), packet))
+        if packet[61] & _DIRECT == _DIRECT:
+            self.direct_format_session = True
+        self.session_active = True
+        if is_recoverable:
+            if not self._is_ack_hastened:
+                self._hasten_ack()
+        elif self._ack_send.deadline is None:
+            self._start_ack_send()
+
+    def _hasten_ack(self) -> None:
+        """3.1.5.8.7: the first recoverable message since the last SessionAck."""
+        self._is_ack_hastened = True
+        self._ack_send.start(self._monotonic(), self.recoverable_ack_send_timeout / 1000)
+
+    def _start_ack_send(self) -> None:
+        """3.1.5.8.2."""
+        self._ack_send.start(self._monotonic(), self.ack_wait_timeout / 2000)
+
+    def _take_session_header(self, header: SessionHeader, events: list[Event]) -> None:
+        """3.1.5.5: mark, hand over what is acknowledged, validate."""
+        acked = self._sent.acked(header.ack_sequence_number)
+        persisted = self._sent.persisted(header.recoverable_msg_ack_seq_number, header.recoverable_msg_ack_flags)
+        events.append(SessionAckReceived(acked, persisted))
+        self._received.check_counts(header)
+        if header.window_size != self.received_window_size:
+            self._set_received_window(header.window_size)
+        if self._sent.unacked_count:
+            self._start_ack_wait()
+
+    def _set_received_window(self, window_size: int) -> None:
+        """The peer's window has changed. One below what it came with is to be recovered from (MS-MQMQ note 15)."""
+        if window_size >= self._negotiated_window:
+            self._window_recovery.stop()
+        elif window_size < self.received_window_size or self._window_recovery.deadline is None:
+            self._window_recovery.start(self._monotonic(), WINDOW_RECOVERY_INTERVAL)
+        self.received_window_size = window_size
+        self._set_early_ack()
+
+    def _set_early_ack(self) -> None:
+        """Half of what the peer sends without an acknowledgment."""
+        self._early_ack = max(1, usable_window(self._advertised_window, self.received_window_size) // 2)
+
+    # The handshake
+
+    def _take_internal(self, packet: bytes, events: list[Event]) -> None:
+        kind, internal = handshake.identify_internal(packet)
+        state = self._transitions.get((self.state, kind))
+        if state is None:
+            raise RemoteProtocolError(f"{kind.value}: not expected in state {self.state.value}")
+        if kind is PacketKind.SESSION_ACK:
+            self._take_session_header(SessionHeader.unpack(handshake.body_of(packet)), events)
+        elif kind is PacketKind.ESTABLISH_CONNECTION:
+            header = EstablishConnectionHeader.unpack(handshake.body_of(packet))
+            if self._admit is not None:
+                self._answer_connection(internal, header, self._admit)
+            else:
+                self._propose_parameters(internal, header)
+            self._enter(state)
+        else:
+            self._take_parameters(handshake.read_parameters(internal, packet))
+            self._enter(state)
+            events.append(SessionOpened())
+
+    def _answer_connection(
+        self,
+        internal: InternalHeader,
+        request: EstablishConnectionHeader,
+        admit: Callable[[EstablishConnectionHeader], bool],
+    ) -> None:
+        """3.1.5.3.1. Who is refused is told so; the error closes the session behind the answer."""
+        if internal.is_refused:
+            raise RemoteProtocolError("InternalHeader.Flags.CS: set in a request")
+        self.remote_qm_guid = request.client_guid
+        self._established_for_direct_name = request.server_guid == GUID_NULL
+        refusal = ""
+        if not handshake.is_for(request, self._own_guid):
+            refusal = f"EstablishConnectionHeader.ServerGuid: {request.server_guid} is not {self._own_guid}"
+        elif not admit(request):
+            refusal = f"no further session with queue manager {request.client_guid} is admitted"
+        self._out.append(handshake.answer_connection(request, self._own_guid, refused=bool(refusal)))
+        if refusal:
+            raise RemoteProtocolError(refusal)
+
+    def _propose_parameters(self, internal: InternalHeader, answer: EstablishConnectionHeader) -> None:
+        """3.1.5.3.2."""
+        handshake.check_answer(internal, answer, self._own_guid, self.remote_qm_guid)
+        self.remote_qm_guid = answer.server_guid
+        self.recoverable_ack_send_timeout = handshake.recoverable_ack_send_timeout(
+            self._milliseconds(), answer.time_stamp
+        )
+        self._out.append(
+            handshake.connection_parameters(
+                ConnectionParametersHeader(self.recoverable_ack_send_timeout, self.ack_wait_timeout, self.window_size)
+            )
+        )
+
+    def _take_parameters(self, parameters: ConnectionParametersHeader) -> None:
+        """3.1.5.4: the acceptor takes the initiator's times and answers with its own window."""
+        self._negotiated_window = max(parameters.window_size, SMALLEST_WINDOW_SIZE)
+        self.received_window_size = self._negotiated_window
+        self._set_early_ack()
+        if self._admit is not None:
+            self.ack_wait_timeout = parameters.ack_timeout
+            self.recoverable_ack_send_timeout = parameters.recoverable_ack_timeout
+            self._out.append(
+                handshake.connection_parameters(
+                    ConnectionParametersHeader(
+                        parameters.recoverable_ack_timeout, parameters.ack_timeout, self.window_size
+                    )
+                )
+            )
+        self._initialization.stop()
+
+    def _enter(self, state: SessionState) -> None:
+        self.state = state
+        self._stream.user_messages_allowed = (state, PacketKind.USER_MESSAGE) in self._transitions
+
+    def _milliseconds(self) -> int:
+        return int(self._monotonic() * 1000)
+
+    # Sending
+
+    def data_to_send(self) -> list[bytes]:
+        """What is to be written now; it is handed out once, also after the session is closed."""
+        data = self._out
+        self._out = []
+        return data
+
+    @property
+    def room(self) -> int:
+        """How many user messages may be sent now (3.1.7.1)."""
+        if self.state is not SessionState.OPEN:
+            return 0
+        return self._sent.room(usable_window(self.window_size, self.received_window_size))
+
+    def send(self, packet: bytes, entry: object) -> None:
+        """Send a UserMessage, for which there must be room; `entry` comes back in SessionAckReceived (3.1.7.1.3)."""
+        if self.room < 1:
+            raise RuntimeError(f"no room for a message: {self.state.value}, {self._sent.unacked_count} unacknowledged")
+        received = self._received
+        if received.settled > received.acked and self._ack_send.has_elapsed(self._monotonic(), _PIGGYBACK_PART):
+            packet = self._attach(packet, entry)
+        else:
+            self._sent.sent(entry, packet[60] & _DM)
+        self._out.append(packet)
+        self.session_active = True
+        if self._ack_wait.deadline is None:
+            self._start_ack_wait()
+
+    def _attach(self, packet: bytes, entry: object) -> bytes:
+        """3.1.7.11: the packet with a SessionHeader behind it, which counts it already."""
+        if is_acknowledgment(packet):
+            self._acknowledge()
+            self._sent.sent(entry, packet[60] & _DM)
+            return packet
+        while self._received.recoverable_settled - self._received.recoverable_acked > MAX_RECOVERABLE_ACKS:
+            self._append_session_ack()
+        self._sent.sent(entry, packet[60] & _DM)
+        header = self._received.session_header(self._sent, self.window_size)
+        self._acknowledged(self.window_size)
+        return b"".join((packet[:2], bytes((packet[2] | at.BASE_SH,)), packet[3:], header.pack()))
+
+    def _start_ack_wait(self) -> None:
+        """3.1.2.4."""
+        multiple = self._settings.direct_ack_wait_multiplier if self._established_for_direct_name else 1
+        self._ack_wait.start(self._monotonic(), multiple * self.ack_wait_timeout / 1000)
+
+    # Acknowledging
+
+    def settle(self, upto: int) -> list[Event]:
+        """All messages up to this number are processed and, if recoverable, durable: they may be acknowledged.
+
+        That happens at once when half a window or all bits of a SessionHeader wait for it (3.1.1.6.1, 3.1.5.8.7), so that
+        a sender with a full window need not wait for a timer.
+        """
+        received = self._received
+        if self.state is not SessionState.OPEN:
+            return []
+        received.settle(upto)
+        if (
+            received.settled - received.acked >= self._early_ack
+            or received.recoverable_settled - received.recoverable_acked >= MAX_RECOVERABLE_ACKS
+        ):
+            self._acknowledge()
+        elif self._ack_send.deadline is None and received.settled > received.acked:
+            # `pause` has stopped it, or its time came before there was anything to acknowledge.
+            if received.has_more:
+                self._hasten_ack()
+            else:
+                self._start_ack_send()
+        return []
+
+    def pause(self) -> None:
+        """3.1.7.13: tell the peer to send one message at a time, and acknowledge what there is."""
+        if self.state is not SessionState.OPEN:
+            return
+        self._acknowledge(SMALLEST_WINDOW_SIZE)
+        self._ack_send.stop()
+        self._is_ack_hastened = False
+        self.session_active = False
+
+    def _acknowledge(self, window_size: int = 0) -> None:
+        """3.1.6.4: as many SessionAcks as it takes; one when there is nothing to acknowledge."""
+        window_size = window_size or self.window_size
+        self._append_session_ack(window_size)
+        while self._received.has_more:
+            self._append_session_ack(window_size)
+        self._acknowledged(window_size)
+
+    def _append_session_ack(self, window_size: int = 0) -> None:
+        header = self._received.session_header(self._sent, window_size or self.window_size)
+        self._out.append(pack_internal(_SESSION_ACK, header))
+
+    def _acknowledged(self, window_size: int) -> None:
+        """A SessionHeader went out: the Session Ack Send Timer runs anew, for what was received and is not yet settled."""
+        if window_size != self._advertised_window:
+            self._advertised_window = window_size
+            self._set_early_ack()
+        self._is_ack_hastened = self._received.recoverable_count > self._received.recoverable_acked
+        if self._is_ack_hastened:
+            self._hasten_ack()
+        else:
+            self._start_ack_send()
+
+    # Time
+
+    def next_deadline(self) -> float | None:
+        """When `on_timer` is to be called, on the monotonic clock."""
+        return earliest(*self._timers)
+
+    def on_timer(self) -> list[Event]:
+        """Do what is due (3.1.6); calling it early does no harm."""
+        events: list[Event] = []
+        now = self._monotonic()
+        if self._initialization.is_due(now):
+            self._close(f"the handshake was not done in time, state {self.state.value}", events, is_error=True)
+        elif self._ack_wait.is_due(now) and not self._is_peer_alive():
+            reason = f"{self._sent.unacked_count} messages were not acknowledged in {self._ack_wait.duration:g} s"
+            self._close(reason, events, is_error=True)
+        elif self._cleanup.is_due(now) and not self.session_active:
+            self._close(f"idle for {self._cleanup.duration:g} s", events, is_error=False)
+        if self.state is SessionState.CLOSED:
+            return events
+        if self._cleanup.is_due(now):
+            self.session_active = False
+            self._cleanup.start(now, self._cleanup_interval)
+        if self._ack_send.is_due(now):
+            self._ack_send.stop()
+            self._is_ack_hastened = False
+            if self._received.unacked_count:
+                self._acknowledge()
+        if self._window_recovery.is_due(now):
+            self.received_window_size = recovered_window(self.received_window_size, self._negotiated_window)
+            self._set_early_ack()
+            self._window_recovery.stop()
+            if self.received_window_size < self._negotiated_window:
+                self._window_recovery.start(now, WINDOW_RECOVERY_INTERVAL)
+        return events
+
+    def _is_peer_alive(self) -> bool:
+        """3.1.6.3: nothing awaits acknowledgment, or something came since the last time."""
+        if not self._sent.unacked_count:
+            self.received_ack = False
+            self._ack_wait.stop()
+            return True
+        if not self.received_ack:
+            return False
+        self.received_ack = False
+        self._start_ack_wait()
+        return True
+
+    # The end
+
+    def end_of_stream(self) -> list[Event]:
+        """The transport went away (3.1.7.3). Peers close so, without a word; an error if they owed us something."""
+        events: list[Event] = []
+        if self.state is not SessionState.CLOSED:
+            owed = [
+                text
+                for text, is_owed in (
+                    (f"state {self.state.value}", self.state is not SessionState.OPEN),
+                    ("inside a packet", self._stream.is_cut),
+                    (f"{self._sent.unacked_count} messages unacknowledged", self._sent.unacked_count > 0),
+                )
+                if is_owed
+            ]
+            self._close(", ".join(["the connection was closed", *owed]), events, is_error=bool(owed))
+        return events
+
+    def close(self, reason: str) -> list[Event]:
+        """End the session from our side (3.1.5.9): no packet says so, the transport is just closed."""
+        events: list[Event] = []
+        if self.state is not SessionState.CLOSED:
+            self._close(reason, events, is_error=False)
+        return events
+
+    def _close(self, reason: str, events: list[Event], *, is_error: bool) -> None:
+        self._enter(SessionState.CLOSED)
+        for timer in self._timers:
+            timer.stop()
+        events.append(SessionClosed(reason, is_error))
+
+    def __repr__(self) -> str:
+        return f"<Session {self.state.value} with {self.remote_qm_guid}>"

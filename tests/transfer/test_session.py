@@ -1,0 +1,23 @@
+"""A session as a whole: packets out, packets in, acknowledgments back (MS-MQQB 3.1)."""
+
+from __future__ import annotations
+
+from lanner.transfer.events import SessionAckReceived, UserMessageReceived
+from tests.transfer.pairs import Pair, headers, message, out
+
+
+def test_messages_go_over_and_are_acknowledged_once_settled() -> None:
+    pair = Pair()
+    express, recoverable = message(b"one"), message(b"two", recoverable=True)
+    pair.ours.send(express, "express")
+    pair.ours.send(recoverable, "recoverable")
+    assert pair.theirs.receive(out(pair.ours)) == [
+        UserMessageReceived(1, express),
+        UserMessageReceived(2, recoverable),
+    ]
+    pair.theirs.settle(2)
+    pair.advance(pair.theirs.recoverable_ack_send_timeout / 1000)
+    assert pair.theirs.on_timer() == []
+    assert pair.exchange() == [SessionAckReceived(["express", "recoverable"], ["recoverable"])]
+    assert pair.ours.unacked_message_count == 0
+    assert headers(out(pair.theirs)) == []
