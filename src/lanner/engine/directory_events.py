@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from lanner.directory import AttributeFilter, Operator, matches
 from lanner.engine.reading import Reading
-from lanner.model.directory_objects import DirectoryObject, Queue, QueueManager, Site, attributes_of
+from lanner.model.directory_objects import DirectoryObject, Queue, QueueManager, RoutingLink, Site, attributes_of
 from lanner.model.enums import DirectoryOperationResult, QueueType
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from lanner.directory import SortOrder
 
@@ -25,6 +25,14 @@ _T = TypeVar("_T", bound=DirectoryObject)
 
 # MS-MQDMPR 3.1.2.5.
 DIRECTORY_ONLINE_INTERVAL = 60.0
+
+# Where a queue manager stands in its enterprise (MS-MQDMPR 3.1.1.1).
+_ROUTING_ATTRIBUTES = (
+    "site_identifier_list",
+    "out_routing_server_identifier_list",
+    "in_routing_server_identifier_list",
+    "routing_server",
+)
 
 
 class ChangeNotification(enum.Enum):
@@ -106,6 +114,20 @@ class DirectoryEvents(Reading):
         """3.1.7.1.23 Read Directory End."""
         return self.directory.read_end(query_handle)
 
+    def read_all_of(self, kind: type[_T], filters: Sequence[AttributeFilter] | None = None) -> list[_T] | None:
+        """MS-MQBR 3.1.5.9 GetDirectoryData: every object of a kind; None unless the directory gave all of them."""
+        result, handle = self.read_directory_begin(kind.__name__, filters)
+        if result is not DirectoryOperationResult.SUCCESS or handle is None:
+            return None
+        found: list[_T] = []
+        while True:
+            result, member = self.read_directory_next(handle)
+            if not isinstance(member, kind):
+                break
+            found.append(member)
+        self.read_directory_end(handle)
+        return found if result is DirectoryOperationResult.END_OF_DATA else None
+
     def write_directory(
         self, directory_object: DirectoryObject, attributes: Sequence[str] | None = None
     ) -> DirectoryOperationResult:
@@ -146,6 +168,10 @@ class DirectoryEvents(Reading):
         qm.in_routing_server_collection = self._listed(
             QueueManager, qm.in_routing_server_identifier_list, qm.in_routing_server_collection
         )
+        links = self.read_all_of(RoutingLink)
+        if links is not None:
+            for site in qm.site_collection:
+                site.site_gate_collection = self.site_gates(site.identifier, links)
 
     def _listed(self, kind: type[_T], identifiers: Sequence[uuid.UUID], known: Sequence[_T]) -> list[_T]:
         """The objects of a list of identifiers; one that cannot be read keeps its cached object, if there is one."""
@@ -158,6 +184,33 @@ class DirectoryEvents(Reading):
                 found.append(member)
         return found
 
+    def site_gates(self, site: uuid.UUID, links: Iterable[RoutingLink]) -> list[QueueManager]:
+        """Site.SiteGateCollection (3.1.1.7), which no directory keeps: the routing links of a site name its gates.
+
+        A link names those of both its sites; a gate belongs to the site for which it is one (MS-MQBR 1.5).
+        """
+        named = {
+            gate: None
+            for link in links
+            if site in (link.site1_identifier, link.site2_identifier)
+            for gate in link.site_gate_identifier_list
+        }
+        return [gate for gate in self._listed(QueueManager, list(named), ()) if site in gate.site_identifier_list]
+
+    def read_routing_data(self) -> None:
+        """Take over where the directory says that this queue manager stands: sites, their gates, routing servers.
+
+        For an operator who has just changed that; otherwise it is read at the start and by the timers.
+        """
+        qm = self.queue_manager
+        result, found = self.read_directory("QueueManager", identifier_is(qm.identifier))
+        if result is not DirectoryOperationResult.SUCCESS or found is None:
+            return
+        for name in _ROUTING_ATTRIBUTES:
+            setattr(qm, name, getattr(found, name))
+        self.save_queue_manager()
+        self._read_collections()
+
     def directory_sites_update(self) -> None:
         """3.1.6.1 Directory Sites Update: a site that cannot be read keeps its cached values."""
         for site in self.queue_manager.site_collection:
@@ -166,12 +219,16 @@ class DirectoryEvents(Reading):
                 self._adopt(site, fresh)
 
     def directory_site_gates_update(self) -> None:
-        """3.1.6.2 Directory Site Gates Update."""
+        """3.1.6.2 Directory Site Gates Update; gates that were named since the last one are added."""
+        links = self.read_all_of(RoutingLink) or ()
         for site in self.queue_manager.site_collection:
             for gate in site.site_gate_collection:
                 result, fresh = self.read_directory("QueueManager", identifier_is(gate.identifier))
                 if result is DirectoryOperationResult.SUCCESS and fresh is not None:
                     self._adopt(gate, fresh)
+            known = {gate.identifier for gate in site.site_gate_collection}
+            named = self.site_gates(site.identifier, links)
+            site.site_gate_collection += [gate for gate in named if gate.identifier not in known]
 
     @staticmethod
     def _adopt(mine: DirectoryObject, fresh: DirectoryObject) -> None:

@@ -1,0 +1,166 @@
+"""Sites, routing links, routing servers and other computers, brought into a directory by name."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+
+import pytest
+
+from lanner.directory import AttributeFilter, EmbeddedDirectory, MemoryTable, Operator
+from lanner.directory.topology import Computer, Link, Topology, TopologyError, provision
+from lanner.model.directory_objects import DirectoryObject, Queue, QueueManager, RoutingLink, Site
+
+ALPHA, BETA, GAMMA = (uuid.UUID(int=number) for number in (1, 2, 3))
+ORDERS = uuid.UUID(int=77)
+
+NETWORK = Topology(
+    sites=("north", "south"),
+    computers=(
+        Computer("ALPHA", ALPHA, "alpha.example.org", ("north",), routing_server=True),
+        Computer(
+            "BETA",
+            BETA,
+            sites=("south",),
+            out_routing_servers=("GAMMA",),
+            in_routing_servers=("GAMMA", "ALPHA"),
+            public_queues={"orders": ORDERS},
+        ),
+        Computer("GAMMA", GAMMA, sites=("north", "south"), routing_server=True),
+    ),
+    links=(Link("north", "south", 7, ("ALPHA", "GAMMA")),),
+)
+
+
+@pytest.fixture
+def table() -> MemoryTable:
+    return MemoryTable()
+
+
+@pytest.fixture
+def directory(table: MemoryTable) -> EmbeddedDirectory:
+    directory = EmbeddedDirectory(table, clock=lambda: 1_700_000_000.0)
+    directory.provision("north")
+    return directory
+
+
+def read(directory: EmbeddedDirectory, kind: str, attribute: str, value: object) -> DirectoryObject:
+    _, found = directory.read(kind, [AttributeFilter(attribute, Operator.EQUALS, value)])
+    assert found is not None
+    return found
+
+
+def site(directory: EmbeddedDirectory, name: str) -> uuid.UUID:
+    return read(directory, "Site", "Name", name).identifier
+
+
+def manager(directory: EmbeddedDirectory, name: str) -> QueueManager:
+    found = read(directory, "QueueManager", "ComputerName", name)
+    assert isinstance(found, QueueManager)
+    return found
+
+
+def the_link(directory: EmbeddedDirectory) -> RoutingLink:
+    _, found = directory.read("RoutingLink", None)
+    assert isinstance(found, RoutingLink)
+    return found
+
+
+def test_what_is_named_is_there_afterwards(directory: EmbeddedDirectory) -> None:
+    provision(directory, NETWORK)
+    north, south = site(directory, "north"), site(directory, "south")
+    alpha, beta = manager(directory, "alpha"), manager(directory, "beta")
+    assert (alpha.identifier, alpha.qualified_computer_name, alpha.site_identifier_list, alpha.routing_server) == (
+        ALPHA,
+        "alpha.example.org",
+        [north],
+        True,
+    )
+    assert beta.site_identifier_list == [south]
+    assert not beta.routing_server
+    assert beta.out_routing_server_identifier_list == [GAMMA]
+    assert beta.in_routing_server_identifier_list == [GAMMA, ALPHA]
+    queue = read(directory, "Queue", "Identifier", ORDERS)
+    assert isinstance(queue, Queue)
+    assert queue.pathname == r"beta\orders"
+    assert queue.queue_manager is not None
+    assert queue.queue_manager.identifier == BETA
+    link = the_link(directory)
+    assert {link.site1_identifier, link.site2_identifier} == {north, south}
+    assert (link.actual_cost, link.site_gate_identifier_list) == (7, [ALPHA, GAMMA])
+
+
+def test_doing_it_again_changes_nothing(directory: EmbeddedDirectory, table: MemoryTable) -> None:
+    provision(directory, NETWORK)
+    before = dict(table.rows)
+    provision(directory, NETWORK)
+    assert table.rows == before
+
+
+def test_what_is_named_differently_is_changed_and_the_rest_stays(directory: EmbeddedDirectory) -> None:
+    provision(directory, NETWORK)
+    changed = Topology(
+        computers=(Computer("alpha", sites=("south",)), replace(NETWORK.computers[1], out_routing_servers=())),
+        links=(Link("SOUTH", "north", 3, ("GAMMA",)),),
+    )
+    provision(directory, changed)
+    alpha = manager(directory, "ALPHA")
+    assert (alpha.routing_server, alpha.site_identifier_list) == (False, [site(directory, "south")])
+    # Not named, so kept.
+    assert alpha.qualified_computer_name == "alpha.example.org"
+    assert manager(directory, "BETA").out_routing_server_identifier_list == []
+    assert manager(directory, "GAMMA").routing_server
+    # The same link, whichever site is named first.
+    link = the_link(directory)
+    assert (link.actual_cost, link.site_gate_identifier_list) == (3, [GAMMA])
+    _, handle = directory.read_begin("RoutingLink", None)
+    assert handle is not None
+    directory.read_next(handle)
+    assert directory.read_next(handle)[1] is None
+
+
+def test_a_new_computer_is_in_the_only_site(directory: EmbeddedDirectory) -> None:
+    provision(directory, Topology(computers=(Computer("BETA", BETA),)))
+    assert manager(directory, "BETA").site_identifier_list == [site(directory, "north")]
+    directory.create_object(Site(name="south"))
+    # It stays where it is, and only of others one must say it.
+    provision(directory, Topology(computers=(Computer("BETA"),)))
+    assert manager(directory, "BETA").site_identifier_list == [site(directory, "north")]
+
+
+@pytest.mark.parametrize(
+    ("topology", "complaint"),
+    [
+        (Topology(computers=(Computer("DELTA"),)), "computer DELTA: its identifier is needed"),
+        (Topology(computers=(Computer("ALPHA", BETA),)), f"computer ALPHA: the directory knows it as {ALPHA}"),
+        (Topology(computers=(Computer("DELTA", uuid.UUID(int=9)),)), "computer DELTA: its site is needed"),
+        (Topology(computers=(Computer("DELTA", BETA, sites=("north",)),)), "computer DELTA: the directory answers"),
+        (Topology(computers=(Computer("ALPHA", sites=("west",)),)), "computer ALPHA: there is no site west"),
+        (
+            Topology(computers=(Computer("ALPHA", out_routing_servers=("X",)),)),
+            "computer ALPHA: there is no computer X",
+        ),
+        (
+            Topology(computers=(Computer("ALPHA", public_queues={"q": ORDERS}),)),
+            rf"public queue ALPHA\\q: {ORDERS} is beta\\orders already",
+        ),
+        (Topology(links=(Link("north", "west"),)), "routing link north - west: there is no site west"),
+        (Topology(links=(Link("north", "NORTH"),)), "routing link north - NORTH: two different sites"),
+        (Topology(links=(Link("north", "south", 0),)), "routing link north - south: the directory answers"),
+        (Topology(links=(Link("north", "south", 1, ("X",)),)), "routing link north - south: there is no computer X"),
+        (
+            Topology(sites=("west",), links=(Link("north", "west", 1, ("BETA",)),)),
+            "routing link north - west: the site gate BETA belongs to neither site",
+        ),
+    ],
+)
+def test_a_mistake_is_told(directory: EmbeddedDirectory, topology: Topology, complaint: str) -> None:
+    provision(directory, NETWORK)
+    with pytest.raises(TopologyError, match=complaint):
+        provision(directory, topology)
+
+
+def test_a_directory_that_is_away_is_told(directory: EmbeddedDirectory) -> None:
+    directory.connected = False
+    with pytest.raises(TopologyError, match="Site north: the directory answers DirectoryNotConnected"):
+        provision(directory, NETWORK)
