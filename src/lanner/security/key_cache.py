@@ -71,10 +71,6 @@ class TimedCache(Generic[K, V]):
         if self._due is None:
             self._due = now + self.lifetime
 
-    def clear(self) -> None:
-        self._entries.clear()
-        self._due = None
-
     def next_deadline(self) -> float | None:
         """When the cleanup timer expires; None while it does not run."""
         return self._due
