@@ -45,6 +45,7 @@ class SessionClosed:
 
     reason: str
     is_error: bool
+    is_refused: bool = False  # the peer answered, and wants no session
 
 
 Event = SessionOpened | UserMessageReceived | OrderAckReceived | FinalAckReceived | SessionAckReceived | SessionClosed

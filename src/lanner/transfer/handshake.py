@@ -86,12 +86,16 @@ def is_for(request: EstablishConnectionHeader, own_guid: UUID) -> bool:
     return request.server_guid in (own_guid, GUID_NULL)
 
 
+class ConnectionRefused(RemoteProtocolError):
+    """CS: the peer is there and wants no session."""
+
+
 def check_answer(
     internal: InternalHeader, answer: EstablishConnectionHeader, own_guid: UUID, remote_guid: UUID
 ) -> None:
     """3.1.5.3.2: whether the acceptor is who was meant, and willing. Who it is at a direct address, it tells itself."""
     if internal.is_refused:
-        raise RemoteProtocolError(
+        raise ConnectionRefused(
             f"InternalHeader.Flags.CS: set, queue manager {answer.server_guid} refuses the connection"
         )
     if answer.client_guid != own_guid:
@@ -113,7 +117,7 @@ def connection_parameters(parameters: ConnectionParametersHeader) -> bytes:
 def read_parameters(internal: InternalHeader, packet: bytes) -> ConnectionParametersHeader:
     """A ConnectionParameters packet within its ranges (2.2.2.1) and without a refusal (QQB-2.2.1-5)."""
     if internal.is_refused:
-        raise RemoteProtocolError("InternalHeader.Flags.CS: set, the connection is refused")
+        raise ConnectionRefused("InternalHeader.Flags.CS: set, the connection is refused")
     parameters = ConnectionParametersHeader.unpack(body_of(packet))
     for name, value, (lowest, highest) in (
         ("RecoverableAckTimeout", parameters.recoverable_ack_timeout, RECOVERABLE_ACK_TIMEOUT_RANGE),

@@ -177,6 +177,11 @@ class Session:
         return self._sent.unacked_count
 
     @property
+    def total_received(self) -> int:
+        """How many user messages came: the number of the last one."""
+        return self._received.count
+
+    @property
     def message_received_count(self) -> int:
         return self._received.count & NUMBER_MASK
 
@@ -219,7 +224,8 @@ class Session:
                 else:
                     self._take_internal(packet, events)
         except RemoteProtocolError as error:
-            self._close(str(error), events, is_error=True)
+            is_refused = isinstance(error, handshake.ConnectionRefused)
+            self._close(str(error), events, is_error=True, is_refused=is_refused)
         return events
 
     def _take_user_message(self, packet: bytes, events: list[Event]) -> None:
@@ -523,11 +529,11 @@ class Session:
             self._close(reason, events, is_error=False)
         return events
 
-    def _close(self, reason: str, events: list[Event], *, is_error: bool) -> None:
+    def _close(self, reason: str, events: list[Event], *, is_error: bool, is_refused: bool = False) -> None:
         self._enter(SessionState.CLOSED)
         for timer in self._timers:
             timer.stop()
-        events.append(SessionClosed(reason, is_error))
+        events.append(SessionClosed(reason, is_error, is_refused))
 
     def __repr__(self) -> str:
         return f"<Session {self.state.value} with {self.remote_qm_guid}>"
