@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from lanner.engine.envelope import read_envelope, wants_attention
 from lanner.engine.positions import DEAD_LETTER
+from lanner.engine.queues import LAST_SYSTEM_QUEUE_NUMBER
 from lanner.engine.sending import Sending
 from lanner.model.directory_objects import KILOBYTE, OutgoingQueue
 from lanner.model.enums import (
@@ -23,12 +24,14 @@ from lanner.model.enums import (
     QueueAccessType,
     QueuePrivacyLevel,
     QueueShareMode,
+    QueueType,
     SenderIdentifierType,
 )
-from lanner.model.errors import StatusError
+from lanner.model.errors import InsufficientResources, StatusError
 from lanner.security.access import QUEUE_RIGHTS
 from lanner.security.identity import ANONYMOUS, ANONYMOUS_IN_EVERYONE, SYSTEM, Identity
 from lanner.wire.builder import MessageProperties, set_message_class
+from lanner.wire.format_name import DirectFormatName, PrivateFormatName
 from lanner.wire.message import Message
 from lanner.wire.path_name import PathName
 from lanner.wire.sid import Sid
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from lanner.model.directory_objects import Queue
     from lanner.model.live import MessagePosition
     from lanner.security.examination import Examination
+    from lanner.wire.format_name import FormatName
 
 _LOG = logging.getLogger(__name__)
 
@@ -57,9 +61,11 @@ WITHOUT_BODY = frozenset({MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE
 # other queue manager left that could keep it.
 KEPT_WHERE_IT_FAILED = frozenset({MessageClass.NACK_QUEUE_EXCEED_QUOTA, MessageClass.NACK_RECEIVE_TIMEOUT})
 
+# MS-MQQB 3.1.5.8.10, note 62: what comes to these is answered by nobody.
+INTERNAL_QUEUES = frozenset({"admin_queue$", "notify_queue$", "order_queue$"})
+
 REFUSALS = {
     EnqueueStatus.QUEUE_QUOTA_EXCEEDED: MessageClass.NACK_QUEUE_EXCEED_QUOTA,
-    EnqueueStatus.QUEUE_MANAGER_QUOTA_EXCEEDED: MessageClass.NACK_QUEUE_EXCEED_QUOTA,
     EnqueueStatus.TIMED_OUT_IN_TRANSIT: MessageClass.NACK_REACH_QUEUE_TIMEOUT,
 }
 
@@ -79,7 +85,8 @@ class Acknowledgments(Sending):
         message = Message(position.record.packet)
         if message.acknowledgements_requested & Acknowledgements.POS_ARRIVAL:
             self.send_administration_acknowledgment(message, MessageClass.ACK_REACH_QUEUE)
-        if message.positive_journaling_requested and self._is_from_here(message):
+        is_journaled = message.positive_journaling_requested and self._is_from_here(message)
+        if is_journaled and not self.is_to_internal_queue(message):
             self._journal(self.queue_manager.system_journal_queue, position.record.packet)
 
     def _message_removed(self, queue: Queue, position: MessagePosition, reason: MessageClass) -> None:
@@ -113,6 +120,19 @@ class Acknowledgments(Sending):
 
     def _is_from_here(self, message: Message) -> bool:
         return message.source_machine_identifier == self.queue_manager.identifier
+
+    def is_to_internal_queue(self, message: Message) -> bool:
+        """Whether a message goes to an administration, notification or order queue (QQB-3.1.5.8.10-2)."""
+        name = message.destination_queue_format_name
+        if isinstance(name, DirectFormatName):
+            part = name.queue_part
+            return part is not None and part.queue_type is QueueType.PRIVATE and part.name.lower() in INTERNAL_QUEUES
+        if not isinstance(name, PrivateFormatName):
+            return False
+        queue = self.find_queue(name)
+        if queue is None:
+            return name.number <= LAST_SYSTEM_QUEUE_NUMBER
+        return PathName.parse(queue.pathname).name.lower() in INTERNAL_QUEUES
 
     def _journal_of(self, queue: Queue) -> Queue | None:
         return self._guarding_queue(queue).journal_queue
@@ -193,6 +213,8 @@ class Acknowledgments(Sending):
             return
         if message_class in INSECURE_NACKS and not self.settings.send_insecure_nacks:
             return
+        if self.is_to_internal_queue(message):
+            return
         acknowledgment = MessageProperties(
             message_class=message_class,
             correlation_identifier=message.identifier_bytes,
@@ -204,23 +226,32 @@ class Acknowledgments(Sending):
         if message_class not in WITHOUT_BODY and message.privacy_level == MessagePrivacyLevel.NONE:
             acknowledgment.body = message.body
             acknowledgment.body_type = message.body_type
+        self.send_own_message(destination, acknowledgment, self.sender_of(message))
+
+    def send_own_message(
+        self, destination: FormatName, properties: MessageProperties, identity: Identity = SYSTEM
+    ) -> EnqueueStatus | None:
+        """A message of the queue manager itself; None if its queue cannot be opened, or the disk is full."""
         try:
             # Not the event for applications: a message can also leave while the queue manager starts or stops.
-            descriptor = self._open_queue(
-                destination, QueueAccessType.SEND, QueueShareMode.DENY_NONE, self._sender_of(message)
-            )
+            descriptor = self._open_queue(destination, QueueAccessType.SEND, QueueShareMode.DENY_NONE, identity)
         except StatusError as error:
-            _LOG.info("acknowledgment %#06x to %s is dropped: %s", message_class, destination, error)
-            return
+            _LOG.info("message %#06x to %s is dropped: %s", properties.message_class, destination, error)
+            return None
         try:
-            self._enqueue_to_open_queue(descriptor, acknowledgment)
+            return self._enqueue_to_open_queue(descriptor, properties)
         except StatusError as error:
-            _LOG.info("acknowledgment %#06x to %s is dropped: %s", message_class, destination, error)
+            _LOG.info("message %#06x to %s is dropped: %s", properties.message_class, destination, error)
+            return None
         finally:
             self.close_queue(descriptor)
 
-    def _sender_of(self, message: Message) -> Identity:
-        """Who asked for an acknowledgment: it may go only where its asker may send.
+    def next_message_ordinal(self) -> int:
+        """MessageIdOrdinal of MS-MQQB 3.1.1.3, for a packet that goes through no queue."""
+        return self._message_ordinal.next() & 0xFFFF_FFFF
+
+    def sender_of(self, message: Message) -> Identity:
+        """Who asked for an acknowledgment or a report: it may go only where its asker may send.
 
         Else a message to a queue that is open to all could put its body into one that is not. A SID is
         believed of messages that were sent here, where the engine wrote it.
@@ -240,27 +271,78 @@ class Acknowledgments(Sending):
         self,
         queue: Queue | None,
         message: Message,
-        sender: Identity = ANONYMOUS,
+        sender: Identity | None = ANONYMOUS,
         examination: Examination | None = None,
     ) -> MessageClass:
         """A message from a transfer protocol comes to a local queue: the class of what became of it.
 
         Anything but ACK_REACH_QUEUE is a refusal: nothing is stored, the negative acknowledgment and the
-        dead-letter copy the message asked for are made (MS-MQQB 3.1.5.8.3, 3.1.5.8.8). `examination` is of this
-        message, made by `security.examination.examine` in a thread; without it RSA is done here.
+        dead-letter copy the message asked for are made (MS-MQQB 3.1.5.8.3, 3.1.5.8.8). InsufficientResources: there is no
+        room on this computer, and the message has not come. `sender` None: whoever it is could not be found out.
+        `examination` is of this message, made by `security.examination.examine` in a thread; without it RSA is done here.
         """
         self._require_ready()
         verdict, kept = self._admission(queue, message, sender, examination)
         if verdict is MessageClass.ACK_REACH_QUEUE and queue is not None:
-            status = self.enqueue_message(queue, kept)
-            if status is EnqueueStatus.OK:
-                return verdict
-            verdict = REFUSALS[status]
+            if self._is_too_late(message):
+                verdict = MessageClass.NACK_REACH_QUEUE_TIMEOUT
+            else:
+                status = self.enqueue_message(queue, kept)
+                if status is EnqueueStatus.OK:
+                    return verdict
+                if status is EnqueueStatus.QUEUE_MANAGER_QUOTA_EXCEEDED:
+                    raise self._quota_exceeded()
+                verdict = REFUSALS[status]
         self._refused(message, verdict)
         return verdict
 
+    def _is_too_late(self, message: Message) -> bool:
+        """Its time ran out on the way (QQB-3.1.1.1.1.4-1); TimeToBeReceived counts from the same moment."""
+        shorter = min(message.time_to_reach_queue, message.time_to_be_received)
+        return shorter != INFINITE and int(self.clock()) - message.sent_time > shorter
+
+    def _quota_exceeded(self) -> InsufficientResources:
+        qm = self.queue_manager
+        if qm.throttled:
+            return InsufficientResources(f"queue manager {qm.computer_name} takes nothing while flow control is on")
+        return InsufficientResources(
+            f"queue manager {qm.computer_name} is full: quota {qm.queue_manager_quota} KiB, used {qm.total_bytes} bytes"
+        )
+
+    def forward_message(self, name: FormatName, message: Message) -> tuple[MessageClass, OutgoingQueue | None]:
+        """A message for another queue manager goes on its way (MS-MQQB 3.1.5.8.5): what became of it, and where it is.
+
+        As with `insert_message`, anything but ACK_REACH_QUEUE is a refusal, and InsufficientResources is raised when there
+        is no room.
+        """
+        self._require_ready()
+        verdict = MessageClass.NACK_BAD_DEST_QUEUE
+        try:
+            descriptor = self._open_queue(name, QueueAccessType.SEND, QueueShareMode.DENY_NONE, SYSTEM)
+        except StatusError as error:
+            _LOG.info("message %s for %s cannot be passed on: %s", message.identifier, name, error)
+        else:
+            try:
+                queue = descriptor.queue
+                # A name of a queue here in a packet for somebody else: nobody has checked who may send to it.
+                if isinstance(queue, OutgoingQueue):
+                    status = self.enqueue_message(queue, message)
+                    if status is EnqueueStatus.OK:
+                        return MessageClass.ACK_REACH_QUEUE, queue
+                    if status is EnqueueStatus.QUEUE_MANAGER_QUOTA_EXCEEDED:
+                        raise self._quota_exceeded()
+                    verdict = REFUSALS[status]
+            finally:
+                self.close_queue(descriptor)
+        self._refused(message, verdict)
+        return verdict, None
+
+    def refuse_message(self, message: Message, reason: MessageClass) -> None:
+        """A message from another queue manager goes no further: what it asked for in this case."""
+        self._refused(message, reason)
+
     def _admission(
-        self, queue: Queue | None, message: Message, sender: Identity, examination: Examination | None
+        self, queue: Queue | None, message: Message, sender: Identity | None, examination: Examination | None
     ) -> tuple[MessageClass, Message]:
         """The verdict, and the message as it is to be stored."""
         if queue is None:
@@ -280,6 +362,8 @@ class Acknowledgments(Sending):
             return MessageClass.NACK_BAD_ENCRYPTION, message
         if queue.authentication and not examination.authentication_level:
             return MessageClass.NACK_BAD_SIGNATURE, message
+        if sender is None:
+            return MessageClass.NACK_ACCESS_DENIED, message
         try:
             self.check_queue_access(queue, sender, QUEUE_RIGHTS[QueueAccessType.SEND])
         except StatusError:

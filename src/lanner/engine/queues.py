@@ -69,6 +69,8 @@ if TYPE_CHECKING:
 
     from lanner.security.identity import Identity
 
+# Private queues that every queue manager has bear fixed numbers, order_queue$ 4 (MS-MQQB 2.2.4); others begin behind them.
+LAST_SYSTEM_QUEUE_NUMBER = 15
 ADMIN_ACCESS = frozenset({QueueAccessType.RECEIVE_ADMIN, QueueAccessType.PEEK_ADMIN})
 
 
@@ -133,7 +135,10 @@ class Queues(Names):
         queue.qualified_pathname = str(path.with_computer(self.queue_manager.qualified_computer_name))
         queue.queue_manager = self.queue_manager
         if queue.queue_type is QueueType.PRIVATE and not queue.parent:
-            queue.private_queue_number = self._private_queue_number.next()
+            number = self._private_queue_number.next()
+            if number <= LAST_SYSTEM_QUEUE_NUMBER:
+                number = self._private_queue_number.next(LAST_SYSTEM_QUEUE_NUMBER) + LAST_SYSTEM_QUEUE_NUMBER - 1
+            queue.private_queue_number = number
 
     def _machine_sid(self) -> Sid | None:
         sid = self.directory.computer_sid(self.queue_manager.computer_name)

@@ -118,7 +118,8 @@ class Queue(DirectoryObject):
     queue_manager: QueueManager | None = None
     journal_queue: Queue | None = None
     subqueues: dict[str, Queue] = field(default_factory=dict)
-    incoming_transactional_transfer_info: dict[uuid.UUID, IncomingTransactionalTransferInfo] = field(
+    # By sender and the format name it uses, which together have one sequence at a time.
+    incoming_transactional_transfer_info: dict[tuple[uuid.UUID, str], IncomingTransactionalTransferInfo] = field(
         default_factory=dict
     )
     # MessagePositionList: the messages are in the store, in key order. Only positions that somebody

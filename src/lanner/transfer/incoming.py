@@ -1,0 +1,453 @@
+"""Receiving a UserMessage Packet (MS-MQQB 3.1.5.8), with everything behind it but the session's own counting.
+
+The session has checked that packets are well-formed. Here they are told apart from their duplicates, find their queue, are
+put in order if they are transactional, and go into the engine; or on to another queue manager. What becomes of a message and what is
+remembered of it - that it came, how far its sequence is - goes to the same batch of the store, because both are done under
+one hold of its lock.
+
+A message that cannot be stored is as if it had not come: the session is closed, nothing is remembered, and its sender sends it again.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import uuid
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+from lanner.model.directory_objects import GUID_NULL
+from lanner.model.enums import MessageClass, SenderIdentifierType
+from lanner.model.errors import InsufficientResources, RemoteProtocolError
+from lanner.security.examination import is_examined_at_once
+from lanner.security.identity import ANONYMOUS, Identity
+from lanner.transfer import message_history
+from lanner.transfer.events import FinalAckReceived, OrderAckReceived, UserMessageReceived
+from lanner.transfer.incoming_sequence import IncomingSequences
+from lanner.transfer.message_history import MessageIDHistory
+from lanner.transfer.tracing import send_report
+from lanner.transfer.transactional_acknowledgments import (
+    AcknowledgingLink,
+    TransactionalAcknowledgments,
+    order_queue_of,
+)
+from lanner.wire import layout as at
+from lanner.wire import queue_names as names
+from lanner.wire.builder import MAX_ROUTE_COUNT, set_route_count
+from lanner.wire.format_name import DirectFormatName, FormatName, PrivateFormatName
+from lanner.wire.message import Message
+from lanner.wire.sid import ANONYMOUS_LOGON, EVERYONE, NT_AUTHORITY, Sid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lanner.engine import Engine
+    from lanner.model.directory_objects import OutgoingQueue, Queue
+    from lanner.security.examination import Examination
+    from lanner.transfer.incoming_sequence import IncomingSequence
+    from lanner.transfer.settings import TransferSettings
+
+    # `Protection.examine`: calls back at once or later, in the thread of this module.
+    Examine = Callable[[Message, Callable[[Examination], None]], None]
+
+_LOG = logging.getLogger(__name__)
+
+# BaseHeader: Flags at 2; UserHeader: SourceQueueManager at 16, QueueManagerAddress at 32, Flags at 60.
+_FIELDS = struct.Struct("<2xH12x16s16s12xI").unpack_from
+_TRANSACTION = struct.Struct("<4xQII").unpack_from  # TxSequenceID as one number, TxSequenceNumber, Previous...
+_COUNT = struct.Struct("<H").unpack_from
+_NOWHERE = bytes(16)
+_DELIVERED = MessageClass.ACK_REACH_QUEUE
+_ACKNOWLEDGMENTS = (OrderAckReceived, FinalAckReceived)
+_RECOVERABLE = 1 << at.DM_SHIFT
+_SECURITY_HEADER = at.SH >> 16  # in the byte of UserHeader.Flags at 62
+# UserHeader.Flags: what may stand before the TransactionHeader, and when it is the destination alone.
+_NAMES = 7 << at.DQ_SHIFT | 7 << at.AQ_SHIFT | 7 << at.RQ_SHIFT | at.CQ
+_ONE_DIRECT_NAME = names.DIRECT_QUEUE << at.DQ_SHIFT
+
+# Ours: destinations and sequences that are found without looking into their names. Peers may spell names in many ways.
+_MAX_CACHED = 4096
+
+# ST 2: "userSID MUST be set to the well-known SID ... S-1-1-0" (3.1.5.8.3). Everyone and nobody else: no authenticated user.
+EVERYONE_ALONE: Final = Identity("Everyone", EVERYONE, is_guest=True)
+
+
+class Link(AcknowledgingLink, Protocol):
+    """A session and who is at its other end (`transfer.link`)."""
+
+    @property
+    def remote_address(self) -> str: ...
+    def processed(self, number: int) -> None: ...
+    def close(self, reason: str) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A message whose turn has not come: it is examined in a thread, or one before it is."""
+
+    number: int
+    packet: bytes | None = field(repr=False)  # None: only to be counted
+    examination: Examination | None = None
+    is_ready: bool = True
+
+
+class Incoming:
+    """What other queue managers send, for all sessions. The store's lock is held, unless a method says otherwise.
+
+    Made when the engine has started. `examine` None: RSA is done in the caller's time. `forwarded` hears of each message
+    that went into an outgoing queue on its way to another queue manager.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: TransferSettings,
+        *,
+        examine: Examine | None = None,
+        forwarded: Callable[[OutgoingQueue], None] | None = None,
+    ) -> None:
+        self._engine = engine
+        self._examine = examine
+        self._forwarded = forwarded
+        self._clock = engine.clock
+        self._monotonic = engine.monotonic
+        store = engine.store
+        self.history = MessageIDHistory(store.table(message_history.TABLE), settings, engine.clock, engine.monotonic)
+        self.sequences = IncomingSequences(store, settings, engine.monotonic)
+        self.acknowledgments = TransactionalAcknowledgments(engine, self.sequences)
+        self._own_guid = engine.queue_manager.identifier.bytes_le
+        self._waiting: dict[Link, deque[_Waiting]] = {}
+        # Found before, by DQ and the bytes of the name; with the bytes of the source in front for sequences.
+        self._queues: dict[tuple[int, bytes], Queue] = {}
+        self._sequences: dict[tuple[bytes, int, bytes], IncomingSequence] = {}
+        self._ready: dict[Link, None] = {}  # sessions of which the message whose turn it is may have been examined
+        self._is_busy = False
+        # Senders whose rights were asked for in this call: nothing changes while the lock is held.
+        self._identities: dict[bytes, Identity | None] = {}
+        # For an operator: messages dropped because they came before, came out of order, or claimed to be from here.
+        self.duplicates = 0
+        self.out_of_order = 0
+        self.impostors = 0
+        for sequence in self.sequences:
+            queue = self._find_queue(FormatName.parse(sequence.format_name))
+            if queue is not None:
+                sequence.bind(queue, 0, 0)
+        store.on_failed(self._on_failed)
+
+    def stop(self) -> None:
+        """The queue manager stops: what waits has not come."""
+        self._waiting.clear()
+        self.acknowledgments.stop()
+
+    def closed(self, link: Link) -> None:
+        """The session has ended: what of it waits for its turn is not acknowledged and will come again."""
+        self._waiting.pop(link, None)
+
+    def _on_failed(self, _batch: int) -> None:
+        """The store has gone back to its last sync, and so does what is remembered of messages. Any thread, lock held."""
+        self.history.reload()
+        self._sequences.clear()
+        self.sequences.reload()
+        self._queues.clear()
+
+    # Timers ---------------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> float | None:
+        """When `on_timer` has something to do, on the monotonic clock."""
+        due = [deadline for timer in (self.history, self.sequences) if (deadline := timer.next_deadline()) is not None]
+        return min(due, default=None)
+
+    def on_timer(self) -> None:
+        """3.1.6.7 MessageIDHistory Cleanup Timer Event, 3.1.6.9 Order Ack Send Timer Event."""
+        self.history.on_timer()
+        for sequence in self.sequences.due_order_acks():
+            self.acknowledgments.send_order_ack(sequence, sequence.link)
+
+    # Order of arrival -----------------------------------------------------------------------------------------
+
+    def receive(self, link: Link, events: Sequence[UserMessageReceived]) -> None:
+        """3.1.5.8 for what came on a session, in its order.
+
+        OrderAcks and FinalAcks are only counted here: what they say is for the outgoing queues.
+        """
+        self._is_busy = True
+        done = 0
+        try:
+            for event in events:
+                packet = None if isinstance(event, _ACKNOWLEDGMENTS) else event.packet
+                if link in self._waiting or (packet is not None and self._is_slow(packet)):
+                    self._wait(link, event.number, packet)
+                    continue
+                if packet is not None:
+                    self._process(link, packet, None)
+                done = event.number
+        except (InsufficientResources, RemoteProtocolError) as error:
+            self._give_up(link, error)
+            done = 0
+        finally:
+            self._is_busy = False
+            self._go_on(link, done)
+
+    def _is_slow(self, packet: bytes) -> bool:
+        """Whether there is something to decrypt or to verify."""
+        if self._examine is None or not packet[62] & _SECURITY_HEADER:
+            return False
+        return packet[32:48] in (_NOWHERE, self._own_guid) and not is_examined_at_once(Message(packet))
+
+    def _wait(self, link: Link, number: int, packet: bytes | None) -> None:
+        entry = _Waiting(number, packet)
+        self._waiting.setdefault(link, deque()).append(entry)
+        if packet is None or self._examine is None or not self._is_slow(packet):
+            return
+        entry.is_ready = False
+
+        def done(examination: Examination) -> None:
+            entry.examination = examination
+            entry.is_ready = True
+            self._ready[link] = None
+            if not self._is_busy:
+                with self._engine.store.lock:
+                    self._go_on()
+
+        self._examine(Message(packet), done)
+
+    def _go_on(self, link: Link | None = None, done: int = 0) -> None:
+        """Process what has been examined, write what is remembered, and say how far each session is."""
+        processed = {link: done} if link is not None and done else {}
+        try:
+            while self._ready:
+                ready, _ = self._ready.popitem()
+                done = self._advance(ready)
+                if done:
+                    processed[ready] = done
+        finally:
+            self._write()
+        for each, number in processed.items():
+            each.processed(number)
+
+    def _advance(self, link: Link) -> int:
+        """Process what waits on a session up to the first message that is still being examined; the last number."""
+        waiting = self._waiting.get(link)
+        done = 0
+        try:
+            while waiting and waiting[0].is_ready:
+                entry = waiting.popleft()
+                if entry.packet is not None:
+                    self._process(link, entry.packet, entry.examination)
+                done = entry.number
+        except (InsufficientResources, RemoteProtocolError) as error:
+            self._give_up(link, error)
+            return 0
+        if not waiting:
+            self._waiting.pop(link, None)
+        return done
+
+    def _give_up(self, link: Link, error: Exception) -> None:
+        """The message cannot be stored (3.1.5.8.8), or breaks a rule: end the session, acknowledge nothing."""
+        self._waiting.pop(link, None)
+        link.close(str(error))
+
+    def _write(self) -> None:
+        self.history.write()
+        self.sequences.write()
+        self._identities.clear()
+
+    # One message ----------------------------------------------------------------------------------------------
+
+    def _process(self, link: Link, packet: bytes, examination: Examination | None) -> None:
+        flags, source, address, user_flags = _FIELDS(packet)
+        if source == self._own_guid:
+            # Who sent a message decides over acknowledgments and dead letters of it, and this was not sent here.
+            self.impostors += 1
+            _LOG.warning(
+                "%s: a message with SourceQueueManager %s, which is this queue manager, is dropped",
+                link.remote_address,
+                uuid.UUID(bytes_le=source),
+            )
+            return
+        identifier = source + packet[56:60]
+        is_transactional = user_flags & at.TH
+        if not is_transactional and identifier in self.history:
+            self.duplicates += 1
+        elif address in (_NOWHERE, self._own_guid):
+            if is_transactional:
+                is_delivered = self._deliver_in_order(link, packet, user_flags, examination)
+            else:
+                is_delivered = self._deliver(packet, self._destination(packet), examination) is _DELIVERED
+            if is_delivered and flags & at.TR:
+                send_report(self._engine, Message(packet), next_hop=None)
+        else:
+            self._forward(link, packet, flags)
+        # Last: had there been no room for the message, it would come again and be no duplicate.
+        self.history.add(identifier, is_lasting=bool(user_flags & _RECOVERABLE) and not is_transactional)
+
+    def _deliver(self, packet: bytes, queue: Queue | None, examination: Examination | None) -> MessageClass:
+        """Security, expiry and the queue itself (3.1.5.8.2, 3.1.5.8.3, 3.1.5.8.8)."""
+        message = Message(packet)
+        return self._engine.insert_message(queue, message, self._sender(message), examination)
+
+    # Destinations ---------------------------------------------------------------------------------------------
+
+    def _destination(self, packet: bytes) -> Queue | None:
+        """3.1.5.8.5: the local queue that DestinationQueue names."""
+        kind, name = _destination_bytes(packet)
+        queue = self._queues.get((kind, name))
+        if queue is None or queue.is_deleted:
+            found = Message(packet).destination_queue_format_name
+            queue = None if found is None else self._find_queue(found)
+            if queue is not None:
+                if len(self._queues) >= _MAX_CACHED:
+                    self._queues.clear()
+                self._queues[kind, name] = queue
+        return queue
+
+    def _find_queue(self, name: FormatName) -> Queue | None:
+        """A queue that can be sent to. Nobody sends to journals, subqueues, and queues of the queue manager's own.
+
+        A packet that came here is for here, by whatever name of this computer its sender knows it: behind a proxy or an address
+        translation these are not names that we know.
+        """
+        engine = self._engine
+        if isinstance(name, DirectFormatName):
+            path = name.path_name
+            queue = None if path is None else engine.find_by_path(path.with_computer("."))
+        else:
+            if isinstance(name, PrivateFormatName) and name.queue_manager_identifier == GUID_NULL:
+                name = PrivateFormatName(engine.queue_manager.identifier, name.number)
+            queue = engine.find_queue(name)
+        return None if queue is None or queue.is_system or queue.parent else queue
+
+    # Senders --------------------------------------------------------------------------------------------------
+
+    def _sender(self, message: Message) -> Identity | None:
+        """Whose rights a message has (3.1.5.8.3); None: they cannot be found out, which is to have none."""
+        if not message.has_security_header:
+            return ANONYMOUS
+        kind = message.sender_identifier_type
+        if kind is SenderIdentifierType.NONE:
+            return ANONYMOUS
+        if kind is not SenderIdentifierType.SID:
+            return EVERYONE_ALONE
+        sid = message.sender_identifier
+        if sid not in self._identities:
+            self._identities[sid] = self._identity_of(sid)
+        return self._identities[sid]
+
+    def _identity_of(self, data: bytes) -> Identity | None:
+        try:
+            sid = Sid.unpack(data)
+        except RemoteProtocolError as error:
+            _LOG.warning("a sender's SID cannot be read, it has no rights: %s", error)
+            return None
+        if sid == ANONYMOUS_LOGON:
+            return ANONYMOUS
+        if _is_well_known(sid):
+            # A group, a service of the sender's own computer: nobody of whom this computer could know anything.
+            return EVERYONE_ALONE
+        resolve = self._engine.settings.resolve_identity
+        try:
+            identity = None if resolve is None else resolve(sid)
+        except Exception:  # noqa: BLE001 (whatever the resolver is)
+            _LOG.exception("the groups of %s cannot be found out, it has no rights", sid)
+            return None
+        return identity or Identity(str(sid), sid, is_guest=True)
+
+    # Sequences ------------------------------------------------------------------------------------------------
+
+    def _deliver_in_order(self, link: Link, packet: bytes, user_flags: int, examination: Examination | None) -> bool:
+        """3.1.5.8.6 Transactional Message Processing, and what follows of it; whether the message is in its queue."""
+        tx_sequence_id, number, previous = _TRANSACTION(packet, _transaction_offset(packet, user_flags))
+        if not number:
+            raise RemoteProtocolError("TransactionHeader.TxSequenceNumber: 0, they begin at 1")
+        queue = self._destination(packet)
+        sequence = self._sequence(link, packet)
+        if queue is not None and (sequence.info is None or sequence.info.queue is not queue):
+            sequence.bind(queue, tx_sequence_id, previous)
+        now = int(self._clock())
+        verdict = None
+        # Of a queue that is not there we do not know how much has come before; its messages are refused from where they begin.
+        if sequence.accepts(tx_sequence_id, number, previous) or (queue is None and not sequence.tx_sequence_id):
+            verdict = self._deliver(packet, queue, examination)
+            if verdict is not _DELIVERED and not self._refuse(sequence, packet, verdict):
+                raise InsufficientResources("there is no room for the negative acknowledgment of a refused message")
+            sequence.accept(tx_sequence_id, number, now)
+            if verdict is _DELIVERED and not sequence.has_delivered:
+                self.sequences.delivered(sequence)
+        else:
+            self.out_of_order += 1
+            sequence.reject(now)
+        self.sequences.changed(sequence)
+        self.sequences.schedule_order_ack(sequence, self._monotonic())
+        return verdict is _DELIVERED
+
+    def _sequence(self, link: Link, packet: bytes) -> IncomingSequence:
+        source = packet[16:32]
+        kind, name = _destination_bytes(packet)
+        sequence = self._sequences.get((source, kind, name))
+        if sequence is None or sequence.is_forgotten:
+            destination = Message(packet).destination_queue_format_name
+            if destination is None:
+                raise RemoteProtocolError("UserHeader.Flags.DQ: 0 in a transactional message")
+            sequence = self.sequences.find(source, destination)
+            if sequence is None:
+                sequence = self.sequences.begin(source, destination, is_direct=kind == names.DIRECT_QUEUE)
+            if len(self._sequences) >= _MAX_CACHED:
+                self._sequences.clear()
+            self._sequences[source, kind, name] = sequence
+        sequence.link = link
+        sequence.remote_address = link.remote_address
+        return sequence
+
+    def _refuse(self, sequence: IncomingSequence, packet: bytes, verdict: MessageClass) -> bool:
+        destination = order_queue_of(sequence.source, sequence.remote_address, is_direct=sequence.is_direct)
+        return self.acknowledgments.send_final_ack(packet, verdict, destination)
+
+    # Messages for others --------------------------------------------------------------------------------------
+
+    def _forward(self, link: Link, packet: bytes, flags: int) -> None:
+        """3.1.5.8.2, 3.1.5.8.5: pass it on as it is, but for the count of routers."""
+        message = Message(packet)
+        name = message.destination_queue_format_name
+        queue = None
+        if message.route_count >= MAX_ROUTE_COUNT:
+            verdict = MessageClass.NACK_HOP_COUNT_EXCEEDED
+            self._engine.refuse_message(message, verdict)
+        elif name is None:
+            verdict = MessageClass.NACK_BAD_DEST_QUEUE
+            self._engine.refuse_message(message, verdict)
+        else:
+            message = Message(set_route_count(packet, message.route_count + 1))
+            verdict, queue = self._engine.forward_message(name, message)
+        if verdict is not _DELIVERED:
+            if message.is_transactional:
+                is_direct = message.destination_queue_type == names.DIRECT_QUEUE
+                destination = order_queue_of(
+                    message.source_machine_identifier, link.remote_address, is_direct=is_direct
+                )
+                if not self.acknowledgments.send_final_ack(packet, verdict, destination):
+                    raise InsufficientResources("there is no room for the negative acknowledgment of a refused message")
+            return
+        if queue is not None and message.is_transactional and self._forwarded is not None:
+            self._forwarded(queue)
+        if flags & at.TR:
+            send_report(self._engine, message, next_hop=None)
+
+
+def _destination_bytes(packet: bytes) -> tuple[int, bytes]:
+    """DQ and the bytes of DestinationQueue, which is where it always is."""
+    kind = packet[61] >> 2 & 7
+    if kind == names.DIRECT_QUEUE:
+        return kind, packet[66 : 66 + _COUNT(packet, 64)[0]]
+    return kind, packet[64 : 64 + names.NAME_SIZES[kind]]
+
+
+def _transaction_offset(packet: bytes, user_flags: int) -> int:
+    if user_flags & _NAMES == _ONE_DIRECT_NAME:
+        return at.DESTINATION_OFFSET + (int(_COUNT(packet, 64)[0]) + 5 & ~3)
+    return at.locate(packet).transaction
+
+
+def _is_well_known(sid: Sid) -> bool:
+    """A group or a service that every computer has its own of, and no user (MS-DTYP 2.4.2.4)."""
+    return sid.identifier_authority <= NT_AUTHORITY and not sid.is_account

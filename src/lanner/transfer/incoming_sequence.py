@@ -1,0 +1,300 @@
+"""Sequences of transactional messages from other queue managers (MS-MQQB 3.1.1.5, 3.1.2.7, 3.1.5.8.6).
+
+A sender has one sequence for each of its outgoing queues, which is one destination name. So the state is kept per source queue
+manager and destination name, never per connection: behind a router many senders share one, and a computer may know a queue by
+two names at once. It is kept whether there is such a queue or not: a message to none is refused in its turn, and the sequence goes on
+when somebody makes the queue.
+
+A row is written in the batch of the message that changed it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import itertools
+import struct
+import uuid
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lanner.model.live import IncomingTransactionalTransferInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lanner.model.directory_objects import Queue
+    from lanner.store import Store
+    from lanner.transfer.settings import TransferSettings
+    from lanner.transfer.transactional_acknowledgments import AcknowledgingLink
+    from lanner.wire.format_name import FormatName
+
+TABLE = "incoming_sequences"
+
+# Ours: sequences of which no message came to a queue. Anybody can begin one; so many are remembered.
+MAX_REFUSED_SEQUENCES = 4096
+# Ours: seconds until a due OrderAck is tried again when what it would acknowledge is not on disk yet.
+NOT_DURABLE_DELAY = 0.02
+
+_ROW = struct.Struct("<QIIIBH")
+_DIRECT = 1
+_DELIVERED = 2
+
+
+@dataclass(slots=True, eq=False)
+class IncomingSequence:
+    """What has come from one source queue manager for one destination name."""
+
+    key: bytes
+    source: uuid.UUID
+    format_name: str
+    is_direct: bool  # DirectFormatSession: acknowledgments go to the address, not to the GUID
+    # IncomingTxSequenceID (0: none yet), IncomingTxSequenceNumber, TxMessageRejectCount of 3.1.1.3.1.
+    tx_sequence_id: int = 0
+    tx_sequence_number: int = 0
+    reject_count: int = 0
+    last_access_time: int = 0  # seconds since 1970
+    remote_address: str = ""
+    # A message of this sender came to the queue, so the sender is nobody to forget.
+    has_delivered: bool = False
+    info: IncomingTransactionalTransferInfo | None = None
+    # What is on disk, and what will be with which batch: an OrderAck speaks of the first; and what the last one said.
+    durable: tuple[int, int] = (0, 0)
+    acknowledged: tuple[int, int] = (0, 0)
+    waiting: deque[tuple[int, int, int]] = field(default_factory=deque)
+    # Order Ack Send Timer, LastOrderAckSendTime: seconds on the monotonic clock.
+    order_ack_due: float | None = None
+    last_order_ack_send_time: float = 0.0
+    link: AcknowledgingLink | None = None
+    unacknowledged: int = 0
+    heap_due: float | None = None
+    is_forgotten: bool = False
+
+    def accepts(self, tx_sequence_id: int, number: int, previous: int) -> bool:
+        """3.1.5.8.6: in order and not here yet. Gaps are messages that have expired."""
+        if tx_sequence_id == self.tx_sequence_id:
+            return previous <= self.tx_sequence_number < number
+        return tx_sequence_id > self.tx_sequence_id and not previous
+
+    def accept(self, tx_sequence_id: int, number: int, now: int) -> None:
+        """The message is in its queue, or refused for a cause: the next one may come."""
+        self.tx_sequence_id = tx_sequence_id
+        self.tx_sequence_number = number
+        self.reject_count = 0
+        self.last_access_time = now
+        self.unacknowledged += 1
+        self._show()
+
+    def reject(self, now: int) -> None:
+        """The message is out of order, or was here before."""
+        self.reject_count = min(self.reject_count + 1, 0xFFFF_FFFF)
+        self.last_access_time = now
+        self._show()
+
+    def bind(self, queue: Queue, tx_sequence_id: int, previous: int) -> None:
+        """Show the sequence among those of the queue; of one that is new, where its sender says it begins (3.1.5.8.8)."""
+        self.info = IncomingTransactionalTransferInfo(
+            queue,
+            self.format_name,
+            self.source,
+            self.tx_sequence_id or tx_sequence_id,
+            self.tx_sequence_number if self.tx_sequence_id else previous,
+            self.last_access_time,
+            self.reject_count,
+        )
+        queue.incoming_transactional_transfer_info[self.source, self.format_name] = self.info
+
+    def _show(self) -> None:
+        info = self.info
+        if info is not None:
+            if self.tx_sequence_id:
+                info.sequence_identifier = self.tx_sequence_id
+                info.sequence_number = self.tx_sequence_number
+            info.last_access_time = self.last_access_time
+            info.reject_count = self.reject_count
+
+    def settle(self, synced: int) -> None:
+        """Move what is on disk by now from `waiting` to `durable`."""
+        waiting = self.waiting
+        while waiting and waiting[0][0] <= synced:
+            _, *reached = waiting.popleft()
+            self.durable = reached[0], reached[1]
+
+    def wait_for(self, ticket: int) -> None:
+        """What there is now will be on disk with this batch."""
+        waiting = self.waiting
+        last = waiting[-1][1:] if waiting else self.durable
+        if (self.tx_sequence_id, self.tx_sequence_number) != last:
+            if waiting and waiting[-1][0] == ticket:
+                waiting.pop()
+            waiting.append((ticket, self.tx_sequence_id, self.tx_sequence_number))
+
+    def pack(self) -> bytes:
+        address, name = self.remote_address.encode(), self.format_name.encode()
+        flags = _DIRECT * self.is_direct | _DELIVERED * self.has_delivered
+        row = _ROW.pack(
+            self.tx_sequence_id,
+            self.tx_sequence_number,
+            self.reject_count,
+            self.last_access_time,
+            flags,
+            len(address),
+        )
+        return b"".join((row, address, name))
+
+    @classmethod
+    def unpack(cls, key: bytes, row: bytes) -> IncomingSequence:
+        sequence_id, number, rejects, time, flags, size = _ROW.unpack_from(row)
+        end = _ROW.size + size
+        return cls(
+            key,
+            uuid.UUID(bytes_le=key[:16]),
+            row[end:].decode(),
+            bool(flags & _DIRECT),
+            sequence_id,
+            number,
+            rejects,
+            time,
+            row[_ROW.size : end].decode(),
+            bool(flags & _DELIVERED),
+            durable=(sequence_id, number),
+        )
+
+
+def sequence_key(source: bytes, name: FormatName) -> bytes:
+    """The row of a sequence: names may be longer than keys."""
+    return source + hashlib.blake2b(name.key.encode(), digest_size=16).digest()
+
+
+class IncomingSequences:
+    """All of them, their table, and their Order Ack Send Timers. The store's lock is held."""
+
+    def __init__(self, store: Store, settings: TransferSettings, monotonic: Callable[[], float]) -> None:
+        self._store = store
+        self._table = store.table(TABLE)
+        self._settings = settings
+        self._monotonic = monotonic
+        self._by_key: dict[bytes, IncomingSequence] = {}
+        self._refused: OrderedDict[bytes, None] = OrderedDict()  # keys of those that have delivered nothing
+        self._changed: dict[IncomingSequence, None] = {}
+        self._timers: list[tuple[float, int, IncomingSequence]] = []
+        self._ties = itertools.count()
+        self._load()
+
+    def __iter__(self) -> Iterator[IncomingSequence]:
+        return iter(self._by_key.values())
+
+    def find(self, source: bytes, name: FormatName) -> IncomingSequence | None:
+        """The sequence of a source (its GUID as packets carry it) for a destination name."""
+        return self._by_key.get(sequence_key(source, name))
+
+    def begin(self, source: bytes, name: FormatName, *, is_direct: bool) -> IncomingSequence:
+        """A new one; IncomingTxSequenceID 0."""
+        key = sequence_key(source, name)
+        sequence = IncomingSequence(key, uuid.UUID(bytes_le=source), str(name), is_direct)
+        sequence.last_order_ack_send_time = self._monotonic()
+        self._by_key[key] = sequence
+        self._refused[key] = None
+        if len(self._refused) > MAX_REFUSED_SEQUENCES:
+            self._forget(self._refused.popitem(last=False)[0])
+        return sequence
+
+    def _forget(self, key: bytes) -> None:
+        sequence = self._by_key.pop(key)
+        sequence.is_forgotten = True
+        sequence.order_ack_due = None
+        self._changed.pop(sequence, None)
+        self._table.delete(key)
+        if sequence.info is not None:
+            place = sequence.source, sequence.format_name
+            sequence.info.queue.incoming_transactional_transfer_info.pop(place, None)
+
+    def changed(self, sequence: IncomingSequence) -> None:
+        """To be written; `write` follows before the lock is let go."""
+        self._changed[sequence] = None
+        if not sequence.has_delivered:
+            self._refused.move_to_end(sequence.key)
+
+    def delivered(self, sequence: IncomingSequence) -> None:
+        """A message came to the queue."""
+        sequence.has_delivered = True
+        self._refused.pop(sequence.key, None)
+
+    def write(self) -> None:
+        """Put what has changed since the last call into the current batch."""
+        if not self._changed:
+            return
+        changed, self._changed = self._changed, {}
+        for sequence in changed:
+            self._table.put(sequence.key, sequence.pack())
+        ticket, synced = self._store.ticket(), self._store.synced
+        for sequence in changed:
+            sequence.settle(synced)
+            sequence.wait_for(ticket)
+
+    def _load(self) -> None:
+        for key, row in self._table.items():
+            sequence = IncomingSequence.unpack(key, row)
+            sequence.last_order_ack_send_time = self._monotonic()
+            self._by_key[key] = sequence
+            if not sequence.has_delivered:
+                self._refused[key] = None
+
+    def reload(self) -> None:
+        """The store could not write: go back with it. Nobody was told of what is undone."""
+        for sequence in self._by_key.values():
+            sequence.order_ack_due = None
+        self._by_key.clear()
+        self._refused.clear()
+        self._changed.clear()
+        self._timers.clear()
+        self._load()
+
+    # Order Ack Send Timer (3.1.2.7) ---------------------------------------------------------------------------
+
+    def schedule_order_ack(self, sequence: IncomingSequence, now: float) -> None:
+        """3.1.5.8.6: start the timer, or restart it while the last OrderAck is not long ago."""
+        settings = self._settings
+        due = sequence.order_ack_due
+        if sequence.unacknowledged >= settings.early_order_ack:
+            if due is None or due > now:
+                self._arm(sequence, now)
+        elif due is None:
+            self._arm(sequence, now + settings.order_ack_timeout)
+        elif now - sequence.last_order_ack_send_time < settings.maximum_order_ack_delay:
+            # The heap learns of it when the old time comes.
+            sequence.order_ack_due = now + settings.order_ack_timeout
+
+    def _arm(self, sequence: IncomingSequence, due: float) -> None:
+        sequence.order_ack_due = sequence.heap_due = due
+        heapq.heappush(self._timers, (due, next(self._ties), sequence))
+
+    def next_deadline(self) -> float | None:
+        return self._timers[0][0] if self._timers else None
+
+    def due_order_acks(self) -> list[IncomingSequence]:
+        """Sequences whose timer has expired and of which something new, or all there is, is on disk."""
+        now = self._monotonic()
+        timers = self._timers
+        ready = []
+        while timers and timers[0][0] <= now:
+            entry_due, _, sequence = heapq.heappop(timers)
+            due = sequence.order_ack_due
+            if due is None or entry_due != sequence.heap_due:
+                continue
+            if due > now:
+                self._arm(sequence, due)
+                continue
+            sequence.settle(self._store.synced)
+            if sequence.waiting and sequence.durable == sequence.acknowledged:
+                self._arm(sequence, now + NOT_DURABLE_DELAY)
+                continue
+            sequence.acknowledged = sequence.durable
+            sequence.order_ack_due = None
+            if sequence.waiting:
+                self._arm(sequence, now + self._settings.order_ack_timeout)
+            sequence.unacknowledged = 0
+            sequence.last_order_ack_send_time = now
+            ready.append(sequence)
+        return ready

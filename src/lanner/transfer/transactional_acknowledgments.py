@@ -1,0 +1,134 @@
+"""OrderAcks and FinalAcks to the senders of transactional messages (MS-MQQB 3.1.6.9, 3.1.7.2.2, 3.1.7.17).
+
+They are end-to-end: for the queue manager that sent the message, whoever passed it on. An OrderAck takes the session its messages
+came on, unless that ends at a router; a FinalAck is recoverable and takes an outgoing queue like any message.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Protocol
+
+from lanner.engine.positions import DEAD_LETTER
+from lanner.model.directory_objects import OutgoingQueue
+from lanner.model.enums import EnqueueStatus, MessageClass, SenderIdentifierType
+from lanner.model.errors import IllegalFormatname
+from lanner.transfer.packets import (
+    ORDER_QUEUE_NAME,
+    ORDER_QUEUE_NUMBER,
+    FinalAckBody,
+    OrderAckBody,
+    acknowledgment_properties,
+    build_order_ack,
+)
+from lanner.wire import layout as at
+from lanner.wire.format_name import DirectFormatName, PrivateFormatName
+from lanner.wire.identifiers import TxSequenceID
+from lanner.wire.message import Message
+
+if TYPE_CHECKING:
+    import uuid
+
+    from lanner.engine import Engine
+    from lanner.model.directory_objects import Queue
+    from lanner.model.live import MessagePosition
+    from lanner.transfer.incoming_sequence import IncomingSequence, IncomingSequences
+    from lanner.wire.builder import MessageProperties
+    from lanner.wire.format_name import FormatName
+
+_LOG = logging.getLogger(__name__)
+
+_TRANSACTIONAL = at.TH >> 16  # in the byte of UserHeader.Flags at 62
+_JOURNALING = (at.JN | at.JP) >> 8  # in the byte at 61
+
+
+class AcknowledgingLink(Protocol):
+    """What is needed of the session that messages came on."""
+
+    @property
+    def remote_qm_guid(self) -> uuid.UUID: ...
+    @property
+    def is_open(self) -> bool: ...
+    def send_express(self, packet: bytes) -> None: ...
+
+
+def order_queue_of(source: uuid.UUID, remote_address: str, *, is_direct: bool) -> FormatName:
+    """Where acknowledgments of a sender's sequence go (QQB-3.1.7.17-3)."""
+    if is_direct and remote_address:
+        try:
+            return DirectFormatName(f"TCP:{remote_address}\\PRIVATE$\\{ORDER_QUEUE_NAME}")
+        except IllegalFormatname as error:
+            _LOG.warning("acknowledgments cannot go back to address %s: %s", remote_address, error)
+    return PrivateFormatName(source, ORDER_QUEUE_NUMBER)
+
+
+class TransactionalAcknowledgments:
+    """3.1.7.17 Send Transactional Acknowledgment. The store's lock is held."""
+
+    def __init__(self, engine: Engine, sequences: IncomingSequences) -> None:
+        self._engine = engine
+        self._sequences = sequences
+        engine.position_deleted_subscribers.append(self._message_position_deleted)
+
+    def stop(self) -> None:
+        self._engine.position_deleted_subscribers.remove(self._message_position_deleted)
+
+    def send_order_ack(self, sequence: IncomingSequence, link: AcknowledgingLink | None) -> bool:
+        """3.1.6.9: one OrderAck for what is on disk; False, and none, when the session is closed or nothing has come."""
+        sequence_id, number = sequence.durable
+        if not number or link is None or not link.is_open:
+            return False
+        engine = self._engine
+        body = OrderAckBody.of(TxSequenceID.from_value(sequence_id), number)
+        destination = order_queue_of(sequence.source, sequence.remote_address, is_direct=sequence.is_direct)
+        if not sequence.is_direct and link.remote_qm_guid != sequence.source:
+            # It came through a router, which only passes on what is addressed to the sender itself.
+            self._send(destination, acknowledgment_properties(MessageClass.ORDER_ACK, body))
+            return True
+        packet = build_order_ack(
+            body,
+            source=engine.queue_manager.identifier,
+            ordinal=engine.next_message_ordinal(),
+            sent_time=int(engine.clock()),
+            destination=destination,
+        )
+        link.send_express(packet)
+        return True
+
+    def send_final_ack(self, packet: bytes, message_class: MessageClass, destination: FormatName) -> bool:
+        """How a transactional message ended. False: there is no room to keep the FinalAck until it is sent."""
+        return self._send(destination, acknowledgment_properties(message_class, FinalAckBody.of(packet)))
+
+    def _send(self, destination: FormatName, properties: MessageProperties) -> bool:
+        engine = self._engine
+        # 2.2.4, 2.2.5: there is no SecurityHeader that could name a sender.
+        properties.sender_identifier_type = SenderIdentifierType.NONE
+        if engine.find_queue(destination) is not None:
+            _LOG.warning("acknowledgment to %s is dropped: that is this queue manager", destination)
+            return True
+        status = engine.send_own_message(destination, properties)
+        # None: the order queue cannot be opened, and nobody misses the acknowledgment (QQB-3.1.7.17-4); or the disk is full.
+        return status is EnqueueStatus.OK or (status is None and not engine.store.refuses_sends)
+
+    def _message_position_deleted(self, queue: Queue, position: MessagePosition, reason: MessageClass) -> None:
+        """3.1.7.2.2: a message from elsewhere has left its queue here, read or not."""
+        packet = position.record.packet
+        if (
+            not packet[62] & _TRANSACTIONAL
+            or packet[16:32] == self._engine.queue_manager.identifier.bytes_le
+            or queue.is_system
+            or isinstance(queue, OutgoingQueue)
+            or position.record.flags & DEAD_LETTER
+        ):
+            return
+        message = Message(packet)
+        if not packet[61] & _JOURNALING and not message.final_ack_required:
+            return
+        name = message.destination_queue_format_name
+        sequence = None if name is None else self._sequences.find(packet[16:32], name)
+        source = message.source_machine_identifier
+        if sequence is None:
+            destination = order_queue_of(source, "", is_direct=False)
+        else:
+            destination = order_queue_of(source, sequence.remote_address, is_direct=sequence.is_direct)
+        self.send_final_ack(packet, reason, destination)

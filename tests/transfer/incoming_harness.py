@@ -1,0 +1,148 @@
+"""A peer's messages for tests of what arrives: packets as another queue manager sends them, and a session without a socket."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from lanner.model.directory_objects import OutgoingQueue, Queue
+from lanner.model.live import START
+from lanner.security.identity import SYSTEM, Identity
+from lanner.transfer.events import UserMessageReceived
+from lanner.transfer.incoming import Incoming
+from lanner.transfer.settings import TransferSettings
+from lanner.wire.builder import MessageProperties, build
+from lanner.wire.format_name import FormatName, parse
+from lanner.wire.identifiers import TxSequenceID
+from lanner.wire.message import Message
+from lanner.wire.sddl import parse_sddl
+from tests.engine.harness import Harness
+
+PEER = uuid.UUID("0f0e0d0c-0b0a-0908-0706-050403020100")
+OTHER = uuid.UUID("aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee")
+PEER_ADDRESS = "192.0.2.7"
+SEQUENCE = TxSequenceID(1, 1_600_000_000)
+ADMIN = r"DIRECT=OS:ALPHA\private$\admin"
+
+
+# Anybody may send, also who names nobody as the sender.
+OPEN_TO_ALL = parse_sddl("O:SYG:SYD:(A;;0x4;;;WD)(A;;0x4;;;AN)").pack()
+
+
+class FakeLink:
+    def __init__(self, remote_qm_guid: uuid.UUID = PEER, remote_address: str = PEER_ADDRESS) -> None:
+        self.remote_qm_guid = remote_qm_guid
+        self.remote_address = remote_address
+        self.is_open = True
+        self.processed_numbers: list[int] = []
+        self.express: list[Message] = []
+        self.close_reasons: list[str] = []
+        self.received = 0
+
+    def processed(self, number: int) -> None:
+        self.processed_numbers.append(number)
+
+    def send_express(self, packet: bytes) -> None:
+        self.express.append(Message.unpack(packet))
+
+    def close(self, reason: str) -> None:
+        self.close_reasons.append(reason)
+        self.is_open = False
+
+    def events(self, packets: Sequence[bytes]) -> list[UserMessageReceived]:
+        events = []
+        for packet in packets:
+            self.received += 1
+            events.append(UserMessageReceived(self.received, packet))
+        return events
+
+
+class IncomingHarness(Harness):
+    """`Harness` with `incoming` on its engine; `transfer` are TransferSettings."""
+
+    transfer: TransferSettings
+
+    def __init__(self, path: Path, transfer: TransferSettings | None = None, **settings: object) -> None:
+        self.transfer = transfer or TransferSettings()
+        self.ordinal = 100
+        super().__init__(path, before_start=None, **settings)
+
+    def start(self) -> None:
+        super().start()
+        self.incoming = Incoming(self.engine, self.transfer)
+        self.link = FakeLink()
+
+    def create(self, name: str = "q", *, identity: Identity = SYSTEM, **attributes: object) -> Queue:
+        return super().create(name, identity=identity, **{"security": OPEN_TO_ALL} | attributes)
+
+    def packet(
+        self,
+        body: bytes = b"",
+        *,
+        to: str = r"DIRECT=OS:ALPHA\private$\q",
+        source: uuid.UUID = PEER,
+        ordinal: int | None = None,
+        sequence: TxSequenceID = SEQUENCE,
+        number: int | None = None,
+        previous: int | None = None,
+        age: int = 0,
+        **properties: object,
+    ) -> bytes:
+        """A packet from elsewhere; with `number` a transactional one."""
+        if ordinal is None:
+            self.ordinal += 1
+            ordinal = self.ordinal
+        content: MessageProperties = self.properties(body, **properties)  # type: ignore[arg-type]
+        if number is not None:
+            content.transactional_message_sequence_identifier = sequence
+            content.transaction_sequence_number = number
+            content.transaction_previous_sequence_number = number - 1 if previous is None else previous
+        return build(
+            content,
+            source=source,
+            ordinal=ordinal,
+            sent_time=int(self.now) - age,
+            destination=parse(to),
+            transaction=None if number is None else 7,
+        )
+
+    def arrive(self, *packets: bytes, link: FakeLink | None = None) -> None:
+        link = link or self.link
+        self.incoming.receive(link, link.events(packets))
+
+    def order_acks(self, seconds: float = 0.5) -> list[tuple[int, int]]:
+        """What OrderAcks go out when time passes: (TxSequenceID as one number, TxSequenceNumber)."""
+        self.sync()
+        before = len(self.link.express)
+        self.now += seconds
+        self.incoming.on_timer()
+        return [order_ack_of(message) for message in self.link.express[before:]]
+
+    def outgoing(self, name: str | FormatName) -> list[Message]:
+        """What waits in an outgoing queue, in order; nothing if there is no such queue."""
+        queue = self.engine.find_outgoing_queue(parse(name) if isinstance(name, str) else name)
+        return [] if queue is None else self._messages_in(queue.number)
+
+    def all_outgoing(self) -> dict[str, list[Message]]:
+        """What waits for other computers, by destination."""
+        queues = self.engine.queue_manager.queue_collection.values()
+        return {
+            queue.destination_format_name: self._messages_in(queue.number)
+            for queue in queues
+            if isinstance(queue, OutgoingQueue)
+        }
+
+    def _messages_in(self, number: int) -> list[Message]:
+        found, after = [], START
+        while (lookup_id := self.store.next(number, after)) is not None:
+            after = lookup_id
+            record = self.store.get(number, lookup_id)
+            assert record is not None
+            found.append(Message(record.packet))
+        return found
+
+
+def order_ack_of(message: Message) -> tuple[int, int]:
+    assert message.message_class == 0x00FF
+    return int.from_bytes(message.body[:8], "little"), int.from_bytes(message.body[8:12], "little")
