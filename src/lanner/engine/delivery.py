@@ -122,6 +122,8 @@ class Delivery(OutgoingSequences):
         if sequence is not None:
             count = max(0, sequence.no_read_count + change)
             self._save_sequence(queue, sequence._replace(no_read_count=count))
+            if queue.outgoing_transfer_info is not None:
+                queue.outgoing_transfer_info.eod_no_read_count = count
 
     def _message_removed(self, queue: Queue, position: MessagePosition, reason: MessageClass) -> None:
         if not queue.is_system:

@@ -1,0 +1,496 @@
+"""OutgoingMessageTable: the messages of one outgoing queue on their way (MS-MQQB 3.1.1.3.1, 3.1.3.2, 3.1.5.5-3.1.5.7, 3.1.6.5, 3.1.7.1).
+
+The table of the document has an entry for each message. The queue itself is in the store, in order, so here are only those that
+were taken from it: sent and not yet acknowledged, or to be sent again. Where reading goes on is remembered per lane (a lane is a
+priority, the top byte of lookup identifiers). A message is looked at in the store whenever it is to be sent, and when it is
+acknowledged; what expired or was purged meanwhile is not there, and so it is not sent.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lanner.engine.envelope import read_envelope
+from lanner.model.enums import MessageClass, PositionState
+from lanner.model.live import MessagePosition, OutgoingTransferInfo, Record
+from lanner.transfer.outgoing_sequence import NO_SEQUENCE_INFO, OutgoingTransferSequence, sequence_info
+from lanner.wire.builder import set_sequence
+from lanner.wire.identifiers import NO_SEQUENCE, TxSequenceID
+from lanner.wire.message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from lanner.engine import Engine
+    from lanner.model.directory_objects import OutgoingQueue
+    from lanner.transfer.packets import FinalAckBody, OrderAckBody
+    from lanner.transfer.settings import TransferSettings
+    from lanner.wire.identifiers import SequenceInfo
+
+_HIGHEST_PRIORITY = 7
+_TRANSACTIONAL_LANE = 7  # of priority 0, which every transactional message has (MS-MQDMPR 3.1.7.1.32)
+# What stands for the packet of a message that is not on its way; the store has it.
+_NOT_LOADED = Record(b"")
+# Ours: so many messages are looked at to see that no numbered one is left.
+_LOOK_AHEAD = 16
+
+
+@dataclass(slots=True, eq=False)
+class OutgoingMessagePosition:
+    """MS-MQQB 3.1.1.3.1.2; SequenceNumber and RecoverableSequenceNumber are the session's."""
+
+    message_position: MessagePosition
+    # UserMessage as it is sent; empty while it is not on its way.
+    packet: bytes = field(default=b"", repr=False)
+    is_recoverable: bool = False
+    tx_sequence_id: TxSequenceID = NO_SEQUENCE
+    # 0: not transactional, or the sequence of another queue manager.
+    tx_sequence_number: int = 0
+    previous_tx_sequence_number: int = 0
+    ordinal: int = 0  # of the message identifier
+    awaiting_ack: bool = False
+    received_session_ack: bool = False
+    received_order_ack: bool = False
+    transmitted: bool = False
+
+    @property
+    def lookup_id(self) -> int:
+        return self.message_position.lookup_id
+
+
+class _Lane:
+    """The messages of one priority: those to be sent again, then those not yet read."""
+
+    __slots__ = ("again", "cursor", "index", "is_read")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.again: list[int] = []  # a heap of lookup ids
+        self.rewind()
+
+    def rewind(self) -> None:
+        self.cursor = (self.index << 56) - 1  # the last lookup id that was read
+        self.is_read = False  # up to the end
+
+
+class OutgoingMessageTable:
+    """The way out of one outgoing queue. Every method needs the store's lock."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        queue: OutgoingQueue,
+        settings: TransferSettings,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.queue = queue
+        # Something could be sent if it were on disk: ask again after the next sync.
+        self.is_waiting_for_sync = False
+        self._engine = engine
+        self._store = engine.store
+        self._settings = settings
+        self._own_guid = engine.queue_manager.identifier.bytes_le
+        self._lanes = [_Lane(index) for index in range(_HIGHEST_PRIORITY + 1)]
+        self._entries: dict[int, OutgoingMessagePosition] = {}  # by lookup id
+        self._numbered: dict[int, OutgoingMessagePosition] = {}  # of those, our transactional ones by number
+        self._offered: list[OutgoingMessagePosition] = []
+        self._highest_read = 0  # number of the current sequence
+        self.tx_outgoing_sequence: OutgoingTransferSequence[OutgoingMessagePosition] = OutgoingTransferSequence(
+            settings.resend_timer_table, clock=engine.clock, monotonic=monotonic
+        )
+        self._monotonic = monotonic
+        self._resume_sequence()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits to be sent or acknowledged."""
+        return self.queue.message_count == 0
+
+    # Sessions ---------------------------------------------------------------------------------------------------
+
+    def session_opened(self) -> None:
+        """3.1.3.2 Session Initialization: everything is sent, also what was sent on an earlier session."""
+        self.session_closed()
+        self.tx_outgoing_sequence.session_opened()
+        self.refresh_transfer_info()
+
+    def session_closed(self) -> None:
+        """Nothing is on its way any more: an entry waits to be sent again, with the number it has."""
+        sequence = self.tx_outgoing_sequence
+        sequence.stop()
+        self._offered.clear()
+        for entry in self._entries.values():
+            if entry.received_order_ack:
+                sequence.add(entry)
+            entry.transmitted = entry.received_order_ack = False
+            self._send_again(entry)
+        for lane in self._lanes:
+            lane.is_read = False
+
+    def _send_again(self, entry: OutgoingMessagePosition) -> None:
+        entry.awaiting_ack = entry.received_session_ack = False
+        self._release(entry)
+        heapq.heappush(self._lanes[entry.lookup_id >> 56].again, entry.lookup_id)
+
+    def message_available(self, position: MessagePosition) -> None:
+        """3.1.7.12: a message came to the queue, or came back to its old place."""
+        lane = self._lanes[position.lookup_id >> 56]
+        lane.is_read = False
+        if position.lookup_id <= lane.cursor:
+            lane.cursor = position.lookup_id - 1
+
+    def message_removed(self, position: MessagePosition) -> None:
+        """A message left the queue otherwise than through here: it expired, was purged, or an administrator took it."""
+        entry = self._entries.get(position.lookup_id)
+        if entry is not None:
+            self._forget(entry)
+            self._settle_sequence()
+            self.refresh_transfer_info()
+
+    def store_failed(self) -> None:
+        """The store has undone what was not on disk: messages may be there again that were gone."""
+        for lane in self._lanes:
+            lane.rewind()
+        sequence = self._engine.outgoing_sequence(self.queue)
+        self._highest_read = 0 if sequence is None else min(self._highest_read, sequence.number - 1)
+
+    # Sending (3.1.7.1) ------------------------------------------------------------------------------------------
+
+    def next_unsent(self, room: int) -> list[OutgoingMessagePosition]:
+        """The next messages, at most `room`, in the order of the queue. Those that are not `sent` come again."""
+        self._take_back()
+        entries: list[OutgoingMessagePosition] = []
+        if room > 0:
+            self.is_waiting_for_sync = False
+            for entry in self._unsent():
+                entries.append(entry)
+                if len(entries) == room:
+                    break
+        self._offered = entries
+        return entries.copy()
+
+    def peek_priority(self) -> int | None:
+        """BasePriority and Priority of the next message together; None if nothing can be sent."""
+        for entry in self.next_unsent(1):
+            return self.queue.base_priority + _HIGHEST_PRIORITY - (entry.lookup_id >> 56)
+        return None
+
+    def sent(self, entry: OutgoingMessagePosition) -> None:
+        """The packet was handed to the session."""
+        entry.awaiting_ack = entry.transmitted = True
+        if entry.tx_sequence_number:
+            self.tx_outgoing_sequence.sent(entry)
+            if self.queue.outgoing_transfer_info is None:
+                self.refresh_transfer_info()
+            else:
+                self._show_unacked(self.queue.outgoing_transfer_info, entry.tx_sequence_id)
+
+    def refused(self, entry: OutgoingMessagePosition, reason: MessageClass) -> None:
+        """The message cannot be sent: it leaves, with the acknowledgment and the dead letter it asked for."""
+        self._forget(entry)
+        record = self._store.get(self.queue.number, entry.lookup_id)
+        if record is not None:
+            position = MessagePosition(self.queue, entry.lookup_id, record)
+            self._engine.message_position_deleted(self.queue, position, reason)
+        self._settle_sequence()
+        self.refresh_transfer_info()
+
+    def _take_back(self) -> None:
+        for entry in self._offered:
+            if not entry.awaiting_ack and self._entries.get(entry.lookup_id) is entry:
+                self._send_again(entry)
+        self._offered = []
+
+    def _unsent(self) -> Iterator[OutgoingMessagePosition]:
+        horizon = self._store.horizon
+        for lane in self._lanes:
+            if lane.again:
+                yield from self._unsent_again(lane, horizon)
+            if not lane.again and not lane.is_read:
+                yield from self._unread(lane, horizon)
+
+    def _unsent_again(self, lane: _Lane, horizon: int) -> Iterator[OutgoingMessagePosition]:
+        while lane.again:
+            lookup_id = lane.again[0]
+            entry = self._entries.get(lookup_id)
+            if entry is not None and not entry.awaiting_ack:
+                record = self._store.get(self.queue.number, lookup_id)
+                if record is None or self._has_expired(lookup_id, record):
+                    self._forget(entry)
+                elif self._is_held(lookup_id, record):
+                    if entry.tx_sequence_number:
+                        return
+                    self._forget(entry)
+                elif not self._is_durable(entry, record, horizon):
+                    return
+                else:
+                    heapq.heappop(lane.again)
+                    self._load(entry, record)
+                    yield entry
+                    continue
+            heapq.heappop(lane.again)
+
+    def _unread(self, lane: _Lane, horizon: int) -> Iterator[OutgoingMessagePosition]:
+        store, entries, number = self._store, self._entries, self.queue.number
+        while True:
+            lookup_id = store.next(number, lane.cursor)
+            if lookup_id is None or lookup_id >> 56 != lane.index:
+                lane.is_read = True
+                return
+            record = None if lookup_id in entries else store.get(number, lookup_id)
+            if record is None or self._has_expired(lookup_id, record):
+                lane.cursor = lookup_id
+                continue
+            entry = self._new_entry(lookup_id, record)
+            if self._is_held(lookup_id, record):
+                if entry.tx_sequence_number:
+                    # Nothing may overtake a numbered message: the receiver would refuse it afterwards.
+                    return
+                lane.cursor = lookup_id  # if it comes back, `message_available` tells
+                continue
+            if not self._is_durable(entry, record, horizon):
+                return
+            if entry.tx_sequence_number:
+                if len(self._numbered) >= self._settings.max_unacked_sequence:
+                    return
+                self._numbered[entry.tx_sequence_number] = entry
+                self._highest_read = max(self._highest_read, entry.tx_sequence_number)
+                self.tx_outgoing_sequence.add(entry)
+            lane.cursor = lookup_id
+            entries[lookup_id] = entry
+            self._load(entry, record)
+            yield entry
+
+    def _is_held(self, lookup_id: int, record: Record) -> bool:
+        """Locked by an administrator who reads it, or sent in a transaction that has not ended."""
+        return lookup_id in self.queue.held_positions or record.state is not PositionState.AVAILABLE
+
+    def _is_durable(self, entry: OutgoingMessagePosition, record: Record, horizon: int) -> bool:
+        """A message that went out before its commit was on disk would share its number with another after a crash."""
+        if entry.is_recoverable and record.visibility > horizon:
+            self.is_waiting_for_sync = True
+            return False
+        return True
+
+    def _has_expired(self, lookup_id: int, record: Record) -> bool:
+        """3.1.7.1.2 Checking for Message Expiration: an expired message leaves the queue."""
+        envelope = read_envelope(record.packet)
+        if self._engine.clock() - envelope.sent_time <= envelope.time_to_reach_queue:
+            return False
+        if self._is_held(lookup_id, record):
+            return False  # it expires when the lock ends (DECISIONS)
+        position = MessagePosition(self.queue, lookup_id, record)
+        self._engine.message_position_deleted(self.queue, position, MessageClass.NACK_REACH_QUEUE_TIMEOUT)
+        return True
+
+    def _new_entry(self, lookup_id: int, record: Record) -> OutgoingMessagePosition:
+        packet = record.packet
+        entry = OutgoingMessagePosition(MessagePosition(self.queue, lookup_id, _NOT_LOADED))
+        message = Message(packet)
+        entry.is_recoverable = message.is_recoverable
+        if message.is_transactional and packet[16:32] == self._own_guid:
+            sequence = self._engine.outgoing_sequence(self.queue)
+            seq_id = message.transactional_message_sequence_identifier
+            # One that claims to come from here and was not numbered here is passed on like any other's.
+            if sequence is not None and seq_id == sequence.tx_sequence_id:
+                entry.tx_sequence_id = seq_id
+                entry.tx_sequence_number = message.transaction_sequence_number
+                entry.ordinal = message.identifier.ordinal
+        return entry
+
+    def _load(self, entry: OutgoingMessagePosition, record: Record) -> None:
+        """3.1.7.1.3 Updating the UserMessage Packet: what comes before it in the sequence, as it is now."""
+        entry.message_position.record = record
+        entry.packet = record.packet
+        number = entry.tx_sequence_number
+        if number:
+            previous = self._previous(entry)
+            entry.previous_tx_sequence_number = previous
+            if previous != number - 1:
+                entry.packet = set_sequence(record.packet, entry.tx_sequence_id, number, previous)
+
+    def _previous(self, entry: OutgoingMessagePosition) -> int:
+        """PreviousTxSequenceNumber. Messages that are no longer in the table are bridged: nobody will send them.
+
+        0 is taken by a receiver whatever it has, also by one that has lost its state; so it stands in the first message that is
+        sent again, while one that is sent for the first time follows what was acknowledged.
+        """
+        preceding = self.tx_outgoing_sequence.preceding(entry.tx_sequence_number)
+        if preceding is not None:
+            return preceding.tx_sequence_number
+        last_ack = self.tx_outgoing_sequence.last_ack
+        if entry.transmitted or last_ack.seq_id != entry.tx_sequence_id.value:
+            return 0
+        return last_ack.seq_no
+
+    @staticmethod
+    def _release(entry: OutgoingMessagePosition) -> None:
+        entry.packet = b""
+        entry.message_position.record = _NOT_LOADED
+
+    # Acknowledgments (3.1.5.5, 3.1.5.6, 3.1.5.7) ----------------------------------------------------------------
+
+    def session_acked(
+        self, acked: Iterable[OutgoingMessagePosition], persisted: Iterable[OutgoingMessagePosition]
+    ) -> None:
+        """3.1.5.5 Receiving a SessionAck Packet: messages that the next hop has, and those that it has on disk."""
+        delivered: list[int] = []
+        ended: list[OutgoingMessagePosition] = []
+        for entry in acked:
+            entry.awaiting_ack = False
+            entry.received_session_ack = True
+            self._release(entry)
+            if not entry.is_recoverable:
+                delivered.append(entry.lookup_id)
+            elif entry.received_order_ack:
+                ended.append(entry)
+        for entry in persisted:
+            if not entry.tx_sequence_number:
+                delivered.append(entry.lookup_id)
+            elif entry.received_order_ack:
+                ended.append(entry)
+        for lookup_id in delivered:
+            self._entries.pop(lookup_id, None)
+        if delivered:
+            self._engine.messages_delivered(self.queue, delivered)
+        if ended:
+            self._end(ended)
+
+    def order_ack(self, body: OrderAckBody) -> bool:
+        """3.1.5.6 Receiving an OrderAck Packet; False if it is not about a sequence of this queue."""
+        current = self._engine.outgoing_sequence(self.queue)
+        if current is None or body.tx_sequence_id.time_stamp != current.time_stamp:
+            return False
+        if body.tx_sequence_id == current.tx_sequence_id:
+            acked = self.tx_outgoing_sequence.order_ack(body.tx_sequence_number)
+            for entry in acked:
+                entry.received_order_ack = True
+            self._end([entry for entry in acked if entry.received_session_ack])
+        return True
+
+    def _end(self, entries: list[OutgoingMessagePosition]) -> None:
+        """Both acknowledgments are here: the messages are delivered, or wait for their FinalAck."""
+        for entry in entries:
+            self._forget(entry)
+        self._engine.messages_await_final_ack(self.queue, [entry.lookup_id for entry in entries])
+        self._settle_sequence()
+        self.refresh_transfer_info()
+
+    def final_ack(self, body: FinalAckBody, message_class: int) -> bool:
+        """3.1.5.7 Receiving a FinalAck Packet, for a message whose OrderAck has not come; False if it is not here."""
+        current = self._engine.outgoing_sequence(self.queue)
+        if current is None or body.tx_sequence_id != current.tx_sequence_id:
+            return False
+        if body.source_guid != self._engine.queue_manager.identifier:
+            return False
+        entry = self._numbered.get(body.tx_sequence_number) or self._find(body.tx_sequence_number)
+        if entry is None or entry.ordinal != body.message_id:
+            return False
+        self._forget(entry)
+        is_ended = self._engine.final_acknowledgment_in_queue(self.queue, entry.lookup_id, message_class)
+        self._settle_sequence()
+        self.refresh_transfer_info()
+        return is_ended
+
+    def _find(self, number: int) -> OutgoingMessagePosition | None:
+        """A message that was sent before a restart and not since: it stands among the first of its lane."""
+        for entry in self._peek_numbered(self._settings.max_unacked_sequence):
+            if entry is not None and entry.tx_sequence_number >= number:
+                return entry
+        return None
+
+    def _peek_numbered(
+        self, limit: int, after: int = (_TRANSACTIONAL_LANE << 56) - 1
+    ) -> Iterator[OutgoingMessagePosition | None]:
+        """Our transactional messages in the store, without taking them; None for another message."""
+        number = self.queue.number
+        for _ in range(limit):
+            lookup_id = self._store.next(number, after)
+            if lookup_id is None:
+                return
+            after = lookup_id
+            record = self._store.get(number, lookup_id)
+            entry = None if record is None else self._new_entry(lookup_id, record)
+            yield entry if entry is not None and entry.tx_sequence_number else None
+
+    def _forget(self, entry: OutgoingMessagePosition) -> None:
+        if self._entries.pop(entry.lookup_id, None) is not None and entry.tx_sequence_number:
+            del self._numbered[entry.tx_sequence_number]
+            self.tx_outgoing_sequence.remove(entry)
+
+    # The sequence -------------------------------------------------------------------------------------------------
+
+    def _resume_sequence(self) -> None:
+        """The queue may have waited over a restart: what comes before its first message was sent or is gone."""
+        current = self._engine.outgoing_sequence(self.queue)
+        if current is not None:
+            first = next((entry for entry in self._peek_numbered(_LOOK_AHEAD) if entry is not None), None)
+            number = current.number if first is None else first.tx_sequence_number
+            self.tx_outgoing_sequence.highest_sent = self._highest_read = number - 1
+        self.refresh_transfer_info()
+
+    def _settle_sequence(self) -> None:
+        """3.1.5.6: when no numbered message is left a new sequence begins."""
+        current = self._engine.outgoing_sequence(self.queue)
+        if current is None or current.number == 1 or self._numbered:
+            return
+        if self._highest_read + 1 < current.number:
+            # Numbers were given that were not seen here: to messages that wait, or that are gone.
+            unread = list(self._peek_numbered(_LOOK_AHEAD, self._lanes[_TRANSACTIONAL_LANE].cursor))
+            if len(unread) == _LOOK_AHEAD or any(unread):
+                return
+        self._engine.begin_outgoing_sequence(self.queue)
+        self.tx_outgoing_sequence.highest_sent = self._highest_read = 0
+
+    def refresh_transfer_info(self) -> None:
+        """What an operator sees (MS-MQDMPR 3.1.1.4), as 3.1.5.6 and 3.1.5.8.8 set it."""
+        current = self._engine.outgoing_sequence(self.queue)
+        if current is None:
+            return
+        sequence = self.tx_outgoing_sequence
+        info = self.queue.outgoing_transfer_info
+        if info is None:
+            info = self.queue.outgoing_transfer_info = OutgoingTransferInfo(self.queue)
+        info.eod_last_ack = _triple(sequence.last_ack)
+        info.eod_last_ack_count = sequence.last_ack_count
+        info.eod_last_ack_time = sequence.time_of_last_ack
+        info.eod_no_read_count = current.no_read_count
+        info.eod_resend_count = sequence.resend_interval_index
+        info.eod_resend_interval = int(sequence.resend_interval)
+        self._show_unacked(info, current.tx_sequence_id)
+
+    def _show_unacked(self, info: OutgoingTransferInfo, tx_sequence_id: TxSequenceID) -> None:
+        sequence = self.tx_outgoing_sequence
+        unacked, highest = sequence.unacked, sequence.highest_sent
+        info.eod_no_ack_count = len(unacked)
+        info.eod_first_non_ack = _triple(sequence_info(unacked[0]) if unacked else NO_SEQUENCE_INFO)
+        info.eod_last_non_ack = _triple(sequence_info(unacked[-1]) if unacked else NO_SEQUENCE_INFO)
+        info.eod_next_seq = (tx_sequence_id.value, highest + 1, highest)
+        info.eod_resend_time = sequence.resend_time
+
+    # The Transactional Ack Wait Timer (3.1.6.5) -----------------------------------------------------------------
+
+    def next_deadline(self) -> float | None:
+        """When `on_timer` has something to do, on the monotonic clock."""
+        return self.tx_outgoing_sequence.deadline
+
+    def on_timer(self) -> None:
+        """3.1.6.5 Transactional Ack Wait Timer Event."""
+        deadline = self.tx_outgoing_sequence.deadline
+        if deadline is not None and deadline <= self._monotonic():
+            self.tx_outgoing_sequence.timed_out()
+            self.resend()
+
+    def resend(self) -> None:
+        """Send all transactional messages again that are not acknowledged: time has run out, or an operator wants it."""
+        self._take_back()
+        for entry in self._numbered.values():
+            if entry.transmitted:
+                self._send_again(entry)
+        self.refresh_transfer_info()
+
+
+def _triple(info: SequenceInfo) -> tuple[int, int, int]:
+    return info.seq_id, info.seq_no, info.prev_no

@@ -1,0 +1,133 @@
+"""OutgoingTransferSequence: which transactional messages wait for their OrderAck, and when they are sent again.
+
+MS-MQQB 3.1.1.3.1.1, 3.1.2.6 Transactional Ack Wait Timer, 3.1.5.6, 3.1.6.5. The messages themselves, and what is done with those
+that are acknowledged, is the business of `outgoing_message_table`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from lanner.wire.identifiers import SequenceInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lanner.wire.identifiers import TxSequenceID
+
+NO_SEQUENCE_INFO = SequenceInfo(0, 0, 0)
+
+
+class Numbered(Protocol):
+    """What a sequence must know of a message."""
+
+    tx_sequence_id: TxSequenceID
+    tx_sequence_number: int
+    previous_tx_sequence_number: int
+
+
+Entry = TypeVar("Entry", bound=Numbered)
+
+
+def _number(entry: Numbered) -> int:
+    return entry.tx_sequence_number
+
+
+def sequence_info(entry: Numbered) -> SequenceInfo:
+    """SEQUENCE_INFO of a message (MS-MQMQ 2.2.5)."""
+    return SequenceInfo(entry.tx_sequence_id.value, entry.tx_sequence_number, entry.previous_tx_sequence_number)
+
+
+class OutgoingTransferSequence(Generic[Entry]):
+    """TxOutgoingSequence of one outgoing queue. All entries are of one sequence: a new one begins when none is left."""
+
+    def __init__(
+        self, resend_timer_table: Sequence[float], *, clock: Callable[[], float], monotonic: Callable[[], float]
+    ) -> None:
+        self._resend_timer_table = resend_timer_table
+        self._clock = clock
+        self._monotonic = monotonic
+        # UnackedSequence, by number; a SEQUENCE_INFO is `sequence_info` of its entry.
+        self.unacked: list[Entry] = []
+        self.highest_sent = 0
+        self.session_opened()
+
+    def session_opened(self) -> None:
+        """3.1.3.2 Session Initialization. UnackedSequence goes on: what is in it will be sent again (QQB-3.1.3.2-3)."""
+        self.last_ack = NO_SEQUENCE_INFO
+        self.time_of_last_ack = int(self._clock())
+        self.last_ack_count = 0
+        self.resend_interval_index = 0
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop the Transactional Ack Wait Timer."""
+        self.deadline: float | None = None  # monotonic
+        self.resend_time = 0  # seconds since 1970 UTC; 0: nothing will be sent again
+
+    @property
+    def resend_interval(self) -> float:
+        """Seconds to wait for an OrderAck."""
+        return self._resend_timer_table[self.resend_interval_index]
+
+    def _start(self) -> None:
+        interval = self.resend_interval
+        self.deadline = self._monotonic() + interval
+        self.resend_time = int(self._clock() + interval)
+
+    def add(self, entry: Entry) -> None:
+        """A message is about to be sent: it belongs to UnackedSequence."""
+        unacked, number = self.unacked, entry.tx_sequence_number
+        if not unacked or unacked[-1].tx_sequence_number < number:
+            unacked.append(entry)
+            return
+        place = bisect_left(unacked, number, key=_number)
+        if unacked[place].tx_sequence_number != number:
+            unacked.insert(place, entry)
+
+    def sent(self, entry: Entry) -> None:
+        """3.1.2.6: the timer runs from the first message that waits."""
+        self.highest_sent = max(self.highest_sent, entry.tx_sequence_number)
+        if self.deadline is None:
+            self._start()
+
+    def preceding(self, number: int) -> Entry | None:
+        """The unacknowledged message before this number."""
+        place = bisect_left(self.unacked, number, key=_number)
+        return self.unacked[place - 1] if place else None
+
+    def order_ack(self, number: int) -> list[Entry]:
+        """3.1.5.6: take out what is acknowledged. A number that was never sent acknowledges no more than was."""
+        unacked = self.unacked
+        count = bisect_right(unacked, min(number, self.highest_sent), key=_number)
+        acked = unacked[:count]
+        del unacked[:count]
+        self.time_of_last_ack = int(self._clock())
+        self.last_ack_count += 1
+        if acked:
+            self.last_ack = sequence_info(acked[-1])
+            # DECISIONS: progress resets the interval, time-outs lengthen it.
+            self.resend_interval_index = 0
+            self._restart()
+        return acked
+
+    def remove(self, entry: Entry) -> None:
+        """The message is gone: it expired, or its FinalAck came before its OrderAck."""
+        unacked = self.unacked
+        place = bisect_left(unacked, entry.tx_sequence_number, key=_number)
+        if place < len(unacked) and unacked[place] is entry:
+            del unacked[place]
+            if not unacked:
+                self.stop()
+
+    def _restart(self) -> None:
+        if self.unacked:
+            self._start()
+        else:
+            self.stop()
+
+    def timed_out(self) -> None:
+        """3.1.6.5: no OrderAck in time; wait longer from now on, at last as long as the table says."""
+        self.resend_interval_index = min(self.resend_interval_index + 1, len(self._resend_timer_table) - 1)
+        self._restart()
