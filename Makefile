@@ -7,6 +7,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# What is built here is built with these; pip would fetch them by itself, but without looking at their hashes.
+BUILD_TOOLS := cython setuptools wheel
 CODE := src tests tools $(wildcard bench)
 PYTEST := $(BIN)/python -m pytest
 
@@ -16,9 +19,13 @@ PYTEST := $(BIN)/python -m pytest
 install: $(STAMP)
 
 $(STAMP): requirements.lock pyproject.toml
+	$(eval MISSING := $(shell PYTHON=$(PYTHON) .ci/missing))
+	$(if $(MISSING),$(error Debian packages are missing: $(MISSING). Install them with "sudo apt-get install $(MISSING)" and try again))
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	awk '/^[^ #]/ { split($$0, name, "=="); tool = index(" $(BUILD_TOOLS) ", " " name[1] " ") } tool' requirements.lock >.venv/build-tools.lock
+	$(PIP) --require-hashes --no-deps -r .venv/build-tools.lock
+	$(PIP) --require-hashes --no-build-isolation --use-pep517 -r requirements.lock
+	$(PIP) --no-deps --no-build-isolation -e .
 	touch $(STAMP)
 
 run: install
@@ -48,7 +55,7 @@ lock:
 	test -x .venv-lock/bin/pip-compile || { $(PYTHON) -m venv .venv-lock && .venv-lock/bin/python -m pip install --quiet pip-tools; }
 	CUSTOM_COMPILE_COMMAND="make lock" .venv-lock/bin/pip-compile --quiet --strip-extras --allow-unsafe --generate-hashes \
 	    --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options \
-	    --extra dev --extra rpc --output-file requirements.lock pyproject.toml
+	    --all-extras --output-file requirements.lock pyproject.toml
 
 clean:
 	rm -rf .venv .venv-lock build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
