@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import uuid
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +38,10 @@ from lanner.security.keys import Provider, QueueManagerKeys, public_key_list
 from lanner.security.signing import SigningKey, sign, sign_properties
 from lanner.transfer import protection as protection_module
 from lanner.transfer.addresses import NextHop
+from lanner.transfer.outgoing_message_table import OutgoingMessageTable
 from lanner.transfer.protection import EncryptionFailed, Protection
 from lanner.transfer.route import Route
+from lanner.transfer.settings import TransferSettings
 from lanner.wire import layout as at
 from lanner.wire.builder import build, set_sequence
 from lanner.wire.format_name import PrivateFormatName, PublicFormatName, parse
@@ -52,6 +52,7 @@ from lanner.wire.sid import Sid
 from lanner.wire.simple_blob import SimpleBlob
 from tests.engine.harness import Harness
 from tests.security.samples import changed, queue_manager_keys, signing_key
+from tests.transfer.threads import Threads
 
 ALICE = Sid.parse("S-1-5-21-1-2-3-1001")
 BETA = uuid.UUID("bbbbbbbb-0000-0000-0000-000000000001")
@@ -59,33 +60,6 @@ ROUTER = uuid.UUID("cccccccc-0000-0000-0000-000000000001")
 PRIVATE = f"PRIVATE={BETA}\\00000007"
 DIRECT = r"DIRECT=OS:BETA\private$\q"
 SECRET = b"a secret body"
-
-
-class Threads:
-    """Work is done in a real thread, and when the test says so; what comes of it is told in this one."""
-
-    def __init__(self) -> None:
-        self.jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
-        self._pool = ThreadPoolExecutor(1)
-
-    def __call__(self, function: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        self.jobs.append((function, done))
-
-    def run_one(self) -> None:
-        function, done = self.jobs.pop(0)
-        # The test holds the store's lock: work that took it would never end.
-        done(self._pool.submit(function).result(timeout=30))
-
-    def run(self) -> int:
-        """Everything, and what comes of it; how much that was."""
-        count = 0
-        while self.jobs:
-            self.run_one()
-            count += 1
-        return count
-
-    def close(self) -> None:
-        self._pool.shutdown()
 
 
 class Bench(Harness):
@@ -530,22 +504,25 @@ class TestProtect:
         assert b.protection._encrypting == {}
 
 
-class TestGiveUp:
+class TestFailure:
     @pytest.mark.spec("QQB-3.1.7.1.5.1-1")
     @pytest.mark.parametrize("transactional", [False, True])
     @pytest.mark.parametrize("journaling", [False, True])
-    def test_the_message_is_removed_and_kept_as_a_dead_letter_if_it_wants_that(
-        self, b: Bench, caplog: pytest.LogCaptureFixture, *, transactional: bool, journaling: bool
+    def test_the_message_is_removed_unsent_and_kept_as_a_dead_letter_if_it_wants_that(
+        self, b: Bench, *, transactional: bool, journaling: bool
     ) -> None:
-        position = b.sent(DIRECT, transactional=transactional, negative_journaling_requested=journaling)
+        """As `OutgoingMessageTable` does it with what the failure says."""
+        b.sent(DIRECT, transactional=transactional, negative_journaling_requested=journaling)
+        b.sync()
+        queue = b.outgoing(DIRECT)
+        table = OutgoingMessageTable(b.engine, queue, TransferSettings(), b.engine.monotonic)
+        table.session_opened()
+        (entry,) = table.next_unsent(10)
         with pytest.raises(EncryptionFailed) as caught:
-            b.protect(position)
-        removed = b.removals()
-        with caplog.at_level(logging.WARNING):
-            b.protection.give_up(position, caught.value)
-        assert "cannot be encrypted" in caplog.text
-        assert [body for body, _ in removed] == [SECRET]
-        assert b.outgoing(DIRECT).message_count == 0
+            b.protection.protect(entry.packet, BETA, queue)
+        table.refused(entry, caught.value.message_class)
+        assert table.next_unsent(10) == []
+        assert table.is_empty
         queue_manager = b.engine.queue_manager
         plain, transacted = (
             queue_manager.system_deadletter_queue,

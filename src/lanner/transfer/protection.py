@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     from lanner.engine import Engine
     from lanner.model.directory_objects import OutgoingQueue
-    from lanner.model.live import MessagePosition
     from lanner.security.encryption import Selection
     from lanner.wire.public_keys import MqdsPublicKeys
 
@@ -60,9 +59,11 @@ _ENCRYPTABLE: Final = frozenset({QueueNameType.PUBLIC_QUEUE, QueueNameType.PRIVA
 
 
 class EncryptionFailed(Exception):
-    """3.1.7.1.5.1: the message must not be sent. Has what the entry in ConnectionHistory says."""
+    """3.1.7.1.5.1: the message must not be sent, and leaves its queue. Has what the entry in ConnectionHistory says."""
 
     status = ConnectionStatus.CERTIFICATE_VALIDATION_FAILURE
+    # Why it leaves. The documents list no class for this; the nearest is that of a receiver who cannot decrypt.
+    message_class = MessageClass.NACK_BAD_ENCRYPTION
 
     def __init__(self, cause: StatusError) -> None:
         super().__init__(str(cause))
@@ -150,17 +151,6 @@ class Protection:
             return self._protect(message, remote_qm_guid, queue)
         except StatusError as error:
             raise EncryptionFailed(error) from error
-
-    def give_up(self, position: MessagePosition, failure: EncryptionFailed) -> None:
-        """3.1.7.1.5.1: take the message out of its queue; into a dead-letter queue, if it wants that.
-
-        With the store's lock held. The entry in ConnectionHistory is for whoever knows the address.
-        """
-        queue = position.queue
-        identifier = Message(position.record.packet).identifier
-        _LOG.warning("%s: message %s cannot be encrypted and is not sent: %s", queue.pathname, identifier, failure)
-        # The documents list no class for this. The nearest is that of the receiver who cannot decrypt.
-        self._engine.message_position_deleted(queue, position, MessageClass.NACK_BAD_ENCRYPTION)
 
     def _answer(self, queue: OutgoingQueue, current: _Encrypting) -> bytes | None:
         del self._encrypting[queue.number]
