@@ -28,7 +28,7 @@ from lanner.model.enums import (
     SenderIdentifierType,
 )
 from lanner.model.errors import InsufficientResources, StatusError
-from lanner.security.access import QUEUE_RIGHTS
+from lanner.security.access import QUEUE_RIGHTS, is_granted
 from lanner.security.identity import ANONYMOUS, ANONYMOUS_IN_EVERYONE, SYSTEM, Identity
 from lanner.wire.builder import MessageProperties, set_message_class
 from lanner.wire.format_name import DirectFormatName, PrivateFormatName
@@ -61,6 +61,9 @@ WITHOUT_BODY = frozenset({MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE
 # other queue manager left that could keep it.
 KEPT_WHERE_IT_FAILED = frozenset({MessageClass.NACK_QUEUE_EXCEED_QUOTA, MessageClass.NACK_RECEIVE_TIMEOUT})
 
+# Ours: so many seconds the descriptor of a public queue is known without the directory being asked for each message.
+PUBLISHED_SECURITY_LIFETIME = 60.0
+
 # MS-MQQB 3.1.5.8.10, note 62: what comes to these is answered by nobody.
 INTERNAL_QUEUES = frozenset({"admin_queue$", "notify_queue$", "order_queue$"})
 
@@ -76,6 +79,8 @@ class Acknowledgments(Sending):
     def _subscribe_acknowledgments(self) -> None:
         # Journals and dead-letter queues (by number) of which the log has said that they are full.
         self._full_copy_queues: set[int] = set()
+        # Descriptors of public queues, by number: good until when, the one here, the one in the directory.
+        self._published_securities: dict[int, tuple[float, bytes | None, bytes | None]] = {}
         self.position_arrived_subscribers.append(self._message_arrived)
         self.position_deleted_subscribers.append(self._message_removed)
 
@@ -223,7 +228,8 @@ class Acknowledgments(Sending):
             time_to_reach_queue=INFINITE,
             sender_identifier_type=SenderIdentifierType.NONE,
         )
-        if message_class not in WITHOUT_BODY and message.privacy_level == MessagePrivacyLevel.NONE:
+        is_plain = message.privacy_level == MessagePrivacyLevel.NONE and not message.is_body_encrypted
+        if message_class not in WITHOUT_BODY and is_plain:
             acknowledgment.body = message.body
             acknowledgment.body_type = message.body_type
         self.send_own_message(destination, acknowledgment, self.sender_of(message))
@@ -245,10 +251,6 @@ class Acknowledgments(Sending):
             return None
         finally:
             self.close_queue(descriptor)
-
-    def next_message_ordinal(self) -> int:
-        """MessageIdOrdinal of MS-MQQB 3.1.1.3, for a packet that goes through no queue."""
-        return self._message_ordinal.next() & 0xFFFF_FFFF
 
     def sender_of(self, message: Message) -> Identity:
         """Who asked for an acknowledgment or a report: it may go only where its asker may send.
@@ -362,10 +364,28 @@ class Acknowledgments(Sending):
             return MessageClass.NACK_BAD_ENCRYPTION, message
         if queue.authentication and not examination.authentication_level:
             return MessageClass.NACK_BAD_SIGNATURE, message
-        if sender is None:
-            return MessageClass.NACK_ACCESS_DENIED, message
-        try:
-            self.check_queue_access(queue, sender, QUEUE_RIGHTS[QueueAccessType.SEND])
-        except StatusError:
+        if sender is None or not self._may_send(queue, sender):
             return MessageClass.NACK_ACCESS_DENIED, message
         return MessageClass.ACK_REACH_QUEUE, examination.message
+
+    def _may_send(self, queue: Queue, sender: Identity) -> bool:
+        """3.1.5.8.3: whether the queue's descriptor grants MQSEC_WRITE_MESSAGE; a public queue's is the directory's."""
+        rights = QUEUE_RIGHTS[QueueAccessType.SEND]
+        if queue.queue_type is QueueType.PUBLIC and not queue.parent and not sender.is_system:
+            return is_granted(self._published_security(queue), sender, rights)
+        try:
+            self.check_queue_access(queue, sender, rights)
+        except StatusError:
+            return False
+        return True
+
+    def _published_security(self, queue: Queue) -> bytes | None:
+        now = self.monotonic()
+        known = self._published_securities.get(queue.number)
+        # A change that is made here holds at once.
+        if known is not None and known[0] > now and known[1] == queue.security:
+            return known[2]
+        found = self._read_queue(queue.identifier)
+        security = queue.security if found is None or found.security is None else found.security
+        self._published_securities[queue.number] = (now + PUBLISHED_SECURITY_LIFETIME, queue.security, security)
+        return security

@@ -106,6 +106,10 @@ class EngineBase:
         self.outgoing_state_subscribers: list[Callable[[OutgoingQueue], None]] = []
         self.stopped_subscribers: list[Callable[[], None]] = []
 
+    def next_message_ordinal(self) -> int:
+        """MessageIdOrdinal (MS-MQQB 3.1.1.3): from 0, and again after 32 bits."""
+        return self._message_ordinal.next() - 1 & 0xFFFF_FFFF
+
     def _next_handle(self) -> int:
         self._handles += 1
         return self._handles

@@ -181,7 +181,7 @@ class Sending(Examining):
                 properties.sender_identifier = self._sender_identifier(descriptor, kind)
             if is_local:
                 self._check_demands(queue, properties)
-            ordinal = self._message_ordinal.next() & 0xFFFF_FFFF
+            ordinal = self.next_message_ordinal()
             packet = pack(properties, ordinal, now, index)
             if is_local and (
                 properties.signature or properties.multiple_destination_signature or properties.privacy_level

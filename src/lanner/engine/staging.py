@@ -44,7 +44,7 @@ class Staging(Dispatch):
             properties.first_in_transaction = properties.last_in_transaction = queue.transactional
             if not properties.sender_identifier:
                 properties.sender_identifier = self._sender_identifier(descriptor, properties.sender_identifier_type)
-            ordinal = self._message_ordinal.next() & 0xFFFF_FFFF
+            ordinal = self.next_message_ordinal()
             index = self._next_transaction_index() if queue.transactional else None
             packet = pack(properties, ordinal, now, index)
             if may_expire(packet, in_transit=isinstance(queue, OutgoingQueue)) or wants_attention(packet):
