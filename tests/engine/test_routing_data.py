@@ -114,3 +114,33 @@ def test_all_objects_of_a_kind_or_none(integrated: Harness) -> None:
     assert h.directory._queries == {}
     h.directory.connected = False
     assert h.engine.read_all_of(Site) is None
+
+
+def test_routing_reads_the_enterprise_once_a_minute(integrated: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or when an object that routing is about was changed through this queue manager."""
+    h = integrated
+    provision(h.directory, NETWORK)
+    reads: list[str] = []
+    begin = h.directory.read_begin
+
+    def read_begin(object_type: str, *rest: object) -> object:
+        reads.append(object_type)
+        return begin(object_type, *rest)  # type: ignore[arg-type] # passed on
+
+    monkeypatch.setattr(h.directory, "read_begin", read_begin)
+    for _ in range(3):
+        assert len(h.engine.routing_links()) == 2
+        assert [server.identifier for server in h.engine.routing_servers()] == [FAR, GATE, SECOND]
+    assert reads == ["RoutingLink", "QueueManager"]
+    h.now += 60
+    h.engine.routing_links()
+    assert reads[2:] == ["RoutingLink"]
+    other = QueueManager(identifier=OTHER, routing_server=True)
+    h.engine.write_directory(other, ["RoutingServer"])
+    assert OTHER in [server.identifier for server in h.engine.routing_servers()]
+    assert reads[3:] == ["QueueManager"]
+    # A directory that is away does not make the enterprise vanish.
+    h.engine.routing_links()
+    h.directory.connected = False
+    h.now += 60
+    assert len(h.engine.routing_links()) == 2

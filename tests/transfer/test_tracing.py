@@ -138,6 +138,10 @@ def test_times_follow_the_grammar(now: int) -> None:
 def test_only_what_asks_for_it_is_reported(h: Harness, reports: Queue) -> None:
     send_report(h.engine, traced(None))
     send_report(h.engine, traced(None), next_hop="10.1.2.3")
+    # BaseHeader.Flags.TR decides, not that a DebugHeader is there.
+    packet = bytearray(traced(reports.identifier).packet)
+    packet[3] &= ~1
+    send_report(h.engine, Message(bytes(packet)))
     assert sent_reports(h) == []
 
 

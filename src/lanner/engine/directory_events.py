@@ -8,7 +8,8 @@ change notifications other protocols listen for (MS-MQCN 3.3.4.1).
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lanner.directory import AttributeFilter, Operator, matches
 from lanner.engine.reading import Reading
@@ -25,6 +26,10 @@ _T = TypeVar("_T", bound=DirectoryObject)
 
 # MS-MQDMPR 3.1.2.5.
 DIRECTORY_ONLINE_INTERVAL = 60.0
+
+# Ours: seconds. MS-MQBR 3.1.3 reads the enterprise once an hour, here a change counts sooner. Not for each attempt: a
+# router with many queues that cannot be reached would do nothing else.
+ROUTING_DATA_LIFETIME = 60.0
 
 # Where a queue manager stands in its enterprise (MS-MQDMPR 3.1.1.1).
 _ROUTING_ATTRIBUTES = (
@@ -60,12 +65,14 @@ class DirectoryEvents(Reading):
             self._send_change_notification(ChangeNotification.QUEUE_CREATION, directory_object)
         result, identifier = self.directory.create_object(directory_object, attributes)
         self._note_connection(result)
+        self._forget_routing_data(directory_object)
         return result, identifier
 
     def delete_directory_object(self, directory_object: DirectoryObject) -> DirectoryOperationResult:
         """3.1.7.1.19 Delete Directory Object."""
         if _is_public_queue(directory_object):
             self._send_change_notification(ChangeNotification.QUEUE_DELETION, directory_object)
+        self._forget_routing_data(directory_object)
         return self._note_connection(self.directory.delete_object(directory_object))
 
     def read_directory(
@@ -133,6 +140,7 @@ class DirectoryEvents(Reading):
     ) -> DirectoryOperationResult:
         """3.1.7.1.24 Write Directory."""
         result = self._note_connection(self.directory.write(directory_object, attributes))
+        self._forget_routing_data(directory_object)
         if result is DirectoryOperationResult.SUCCESS:
             if _is_public_queue(directory_object):
                 self._send_change_notification(ChangeNotification.QUEUE_UPDATE, directory_object)
@@ -197,6 +205,33 @@ class DirectoryEvents(Reading):
         }
         return [gate for gate in self._listed(QueueManager, list(named), ()) if site in gate.site_identifier_list]
 
+    def routing_links(self) -> list[RoutingLink]:
+        """Every routing link of the enterprise, as of the last minute."""
+        return self._remembered(RoutingLink, None)
+
+    def routing_servers(self) -> list[QueueManager]:
+        """Every routing server of the enterprise, as of the last minute."""
+        return self._remembered(QueueManager, [AttributeFilter("RoutingServer", Operator.EQUALS, value=True)])
+
+    @cached_property
+    def _routing_data(self) -> dict[type[DirectoryObject], tuple[float, list[Any]]]:
+        """What routing asks again and again: when it was read, and all objects of the kind."""
+        return {}
+
+    def _remembered(self, kind: type[_T], filters: Sequence[AttributeFilter] | None) -> list[_T]:
+        now = self.monotonic()
+        read_at, objects = self._routing_data.get(kind, (None, []))
+        if read_at is None or now - read_at >= ROUTING_DATA_LIFETIME:
+            found = self.read_all_of(kind, filters)
+            if found is not None:
+                self._routing_data[kind] = (now, found)
+                return found
+        return objects
+
+    def _forget_routing_data(self, changed: DirectoryObject) -> None:
+        if not isinstance(changed, Queue):
+            self._routing_data.clear()
+
     def read_routing_data(self) -> None:
         """Take over where the directory says that this queue manager stands: sites, their gates, routing servers.
 
@@ -206,6 +241,7 @@ class DirectoryEvents(Reading):
         result, found = self.read_directory("QueueManager", identifier_is(qm.identifier))
         if result is not DirectoryOperationResult.SUCCESS or found is None:
             return
+        self._routing_data.clear()
         for name in _ROUTING_ATTRIBUTES:
             setattr(qm, name, getattr(found, name))
         self.save_queue_manager()

@@ -1,0 +1,143 @@
+"""From a format name to the addresses to connect to (MS-MQQB 3.1.5.2.1 Resolve Host Address, 3.1.7.4 Get Destination Info).
+
+What asks the directory is called with the store's lock held; what asks DNS blocks, and is called in a thread without it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from lanner.engine.directory_events import identifier_is
+from lanner.model.directory_objects import GUID_NULL, Queue, QueueManager
+from lanner.transfer.routing import get_next_hops
+from lanner.wire.format_name import (
+    ConnectorFormatName,
+    DirectFormatName,
+    FormatName,
+    PrivateFormatName,
+    PublicFormatName,
+)
+
+if TYPE_CHECKING:
+    from lanner.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationInfo:
+    """What 3.1.7.4 returns: a host name, a queue manager, or both."""
+
+    host_name: str
+    queue_manager_guid: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class HopHost:
+    """A queue manager that may be the next hop, before its name is looked up."""
+
+    qm_guid: UUID  # zero: a direct format name does not tell it
+    host_names: tuple[str, ...]  # the first that has an address counts
+
+
+@dataclass(frozen=True, slots=True)
+class NextHop:
+    """MS-MQQB 3.1.1.3.1.3 NextHop."""
+
+    qm_guid: UUID
+    host_name: str
+    address: str  # an IPv4 or IPv6 literal
+
+
+def get_destination_info(engine: Engine, format_name: FormatName) -> DestinationInfo | None:
+    """3.1.7.4 Get Destination Info; None where the document returns FALSE."""
+    if isinstance(format_name, DirectFormatName):
+        return DestinationInfo(format_name.host, GUID_NULL)
+    if isinstance(format_name, PrivateFormatName):
+        return DestinationInfo("", format_name.queue_manager_identifier)
+    if isinstance(format_name, PublicFormatName | ConnectorFormatName):
+        _, queue = engine.read_directory("Queue", identifier_is(format_name.identifier))
+        # The document returns QualifiedComputerName and Identifier of the queue, which has no such name: those of
+        # its queue manager are meant.
+        if isinstance(queue, Queue) and queue.queue_manager is not None:
+            host = queue.queue_manager
+            return DestinationInfo(_host_names(host)[0], host.identifier)
+    return None
+
+
+def find_hosts(engine: Engine, format_name: FormatName) -> list[HopHost]:
+    """The part of 3.1.5.2.1 that asks the directory: hosts to try in this order; none at all is failure.
+
+    A direct format name is its own answer. Of any other, the document resolves the destination's host name for each
+    next hop; that of the next hop is meant.
+    """
+    destination = get_destination_info(engine, format_name)
+    if destination is None:
+        return []
+    if destination.queue_manager_guid == GUID_NULL:
+        return [HopHost(GUID_NULL, (destination.host_name,))]
+    hops = get_next_hops(engine, destination.queue_manager_guid)
+    return [HopHost(hop.identifier, _host_names(hop)) for hop in hops]
+
+
+def _host_names(queue_manager: QueueManager) -> tuple[str, ...]:
+    """QualifiedComputerName, then ComputerName: a network without a domain has only that, as its hosts file has."""
+    names = (queue_manager.qualified_computer_name, queue_manager.computer_name)
+    return tuple(dict.fromkeys(name for name in names if name)) or ("",)
+
+
+def resolve_hosts(hosts: Iterable[HopHost], peers: Mapping[str, str]) -> list[NextHop]:
+    """The part of 3.1.5.2.1 that asks DNS: one NextHop for each address of each host that has any. Blocks.
+
+    socket.gaierror, that of the last host, if none has one.
+    """
+    next_hops: list[NextHop] = []
+    problem = socket.gaierror(socket.EAI_NONAME, "no host to look up")
+    for host in hosts:
+        for name in host.host_names:
+            try:
+                addresses = resolve(name, peers)
+            except socket.gaierror as error:
+                problem = error
+                continue
+            next_hops += [NextHop(host.qm_guid, name, address) for address in addresses]
+            break
+    if not next_hops:
+        raise problem
+    return next_hops
+
+
+def resolve(host: str, peers: Mapping[str, str]) -> list[str]:
+    """The addresses of a host: the peers table, a literal, the hosts file and DNS, in this order. Blocks.
+
+    Asked anew for every attempt (product note 55). socket.gaierror if there is none.
+    """
+    name = next((address for peer, address in peers.items() if peer.lower() == host.lower()), host)
+    literal = parse_literal(name)
+    if literal is not None:
+        return [literal]
+    if not name:
+        raise socket.gaierror(socket.EAI_NONAME, "a host without a name")
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (UnicodeError, ValueError) as error:
+        # A name that DNS has no form for: a label too long, a null character.
+        raise socket.gaierror(socket.EAI_NONAME, f"{name!r}: {error}") from error
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+def parse_literal(text: str) -> str | None:
+    """The address that an IPv4 or IPv6 literal, in brackets or not, means; None for a name."""
+    try:
+        return str(ipaddress.ip_address(text.removeprefix("[").removesuffix("]")))
+    except ValueError:
+        return None
+
+
+def format_address(address: str) -> str:
+    """MS-MQMQ 2.3.12.12: "IP=" or "IPv6=" and the literal, whose grammar (RFC 3986) has no place for a zone."""
+    literal = address.partition("%")[0]
+    return f"IPv6={literal}" if ":" in literal else f"IP={literal}"
