@@ -1,0 +1,303 @@
+"""Getting a session for an outgoing queue (MS-MQQB 3.1.5.2, 3.1.5.9, 3.1.6.1).
+
+A session serves every outgoing queue whose next hop is at its other end: at an address that was resolved for that hop, whatever
+the peer says about itself.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from lanner.model.directory_objects import GUID_NULL
+from lanner.model.enums import ConnectionStatus, OutgoingState
+from lanner.transfer.addresses import NextHop, find_hosts
+from lanner.transfer.link import Link
+from lanner.transfer.outgoing_message_table import OutgoingMessageTable
+from lanner.transfer.packets import ORDER_QUEUE_NUMBER
+from lanner.transfer.ping import pings_first
+from lanner.transfer.route import E_FAIL, FIXED_STATES, Route, Stage
+from lanner.transfer.session import Session
+from lanner.wire.format_name import FormatName, PrivateFormatName
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lanner.engine import Engine
+    from lanner.model.directory_objects import OutgoingQueue
+    from lanner.transfer.network import Connection, Network
+    from lanner.transfer.settings import TransferSettings
+
+
+class Connecting(ABC):
+    """Routes of outgoing queues, links to other computers, and how the first get the second.
+
+    Whatever comes from outside is one turn: what it makes possible to send is sent at its end.
+    """
+
+    def __init__(self, engine: Engine, settings: TransferSettings, network: Network) -> None:
+        self.engine = engine
+        self.settings = settings
+        self.network = network
+        self.lock = engine.store.lock
+        self.clock = engine.clock
+        self.monotonic = engine.monotonic
+        self.links: dict[int, Link] = {}
+        self.routes: dict[int, Route] = {}  # by the queue's number
+        self._dirty: dict[Link, None] = {}  # something may be sent, or is waiting to be written
+        self._connecting: dict[str, list[Route]] = {}  # routes that wait for a connection to an address
+
+        self._is_turning = False
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        with self.lock:
+            self._is_turning = True
+            try:
+                yield
+                self._fill_links()
+            finally:
+                self._is_turning = False
+        self._flush_links()
+
+    def _need_turn(self) -> None:
+        """Something is to be done that came from outside any turn."""
+        if not self._is_turning:
+            self.network.wake()
+
+    @abstractmethod
+    def _fill_links(self) -> None:
+        """Send what can be sent."""
+
+    @abstractmethod
+    def _flush_links(self) -> None:
+        """Write what was sent; without the lock."""
+
+    @abstractmethod
+    def _processed(self, link: Link, number: int) -> None:
+        """Everything up to a message that came by the link is in the engine."""
+
+    @abstractmethod
+    def _close(self, link: Link, reason: str) -> None:
+        """End a session from our side."""
+
+    def _mark_dirty(self, link: Link) -> None:
+        self._dirty[link] = None
+        self._need_turn()
+
+    # Establish a Protocol Session (3.1.5.2) -------------------------------------------------------------------
+
+    def _establish(self, route: Route, *, is_retry: bool = False) -> None:
+        """3.1.5.2.1 Resolve Host Address."""
+        route.attempt += 1
+        route.retry_due = None
+        name = FormatName.parse(route.queue.destination_format_name)
+        hosts = find_hosts(self.engine, name)
+        if hosts:
+            route.stage = Stage.RESOLVING
+            route.set_state(OutgoingState.WAITING)
+            self.network.resolve(hosts, partial(self._resolved, route, route.attempt, is_retry))
+            return
+        link = self._link_of_peer(name)
+        if link is not None:
+            self._attach(route, link)
+        else:
+            self._need_validation(route, f"{name}: the directory does not tell the way to this queue")
+
+    def _need_validation(self, route: Route, problem: str) -> None:
+        route.set_next_hops([])
+        route.record(ConnectionStatus.ROUTING_DATA_NOT_AVAILABLE, self.clock(), E_FAIL, problem)
+        self._retry_later(route)
+        if route.stage is Stage.WAITING_RECONNECT:
+            route.set_state(OutgoingState.NEED_VALIDATION)
+
+    def _resolved(
+        self,
+        route: Route,
+        attempt: int,
+        is_retry: bool,
+        result: list[NextHop] | OSError,
+    ) -> None:
+        """The addresses of all next hops; the first is tried first (QQB-3.1.5.2.1-2)."""
+        with self._turn():
+            if route.attempt != attempt:
+                return
+            if isinstance(result, OSError):
+                route.set_next_hops([])
+                route.record_error(result, self.clock(), what=route.queue.destination_format_name)
+                route.set_state(OutgoingState.DISCONNECTED)
+                self._retry_later(route)
+            else:
+                route.set_next_hops(result)
+                self._try_hop(route, is_retry=is_retry)
+
+    def _try_hop(self, route: Route, *, is_retry: bool) -> None:
+        """3.1.5.2.2 Ping Mechanism, unless a session is there already."""
+        hop = route.next_hop
+        link = self._link_to(hop)
+        if link is not None:
+            self._attach(route, link)
+        elif pings_first(self.settings, is_retry=is_retry):
+            route.stage = Stage.CONNECTING
+            self.network.ping(hop.address, partial(self._pinged, route, route.attempt))
+        else:
+            self._connect(route)
+
+    def _pinged(self, route: Route, attempt: int, is_welcome: bool) -> None:
+        with self._turn():
+            if route.attempt != attempt:
+                return
+            if is_welcome:
+                self._connect(route, was_pinged=True)
+                return
+            problem = f"{route.next_hop.address} does not answer pings, or wants no session"
+            route.record(ConnectionStatus.PING_FAILURE, self.clock(), E_FAIL, problem)
+            route.set_state(OutgoingState.DISCONNECTED)
+            self._retry_later(route)
+
+    def _connect(self, route: Route, *, was_pinged: bool = False) -> None:
+        """One connection for all queues that want the same address."""
+        route.stage = Stage.CONNECTING
+        route.set_state(OutgoingState.WAITING)
+        address = route.next_hop.address
+        waiting = self._connecting.get(address)
+        if waiting is not None:
+            waiting.append(route)
+            return
+        self._connecting[address] = [route]
+        self.network.connect(address, partial(self._connected, address, was_pinged))
+
+    def _connected(self, address: str, was_pinged: bool, result: Connection | OSError) -> None:
+        """3.1.5.2.3 Sending an EstablishConnection Request Packet."""
+        with self._turn():
+            waiting = [
+                route
+                for route in self._connecting.pop(address)
+                if route.stage is Stage.CONNECTING and route.next_hop.address == address
+            ]
+            if isinstance(result, OSError):
+                for route in waiting:
+                    route.record_error(result, self.clock(), what=f"connecting to {address}")
+                    route.set_state(OutgoingState.DISCONNECTED)
+                    self._retry_later(route)
+                return
+            if not waiting:
+                result.close()
+                return
+            guid = waiting[0].next_hop.qm_guid
+            link = self._new_link(
+                Session.initiate(
+                    own_guid=self.engine.queue_manager.identifier,
+                    remote_guid=guid,
+                    settings=self.settings,
+                    monotonic=self.monotonic,
+                    was_pinged=was_pinged,
+                    is_routing_server=self.engine.queue_manager.routing_server,
+                ),
+                result,
+                address,
+                is_initiator=True,
+            )
+            for route in waiting:
+                if route.next_hop.qm_guid == guid:
+                    self._attach(route, link)
+                else:
+                    self._retry_later(route)
+            self._mark_dirty(link)
+
+    def _new_link(self, session: Session, connection: Connection, address: str, *, is_initiator: bool) -> Link:
+        link = Link(
+            session,
+            connection,
+            address,
+            self.settings,
+            is_initiator=is_initiator,
+            on_processed=self._processed,
+            on_close=self._close,
+            on_dirty=self._mark_dirty,
+        )
+        connection.link = link
+        self.links[link.number] = link
+        return link
+
+    # Links and routes -----------------------------------------------------------------------------------------
+
+    def _link_to(self, hop: NextHop) -> Link | None:
+        """A session with a next hop: one that is open, else one that is being opened from here."""
+        found = None
+        for link in self.links.values():
+            if link.remote_address != hop.address or hop.qm_guid not in (GUID_NULL, link.remote_qm_guid):
+                continue
+            if link.is_open:
+                return link
+            if link.is_initiator and not link.is_closed:
+                found = link
+        return found
+
+    def _link_of_peer(self, name: FormatName) -> Link | None:
+        """Acknowledgments go back on the session that their messages came by (QQB-1.3.5.1-1), directory or not."""
+        if not isinstance(name, PrivateFormatName) or name.number != ORDER_QUEUE_NUMBER:
+            return None
+        guid = name.queue_manager_identifier
+        return next((link for link in self.links.values() if link.is_open and link.remote_qm_guid == guid), None)
+
+    def _route(self, queue: OutgoingQueue) -> Route:
+        route = self.routes.get(queue.number)
+        if route is None:
+            table = OutgoingMessageTable(self.engine, queue, self.settings, self.monotonic)
+            route = self.routes[queue.number] = Route(queue, table)
+        return route
+
+    def _attach(self, route: Route, link: Link) -> None:
+        route.link = link
+        route.stage = Stage.ATTACHED
+        link.routes.append(route)
+        if link.is_open:
+            self._is_attached_and_open(route, link)
+        else:
+            route.record(ConnectionStatus.IN_PROCESS, self.clock())
+            route.set_state(OutgoingState.WAITING)
+
+    def _is_attached_and_open(self, route: Route, link: Link) -> None:
+        """3.1.5.4.2: messages may leave."""
+        route.record(ConnectionStatus.ESTABLISHED, self.clock())
+        route.show_next_hops([NextHop(link.remote_qm_guid, "", link.remote_address)])
+        route.set_state(OutgoingState.CONNECTED)
+        route.table.session_opened()
+        self._mark_dirty(link)
+
+    def _detach(self, route: Route, *, problem: str) -> None:
+        """3.1.5.9 Closing a Session, as one outgoing queue sees it."""
+        route.link = None
+        route.set_state(OutgoingState.DISCONNECTING)
+        route.table.session_closed()
+        self.engine.remove_messages_from_dispatch_collection_by_queue(route.queue)
+        route.set_state(OutgoingState.DISCONNECTED)
+        if problem:
+            route.problem = problem
+        self._retry_later(route)
+
+    # Session Retry Connect Timer (3.1.2.3, 3.1.6.1) -----------------------------------------------------------
+
+    def _retry_later(self, route: Route) -> None:
+        """Try again if there is something to send; a paused queue waits for its operator."""
+        route.attempt += 1
+        if route.table.is_empty or route.queue.state in FIXED_STATES:
+            route.stage = Stage.IDLE
+            route.retry_due = None
+            return
+        route.stage = Stage.WAITING_RECONNECT
+        route.retry_due = self.monotonic() + self.settings.try_connect_interval + self.settings.round_trip_delay
+
+    def _retry(self, route: Route) -> None:
+        """3.1.6.1 Session Retry Connect Timer Event."""
+        route.retry_due = None
+        if route.table.is_empty or route.queue.state in FIXED_STATES:
+            route.stage = Stage.IDLE
+        elif route.has_another_hop:
+            route.next_hop_index += 1
+            self._try_hop(route, is_retry=True)
+        else:
+            self._establish(route, is_retry=True)

@@ -1,0 +1,125 @@
+"""A connection in use: the session, who is at the other end, and the outgoing queues that it carries."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from typing import TYPE_CHECKING
+
+from lanner.transfer.session_states import SessionState
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Callable
+
+    from lanner.transfer.network import Connection
+    from lanner.transfer.route import Route
+    from lanner.transfer.session import Session
+    from lanner.transfer.settings import TransferSettings
+
+# Ours: acknowledgments that wait for room in the window. A newer OrderAck says all that an older one did.
+_MAX_WAITING_EXPRESS = 256
+
+_numbers = itertools.count(1)
+
+
+class Link:
+    """One end of a session, from the first byte to the last."""
+
+    def __init__(
+        self,
+        session: Session,
+        connection: Connection,
+        remote_address: str,
+        settings: TransferSettings,
+        *,
+        is_initiator: bool,
+        on_processed: Callable[[Link, int], None],
+        on_close: Callable[[Link, str], None],
+        on_dirty: Callable[[Link], None],
+    ) -> None:
+        self.number = next(_numbers)
+        self.session = session
+        self.connection = connection
+        self.remote_address = remote_address
+        self.is_initiator = is_initiator
+        self.routes: list[Route] = []
+        self.was_open = False
+        # The transport takes more; a peer that reads nothing must not fill our memory.
+        self.is_writable = True
+        self._settings = settings
+        self._on_processed = on_processed
+        self._on_close = on_close
+        self._on_dirty = on_dirty
+        self._express: deque[bytes] = deque(maxlen=_MAX_WAITING_EXPRESS)
+        self._unsettled: deque[tuple[int, int]] = deque()  # (messages received so far, bytes since the entry before)
+        self._unsettled_bytes = 0
+        self._is_reading = True
+
+    def __repr__(self) -> str:
+        return f"<Link {self.number} {self.peer} {self.session.state.name}>"
+
+    @property
+    def peer(self) -> str:
+        """How the log names the other end."""
+        return f"{self.remote_address} ({self.session.remote_qm_guid})"
+
+    @property
+    def remote_qm_guid(self) -> uuid.UUID:
+        return self.session.remote_qm_guid
+
+    @property
+    def is_open(self) -> bool:
+        return self.session.state is SessionState.OPEN
+
+    @property
+    def is_closed(self) -> bool:
+        return self.session.state is SessionState.CLOSED
+
+    # What arrives ---------------------------------------------------------------------------------------------
+
+    def received(self, size: int) -> None:
+        """So many bytes came: hold the peer back when too many of them wait to be processed."""
+        self._unsettled.append((self.session.total_received, size))
+        self._unsettled_bytes += size
+        if self._is_reading and self._unsettled_bytes > self._settings.max_waiting_bytes:
+            self._is_reading = False
+            self.connection.pause_reading()
+
+    def processed(self, number: int) -> None:
+        """Everything up to this message is in the engine, or refused; acknowledged once it is durable."""
+        self._on_processed(self, number)
+
+    def settled(self, number: int) -> None:
+        """Everything up to this message is durable."""
+        waiting = self._unsettled
+        while waiting and waiting[0][0] <= number:
+            self._unsettled_bytes -= waiting.popleft()[1]
+        if not self._is_reading and self._unsettled_bytes <= self._settings.max_waiting_bytes // 2:
+            self._is_reading = True
+            self.connection.resume_reading()
+
+    def close(self, reason: str) -> None:
+        """End the session; what is not acknowledged will come again."""
+        self._on_close(self, reason)
+
+    # What leaves ----------------------------------------------------------------------------------------------
+
+    def send_express(self, packet: bytes) -> None:
+        """A message that belongs to no queue and that nobody misses: an OrderAck."""
+        self._express.append(packet)
+        self._on_dirty(self)
+
+    def send_waiting_express(self) -> None:
+        """As many of those as the window takes."""
+        session = self.session
+        while self._express and session.room > 0:
+            session.send(self._express.popleft(), None)
+
+    def flush(self) -> None:
+        """Hand the transport what the session has to say; after its last word the connection ends."""
+        data = self.session.data_to_send()
+        if data:
+            self.connection.write(data)
+        if self.is_closed:
+            self.connection.close()

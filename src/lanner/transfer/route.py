@@ -1,0 +1,130 @@
+"""How one outgoing queue reaches its next hop: the hops, the attempts, and what an operator sees of them.
+
+MS-MQQB 3.1.1.3.1 NextHopCollection and NextHopIndexer, 3.1.2.3 Session Retry Connect Timer; MS-MQDMPR 3.1.1.3 State, NextHops
+and ConnectionHistory.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+import socket
+from typing import TYPE_CHECKING
+
+from lanner.model.directory_objects import ConnectionHistoryEntry
+from lanner.model.enums import ConnectionStatus, OutgoingState
+from lanner.transfer.addresses import format_address
+
+if TYPE_CHECKING:
+    from lanner.model.directory_objects import OutgoingQueue
+    from lanner.transfer.addresses import NextHop
+    from lanner.transfer.link import Link
+    from lanner.transfer.outgoing_message_table import OutgoingMessageTable
+
+# Ours: so many entries of ConnectionHistory are kept, the newest.
+MAX_CONNECTION_HISTORY = 64
+
+# An operator's pause and hardened security are not overwritten by what happens to a connection.
+FIXED_STATES = frozenset({OutgoingState.ON_HOLD, OutgoingState.LOCKED})
+
+_HRESULT_FROM_WIN32 = 0x8007_0000
+E_FAIL = 0x8000_4005
+# Winsock's numbers of what POSIX calls otherwise: tools that read ConnectionHistory know these.
+_WINSOCK = {
+    errno.EACCES: 10013,
+    errno.EMFILE: 10024,
+    errno.EADDRINUSE: 10048,
+    errno.EADDRNOTAVAIL: 10049,
+    errno.ENETDOWN: 10050,
+    errno.ENETUNREACH: 10051,
+    errno.ECONNABORTED: 10053,
+    errno.ECONNRESET: 10054,
+    errno.ETIMEDOUT: 10060,
+    errno.ECONNREFUSED: 10061,
+    errno.EHOSTDOWN: 10064,
+    errno.EHOSTUNREACH: 10065,
+}
+_HOST_NOT_FOUND = 11001
+# Which step of connecting an error of the operating system belongs to; any other is of the connect itself.
+_STATUSES = {
+    errno.EMFILE: ConnectionStatus.SOCKET_CREATE_FAILURE,
+    errno.ENFILE: ConnectionStatus.SOCKET_CREATE_FAILURE,
+    errno.EADDRNOTAVAIL: ConnectionStatus.SOCKET_BIND_FAILURE,
+    errno.EADDRINUSE: ConnectionStatus.SOCKET_BIND_FAILURE,
+    errno.ENOMEM: ConnectionStatus.LOW_RESOURCE,
+    errno.ENOBUFS: ConnectionStatus.LOW_RESOURCE,
+}
+
+
+class Stage(enum.Enum):
+    """Where an outgoing queue is on its way to a session."""
+
+    IDLE = enum.auto()
+    RESOLVING = enum.auto()
+    CONNECTING = enum.auto()
+    ATTACHED = enum.auto()
+    WAITING_RECONNECT = enum.auto()
+
+
+class Route:
+    """One outgoing queue's way to other computers."""
+
+    def __init__(self, queue: OutgoingQueue, table: OutgoingMessageTable) -> None:
+        self.queue = queue
+        self.table = table
+        self.stage = Stage.IDLE
+        self.link: Link | None = None
+        # NextHopCollection and NextHopIndexer.
+        self.next_hops: list[NextHop] = []
+        self.next_hop_index = 0
+        # When the Session Retry Connect Timer expires; None: it does not run.
+        self.retry_due: float | None = None
+        # The last error in words, for whoever asks why nothing leaves.
+        self.problem = ""
+        # Answers to questions of an earlier attempt are not for this one.
+        self.attempt = 0
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether messages of this queue may leave now."""
+        return self.queue.state is OutgoingState.CONNECTED
+
+    @property
+    def next_hop(self) -> NextHop:
+        return self.next_hops[self.next_hop_index]
+
+    @property
+    def has_another_hop(self) -> bool:
+        return self.next_hop_index + 1 < len(self.next_hops)
+
+    def set_state(self, state: OutgoingState) -> None:
+        if self.queue.state not in FIXED_STATES:
+            self.queue.state = state
+
+    def set_next_hops(self, next_hops: list[NextHop]) -> None:
+        """Candidates while connecting, only the connected one afterwards (QQB-3.1.5.4.2-2)."""
+        self.next_hops = next_hops
+        self.next_hop_index = 0
+        self.show_next_hops(next_hops)
+
+    def show_next_hops(self, next_hops: list[NextHop]) -> None:
+        self.queue.next_hops = [format_address(hop.address) for hop in next_hops]
+
+    def record(self, status: ConnectionStatus, now: float, error: int = 0, problem: str = "") -> None:
+        """Append to ConnectionHistory."""
+        address = [format_address(self.next_hop.address)] if self.next_hops else []
+        history = self.queue.connection_history
+        history.append(ConnectionHistoryEntry(status, int(now), error, address))
+        del history[:-MAX_CONNECTION_HISTORY]
+        self.problem = problem
+
+    def record_error(self, error: OSError, now: float, *, what: str) -> None:
+        """A failure that the operating system reported."""
+        if isinstance(error, socket.gaierror):
+            status, code = ConnectionStatus.DNS_FAILURE, _HOST_NOT_FOUND
+        else:
+            number = error.errno or 0
+            status = _STATUSES.get(number, ConnectionStatus.SOCKET_CONNECT_FAILURE)
+            code = _WINSOCK.get(number, 0)
+        text = error.strerror or str(error) or type(error).__name__
+        self.record(status, now, _HRESULT_FROM_WIN32 | code if code else E_FAIL, f"{what}: {text}")

@@ -1,0 +1,311 @@
+"""The sockets and threads around `Transfer`: TCP 1801, names, and the thread that syncs (MS-MQQB 2.1)."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import logging
+import os
+import threading
+from typing import TYPE_CHECKING, Any, cast
+
+from lanner.model.errors import LannerError
+from lanner.transfer.addresses import resolve_hosts
+from lanner.transfer.ping import PingInitiator, ping, start_ping_service
+from lanner.transfer.transfer import Transfer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from uuid import UUID
+
+    from lanner.engine import Engine
+    from lanner.store import Store
+    from lanner.transfer.addresses import HopHost, NextHop
+    from lanner.transfer.link import Link
+    from lanner.transfer.network import Connection
+    from lanner.transfer.settings import TransferSettings
+
+_LOG = logging.getLogger(__name__)
+
+# One read of the kernel's buffer: a few hundred messages of a kilobyte.
+_READ_BUFFER = 256 << 10
+_WRITE_HIGH_WATER = 1 << 20
+_CONNECT_TIMEOUT = 20.0  # seconds
+# How long a peer may take to read our last bytes after a session was closed.
+_LINGER = 5.0  # seconds
+# The timers' grain while there are sessions: the shortest of them is half a second.
+_TICK = 0.1  # seconds
+# Refused connections are counted and told of at most so often.
+_COMPLAINT_INTERVAL = 10.0  # seconds
+
+
+class TransferListener:
+    """MS-MQQB on one address; a `Listener` of the daemon."""
+
+    name = "transfer"
+
+    def __init__(self, engine: Engine, bind: str, settings: TransferSettings) -> None:
+        self.bind = bind
+        self.settings = settings
+        self.port = settings.port
+        self.transfer = Transfer(engine, settings, self)
+        # Every connection reads into the same buffer: what is in it is taken out before the next read.
+        self.read_buffer = memoryview(bytearray(_READ_BUFFER))
+        self._engine = engine
+        qm = engine.queue_manager
+        self._pings = PingInitiator(qm.identifier, qm.operating_system_type, engine.monotonic)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._connections: set[_TcpConnection] = set()
+        self._is_woken = False
+        self._wake_lock = threading.Lock()
+        self._timer: asyncio.TimerHandle | None = None
+        self._refused = 0
+
+    @property
+    def address(self) -> str:
+        host = f"[{self.bind}]" if ":" in self.bind else self.bind
+        return f"{host}:{self.port}"
+
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._syncer = _Syncer(self._engine.store)
+        self._server = await self._loop.create_server(lambda: _TcpConnection(self), self.bind, self.port, backlog=1024)
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._ping_service = await start_ping_service(
+            self.settings, self.bind, self._engine.queue_manager.identifier, self._refuses, self._engine.monotonic
+        )
+        self.transfer.start()
+        self._tick()
+
+    async def stop(self) -> None:
+        self._server.close()
+        if self._ping_service is not None:
+            self._ping_service.close()
+        self.transfer.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        for connection in list(self._connections):
+            connection.abort()
+        await self._server.wait_closed()
+        await asyncio.to_thread(self._syncer.close)
+
+    # Network --------------------------------------------------------------------------------------------------
+
+    def resolve(self, hosts: list[HopHost], done: Callable[[list[NextHop] | OSError], None]) -> None:
+        def look_up() -> list[NextHop] | OSError:
+            try:
+                return resolve_hosts(hosts, self.settings.peers)
+            except OSError as error:
+                return error
+
+        self.run_in_thread(look_up, done)
+
+    def ping(self, address: str, done: Callable[[bool], None]) -> None:
+        async def run() -> None:
+            local = self._local_address(address)
+            done(await ping(self._pings, address, self.settings, None if local is None else local[0]))
+
+        self._spawn(run())
+
+    def run_in_thread(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        async def run() -> None:
+            done(await asyncio.to_thread(work))
+
+        self._spawn(run())
+
+    def connect(self, address: str, done: Callable[[Connection | OSError], None]) -> None:
+        async def run() -> None:
+            try:
+                async with asyncio.timeout(_CONNECT_TIMEOUT):
+                    _, protocol = await self._loop.create_connection(
+                        lambda: _TcpConnection(self, is_initiator=True),
+                        address,
+                        self.settings.port,
+                        local_addr=self._local_address(address),
+                    )
+            except TimeoutError:
+                done(OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)))
+            except OSError as error:
+                done(error)
+            else:
+                done(cast("Connection", protocol))
+
+        self._spawn(run())
+
+    def sync(self, ticket: int) -> None:
+        self._syncer.ask(ticket)
+
+    def wake(self) -> None:
+        with self._wake_lock:
+            if self._is_woken:
+                return
+            self._is_woken = True
+        try:
+            self._loop.call_soon_threadsafe(self._pump)
+        except RuntimeError:
+            _LOG.debug("the loop has ended; nobody is left to be woken")
+
+    def _pump(self) -> None:
+        with self._wake_lock:
+            self._is_woken = False
+        self.transfer.pump()
+
+    def _local_address(self, address: str) -> tuple[str, int] | None:
+        """Speak from the address we listen on: peers send their acknowledgments there."""
+        own = ipaddress.ip_address(self.bind)
+        if own.is_unspecified or own.version != ipaddress.ip_address(address).version:
+            return None
+        return self.bind, 0
+
+    def _refuses(self, _guid: UUID, address: str) -> bool:
+        """What a ping is answered with."""
+        return not (self.transfer.would_accept and self.transfer.accepts(address))
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _tick(self) -> None:
+        transfer = self.transfer
+        now = transfer.monotonic()
+        deadline = transfer.next_deadline()
+        if deadline is not None and deadline <= now:
+            transfer.on_timer()
+            deadline = transfer.next_deadline()
+        self._timer = self._loop.call_later(_TICK, self._tick)
+
+    # Connections ----------------------------------------------------------------------------------------------
+
+    def opened(self, connection: _TcpConnection, address: str) -> bool:
+        """A connection came from outside; False: it is not taken."""
+        if not self.transfer.accepts(address):
+            if not self._refused:
+                self._loop.call_later(_COMPLAINT_INTERVAL, self._complain, address)
+            self._refused += 1
+            return False
+        self.transfer.accepted(connection, address)
+        return True
+
+    def _complain(self, address: str) -> None:
+        _LOG.warning("%d connections were refused, the first from %s: too many are open", self._refused, address)
+        self._refused = 0
+
+    def keep(self, connection: _TcpConnection) -> None:
+        self._connections.add(connection)
+
+    def forget(self, connection: _TcpConnection) -> None:
+        self._connections.discard(connection)
+
+
+class _TcpConnection(asyncio.BufferedProtocol):
+    """One TCP connection, either way."""
+
+    def __init__(self, listener: TransferListener, *, is_initiator: bool = False) -> None:
+        self.link: Link | None = None
+        self._listener = listener
+        self._transfer = listener.transfer
+        self._is_initiator = is_initiator
+        self._linger: asyncio.TimerHandle | None = None
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
+        self._listener.keep(self)
+        if not self._is_initiator:
+            address = str(transport.get_extra_info("peername")[0])
+            if not self._listener.opened(self, address):
+                self._transport.abort()
+
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        return self._listener.read_buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self.link is not None and not self.link.is_closed:
+            self._transfer.data_received(self.link, self._listener.read_buffer[:nbytes])
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        if self._linger is not None:
+            self._linger.cancel()
+        self._listener.forget(self)
+        if self.link is not None and not self.link.is_closed:
+            self._transfer.disconnected(self.link)
+
+    def pause_writing(self) -> None:
+        if self.link is not None:
+            self._transfer.set_writable(self.link, is_writable=False)
+
+    def resume_writing(self) -> None:
+        if self.link is not None:
+            self._transfer.set_writable(self.link, is_writable=True)
+
+    # Transfer's side
+
+    def write(self, data: list[bytes]) -> None:
+        self._transport.writelines(data)
+
+    def close(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.close()
+            loop = asyncio.get_running_loop()
+            self._linger = loop.call_later(_LINGER, self.abort)
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
+
+class _Syncer:
+    """The thread that has what arrived written, while the loop takes the next messages."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._wanted = threading.Condition()
+        self._highest = 0
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._run, name="lanner-transfer-sync", daemon=True)
+        self._thread.start()
+
+    def ask(self, ticket: int) -> None:
+        with self._wanted:
+            if ticket > self._highest:
+                self._highest = ticket
+                self._wanted.notify()
+
+    def _run(self) -> None:
+        done = 0
+        while True:
+            with self._wanted:
+                while self._highest <= done and not self._is_closing:
+                    self._wanted.wait()
+                if self._highest <= done:
+                    return
+                done = self._highest
+            try:
+                self._store.sync(done)
+            except LannerError as error:
+                _LOG.error("what arrived could not be written and is refused: %s", error)
+            except Exception:  # noqa: BLE001 (logged; without this thread nothing would be acknowledged any more)
+                _LOG.exception("the commit of batch %d failed", done)
+
+    def close(self) -> None:
+        with self._wanted:
+            self._is_closing = True
+            self._wanted.notify()
+        self._thread.join()

@@ -1,0 +1,480 @@
+"""Transfer as a whole: what arrives goes to the engine, what waits in outgoing queues leaves (MS-MQQB 3.1.4 to 3.1.7).
+
+Deterministic: no socket, no thread, no clock of its own. Everything runs in one thread; other threads only mark what has
+happened, under the store's lock, and wake it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, cast
+
+from lanner.model.directory_objects import OutgoingQueue
+from lanner.model.enums import ConnectionStatus, MessageClass, OutgoingState
+from lanner.transfer.awaiting_final_ack import AwaitingFinalAck
+from lanner.transfer.connecting import Connecting
+from lanner.transfer.events import (
+    FinalAckReceived,
+    OrderAckReceived,
+    SessionAckReceived,
+    SessionClosed,
+    SessionOpened,
+    UserMessageReceived,
+)
+from lanner.transfer.incoming import Incoming
+from lanner.transfer.outgoing_message_table import OutgoingMessagePosition
+from lanner.transfer.packets import FinalAckBody, OrderAckBody
+from lanner.transfer.protection import EncryptionFailed, Protection
+from lanner.transfer.route import E_FAIL, FIXED_STATES, Route, Stage
+from lanner.transfer.session import Session
+from lanner.transfer.session_states import SessionState
+from lanner.transfer.tracing import send_report
+from lanner.wire.format_name import DirectFormatName, FormatName
+from lanner.wire.message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lanner.engine import Engine
+    from lanner.model.directory_objects import Queue
+    from lanner.model.live import DispatchEntry, MessagePosition
+    from lanner.transfer.events import Event
+    from lanner.transfer.link import Link
+    from lanner.transfer.network import Connection, Network
+    from lanner.transfer.settings import TransferSettings
+    from lanner.wire.internal_header import EstablishConnectionHeader
+
+_LOG = logging.getLogger(__name__)
+
+# Ours: so many bytes are handed to a connection before the others have their turn.
+_TURN_BYTES = 1 << 20
+# Ours: removals that nobody waits for are written at latest after so many seconds.
+_LAZY_SYNC = 0.2
+
+
+class Transfer(Connecting):
+    """MS-MQQB for one queue manager."""
+
+    def __init__(self, engine: Engine, settings: TransferSettings, network: Network) -> None:
+        super().__init__(engine, settings, network)
+        self.protection = Protection(engine, run_in_thread=network.run_in_thread, ready=self._protected)
+        self.awaiting_final_ack = AwaitingFinalAck(engine, lambda queue: self._route(queue).table)
+        self.incoming = Incoming(engine, settings, examine=self.protection.examine)
+        self._awake: dict[int, None] = {}  # numbers of outgoing queues that something happened to
+        self._unsettled: deque[tuple[int, Link, int]] = deque()  # (batch, link, message number)
+        self._failed_batches: set[int] = set()
+        self._is_sync_wanted = False
+        self._lazy_sync_due: float | None = None
+        self._is_running = False
+
+    # Start and stop (3.1.4) -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """3.1.4.1 Queue Manager Started: what waits in outgoing queues is sent."""
+        with self._turn():
+            engine = self.engine
+            engine.position_available_subscribers.append(self._position_available)
+            engine.position_deleted_subscribers.append(self._position_deleted)
+            engine.outgoing_state_subscribers.append(self._outgoing_state_changed)
+            engine.send_user_message = self._send_user_message
+            engine.store.on_synced(self._on_synced)
+            engine.store.on_failed(self._on_failed)
+            self._is_running = True
+            for queue in engine.outgoing_queues():
+                self._awake[queue.number] = None
+        self.network.wake()
+
+    def stop(self) -> None:
+        """3.1.4.2 Queue Manager Stopped: every session is closed."""
+        with self._turn():
+            self._is_running = False
+            for link in list(self.links.values()):
+                self._close(link, "the queue manager stops")
+            self.incoming.stop()
+            self.engine.send_user_message = None
+
+    # What other threads tell us, under the lock ---------------------------------------------------------------
+
+    def _position_available(self, queue: Queue, position: MessagePosition) -> None:
+        """3.1.7.12 Message Position Available Event."""
+        if isinstance(queue, OutgoingQueue):
+            route = self.routes.get(queue.number)
+            if route is not None:
+                route.table.message_available(position)
+            if queue.number not in self._awake:
+                self._awake[queue.number] = None
+                self.network.wake()
+
+    def _position_deleted(self, queue: Queue, position: MessagePosition, _reason: MessageClass) -> None:
+        """A message left an outgoing queue otherwise than by being delivered: it expired, or was purged."""
+        if isinstance(queue, OutgoingQueue):
+            route = self.routes.get(queue.number)
+            if route is not None:
+                route.table.message_removed(position)
+
+    def _outgoing_state_changed(self, queue: OutgoingQueue) -> None:
+        """3.1.7.13 Pause Queue Event, 3.1.7.14 Resume Queue Event."""
+        self._awake[queue.number] = None
+        self.network.wake()
+
+    def _on_synced(self, _batch: int) -> None:
+        self._lazy_sync_due = None
+        self.network.wake()
+
+    def _on_failed(self, batch: int) -> None:
+        self._failed_batches.add(batch)
+        for route in self.routes.values():
+            route.table.store_failed()
+        self.network.wake()
+
+    # Turns ----------------------------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Do what has become possible: acknowledge what is on disk, send what has come."""
+        with self._turn():
+            self._settle()
+            while self._awake:
+                number, _ = self._awake.popitem()
+                queue = self.engine.queue_manager.queue_collection.get(number)
+                if isinstance(queue, OutgoingQueue) and not queue.is_deleted:
+                    self._attend(self._route(queue))
+            for link in self.links.values():
+                if link.is_open and link.routes:
+                    self._mark_dirty(link)
+
+    def _attend(self, route: Route) -> None:
+        queue = route.queue
+        link = route.link
+        if queue.state is OutgoingState.ON_HOLD and link is not None and link.is_open:
+            # 3.1.7.13: nothing leaves the queue, and the peer is asked for little.
+            link.session.pause()
+            self.engine.remove_messages_from_dispatch_collection_by_queue(queue)
+            self._mark_dirty(link)
+        if queue.state in FIXED_STATES or queue.multicast or route.table.is_empty or not self._is_running:
+            return
+        name = FormatName.parse(queue.destination_format_name)
+        if isinstance(name, DirectFormatName) and name.is_http:
+            return
+        if link is not None:
+            if link.is_open:
+                route.set_state(OutgoingState.CONNECTED)
+                self._mark_dirty(link)
+        elif route.stage is Stage.IDLE:
+            self._establish(route)
+
+    def accepts(self, address: str) -> bool:
+        """Whether another connection from an address is taken at all."""
+        of_peer = half_open = 0
+        for link in self.links.values():
+            of_peer += link.remote_address == address
+            half_open += not link.is_open
+        return of_peer < self.settings.max_sessions_per_peer and half_open < self.settings.max_half_open
+
+    def accepted(self, connection: Connection, address: str) -> None:
+        """3.1.5.10 Handling an Incoming Transport Connection."""
+        with self._turn():
+            session = Session.accept(
+                own_guid=self.engine.queue_manager.identifier,
+                settings=self.settings,
+                monotonic=self.monotonic,
+                admit=self._admit,
+                is_routing_server=self.engine.queue_manager.routing_server,
+            )
+            self._new_link(session, connection, address, is_initiator=False)
+
+    def _admit(self, _request: EstablishConnectionHeader) -> bool:
+        """QQB-2.2.1-4: not more sessions than an administrator allows."""
+        return self.would_accept
+
+    @property
+    def would_accept(self) -> bool:
+        """Whether a session would be taken now; what a ping is answered with."""
+        inbound = sum(not link.is_initiator and link.is_open for link in self.links.values())
+        return self._is_running and inbound < self.settings.max_in_sessions
+
+    def data_received(self, link: Link, data: bytes | memoryview) -> None:
+        with self._turn():
+            session = link.session
+            before = session.state
+            self._handle(link, session.receive(data))
+            link.received(len(data))
+            if before is SessionState.WAITING_ECR_MSG and session.state is SessionState.WAITING_CPR_MSG:
+                for route in link.routes:
+                    route.record(ConnectionStatus.ESTABLISH_PACKET_RECEIVED, self.clock())
+            self._mark_dirty(link)
+
+    def disconnected(self, link: Link) -> None:
+        """3.1.7.3 Handling a Network Disconnect."""
+        with self._turn():
+            self._handle(link, link.session.end_of_stream())
+
+    def set_writable(self, link: Link, *, is_writable: bool) -> None:
+        """The transport takes more, or does not."""
+        link.is_writable = is_writable
+        if is_writable:
+            with self._turn():
+                self._mark_dirty(link)
+
+    def resend(self, queue: OutgoingQueue) -> None:
+        """An operator wants transactional messages that are not acknowledged to be sent now (EOD_RESEND)."""
+        with self._turn():
+            route = self._route(queue)
+            route.table.resend()
+            if route.stage is Stage.WAITING_RECONNECT:
+                self._retry(route)
+            self._awake[queue.number] = None
+        self.network.wake()
+
+    # Timers ---------------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> float | None:
+        """When `on_timer` has something to do, on the monotonic clock."""
+        deadlines = [self._lazy_sync_due, self.incoming.next_deadline(), self.protection.next_deadline()]
+        deadlines += [link.session.next_deadline() for link in self.links.values()]
+        for route in self.routes.values():
+            deadlines += (route.retry_due, route.table.next_deadline())
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def on_timer(self) -> None:
+        """Raise the timer events that are due (3.1.6)."""
+        with self._turn():
+            now = self.monotonic()
+            for link in list(self.links.values()):
+                deadline = link.session.next_deadline()
+                if deadline is not None and deadline <= now:
+                    self._handle(link, link.session.on_timer())
+                    self._mark_dirty(link)
+            for route in list(self.routes.values()):
+                self._run_timers(route, now)
+            deadline = self.incoming.next_deadline()
+            if deadline is not None and deadline <= now:
+                self.incoming.on_timer()
+            deadline = self.protection.next_deadline()
+            if deadline is not None and deadline <= now:
+                self.protection.on_timer()
+            if self._lazy_sync_due is not None and self._lazy_sync_due <= now:
+                self._is_sync_wanted = True
+
+    def _run_timers(self, route: Route, now: float) -> None:
+        if route.retry_due is not None and route.retry_due <= now:
+            self._retry(route)
+        deadline = route.table.next_deadline()
+        if deadline is not None and deadline <= now:
+            route.table.on_timer()
+            if route.link is not None:
+                self._mark_dirty(route.link)
+
+    # What arrives ---------------------------------------------------------------------------------------------
+
+    def _handle(self, link: Link, events: Iterable[Event]) -> None:
+        messages: list[UserMessageReceived | OrderAckReceived | FinalAckReceived] = []
+        for event in events:
+            if isinstance(event, (UserMessageReceived, OrderAckReceived, FinalAckReceived)):
+                messages.append(event)
+            elif isinstance(event, SessionAckReceived):
+                self._session_acked(event)
+            elif isinstance(event, SessionOpened):
+                self._opened(link)
+            elif isinstance(event, SessionClosed):
+                # What came before the end has come.
+                self._receive(link, messages)
+                messages = []
+                self._closed(link, event)
+        self._receive(link, messages)
+
+    def _receive(self, link: Link, events: list[UserMessageReceived | OrderAckReceived | FinalAckReceived]) -> None:
+        if events:
+            for event in events:
+                if isinstance(event, OrderAckReceived):
+                    self._order_ack(event)
+                elif isinstance(event, FinalAckReceived):
+                    self._final_ack(event)
+            self.incoming.receive(link, events)
+
+    def _order_ack(self, event: OrderAckReceived) -> None:
+        """3.1.5.6 Receiving an OrderAck Packet: the sequence is known by its identifier."""
+        body = OrderAckBody.from_packet(event.packet)
+        queue = self.engine.outgoing_queue_of(body.tx_sequence_id)
+        if queue is not None:
+            self._route(queue).table.order_ack(body)
+            self._removed()
+
+    def _final_ack(self, event: FinalAckReceived) -> None:
+        """3.1.5.7 Receiving a FinalAck Packet."""
+        body = FinalAckBody.from_packet(event.packet)
+        self.awaiting_final_ack.final_ack(body, Message(event.packet).message_class)
+        self._removed()
+
+    def _session_acked(self, event: SessionAckReceived) -> None:
+        """3.1.5.5 Receiving a SessionAck Packet: to each outgoing queue its own."""
+        by_queue: dict[int, tuple[list[OutgoingMessagePosition], list[OutgoingMessagePosition]]] = {}
+        for place, entries in enumerate((event.acked, event.persisted)):
+            for entry in cast("list[OutgoingMessagePosition | None]", entries):
+                if entry is not None:
+                    number = entry.message_position.queue.number
+                    by_queue.setdefault(number, ([], []))[place].append(entry)
+        for number, (acked, persisted) in by_queue.items():
+            route = self.routes.get(number)
+            if route is not None:
+                route.table.session_acked(acked, persisted)
+                self._removed()
+
+    def _removed(self) -> None:
+        """Messages left an outgoing queue: nobody waits for that to be on disk, but it should not take long."""
+        if self._lazy_sync_due is None:
+            self._lazy_sync_due = self.monotonic() + _LAZY_SYNC
+
+    def _processed(self, link: Link, number: int) -> None:
+        ticket = self.engine.store.ticket()
+        if ticket:
+            self._unsettled.append((ticket, link, number))
+            self._is_sync_wanted = True
+            self._need_turn()
+        else:
+            self._settle_link(link, number)
+
+    def _settle(self) -> None:
+        """Acknowledge what is on disk; end the sessions whose messages could not be written."""
+        synced = self.engine.store.synced
+        waiting = self._unsettled
+        while waiting:
+            ticket, link, number = waiting[0]
+            if ticket in self._failed_batches:
+                waiting.popleft()
+                self._close(link, "the store could not be written")
+            elif ticket <= synced:
+                waiting.popleft()
+                self._settle_link(link, number)
+            else:
+                break
+        if not waiting:
+            self._failed_batches.clear()
+
+    def _settle_link(self, link: Link, number: int) -> None:
+        if not link.is_closed:
+            self._handle(link, link.session.settle(number))
+            link.settled(number)
+            self._mark_dirty(link)
+
+    def _close(self, link: Link, reason: str) -> None:
+        self._handle(link, link.session.close(reason))
+
+    # Sessions -------------------------------------------------------------------------------------------------
+
+    def _opened(self, link: Link) -> None:
+        link.was_open = True
+        for route in link.routes:
+            self._is_attached_and_open(route, link)
+        _LOG.info("session with %s is open", link.peer)
+        # Who waits for its next attempt to reach this peer need not wait.
+        for route in self.routes.values():
+            if route.stage is Stage.WAITING_RECONNECT and any(self._link_to(hop) is link for hop in route.next_hops):
+                route.retry_due = None
+                self._attach(route, link)
+
+    def _closed(self, link: Link, event: SessionClosed) -> None:
+        """3.1.5.9 Closing a Session."""
+        if self.links.pop(link.number, None) is None:
+            return
+        log = _LOG.warning if event.is_error else _LOG.info
+        log("session with %s closed: %s", link.peer, event.reason)
+        self.incoming.closed(link)
+        self.protection.session_closed(link.remote_qm_guid)
+        routes, link.routes = link.routes, []
+        for route in routes:
+            if not link.was_open:
+                status = (
+                    ConnectionStatus.CONNECTION_REFUSED if event.is_refused else ConnectionStatus.CONNECTION_NOT_READY
+                )
+                route.record(status, self.clock(), E_FAIL, event.reason)
+            self._detach(route, problem=event.reason)
+        self._mark_dirty(link)
+
+    # What leaves ----------------------------------------------------------------------------------------------
+
+    def _fill_links(self) -> None:
+        again = False
+        for link in list(self._dirty):
+            again |= self._fill(link)
+        if self._is_sync_wanted:
+            self._is_sync_wanted = False
+            ticket = self.engine.store.ticket()
+            if ticket:
+                self.network.sync(ticket)
+        if again:
+            self.network.wake()
+
+    def _fill(self, link: Link) -> bool:
+        """Send from the link's queues while there is room, the highest priority first; whether more could be sent."""
+        if not link.is_open or not link.is_writable:
+            return False
+        link.send_waiting_express()
+        session = link.session
+        routes = [route for route in link.routes if route.is_sending]
+        limit = _TURN_BYTES
+        while routes and (room := session.room) > 0:
+            if limit <= 0:
+                return True
+            route = routes[0]
+            if len(routes) > 1:
+                priorities = [(route.table.peek_priority(), route) for route in routes]
+                waiting = [(priority, route) for priority, route in priorities if priority is not None]
+                if not waiting:
+                    break
+                route = max(waiting, key=lambda pair: pair[0])[1]
+                # Whoever was served stands behind the others of its priority.
+                routes.remove(route)
+                routes.append(route)
+                room = 1
+            entries = route.table.next_unsent(room)
+            if not entries:
+                routes.remove(route)
+            for entry in entries:
+                if not self._protect(route, link, entry):
+                    # Those behind it wait, too: the order of a queue is kept.
+                    routes.remove(route)
+                    break
+                limit -= len(entry.packet)
+                self.engine.add_message_to_dispatch_collection(entry.message_position, entry)
+        return False
+
+    def _protect(self, route: Route, link: Link, entry: OutgoingMessagePosition) -> bool:
+        """3.1.7.1.5 Encrypting the Message Body; False: not yet, or never."""
+        try:
+            packet = self.protection.protect(entry.packet, link.remote_qm_guid, route.queue)
+        except EncryptionFailed as failure:
+            # 3.1.7.1.5.1. The documents list no class for this; the nearest is that of a receiver who cannot decrypt.
+            _LOG.warning("%s: a message cannot be encrypted and is not sent: %s", route.queue.pathname, failure)
+            route.table.refused(entry, MessageClass.NACK_BAD_ENCRYPTION)
+            route.record(failure.status, self.clock(), failure.error, str(failure))
+            self._mark_dirty(link)
+            return False
+        if packet is None:
+            return False
+        entry.packet = packet
+        return True
+
+    def _protected(self, queue: OutgoingQueue) -> None:
+        """A key was made, or a body encrypted: the queue's next message may leave."""
+        route = self.routes.get(queue.number)
+        if route is not None and route.link is not None:
+            self._mark_dirty(route.link)
+
+    def _send_user_message(self, dispatched: DispatchEntry) -> None:
+        """3.1.7.16 Send User Message Wrapper, 3.1.7.1 Send User Message Event."""
+        entry = cast("OutgoingMessagePosition", dispatched.protocol_data)
+        position = dispatched.message_position
+        route = self.routes[position.queue.number]
+        if route.link is not None and route.is_sending:
+            route.link.session.send(entry.packet, entry)
+            route.table.sent(entry)
+            message = Message(entry.packet)
+            if message.tracing_requested:
+                send_report(self.engine, message, next_hop=route.link.remote_address)
+        self.engine.remove_message_from_dispatch_collection(position)
+
+    def _flush_links(self) -> None:
+        dirty, self._dirty = self._dirty, {}
+        for link in dirty:
+            link.flush()
