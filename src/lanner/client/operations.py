@@ -11,9 +11,8 @@ from __future__ import annotations
 import contextlib
 import math
 import uuid
-from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from lanner.client.message import Message, ReceivedMessage
 from lanner.client.names import QueueNames
@@ -76,8 +75,7 @@ _ADMIN_ACCESS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome(Generic[T]):
+class Outcome(NamedTuple, Generic[T]):
     """A result, and the batch that must be synced before anybody may rely on it."""
 
     value: T

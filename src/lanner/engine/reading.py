@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-RECEIVE_ACCESS = frozenset({QueueAccessType.RECEIVE, QueueAccessType.RECEIVE_ADMIN})
-PEEK_ACCESS = RECEIVE_ACCESS | {QueueAccessType.PEEK, QueueAccessType.PEEK_ADMIN}
+RECEIVE_ACCESS = (QueueAccessType.RECEIVE, QueueAccessType.RECEIVE_ADMIN)
+PEEK_ACCESS = (*RECEIVE_ACCESS, QueueAccessType.PEEK, QueueAccessType.PEEK_ADMIN)
 
 
 def _no_waiter(_: MessagePosition | StatusError) -> None:
@@ -95,7 +95,12 @@ class Reading(Cursors):
         self, descriptor: OpenQueueDescriptor, transaction: Transaction | None = None
     ) -> MessagePosition | None:
         """Dequeue Message with time-out 0, for callers to whom an empty queue is no error."""
-        return next(self.dequeue_messages(descriptor, transaction), None)
+        queue = self._readable(descriptor, RECEIVE_ACCESS)
+        self._require_open(transaction)
+        found = self._seek_forward(queue, START)
+        if found is not None:
+            self._take(descriptor, found, transaction, two_phase_read=False)
+        return found
 
     def dequeue_messages(
         self, descriptor: OpenQueueDescriptor, transaction: Transaction | None = None
@@ -103,7 +108,7 @@ class Reading(Cursors):
         """Dequeue Message with time-out 0, again and again until the queue is empty."""
         queue = self._readable(descriptor, RECEIVE_ACCESS)
         self._require_open(transaction)
-        while (found := self._seek_available_message_position(queue, START, peek=False)) is not None:
+        while (found := self._seek_forward(queue, START)) is not None:
             self._take(descriptor, found, transaction, two_phase_read=False)
             yield found
 

@@ -161,8 +161,9 @@ class Transactions(Delivery):
     def _forget(self, transaction: Transaction) -> None:
         del self.queue_manager.transaction_collection[transaction.identifier]
         transaction.is_over = True
-        error = f"transaction {transaction.identifier} has ended while this read waited in it"
-        self._stop_waiting_reads(list(transaction.waiting_reads), TransactionSequence(error))
+        if transaction.waiting_reads:
+            error = f"transaction {transaction.identifier} has ended while this read waited in it"
+            self._stop_waiting_reads(list(transaction.waiting_reads), TransactionSequence(error))
         if transaction.is_prepared:
             self._transactions_table.delete(transaction.identifier.bytes)
 

@@ -89,13 +89,14 @@ class Batch:
     def _write_queue(txn: lmdb.Transaction[bytes], environment: Environment, number: int, layer: MessageLayer) -> None:
         generation = layer.generation
         rows = layer.rows
+        delete = txn.delete  # key, value (any), database: given by name they cost a fifth more
         for lookup_id in layer.hidden:
             if lookup_id not in rows:
-                txn.delete(_key(number, generation, lookup_id), db=environment.messages)
+                delete(_key(number, generation, lookup_id), b"", environment.messages)
         for visibility in layer.unindexed:
-            txn.delete(_key(number, generation, visibility), db=environment.visible)
+            delete(_key(number, generation, visibility), b"", environment.visible)
         for reference in layer.unstaged:
-            txn.delete(reference, db=environment.staged)
+            delete(reference, b"", environment.staged)
         if rows:
             visible = layer.visible
             entries = [
