@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lanner.model.directory_objects import Queue
     from lanner.model.live import MessagePosition
 
-_ROW = struct.Struct(">IIIIQ")
+_ROW = struct.Struct(">IIQIQ")
 _MAX_NUMBER = 0xFFFF_FFFF
 _SEQUENTIAL_ID = (1 << 56) - 1  # of a lookup identifier
 # No queue has this number: the row of the newest Timestamp that was given to any.

@@ -54,6 +54,7 @@ class OutgoingMessagePosition:
     received_session_ack: bool = False
     received_order_ack: bool = False
     transmitted: bool = False
+    is_to_be_sent_again: bool = False
 
     @property
     def lookup_id(self) -> int:
@@ -132,7 +133,9 @@ class OutgoingMessageTable:
     def _send_again(self, entry: OutgoingMessagePosition) -> None:
         entry.awaiting_ack = entry.received_session_ack = False
         self._release(entry)
-        heapq.heappush(self._lanes[entry.lookup_id >> 56].again, entry.lookup_id)
+        if not entry.is_to_be_sent_again:
+            entry.is_to_be_sent_again = True
+            heapq.heappush(self._lanes[entry.lookup_id >> 56].again, entry.lookup_id)
 
     def message_available(self, position: MessagePosition) -> None:
         """3.1.7.12: a message came to the queue, or came back to its old place."""
@@ -199,7 +202,8 @@ class OutgoingMessageTable:
 
     def _take_back(self) -> None:
         for entry in self._offered:
-            if not entry.awaiting_ack and self._entries.get(entry.lookup_id) is entry:
+            is_sent = entry.awaiting_ack or entry.received_session_ack
+            if not is_sent and self._entries.get(entry.lookup_id) is entry:
                 self._send_again(entry)
         self._offered = []
 
@@ -215,7 +219,7 @@ class OutgoingMessageTable:
         while lane.again:
             lookup_id = lane.again[0]
             entry = self._entries.get(lookup_id)
-            if entry is not None and not entry.awaiting_ack:
+            if entry is not None and entry.is_to_be_sent_again:
                 record = self._store.get(self.queue.number, lookup_id)
                 if record is None or self._has_expired(lookup_id, record):
                     self._forget(entry)
@@ -227,6 +231,7 @@ class OutgoingMessageTable:
                     return
                 else:
                     heapq.heappop(lane.again)
+                    entry.is_to_be_sent_again = False
                     self._load(entry, record)
                     yield entry
                     continue
@@ -367,7 +372,8 @@ class OutgoingMessageTable:
             acked = self.tx_outgoing_sequence.order_ack(body.tx_sequence_number)
             for entry in acked:
                 entry.received_order_ack = True
-            self._end([entry for entry in acked if entry.received_session_ack])
+            # What waits to be sent again has no SessionAck to come: its destination has it, so it need not be sent.
+            self._end([entry for entry in acked if entry.received_session_ack or entry.is_to_be_sent_again])
         return True
 
     def _end(self, entries: list[OutgoingMessagePosition]) -> None:
