@@ -5,8 +5,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from lanner.model.directory_objects import OutgoingQueue, Queue
+from lanner.model.enums import Acknowledgements
 from lanner.model.live import START
 from lanner.security.identity import SYSTEM, Identity
 from lanner.transfer.events import UserMessageReceived
@@ -17,12 +19,16 @@ from lanner.wire.format_name import FormatName, parse
 from lanner.wire.identifiers import TxSequenceID
 from lanner.wire.message import Message
 from lanner.wire.sddl import parse_sddl
+from lanner.wire.sid import Sid
 from tests.engine.harness import Harness
 
 PEER = uuid.UUID("0f0e0d0c-0b0a-0908-0706-050403020100")
 OTHER = uuid.UUID("aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee")
 PEER_ADDRESS = "192.0.2.7"
 SEQUENCE = TxSequenceID(1, 1_600_000_000)
+LEDGER = r"DIRECT=OS:ALPHA\private$\ledger"
+# Where acknowledgments of what PEER sends to direct names go.
+ORDER_QUEUE = rf"DIRECT=TCP:{PEER_ADDRESS}\PRIVATE$\order_queue$"
 ADMIN = r"DIRECT=OS:ALPHA\private$\admin"
 
 
@@ -146,3 +152,21 @@ class IncomingHarness(Harness):
 def order_ack_of(message: Message) -> tuple[int, int]:
     assert message.message_class == 0x00FF
     return int.from_bytes(message.body[:8], "little"), int.from_bytes(message.body[8:12], "little")
+
+
+def asking(requested: Acknowledgements = Acknowledgements.FULL_REACH_QUEUE, to: str = ADMIN) -> dict[str, Any]:
+    return {"acknowledgements_requested": requested, "administration_queue_format_name": parse(to)}
+
+
+def sent_by(sid: Sid) -> dict[str, Any]:
+    return {"sender_identifier": sid.pack()}
+
+
+def told(h: IncomingHarness) -> list[int]:
+    """The classes of what came to the administration queue."""
+    return [message.message_class for message in h.messages("admin")]
+
+
+def final_acks(h: IncomingHarness) -> list[int]:
+    """The classes of FinalAcks that wait for their way back."""
+    return [message.message_class for message in h.outgoing(ORDER_QUEUE)]

@@ -22,6 +22,7 @@ from lanner.transfer.network import Connection
 from lanner.transfer.route import Route
 from lanner.transfer.settings import TransferSettings
 from lanner.transfer.transfer import Transfer
+from lanner.wire.format_name import parse
 from tests.engine.harness import START_TIME, Harness
 
 
@@ -123,7 +124,8 @@ class Node(Harness):
 
     def outgoing(self, name: str) -> OutgoingQueue:
         """The outgoing queue to a destination."""
-        return next(queue for queue in self.engine.outgoing_queues() if queue.destination_format_name == name)
+        destination = str(parse(name))
+        return next(queue for queue in self.engine.outgoing_queues() if queue.destination_format_name == destination)
 
     def route(self, name: str) -> Route:
         return self.transfer.routes[self.outgoing(name).number]

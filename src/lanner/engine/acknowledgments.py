@@ -226,7 +226,8 @@ class Acknowledgments(Sending):
             response_queue_format_name=message.destination_queue_format_name,
             delivery_guarantee=message.delivery_guarantee,
             time_to_reach_queue=INFINITE,
-            sender_identifier_type=SenderIdentifierType.NONE,
+            # A queue that is open to everyone takes it (MS-MQQB 3.1.5.8.3, ST 2); nobody's message it would not.
+            sender_identifier_type=SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER,
         )
         is_plain = message.privacy_level == MessagePrivacyLevel.NONE and not message.is_body_encrypted
         if message_class not in WITHOUT_BODY and is_plain:

@@ -65,7 +65,7 @@ def send_report(engine: Engine, message: Message, *, next_hop: str | None = None
         label=format_label(message, engine.clock()),
         body=format_body(message, next_hop),
         delivery_guarantee=DeliveryGuarantee.EXPRESS,
-        sender_identifier_type=SenderIdentifierType.NONE,
+        sender_identifier_type=SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER,
     )
     engine.send_own_message(PublicFormatName(message.tracing_queue_identifier), report, engine.sender_of(message))
 
