@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from lanner.directory.topology import Computer, Topology, provision
 from lanner.model.directory_objects import OutgoingQueue, Queue
-from lanner.model.enums import DeliveryGuarantee, MessageClass
+from lanner.model.enums import DeliveryGuarantee, MessageClass, SenderIdentifierType
 from lanner.security.identity import SYSTEM
 from lanner.transfer.tracing import Report, format_time, parse_report, send_report
 from lanner.wire.builder import MessageProperties, build
@@ -81,7 +81,9 @@ def test_a_received_message_is_reported(h: Harness, reports: Queue) -> None:
     assert report.body == RECEIVED.encode("utf-16-le")
     # It asks for nothing itself, so that it leaves no trail of its own.
     assert not report.tracing_requested
-    assert not report.has_security_header
+    # ST 2: a queue that is open to everyone takes it from another computer too.
+    assert report.sender_identifier_type is SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER
+    assert not report.signature
 
 
 @pytest.mark.spec("QQB-3.1.7.1.7-1", "QQB-3.1.7.1.7-2")
