@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lanner.model.enums import OutgoingState
+from lanner.model.enums import OutgoingState, QueueAccessType
 from tests.transfer.world import Node, World
 
 
@@ -62,3 +62,29 @@ def test_transactional_messages_arrive_in_order_and_leave_after_their_order_ack(
     assert beta.bodies("tx") == [b"%d" % number for number in range(100)]
     world.tick(12)
     assert alpha.outgoing(name).message_count == 0
+
+
+def test_an_outgoing_queue_that_nobody_uses_is_removed_and_made_again_when_needed(
+    world: World, alpha: Node, beta: Node
+) -> None:
+    name = beta.direct("tx")
+    alpha.commit_one(name, b"one")
+    alpha.sync()
+    world.tick(2)
+    first = alpha.outgoing(name)
+    assert first.message_count == 0
+    world.tick(800, step=5)
+    assert list(alpha.engine.outgoing_queues()) == []
+    assert alpha.transfer.routes == {}
+    # The new queue's sequence is above the old one's, so the receiver takes it.
+    alpha.commit_one(name, b"two")
+    alpha.sync()
+    world.tick(2)
+    assert beta.bodies("tx") == [b"one", b"two"]
+    assert alpha.outgoing(name) is not first
+
+
+def test_an_outgoing_queue_with_an_open_handle_stays(world: World, alpha: Node, beta: Node) -> None:
+    alpha.open(beta.direct("q"), QueueAccessType.SEND)
+    world.tick(800, step=5)
+    assert list(alpha.engine.outgoing_queues()) != []

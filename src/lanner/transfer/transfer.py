@@ -51,6 +51,10 @@ _LOG = logging.getLogger(__name__)
 _TURN_BYTES = 1 << 20
 # Ours: removals that nobody waits for are written at latest after so many seconds.
 _LAZY_SYNC = 0.2
+# Ours, seconds: how often outgoing queues that nobody uses are looked for, and how long they are kept. Whoever sends through us
+# to many destinations would otherwise leave a queue behind for each.
+_IDLE_CHECK = 60.0
+_IDLE_LIMIT = 600.0
 
 
 class Transfer(Connecting):
@@ -67,6 +71,9 @@ class Transfer(Connecting):
         self._is_sync_wanted = False
         self._lazy_sync_due: float | None = None
         self._is_running = False
+        # Outgoing queues that nobody uses, by number, and since when.
+        self._idle_since: dict[int, float] = {}
+        self._idle_check_due = self.monotonic() + _IDLE_CHECK
 
     # Start and stop (3.1.4) -----------------------------------------------------------------------------------
 
@@ -230,7 +237,12 @@ class Transfer(Connecting):
 
     def next_deadline(self) -> float | None:
         """When `on_timer` has something to do, on the monotonic clock."""
-        deadlines = [self._lazy_sync_due, self.incoming.next_deadline(), self.protection.next_deadline()]
+        deadlines = [
+            self._idle_check_due,
+            self._lazy_sync_due,
+            self.incoming.next_deadline(),
+            self.protection.next_deadline(),
+        ]
         deadlines += [link.session.next_deadline() for link in self.links.values()]
         for route in self.routes.values():
             deadlines += (route.retry_due, route.table.next_deadline())
@@ -255,6 +267,9 @@ class Transfer(Connecting):
                 self.protection.on_timer()
             if self._lazy_sync_due is not None and self._lazy_sync_due <= now:
                 self._is_sync_wanted = True
+            if self._idle_check_due <= now:
+                self._idle_check_due = now + _IDLE_CHECK
+                self._remove_idle_queues(now)
 
     def _run_timers(self, route: Route, now: float) -> None:
         if route.retry_due is not None and route.retry_due <= now:
@@ -264,6 +279,18 @@ class Transfer(Connecting):
             route.table.on_timer()
             if route.link is not None:
                 self._mark_dirty(route.link)
+
+    def _remove_idle_queues(self, now: float) -> None:
+        idle = {queue.number: queue for queue in self.engine.outgoing_queues() if self.engine.is_idle(queue)}
+        self._idle_since = {number: self._idle_since.get(number, now) for number in idle}
+        for number, since in list(self._idle_since.items()):
+            if now - since < _IDLE_LIMIT or not self.engine.remove_idle_outgoing_queue(idle[number]):
+                continue
+            del self._idle_since[number]
+            route = self.routes.pop(number, None)
+            if route is not None and route.link is not None:
+                route.link.routes.remove(route)
+            self._removed()
 
     # What arrives ---------------------------------------------------------------------------------------------
 
