@@ -89,6 +89,28 @@ def test_what_is_refused_is_exactly_what_the_structures_forbid(shape: str) -> No
             assert examined(changed) == verdict(changed), (offset, value)
             refused += examined(changed) == "refused"
     assert refused
+    # BaseHeader.Flags, but for IN and SH, which framing and the session have dealt with.
+    for offset, bit in [(2, 0), (2, 1), (2, 2), (2, 5), (2, 6), (2, 7), *((3, bit) for bit in range(8))]:
+        changed = packet[:offset] + bytes((packet[offset] ^ 1 << bit,)) + packet[offset + 1 :]
+        assert examined(changed) == verdict(changed), (offset, bit)
+
+
+@pytest.mark.spec("QQB-3.1.5.1.3-1")
+def test_what_is_wrong_by_one_field_alone_is_refused() -> None:
+    """A label of 251 characters, in order otherwise; a SecurityHeader with nothing in it."""
+    packet = message(b"\0\0" + bytes(100), label="x" * 249)
+    offset = Message(packet).body_offset
+    packet = packet[: offset - 2] + b"x\0" + packet[offset:]
+    length = offset - 500 - 55
+    assert packet[length] == 250
+    packet = packet[:length] + b"\xfb" + packet[length + 1 :]
+    assert (examined(packet), verdict(packet)) == ("refused", "refused")
+
+    packet = message()
+    security = 64 + (int.from_bytes(packet[64:66], "little") + 5 & ~3)
+    packet = packet[:62] + bytes((packet[62] | 0x08,)) + packet[63:security] + b"\x01" + bytes(15) + packet[security:]
+    packet = packet[:8] + len(packet).to_bytes(4, "little") + packet[12:]
+    assert (examined(packet), verdict(packet)) == ("refused", "refused")
 
 
 @pytest.mark.spec("QQB-3.1.5.1.3-1")

@@ -266,7 +266,7 @@ class Session:
         """The peer's window has changed. One below what it came with is to be recovered from (MS-MQMQ note 15)."""
         if window_size >= self._negotiated_window:
             self._window_recovery.stop()
-        elif window_size < self.received_window_size or self._window_recovery.deadline is None:
+        else:
             self._window_recovery.start(self._monotonic(), WINDOW_RECOVERY_INTERVAL)
         self.received_window_size = window_size
         self._set_early_ack()
@@ -417,16 +417,13 @@ class Session:
             or received.recoverable_settled - received.recoverable_acked >= MAX_RECOVERABLE_ACKS
         ):
             self._acknowledge()
-        elif self._ack_send.deadline is None and received.settled > received.acked:
-            # `pause` has stopped it, or its time came before there was anything to acknowledge.
-            if received.has_more:
-                self._hasten_ack()
-            else:
-                self._start_ack_send()
         return []
 
     def pause(self) -> None:
-        """3.1.7.13: tell the peer to send one message at a time, and acknowledge what there is."""
+        """3.1.7.13: tell the peer to send one message at a time, and acknowledge what there is.
+
+        With the timer stopped nothing is forgotten: of a window of one, whatever is settled is acknowledged at once.
+        """
         if self.state is not SessionState.OPEN:
             return
         self._acknowledge(SMALLEST_WINDOW_SIZE)
