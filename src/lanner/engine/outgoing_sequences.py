@@ -94,12 +94,13 @@ class OutgoingSequences(Acknowledgments):
             self.store.delete(queue.number, position.lookup_id, record)
         self._unhold(position)
         position.lookup_id = position.lookup_id & ~_SEQUENTIAL_ID | self._sequential_id.next() & _SEQUENTIAL_ID
-        sequence = self.outgoing_sequence(queue) or self._first_sequence(queue)
-        if sequence.number > _MAX_NUMBER:
-            sequence = sequence._replace(ordinal=sequence.ordinal + 1, number=1)
-        number = sequence.number
-        record.packet = set_sequence(record.packet, sequence.tx_sequence_id, number, number - 1)
-        self._save_sequence(queue, sequence._replace(number=number + 1))
+        key = QUEUE_KEY.pack(queue.number)
+        row = self._outgoing_sequences_table.get(key)
+        ordinal, time_stamp, number, *rest = self._first_sequence(queue) if row is None else _ROW.unpack(row)
+        if number > _MAX_NUMBER:
+            ordinal, number = ordinal + 1, 1
+        record.packet = set_sequence(record.packet, TxSequenceID(ordinal, time_stamp), number, number - 1)
+        self._outgoing_sequences_table.put(key, _ROW.pack(ordinal, time_stamp, number + 1, *rest))
 
     def _delete_one(self, queue: Queue) -> None:
         """An outgoing queue takes its sequence along: one that is made anew begins with a higher Timestamp."""

@@ -16,7 +16,7 @@ from lanner.engine.envelope import read_envelope
 from lanner.model.enums import MessageClass, PositionState
 from lanner.model.live import MessagePosition, OutgoingTransferInfo, Record
 from lanner.transfer.outgoing_sequence import NO_SEQUENCE_INFO, OutgoingTransferSequence, sequence_info
-from lanner.wire.builder import set_sequence
+from lanner.wire.builder import read_sequence, set_sequence
 from lanner.wire.identifiers import NO_SEQUENCE, TxSequenceID
 from lanner.wire.message import Message
 
@@ -172,6 +172,8 @@ class OutgoingMessageTable:
                 if len(entries) == room:
                     break
         self._offered = entries
+        if self.tx_outgoing_sequence.unacked:
+            self.refresh_transfer_info()
         return entries.copy()
 
     def peek_priority(self) -> int | None:
@@ -184,11 +186,9 @@ class OutgoingMessageTable:
         """The packet was handed to the session."""
         entry.awaiting_ack = entry.transmitted = True
         if entry.tx_sequence_number:
-            self.tx_outgoing_sequence.sent(entry)
-            if self.queue.outgoing_transfer_info is None:
+            is_started = self.tx_outgoing_sequence.sent(entry)
+            if is_started:
                 self.refresh_transfer_info()
-            else:
-                self._show_unacked(self.queue.outgoing_transfer_info, entry.tx_sequence_id)
 
     def refused(self, entry: OutgoingMessagePosition, reason: MessageClass) -> None:
         """The message cannot be sent: it leaves, with the acknowledgment and the dead letter it asked for."""
@@ -239,6 +239,7 @@ class OutgoingMessageTable:
 
     def _unread(self, lane: _Lane, horizon: int) -> Iterator[OutgoingMessagePosition]:
         store, entries, number = self._store, self._entries, self.queue.number
+        tx_sequence_id = self._tx_sequence_id
         while True:
             lookup_id = store.next(number, lane.cursor)
             if lookup_id is None or lookup_id >> 56 != lane.index:
@@ -248,7 +249,7 @@ class OutgoingMessageTable:
             if record is None or self._has_expired(lookup_id, record):
                 lane.cursor = lookup_id
                 continue
-            entry = self._new_entry(lookup_id, record)
+            entry = self._new_entry(lookup_id, record, tx_sequence_id)
             if self._is_held(lookup_id, record):
                 if entry.tx_sequence_number:
                     # Nothing may overtake a numbered message: the receiver would refuse it afterwards.
@@ -290,19 +291,24 @@ class OutgoingMessageTable:
         self._engine.message_position_deleted(self.queue, position, MessageClass.NACK_REACH_QUEUE_TIMEOUT)
         return True
 
-    def _new_entry(self, lookup_id: int, record: Record) -> OutgoingMessagePosition:
+    @property
+    def _tx_sequence_id(self) -> TxSequenceID:
+        """OutgoingTxSequenceID."""
+        current = self._engine.outgoing_sequence(self.queue)
+        return NO_SEQUENCE if current is None else current.tx_sequence_id
+
+    def _new_entry(self, lookup_id: int, record: Record, tx_sequence_id: TxSequenceID) -> OutgoingMessagePosition:
         packet = record.packet
-        entry = OutgoingMessagePosition(MessagePosition(self.queue, lookup_id, _NOT_LOADED))
         message = Message(packet)
-        entry.is_recoverable = message.is_recoverable
+        position = MessagePosition(self.queue, lookup_id, _NOT_LOADED)
+        entry = OutgoingMessagePosition(position, is_recoverable=message.is_recoverable)
         if message.is_transactional and packet[16:32] == self._own_guid:
-            sequence = self._engine.outgoing_sequence(self.queue)
-            seq_id = message.transactional_message_sequence_identifier
+            found, number = read_sequence(packet)
             # One that claims to come from here and was not numbered here is passed on like any other's.
-            if sequence is not None and seq_id == sequence.tx_sequence_id:
-                entry.tx_sequence_id = seq_id
-                entry.tx_sequence_number = message.transaction_sequence_number
-                entry.ordinal = message.identifier.ordinal
+            if found == tx_sequence_id:
+                entry.tx_sequence_id = tx_sequence_id
+                entry.tx_sequence_number = number
+                entry.ordinal = int.from_bytes(packet[56:60], "little")
         return entry
 
     def _load(self, entry: OutgoingMessagePosition, record: Record) -> None:
@@ -411,14 +417,14 @@ class OutgoingMessageTable:
         self, limit: int, after: int = (_TRANSACTIONAL_LANE << 56) - 1
     ) -> Iterator[OutgoingMessagePosition | None]:
         """Our transactional messages in the store, without taking them; None for another message."""
-        number = self.queue.number
+        number, tx_sequence_id = self.queue.number, self._tx_sequence_id
         for _ in range(limit):
             lookup_id = self._store.next(number, after)
             if lookup_id is None:
                 return
             after = lookup_id
             record = self._store.get(number, lookup_id)
-            entry = None if record is None else self._new_entry(lookup_id, record)
+            entry = None if record is None else self._new_entry(lookup_id, record, tx_sequence_id)
             yield entry if entry is not None and entry.tx_sequence_number else None
 
     def _forget(self, entry: OutgoingMessagePosition) -> None:
@@ -465,16 +471,13 @@ class OutgoingMessageTable:
         info.eod_no_read_count = current.no_read_count
         info.eod_resend_count = sequence.resend_interval_index
         info.eod_resend_interval = int(sequence.resend_interval)
-        self._show_unacked(info, current.tx_sequence_id)
-
-    def _show_unacked(self, info: OutgoingTransferInfo, tx_sequence_id: TxSequenceID) -> None:
-        sequence = self.tx_outgoing_sequence
-        unacked, highest = sequence.unacked, sequence.highest_sent
+        info.eod_resend_time = sequence.resend_time
+        unacked = sequence.unacked
         info.eod_no_ack_count = len(unacked)
         info.eod_first_non_ack = _triple(sequence_info(unacked[0]) if unacked else NO_SEQUENCE_INFO)
         info.eod_last_non_ack = _triple(sequence_info(unacked[-1]) if unacked else NO_SEQUENCE_INFO)
-        info.eod_next_seq = (tx_sequence_id.value, highest + 1, highest)
-        info.eod_resend_time = sequence.resend_time
+        last = max(unacked[-1].tx_sequence_number if unacked else 0, sequence.highest_sent)
+        info.eod_next_seq = (current.tx_sequence_id.value, last + 1, last)
 
     # The Transactional Ack Wait Timer (3.1.6.5) -----------------------------------------------------------------
 

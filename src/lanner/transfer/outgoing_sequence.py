@@ -86,16 +86,20 @@ class OutgoingTransferSequence(Generic[Entry]):
         if unacked[place].tx_sequence_number != number:
             unacked.insert(place, entry)
 
-    def sent(self, entry: Entry) -> None:
-        """3.1.2.6: the timer runs from the first message that waits."""
+    def sent(self, entry: Entry) -> bool:
+        """3.1.2.6: the timer runs from the first message that waits; whether it was started by this."""
         self.highest_sent = max(self.highest_sent, entry.tx_sequence_number)
-        if self.deadline is None:
-            self._start()
+        if self.deadline is not None:
+            return False
+        self._start()
+        return True
 
     def preceding(self, number: int) -> Entry | None:
-        """The unacknowledged message before this number."""
-        place = bisect_left(self.unacked, number, key=_number)
-        return self.unacked[place - 1] if place else None
+        """The unacknowledged message before this number, which is most often the last."""
+        unacked = self.unacked
+        is_last = unacked and unacked[-1].tx_sequence_number == number
+        place = len(unacked) - 1 if is_last else bisect_left(unacked, number, key=_number)
+        return unacked[place - 1] if place else None
 
     def order_ack(self, number: int) -> list[Entry]:
         """3.1.5.6: take out what is acknowledged. A number that was never sent acknowledges no more than was."""

@@ -439,6 +439,12 @@ def set_sequence(packet: bytes, tx_sequence_id: TxSequenceID, number: int, previ
     return b"".join((packet[: offset + 4], sequence, packet[offset + 20 :]))
 
 
+def read_sequence(packet: bytes) -> tuple[TxSequenceID, int]:
+    """The place of a transactional message in its sequence: what `set_sequence` wrote, without looking at the rest."""
+    ordinal, time_stamp, number, _ = _SEQUENCE.unpack_from(packet, _transaction_offset(packet) + 4)
+    return TxSequenceID(ordinal, time_stamp), number
+
+
 def set_authentication(packet: bytes, level: AuthenticationLevel) -> bytes:
     """The packet with AS changed, which is where a receiving queue manager keeps what it has verified."""
     offset = locate(packet).security
