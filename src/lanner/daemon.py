@@ -6,29 +6,38 @@ One asyncio loop runs everything that listens. SIGTERM and SIGINT stop it, SIGHU
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import difflib
+import gc
 import ipaddress
 import logging
 import os
 import re
 import signal
 import socket
+import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 import uvloop
 from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
+import lanner
+from lanner.client.administration import Administration
+from lanner.client.control_socket import ControlListener
 from lanner.client.runtime import Runtime, local_addresses, local_settings
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import INFINITE
 from lanner.model.errors import LannerError
+from lanner.transfer.settings import TransferSettings
+from lanner.transfer.shell import TransferListener
 
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
@@ -38,10 +47,14 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 # What SIGHUP changes in a running queue manager; everything else needs a restart.
-RELOADABLE = ("log.level", "quota.queue_manager_kb", "quota.journal_kb")
+RELOADABLE = ("log.level", "quota.queue_manager_kb", "quota.journal_kb", "peers")
 
 Kilobytes = int | Literal["none"] | None
 _COMPUTER_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
+# An address of the peers table that is none, but a name that DNS has; digits alone are an address mistyped.
+_HOST_NAME = re.compile(r"(?![0-9.]+$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
+# How long a thread that computes may keep the loop's thread waiting; the interpreter's own is ten times that.
+_SWITCH_INTERVAL = 0.0005  # seconds
 
 
 class SettingsError(LannerError):
@@ -79,6 +92,53 @@ class SecuritySettings(_Table):
     send_insecure_nacks: bool = False
 
 
+_TRANSFER = TransferSettings()
+Interval = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Number = Annotated[int, Field(ge=1)]
+
+
+class TransferTable(_Table):
+    """The fields of TransferSettings that an operator may want to change, under the same names. Times are seconds."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    # False: nothing is sent to other computers and nothing taken from them.
+    enabled: bool = True
+    port: int = _TRANSFER.port
+    window_size: int = _TRANSFER.window_size
+    round_trip_delay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = _TRANSFER.round_trip_delay
+    ack_wait_timeout: float = _TRANSFER.ack_wait_timeout
+    direct_ack_wait_multiplier: Number = _TRANSFER.direct_ack_wait_multiplier
+    session_initialization_timeout: Interval = _TRANSFER.session_initialization_timeout
+    cleanup_interval: Interval | None = _TRANSFER.cleanup_interval
+    try_connect_interval: Interval = _TRANSFER.try_connect_interval
+    order_ack_timeout: Interval = _TRANSFER.order_ack_timeout
+    maximum_order_ack_delay: Interval = _TRANSFER.maximum_order_ack_delay
+    resend_timeouts_short: Interval = _TRANSFER.resend_timeouts_short
+    resend_timeouts_medium: Interval = _TRANSFER.resend_timeouts_medium
+    resend_timeouts_long: Interval = _TRANSFER.resend_timeouts_long
+    resend_timeouts_final: Interval = _TRANSFER.resend_timeouts_final
+    message_id_history_size: int = _TRANSFER.message_id_history_size
+    message_id_history_cleanup: Interval = _TRANSFER.message_id_history_cleanup
+    max_in_sessions: int = _TRANSFER.max_in_sessions
+    max_sessions_per_peer: Number = _TRANSFER.max_sessions_per_peer
+    max_half_open: Number = _TRANSFER.max_half_open
+    answers_pings: bool = _TRANSFER.answers_pings
+    ping_port: int = _TRANSFER.ping_port
+    pings_before_connecting: bool = _TRANSFER.pings_before_connecting
+
+    @field_validator("*")
+    @classmethod
+    def _can_be_used(cls, value: object, info: ValidationInfo) -> object:
+        if info.field_name not in (None, "enabled"):
+            given: dict[str, Any] = {str(info.field_name): value}
+            try:
+                TransferSettings(**given)
+            except ValueError as error:
+                raise ValueError(str(error).partition(": ")[2]) from None
+        return value
+
+
 class MetricsSettings(_Table):
     # ADDRESS:PORT; none, no endpoint.
     bind: str | None = None
@@ -105,7 +165,30 @@ class Settings(BaseSettings):
     log: LogSettings = LogSettings()
     quota: QuotaSettings = QuotaSettings()
     security: SecuritySettings = SecuritySettings()
+    transfer: TransferTable = TransferTable()
+    # Computer name to address.
+    peers: dict[str, str] = Field(default_factory=dict)
     metrics: MetricsSettings = MetricsSettings()
+
+    @field_validator("peers")
+    @classmethod
+    def _are_addresses(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, address in value.items():
+            try:
+                ipaddress.ip_address(address)
+            except ValueError:
+                if not _HOST_NAME.fullmatch(address):
+                    raise ValueError(
+                        f"{name} = {address!r} is no address, such as 192.0.2.7, and no host name"
+                    ) from None
+        if len({name.lower() for name in value}) < len(value):
+            raise ValueError("a name is there twice; capitals make no difference")
+        return value
+
+    @property
+    def transfer_settings(self) -> TransferSettings:
+        """What transfer is told."""
+        return TransferSettings(**self.transfer.model_dump(exclude={"enabled"}), peers=self.peers)
 
     @field_validator("name")
     @classmethod
@@ -187,6 +270,9 @@ def _complaints(error: ValidationError) -> Iterator[str]:
         # A union names its member last: no part of the key.
         parts = [str(part) for part in item["loc"]]
         key = next((".".join(parts[:end]) for end in (2, 1) if ".".join(parts[:end]) in known), ".".join(parts))
+        if key == "peers":
+            # The names in it are the operator's own.
+            key = ".".join(parts)
         if item["type"] == "extra_forbidden":
             table = key.rpartition(".")[0]
             near = [name for name in known if name.startswith(f"{table}.")] if table else [*known, *tables]
@@ -231,7 +317,10 @@ class Listener(Protocol):
     """Something that serves others while the queue manager runs."""
 
     name: str
-    address: str
+
+    @property
+    def address(self) -> str:
+        """Where it listens, as people write it."""
 
     async def start(self) -> None:
         """Listen; an OSError says why that cannot be."""
@@ -340,6 +429,11 @@ class Daemon:
     def _listeners(self) -> list[Listener]:
         """What listens, in the order in which it starts. The protocols on `bind` belong before the metrics."""
         listeners: list[Listener] = []
+        transfer = None
+        if self.settings.transfer.enabled:
+            transfer = TransferListener(self.runtime.engine, self.settings.bind, self.settings.transfer_settings)
+            listeners.append(transfer)
+        listeners.append(ControlListener(self.settings.data, partial(self._administration, transfer)))
         if self.settings.metrics.bind is not None:
             listeners.append(MetricsListener(self.runtime, self.settings.metrics.bind))
         return listeners
@@ -347,6 +441,27 @@ class Daemon:
     @property
     def name(self) -> str:
         return self.runtime.engine.queue_manager.computer_name
+
+    def _administration(self, transfer: TransferListener | None, loop: asyncio.AbstractEventLoop) -> Administration:
+        return Administration(
+            self.runtime,
+            None if transfer is None else transfer.transfer,
+            run_in_loop=loop.call_soon_threadsafe,
+            about=self.about,
+        )
+
+    def about(self) -> dict[str, object]:
+        """What commands on this machine may ask for, beside what the engine knows."""
+        settings = self.settings
+        return {
+            "version": lanner.__version__,
+            "data": str(settings.data),
+            "bind": settings.bind,
+            "port": settings.transfer.port,
+            "ping_port": settings.transfer.ping_port,
+            "peers": settings.peers,
+            "listeners": {listener.name: listener.address for listener in self.listeners},
+        }
 
     async def run(self, on_ready: Callable[[Daemon], None]) -> None:
         """Listen until a signal says stop; then everything is on disk and closed."""
@@ -394,7 +509,10 @@ class Daemon:
             _LOG.warning("the configuration has not changed")
         set_log_level(new)
         self._set_quotas(new.quota)
-        kept = {"log": new.log, "quota": new.quota}
+        for listener in self.listeners:
+            if isinstance(listener, TransferListener):
+                listener.settings = dataclasses.replace(listener.settings, peers=new.peers)
+        kept = {"log": new.log, "quota": new.quota, "peers": new.peers}
         self.settings = self.settings.model_copy(update=kept)
 
     def _set_quotas(self, quotas: QuotaSettings) -> None:
@@ -432,8 +550,15 @@ def check_bind(bind: str) -> None:
 def serve(load: Callable[[], Settings], on_ready: Callable[[Daemon], None]) -> None:
     """Run a queue manager until SIGTERM or SIGINT."""
 
+    def ready(daemon: Daemon) -> None:
+        sys.setswitchinterval(_SWITCH_INTERVAL)
+        # What is there now stays: no collection needs to look at it again.
+        gc.collect()
+        gc.freeze()
+        on_ready(daemon)
+
     async def run() -> None:
         daemon = Daemon(load)
-        await daemon.run(on_ready)
+        await daemon.run(ready)
 
     uvloop.run(run())

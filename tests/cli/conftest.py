@@ -1,9 +1,14 @@
-"""The command, run in this process on a data directory of its own."""
+"""The command, run in this process on a data directory of its own, and `lanner serve` as a process beside it."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +40,14 @@ class Ran:
 
 
 Run = Callable[..., Ran]
+LANNER = Path(sys.executable).with_name("lanner")
+_numbers = itertools.count()
+
+
+def free_address() -> str:
+    """Give a loopback address that nobody else here has, so that everybody can have port 1801."""
+    process, number = os.getpid(), next(_numbers)
+    return f"127.{100 + process // 250 % 100}.{process % 250}.{1 + number % 250}"
 
 
 @pytest.fixture
@@ -74,3 +87,56 @@ def _one_set_of_keys() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(QueueManagerKeys, "generate", lambda: keys)
         yield
+
+
+class Served:
+    """A `lanner serve` that has said it is ready."""
+
+    def __init__(self, *arguments: object) -> None:
+        environment = {**os.environ, "PYTHONWARNINGS": "error", "NO_COLOR": "1"}
+        self.process = subprocess.Popen(
+            [LANNER, "serve", *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        self.out, self.err = self.process.stdout, self.process.stderr
+
+    def ready(self) -> dict[str, Any]:
+        line = self.out.readline()
+        assert line, self.err.read()
+        document: dict[str, Any] = json.loads(line)
+        return document
+
+    def line_with(self, text: str) -> str:
+        """Wait for a line of the log."""
+        for line in self.err:
+            if text in line:
+                return line
+        raise AssertionError(f"{text!r} never came")
+
+    def end(self, number: signal.Signals) -> tuple[int, str]:
+        """The exit code, and the rest of the log."""
+        self.process.send_signal(number)
+        _, rest = self.process.communicate(timeout=30)
+        return self.process.returncode, rest
+
+
+@pytest.fixture
+def serve(data: Path) -> Iterator[Callable[..., Served]]:
+    started: list[Served] = []
+
+    def start(*arguments: object) -> Served:
+        where = () if "--bind" in arguments else ("--bind", free_address())
+        served = Served("--data", data, *where, *arguments)
+        started.append(served)
+        return served
+
+    yield start
+    for served in started:
+        if served.process.poll() is None:
+            served.process.kill()
+        served.process.communicate()

@@ -83,6 +83,9 @@ def test_every_command_explains_itself(run: Run) -> None:
         "deadletter",
         "journal",
         "user",
+        "outgoing",
+        "status",
+        "trace",
         "doctor",
     ):
         assert command in run("--help").out

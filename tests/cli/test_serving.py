@@ -2,80 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
-import sys
+import socket
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lanner.client import Message, QueueManager
-from tests.cli.conftest import Run
-
-LANNER = Path(sys.executable).with_name("lanner")
-
-
-class Served:
-    """A `lanner serve` that has said it is ready."""
-
-    def __init__(self, *arguments: object) -> None:
-        environment = {**os.environ, "PYTHONWARNINGS": "error", "NO_COLOR": "1"}
-        self.process = subprocess.Popen(
-            [LANNER, "serve", *map(str, arguments)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        assert self.process.stdout is not None
-        assert self.process.stderr is not None
-        self.out, self.err = self.process.stdout, self.process.stderr
-
-    def ready(self) -> dict[str, Any]:
-        line = self.out.readline()
-        assert line, self.err.read()
-        document: dict[str, Any] = json.loads(line)
-        return document
-
-    def line_with(self, text: str) -> str:
-        """Wait for a line of the log."""
-        for line in self.err:
-            if text in line:
-                return line
-        raise AssertionError(f"{text!r} never came")
-
-    def end(self, number: signal.Signals) -> tuple[int, str]:
-        """The exit code, and the rest of the log."""
-        self.process.send_signal(number)
-        _, rest = self.process.communicate(timeout=30)
-        return self.process.returncode, rest
-
-
-@pytest.fixture
-def serve(data: Path) -> Iterator[Callable[..., Served]]:
-    started: list[Served] = []
-
-    def start(*arguments: object) -> Served:
-        served = Served("--data", data, *arguments)
-        started.append(served)
-        return served
-
-    yield start
-    for served in started:
-        if served.process.poll() is None:
-            served.process.kill()
-        served.process.communicate()
+from tests.cli.conftest import Run, Served, free_address
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_says_who_it_is_and_stops_cleanly(serve: Callable[..., Served], data: Path, number: signal.Signals) -> None:
-    served = serve("--name", "alpha", "--bind", "127.0.0.2", "--json")
-    assert served.ready() == {"name": "ALPHA", "data": str(data), "bind": "127.0.0.2", "listeners": {}}
+    address = free_address()
+    served = serve("--name", "alpha", "--bind", address, "--json")
+    listeners = {"transfer": f"{address}:1801", "control": str(data / "control.sock")}
+    assert served.ready() == {"name": "ALPHA", "data": str(data), "bind": address, "listeners": listeners}
     code, log = served.end(number)
     assert (code, f"{number.name}: stopping" in log, "queue manager ALPHA has stopped" in log) == (0, True, True)
     with QueueManager(data) as manager:
@@ -83,14 +27,15 @@ def test_it_says_who_it_is_and_stops_cleanly(serve: Callable[..., Served], data:
 
 
 def test_a_person_reads_what_to_try_next(serve: Callable[..., Served], data: Path) -> None:
-    served = serve("--name", "alpha")
+    address = free_address()
+    served = serve("--name", "alpha", "--bind", address)
     text = ""
     while "lanner send" not in text:
         line = served.out.readline()
         assert line, served.err.read()
         text += line
     assert "\x1b" not in text
-    for word in ("ALPHA", str(data), "127.0.0.1", "What to try next", f"lanner doctor --data {data}"):
+    for word in ("ALPHA", str(data), f"{address}:1801", "What to try next", f"lanner status --data {data}"):
         assert word in text
     assert served.end(signal.SIGTERM)[0] == 0
 
@@ -156,8 +101,6 @@ def test_the_metrics_have_the_names_of_the_windows_exporter(
 def test_a_busy_metrics_address_is_told_and_the_store_is_let_go(
     serve: Callable[..., Served], data: Path, tmp_path: Path
 ) -> None:
-    import socket
-
     config = tmp_path / "lanner.toml"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         config.write_text(f'[metrics]\nbind = "127.0.0.1:{taken.getsockname()[1]}"\n')
@@ -174,3 +117,41 @@ def test_a_setting_that_is_no_setting_stops_it_before_it_starts(run: Run, data: 
     config.write_text("[log]\nlevle = 'info'\n")
     assert "the nearest known one is log.level" in run("serve", "--config", config, code=1).err
     assert not data.exists()
+
+
+def test_a_busy_transfer_address_is_told_and_the_store_is_let_go(serve: Callable[..., Served], data: Path) -> None:
+    address = free_address()
+    with socket.create_server((address, 1801)):
+        served = serve("--bind", address)
+        _, error = served.process.communicate(timeout=30)
+    assert served.process.returncode == 1
+    assert f"transfer cannot listen on {address}:1801" in error
+    assert "choose another address" in error
+    with QueueManager(data):
+        pass
+
+
+def test_transfer_can_be_switched_off(serve: Callable[..., Served], run: Run, data: Path, tmp_path: Path) -> None:
+    config = tmp_path / "lanner.toml"
+    config.write_text("[transfer]\nenabled = false\n")
+    served = serve("--config", config, "--json")
+    assert list(served.ready()["listeners"]) == ["control"]
+    assert run("status", "--json").json["transfer"] is False
+    findings = {one["check"]: one for one in run("doctor", free_address(), "--json", code=1).json}
+    assert findings["local"]["verdict"] == "FAIL"
+    assert "transfer.enabled = true" in findings["local"]["advice"]
+    assert served.end(signal.SIGTERM)[0] == 0
+
+
+def test_sighup_takes_over_the_peers(serve: Callable[..., Served], run: Run, data: Path, tmp_path: Path) -> None:
+    config = tmp_path / "lanner.toml"
+    config.write_text('[peers]\nbeta = "192.0.2.1"\n')
+    served = serve("--config", config, "--json")
+    served.ready()
+    address = free_address()
+    config.write_text(f'[peers]\nbeta = "{address}"\n')
+    served.process.send_signal(signal.SIGHUP)
+    served.line_with("peers is now")
+    findings = {one["check"]: one["text"] for one in run("doctor", "BETA", "--json", code=1).json}
+    assert findings["name"] == f"BETA is {address} (from the peers table of the settings)"
+    assert served.end(signal.SIGTERM)[0] == 0

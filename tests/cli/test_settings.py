@@ -11,6 +11,7 @@ from lanner.daemon import (
     RELOADABLE,
     Settings,
     SettingsError,
+    TransferTable,
     addresses_of,
     check_bind,
     dotted,
@@ -18,6 +19,7 @@ from lanner.daemon import (
     setting_names,
     split_address,
 )
+from lanner.transfer.settings import TransferSettings
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "operator-guide.md"
 
@@ -41,7 +43,35 @@ def test_without_a_file_everything_has_a_default(monkeypatch: pytest.MonkeyPatch
         "security.hardened": False,
         "security.send_insecure_nacks": False,
         "metrics.bind": None,
+        "peers": {},
+        **{f"transfer.{name}": value for name, value in TransferTable().model_dump().items()},
     }
+
+
+def test_transfer_has_the_defaults_of_the_document() -> None:
+    assert load_settings(None, {}).transfer_settings == TransferSettings()
+    assert TransferTable().enabled
+
+
+def test_transfer_takes_what_it_is_given(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path,
+        """[transfer]
+        port = 1802
+        window_size = 65535
+        ack_wait_timeout = 120
+        cleanup_interval = 60
+        max_in_sessions = 0
+        answers_pings = true
+        [peers]
+        BETA = "192.0.2.7"
+        gamma = "gamma.example"
+        delta = "2001:db8::7"
+        """,
+    ).transfer_settings
+    assert (settings.port, settings.window_size, settings.ack_wait_timeout) == (1802, 65535, 120)
+    assert (settings.cleanup_interval, settings.max_in_sessions, settings.answers_pings) == (60, 0, True)
+    assert settings.peers == {"BETA": "192.0.2.7", "gamma": "gamma.example", "delta": "2001:db8::7"}
 
 
 def test_the_command_line_wins_over_the_file_and_the_file_over_the_environment(
@@ -74,6 +104,27 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_environment(
         ("[metrics]\nbind = '127.0.0.1'", "metrics.bind = '127.0.0.1': an address and a port, such as 127.0.0.1:9182"),
         ("[metrics]\nbind = '127.0.0.1:65536'", "metrics.bind = '127.0.0.1:65536'"),
         ("bind = ", "is not TOML"),
+        ("transfer = 1", "transfer = 1: a table; write [transfer]"),
+        ("[transfer]\nwindow = 1", "unknown setting transfer.window; the nearest known one is transfer.window_size"),
+        ("[transfer]\nwindow_size = 0", "transfer.window_size = 0: 1 to 65535"),
+        ("[transfer]\nwindow_size = 65536", "transfer.window_size = 65536: 1 to 65535"),
+        ("[transfer]\nack_wait_timeout = 19.9", "transfer.ack_wait_timeout = 19.9: 20.0 to 120.0"),
+        ("[transfer]\nport = 65536", "transfer.port = 65536: 0 to 65535"),
+        ("[transfer]\nport = true", "transfer.port = True: input should be a valid integer"),
+        ("[transfer]\nport = '1801'", "transfer.port = '1801': input should be a valid integer"),
+        ("[transfer]\nenabled = 1", "transfer.enabled = 1: input should be a valid boolean"),
+        ("[transfer]\ntry_connect_interval = 0", "transfer.try_connect_interval = 0: input should be greater than 0"),
+        (
+            "[transfer]\ntry_connect_interval = inf",
+            "transfer.try_connect_interval = inf: input should be a finite number",
+        ),
+        ("[transfer]\nround_trip_delay = -1", "transfer.round_trip_delay = -1: input should be greater than or equal"),
+        ("[transfer]\nmax_half_open = 0", "transfer.max_half_open = 0: input should be greater than or equal to 1"),
+        ("[peers]\nbeta = '10.0.0.300'", "beta = '10.0.0.300' is no address"),
+        ("[peers]\nbeta = 'a b'", "beta = 'a b' is no address"),
+        ("[peers]\nbeta = 7", "peers.beta = 7: input should be a valid string"),
+        ("[peers]\nbeta = '192.0.2.7'\nBETA = '192.0.2.8'", "a name is there twice"),
+        ("peers = 'x'", "peers = 'x': input should be a valid dictionary"),
     ],
 )
 def test_a_mistake_is_named_with_its_file_and_key(tmp_path: Path, text: str, complaint: str) -> None:
@@ -115,7 +166,7 @@ def test_an_address_of_another_machine_is_refused() -> None:
 
 def test_the_operators_guide_has_every_setting_and_says_what_sighup_takes_over() -> None:
     guide = GUIDE.read_text(encoding="utf-8")
-    rows = {name: row for row in guide.splitlines() if (name := row.partition("|")[2].partition("|")[0].strip(" `"))}
+    rows = {row.split("`")[1]: row for row in guide.splitlines() if row.startswith("| `") and row.count("|") == 5}
     for name in setting_names():
         assert name in rows, name
         assert rows[name].rstrip(" |").endswith("yes" if name in RELOADABLE else "no"), name

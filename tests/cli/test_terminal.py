@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lanner.client import Message, QueueManager
-from tests.cli.test_serving import LANNER
+from tests.cli.conftest import LANNER
 
 
 def on_terminal(*arguments: object, answers: tuple[str, ...] = ()) -> tuple[int, str]:

@@ -10,7 +10,20 @@ from typing import Annotated
 import typer
 
 import lanner
-from lanner.cli import backups, deadletters, doctor, journals, moving, queues, reading, sending, serving, users
+from lanner.cli import (
+    backups,
+    deadletters,
+    doctor,
+    journals,
+    moving,
+    outgoing,
+    queues,
+    reading,
+    sending,
+    serving,
+    tracing,
+    users,
+)
 from lanner.cli.errors import EXIT_ERROR, Command, Group, Root
 
 app = typer.Typer(
@@ -29,11 +42,18 @@ for command in (
     moving.move,
     moving.copy,
     journals.journal,
+    tracing.trace,
+    outgoing.status,
     doctor.doctor,
     backups.backup,
 ):
     app.command(cls=Command)(command)
-for name, group in (("queue", queues.app), ("deadletter", deadletters.app), ("user", users.app)):
+for name, group in (
+    ("queue", queues.app),
+    ("outgoing", outgoing.app),
+    ("deadletter", deadletters.app),
+    ("user", users.app),
+):
     for registered in group.registered_commands:
         registered.cls = Command
     app.add_typer(group, name=name, cls=Group)

@@ -44,6 +44,8 @@ class Verdict(enum.StrEnum):
     OK = "OK"
     WARN = "WARN"
     FAIL = "FAIL"
+    # Not looked at, or nothing follows from it.
+    SKIP = "SKIP"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import sys
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
 from lanner.cli.checks import Finding, Verdict, examine
+from lanner.cli.control import ask_running
 from lanner.cli.errors import EXIT_ERROR
-from lanner.cli.options import Json
+from lanner.cli.options import Json, duration
 from lanner.cli.output import console, printable, write_json
+from lanner.cli.peers import Caller, examine_peer
 from lanner.model.errors import LannerError
 
-_STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"}
+if TYPE_CHECKING:
+    from lanner.daemon import Settings
+
+_STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red", Verdict.SKIP: "dim"}
+# As long as the Session Retry Connect Timer; `forever` is not for a doctor.
+DEFAULT_TIMEOUT = 5.0  # seconds
 
 
 def doctor(
+    peer: Annotated[
+        str | None,
+        typer.Argument(metavar="[PEER]", help="Another computer: why can it not be reached?", show_default=False),
+    ] = None,
     *,
+    timeout: Annotated[str, typer.Option("--timeout", help="How long PEER has for each step.")] = "5",
     config: Annotated[
         Path | None, typer.Option("--config", help="Settings of `lanner serve` to check too, and where its data is.")
     ] = None,
@@ -29,7 +44,10 @@ def doctor(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Check the data directory and the settings. Changes no queue and no message; exit code 1 if something is broken."""
+    """Check the data directory and the settings, or the way to PEER. Changes no queue and no message.
+
+    Exit code 1 if something is broken, or PEER cannot be reached.
+    """
     from lanner.daemon import load_settings
 
     findings: list[Finding] = []
@@ -38,8 +56,19 @@ def doctor(
         findings.append(_settings(config, given))
     is_usable = not findings or findings[0].verdict is Verdict.OK
     # Where `lanner serve` would look with the same options.
-    where = load_settings(config if is_usable else None, given).data
-    findings += examine(where, dt.datetime.now(dt.UTC))
+    settings = load_settings(config if is_usable else None, given)
+    if peer is None:
+        found = examine(settings.data, dt.datetime.now(dt.UTC))
+    else:
+        found = _examine_peer(peer, settings, duration(timeout, "--timeout") or DEFAULT_TIMEOUT)
+    if not json:
+        for finding in findings:
+            _show(finding)
+    for finding in found:
+        findings.append(finding)
+        if not json:
+            # At once: a step may take its time.
+            _show(finding)
     if json:
         write_json(
             [
@@ -47,11 +76,37 @@ def doctor(
                 for one in findings
             ]
         )
-    else:
-        for finding in findings:
-            _show(finding)
     if any(finding.verdict is Verdict.FAIL for finding in findings):
         raise typer.Exit(EXIT_ERROR)
+
+
+def _examine_peer(peer: str, settings: Settings, timeout: float) -> Iterator[Finding]:
+    """As the queue manager that runs would speak; if none does, as its settings say."""
+    data = settings.data
+    running = ask_running(data, {"request": "status"}) if data.is_dir() else None
+    if running is None:
+        yield Finding(
+            "local", Verdict.SKIP, f"no queue manager runs on {data}: the settings and this command speak for it"
+        )
+        # Who asks matters to nobody: the session ends when it is open.
+        yield from examine_peer(Caller(peer, settings.transfer_settings, settings.bind, timeout, uuid.uuid4()))
+        return
+    if running["transfer"]:
+        yield Finding("local", Verdict.OK, f"{running['name']} runs in process {running['process']}")
+    else:
+        text = f"{running['name']} runs, but sends nothing to other computers and takes nothing from them"
+        yield Finding("local", Verdict.FAIL, text, "set transfer.enabled = true and restart it")
+    told = {key: running[key] for key in ("port", "ping_port", "peers")}
+    yield from examine_peer(
+        Caller(
+            peer,
+            dataclasses.replace(settings.transfer_settings, **told),
+            running["bind"],
+            timeout,
+            uuid.UUID(running["identifier"]),
+            lambda addresses: ask_running(data, {"request": "peer", "name": peer, "addresses": addresses}),
+        )
+    )
 
 
 def _settings(config: Path, given: dict[str, object]) -> Finding:

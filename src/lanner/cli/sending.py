@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import uuid
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -14,8 +15,10 @@ from lanner.cli.output import note, say, size, write_json
 from lanner.cli.session import open_manager
 from lanner.client import Message, QueueManager
 from lanner.client.message import TEXT_BODIES, VT_BSTR, VT_LPSTR, VT_LPWSTR
+from lanner.model.enums import QueueType
 from lanner.model.errors import QueueNotFound
 from lanner.security.signing import SigningKey
+from lanner.wire.format_name import PublicFormatName
 from lanner.wire.layout import MAX_PACKET_SIZE
 
 _BODY_TYPES = {"bytes": 0, "bstr": VT_BSTR, "lpstr": VT_LPSTR, "lpwstr": VT_LPWSTR}
@@ -74,6 +77,23 @@ def _is_transactional(manager: QueueManager, name: str) -> bool:
         return False
 
 
+def _report_queue(manager: QueueManager, text: str) -> uuid.UUID:
+    """MS-MQMQ 2.2.20.8: a DebugHeader names a public queue by its identifier."""
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        pass
+    name = manager.operations.names.format_name(text)
+    if isinstance(name, PublicFormatName):
+        return name.identifier
+    attributes = manager.open(text).attributes
+    if attributes.queue_type is not QueueType.PUBLIC:
+        raise UsageError(
+            f"--trace {text}: reports go to a public queue, this one is {attributes.queue_type.value.lower()}"
+        )
+    return attributes.identifier
+
+
 def send(
     queue: QueueName,
     text: Annotated[str | None, typer.Argument(metavar="BODY", help="The body, as text.", show_default=False)] = None,
@@ -94,7 +114,10 @@ def send(
     time_to_be_received: Annotated[str, typer.Option("--ttbr", help="Time to be received.")] = "forever",
     dead_letter: Annotated[bool, typer.Option("--dead-letter", help="If it fails, keep it as a dead letter.")] = False,
     journal: Annotated[bool, typer.Option("--journal", help="Keep a copy in the system journal.")] = False,
-    trace: Annotated[bool, typer.Option("--trace", help="Have its way reported.")] = False,
+    trace: Annotated[
+        str | None,
+        typer.Option("--trace", metavar="QUEUE", help="Have its way reported to this public queue: its GUID or name."),
+    ] = None,
     acknowledge: Annotated[
         str, typer.Option("--ack", help="full-reach-queue, full-receive, nack-reach-queue, nack-receive ...")
     ] = "none",
@@ -143,7 +166,6 @@ def send(
         time_to_be_received=duration(time_to_be_received, "--ttbr"),
         use_dead_letter_queue=dead_letter,
         use_journal_queue=journal,
-        use_tracing=trace,
         acknowledge=acknowledge,
         administration_queue=administration_queue,
         response_queue=response_queue,
@@ -164,6 +186,8 @@ def send(
         signing_key = SigningKey.load(message.sender_certificate, sign_key.read_bytes())
     with open_manager(data) as manager:
         manager.signing_key = signing_key
+        if trace is not None:
+            message.tracing_queue = _report_queue(manager, trace)
         target = manager.open(queue)
         in_transaction = transaction or _is_transactional(manager, queue)
         if in_transaction:

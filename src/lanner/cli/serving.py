@@ -69,14 +69,16 @@ def _ready(daemon: Daemon, *, as_json: bool) -> None:
         [
             ("  queue manager", daemon.name),
             ("  data directory", str(settings.data)),
-            ("  address", f"{settings.bind} (no protocol listens on it in this version)"),
+            ("  address", settings.bind),
             *((f"  {listener}", address) for listener, address in addresses.items()),
         ]
     )
     say("")
     _title("What to try next")
     say("  The data directory belongs to this process while it runs. From another terminal:")
-    say(f"    {command} doctor --data {data}")
+    say(f"    {command} status --data {data}")
+    say(f"    {command} outgoing list --data {data}")
+    say(f"    {command} doctor OTHER-COMPUTER --data {data}")
     if "metrics" in addresses:
         say(f"    curl {addresses['metrics']}")
     say("  After Ctrl-C:")

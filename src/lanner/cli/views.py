@@ -66,6 +66,7 @@ def message_json(message: ReceivedMessage, queue: str) -> dict[str, object]:
         "use_dead_letter_queue": message.use_dead_letter_queue,
         "use_journal_queue": message.use_journal_queue,
         "use_tracing": message.use_tracing,
+        "tracing_queue": None if message.tracing_queue is None else str(message.tracing_queue),
         "app_specific": message.app_specific,
         "extension": base64.b64encode(message.extension).decode(),
         "authenticated": message.authenticated,

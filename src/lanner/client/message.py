@@ -53,6 +53,8 @@ class Message:
     use_dead_letter_queue: bool = False
     use_journal_queue: bool = False
     use_tracing: bool = False
+    # The identifier of the public queue that reports of its way go to; asks for tracing by itself.
+    tracing_queue: uuid.UUID | str | None = None
     acknowledge: Acknowledgements | str = Acknowledgements.NONE
     # Where acknowledgments go; sent only with a message that asks for some.
     administration_queue: str | None = None
@@ -91,8 +93,10 @@ class Message:
             extension=_octets(self.extension, "extension"),
             negative_journaling_requested=self.use_dead_letter_queue,
             positive_journaling_requested=self.use_journal_queue,
-            tracing_requested=self.use_tracing,
+            tracing_requested=self.use_tracing or self.tracing_queue is not None,
         )
+        if self.tracing_queue is not None:
+            properties.tracing_queue_identifier = _guid(self.tracing_queue, "tracing_queue")
         if self.acknowledge:
             properties.acknowledgements_requested = _member(Acknowledgements, self.acknowledge, "acknowledge")
         if self.administration_queue is not None:
@@ -292,6 +296,12 @@ class ReceivedMessage:
         return self._packet.tracing_requested
 
     @property
+    def tracing_queue(self) -> uuid.UUID | None:
+        """The identifier of the public queue that reports of its way go to, or None."""
+        found = self._packet.tracing_queue_identifier
+        return None if found == GUID_NULL else found
+
+    @property
     def acknowledge(self) -> Acknowledgements:
         return self._packet.acknowledgements_requested
 
@@ -370,6 +380,7 @@ class ReceivedMessage:
             use_dead_letter_queue=self.use_dead_letter_queue,
             use_journal_queue=self.use_journal_queue,
             use_tracing=self.use_tracing,
+            tracing_queue=self.tracing_queue,
             acknowledge=self.acknowledge,
             administration_queue=self.administration_queue,
             response_queue=self.response_queue,

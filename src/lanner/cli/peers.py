@@ -1,0 +1,227 @@
+"""What `lanner doctor PEER` looks at: name, ping, TCP, handshake, and what waits here for that computer."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from lanner.cli.checks import Finding, Verdict
+from lanner.cli.output import counted
+from lanner.model.directory_objects import GUID_NULL
+from lanner.model.enums import OperatingSystemType
+from lanner.transfer.addresses import parse_literal, resolve
+from lanner.transfer.events import SessionClosed, SessionOpened
+from lanner.transfer.ping import PingInitiator, ping
+from lanner.transfer.session import Session
+from lanner.transfer.settings import TransferSettings
+
+# Everything a peer may say during a handshake fits in.
+_READ = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, and what about: as the running queue manager, or as its settings say."""
+
+    peer: str
+    settings: TransferSettings
+    bind: str
+    timeout: float  # seconds, for each step
+    own_guid: uuid.UUID
+    # What the running queue manager knows about the peer, whose addresses it is given; None: none runs.
+    ask: Callable[[list[str]], dict[str, Any]] | None = None
+
+    def local_address(self, address: str) -> str | None:
+        """Speak from the address that the queue manager speaks from."""
+        own = ipaddress.ip_address(self.bind)
+        other = ipaddress.ip_address(address.partition("%")[0])
+        return None if own.is_unspecified or own.version != other.version else self.bind
+
+
+def examine_peer(caller: Caller) -> Iterator[Finding]:
+    """Step by step, each of use only if the one before it went well; one line says where it ends."""
+    addresses: list[str] = []
+    met: list[uuid.UUID] = []
+    try:
+        addresses = resolve(caller.peer, caller.settings.peers)
+        yield Finding("name", Verdict.OK, f"{caller.peer} is {', '.join(addresses)} ({_source(caller)})")
+    except OSError as error:
+        advice = (
+            f"look for a mistake in the name; give it an address in DNS, in /etc/hosts or in the settings: "
+            f'[peers] {caller.peer} = "ADDRESS"'
+        )
+        yield Finding("name", Verdict.FAIL, f"{caller.peer} has no address: {error.strerror or error}", advice)
+        for check in ("ping", "tcp", "handshake"):
+            yield _skipped(check, "no address")
+    else:
+        yield _ping(caller, addresses[0])
+        yield from _connect(caller, addresses, met)
+    if caller.ask is not None:
+        yield from _known_here(caller.peer, caller.ask(addresses), met)
+
+
+def _skipped(check: str, text: str) -> Finding:
+    return Finding(check, Verdict.SKIP, text)
+
+
+def _source(caller: Caller) -> str:
+    if any(name.lower() == caller.peer.lower() for name in caller.settings.peers):
+        return "from the peers table of the settings"
+    return "as it says itself" if parse_literal(caller.peer) is not None else "from the hosts file or DNS"
+
+
+def _ping(caller: Caller, address: str) -> Finding:
+    """MS-MQQB 3.1.7.6. Nothing follows from silence: Windows answers only where EnablePingService is set."""
+    initiator = PingInitiator(caller.own_guid, OperatingSystemType.WIN_SERVER, time.monotonic)
+    port = caller.settings.ping_port
+    if asyncio.run(ping(initiator, address, caller.settings, caller.local_address(address))):
+        return Finding("ping", Verdict.OK, f"{address} answers on UDP {port} and would take a session")
+    return _skipped(
+        "ping", f"{address} does not answer on UDP {port}, or says no; no harm: queue managers need not answer pings"
+    )
+
+
+def _connect(caller: Caller, addresses: list[str], met: list[uuid.UUID]) -> Iterator[Finding]:
+    """The first address that takes a connection is spoken to, as transfer does it."""
+    port = caller.settings.port
+    for address in addresses:
+        local = caller.local_address(address)
+        begun = time.monotonic()
+        try:
+            connection = socket.create_connection(
+                (address, port), caller.timeout, None if local is None else (local, 0)
+            )
+        except OSError as error:
+            text, advice = _tcp_advice(error, address, port, caller)
+            yield Finding("tcp", Verdict.FAIL if address == addresses[-1] else Verdict.WARN, text, advice)
+            continue
+        with connection:
+            yield Finding("tcp", Verdict.OK, f"{address}:{port} takes connections, in {_milliseconds(begun)}")
+            yield _shake_hands(caller, connection, f"{address}:{port}", met)
+        return
+    yield _skipped("handshake", "no connection")
+
+
+def _milliseconds(begun: float) -> str:
+    return f"{(time.monotonic() - begun) * 1000:.1f} ms"
+
+
+def _tcp_advice(error: OSError, address: str, port: int, caller: Caller) -> tuple[str, str]:
+    """What the operating system said, and what to do about it."""
+    where = f"{address}:{port}"
+    if isinstance(error, TimeoutError) or error.errno == errno.ETIMEDOUT:
+        return (
+            f"{where} timed out after {caller.timeout:g} s",
+            f"the computer is off, or a firewall drops TCP {port}: let it in on {caller.peer} and on the way there",
+        )
+    if error.errno == errno.ECONNREFUSED:
+        return (
+            f"{where} refused the connection: nobody listens there",
+            f"start the queue manager of {caller.peer} (Windows: the service MSMQ), and see that it listens on {address}",
+        )
+    if error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN):
+        advice = f"`ip route get {address}` shows the way: look at the routes and the network of this computer"
+        return f"{where} cannot be reached: {os.strerror(error.errno)}", advice
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"{where} cannot be reached from {caller.bind}", "the setting bind must be an address of this computer"
+    return f"{where}: {error.strerror or error}", f"look at the network of this computer and of {caller.peer}"
+
+
+def _shake_hands(caller: Caller, connection: socket.socket, where: str, met: list[uuid.UUID]) -> Finding:
+    """MS-MQQB 3.1.5.2.3 to 3.1.5.4 with whoever is there, as for a direct format name; then the session is closed."""
+    session = Session.initiate(
+        own_guid=caller.own_guid, remote_guid=GUID_NULL, settings=caller.settings, monotonic=time.monotonic
+    )
+    begun = time.monotonic()
+    round_trip = None
+    received = 0
+    while True:
+        try:
+            for packet in session.data_to_send():
+                connection.sendall(packet)
+            connection.settimeout(max(0.001, begun + caller.timeout - time.monotonic()))
+            data = connection.recv(_READ)
+        except TimeoutError:
+            said = f"only {received} bytes" if received else "nothing"
+            return Finding(
+                "handshake",
+                Verdict.FAIL,
+                f"{where} accepts connections but said {said} in {caller.timeout:g} s, {session.state.value}",
+                f"something else than a queue manager listens there, or that of {caller.peer} hangs: restart it",
+            )
+        except OSError as error:
+            return _refused(caller, where, f"the connection broke: {error.strerror or error}", received)
+        received += len(data)
+        round_trip = round_trip or _milliseconds(begun)
+        events = session.receive(data) if data else session.end_of_stream()
+        for event in events:
+            if isinstance(event, SessionOpened):
+                met.append(session.remote_qm_guid)
+                return Finding(
+                    "handshake",
+                    Verdict.OK,
+                    f"queue manager {session.remote_qm_guid}, window {session.received_window_size}, "
+                    f"round trip {round_trip}",
+                )
+            if isinstance(event, SessionClosed):
+                return _refused(caller, where, event.reason, received)
+
+
+def _refused(caller: Caller, where: str, reason: str, received: int) -> Finding:
+    if "Flags.CS" in reason:
+        return Finding(
+            "handshake",
+            Verdict.FAIL,
+            f"{where} refuses the session: {reason}",
+            f"{caller.peer} has as many sessions as it takes, or wants none: look at its log and its limit (MaxInSessions)",
+        )
+    if not received:
+        return Finding(
+            "handshake",
+            Verdict.FAIL,
+            f"{where} took the connection and closed it without a word",
+            f"{caller.peer} has too many connections, or a firewall or proxy stands between: look at its log",
+        )
+    return Finding(
+        "handshake",
+        Verdict.FAIL,
+        f"{where} does not speak as a queue manager does: {reason}",
+        f"see what listens on {where}; if it is a queue manager, tell its maker what it said",
+    )
+
+
+def _known_here(peer: str, known: dict[str, Any], met: list[uuid.UUID]) -> Iterator[Finding]:
+    """What the running queue manager has for that computer."""
+    if met and known["identifier"] not in (None, str(met[0])):
+        text = f"the directory has {peer} as queue manager {known['identifier']}, which is not the one that answered"
+        advice = (
+            "messages to its public and private format names will be refused: correct the directory, or the address"
+        )
+        yield Finding("directory", Verdict.FAIL, text, advice)
+    if known["sessions"]:
+        states = ", ".join(f"{one['address']} {one['state']}" for one in known["sessions"])
+        yield Finding("sessions", Verdict.OK, f"{counted(len(known['sessions']), 'session')} now: {states}")
+    else:
+        yield Finding("sessions", Verdict.OK, "none now; one is opened when there is something to send")
+    queues = known["queues"]
+    waiting = sum(one["messages"] for one in queues)
+    yield Finding("outgoing", Verdict.OK, f"{counted(waiting)} for {peer} in {counted(len(queues), 'outgoing queue')}")
+    for one in queues:
+        if one["state"] == "OnHold":
+            yield Finding(
+                "outgoing", Verdict.WARN, f"{one['name']} is paused", f"lanner outgoing resume '{one['name']}'"
+            )
+        elif one["state"] == "Locked":
+            advice = "the setting security.hardened allows HTTP only"
+            yield Finding("outgoing", Verdict.WARN, f"{one['name']} is locked", advice)
+        elif one["problem"]:
+            advice = f"lanner outgoing show '{one['name']}'"
+            yield Finding("outgoing", Verdict.WARN, f"{one['name']}: {one['problem']}", advice)

@@ -1,0 +1,238 @@
+"""`lanner outgoing`, `lanner status` and `lanner trace`, with and without a queue manager that runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lanner.cli import control
+from lanner.client import QueueManager
+from lanner.client.control_socket import CONTROL_SOCKET
+from tests.cli.conftest import Run, Served, free_address
+
+FAR = r"DIRECT=OS:beta\private$\far"
+
+
+def wait_for(ask: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:  # noqa: ANN401 (JSON)
+    """What comes about by itself in another process."""
+    deadline = time.monotonic() + 30
+    while not wanted(answer := ask()):
+        assert time.monotonic() < deadline, answer
+        time.sleep(0.005)
+    return answer
+
+
+def settings(tmp_path: Path, name: str, *peers: tuple[str, str]) -> Path:
+    path = tmp_path / f"{name}.toml"
+    table = "\n".join(f'{peer} = "{address}"' for peer, address in peers)
+    path.write_text(f"[transfer]\ntry_connect_interval = 0.01\n[peers]\n{table}\n")
+    return path
+
+
+# No queue manager runs ---------------------------------------------------------------------------------------------
+
+
+def test_without_a_queue_manager_the_directory_itself_is_asked(run: Run, orders: str) -> None:
+    assert "no outgoing queues" in run("outgoing", "list", code=3).err
+    run("send", FAR, "x")
+    (listed,) = run("outgoing", "list", "--json").json
+    assert (listed["name"], listed["state"], listed["messages"]) == (FAR, "Inactive", 1)
+    assert listed == run("outgoing", "show", "far", "--json").json
+    text = run("outgoing", "list").out
+    assert text.splitlines()[0].split() == ["NAME", "STATE", "MESSAGES", "SIZE", "NEXT", "HOPS", "PROBLEM"]
+    assert f"{FAR}  inactive" in text
+    assert run("outgoing", "pause", "far").out == f"{FAR} is paused, 1 message in it\n"
+    assert "`lanner outgoing resume` lets it go on" in run("outgoing", "show", "far").out
+    assert "paused or locked" in run("doctor").out
+    assert run("outgoing", "resume", "far", "--json").json["state"] == "Inactive"
+    assert "`lanner serve` sends what waits" in run("outgoing", "resend", "far", code=1).err
+    assert "no outgoing queue has 'x y'" in run("outgoing", "pause", "x y", code=1).err
+
+
+def test_no_status_without_a_queue_manager(run: Run, orders: str, data: Path) -> None:
+    assert f"no queue manager runs on {data}" in run("status", code=3).err
+
+
+def test_no_data_directory_is_told(run: Run, data: Path) -> None:
+    assert "does not exist" in run("outgoing", "list", code=1).err
+    assert not data.exists()
+    run("status", code=3)
+
+
+def test_the_socket_of_a_process_that_was_killed_is_no_queue_manager(run: Run, orders: str, data: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(os.path.relpath(data / CONTROL_SOCKET))
+    run("send", FAR, "x")
+    assert run("outgoing", "list", "--json").json[0]["messages"] == 1
+
+
+def test_a_program_that_has_the_directory_is_named(run: Run, data: Path) -> None:
+    with QueueManager(data):
+        assert "is open in process" in run("outgoing", "list", code=1).err
+
+
+@pytest.mark.parametrize("answer", ["", '{"error": "no"}\n'])
+def test_what_the_queue_manager_does_not_answer_is_told(
+    run: Run, orders: str, data: Path, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(os.path.relpath(data / CONTROL_SOCKET))
+    listening.listen()
+    real = socket.socket.sendall
+
+    def sendall(connection: socket.socket, request: bytes) -> None:
+        real(connection, request)
+        taken, _ = listening.accept()
+        with taken:
+            taken.recv(1000)
+            taken.send(answer.encode())
+
+    with listening:
+        monkeypatch.setattr(socket.socket, "sendall", sendall)
+        error = run("outgoing", "list", code=1).err
+    assert ("lanner: no\n" if answer else "went away: look at its log") in error
+
+
+def test_a_queue_manager_that_hangs_is_told(run: Run, orders: str, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "_TIMEOUT", 0.005)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(os.path.relpath(data / CONTROL_SOCKET))
+        listening.listen()
+        assert "did not answer in 0.005 s" in run("outgoing", "list", code=1).err
+
+
+def test_transactional_messages_and_attempts_are_shown_in_words(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = {"sequence": "0x6000000000000001", "number": 3, "previous": 2}
+    document = {
+        "name": FAR, "state": "Disconnected", "messages": 2, "bytes": 2048, "next_hops": ["IP=192.0.2.7"],
+        "problem": "connecting to 192.0.2.7: Connection refused", "retry_in": 3.4,
+        "connection_history": [
+            {"time": "2026-01-01T00:00:00+00:00", "status": "x", "text": "no TCP connection", "error": "0x8007274d",
+             "error_text": "connection refused", "addresses": ["IP=192.0.2.7"]},
+            {"time": "2026-01-01T00:00:05+00:00", "status": "x", "text": "connecting", "error": None,
+             "error_text": None, "addresses": []},
+            {"time": "2026-01-01T00:00:06+00:00", "status": "x", "text": "it failed", "error": "0x80004005",
+             "error_text": None, "addresses": []},
+        ],
+        "sequence": {
+            "first_non_ack": place, "last_non_ack": place | {"number": 4}, "no_ack_count": 2, "last_ack": place | {"number": 2},
+            "last_ack_time": "2026-01-01T00:00:00+00:00", "last_ack_count": 1, "next_seq": None, "no_read_count": 5,
+            "resend_interval": 30, "resend_time": "2026-01-01T00:00:30+00:00", "resend_count": 1,
+        },
+    }  # fmt: skip
+    monkeypatch.setattr("lanner.cli.outgoing.ask", lambda *_, **__: document)
+    lines = run("outgoing", "show", "far").out.splitlines()
+    shown = {key: value for key, _, value in (line.partition("  ") for line in lines)}
+    assert shown["problem"].strip() == "connecting to 192.0.2.7: Connection refused; next attempt in 3 s"
+    assert shown["not acknowledged"].strip() == "2 transactional messages"
+    assert shown["first of them"].strip() == "number 3 of sequence 0x6000000000000001"
+    assert shown["last of them"].strip() == "number 4 of sequence 0x6000000000000001"
+    assert shown["last acknowledged"].strip() == "number 2 of sequence 0x6000000000000001"
+    assert shown["not received yet"].strip() == "5 messages"
+    assert shown["sent again"].strip().startswith("1 time, every 30 s, next at ")
+    assert "no TCP connection  connection refused (0x8007274d)" in lines[-3]
+    assert lines[-2].endswith("connecting         -")
+    assert lines[-1].endswith("it failed          0x80004005")
+
+
+# A queue manager runs ----------------------------------------------------------------------------------------------
+
+
+def test_why_nothing_leaves_is_told_while_it_is_tried(
+    serve: Callable[..., Served], run: Run, orders: str, data: Path, tmp_path: Path
+) -> None:
+    peer = free_address()
+    run("send", FAR, "x")
+    served = serve("--config", settings(tmp_path, "alpha", ("beta", peer)), "--json")
+    served.ready()
+    shown = wait_for(
+        lambda: run("outgoing", "show", "far", "--json").json, lambda document: document["connection_history"]
+    )
+    assert (shown["messages"], shown["next_hops"]) == (1, [f"IP={peer}"])
+    entry = shown["connection_history"][0]
+    assert (entry["status"], entry["error"]) == ("socket_connect_failure", "0x8007274d")
+    assert (entry["error_text"], entry["addresses"]) == ("connection refused", [f"IP={peer}"])
+    shown = wait_for(lambda: run("outgoing", "show", "far", "--json").json, lambda document: document["problem"])
+    assert f"connecting to {peer}" in shown["problem"]
+    assert "connection refused" in shown["problem"].lower()
+    findings = {one["check"]: one for one in run("doctor", "beta", "--json", code=1).json}
+    assert [findings[check]["verdict"] for check in ("local", "name", "tcp", "handshake")] == [
+        "OK", "OK", "FAIL", "SKIP",
+    ]  # fmt: skip
+    assert "peers table" in findings["name"]["text"]
+    assert "nobody listens there" in findings["tcp"]["text"]
+    # Paused, nothing is tried any more, and nothing is to be sent again.
+    run("outgoing", "pause", "far")
+    assert "`lanner outgoing resume` first" in run("outgoing", "resend", "far", code=1).err
+    assert served.end(signal.SIGTERM)[0] == 0
+    assert run("outgoing", "show", "far", "--json").json["state"] == "OnHold"
+
+
+def test_a_message_goes_when_its_queue_is_resumed_and_leaves_a_trail(
+    serve: Callable[..., Served], run: Run, orders: str, data: Path, tmp_path: Path
+) -> None:
+    alpha, beta = free_address(), free_address()
+    other = tmp_path / "other"
+    run("queue", "create", "far", "--name", "beta", "--data", other)
+    run("queue", "create", r".\reports")
+    traced = run("send", FAR, "hello", "--trace", r".\reports", "--json").json["id"]
+    run("outgoing", "pause", "far")
+    theirs = serve("--data", other, "--config", settings(tmp_path, "beta"), "--bind", beta, "--json")
+    theirs.ready()
+    ours = serve("--config", settings(tmp_path, "alpha", ("beta", beta)), "--bind", alpha, "--json")
+    ours.ready()
+    assert run("outgoing", "show", "far", "--json").json["messages"] == 1
+    assert "no report" in run("trace", r".\reports", code=3).err
+    assert run("outgoing", "resume", "far").out == f"{FAR} goes on, 1 message in it\n"
+    wait_for(lambda: run("outgoing", "show", "far", "--json").json, lambda document: document["messages"] == 0)
+    shown = run("outgoing", "show", "far")
+    assert "state      connected" in shown.out
+
+    status = run("status", "--json").json
+    assert (status["name"], status["bind"], status["process"]) == ("ALPHA", alpha, ours.process.pid)
+    (session,) = status["sessions"]
+    assert (session["address"], session["state"], session["initiator"], session["queues"]) == (
+        beta,
+        "OPEN",
+        True,
+        [FAR],
+    )
+    text = run("status", "--data", other).out
+    assert "OPENED BY" in text
+    assert alpha in text
+    assert "them" in text
+    assert run("outgoing", "resend", "far").out == f"{FAR} is tried again now, 0 messages in it\n"
+
+    findings = {one["check"]: one for one in run("doctor", "beta", "--json").json}
+    assert {one["verdict"] for one in findings.values()} == {"OK", "SKIP"}
+    assert f"queue manager {session['queue_manager']}, window 64" in findings["handshake"]["text"]
+    assert findings["sessions"]["text"] == f"1 session now: {beta} OPEN"
+    assert findings["outgoing"]["text"] == "0 messages for beta in 1 outgoing queue"
+
+    report = wait_for(lambda: run("trace", r".\reports", "--json").lines[0], bool)
+    assert (report["message"], report["event"], report["next_hop"]) == (traced, "sent", beta)
+    assert report["by"] == status["identifier"]
+    assert beta in run("trace", r".\reports", "--message", traced).out
+    assert "about x" in run("trace", r".\reports", "--message", "x", code=3).err
+
+    assert ours.end(signal.SIGTERM)[0] == 0
+    assert theirs.end(signal.SIGTERM)[0] == 0
+    received = run("receive", "far", "--data", other, "--json").json
+    assert (received["id"], received["body"]) == (traced, "hello")
+
+
+def test_reports_go_to_a_public_queue(run: Run, orders: str) -> None:
+    assert (
+        "reports go to a public queue, this one is private" in run("send", orders, "x", "--trace", orders, code=2).err
+    )
+    run("send", orders, "x", "--trace", "none", code=1)
+    guid = "5a2f8a4e-6d0c-4b7e-9a53-0d9f2c1b7e11"
+    run("send", orders, "x", "--trace", f"PUBLIC={guid}")
+    assert run("receive", orders, "--json").json["tracing_queue"] == guid
