@@ -171,6 +171,7 @@ class Sending(Examining):
                 message = f"queue {queue.pathname} is not transactional: send to it outside transactions"
             raise TransactionUsage(message)
         self._require_open(transaction)
+        has_demands = is_local and (queue.authentication or queue.privacy_level is not QueuePrivacyLevel.OPTIONAL)
         index = None if transaction is None else transaction.index
         pack = self._packer(descriptor, queue)
         now = int(self.clock())
@@ -179,7 +180,7 @@ class Sending(Examining):
             if not properties.sender_identifier:
                 kind = properties.sender_identifier_type
                 properties.sender_identifier = self._sender_identifier(descriptor, kind)
-            if is_local:
+            if has_demands:
                 self._check_demands(queue, properties)
             ordinal = self.next_message_ordinal()
             packet = pack(properties, ordinal, now, index)
