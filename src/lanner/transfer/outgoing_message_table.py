@@ -35,6 +35,8 @@ _TRANSACTIONAL_LANE = 7  # of priority 0, which every transactional message has 
 _NOT_LOADED = Record(b"")
 # Ours: so many messages are looked at to see that no numbered one is left.
 _LOOK_AHEAD = 16
+# Ours: so many bytes of packets are read at once.
+_MAX_SIZE = 1 << 20
 
 
 @dataclass(slots=True, eq=False)
@@ -97,6 +99,7 @@ class OutgoingMessageTable:
         self._entries: dict[int, OutgoingMessagePosition] = {}  # by lookup id
         self._numbered: dict[int, OutgoingMessagePosition] = {}  # of those, our transactional ones by number
         self._offered: list[OutgoingMessagePosition] = []
+        self._has_changed = False  # since messages were offered
         self._highest_read = 0  # number of the current sequence
         self.tx_outgoing_sequence: OutgoingTransferSequence[OutgoingMessagePosition] = OutgoingTransferSequence(
             settings.resend_timer_table, clock=engine.clock, monotonic=monotonic
@@ -139,6 +142,7 @@ class OutgoingMessageTable:
 
     def message_available(self, position: MessagePosition) -> None:
         """3.1.7.12: a message came to the queue, or came back to its old place."""
+        self._has_changed = True
         lane = self._lanes[position.lookup_id >> 56]
         lane.is_read = False
         if position.lookup_id <= lane.cursor:
@@ -161,15 +165,20 @@ class OutgoingMessageTable:
 
     # Sending (3.1.7.1) ------------------------------------------------------------------------------------------
 
-    def next_unsent(self, room: int) -> list[OutgoingMessagePosition]:
-        """The next messages, at most `room`, in the order of the queue. Those that are not `sent` come again."""
+    def next_unsent(self, room: int, size: int = _MAX_SIZE) -> list[OutgoingMessagePosition]:
+        """The next messages, at most `room`, in the order of the queue. Those that are not `sent` come again.
+
+        None after those that have `size` bytes together.
+        """
         self._take_back()
+        self._has_changed = False
         entries: list[OutgoingMessagePosition] = []
         if room > 0:
             self.is_waiting_for_sync = False
             for entry in self._unsent():
                 entries.append(entry)
-                if len(entries) == room:
+                size -= len(entry.packet)
+                if len(entries) == room or size <= 0:
                     break
         self._offered = entries
         if self.tx_outgoing_sequence.unacked:
@@ -178,9 +187,10 @@ class OutgoingMessageTable:
 
     def peek_priority(self) -> int | None:
         """BasePriority and Priority of the next message together; None if nothing can be sent."""
-        for entry in self.next_unsent(1):
-            return self.queue.base_priority + _HIGHEST_PRIORITY - (entry.lookup_id >> 56)
-        return None
+        offered = self._offered
+        if self._has_changed or not offered or offered[0].awaiting_ack or not offered[0].packet:
+            offered = self.next_unsent(1)
+        return self.queue.base_priority + _HIGHEST_PRIORITY - (offered[0].lookup_id >> 56) if offered else None
 
     def sent(self, entry: OutgoingMessagePosition) -> None:
         """The packet was handed to the session."""
@@ -428,6 +438,7 @@ class OutgoingMessageTable:
             yield entry if entry is not None and entry.tx_sequence_number else None
 
     def _forget(self, entry: OutgoingMessagePosition) -> None:
+        self._has_changed = True
         if self._entries.pop(entry.lookup_id, None) is not None and entry.tx_sequence_number:
             del self._numbered[entry.tx_sequence_number]
             self.tx_outgoing_sequence.remove(entry)

@@ -454,7 +454,7 @@ class Transfer(Connecting):
                 routes.remove(route)
                 routes.append(route)
                 room = 1
-            entries = route.table.next_unsent(room)
+            entries = route.table.next_unsent(room, limit)
             if not entries:
                 routes.remove(route)
             for entry in entries:
