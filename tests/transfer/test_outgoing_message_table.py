@@ -5,16 +5,21 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from lanner.model.enums import Acknowledgements, EnqueueStatus, MessageClass, QueueAccessType
+from lanner.transfer.events import SessionAckReceived
+from lanner.transfer.outgoing_message_table import OutgoingMessagePosition
 from lanner.transfer.settings import TransferSettings
 from lanner.wire.builder import build, set_sequence
 from lanner.wire.format_name import parse
 from lanner.wire.identifiers import TxSequenceID
 from lanner.wire.message import Message
+from lanner.wire.session_header import SessionHeader
 from tests.transfer.outgoing import DESTINATION, Outgoing, bodies, numbers
+from tests.transfer.pairs import Pair, session_ack
 
 
 @pytest.fixture
@@ -72,6 +77,17 @@ def test_the_priority_of_the_next_message_counts_with_that_of_its_queue(h: Outgo
     assert h.table.peek_priority() == 2
     assert bodies(h.packets()) == [b"high", b"low"]
     assert h.table.peek_priority() is None
+
+
+def test_messages_that_are_published_together_leave(h: Outgoing) -> None:
+    h.say(b"before", priority=2)
+    assert bodies(h.packets()) == [b"before"]
+    descriptor = h.open(DESTINATION, QueueAccessType.SEND)
+    h.engine.stage_messages(descriptor, b"token", [h.properties(b"low", priority=2), h.properties(b"high", priority=3)])
+    h.engine.publish_stages(b"key", [b"token"])
+    assert h.packets() == []
+    h.sync()
+    assert bodies(h.packets()) == [b"high", b"low"]
 
 
 def test_a_recoverable_message_leaves_when_it_is_on_disk_and_an_express_one_at_once(h: Outgoing) -> None:
@@ -204,6 +220,39 @@ def test_a_recoverable_message_is_deleted_when_the_peer_has_it_on_disk(h: Outgoi
     h.sync()
     h.crash()
     assert h.waiting == []
+
+
+@pytest.mark.spec("QQB-3.1.5.5.2-1")
+@pytest.mark.spec("QQB-3.1.5.5.3-1")
+@pytest.mark.spec("QQB-3.1.5.5.3-2")
+@pytest.mark.spec("QQB-3.1.5.5.3-3")
+def test_a_session_ack_as_it_comes_deletes_what_it_names(h: Outgoing) -> None:
+    """Through a session: bit k of RecoverableMsgAckFlags is message RecoverableMsgAckSeqNumber + k."""
+    h.say(b"r1", b"r2", priority=7)
+    h.say(b"e1", priority=6, recoverable=False)
+    h.say(b"r3", b"r4", b"r5", priority=5)
+    h.say(b"e2", priority=4, recoverable=False)
+    h.say(b"t6", b"t7", transactional=True)
+    pair = Pair()
+    for entry in h.table.next_unsent(64):
+        pair.ours.send(entry.packet, entry)
+        h.table.sent(entry)
+    h.say(b"unsent", priority=1)
+
+    def receive(header: SessionHeader) -> None:
+        (event,) = pair.ours.receive(session_ack(header))
+        assert isinstance(event, SessionAckReceived)
+        h.table.session_acked(
+            cast("list[OutgoingMessagePosition]", event.acked), cast("list[OutgoingMessagePosition]", event.persisted)
+        )
+
+    receive(SessionHeader(4, 0, 0, 0, 0))
+    assert h.waiting == [b"r1", b"r2", b"r3", b"r4", b"r5", b"e2", b"unsent", b"t6", b"t7"]
+    receive(SessionHeader(7, 2, 0b1001, 0, 0))
+    assert h.waiting == [b"r3", b"r4", b"unsent", b"t6", b"t7"]
+    h.order_ack(1)
+    receive(SessionHeader(9, 6, 0b11, 0, 0))
+    assert h.waiting == [b"unsent", b"t7"]
 
 
 @pytest.mark.spec("QQB-3.1.5.5.4-1")

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from lanner.model.live import OpenQueueDescriptor
     from lanner.wire.builder import MessageProperties
 
+_LANE_END = (1 << 56) - 1  # the last lookup identifier of a priority, without the priority
+
 # A stage that nobody has written to for a day belongs to a job that is gone; ours.
 ABANDONED_STAGE = 86_400  # seconds
 
@@ -106,6 +108,8 @@ class Staging(Dispatch):
         queue.head_hint = START
         if needs_visit:
             self._visit(queue, horizon[number])
+        if isinstance(queue, OutgoingQueue):
+            self._tell_of_published(queue)
         while queue.waiting_reads:
             position = self._seek_available_message_position(queue, START, peek=False)
             waiting = len(queue.waiting_reads)
@@ -113,6 +117,16 @@ class Staging(Dispatch):
                 self.message_position_available(queue, position)
             if len(queue.waiting_reads) == waiting:
                 return
+
+    def _tell_of_published(self, queue: OutgoingQueue) -> None:
+        """Who sends the messages of an outgoing queue looks at each priority from its first message on."""
+        after = START
+        while (lookup_id := self.store.next(queue.number, after)) is not None:
+            after = lookup_id
+            record = self.store.get(queue.number, lookup_id)
+            if record is not None:
+                self.message_position_available(queue, MessagePosition(queue, lookup_id, record))
+                after |= _LANE_END
 
     def _visit(self, queue: Queue, after: int) -> None:
         with self.store.scan(queue.number, after) as scan:
