@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +45,12 @@ class FakeLink:
         self.express: list[Message] = []
         self.close_reasons: list[str] = []
         self.received = 0
+        self.on_processed: Callable[[], None] | None = None
 
     def processed(self, number: int) -> None:
         self.processed_numbers.append(number)
+        if self.on_processed is not None:
+            self.on_processed()
 
     def send_express(self, packet: bytes) -> None:
         self.express.append(Message.unpack(packet))
@@ -93,13 +96,13 @@ class IncomingHarness(Harness):
         number: int | None = None,
         previous: int | None = None,
         age: int = 0,
-        **properties: object,
+        **properties: Any,  # noqa: ANN401 (of MessageProperties)
     ) -> bytes:
         """A packet from elsewhere; with `number` a transactional one."""
         if ordinal is None:
             self.ordinal += 1
             ordinal = self.ordinal
-        content: MessageProperties = self.properties(body, **properties)  # type: ignore[arg-type]
+        content: MessageProperties = self.properties(body, **properties)
         if number is not None:
             content.transactional_message_sequence_identifier = sequence
             content.transaction_sequence_number = number

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,7 +58,7 @@ def h(tmp_path: Path) -> Iterator[IncomingHarness]:
 @pytest.mark.spec("QQB-3.1.5.8.1-1")
 @pytest.mark.parametrize("recoverable", [True, False])
 def test_a_message_that_came_before_is_counted_and_dropped(h: IncomingHarness, recoverable: bool) -> None:
-    """ "The protocol MUST discard this message"; its time becomes now, nobody is told, the session goes on counting."""
+    """The text: "The protocol MUST discard this message"; its time becomes now, nobody is told, the session goes on counting."""
     packet = h.packet(b"once", recoverable=recoverable, **asking())
     h.arrive(packet)
     assert told(h) == [0x0002]
@@ -94,7 +95,7 @@ def test_a_message_and_that_it_came_are_on_disk_together(h: IncomingHarness) -> 
     h.sync()
     packets = [h.packet(b"kept"), h.packet(b"1", to=LEDGER, number=1)]
     tickets: list[int] = []
-    h.link.processed = lambda _number: tickets.append(h.store.ticket())  # type: ignore[method-assign]
+    h.link.on_processed = lambda: tickets.append(h.store.ticket())
     h.arrive(*packets)
     assert tickets == [h.store.ticket()]
     assert tickets[0] > h.store.synced
@@ -150,7 +151,7 @@ def slow(h: IncomingHarness) -> SlowExamination:
     return examination
 
 
-def signed(h: IncomingHarness, body: bytes, **properties: object) -> bytes:
+def signed(h: IncomingHarness, body: bytes, **properties: Any) -> bytes:  # noqa: ANN401 (of MessageProperties)
     """A message whose signature has to be looked at (and is wrong)."""
     return h.packet(body, signature=b"s" * 64, sender_certificate=b"c" * 32, **sent_by(ALICE), **properties)
 
@@ -470,7 +471,7 @@ def test_the_sender_needs_the_right_to_write_messages(h: IncomingHarness) -> Non
 
 @pytest.mark.spec("QQB-3.1.5.8.3-16")
 def test_the_descriptor_of_a_public_queue_is_the_directorys(h: IncomingHarness) -> None:
-    """ "If destinationQueue.QueueType = Public, the security descriptor MUST be queried from the directory"."""
+    """The text: "If destinationQueue.QueueType = Public, the security descriptor MUST be queried from the directory"."""
     public = h.create(r".\news", security=parse_sddl("O:SYG:SYD:P(A;;0x4;;;AN)").pack())
     to = r"DIRECT=OS:ALPHA\news"
     h.arrive(h.packet(b"may", to=to))
@@ -492,7 +493,7 @@ def test_the_descriptor_of_a_public_queue_is_the_directorys(h: IncomingHarness) 
 @pytest.mark.spec("QQB-3.1.5.8.3-17")
 def test_a_queue_manager_as_sender_counts_as_everyone(h: IncomingHarness) -> None:
     """ST 2: S-1-1-0 and nothing more: neither the anonymous user nor an authenticated one."""
-    by_machine = {
+    by_machine: dict[str, Any] = {
         "sender_identifier_type": SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER,
         "sender_identifier": PEER.bytes_le,
     }
@@ -506,7 +507,7 @@ def test_a_queue_manager_as_sender_counts_as_everyone(h: IncomingHarness) -> Non
 def test_a_sender_whose_groups_cannot_be_found_out_has_no_rights(
     h: IncomingHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """ "If any failure occurs in these actions, the protocol MUST continue as if access_denied is returned"."""
+    """The text: "If any failure occurs in these actions, the protocol MUST continue as if access_denied is returned"."""
 
     def fail(_: Sid) -> Identity | None:
         raise OSError("the domain does not answer")

@@ -15,15 +15,15 @@ import struct
 import uuid
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from lanner.model.directory_objects import GUID_NULL
-from lanner.model.enums import MessageClass, SenderIdentifierType
-from lanner.model.errors import InsufficientResources, RemoteProtocolError
+from lanner.model.enums import EnqueueStatus, MessageClass
+from lanner.model.errors import InsufficientResources, RemoteProtocolError, StatusError
 from lanner.security.examination import is_examined_at_once
-from lanner.security.identity import ANONYMOUS, Identity
 from lanner.transfer import message_history
 from lanner.transfer.events import FinalAckReceived, OrderAckReceived, UserMessageReceived
+from lanner.transfer.incoming_senders import IncomingSenders, plain_sender
 from lanner.transfer.incoming_sequence import IncomingSequences
 from lanner.transfer.message_history import MessageIDHistory
 from lanner.transfer.tracing import send_report
@@ -37,7 +37,6 @@ from lanner.wire import queue_names as names
 from lanner.wire.builder import MAX_ROUTE_COUNT, set_route_count
 from lanner.wire.format_name import DirectFormatName, FormatName, PrivateFormatName
 from lanner.wire.message import Message
-from lanner.wire.sid import ANONYMOUS_LOGON, EVERYONE, NT_AUTHORITY, Sid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,9 +67,6 @@ _ONE_DIRECT_NAME = names.DIRECT_QUEUE << at.DQ_SHIFT
 
 # Ours: destinations and sequences that are found without looking into their names. Peers may spell names in many ways.
 _MAX_CACHED = 4096
-
-# ST 2: "userSID MUST be set to the well-known SID ... S-1-1-0" (3.1.5.8.3). Everyone and nobody else: no authenticated user.
-EVERYONE_ALONE: Final = Identity("Everyone", EVERYONE, is_guest=True)
 
 
 class Link(AcknowledgingLink, Protocol):
@@ -123,33 +119,45 @@ class Incoming:
         self._sequences: dict[tuple[bytes, int, bytes], IncomingSequence] = {}
         self._ready: dict[Link, None] = {}  # sessions of which the message whose turn it is may have been examined
         self._is_busy = False
-        # Senders whose rights were asked for in this call: nothing changes while the lock is held.
-        self._identities: dict[bytes, Identity | None] = {}
+        self._senders = IncomingSenders(engine)
+        # Plain senders who may send to a queue, found out in this call: nothing changes while the lock is held.
+        self._admitted: set[tuple[Queue, bytes]] = set()
         # For an operator: messages dropped because they came before, came out of order, or claimed to be from here.
         self.duplicates = 0
         self.out_of_order = 0
         self.impostors = 0
+        self._of_link: dict[Link, list[IncomingSequence]] = {}
+        self._show_sequences()
+        store.on_failed(self._on_failed)
+
+    def _show_sequences(self) -> None:
+        """What is known of sequences from before, at their queues."""
         for sequence in self.sequences:
             queue = self._find_queue(FormatName.parse(sequence.format_name))
             if queue is not None:
                 sequence.bind(queue, 0, 0)
-        store.on_failed(self._on_failed)
 
     def stop(self) -> None:
         """The queue manager stops: what waits has not come."""
         self._waiting.clear()
+        self._of_link.clear()
         self.acknowledgments.stop()
 
     def closed(self, link: Link) -> None:
         """The session has ended: what of it waits for its turn is not acknowledged and will come again."""
         self._waiting.pop(link, None)
+        for sequence in self._of_link.pop(link, ()):
+            if sequence.link is link:
+                sequence.link = None
 
     def _on_failed(self, _batch: int) -> None:
         """The store has gone back to its last sync, and so does what is remembered of messages. Any thread, lock held."""
         self.history.reload()
         self._sequences.clear()
+        self._of_link.clear()
         self.sequences.reload()
         self._queues.clear()
+        self._show_sequences()
 
     # Timers ---------------------------------------------------------------------------------------------------
 
@@ -182,7 +190,7 @@ class Incoming:
                 if packet is not None:
                     self._process(link, packet, None)
                 done = event.number
-        except (InsufficientResources, RemoteProtocolError) as error:
+        except (StatusError, RemoteProtocolError) as error:
             self._give_up(link, error)
             done = 0
         finally:
@@ -236,7 +244,7 @@ class Incoming:
                 if entry.packet is not None:
                     self._process(link, entry.packet, entry.examination)
                 done = entry.number
-        except (InsufficientResources, RemoteProtocolError) as error:
+        except (StatusError, RemoteProtocolError) as error:
             self._give_up(link, error)
             return 0
         if not waiting:
@@ -251,7 +259,8 @@ class Incoming:
     def _write(self) -> None:
         self.history.write()
         self.sequences.write()
-        self._identities.clear()
+        self._senders.forget()
+        self._admitted.clear()
 
     # One message ----------------------------------------------------------------------------------------------
 
@@ -274,7 +283,8 @@ class Incoming:
             if is_transactional:
                 is_delivered = self._deliver_in_order(link, packet, user_flags, examination)
             else:
-                is_delivered = self._deliver(packet, self._destination(packet), examination) is _DELIVERED
+                queue = self._destination(packet)
+                is_delivered = self._deliver(packet, user_flags, queue, examination) is _DELIVERED
             if is_delivered and flags & at.TR:
                 send_report(self._engine, Message(packet), next_hop=None)
         else:
@@ -282,10 +292,27 @@ class Incoming:
         # Last: had there been no room for the message, it would come again and be no duplicate.
         self.history.add(identifier, is_lasting=bool(user_flags & _RECOVERABLE) and not is_transactional)
 
-    def _deliver(self, packet: bytes, queue: Queue | None, examination: Examination | None) -> MessageClass:
-        """Security, expiry and the queue itself (3.1.5.8.2, 3.1.5.8.3, 3.1.5.8.8)."""
+    def _deliver(
+        self, packet: bytes, user_flags: int, queue: Queue | None, examination: Examination | None
+    ) -> MessageClass:
+        """Security, expiry and the queue itself (3.1.5.8.2, 3.1.5.8.3, 3.1.5.8.8).
+
+        The first of a plain sender's messages is judged in full; those behind it in the same call would get the same verdict.
+        """
         message = Message(packet)
-        return self._engine.insert_message(queue, message, self._sender(message), examination)
+        sender = plain_sender(packet, user_flags) if queue is not None else None
+        if sender is None or queue is None:
+            return self._engine.insert_message(queue, message, self._senders.sender_of(message), examination)
+        if (
+            (queue, sender) in self._admitted
+            and queue.transactional == bool(user_flags & at.TH)
+            and self._engine.enqueue_message(queue, message) is EnqueueStatus.OK
+        ):
+            return _DELIVERED
+        verdict = self._engine.insert_message(queue, message, self._senders.sender_of(message), examination)
+        if verdict is _DELIVERED:
+            self._admitted.add((queue, sender))
+        return verdict
 
     # Destinations ---------------------------------------------------------------------------------------------
 
@@ -318,41 +345,6 @@ class Incoming:
             queue = engine.find_queue(name)
         return None if queue is None or queue.is_system or queue.parent else queue
 
-    # Senders --------------------------------------------------------------------------------------------------
-
-    def _sender(self, message: Message) -> Identity | None:
-        """Whose rights a message has (3.1.5.8.3); None: they cannot be found out, which is to have none."""
-        if not message.has_security_header:
-            return ANONYMOUS
-        kind = message.sender_identifier_type
-        if kind is SenderIdentifierType.NONE:
-            return ANONYMOUS
-        if kind is not SenderIdentifierType.SID:
-            return EVERYONE_ALONE
-        sid = message.sender_identifier
-        if sid not in self._identities:
-            self._identities[sid] = self._identity_of(sid)
-        return self._identities[sid]
-
-    def _identity_of(self, data: bytes) -> Identity | None:
-        try:
-            sid = Sid.unpack(data)
-        except RemoteProtocolError as error:
-            _LOG.warning("a sender's SID cannot be read, it has no rights: %s", error)
-            return None
-        if sid == ANONYMOUS_LOGON:
-            return ANONYMOUS
-        if _is_well_known(sid):
-            # A group, a service of the sender's own computer: nobody of whom this computer could know anything.
-            return EVERYONE_ALONE
-        resolve = self._engine.settings.resolve_identity
-        try:
-            identity = None if resolve is None else resolve(sid)
-        except Exception:  # noqa: BLE001 (whatever the resolver is)
-            _LOG.exception("the groups of %s cannot be found out, it has no rights", sid)
-            return None
-        return identity or Identity(str(sid), sid, is_guest=True)
-
     # Sequences ------------------------------------------------------------------------------------------------
 
     def _deliver_in_order(self, link: Link, packet: bytes, user_flags: int, examination: Examination | None) -> bool:
@@ -368,7 +360,7 @@ class Incoming:
         verdict = None
         # Of a queue that is not there we do not know how much has come before; its messages are refused from where they begin.
         if sequence.accepts(tx_sequence_id, number, previous) or (queue is None and not sequence.tx_sequence_id):
-            verdict = self._deliver(packet, queue, examination)
+            verdict = self._deliver(packet, user_flags, queue, examination)
             if verdict is not _DELIVERED and not self._refuse(sequence, packet, verdict):
                 raise InsufficientResources("there is no room for the negative acknowledgment of a refused message")
             sequence.accept(tx_sequence_id, number, now)
@@ -395,8 +387,10 @@ class Incoming:
             if len(self._sequences) >= _MAX_CACHED:
                 self._sequences.clear()
             self._sequences[source, kind, name] = sequence
-        sequence.link = link
-        sequence.remote_address = link.remote_address
+        if sequence.link is not link:
+            sequence.link = link
+            sequence.remote_address = link.remote_address
+            self._of_link.setdefault(link, []).append(sequence)
         return sequence
 
     def _refuse(self, sequence: IncomingSequence, packet: bytes, verdict: MessageClass) -> bool:
@@ -446,8 +440,3 @@ def _transaction_offset(packet: bytes, user_flags: int) -> int:
     if user_flags & _NAMES == _ONE_DIRECT_NAME:
         return at.DESTINATION_OFFSET + (int(_COUNT(packet, 64)[0]) + 5 & ~3)
     return at.locate(packet).transaction
-
-
-def _is_well_known(sid: Sid) -> bool:
-    """A group or a service that every computer has its own of, and no user (MS-DTYP 2.4.2.4)."""
-    return sid.identifier_authority <= NT_AUTHORITY and not sid.is_account
