@@ -78,7 +78,7 @@ def test_a_program_that_has_the_directory_is_named(run: Run, data: Path) -> None
         assert "is open in process" in run("outgoing", "list", code=1).err
 
 
-@pytest.mark.parametrize("answer", ["", '{"error": "no"}\n'])
+@pytest.mark.parametrize("answer", ["", '{"err', '{"error": "no"}\n'])
 def test_what_the_queue_manager_does_not_answer_is_told(
     run: Run, orders: str, data: Path, monkeypatch: pytest.MonkeyPatch, answer: str
 ) -> None:
@@ -97,7 +97,7 @@ def test_what_the_queue_manager_does_not_answer_is_told(
     with listening:
         monkeypatch.setattr(socket.socket, "sendall", sendall)
         error = run("outgoing", "list", code=1).err
-    assert ("lanner: no\n" if answer else "went away: look at its log") in error
+    assert ("lanner: no\n" if answer.endswith("\n") else "went away: look at its log") in error
 
 
 def test_a_queue_manager_that_hangs_is_told(run: Run, orders: str, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,8 @@ def test_transactional_messages_and_attempts_are_shown_in_words(run: Run, monkey
     lines = run("outgoing", "show", "far").out.splitlines()
     shown = {key: value for key, _, value in (line.partition("  ") for line in lines)}
     assert shown["problem"].strip() == "connecting to 192.0.2.7: Connection refused; next attempt in 3 s"
-    assert shown["not acknowledged"].strip() == "2 transactional messages"
+    assert shown["transactional"].strip() == "2 messages sent and not acknowledged"
+    assert "times" not in shown["acknowledged at"]
     assert shown["first of them"].strip() == "number 3 of sequence 0x6000000000000001"
     assert shown["last of them"].strip() == "number 4 of sequence 0x6000000000000001"
     assert shown["last acknowledged"].strip() == "number 2 of sequence 0x6000000000000001"
@@ -140,6 +141,13 @@ def test_transactional_messages_and_attempts_are_shown_in_words(run: Run, monkey
     assert "no TCP connection  connection refused (0x8007274d)" in lines[-3]
     assert lines[-2].endswith("connecting         -")
     assert lines[-1].endswith("it failed          0x80004005")
+    sequence = document["sequence"]
+    assert isinstance(sequence, dict)
+    sequence["last_ack_count"] = 3
+    assert ", 3 times" in run("outgoing", "show", "far").out
+    # A sequence that begins: no acknowledgment came yet, whatever its time says.
+    sequence["last_ack"] = None
+    assert "acknowledged at" not in run("outgoing", "show", "far").out
 
 
 # A queue manager runs ----------------------------------------------------------------------------------------------

@@ -203,13 +203,16 @@ def test_the_settings_say_where_a_peer_is(run: Run, tmp_path: Path) -> None:
         (OSError(errno.ETIMEDOUT, "x"), "timed out after 5 s", "a firewall drops TCP 1801"),
         (OSError(errno.ENETUNREACH, "x"), "Network is unreachable", "ip route get 192.0.2.7"),
         (OSError(errno.EHOSTUNREACH, "x"), "No route to host", "ip route get 192.0.2.7"),
-        (OSError(errno.EADDRNOTAVAIL, "x"), "cannot be reached from 127.0.0.1", "the setting bind"),
+        (OSError(errno.EADDRNOTAVAIL, "x"), "cannot be reached from 0.0.0.0", "the setting bind"),
         (OSError(errno.EMFILE, "Too many open files"), "Too many open files", "the network of this computer"),
     ],
 )
 def test_what_the_system_says_comes_with_what_to_do(
-    run: Run, monkeypatch: pytest.MonkeyPatch, error: OSError, text: str, advice: str
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: OSError, text: str, advice: str
 ) -> None:
+    config = tmp_path / "lanner.toml"
+    config.write_text('bind = "0.0.0.0"\n')
+
     def connect(*_: object) -> socket.socket:
         raise error
 
@@ -218,10 +221,16 @@ def test_what_the_system_says_comes_with_what_to_do(
 
     monkeypatch.setattr("lanner.cli.peers.ping", silent)
     monkeypatch.setattr(socket, "create_connection", connect)
-    found = examined(run, "192.0.2.7")["tcp"]
+    found = examined(run, "192.0.2.7", "--config", config)["tcp"]
     assert found["verdict"] == "FAIL"
     assert text in found["text"]
     assert advice in found["advice"]
+
+
+def test_a_queue_manager_for_this_computer_only_reaches_no_other(run: Run) -> None:
+    found = examined(run, "192.0.2.7", "--timeout", "0.02")
+    assert "cannot be reached from 127.0.0.1, which is for this computer only" in found["tcp"]["text"]
+    assert "0.0.0.0" in found["tcp"]["advice"]
 
 
 def test_a_ping_that_is_answered(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

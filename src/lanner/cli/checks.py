@@ -241,7 +241,7 @@ def _outgoing(store: Store, queues: Stored, data: Path) -> Iterator[Finding]:
     ]
     waiting = sum(count for _, count in outgoing)
     if held:
-        advice = f"`lanner queue list --data {data}` shows them; locked ones need security.hardened off"
+        advice = f"`lanner outgoing resume NAME --data {data}`; locked ones need security.hardened off"
         yield _warn("outgoing", f"paused or locked with messages in them: {', '.join(held)}", advice)
     else:
         yield _ok("outgoing", f"{counted(waiting)} for other computers")

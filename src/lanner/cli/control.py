@@ -50,7 +50,7 @@ def ask_running(data: Path, question: dict[str, object]) -> Any:  # noqa: ANN401
         raise CommandError(f"the queue manager of {data} did not answer in {_TIMEOUT:g} s: look at its log") from error
     except ConnectionError as error:
         raise CommandError(f"the queue manager of {data} went away: look at its log") from error
-    if not line:
+    if not line.endswith(b"\n"):
         raise CommandError(f"the queue manager of {data} went away: look at its log")
     document = json.loads(line)
     if "error" in document:

@@ -105,7 +105,7 @@ def _problem(document: Document) -> str:
 
 def _sequence(sequence: Document) -> list[tuple[str, str]]:
     """The transactional messages' progress, without what says nothing."""
-    fields = [("not acknowledged", counted(sequence["no_ack_count"], "transactional message"))]
+    fields = [("transactional", f"{counted(sequence['no_ack_count'])} sent and not acknowledged")]
     for title, key in (
         ("first of them", "first_non_ack"),
         ("last of them", "last_non_ack"),
@@ -114,10 +114,9 @@ def _sequence(sequence: Document) -> list[tuple[str, str]]:
     ):
         if (place := sequence[key]) is not None:
             fields.append((title, f"number {place['number']} of sequence {place['sequence']}"))
-    if sequence["last_ack_time"] is not None:
-        fields.append(
-            ("acknowledged at", f"{_time(sequence['last_ack_time'])}, {counted(sequence['last_ack_count'], 'time')}")
-        )
+    if sequence["last_ack"] is not None and sequence["last_ack_time"] is not None:
+        times = f", {sequence['last_ack_count']} times" if sequence["last_ack_count"] > 1 else ""
+        fields.append(("acknowledged at", f"{_time(sequence['last_ack_time'])}{times}"))
     if sequence["no_read_count"]:
         fields.append(("not received yet", counted(sequence["no_read_count"])))
     if sequence["no_ack_count"]:

@@ -117,6 +117,14 @@ def _milliseconds(begun: float) -> str:
 def _tcp_advice(error: OSError, address: str, port: int, caller: Caller) -> tuple[str, str]:
     """What the operating system said, and what to do about it."""
     where = f"{address}:{port}"
+    if (
+        ipaddress.ip_address(caller.bind).is_loopback
+        and not ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    ):
+        return (
+            f"{where} cannot be reached from {caller.bind}, which is for this computer only",
+            "set bind to this computer's address in the network, or to 0.0.0.0 for all it has",
+        )
     if isinstance(error, TimeoutError) or error.errno == errno.ETIMEDOUT:
         return (
             f"{where} timed out after {caller.timeout:g} s",
