@@ -132,4 +132,4 @@ class EngineBase:
         held = queue.held_positions.get(lookup_id)
         if held is not None:
             return held.state is PositionState.AVAILABLE
-        return self.store.get(queue.number, lookup_id) is not None
+        return self.store.contains(queue.number, lookup_id)

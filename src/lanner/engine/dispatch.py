@@ -36,7 +36,8 @@ class Dispatch(Transactions):
         collection = self.queue_manager.dispatch_collection
         place = (position.queue, position.lookup_id)
         collection[:] = [entry for entry in collection if _place(entry) != place]
-        self._dispatch_send_message()
+        if collection:
+            self._dispatch_send_message()
 
     def remove_messages_from_dispatch_collection_by_queue(self, queue: OutgoingQueue) -> None:
         """3.1.7.1.34 Remove Messages From Dispatch Collection By Queue."""
@@ -60,18 +61,19 @@ class Dispatch(Transactions):
             self._is_dispatching = False
 
     def _send_next(self) -> bool:
-        collection = self.queue_manager.dispatch_collection
-        if any(entry.send_in_progress for entry in collection):
+        best: DispatchEntry | None = None
+        for entry in self.queue_manager.dispatch_collection:
+            if entry.send_in_progress:
+                return False
+            if (best is None or entry.priority > best.priority) and self._is_eligible(entry.message_position):
+                best = entry
+        if best is None:
             return False
-        by_priority = sorted(collection, key=lambda entry: -entry.priority)
-        entry = next((entry for entry in by_priority if self._is_eligible(entry.message_position)), None)
-        if entry is None:
-            return False
-        send = self.send_srmp_message if entry.protocol_data is None else self.send_user_message
+        send = self.send_srmp_message if best.protocol_data is None else self.send_user_message
         if send is None:
             return False
-        entry.send_in_progress = True
-        send(entry)
+        best.send_in_progress = True
+        send(best)
         return True
 
     def _is_eligible(self, position: MessagePosition) -> bool:

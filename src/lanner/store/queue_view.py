@@ -132,6 +132,18 @@ class QueueView(Overlay[int, Record]):
         environment.last_number = record.visibility
         return record
 
+    def contains(self, lookup_id: int) -> bool:
+        """Whether there is a record; nothing of it is read."""
+        if self.express is not None and lookup_id in self.express.rows:
+            return True
+        for layer in (self.current, self.inflight):
+            if layer is not None:
+                if lookup_id in layer.rows:
+                    return True
+                if lookup_id in layer.hidden:
+                    return False
+        return self.raw(lookup_id) is not None
+
     def raw(self, lookup_id: int) -> bytes | None:
         """Return the stored bytes of the snapshot."""
         environment = self._environment

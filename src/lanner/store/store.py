@@ -117,6 +117,10 @@ class Store:
             self._quarantine(queue, lookup_id, error)
             return None
 
+    def contains(self, queue: int, lookup_id: int) -> bool:
+        """Whether there is a message; it may turn out to be corrupt when it is read."""
+        return (self._queues.get(queue) or self._commits.queue(queue)).contains(lookup_id)
+
     def is_express(self, queue: int, lookup_id: int) -> bool:
         """Whether an express message is there under this lookup id."""
         view = self._queues.get(queue)

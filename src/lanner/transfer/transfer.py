@@ -68,6 +68,7 @@ class Transfer(Connecting):
         self._awake: dict[int, None] = {}  # numbers of outgoing queues that something happened to
         self._unsettled: deque[tuple[int, Link, int]] = deque()  # (batch, link, message number)
         self._failed_batches: set[int] = set()
+        self._unfilled: list[Link] = []  # there was more to send than one turn should take
         self._is_sync_wanted = False
         self._lazy_sync_due: float | None = None
         self._is_running = False
@@ -147,7 +148,7 @@ class Transfer(Connecting):
                 if isinstance(queue, OutgoingQueue) and not queue.is_deleted:
                     self._attend(self._route(queue))
             for link in self.links.values():
-                if link.is_open and link.routes:
+                if any(route.table.is_waiting_for_sync for route in link.routes):
                     self._mark_dirty(link)
 
     def _attend(self, route: Route) -> None:
@@ -421,16 +422,12 @@ class Transfer(Connecting):
     # What leaves ----------------------------------------------------------------------------------------------
 
     def _fill_links(self) -> None:
-        again = False
-        for link in list(self._dirty):
-            again |= self._fill(link)
+        self._unfilled = [link for link in list(self._dirty) if self._fill(link)]
         if self._is_sync_wanted:
             self._is_sync_wanted = False
             ticket = self.engine.store.ticket()
             if ticket:
                 self.network.sync(ticket)
-        if again:
-            self.network.wake()
 
     def _fill(self, link: Link) -> bool:
         """Send from the link's queues while there is room, the highest priority first; whether more could be sent."""
@@ -502,6 +499,8 @@ class Transfer(Connecting):
         self.engine.remove_message_from_dispatch_collection(position)
 
     def _flush_links(self) -> None:
-        dirty, self._dirty = self._dirty, {}
+        dirty, self._dirty = self._dirty, dict.fromkeys(self._unfilled)
         for link in dirty:
             link.flush()
+        if self._dirty:
+            self.network.wake()
