@@ -23,6 +23,7 @@ from bench.peers.process import Missing
 from bench.peers.rabbit import Rabbit
 from bench.peers.redis import Redis
 from bench.report import Contender, Figures, Goal, Table, Writer, alternate, print_table
+from bench.transfer import Pair
 from bench.workload import Scale
 
 P = TypeVar("P", Rabbit, Redis)
@@ -72,6 +73,12 @@ class Bench:
         store = BareStore(self.directory)
         self._stack.callback(store.close)
         return store
+
+    @cached_property
+    def pair(self) -> Pair:
+        pair = Pair(self.directory)
+        self._stack.callback(pair.close)
+        return pair
 
     @cached_property
     def rabbit(self) -> Rabbit | None:
@@ -255,6 +262,22 @@ def share(bench: Bench) -> None:
     bench.report("What is kept of the store's rate: messages/s", contenders, *goals)
 
 
+def transfer(bench: Bench) -> None:
+    """Window 64. The skeleton has no queues, checks, timers or acknowledgments of its own: it is the floor, not a peer."""
+    pair = bench.pair
+    counts = {"recoverable": 20_000, "transactional": 20_000, "express": 40_000}
+    floors = {"express": pair.express_skeleton}
+    for kind, full in counts.items():
+        count = bench.scale.count(full, 100)
+        contenders = [
+            Contender(LANNER, partial(pair.rate, kind, count)),
+            at_rate("bare skeleton", partial(floors.get(kind, pair.durable_skeleton).rate, count)),
+        ]
+        bench.report(f"From queue manager to queue manager, {kind}", contenders, Goal("bare skeleton"))
+    alone = [Contender(LANNER, lambda: pair.latency(bench.scale.count(1000, 10)))]
+    bench.report("One recoverable message from send to receive: microseconds", alone, is_lower_better=True)
+
+
 CASES: dict[str, Callable[[Bench], None]] = {
     "send": send,
     "latency": latency,
@@ -264,4 +287,5 @@ CASES: dict[str, Callable[[Bench], None]] = {
     "express": express,
     "depth": depth,
     "share": share,
+    "transfer": transfer,
 }

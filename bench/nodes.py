@@ -1,0 +1,218 @@
+"""A queue manager in a process of its own, told by lines of JSON what to do.
+
+    python -m bench.nodes DIRECTORY ADDRESS PORT
+
+Lines come in as {"do": NAME, ...} and each is answered by one line. Both processes of a pair are on one machine, so
+they share a monotonic clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from bench.workload import BODY
+from lanner.client.runtime import Runtime, local_settings
+from lanner.model.directory_objects import OutgoingQueue
+from lanner.model.enums import DeliveryGuarantee, QueueAccessType, QueueShareMode
+from lanner.model.live import OpenQueueDescriptor
+from lanner.transfer.settings import TransferSettings
+from lanner.transfer.shell import TransferListener
+from lanner.wire.builder import MessageProperties
+from lanner.wire.format_name import parse
+from lanner.wire.message import Message
+
+Answer = dict[str, Any]
+_BATCH = 100
+
+
+class Node:
+    """The benchmark's end: start it, ask it, end it."""
+
+    def __init__(self, directory: Path, address: str, port: int) -> None:
+        command = [sys.executable, "-m", "bench.nodes", str(directory), address, str(port)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.address = address
+        self._lock = threading.Lock()
+        self.ask("ready")
+
+    def ask(self, do: str, **arguments: object) -> Answer:
+        """Have something done and wait for the answer."""
+        with self._lock:
+            if self._process.stdin is None or self._process.stdout is None:
+                raise RuntimeError("the node has no pipes")
+            print(json.dumps({"do": do} | arguments), file=self._process.stdin, flush=True)
+            line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the node on {self.address} ended with {self._process.wait()}")
+        answer: Answer = json.loads(line)
+        return answer
+
+    def close(self) -> None:
+        """End it."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process.wait(30)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+class _Served:
+    """The node's own end."""
+
+    def __init__(self, directory: Path, address: str, port: int) -> None:
+        self.runtime = Runtime(directory, local_settings("NODE", local_addresses=frozenset({address})))
+        self.engine = self.runtime.engine
+        self.listener = TransferListener(self.engine, address, TransferSettings(port=port))
+        self._handles: dict[str, OpenQueueDescriptor] = {}
+        self._answers: dict[str, Callable[..., Answer]] = {
+            "ready": dict,
+            "create": self.create,
+            "fill": self.fill,
+            "pause": self.pause,
+            "resume": self.resume,
+            "await": self.await_messages,
+            "drain": self.drain,
+            "cpu": lambda: {"cpu": time.process_time()},
+            "send": self.send,
+            "receive": self.receive,
+        }
+
+    def answer(self, line: str) -> str:
+        request = json.loads(line)
+        return json.dumps(self._answers[request.pop("do")](**request))
+
+    def create(self, name: str, *, transactional: bool = False) -> Answer:
+        """Make a private queue."""
+        with self.runtime.lock:
+            request = self.engine.set_queue_defaults(rf".\private$\{name}")
+            request.transactional = transactional
+            self.engine.create_queue(request)
+        return {}
+
+    def _handle(self, name: str, access: QueueAccessType) -> OpenQueueDescriptor:
+        key = f"{name} {access.name}"
+        if key not in self._handles:
+            self._handles[key] = self.engine.open_queue(parse(name), access, QueueShareMode.DENY_NONE)
+        return self._handles[key]
+
+    def fill(self, name: str, count: int, kind: str) -> Answer:
+        """Put messages into an outgoing queue."""
+        guarantee = DeliveryGuarantee.EXPRESS if kind == "express" else DeliveryGuarantee.RECOVERABLE
+        for _ in range(count // _BATCH):
+            with self.runtime.lock:
+                handle = self._handle(name, QueueAccessType.SEND)
+                transaction = self.engine.create_transaction(uuid.uuid4()) if kind == "transactional" else None
+                for _ in range(_BATCH):
+                    self.engine.enqueue_message_to_an_open_queue(
+                        handle, MessageProperties(body=BODY, delivery_guarantee=guarantee), transaction
+                    )
+                if transaction is not None:
+                    self.engine.transaction_commit(transaction.identifier)
+        self._sync()
+        return {}
+
+    def _sync(self) -> None:
+        with self.runtime.lock:
+            ticket = self.runtime.store.ticket()
+        self.runtime.store.sync(ticket)
+
+    def _outgoing(self, name: str) -> OutgoingQueue:
+        with self.runtime.lock:
+            queue = self._handle(name, QueueAccessType.SEND).queue
+        if not isinstance(queue, OutgoingQueue):
+            raise TypeError(f"{name} is not another computer's")
+        return queue
+
+    def pause(self, name: str) -> Answer:
+        """Keep messages from leaving."""
+        queue = self._outgoing(name)
+        with self.runtime.lock:
+            self.engine.pause_queue(queue)
+        return {}
+
+    def resume(self, name: str) -> Answer:
+        """Let them leave; when that was."""
+        queue = self._outgoing(name)
+        start = time.monotonic()
+        with self.runtime.lock:
+            self.engine.resume_queue(queue)
+        return {"time": start}
+
+    def await_messages(self, name: str, count: int) -> Answer:
+        """Wait until a queue has so many messages and they are on disk; when that was."""
+        queue = self.engine.require_queue(parse(name))
+        while queue.message_count < count:
+            time.sleep(0.001)
+        self._sync()
+        return {"time": time.monotonic()}
+
+    def drain(self, name: str) -> Answer:
+        """Empty a queue."""
+        with self.runtime.lock:
+            self.engine.purge_queue(self.engine.require_queue(parse(name)))
+        self._sync()
+        return {}
+
+    def send(self, name: str, count: int, interval: float) -> Answer:
+        """Send one message after the other, each with the time at which it was sent."""
+        for _ in range(count):
+            body = json.dumps({"time": time.monotonic()}).encode().ljust(len(BODY))
+            with self.runtime.lock:
+                handle = self._handle(name, QueueAccessType.SEND)
+                self.engine.enqueue_message_to_an_open_queue(
+                    handle, MessageProperties(body=body, delivery_guarantee=DeliveryGuarantee.RECOVERABLE)
+                )
+            self._sync()
+            time.sleep(interval)
+        return {}
+
+    def receive(self, name: str, count: int) -> Answer:
+        """Receive what `send` sends: the seconds that each took."""
+        seconds = []
+        for _ in range(count):
+            arrived = threading.Event()
+            bodies: list[bytes] = []
+
+            def satisfied(end: object, arrived: threading.Event = arrived, bodies: list[bytes] = bodies) -> None:
+                bodies.append(Message(end.record.packet).body)  # type: ignore[attr-defined] # a position
+                arrived.set()
+
+            with self.runtime.lock:
+                handle = self._handle(name, QueueAccessType.RECEIVE)
+                position = self.engine.dequeue_message(handle, timeout=60, on_end=satisfied)
+            if position is not None:
+                satisfied(position)
+            arrived.wait()
+            seconds.append(time.monotonic() - json.loads(bodies[0])["time"])
+        return {"seconds": seconds}
+
+    async def run(self) -> None:
+        await self.listener.start()
+        gc.collect()
+        gc.freeze()
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            print(await asyncio.to_thread(self.answer, line), flush=True)
+        await self.listener.stop()
+        await asyncio.to_thread(self.runtime.close)
+
+
+def main() -> None:
+    sys.setswitchinterval(0.0005)
+    directory, address, port = sys.argv[1:]
+    uvloop.run(_Served(Path(directory), address, int(port)).run())
+
+
+if __name__ == "__main__":
+    main()
