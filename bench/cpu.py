@@ -85,7 +85,7 @@ def blocking(best: Best, manager: QueueManager, rounds: int) -> None:
         timed(best, "express send and receive", FEW, in_turn)
 
 
-async def awaited(best: Best, path: Path, rounds: int) -> float:
+async def awaited(best: Best, path: Path, rounds: int) -> None:
     async def in_tasks(name: str, work: Callable[[], Awaitable[object]]) -> None:
         async def repeat() -> None:
             for _ in range(MANY // TASKS):
@@ -100,7 +100,6 @@ async def awaited(best: Best, path: Path, rounds: int) -> float:
         for _ in range(rounds):
             await in_tasks(f"await send, {TASKS} tasks", lambda: queue.send(recoverable()))
             await in_tasks(f"await receive, {TASKS} tasks", lambda: queue.receive(0))
-    return 0.0
 
 
 def main() -> None:

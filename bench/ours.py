@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import uvloop
 
@@ -19,6 +20,7 @@ from bench.workload import BODY, percentiles
 from lanner.client import Message, Queue, QueueManager, ReceivedMessage, aio
 from lanner.store import Store
 
+T = TypeVar("T")
 FILL_BATCH = 1000
 WAIT = 10.0  # seconds; a read that waits longer means that messages were lost
 
@@ -255,7 +257,7 @@ class Ours:
         return run_loop(run())
 
 
-def run_loop(work: Coroutine[None, None, float]) -> float:
+def run_loop(work: Coroutine[None, None, T]) -> T:
     """Run on uvloop, as the daemon does."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(work)

@@ -23,6 +23,13 @@ Leader and followers
     Lock order: commit lock, store's lock, LMDB's writer. Nobody who holds LMDB's writer waits for the store's lock (a long
     publication asks for it with a time limit).
 
+Two flushes
+    A commit waits for the disk twice: once for the pages, then for the meta page that points to them. Neither can be left out. Without the
+    second (MDB_NOMETASYNC) the store stays whole, but a power cut takes the last commit, which was acknowledged. With one flush for both
+    (MDB_NOSYNC and an fdatasync of our own) the disk may write the meta page first: a power cut between the two leaves a newest root over pages
+    that were never written, and LMDB, whose pages have no checksums, would not notice and not fall back to the root before. What
+    can be saved is the file system's share of the first flush (allocation.py).
+
 Visibility numbers
     A number is issued when a message becomes Available in a batch (arrival, commit of a send, abort of a receive, move), from one counter, so
     batches are durable in the order of their numbers. A message that is locked only in memory (a receive in a transaction
