@@ -7,6 +7,7 @@ happened, under the store's lock, and wake it.
 from __future__ import annotations
 
 import logging
+import struct
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
@@ -23,6 +24,7 @@ from lanner.transfer.events import (
     UserMessageReceived,
 )
 from lanner.transfer.incoming import Incoming
+from lanner.transfer.incoming_senders import plain_sender
 from lanner.transfer.outgoing_message_table import OutgoingMessagePosition
 from lanner.transfer.packets import FinalAckBody, OrderAckBody
 from lanner.transfer.protection import EncryptionFailed, Protection
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
     from lanner.wire.internal_header import EstablishConnectionHeader
 
 _LOG = logging.getLogger(__name__)
+
+_user_flags = struct.Struct("<60xI").unpack_from  # UserHeader.Flags of a packet
 
 # Ours: so many bytes are handed to a connection before the others have their turn.
 _TURN_BYTES = 1 << 20
@@ -465,6 +469,8 @@ class Transfer(Connecting):
 
     def _protect(self, route: Route, link: Link, entry: OutgoingMessagePosition) -> bool:
         """3.1.7.1.5 Encrypting the Message Body; False: not yet, or never."""
+        if plain_sender(entry.packet, *_user_flags(entry.packet)) is not None:
+            return True
         try:
             packet = self.protection.protect(entry.packet, link.remote_qm_guid, route.queue)
         except EncryptionFailed as failure:
