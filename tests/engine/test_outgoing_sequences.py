@@ -241,6 +241,7 @@ def test_an_idle_outgoing_queue_is_removed_and_its_next_life_has_a_higher_sequen
     assert h.engine.find_outgoing_queue(parse(FAR)) is None
     assert not h.engine.remove_idle_outgoing_queue(queue)
     assert h.engine.outgoing_queue_of(before.tx_sequence_id) is None
+    assert len(list(h.engine._outgoing_sequences_table.items())) == 1  # the newest Timestamp
     send(h, b"b")
     assert sequence(h).tx_sequence_id > before.tx_sequence_id
     h.restart()

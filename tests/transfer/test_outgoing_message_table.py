@@ -29,10 +29,13 @@ def h(tmp_path: Path) -> Iterator[Outgoing]:
     harness.close()
 
 
-def forwarded(h: Outgoing, body: bytes = b"passed on", *, ordinal: int = 7, transactional: bool = True) -> bytes:
+FOREIGN = TxSequenceID(3, 77)
+
+
+def forwarded(h: Outgoing, *, ordinal: int = 7, transactional: bool = True, sequence: TxSequenceID = FOREIGN) -> bytes:
     """A packet of another queue manager on its way through this one."""
     packet = build(
-        h.properties(body, positive_journaling_requested=True),
+        h.properties(b"passed on", positive_journaling_requested=True),
         source=uuid.UUID(int=99),
         ordinal=ordinal,
         sent_time=int(h.now),
@@ -40,7 +43,7 @@ def forwarded(h: Outgoing, body: bytes = b"passed on", *, ordinal: int = 7, tran
         transaction=5 if transactional else None,
     )
     if transactional:
-        packet = set_sequence(packet, TxSequenceID(3, 77), 12, 11)
+        packet = set_sequence(packet, sequence, 12, 11)
     assert h.engine.enqueue_message(h.far, Message(packet)) is EnqueueStatus.OK
     h.sync()
     return packet
@@ -114,6 +117,10 @@ def test_memory_holds_what_is_on_its_way_and_not_what_waits(h: Outgoing) -> None
     h.say(*[b"x"] * 200, priority=5)
     entries = h.transmit(10)
     assert len(h.table._entries) == 10
+    h.table.session_closed()
+    assert not any(entry.packet or entry.message_position.record.packet for entry in entries)
+    h.table.session_opened()
+    entries = h.transmit(10)
     h.acknowledge(*entries)
     assert not h.table._entries
     assert h.far.message_count == 190
@@ -499,7 +506,7 @@ def test_a_message_that_only_claims_to_come_from_here_is_passed_on_like_any_othe
     """Its number was not given here: nobody may disturb a sequence from outside."""
     h.say(b"ours", transactional=True)
     packet = build(
-        h.properties(b"forged"),
+        h.properties(b"forged", positive_journaling_requested=True),
         source=h.engine.queue_manager.identifier,
         ordinal=7,
         sent_time=int(h.now),
@@ -512,3 +519,16 @@ def test_a_message_that_only_claims_to_come_from_here_is_passed_on_like_any_othe
     sent = h.transmit()
     assert [entry.tx_sequence_number for entry in sent] == [1, 0]
     assert sent[1].packet == packet
+    h.acknowledge(*sent)
+    assert (h.waiting, h.journal) == ([b"ours"], [])
+
+
+def test_a_forwarded_message_may_have_the_sequence_identifier_that_is_ours(h: Outgoing) -> None:
+    """Two computers that were set up in the same second."""
+    h.say(b"ours", transactional=True)
+    packet = forwarded(h, sequence=h.sequence_id)
+    sent = h.transmit()
+    assert [entry.tx_sequence_number for entry in sent] == [1, 0]
+    assert sent[1].packet == packet
+    h.acknowledge(*sent)
+    assert h.waiting == [b"ours"]

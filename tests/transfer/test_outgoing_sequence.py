@@ -140,6 +140,15 @@ def test_a_transactional_message_is_deleted_after_both_acknowledgments(h: Outgoi
     assert (h.far.message_count, h.far.total_bytes) == h.store.stats(h.far.number)
 
 
+def test_an_acknowledgment_of_arrival_is_enough_when_the_destination_has_it_on_disk(h: Outgoing) -> None:
+    """An OrderAck came first: RecoverableMsgAckFlags tell no more than it did."""
+    h.say(b"a", b"b", transactional=True)
+    sent = h.transmit()
+    h.order_ack(1)
+    h.table.session_acked(sent, [])
+    assert h.waiting == [b"b"]
+
+
 def test_what_waits_to_be_sent_again_and_is_acknowledged_meanwhile_is_not_sent(h: Outgoing) -> None:
     h.say(b"a", b"b", transactional=True)
     h.acknowledge(*h.transmit())
@@ -259,6 +268,11 @@ def test_an_order_ack_for_what_was_never_sent_acknowledges_no_more_than_was(h: O
     assert numbers(h.packets()) == [(3, 2)]
     h.order_ack(0)
     assert unacked(h) == [3]
+    h.say(b"d", transactional=True)
+    (offered,) = h.table.next_unsent(1)  # and the connection takes no more
+    h.order_ack(0xFFFF_FFFF)
+    assert not offered.received_order_ack
+    assert unacked(h) == [4]
 
 
 def test_an_order_ack_before_the_first_transactional_message_is_not_ours(h: Outgoing) -> None:
