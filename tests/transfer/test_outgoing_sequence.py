@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lanner.daemon import load_settings
 from lanner.model.live import OutgoingTransferInfo
 from lanner.transfer.settings import TransferSettings
 from lanner.wire.identifiers import TxSequenceID
@@ -290,6 +291,15 @@ def test_the_resend_timer_table_has_ten_entries_that_can_be_set() -> None:
         resend_timeouts_short=1, resend_timeouts_medium=2, resend_timeouts_long=3, resend_timeouts_final=4
     )
     assert settings.resend_timer_table == (1, 1, 1, 2, 2, 2, 3, 3, 3, 4)
+
+
+@pytest.mark.spec("QQB-3.1.1.3-6")
+@pytest.mark.spec("QQB-3.1.1.3.2-1")
+def test_resend_timeouts_stand_in_the_configuration_which_every_start_reads(tmp_path: Path) -> None:
+    file = tmp_path / "lanner.toml"
+    file.write_text("[transfer]\nresend_timeouts_short = 10\nresend_timeouts_final = 40\n")
+    table = load_settings(file, {}).transfer_settings.resend_timer_table
+    assert table == (10, 10, 10, 300, 300, 300, 1800, 1800, 1800, 40)
 
 
 @pytest.mark.spec("QQB-3.1.1.3-6")
