@@ -1,4 +1,4 @@
 """Benchmarks: Lanner and the brokers a user would otherwise pick, on one machine in one run.
 
-`python -m bench` runs all of them, `python -m bench NAME ...` some; `--list` names them.
+`python -m bench` runs all of them, `python -m bench NAME ...` some; `--help` names them. `python -m bench.cpu` and `python -m bench.store` look closer.
 """
