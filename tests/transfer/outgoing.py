@@ -127,8 +127,7 @@ class Outgoing(Harness):
     @property
     def unread(self) -> list[bytes]:
         """The bodies in AwaitingFinalACKTable."""
-        queue = self.engine.awaiting_final_ack_queue
-        return [] if queue is None else self.copies(queue)
+        return self.copies(self.engine.queue_manager.awaiting_final_ack_queue)
 
 
 def numbers(messages: list[Message]) -> list[tuple[int, int]]:

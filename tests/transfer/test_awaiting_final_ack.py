@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from lanner.engine.delivery import AWAITING_FINAL_ACK_QUEUE
 from lanner.model.enums import MessageClass, QueueAccessType
 from lanner.model.errors import AccessDenied
 from lanner.security.identity import ANONYMOUS
@@ -182,7 +181,7 @@ def test_the_table_counts_against_the_quota_and_only_administrators_see_it(h: Ou
     before = h.engine.queue_manager.total_bytes
     packet = deliver(h, negative_journaling_requested=True)
     assert h.engine.queue_manager.total_bytes == before + len(packet)
-    name = parse(rf"DIRECT=OS:{AWAITING_FINAL_ACK_QUEUE}")
+    name = parse(r"DIRECT=OS:.\private$\awaiting_final_ack$")
     with pytest.raises(AccessDenied):
         h.engine.open_queue(name, QueueAccessType.PEEK, identity=ANONYMOUS)
     descriptor = h.engine.open_queue(name, QueueAccessType.RECEIVE)
@@ -195,6 +194,14 @@ def test_the_table_counts_against_the_quota_and_only_administrators_see_it(h: Ou
     assert sequence.no_read_count == 0
     assert h.transactional_dead_letters == []
     assert h.engine.queue_manager.total_bytes == before
+    # What comes later stands before what was there, if its identifier was given earlier.
+    h.say(b"b", b"c", transactional=True, negative_journaling_requested=True)
+    first, second = (entry.packet for entry in h.transmit())
+    for packet in (second, first):
+        h.engine._await_final_ack(packet)
+        found = h.engine.peek_message(descriptor, timeout=0)
+        assert found is not None
+        assert found.record.packet == packet
 
 
 def test_a_queue_whose_messages_wait_for_final_acks_is_not_idle(h: Outgoing) -> None:

@@ -455,7 +455,7 @@ def test_the_values_an_operator_sees_follow_the_acknowledgments(h: Outgoing) -> 
 
 def _stored(h: Outgoing, body: bytes) -> bytes:
     """A packet that awaits its FinalAck."""
-    queue = h.engine.awaiting_final_ack_queue
+    queue = h.engine.queue_manager.awaiting_final_ack_queue
     assert queue is not None
     after = -1
     while (lookup_id := h.store.next(queue.number, after)) is not None:

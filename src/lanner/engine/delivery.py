@@ -1,8 +1,8 @@
 """What becomes of a message when another queue manager has it (MS-MQQB 3.1.5.5.2-3.1.5.5.4, 3.1.5.6, 3.1.5.7).
 
 A transactional message with source journaling or dead-lettering stays until its FinalAck tells how it ended. It has left its
-outgoing queue by then and lies in a queue of its own, AwaitingFinalACKTable, under the ordinal of its message identifier, which
-is all that the FinalAck tells. There it counts against the quota of the queue manager, and an administrator can look at it.
+outgoing queue by then and lies in a queue of its own, AwaitingFinalACKTable, under the ordinal of its message identifier, by
+which the FinalAck names it. There it counts against the quota of the queue manager, and an administrator can look at it.
 """
 
 from __future__ import annotations
@@ -10,20 +10,17 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from lanner.engine.envelope import is_express
-from lanner.engine.names import path_key
+from lanner.engine.envelope import read_envelope
 from lanner.engine.outgoing_sequences import OutgoingSequences
-from lanner.model.directory_objects import OutgoingQueue, Queue
-from lanner.model.enums import MessageClass, PositionState, QueueType
+from lanner.model.enums import MessageClass, PositionState
 from lanner.model.live import MessagePosition, Record
 from lanner.wire.message import Message
-from lanner.wire.path_name import PathName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-AWAITING_FINAL_ACK_QUEUE = r".\private$\awaiting_final_ack$"
-_KEY = path_key(PathName.parse(AWAITING_FINAL_ACK_QUEUE).queue_part)
+    from lanner.model.directory_objects import OutgoingQueue, Queue
+
 _ordinal = struct.Struct("<56xI").unpack_from  # UserHeader.MessageID
 
 
@@ -68,30 +65,19 @@ class Delivery(OutgoingSequences):
 
     # AwaitingFinalACKTable --------------------------------------------------------------------------------------
 
-    @property
-    def awaiting_final_ack_queue(self) -> Queue | None:
-        """Where messages wait for their FinalAck; None before the first."""
-        return self._by_path.get(_KEY)
-
-    def _make_awaiting_final_ack_queue(self) -> Queue:
-        path = PathName.parse(AWAITING_FINAL_ACK_QUEUE).with_computer(self.queue_manager.computer_name)
-        queue = Queue(label="Messages that await their final acknowledgment", queue_type=QueueType.SYSTEM)
-        queue.pathname = str(path)
-        self._complete(queue, path)
-        self._register(queue)
-        return queue
-
     def _await_final_ack(self, packet: bytes) -> None:
-        queue = self.awaiting_final_ack_queue or self._make_awaiting_final_ack_queue()
+        queue = self.queue_manager.awaiting_final_ack_queue
+        if queue is None:
+            return
         size = len(packet)
         queue.total_bytes += size
         self.queue_manager.total_bytes += size
-        queue.message_count += 1
-        self.store.put(queue.number, _ordinal(packet)[0], Record(packet, int(self.clock())), express=is_express(packet))
+        position = MessagePosition(queue, _ordinal(packet)[0], Record(packet, int(self.clock())))
+        self._store(position, read_envelope(packet))
 
     def final_acknowledgment(self, ordinal: int, message_class: int) -> bool:
         """3.1.5.7: the end of a message that awaited it; False if there is none of that identifier."""
-        queue = self.awaiting_final_ack_queue
+        queue = self.queue_manager.awaiting_final_ack_queue
         record = None if queue is None else self.store.get(queue.number, ordinal)
         if queue is None or record is None:
             return False
@@ -128,7 +114,7 @@ class Delivery(OutgoingSequences):
     def _message_removed(self, queue: Queue, position: MessagePosition, reason: MessageClass) -> None:
         if not queue.is_system:
             super()._message_removed(queue, position, reason)
-        elif queue is self.awaiting_final_ack_queue:
+        elif queue is self.queue_manager.awaiting_final_ack_queue:
             sequence = Message(position.record.packet).transactional_message_sequence_identifier
             sender = None if sequence is None else self.outgoing_queue_of(sequence)
             if sender is not None:

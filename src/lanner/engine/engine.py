@@ -33,13 +33,14 @@ _LOG = logging.getLogger(__name__)
 
 # Ours: a new queue manager that is not told its name.
 DEFAULT_COMPUTER_NAME = "LANNER"
-# MS-MQDMPR 3.1.3: attribute of the queue manager, path, label.
+# MS-MQDMPR 3.1.3, and one of ours: attribute of the queue manager, path, label.
 SYSTEM_QUEUES = (
     ("system_deadletter_queue", r".\system$;DEADLETTER", "Deadletter queue"),
     ("system_transactional_deadletter_queue", r".\system$;DEADXACT", "Transactional dead-letter queue"),
     ("system_journal_queue", r".\system$;JOURNAL", "Journal queue"),
     ("order_acknowledgment_queue", r".\private$\order_queue$", "Order acknowledgment queue"),
     ("change_notification_queue", r".\private$\notify_queue$", "Change notification queue"),
+    ("awaiting_final_ack_queue", r".\private$\awaiting_final_ack$", "Messages that await their final acknowledgment"),
 )
 # Where administrative messages to this computer come; an ordinary private queue.
 ADMINISTRATION_QUEUE = r".\private$\admin_queue$"

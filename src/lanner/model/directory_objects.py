@@ -222,6 +222,8 @@ class QueueManager(DirectoryObject):
     system_journal_queue: Queue | None = None
     order_acknowledgment_queue: Queue | None = None
     change_notification_queue: Queue | None = None
+    # AwaitingFinalACKTable of MS-MQQB 3.1.1.3.1; ours.
+    awaiting_final_ack_queue: Queue | None = None
     # By store number: outgoing queues, journals and subqueues are members too.
     queue_collection: dict[int, Queue] = field(default_factory=dict)
     site_collection: list[Site] = field(default_factory=list)
