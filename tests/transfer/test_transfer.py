@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from lanner.model.enums import OutgoingState, QueueAccessType
+from lanner.transfer.session_states import SessionState
+from lanner.wire.internal_header import InternalHeader, PacketType, pack_internal
+from lanner.wire.session_header import SessionHeader
 from tests.transfer.world import Node, World
 
 
@@ -88,3 +91,40 @@ def test_an_outgoing_queue_with_an_open_handle_stays(world: World, alpha: Node, 
     alpha.open(beta.direct("q"), QueueAccessType.SEND)
     world.tick(800, step=5)
     assert list(alpha.engine.outgoing_queues()) != []
+
+
+@pytest.mark.spec("QQB-3.1.5.5-2")
+def test_what_a_session_header_acknowledges_counts_before_its_own_counts_are_compared(
+    world: World, alpha: Node, beta: Node
+) -> None:
+    name = beta.direct("q")
+    alpha.send(name, b"recoverable", positive_journaling_requested=True)
+    alpha.send(name, b"express", recoverable=False, positive_journaling_requested=True)
+    alpha.send(name, b"unacknowledged")
+    alpha.sync()
+    beta.network.sync = lambda ticket: None  # type: ignore[method-assign]
+    world.run()
+    link = alpha.route(name).link
+    assert link is not None
+    # Two of three messages, the first recoverable one of two; and counts of messages that were never sent to us.
+    wrong = SessionHeader(2, 1, 0b1, user_msg_sequence_number=7, recoverable_msg_seq_number=0)
+    alpha.transfer.data_received(link, pack_internal(InternalHeader.of(PacketType.SESSION_ACK), wrong))
+    assert link.session.state is SessionState.CLOSED
+    assert alpha.outgoing(name).message_count == 1
+    journal = alpha.engine.queue_manager.system_journal_queue
+    assert journal is not None
+    assert journal.message_count == 2
+
+
+@pytest.mark.spec("QQB-3.1.5.5.1-2")
+def test_a_session_ack_lets_the_next_messages_go_and_repeats_none(world: World, alpha: Node, beta: Node) -> None:
+    name = beta.direct("q")
+    bodies = [b"<%03d>" % number for number in range(150)]
+    for body in bodies:
+        alpha.send(name, body)
+    alpha.sync()
+    world.run()
+    (connection,) = [one for one in world.connections if one.node is alpha]
+    sent = b"".join(connection.sent)
+    assert [sent.count(body) for body in bodies] == [1] * 150
+    assert [sent.index(body) for body in bodies] == sorted(sent.index(body) for body in bodies)
