@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from lanner.model.directory_objects import Queue
 from lanner.model.enums import (
     DirectoryOperationResult,
     EnqueueStatus,
@@ -17,6 +18,7 @@ from lanner.model.enums import (
     SenderIdentifierType,
 )
 from lanner.model.errors import InsufficientResources
+from lanner.model.live import Transaction
 from lanner.security.examination import Examination, examine
 from lanner.security.identity import Identity
 from lanner.transfer.events import FinalAckReceived, OrderAckReceived, UserMessageReceived
@@ -24,7 +26,7 @@ from lanner.transfer.incoming import Incoming
 from lanner.wire.layout import locate
 from lanner.wire.message import Message
 from lanner.wire.sddl import parse_sddl
-from lanner.wire.sid import EVERYONE, LOCAL_SYSTEM, Sid
+from lanner.wire.sid import ANONYMOUS_LOGON, EVERYONE, LOCAL_SYSTEM, Sid
 from tests.transfer.incoming_harness import (
     ADMIN,
     LEDGER,
@@ -237,6 +239,7 @@ def test_a_message_that_comes_too_late_is_dropped(h: IncomingHarness) -> None:
         h.packet(b"in time", age=10, time_to_reach_queue=10),
         h.packet(b"late", age=11, time_to_reach_queue=10, **asking()),
         h.packet(b"late, unasked", age=11, time_to_reach_queue=10),
+        h.packet(b"too late to be read, unasked", age=11, time_to_be_received=10),
         h.packet(b"too late to be read", age=11, time_to_be_received=10, **asking()),
         h.packet(b"late", to=LEDGER, number=1, age=11, time_to_reach_queue=10),
     )
@@ -300,18 +303,22 @@ def test_a_sequence_does_not_move_over_a_message_that_could_not_be_stored(
 ) -> None:
     packets = [h.packet(bytes((48 + n,)), to=LEDGER, number=n) for n in (1, 2, 3)]
     h.arrive(packets[0])
+    enqueue = h.engine._enqueue
 
-    def refuse(*_: object) -> EnqueueStatus:
-        raise InsufficientResources("the disk is full")
+    def refuse(queue: Queue, packet: bytes, transaction: Transaction | None) -> EnqueueStatus:
+        if packet == packets[2]:
+            raise InsufficientResources("the disk is full")
+        return enqueue(queue, packet, transaction)
 
     with monkeypatch.context() as patch:
         patch.setattr(h.engine, "_enqueue", refuse)
-        h.arrive(*packets[1:])
+        h.arrive(*packets[1:], h.packet(b"4", to=LEDGER, number=4, previous=2))
     (reason,) = h.link.close_reasons
     assert reason.startswith("the disk is full")
-    assert h.link.processed_numbers == [1]
+    assert h.link.processed_numbers == [1], "nothing more is said on a session that was closed"
     h.arrive(*packets[1:], link=FakeLink())
     assert h.bodies("ledger") == [b"1", b"2", b"3"]
+    assert h.incoming.out_of_order == 1, "2 had come"
 
 
 def test_a_refusal_whose_final_ack_cannot_be_kept_has_not_happened(
@@ -375,10 +382,10 @@ def test_every_name_of_a_queue_here_leads_to_it(h: IncomingHarness) -> None:
     assert h.bodies() == [name.encode() for name in names]
     assert {message.route_count for message in h.messages()} == {0}
     # The zero address stands for ours also where a name needs one.
-    packet = bytearray(h.packet(b"zero", to=names[-1]))
+    packet = bytearray(h.packet(b"zero", to=rf"PRIVATE={me}\{h.create('r').private_queue_number:x}"))
     packet[32:48] = bytes(16)
     h.arrive(bytes(packet))
-    assert h.bodies() == [b"zero"]
+    assert h.bodies("r") == [b"zero"]
     publicly = f"PUBLIC={public.identifier}"
     h.arrive(
         h.packet(b"by guid", to=publicly, destination_queue_manager_identifier=me),
@@ -420,7 +427,9 @@ def test_nobody_sends_to_journals_and_subqueues(h: IncomingHarness, suffix: str)
 
 @pytest.mark.parametrize("queue", [r"private$\order_queue$", r"private$\notify_queue$", "system$;deadletter"])
 def test_nobody_sends_to_the_queue_managers_own_queues(h: IncomingHarness, queue: str) -> None:
-    h.arrive(h.packet(b"planted", to=rf"DIRECT=OS:ALPHA\{queue}"))
+    h.settings["resolve_identity"] = lambda sid: Identity("admin", sid, is_administrator=True)
+    h.restart()
+    h.arrive(h.packet(b"planted", to=rf"DIRECT=OS:ALPHA\{queue}", **sent_by(ALICE)))
     for own in h.engine.queue_manager.queue_collection.values():
         assert own.message_count == 0
 
@@ -566,6 +575,40 @@ def test_a_sender_who_was_let_in_opens_the_door_for_nobody_else(h: IncomingHarne
     )
     assert h.bodies() == [b"alice", b"alice again"]
     assert h.bodies("signed") == h.bodies("secret") == []
+
+
+def test_what_a_message_claims_is_looked_at_behind_any_number_of_plain_ones(h: IncomingHarness) -> None:
+    """A PrivacyLevel without encryption, a signature of another provider: each of these is refused by its queue."""
+    h.create("plain", privacy_level=QueuePrivacyLevel.NONE)
+    plain = r"DIRECT=OS:ALPHA\private$\plain"
+    h.arrive(
+        h.packet(b"1", to=plain),
+        h.packet(b"claims privacy", to=plain, privacy_level=MessagePrivacyLevel.BASE),
+        h.packet(b"2", to=plain),
+    )
+    assert h.bodies("plain") == [b"1", b"2"]
+    h.arrive(
+        h.packet(b"1", **sent_by(ALICE)),
+        h.packet(
+            b"signed",
+            signature=bytes(64),
+            sender_certificate=bytes(64),
+            authentication_provider_type=1,
+            authentication_provider_name="Somebody's",
+            **sent_by(ALICE),
+        ),
+        h.packet(b"2", **sent_by(ALICE)),
+    )
+    assert h.bodies() == [b"1", b"2"]
+
+
+def test_who_says_to_be_nobody_is_the_anonymous_user(h: IncomingHarness) -> None:
+    guarded(h, "D:(A;;0x4;;;AN)")
+    h.arrive(h.packet(b"nobody", **sent_by(ANONYMOUS_LOGON)))
+    assert h.bodies() == [b"nobody"]
+    guarded(h, "D:(A;;0x4;;;WD)")
+    h.arrive(h.packet(b"nobody", **sent_by(ANONYMOUS_LOGON)))
+    assert h.bodies() == []
 
 
 @pytest.mark.spec("QQB-3.1.5.8.3-1", "QQB-3.1.5.8.3-5")

@@ -64,7 +64,7 @@ def test_each_router_counts_and_the_thirtieth_refuses(h: IncomingHarness) -> Non
 @pytest.mark.spec("QQB-3.1.1.5-3")
 def test_a_sequence_passes_through_untouched(h: IncomingHarness) -> None:
     """TransactionHeader byte for byte, in any order, twice if it comes twice; no acknowledgment, no state."""
-    packets = [h.packet(b"%d" % n, to=ELSEWHERE, number=n, previous=0) for n in (4, 2, 2, 9)]
+    packets = [h.packet(b"%d" % n, to=ELSEWHERE, number=n, previous=0, final_ack_required=True) for n in (4, 2, 2, 9)]
     h.arrive(*packets)
     passed = h.outgoing(ELSEWHERE)
     assert [message.body for message in passed] == [b"4", b"2", b"2", b"9"]

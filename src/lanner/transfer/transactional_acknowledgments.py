@@ -116,7 +116,6 @@ class TransactionalAcknowledgments:
         if (
             not packet[62] & _TRANSACTIONAL
             or packet[16:32] == self._engine.queue_manager.identifier.bytes_le
-            or queue.is_system
             or isinstance(queue, OutgoingQueue)
             or position.record.flags & DEAD_LETTER
         ):
