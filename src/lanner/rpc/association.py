@@ -1,0 +1,132 @@
+"""Association groups and the context handles that live in them (C706 9.3.3, 5.1.6; MS-RPCE 3.3.1.1.1, 3.3.1.4.1, 3.3.1.5.7).
+
+A group is the connections of one client process. A context handle is known in its group only, and is run down when the last
+connection of the group has ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+from uuid import uuid4
+
+from lanner.rpc.faults import FaultStatus, RpcFault
+
+_LOG = logging.getLogger(__name__)
+
+# The attributes of a handle; none is defined (C706 appendix N, ndr_context_handle).
+_ATTRIBUTES: Final = bytes(4)
+# Ours: handles one client may hold. Windows' queue managers hand out one for each open queue and cursor.
+MAX_HANDLES: Final = 10_000
+
+Rundown = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    value: object
+    kind: str
+    rundown: Rundown | None
+
+
+class ContextHandles:
+    """The context handles of one group."""
+
+    def __init__(self) -> None:
+        self._held: dict[bytes, _Held] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def add(self, value: object, kind: str, rundown: Rundown | None = None) -> bytes:
+        """A new handle, 20 octets; `rundown` is called if the client goes away without closing it.
+
+        It is random, so that nobody guesses the handle of another client.
+        """
+        if len(self._held) >= MAX_HANDLES:
+            raise RpcFault(FaultStatus.NCA_FAULT_REMOTE_NO_MEMORY, f"{MAX_HANDLES} context handles")
+        handle = _ATTRIBUTES + uuid4().bytes_le
+        self._held[handle] = _Held(value, kind, rundown)
+        return handle
+
+    def get(self, handle: bytes, kind: str) -> object:
+        """What a handle stands for; one of another kind or group, or a closed one, is a fault."""
+        held = self._held.get(handle)
+        if held is None or held.kind != kind:
+            raise RpcFault(FaultStatus.NCA_FAULT_CONTEXT_MISMATCH, f"context handle {handle.hex()} of kind {kind}")
+        return held.value
+
+    def remove(self, handle: bytes, kind: str) -> object:
+        """Close a handle in good order: without its rundown."""
+        value = self.get(handle, kind)
+        del self._held[handle]
+        return value
+
+    def values(self, kind: str) -> Iterator[tuple[bytes, object]]:
+        return ((handle, held.value) for handle, held in list(self._held.items()) if held.kind == kind)
+
+    def run_down(self) -> None:
+        """Everything that is left, newest first: what was opened last depends on what was opened before."""
+        while self._held:
+            handle, held = self._held.popitem()
+            if held.rundown is not None:
+                try:
+                    held.rundown()
+                except Exception:  # noqa: BLE001 (logged; the others must go too)
+                    _LOG.exception("the rundown of context handle %s (%s) failed", handle.hex(), held.kind)
+
+
+class AssociationGroup:
+    """One client process, as far as a server can tell."""
+
+    def __init__(self, group_id: int, peer: str) -> None:
+        self.id = group_id
+        # The address it came from, without a port.
+        self.peer = peer
+        self.handles = ContextHandles()
+        self.connections = 0
+
+    def __repr__(self) -> str:
+        return (
+            f"<association {self.id:#010x} of {self.peer}: {self.connections} connections, {len(self.handles)} handles>"
+        )
+
+
+class AssociationGroups:
+    """The groups of one server (MS-RPCE 3.3.1.1.5)."""
+
+    def __init__(self) -> None:
+        self._groups: dict[int, AssociationGroup] = {}
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def find(self, group_id: int, peer: str) -> AssociationGroup | None:
+        """The group of an id. MS-RPCE 3.3.1.5.7: who comes from another address may not join it."""
+        found = self._groups.get(group_id)
+        return found if found is not None and found.peer == peer else None
+
+    def join(self, group: AssociationGroup | None, peer: str) -> AssociationGroup:
+        """Count a connection in a group, or in a new one."""
+        if group is None:
+            group = AssociationGroup(self._new_id(), peer)
+            self._groups[group.id] = group
+        group.connections += 1
+        return group
+
+    def leave(self, group: AssociationGroup) -> None:
+        """A connection of the group has ended; with the last one its handles are run down."""
+        group.connections -= 1
+        if group.connections == 0:
+            del self._groups[group.id]
+            group.handles.run_down()
+
+    def _new_id(self) -> int:
+        while True:
+            # Nobody joins by guessing. All ones is left out: it looks like an error to some.
+            group_id = 1 + secrets.randbelow(0xFFFF_FFFE)
+            if group_id not in self._groups:
+                return group_id

@@ -1,0 +1,419 @@
+"""The RPC server: interfaces, listeners on TCP and on a Unix socket, and the dispatch of calls (MS-RPCE 3.3.3).
+
+The sockets are here, the protocol is in `connection`. One loop runs everything; a handler that waits is a coroutine, and the
+connection goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import inspect
+import logging
+import os
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final, cast
+from uuid import UUID
+
+from lanner.model.errors import RemoteProtocolError
+from lanner.rpc.association import AssociationGroups
+from lanner.rpc.connection import (
+    MAX_REQUEST_SIZE,
+    CallCancelled,
+    CallReceived,
+    ConnectionLimits,
+    Registered,
+    ServerCall,
+    ServerConnection,
+)
+from lanner.rpc.faults import FaultStatus, RpcFault
+from lanner.rpc.pdu import NDR20, AuthLevel, SyntaxId
+from lanner.rpc.security import SecurityProviders
+from lanner.security.identity import ANONYMOUS, Identity
+from lanner.security.users import UserFile
+
+_LOG = logging.getLogger(__name__)
+
+# MS-MQMP 2.1, MS-MQQP 2.1: a port that is taken is passed over by eleven, and again.
+PORT_STEP: Final = 11
+PORT_TRIES: Final = 10
+# A peer that does not read gets no more answers, and is not read from, until it has taken these.
+_WRITE_HIGH_WATER: Final = 1 << 20
+# What SO_PEERCRED tells: process, user, group.
+_UCRED: Final = struct.Struct("3i")
+# Where a Unix socket has no need for small fragments.
+_LOCAL_FRAGMENT: Final = 0xFFF8
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """What all peers together may cost. Ours."""
+
+    max_connections: int = 4096
+    max_connections_per_peer: int = 512
+    # Connections that have not bound; the oldest of them goes when a new one comes.
+    max_unbound: int = 256
+    # How long a connection may stay without a bind.
+    bind_timeout: float = 30.0  # seconds
+    connection: ConnectionLimits = field(default_factory=ConnectionLimits)
+
+
+# A stub in, a stub out; or a coroutine of it, for a call that waits.
+RawHandler = Callable[[ServerCall], bytes | Awaitable[bytes]]
+
+
+class RawInterface:
+    """An interface whose handlers take and give stubs."""
+
+    def __init__(
+        self,
+        syntax: SyntaxId,
+        handlers: Mapping[int, RawHandler],
+        *,
+        name: str = "",
+        transfer_syntaxes: tuple[SyntaxId, ...] = (NDR20,),
+        max_request_size: int = MAX_REQUEST_SIZE,
+    ) -> None:
+        self.syntax = syntax
+        self.name = name or str(syntax)
+        self.transfer_syntaxes = transfer_syntaxes
+        self.max_request_size = max_request_size
+        self.handlers = handlers
+
+
+class RpcServer:
+    """Interfaces and who listens for them."""
+
+    def __init__(
+        self,
+        interfaces: Iterable[RawInterface] = (),
+        *,
+        users: UserFile | None = None,
+        providers: SecurityProviders | None = None,
+        limits: ServerLimits | None = None,
+    ) -> None:
+        self.users = users
+        self.providers = providers
+        self.limits = ServerLimits() if limits is None else limits
+        self.groups = AssociationGroups()
+        self.statistics = Statistics()
+        self._interfaces: dict[tuple[UUID, int], RawInterface] = {}
+        self._listening: list[asyncio.AbstractServer] = []
+        self._connections: dict[_Connection, None] = {}
+        self._unbound: dict[_Connection, None] = {}
+        self._by_peer: dict[str, int] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._emptied: asyncio.Future[None] | None = None
+        for interface in interfaces:
+            self.register(interface)
+
+    @property
+    def interfaces(self) -> list[RawInterface]:
+        return list(self._interfaces.values())
+
+    @property
+    def connections(self) -> int:
+        return len(self._connections)
+
+    def register(self, interface: RawInterface) -> None:
+        key = (interface.syntax.uuid, interface.syntax.major)
+        if key in self._interfaces:
+            raise ValueError(f"interface {interface.syntax} is registered already")
+        self._interfaces[key] = interface
+
+    def find_interface(self, syntax: SyntaxId) -> Registered | None:
+        """C706 12.6.4.4: the same major version, and at least the minor one that the client wants."""
+        found = self._interfaces.get((syntax.uuid, syntax.major))
+        return found if found is not None and found.syntax.minor >= syntax.minor else None
+
+    # Listening -------------------------------------------------------------------------------------------------
+
+    async def listen_tcp(self, address: str, port: int, *, step: int = PORT_STEP) -> int:
+        """Listen on a port, or on the next free one of its row; 0 is any port. The port is returned."""
+        loop = asyncio.get_running_loop()
+        tries = PORT_TRIES if step and port else 1
+        for attempt in range(tries):
+            wanted = port + attempt * step
+            try:
+                server = await loop.create_server(self._tcp_connection, address, wanted, backlog=1024)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or attempt == tries - 1:
+                    raise
+                _LOG.warning("port %d of %s is taken, trying %d", wanted, address, wanted + step)
+                continue
+            self._listening.append(server)
+            found: int = server.sockets[0].getsockname()[1]
+            return found
+        raise AssertionError("unreachable")
+
+    async def listen_unix(self, path: Path) -> None:
+        """Listen on a Unix socket. Who connects is whom the kernel says (SO_PEERCRED)."""
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            _bind_unix(listening, path)
+            server = await asyncio.get_running_loop().create_unix_server(self._unix_connection, sock=listening)
+        except BaseException:
+            listening.close()
+            raise
+        self._listening.append(server)
+
+    async def stop(self) -> None:
+        """Hang up on everybody; every handle is run down."""
+        for server in self._listening:
+            server.close()
+        for connection in list(self._connections):
+            connection.abort()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._connections:
+            self._emptied = asyncio.get_running_loop().create_future()
+            await self._emptied
+        for server in self._listening:
+            await server.wait_closed()
+        self._listening.clear()
+
+    def _tcp_connection(self) -> _Connection:
+        return _Connection(self)
+
+    def _unix_connection(self) -> _Connection:
+        return _Connection(self, is_local=True)
+
+    # Connections -----------------------------------------------------------------------------------------------
+
+    def admit(self, connection: _Connection) -> str | None:
+        """Count a new connection; the answer says why it cannot stay."""
+        peer = connection.peer
+        if len(self._connections) >= self.limits.max_connections:
+            return f"{len(self._connections)} connections"
+        if self._by_peer.get(peer, 0) >= self.limits.max_connections_per_peer:
+            return f"{self._by_peer[peer]} connections from {peer}"
+        if len(self._unbound) >= self.limits.max_unbound:
+            oldest = next(iter(self._unbound))
+            self.bound(oldest)
+            _LOG.warning(
+                "%s: hung up to make room: %d connections without a bind", oldest.peer, self.limits.max_unbound
+            )
+            oldest.abort()
+        self._connections[connection] = None
+        self._unbound[connection] = None
+        self._by_peer[peer] = self._by_peer.get(peer, 0) + 1
+        return None
+
+    def bound(self, connection: _Connection) -> None:
+        self._unbound.pop(connection, None)
+
+    def forget(self, connection: _Connection) -> None:
+        if connection not in self._connections:
+            return
+        del self._connections[connection]
+        self._unbound.pop(connection, None)
+        left = self._by_peer[connection.peer] - 1
+        if left:
+            self._by_peer[connection.peer] = left
+        else:
+            del self._by_peer[connection.peer]
+        if self._emptied is not None and not self._connections and not self._emptied.done():
+            self._emptied.set_result(None)
+
+    # Calls -----------------------------------------------------------------------------------------------------
+
+    def dispatch(self, call: ServerCall) -> asyncio.Task[None] | None:
+        """Run a call; a task, if it waits for something."""
+        self.statistics.calls_in += 1
+        connection = call.connection
+        interface = call.interface
+        try:
+            handler = interface.handlers.get(call.opnum)  # type: ignore[attr-defined]  # only RawInterface is registered
+            if handler is None:
+                connection.fault(call, FaultStatus.NCA_OP_RNG_ERROR, did_not_execute=True)
+                return None
+            answer = handler(call)
+            if type(answer) is not bytes:
+                if inspect.isawaitable(answer):
+                    return self._wait_for(call, answer)
+                raise TypeError(f"{handler} gave {type(answer).__name__}")
+        except RpcFault as fault:
+            connection.fault(call, fault.status, did_not_execute=fault.did_not_execute)
+        except RemoteProtocolError as error:
+            _LOG.info("%r: %s", call, error)
+            connection.fault(call, FaultStatus.BAD_STUB_DATA, did_not_execute=True)
+        except Exception:  # noqa: BLE001 (logged, and the caller hears of it)
+            _LOG.exception("%r failed", call)
+            connection.fault(call, FaultStatus.NCA_FAULT_UNSPEC)
+        else:
+            connection.respond(call, answer)
+        return None
+
+    def _wait_for(self, call: ServerCall, answer: Awaitable[bytes]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(self._finish(call, answer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    @staticmethod
+    async def _finish(call: ServerCall, answer: Awaitable[bytes]) -> None:
+        connection = call.connection
+        try:
+            stub = await answer
+        except asyncio.CancelledError:
+            connection.fault(call, FaultStatus.NCA_FAULT_CANCEL)
+        except RpcFault as fault:
+            connection.fault(call, fault.status, did_not_execute=fault.did_not_execute)
+        except RemoteProtocolError as error:
+            _LOG.info("%r: %s", call, error)
+            connection.fault(call, FaultStatus.BAD_STUB_DATA)
+        except Exception:  # noqa: BLE001 (logged, and the caller hears of it)
+            _LOG.exception("%r failed", call)
+            connection.fault(call, FaultStatus.NCA_FAULT_UNSPEC)
+        else:
+            connection.respond(call, stub)
+
+
+def _bind_unix(listening: socket.socket, path: Path) -> None:
+    # A path in a socket address has room for 107 bytes; a data directory may be deeper.
+    opened = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        short = Path(f"/proc/self/fd/{opened}/{path.name}")
+        short.unlink(missing_ok=True)
+        listening.bind(str(short))
+        # Every local user may ask; what it may do is decided by who it is.
+        short.chmod(0o666)
+    finally:
+        os.close(opened)
+
+
+@dataclass(slots=True)
+class Statistics:
+    """What rpc_mgmt_inq_stats tells (C706 Q.2)."""
+
+    calls_in: int = 0
+    calls_out: int = 0
+    packets_in: int = 0
+    packets_out: int = 0
+
+
+class _Connection(asyncio.Protocol):
+    """A socket and the connection on it."""
+
+    def __init__(self, server: RpcServer, *, is_local: bool = False) -> None:
+        self._server = server
+        self._is_local = is_local
+        self.peer = "local" if is_local else ""
+        self._core: ServerConnection | None = None
+        self._transport: asyncio.Transport | None = None
+        self._tasks: dict[ServerCall, asyncio.Task[None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are no subclasses of asyncio's.
+        transport = cast("asyncio.Transport", transport)
+        self._transport = transport
+        identity: Identity = ANONYMOUS
+        level = AuthLevel.NONE
+        limits = self._server.limits.connection
+        connected: socket.socket = transport.get_extra_info("socket")
+        if self._is_local:
+            _, uid, _ = _UCRED.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+            # The kernel vouches for the peer, and nobody else can read or change what it says.
+            level = AuthLevel.PKT_PRIVACY
+            if self._server.users is not None:
+                identity = self._server.users.unix_identity(uid)
+            self.peer = f"uid {uid}"
+            endpoint = str(transport.get_extra_info("sockname") or "")
+            limits = ConnectionLimits(
+                _LOCAL_FRAGMENT, limits.max_calls, limits.max_presentation_contexts, limits.max_security_contexts
+            )
+        else:
+            peername = transport.get_extra_info("peername")
+            self.peer = peername[0] if peername else ""
+            endpoint = str(transport.get_extra_info("sockname")[1])
+        refusal = self._server.admit(self)
+        if refusal is not None:
+            _LOG.warning("%s: refused: %s", self.peer, refusal)
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
+        self._core = ServerConnection(
+            self._server.find_interface,
+            self._server.groups,
+            self._server.providers,
+            peer=self.peer,
+            secondary_address=endpoint,
+            identity=identity,
+            auth_level=level,
+            limits=limits,
+        )
+        self._timer = asyncio.get_running_loop().call_later(self._server.limits.bind_timeout, self._is_overdue)
+
+    def _is_overdue(self) -> None:
+        _LOG.info("%s: no bind within %g s", self.peer, self._server.limits.bind_timeout)
+        self.abort()
+
+    def data_received(self, data: bytes) -> None:
+        core = self._core
+        if core is None:
+            return
+        self._server.statistics.packets_in += 1
+        for event in core.receive(data):
+            if type(event) is CallReceived:
+                task = self._server.dispatch(event.call)
+                if task is not None:
+                    self._tasks[event.call] = task
+                    task.add_done_callback(partial(self._done, event.call))
+            elif type(event) is CallCancelled:
+                waiting = self._tasks.get(event.call)
+                if waiting is not None:
+                    waiting.cancel()
+        if self._timer is not None and core.is_bound:
+            self._timer.cancel()
+            self._timer = None
+            self._server.bound(self)
+        self._flush()
+
+    def _done(self, call: ServerCall, task: asyncio.Task[None]) -> None:
+        del task
+        del self._tasks[call]
+        self._flush()
+
+    def _flush(self) -> None:
+        core, transport = self._core, self._transport
+        if core is None or transport is None:
+            return
+        data = core.data_to_send()
+        if data:
+            self._server.statistics.packets_out += 1
+            transport.write(data)
+        if core.is_closed:
+            transport.close()
+
+    def pause_writing(self) -> None:
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._server.forget(self)
+        for task in self._tasks.values():
+            task.cancel()
+        if self._core is not None:
+            self._core.close()
+            self._core = None
+        self._transport = None

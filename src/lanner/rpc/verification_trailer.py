@@ -1,0 +1,92 @@
+"""The verification trailer of a request (MS-RPCE 2.2.2.13): what a client says again where no signature covers it."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from lanner.model.errors import RemoteProtocolError
+from lanner.rpc.pdu import PacketType, SyntaxId
+
+SIGNATURE: Final = bytes.fromhex("8ae3137102f43671")
+COMMAND_BITMASK_1: Final = 0x0001
+COMMAND_PCONTEXT: Final = 0x0002
+COMMAND_HEADER2: Final = 0x0003
+COMMAND_END: Final = 0x4000
+MUST_PROCESS_COMMAND: Final = 0x8000
+_COMMAND_MASK: Final = 0x3FFF
+CLIENT_SUPPORT_HEADER_SIGNING: Final = 0x0000_0001
+# Ours: how far from the end of a stub a trailer may begin. All known commands together take 80 bytes.
+MAX_SIZE: Final = 0x400
+
+
+def find_trailer(stub: bytes) -> tuple[int, list[tuple[int, bytes]]] | None:
+    """Where the trailer of a stub begins, and its commands; None if there is none.
+
+    The text has a server look for the signature behind the stub data (MS-RPCE 2.2.2.13). Here it is looked for from the end, and
+    counts only if commands follow it, up to one that is marked as the last, and to the last byte: so data that happens to hold the
+    signature stays data.
+    """
+    start = stub.rfind(SIGNATURE, max(0, len(stub) - MAX_SIZE))
+    while start >= 0:
+        commands = _commands(stub, start + len(SIGNATURE))
+        if commands is not None and start % 4 == 0:
+            return start, commands
+        start = stub.rfind(SIGNATURE, max(0, len(stub) - MAX_SIZE), start + len(SIGNATURE) - 1)
+    return None
+
+
+def _commands(stub: bytes, position: int) -> list[tuple[int, bytes]] | None:
+    commands = []
+    while len(stub) - position >= 4:
+        command, length = struct.unpack_from("<HH", stub, position)
+        position += 4
+        if length % 4 or length > len(stub) - position:
+            return None
+        commands.append((command, stub[position : position + length]))
+        position += length
+        if command & COMMAND_END:
+            # Clients pad a stub before they sign it.
+            return commands if not any(stub[position:]) and len(stub) - position < 16 else None
+    return None
+
+
+def check_trailer(
+    commands: list[tuple[int, bytes]],
+    *,
+    interface: SyntaxId,
+    transfer_syntax: SyntaxId,
+    call_id: int,
+    context_id: int,
+    opnum: int,
+    drep: int,
+    header_signing: bool,
+) -> None:
+    """RemoteProtocolError where a trailer contradicts the PDU it came in."""
+    for command, value in commands:
+        kind = command & _COMMAND_MASK
+        if kind == COMMAND_BITMASK_1 and len(value) == 4:
+            # MS-RPCE 2.2.2.13.2: whoever can sign headers must have said so in its bind; somebody took that away.
+            if value[0] & CLIENT_SUPPORT_HEADER_SIGNING and not header_signing:
+                raise RemoteProtocolError("the client signs headers, and its bind did not say so")
+        elif kind == COMMAND_PCONTEXT and len(value) == 40:
+            if value != interface.pack() + transfer_syntax.pack():
+                raise RemoteProtocolError("the verification trailer names another presentation context")
+        elif kind == COMMAND_HEADER2 and len(value) == 16:
+            said = (value[0], value[4], *struct.unpack_from("<IHH", value, 8))
+            if said != (PacketType.REQUEST, drep, call_id, context_id, opnum):
+                raise RemoteProtocolError("the verification trailer repeats another header")
+        elif command & MUST_PROCESS_COMMAND:
+            raise RemoteProtocolError(f"verification trailer command {command:#06x}")
+
+
+def pack_trailer(interface: SyntaxId, transfer_syntax: SyntaxId, *, header_signing: bool) -> bytes:
+    """What a client appends to the stub of its last fragment, at a multiple of four."""
+    bits = CLIENT_SUPPORT_HEADER_SIGNING if header_signing else 0
+    return (
+        SIGNATURE
+        + struct.pack("<HHI", COMMAND_BITMASK_1, 4, bits)
+        + struct.pack("<HH", COMMAND_PCONTEXT | COMMAND_END, 40)
+        + interface.pack()
+        + transfer_syntax.pack()
+    )
