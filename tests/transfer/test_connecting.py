@@ -281,6 +281,15 @@ def test_a_session_above_the_maximum_is_refused_and_the_sender_sees_it(world: Wo
     assert beta.transfer.links == {}
 
 
+def test_a_name_of_our_own_that_we_do_not_know_keeps_its_messages(world: World, alpha: Node) -> None:
+    world.nodes["127.0.0.77"] = alpha  # an address of this computer that nobody told it of
+    queue = send(alpha, r"DIRECT=TCP:127.0.0.77\private$\q", b"one")
+    world.tick(1)
+    assert queue.message_count == 1
+    assert "itself" in alpha.route(queue.destination_format_name).problem
+    del world.nodes["127.0.0.77"]
+
+
 def test_queues_to_one_host_share_a_session(world: World, alpha: Node, beta: Node) -> None:
     send(alpha, beta.direct("q"), b"one")
     alpha.commit_one(beta.direct("tx"), b"two")

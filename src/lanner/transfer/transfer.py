@@ -68,7 +68,7 @@ class Transfer(Connecting):
         super().__init__(engine, settings, network)
         self.protection = Protection(engine, run_in_thread=network.run_in_thread, ready=self._protected)
         self.awaiting_final_ack = AwaitingFinalAck(engine, lambda queue: self._route(queue).table)
-        self.incoming = Incoming(engine, settings, examine=self.protection.examine)
+        self.incoming = Incoming(engine, settings, examine=self.protection.examine, forwarded=self._show_sequence)
         self._awake: dict[int, None] = {}  # numbers of outgoing queues that something happened to
         self._unsettled: deque[tuple[int, Link, int]] = deque()  # (batch, link, message number)
         self._failed_batches: set[int] = set()
@@ -146,6 +146,7 @@ class Transfer(Connecting):
         """Do what has become possible: acknowledge what is on disk, send what has come."""
         with self._turn():
             self._settle()
+            self._run_incoming_timers(self.monotonic())
             while self._awake:
                 number, _ = self._awake.popitem()
                 queue = self.engine.queue_manager.queue_collection.get(number)
@@ -264,9 +265,7 @@ class Transfer(Connecting):
                     self._mark_dirty(link)
             for route in list(self.routes.values()):
                 self._run_timers(route, now)
-            deadline = self.incoming.next_deadline()
-            if deadline is not None and deadline <= now:
-                self.incoming.on_timer()
+            self._run_incoming_timers(now)
             deadline = self.protection.next_deadline()
             if deadline is not None and deadline <= now:
                 self.protection.on_timer()
@@ -275,6 +274,12 @@ class Transfer(Connecting):
             if self._idle_check_due <= now:
                 self._idle_check_due = now + _IDLE_CHECK
                 self._remove_idle_queues(now)
+
+    def _run_incoming_timers(self, now: float) -> None:
+        """Also after a sync: an OrderAck may have waited for it."""
+        deadline = self.incoming.next_deadline()
+        if deadline is not None and deadline <= now:
+            self.incoming.on_timer()
 
     def _run_timers(self, route: Route, now: float) -> None:
         if route.retry_due is not None and route.retry_due <= now:
@@ -323,6 +328,10 @@ class Transfer(Connecting):
                 elif isinstance(event, FinalAckReceived):
                     self._final_ack(event)
             self.incoming.receive(link, events)
+
+    def _show_sequence(self, queue: OutgoingQueue) -> None:
+        """QQB-3.1.5.8.8-4: another's message goes through an outgoing queue, which shows its own sequence."""
+        self._route(queue).table.refresh_transfer_info()
 
     def _order_ack(self, event: OrderAckReceived) -> None:
         """3.1.5.6 Receiving an OrderAck Packet: the sequence is known by its identifier."""
@@ -395,6 +404,10 @@ class Transfer(Connecting):
     # Sessions -------------------------------------------------------------------------------------------------
 
     def _opened(self, link: Link) -> None:
+        if link.remote_qm_guid == self.engine.queue_manager.identifier:
+            # What came back to us would be taken for a forgery: it stays where an operator sees it.
+            self._close(link, "the peer is this queue manager itself, under a name that it does not know for its own")
+            return
         link.was_open = True
         for route in link.routes:
             self._is_attached_and_open(route, link)
