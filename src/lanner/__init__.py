@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lanner import errors
-    from lanner.client import Cursor, Message, Queue, QueueManager, ReceivedMessage, Transaction
+    from lanner.client import Cursor, Message, Queue, QueueManager, ReceivedMessage, Sender, Transaction
     from lanner.model.enums import Acknowledgements, EncryptionAlgorithm, HashAlgorithm, MessageClass
+    from lanner.transfer.settings import TransferSettings
 
 __all__ = [
     "Acknowledgements",
@@ -27,12 +28,17 @@ __all__ = [
     "Queue",
     "QueueManager",
     "ReceivedMessage",
+    "Sender",
     "Transaction",
+    "TransferSettings",
     "errors",
 ]
 __version__ = "0.1.0.dev0"
 
-_ENUMS = ("Acknowledgements", "EncryptionAlgorithm", "HashAlgorithm", "MessageClass")
+# Names that are not the client's.
+_ELSEWHERE = dict.fromkeys(
+    ("Acknowledgements", "EncryptionAlgorithm", "HashAlgorithm", "MessageClass"), "lanner.model.enums"
+) | {"TransferSettings": "lanner.transfer.settings"}
 
 
 if not TYPE_CHECKING:  # else every name would be known to exist
@@ -43,7 +49,7 @@ if not TYPE_CHECKING:  # else every name would be known to exist
             return import_module(f"lanner.{name}")
         if name not in __all__:
             raise AttributeError(f"module 'lanner' has no attribute {name!r}")
-        found = getattr(import_module("lanner.model.enums" if name in _ENUMS else "lanner.client"), name)
+        found = getattr(import_module(_ELSEWHERE.get(name, "lanner.client")), name)
         globals()[name] = found
         return found
 

@@ -1,5 +1,6 @@
 """The names of `lanner`, awaitable: `async with lanner.aio.QueueManager("data", name="ALPHA") as qm: ...`."""
 
 from lanner.client.aio import Cursor, Queue, QueueManager, Transaction
+from lanner.client.aio_sender import Sender
 
-__all__ = ["Cursor", "Queue", "QueueManager", "Transaction"]
+__all__ = ["Cursor", "Queue", "QueueManager", "Sender", "Transaction"]

@@ -32,7 +32,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 import lanner
 from lanner.client.administration import Administration
 from lanner.client.control_socket import ControlListener
-from lanner.client.runtime import Runtime, local_addresses, local_settings
+from lanner.client.runtime import Runtime, addresses_of, local_settings
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import INFINITE
 from lanner.model.errors import LannerError
@@ -297,20 +297,6 @@ def dotted(settings: Settings) -> dict[str, object]:
 
 def _quota(value: Kilobytes) -> int | None:
     return INFINITE if value == "none" else value
-
-
-def addresses_of(bind: str) -> frozenset[str]:
-    """The names and addresses that mean a queue manager bound to one address of this machine.
-
-    Several of them on one machine differ in their addresses, so one that is bound to 127.0.0.2 is not 127.0.0.1.
-    """
-    address = ipaddress.ip_address(bind)
-    everything = local_addresses()
-    if address.is_unspecified or bind == "127.0.0.1":
-        return everything
-    if bind in everything:
-        return everything - {"127.0.0.1", "::1"}
-    return frozenset({bind})
 
 
 class Listener(Protocol):

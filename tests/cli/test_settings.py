@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from lanner.client.runtime import addresses_of
 from lanner.daemon import (
     RELOADABLE,
     Settings,
     SettingsError,
     TransferTable,
-    addresses_of,
     check_bind,
     dotted,
     load_settings,

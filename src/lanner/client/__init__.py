@@ -7,5 +7,6 @@ is answered when its batch is on disk.
 
 from lanner.client.message import Message, ReceivedMessage
 from lanner.client.queue_manager import Cursor, Queue, QueueManager, Transaction
+from lanner.client.sender import Sender
 
-__all__ = ["Cursor", "Message", "Queue", "QueueManager", "ReceivedMessage", "Transaction"]
+__all__ = ["Cursor", "Message", "Queue", "QueueManager", "ReceivedMessage", "Sender", "Transaction"]

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from lanner.client.operations import Operations, Outcome, Waiting
-from lanner.client.runtime import Runtime, local_settings
+from lanner.client.runtime import Runtime, bound_settings, local_settings
 from lanner.client.shared import BaseCursor, BaseQueue, BaseQueueManager
 from lanner.client.unit_of_work import UnitOfWork, inner
 from lanner.model.enums import QueueAccessType
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from lanner.client.message import Message, ReceivedMessage
     from lanner.model import live
     from lanner.store import Store
+    from lanner.transfer.settings import TransferSettings
 
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
@@ -118,9 +119,20 @@ class QueueManager(BaseQueueManager):
 
     _committer: Committer
 
-    def __init__(self, data: str | Path, name: str | None = None, **settings: object) -> None:
+    def __init__(
+        self,
+        data: str | Path,
+        name: str | None = None,
+        *,
+        bind: str | None = None,
+        transfer: TransferSettings | None = None,
+        **settings: object,
+    ) -> None:
+        """`bind`: an address to exchange messages with other computers on; None, and what is for them waits."""
         self._data = data
-        self._settings = local_settings(name, **settings)
+        self._bind = bind
+        self._transfer_settings = transfer
+        self._settings = local_settings(name, **bound_settings(bind, transfer, settings))
 
     async def __aenter__(self) -> Self:
         opened: list[Runtime] = []
@@ -130,18 +142,19 @@ class QueueManager(BaseQueueManager):
         except asyncio.CancelledError:
             # The thread goes on: what it opens, or has just opened, must not keep the data directory.
             is_unwanted.set()
-            for runtime in opened:
-                threading.Thread(target=runtime.close).start()
+            if opened:
+                threading.Thread(target=self.stop).start()
             raise
-        self.runtime = opened[0]
         self.operations = Operations(self.runtime)
         self._committer = Committer(self.runtime.store, asyncio.get_running_loop())
         return self
 
     def _open(self, opened: list[Runtime], is_unwanted: threading.Event) -> None:
-        opened.append(Runtime(self._data, self._settings))
+        self.runtime = Runtime(self._data, self._settings)
+        self.start_transfer(self._bind, self._transfer_settings)
+        opened.append(self.runtime)
         if is_unwanted.is_set():
-            opened[0].close()
+            self.stop()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -150,7 +163,7 @@ class QueueManager(BaseQueueManager):
 
     async def close(self) -> None:
         """Stop. Express messages are gone, everything else is on disk."""
-        await asyncio.to_thread(self.runtime.close)
+        await asyncio.to_thread(self.stop)
         await asyncio.to_thread(self._committer.close)
 
     async def create_queue(

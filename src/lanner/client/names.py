@@ -12,6 +12,11 @@ from lanner.wire.path_name import PathName
 _FORMAT_NAME = re.compile(r"(direct|public|private|dl|machine|connector|multicast)=", re.IGNORECASE)
 
 
+def is_format_name(text: str) -> bool:
+    """Whether a text is meant as a format name, not as a path name."""
+    return _FORMAT_NAME.match(text) is not None
+
+
 class QueueNames:
     r"""Turns any spelling into a format name.
 
@@ -34,7 +39,7 @@ class QueueNames:
 
 @lru_cache(maxsize=1024)
 def _format_name(text: str, computer_name: str) -> FormatName:
-    if not _FORMAT_NAME.match(text):
+    if not is_format_name(text):
         return DirectFormatName.to_path(_path_name(text, computer_name))
     name = parse(text)
     if isinstance(name, MultipleElementFormatName):
@@ -49,7 +54,7 @@ def _named(name: FormatName, computer_name: str) -> FormatName:
 
 
 def _path_name(text: str, computer_name: str) -> PathName:
-    if _FORMAT_NAME.match(text):
+    if is_format_name(text):
         name = _format_name(text, computer_name)
         if not isinstance(name, DirectFormatName) or name.path_name is None:
             raise IllegalQueuePathname(f"{text}: a path name or a direct format name says where to create a queue")

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from lanner.client.operations import Operations, Outcome, Waiting
-from lanner.client.runtime import Runtime, local_settings
+from lanner.client.runtime import Runtime, bound_settings, local_settings
 from lanner.client.shared import BaseCursor, BaseQueue, BaseQueueManager
 from lanner.client.unit_of_work import UnitOfWork, inner
 from lanner.model.enums import QueueAccessType
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lanner.client.message import Message, ReceivedMessage
     from lanner.engine.transactions import Coordinator
     from lanner.model import live
+    from lanner.transfer.settings import TransferSettings
 
 T = TypeVar("T")
 
@@ -38,11 +39,16 @@ class QueueManager(BaseQueueManager):
         data: str | Path,
         name: str | None = None,
         *,
+        bind: str | None = None,
+        transfer: TransferSettings | None = None,
         coordinator: Coordinator | None = None,
         **settings: object,
     ) -> None:
+        """`bind`: an address to exchange messages with other computers on; None, and what is for them waits."""
+        settings = bound_settings(bind, transfer, settings)
         self.runtime = Runtime(data, local_settings(name, **settings), coordinator=coordinator)
         self.operations = Operations(self.runtime)
+        self.start_transfer(bind, transfer)
 
     def __enter__(self) -> Self:
         return self
@@ -54,7 +60,7 @@ class QueueManager(BaseQueueManager):
 
     def close(self) -> None:
         """Stop. Express messages are gone, everything else is on disk."""
-        self.runtime.close()
+        self.stop()
 
     def create_queue(
         self,

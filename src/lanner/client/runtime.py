@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import ipaddress
 import logging
 import socket
 import threading
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from lanner.directory import EmbeddedDirectory
 from lanner.engine import Engine, EngineSettings
-from lanner.model.errors import NoInternalUserCert
+from lanner.model.errors import InvalidParameter, NoInternalUserCert
 from lanner.model.live import OpenQueueDescriptor, Transaction
 from lanner.security.internal_certificates import InternalCertificates
 from lanner.security.keys import QueueManagerKeys
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from lanner.engine.transactions import Coordinator
     from lanner.security.encryption import PrivateKeys
     from lanner.security.identity import Identity
+    from lanner.transfer.settings import TransferSettings
 
 _LOG = logging.getLogger(__name__)
 _TIMER_RETRY = 1.0  # seconds
@@ -202,3 +204,34 @@ def local_addresses() -> frozenset[str]:
     except OSError:
         _LOG.debug("the name %s has no address", host)
     return frozenset(found)
+
+
+def addresses_of(bind: str) -> frozenset[str]:
+    """The names and addresses that mean a queue manager bound to one address of this machine.
+
+    Several of them on one machine differ in their addresses, so one that is bound to 127.0.0.2 is not 127.0.0.1.
+    """
+    address = ipaddress.ip_address(bind)
+    everything = local_addresses()
+    if address.is_unspecified or bind == "127.0.0.1":
+        return everything
+    if bind in everything:
+        return everything - {"127.0.0.1", "::1"}
+    return frozenset({bind})
+
+
+def bound_settings(
+    bind: str | None, transfer: TransferSettings | None, settings: dict[str, object]
+) -> dict[str, object]:
+    """The settings of an engine whose queue manager is at this address, or at none."""
+    if bind is None:
+        if transfer is not None:
+            raise InvalidParameter("transfer settings without an address to use them on: give bind, too")
+        return settings
+    try:
+        ipaddress.ip_address(bind)
+    except ValueError:
+        raise InvalidParameter(
+            f"bind {bind!r} is no address; one of this machine is meant, such as 127.0.0.2, or 0.0.0.0 for all"
+        ) from None
+    return {"local_addresses": addresses_of(bind)} | settings

@@ -10,10 +10,12 @@ from lanner.client.operations import Operations
 
 if TYPE_CHECKING:
     from lanner.client.runtime import Runtime
+    from lanner.client.transferring import EmbeddedTransfer
     from lanner.model.directory_objects import Queue as QueueObject
     from lanner.model.live import OpenQueueDescriptor
     from lanner.security.identity import Identity
     from lanner.security.signing import SigningKey
+    from lanner.transfer.settings import TransferSettings
 
 
 class BaseQueueManager:
@@ -21,6 +23,25 @@ class BaseQueueManager:
 
     runtime: Runtime
     operations: Operations
+    transfer: EmbeddedTransfer | None = None
+
+    def start_transfer(self, bind: str | None, settings: TransferSettings | None) -> None:
+        """Listen on an address, if there is one; the runtime is closed if that cannot be."""
+        if bind is not None:
+            # Sockets and an event loop, which a program that only has queues does without.
+            from lanner.client.transferring import EmbeddedTransfer
+
+            try:
+                self.transfer = EmbeddedTransfer(self.runtime.engine, bind, settings)
+            except BaseException:
+                self.runtime.close()
+                raise
+
+    def stop(self) -> None:
+        """End the transfer and the runtime."""
+        if self.transfer is not None:
+            self.transfer.close()
+        self.runtime.close()
 
     @property
     def name(self) -> str:

@@ -1,0 +1,440 @@
+"""What both kinds of `Sender` are made of: everything that does no I/O.
+
+An outbox makes packets of messages, hands them to a session of MS-MQQB as its window allows, and keeps each until the
+peer has acknowledged it. After a lost connection what is left goes out again, under the same identifiers: the peer drops
+what it has (MS-MQQB 3.1.5.8.1).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import logging
+import time
+import uuid
+from collections import deque
+from typing import TYPE_CHECKING
+
+from lanner.client.message import Message, ReceivedMessage
+from lanner.client.names import QueueNames, is_format_name
+from lanner.model.directory_objects import GUID_NULL
+from lanner.model.enums import DeliveryGuarantee, HashAlgorithm, SenderIdentifierType
+from lanner.model.errors import (
+    IllegalFormatname,
+    IllegalPropertyValue,
+    InvalidHandle,
+    InvalidParameter,
+    IOTimeout,
+    RemoteMachineNotAvailable,
+    ResolveAddress,
+    StatusError,
+    TransactionUsage,
+)
+from lanner.security.hashing import DEFAULT_HASH_ALGORITHM
+from lanner.security.signing import sign_properties
+from lanner.transfer.addresses import parse_literal
+from lanner.transfer.events import SessionAckReceived, SessionClosed, UserMessageReceived
+from lanner.transfer.session import Session
+from lanner.transfer.session_states import SessionState
+from lanner.transfer.settings import TransferSettings
+from lanner.wire.builder import MessageProperties, build
+from lanner.wire.format_name import DirectFormatName, FormatName, parse
+from lanner.wire.sid import Sid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lanner.security.signing import SigningKey
+    from lanner.transfer.events import Event
+
+_LOG = logging.getLogger(__name__)
+
+# A peer with the document's times acknowledges an express message after 10 seconds at the latest.
+DEFAULT_TIMEOUT = 30.0  # seconds
+# Messages that wait for a session to take them, before whoever adds more has to wait.
+BATCH = 32
+# So many bytes are handed over at once.
+TURN_BYTES = 1 << 20
+CONNECT_TIMEOUT = 20.0  # seconds, for one address
+# How long a peer may take to read our last bytes.
+LINGER = 2.0  # seconds
+# Well below the number of identifiers that a peer remembers (MS-MQQB 3.1.1.3: 10000): whatever is sent again after a lost
+# connection is known to one that had it.
+MAX_UNACKNOWLEDGED = 4096
+_FIRST_RETRY = 0.05  # seconds
+_ORDINAL_MASK = 0xFFFF_FFFF
+
+
+def no_address(error: OSError) -> str:
+    """What to say of a name that was not found."""
+    return f"the name has no address ({error.strerror or error})"
+
+
+def _sid(text: str) -> bytes:
+    try:
+        return Sid.parse(text).pack()
+    except ValueError as error:
+        raise InvalidParameter(f"sender_id {text!r} is no SID, such as S-1-5-21-1-2-3-1001: {error}") from None
+
+
+class Stage(enum.IntEnum):
+    """How far a message has come."""
+
+    WAITING = 0  # for room
+    SENT = 1
+    ACKNOWLEDGED = 2  # an express message has arrived, a recoverable one is on the peer's disk
+
+
+class Posted:
+    """A message on its way."""
+
+    __slots__ = ("_watchers", "identifier", "is_recoverable", "ordinal", "packet", "stage")
+
+    def __init__(self, packet: bytes, ordinal: int, identifier: str, is_recoverable: bool) -> None:
+        self.packet = packet
+        self.ordinal = ordinal
+        self.identifier = identifier
+        self.is_recoverable = is_recoverable
+        self.stage = Stage.WAITING
+        self._watchers: list[Callable[[], None]] = []
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Have something called, once, when the message has come further."""
+        self._watchers.append(watcher)
+
+    def wake(self) -> None:
+        """Call those who watch."""
+        watchers, self._watchers = self._watchers, []
+        for watcher in watchers:
+            watcher()
+
+    def reach(self, stage: Stage) -> None:
+        """It has come so far."""
+        self.stage = stage
+        if self._watchers:
+            self.wake()
+
+
+class _OtherNames(QueueNames):
+    """For administration and response queues: there is no computer here that a short name could mean."""
+
+    def format_name(self, text: str) -> FormatName:
+        name = super().format_name(text)
+        for element in name.elements:
+            if isinstance(element, DirectFormatName) and element.is_on_this_computer:
+                raise IllegalFormatname(
+                    f"{text}: a sender has no queues; name one of a queue manager, as in DIRECT=OS:computer\\private$\\queue"
+                )
+        return name
+
+
+class Outbox:
+    """The messages of one sender, and its session if there is one. Whoever uses it from several threads has a lock."""
+
+    def __init__(
+        self,
+        host: str,
+        *,
+        port: int | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+        guid: uuid.UUID | None = None,
+        first_ordinal: int | None = None,
+        queue_manager: uuid.UUID | None = None,
+        sender_id: str | None = None,
+        signing_key: SigningKey | None = None,
+        peers: Mapping[str, str] | None = None,
+        settings: TransferSettings | None = None,
+    ) -> None:
+        if (guid is None) != (first_ordinal is None):
+            raise InvalidParameter(
+                "guid and first_ordinal belong together: a peer drops a message whose GUID and ordinal it has seen, "
+                "so a GUID that was used before goes on where it ended (`next_ordinal`)"
+            )
+        settings = settings or TransferSettings()
+        self.settings = dataclasses.replace(
+            settings, port=settings.port if port is None else port, peers=settings.peers if peers is None else peers
+        )
+        literal = parse_literal(host)
+        self.host = literal or host
+        self.guid = uuid.uuid4() if guid is None else guid
+        self.next_ordinal = 1 if first_ordinal is None else first_ordinal
+        self.remote_guid = GUID_NULL if queue_manager is None else queue_manager
+        self.signing_key = signing_key
+        self.timeout = timeout
+        # Where the session is, or was: an address.
+        self.address = literal or ""
+        # When something was acknowledged last, on the monotonic clock.
+        self.progressed = 0.0
+        # Somebody waits for acknowledgments.
+        self.awaiting = 0
+        self.problem = ""
+        self._asked_for = self.remote_guid
+        self._protocol = "OS" if literal is None else "TCP"
+        self._names = QueueNames(self.host)
+        self._other_names = _OtherNames(".")
+        self._destinations: dict[str, FormatName] = {}
+        self._text = str(self.guid)
+        # Whoever names nobody may send nowhere; who names a queue manager has the rights of Everyone (MS-MQQB 3.1.5.8.3).
+        self._sender = (
+            (SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER, self.guid.bytes_le)
+            if sender_id is None
+            else (SenderIdentifierType.SID, _sid(sender_id))
+        )
+        self.is_closed = False
+        self._session: Session | None = None
+        self._unacknowledged: dict[int, Posted] = {}  # by ordinal, in their order
+        self._unsent: deque[Posted] = deque()
+        self._sent = 0
+        self._hurried = 0
+        self._failures = 0
+        self._foreign = 0
+
+    @property
+    def place(self) -> str:
+        """The peer, as errors name it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        where = "" if self.address in ("", self.host) else f" ({self.address})"
+        return f"{host}:{self.settings.port}{where}"
+
+    # Messages -------------------------------------------------------------------------------------------------
+
+    def post(self, queue: str, message: Message | ReceivedMessage | bytes | str, transaction: object = None) -> Posted:
+        """Make a packet, and have it sent when its turn comes."""
+        self.require_use()
+        if transaction is not None:
+            raise TransactionUsage(
+                "a sender has no disk to keep the numbers of transactional messages on: send them through a queue manager, "
+                "lanner.QueueManager(path, bind=...)"
+            )
+        if isinstance(message, ReceivedMessage):
+            message = message.copy()
+        elif not isinstance(message, Message):
+            message = Message(body=message)
+        destination = self._destinations.get(queue) or self._destination(queue)
+        properties = self._properties(message, destination)
+        ordinal = self.next_ordinal & _ORDINAL_MASK
+        packet = build(
+            properties, source=self.guid, ordinal=ordinal, sent_time=int(time.time()), destination=destination
+        )
+        self.next_ordinal += 1
+        message.id = f"{self._text}\\{ordinal}"
+        is_recoverable = properties.delivery_guarantee is DeliveryGuarantee.RECOVERABLE
+        posted = Posted(packet, ordinal, message.id, is_recoverable)
+        self._unacknowledged[ordinal] = posted
+        self._unsent.append(posted)
+        return posted
+
+    def _properties(self, message: Message, destination: FormatName) -> MessageProperties:
+        if message.use_journal_queue:
+            raise IllegalPropertyValue(
+                "use_journal_queue: copies are kept by the sender's queue manager, and a sender has none; "
+                "send through lanner.QueueManager(path, bind=...)"
+            )
+        if message.encrypt:
+            raise IllegalPropertyValue(
+                "encrypt: the receiver's public key is in the directory, which a sender does not ask; "
+                "send through lanner.QueueManager(path, bind=...)"
+            )
+        properties = message.properties(self._other_names)
+        properties.sender_identifier_type, properties.sender_identifier = self._sender
+        if message.authenticate:
+            if self.signing_key is None or self._sender[0] is not SenderIdentifierType.SID:
+                raise IllegalPropertyValue(
+                    "authenticate: give the sender a signing_key, and as sender_id the SID of the user who has its certificate"
+                )
+            chosen = properties.hash_algorithm if message.hash_algorithm is not None else DEFAULT_HASH_ALGORITHM
+            properties = sign_properties(
+                properties,
+                self.signing_key,
+                source=self.guid,
+                destination=destination,
+                hash_algorithm=HashAlgorithm(chosen),
+            )
+        return properties
+
+    def _destination(self, text: str) -> FormatName:
+        """The format name of a queue of the peer: it is the peer's to read, so it has a name or address of it."""
+        if is_format_name(text):
+            name = parse(text)
+            if not isinstance(name, DirectFormatName) or name.is_http or name.path_name is None:
+                raise IllegalFormatname(
+                    f"{text}: a sender takes direct format names, as DIRECT=OS:computer\\private$\\queue"
+                )
+            path, protocol = name.path_name, name.protocol
+        else:
+            path, protocol = self._names.path_name(text if "\\" in text else f".\\{text}"), self._protocol
+        if path.is_on_this_computer:
+            path, protocol = path.with_computer(self.host), self._protocol
+        elif path.computer.lower() != self.host.lower() and parse_literal(path.computer) != self.address:
+            raise IllegalFormatname(f"{text}: this sender speaks to {self.place}; open another for {path.computer}")
+        found = self._destinations[text] = DirectFormatName.to_path(path, protocol)
+        return found
+
+    @property
+    def unacknowledged(self) -> list[Posted]:
+        """What was not acknowledged yet, in the order of sending."""
+        return list(self._unacknowledged.values())
+
+    @property
+    def count(self) -> int:
+        return len(self._unacknowledged)
+
+    @property
+    def unsent_count(self) -> int:
+        return len(self._unsent)
+
+    def withdraw(self, posted: Posted) -> None:
+        """Nobody wants it sent any more; too late if it was."""
+        if posted.stage is Stage.WAITING and self._unacknowledged.pop(posted.ordinal, None) is not None:
+            self._unsent.remove(posted)
+
+    def require_use(self) -> None:
+        """InvalidHandle once the sender is closed."""
+        if self.is_closed:
+            raise InvalidHandle(f"the sender to {self.place} is closed")
+
+    def close(self) -> None:
+        """Take no more messages, and let the session go."""
+        self.is_closed = True
+        self._session = None
+
+    # The session ----------------------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        return self._session is not None and self._session.state is SessionState.OPEN
+
+    @property
+    def is_connected(self) -> bool:
+        """There is a session, or one is being opened."""
+        return self._session is not None
+
+    @property
+    def is_in_the_way(self) -> bool:
+        """The peer tries to deliver messages here that are for a queue manager at this address; it would try elsewhere."""
+        return self._foreign > 0 and not self._unacknowledged
+
+    def connected(self, address: str) -> None:
+        """There is a connection: begin a session on it. What is not acknowledged is sent on it, in its order."""
+        self.address = address
+        self._foreign = 0
+        self._unsent = deque(self._unacknowledged.values())
+        self._session = Session.initiate(
+            own_guid=self.guid, remote_guid=self._asked_for, settings=self.settings, monotonic=time.monotonic
+        )
+
+    def disconnected(self, problem: str = "") -> None:
+        """The connection is lost, or could not be made; `problem` is what the operating system says to that."""
+        session = self._session
+        if session is not None:
+            self._handle(session.end_of_stream())
+        if problem:
+            self.problem = problem
+        # A connection that ends while nothing is on its way is no failure: peers close idle ones.
+        self._failures = self._failures + 1 if self._unacknowledged else 0
+
+    def retry_delay(self) -> float:
+        """How many seconds to wait before the next attempt; the longer, the more failed since something was acknowledged."""
+        if self._failures <= 1:
+            return 0.0
+        return min(_FIRST_RETRY * 2.0 ** min(self._failures - 2, 16), self.settings.try_connect_interval)
+
+    def receive(self, data: bytes | memoryview) -> None:
+        """Take what came; `is_connected` is False afterwards if that ended the session."""
+        if self._session is not None:
+            self._handle(self._session.receive(data))
+
+    def data_to_send(self) -> list[bytes]:
+        """What is to be written now, as far as the peer's window allows."""
+        session = self._session
+        if session is None:
+            return []
+        unsent = self._unsent
+        if unsent:
+            room = min(session.room, MAX_UNACKNOWLEDGED - len(self._unacknowledged) + len(unsent), len(unsent))
+            limit = TURN_BYTES
+            while room > 0 and limit > 0:
+                posted = unsent.popleft()
+                session.send(posted.packet, posted)
+                room -= 1
+                limit -= len(posted.packet)
+                self._sent += 1
+                if posted.stage is Stage.WAITING:
+                    posted.reach(Stage.SENT)
+        if self.awaiting and not unsent and self._sent > self._hurried and session.unacked_message_count:
+            # A peer may wait half a second, and ten for express messages, before it acknowledges less than half a window.
+            # One that follows our window does not: so ask for one message at a time (3.1.7.13), who takes none.
+            self._hurried = self._sent
+            session.pause()
+        return session.data_to_send()
+
+    def next_deadline(self) -> float | None:
+        """When `on_timer` has something to do, on the monotonic clock."""
+        return None if self._session is None else self._session.next_deadline()
+
+    def on_timer(self) -> None:
+        """Do what is due. What has come is to be received first: an acknowledgment may be in it."""
+        session = self._session
+        if session is not None:
+            deadline = session.next_deadline()
+            if deadline is not None and deadline <= time.monotonic():
+                self._handle(session.on_timer())
+
+    def _handle(self, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, SessionAckReceived):
+                self._acknowledged(event)
+            elif isinstance(event, SessionClosed):
+                self.problem = event.reason
+                self._session = None
+            elif isinstance(event, UserMessageReceived):
+                self._refuse()
+            elif self._session is not None:
+                self.problem = ""
+                self.remote_guid = self._session.remote_qm_guid
+
+    def _acknowledged(self, event: SessionAckReceived) -> None:
+        found = False
+        for entries, is_persisted in ((event.acked, False), (event.persisted, True)):
+            for posted in entries:
+                if isinstance(posted, Posted) and posted.is_recoverable is is_persisted:
+                    found = True
+                    del self._unacknowledged[posted.ordinal]
+                    posted.packet = b""
+                    posted.reach(Stage.ACKNOWLEDGED)
+        if found:
+            self.progressed = time.monotonic()
+            self._failures = 0
+
+    def _refuse(self) -> None:
+        """A message came. It is not acknowledged, so the peer keeps it, and delivers it when this session is over."""
+        self._foreign += 1
+        if self._foreign == 1:
+            _LOG.warning(
+                "%s sends messages to this sender, which has no queues; it keeps them until the sender has gone",
+                self.place,
+            )
+
+    # Errors ---------------------------------------------------------------------------------------------------
+
+    def unreachable(self) -> RemoteMachineNotAvailable:
+        """There is no session."""
+        waiting = f"; {self.count} messages wait, flush() tries again" if self.count else ""
+        return RemoteMachineNotAvailable(
+            f"no session with {self.place}: {self.problem or 'no answer'}; "
+            f"is a queue manager running there, and the port open?{waiting}"
+        )
+
+    def unresolved(self) -> ResolveAddress:
+        """The host's name is unknown."""
+        return ResolveAddress(f"{self.host}: {self.problem}; check the name, or give its address in peers")
+
+    def late(self, timeout: float) -> StatusError:
+        """Nothing was acknowledged for so many seconds."""
+        if not self.is_open:
+            self.problem = self.problem or f"no answer within {timeout:g} s"
+            return self.unreachable()
+        return IOTimeout(
+            f"{self.place} has acknowledged nothing for {timeout:g} s; of what was sent, "
+            f"{self.count - self.unsent_count} messages are unacknowledged and kept: flush() waits for them"
+        )

@@ -1,0 +1,441 @@
+"""A sender without a queue manager: what it sends arrives as from any computer."""
+
+from __future__ import annotations
+
+import datetime as dt
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from lanner.client import Message, Queue, QueueManager, Sender
+from lanner.model.enums import MessageClass
+from lanner.model.errors import (
+    IllegalFormatname,
+    IllegalPropertyValue,
+    InvalidHandle,
+    InvalidParameter,
+    IOTimeout,
+    LannerError,
+    RemoteMachineNotAvailable,
+    ResolveAddress,
+    TransactionUsage,
+)
+from lanner.security.certificates import generate_certificate
+from lanner.security.identity import Identity
+from lanner.security.signing import SigningKey
+from lanner.transfer.events import Event, SessionAckReceived, UserMessageReceived
+from lanner.transfer.session import Session
+from lanner.wire.builder import MessageProperties, build
+from lanner.wire.format_name import FormatName
+from lanner.wire.sddl import parse_sddl
+from lanner.wire.sid import Sid
+from tests.client.peers import PEER_GUID, PORT, SETTINGS, Script, Server, Wire, arrived, free_address, never_answer
+
+ORDERS = r"private$\orders"
+ALICE = Identity("alice", Sid.parse("S-1-5-21-1-2-3-1001"))
+
+
+@pytest.fixture
+def address() -> str:
+    return free_address()
+
+
+@pytest.fixture
+def beta(start: Callable[..., QueueManager], address: str) -> QueueManager:
+    return start("BETA", bind=address, transfer=SETTINGS, send_insecure_nacks=True)
+
+
+@pytest.fixture
+def orders(beta: QueueManager) -> Queue:
+    return beta.create_queue("orders")
+
+
+@pytest.fixture
+def sender(orders: Queue, address: str) -> Iterator[Sender]:
+    with Sender(address, port=PORT) as sender:
+        yield sender
+
+
+def test_every_property_arrives(sender: Sender, orders: Queue, beta: QueueManager) -> None:
+    message = Message(
+        body="text",
+        label="a label",
+        priority=6,
+        recoverable=True,
+        time_to_be_received=600,
+        use_dead_letter_queue=True,
+        response_queue=r"DIRECT=OS:alpha\private$\answers",
+        correlation_id=bytes(range(20)),
+        app_specific=42,
+        extension=b"more",
+    )
+    identifier = sender.send(ORDERS, message)
+    assert identifier == message.id == f"{sender.guid}\\1"
+    received = orders.receive(0)
+    assert (received.id, received.body, received.label, received.priority) == (identifier, "text", "a label", 6)
+    assert received.recoverable
+    assert received.use_dead_letter_queue
+    assert received.time_to_be_received == 600
+    assert received.response_queue == r"DIRECT=OS:alpha\private$\answers"
+    assert received.correlation_id_bytes == bytes(range(20))
+    assert (received.app_specific, received.extension) == (42, b"more")
+    assert received.source_machine == sender.guid
+    assert sender.remote_guid == beta.runtime.engine.queue_manager.identifier
+
+
+def test_text_bytes_and_received_messages_can_be_sent(sender: Sender, orders: Queue) -> None:
+    sender.send(ORDERS, "text")
+    sender.send(ORDERS, b"bytes", wait=True)
+    first = orders.receive(5)
+    sender.send(ORDERS, first, wait=True)
+    assert [message.body for message in orders] == [b"bytes", "text"]
+    assert not first.recoverable
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        r"private$\orders",
+        r"PRIVATE$\Orders",
+        r".\private$\orders",
+        r"{address}\private$\orders",
+        r"DIRECT=TCP:{address}\private$\orders",
+        r"direct=os:.\private$\orders",
+    ],
+)
+def test_a_queue_has_many_names(sender: Sender, orders: Queue, address: str, name: str) -> None:
+    sender.send(name.format(address=address), "x", wait=True)
+    received = orders.receive(0)
+    assert (received.destination_queue or "").lower() == rf"direct=tcp:{address}\private$\orders"
+
+
+def test_a_name_without_private_is_a_public_queue(sender: Sender, beta: QueueManager) -> None:
+    public = beta.create_queue(r".\public")
+    sender.send("public", "x", wait=True)
+    assert public.receive(0).body == "x"
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        (r"gamma\private$\orders", "open another for gamma"),
+        (r"DIRECT=OS:gamma\private$\orders", "open another for gamma"),
+        (r"PUBLIC=4f0e7a0e-31a5-4d0f-9a54-2a1f5a3a8a11", "direct format names"),
+        (r"DIRECT=HTTP://gamma/msmq/private$/orders", "direct format names"),
+    ],
+)
+def test_a_queue_elsewhere_is_refused(sender: Sender, name: str, complaint: str) -> None:
+    with pytest.raises(IllegalFormatname, match=complaint):
+        sender.send(name, "x")
+
+
+def test_a_host_may_be_named_and_its_address_given(orders: Queue, address: str) -> None:
+    with Sender("beta", port=PORT, peers={"BETA": address}) as sender:
+        sender.send(ORDERS, "by name", wait=True)
+        sender.send(rf"DIRECT=TCP:{address}\private$\orders", "by address", wait=True)
+    assert [message.destination_queue for message in orders] == [
+        r"DIRECT=OS:beta\private$\orders",
+        rf"DIRECT=TCP:{address}\private$\orders",
+    ]
+
+
+def test_thousands_arrive_in_their_order_and_once(sender: Sender, orders: Queue) -> None:
+    messages = [Message(body=b"%d" % number, recoverable=bool(number % 3)) for number in range(3000)]
+    identifiers = sender.send_many(ORDERS, iter(messages))
+    sender.flush()
+    assert sender.unacknowledged == 0
+    assert [message.body for message in orders] == [b"%d" % number for number in range(3000)]
+    assert [message.id for message in orders] == identifiers == [message.id for message in messages]
+    assert sender.next_ordinal == 3001
+
+
+def test_messages_of_megabytes_arrive(sender: Sender, orders: Queue) -> None:
+    sender.send_many(ORDERS, [bytes([number]) * (3 << 20) for number in range(4)], wait=True)
+    assert [message.body_bytes[:1] for message in orders] == [b"\0", b"\1", b"\2", b"\3"]
+
+
+def test_what_nobody_waited_for_is_there_after_flush(sender: Sender, orders: Queue) -> None:
+    for number in range(200):
+        sender.send(ORDERS, Message(body=b"%d" % number, recoverable=True), wait=False)
+    sender.flush()
+    assert sender.unacknowledged == 0
+    assert len(orders) == 200
+
+
+def test_close_waits_for_what_is_recoverable(orders: Queue, address: str) -> None:
+    with Sender(address, port=PORT) as sender:
+        for number in range(100):
+            sender.send(ORDERS, Message(body=b"%d" % number, recoverable=True), wait=False)
+    assert len(orders) == 100
+    sender.close()
+    for _ in range(2):
+        with pytest.raises(InvalidHandle, match="closed"):
+            sender.send(ORDERS, "x")
+
+
+def test_threads_share_a_sender(sender: Sender, orders: Queue) -> None:
+    def work(name: int) -> None:
+        for number in range(25):
+            sender.send(ORDERS, Message(body=f"{name} {number}", recoverable=bool(number & 1)))
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sender.flush()
+    bodies = [str(message.body) for message in orders]
+    assert len(bodies) == len(set(bodies)) == 150
+    for name in range(6):
+        assert [body for body in bodies if body.startswith(f"{name} ")] == [f"{name} {number}" for number in range(25)]
+
+
+def test_over_ipv6(start: Callable[..., QueueManager]) -> None:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6) as probe:
+            port = probe.getsockname()[1]
+    except OSError:
+        pytest.skip("this machine has no ::1")
+    manager = start("BETA", bind="::1", transfer=type(SETTINGS)(port=port))
+    queue = manager.create_queue("orders")
+    with Sender("[::1]", port=port) as sender:
+        assert f"[::1]:{port}" in repr(sender)
+        sender.send(ORDERS, Message(body="six", recoverable=True))
+    assert queue.receive(0).destination_queue == r"DIRECT=TCP:::1\private$\orders"
+
+
+# What may be asked for -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "complaint"),
+    [
+        (Message(use_journal_queue=True), "use_journal_queue.*lanner.QueueManager"),
+        (Message(encrypt=True), "encrypt.*lanner.QueueManager"),
+        (Message(authenticate=True), "signing_key"),
+        (Message(acknowledge="full_receive", administration_queue="acks"), "a sender has no queues"),
+        (Message(response_queue=r".\private$\acks"), "a sender has no queues"),
+        (Message(priority=9), "priority 9"),
+        (7, "bytes expected"),
+    ],
+)
+def test_what_a_sender_cannot_do_it_says(sender: Sender, orders: Queue, message: Message, complaint: str) -> None:
+    with pytest.raises((IllegalPropertyValue, IllegalFormatname), match=complaint):
+        sender.send(ORDERS, message)
+    assert sender.unacknowledged == 0
+    sender.send(ORDERS, "y", wait=True)
+    assert len(orders) == 1
+
+
+def test_transactions_need_a_queue_manager(sender: Sender, beta: QueueManager) -> None:
+    with beta.transaction() as transaction, pytest.raises(TransactionUsage, match=r"lanner\.QueueManager"):
+        sender.send(ORDERS, "x", transaction=transaction)
+
+
+def test_a_signed_message_is_authenticated(beta: QueueManager, address: str) -> None:
+    queue = beta.create_queue("signed", authentication=True)
+    made = generate_certificate("alice", dt.datetime.now(dt.UTC))
+    with beta.runtime.lock:
+        beta.runtime.engine.register_certificate(ALICE, made.certificate)
+    key = SigningKey.load(made.certificate, made.private_key)
+    with Sender(address, port=PORT, sender_id=str(ALICE.sid), signing_key=key) as sender:
+        sender.send(r"private$\signed", Message(body="unsigned"), wait=True)
+        sender.send(r"private$\signed", Message(body="signed", authenticate=True), wait=True)
+    assert [(message.body, message.authenticated) for message in queue] == [("signed", True)]
+    with pytest.raises(InvalidParameter, match="alice"):
+        Sender(address, sender_id="alice")
+
+
+def test_a_user_can_be_named_whose_rights_are_checked(beta: QueueManager, address: str) -> None:
+    """3.1.5.8.3: ST 2 is Everyone, ST 1 the user."""
+    theirs = beta.create_queue("theirs", security=parse_sddl(f"O:SYD:(A;;0x4;;;{ALICE.sid})").pack())
+    for sender_id in (None, str(ALICE.sid)):
+        with Sender(address, port=PORT, sender_id=sender_id) as sender:
+            sender.send(r"private$\theirs", f"from {sender_id}", wait=True)
+    assert [message.body for message in theirs] == [f"from {ALICE.sid}"]
+    assert theirs.receive(0).sender_id == ALICE.sid.pack()
+
+
+def test_an_administration_queue_is_told(sender: Sender, beta: QueueManager) -> None:
+    acknowledgments = beta.create_queue("acks")
+    asking = {"acknowledge": "full_reach_queue", "administration_queue": acknowledgments.format_name}
+    good = sender.send(ORDERS, Message(**asking), wait=True)  # type: ignore[arg-type] # a field each
+    told = acknowledgments.receive(5)
+    assert (told.message_class, told.correlation_id) == (MessageClass.ACK_REACH_QUEUE, good)
+    # That a queue is not there is no reason for the session not to acknowledge: only the administration queue is told.
+    bad = sender.send(r"private$\missing", Message(**asking), wait=True)  # type: ignore[arg-type]
+    told = acknowledgments.receive(5)
+    assert (told.message_class, told.correlation_id) == (MessageClass.NACK_BAD_DEST_QUEUE, bad)
+
+
+def test_a_guid_that_is_used_again_goes_on_with_its_ordinals(orders: Queue, address: str) -> None:
+    guid = uuid.uuid4()
+    with Sender(address, port=PORT, guid=guid, first_ordinal=7) as sender:
+        assert sender.send(ORDERS, "first", wait=True) == f"{guid}\\7"
+        following = sender.next_ordinal
+    with Sender(address, port=PORT, guid=guid, first_ordinal=following) as sender:
+        sender.send(ORDERS, "second", wait=True)
+    with Sender(address, port=PORT, guid=guid, first_ordinal=7) as sender:
+        sender.send(ORDERS, "dropped as a duplicate", wait=True)
+    assert [message.body for message in orders] == ["first", "second"]
+    with pytest.raises(InvalidParameter, match="belong together"):
+        Sender(address, guid=guid)
+
+
+# Lost connections ----------------------------------------------------------------------------------------------
+
+
+def test_what_was_not_acknowledged_is_sent_again_and_its_duplicates_dropped(orders: Queue, address: str) -> None:
+    with Wire(address) as wire, Sender(wire.address, port=PORT, settings=SETTINGS) as sender:
+        wire.is_deaf = True
+        for number in range(20):
+            sender.send(ORDERS, Message(body=b"%d" % number, recoverable=bool(number & 1)), wait=False)
+        arrived(orders, 20)
+        assert sender.unacknowledged == 20
+        wire.is_deaf = False
+        wire.cut()
+        sender.send(ORDERS, Message(body=b"20", recoverable=True))
+        sender.flush()
+        assert wire.connections == 2
+    assert [message.body for message in orders] == [b"%d" % number for number in range(21)]
+
+
+def test_a_sender_outlives_a_restart_of_the_queue_manager(
+    start: Callable[..., QueueManager], beta: QueueManager, sender: Sender, address: str
+) -> None:
+    sender.send(ORDERS, Message(body="before", recoverable=True))
+    beta.close()
+    with pytest.raises(RemoteMachineNotAvailable, match=f"no session with {address}:{PORT}: Connection refused"):
+        sender.send(ORDERS, Message(body="given up", recoverable=True), timeout=0.1)
+    assert sender.unacknowledged == 0
+    again = start("BETA", bind=address, transfer=SETTINGS)
+    sender.send(ORDERS, Message(body="after", recoverable=True))
+    assert [message.body for message in again.open("orders")] == ["before", "after"]
+
+
+def test_a_restart_while_messages_wait(
+    start: Callable[..., QueueManager], beta: QueueManager, orders: Queue, sender: Sender, address: str
+) -> None:
+    def numbers() -> Iterator[Message]:
+        for number in range(1000):
+            if number == 500:
+                beta.close()
+                found.append(start("BETA", bind=address, transfer=SETTINGS))
+            yield Message(body=b"%d" % number, recoverable=True)
+
+    found: list[QueueManager] = []
+    sender.send_many(ORDERS, numbers())
+    assert [message.body for message in found[0].open("orders")] == [b"%d" % number for number in range(1000)]
+
+
+# Strange peers -------------------------------------------------------------------------------------------------
+
+
+def test_nobody_listens(address: str) -> None:
+    with pytest.raises(RemoteMachineNotAvailable, match=f"{address}:{PORT}: Connection refused; is a queue manager"):
+        Sender(address, port=PORT)
+
+
+def test_a_host_without_address() -> None:
+    with pytest.raises(ResolveAddress, match=r"has no address.*give its address in peers"):
+        Sender("x" * 70)
+
+
+def test_another_queue_manager_than_was_meant(beta: QueueManager, address: str) -> None:
+    stranger = uuid.uuid4()
+    with pytest.raises(
+        RemoteMachineNotAvailable, match=f"queue manager {beta.runtime.engine.queue_manager.identifier}"
+    ):
+        Sender(address, port=PORT, queue_manager=stranger)
+
+
+def test_a_peer_that_never_answers() -> None:
+    with (
+        Server(never_answer) as server,
+        pytest.raises(RemoteMachineNotAvailable, match=f"{server.address}:{PORT}: no answer within 0.05 s"),
+    ):
+        Sender(server.address, port=PORT, timeout=0.05)
+
+
+def test_a_peer_that_speaks_something_else() -> None:
+    def answer(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        never_answer(connection)
+
+    with Server(answer) as server, pytest.raises(RemoteMachineNotAvailable, match="BaseHeader"):
+        Sender(server.address, port=PORT)
+
+
+def test_a_peer_that_acknowledges_nothing() -> None:
+    """An express message is the network's; that a recoverable one is not on a disk the caller learns."""
+    script = Script(lambda _session, _event: None)
+    with Server(script) as server:
+        sender = Sender(server.address, port=PORT, timeout=0.05)
+        sender.send(ORDERS, "express")
+        with pytest.raises(IOTimeout, match=r"acknowledged nothing for 0.05 s; .* 2 messages are unacknowledged"):
+            sender.send(ORDERS, Message(body="recoverable", recoverable=True))
+        with pytest.raises(IOTimeout, match="flush"):
+            sender.flush(timeout=0.01)
+        assert sender.unacknowledged == 2
+        with pytest.raises(IOTimeout):
+            sender.close()
+        assert len(script.packets) == 2
+
+
+def test_whoever_waits_asks_for_an_early_acknowledgment() -> None:
+    """3.1.7.13: a window of one, which a peer answers without waiting for more."""
+    windows = []
+
+    def settle(session: Session, event: Event) -> None:
+        if isinstance(event, SessionAckReceived):
+            windows.append(session.received_window_size)
+            session.settle(session.total_received)
+
+    with Server(Script(settle)) as server, Sender(server.address, port=PORT) as sender:
+        sender.send(ORDERS, "express")
+        sender.send(ORDERS, Message(body="x", recoverable=True))
+        assert sender.unacknowledged == 0
+    assert windows == [1]
+
+
+def test_a_peer_that_drops_every_connection_is_not_asked_for_ever() -> None:
+    def drop(_session: Session, event: Event) -> bool:
+        return not isinstance(event, UserMessageReceived)
+
+    script = Script(drop)
+    with Server(script) as server:
+        sender = Sender(server.address, port=PORT, settings=SETTINGS)
+        with pytest.raises(LannerError, match=f"{server.address}:{PORT}"):
+            sender.send(ORDERS, Message(body="x", recoverable=True), timeout=0.2)
+        assert server.connections > 2
+        assert len(set(script.packets)) == 1
+        with pytest.raises(LannerError):
+            sender.close(timeout=0.01)
+
+
+def test_what_is_sent_to_a_sender_stays_with_the_peer() -> None:
+    """A peer may take the session for one with a queue manager at this address."""
+
+    def send_back(session: Session, event: Event) -> None:
+        if isinstance(event, UserMessageReceived) and event.number == 1:
+            packet = build(
+                MessageProperties(body=b"for another"),
+                source=PEER_GUID,
+                ordinal=1,
+                sent_time=0,
+                destination=FormatName.parse(r"DIRECT=OS:alpha\private$\acks"),
+            )
+            session.send(packet, None)
+        if session.total_received:
+            session.settle(session.total_received)
+
+    script = Script(send_back)
+    with Server(script) as server, Sender(server.address, port=PORT) as sender:
+        for number in range(3):
+            sender.send(ORDERS, Message(body=b"%d" % number, recoverable=True))
+    # Each time the sender had nothing more to wait for it went, and the peer could look elsewhere.
+    assert [session.unacked_message_count for session in script.sessions] == [1, 1, 1]
