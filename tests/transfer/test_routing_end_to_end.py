@@ -183,7 +183,7 @@ def test_acknowledgments_of_a_sequence_come_from_the_destination_through_the_rou
     acks = user_messages(router, to=alpha)
     assert [ack.message_class for ack in acks] == [MessageClass.ORDER_ACK]
     assert {ack.source_machine_identifier for ack in acks} == {omega.guid}
-    kept = alpha.engine.awaiting_final_ack_queue
+    kept = alpha.engine.queue_manager.awaiting_final_ack_queue
     assert kept is not None
     assert kept.message_count == 1
 

@@ -385,6 +385,7 @@ class OutgoingMessageTable:
         if current is None or body.tx_sequence_id.time_stamp != current.time_stamp:
             return False
         if body.tx_sequence_id == current.tx_sequence_id:
+            self._take_back()
             acked = self.tx_outgoing_sequence.order_ack(body.tx_sequence_number)
             for entry in acked:
                 entry.received_order_ack = True
