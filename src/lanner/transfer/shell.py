@@ -70,11 +70,19 @@ class TransferListener:
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._syncer = _Syncer(self._engine.store)
-        self._server = await self._loop.create_server(lambda: _TcpConnection(self), self.bind, self.port, backlog=1024)
-        self.port = self._server.sockets[0].getsockname()[1]
-        self._ping_service = await start_ping_service(
-            self.settings, self.bind, self._engine.queue_manager.identifier, self._refuses, self._engine.monotonic
-        )
+        server = None
+        try:
+            server = await self._loop.create_server(lambda: _TcpConnection(self), self.bind, self.port, backlog=1024)
+            self._ping_service = await start_ping_service(
+                self.settings, self.bind, self._engine.queue_manager.identifier, self._refuses, self._engine.monotonic
+            )
+        except BaseException:
+            if server is not None:
+                server.close()
+            self._syncer.close()
+            raise
+        self._server = server
+        self.port = server.sockets[0].getsockname()[1]
         self.transfer.start()
         self._tick()
 
