@@ -35,7 +35,7 @@ class Delivery(OutgoingSequences):
                 continue
             message = Message(packet)
             if message.positive_journaling_requested and not message.is_transactional and self._is_from_here(message):
-                self._journal(self.queue_manager.system_journal_queue, packet)
+                self._journal_sent(message)
 
     def messages_await_final_ack(self, queue: OutgoingQueue, lookup_ids: Iterable[int]) -> None:
         """3.1.5.6: the destination has these; those that asked to be told of their end wait for it."""
@@ -99,7 +99,12 @@ class Delivery(OutgoingSequences):
         if message_class != MessageClass.ACK_RECEIVE:
             self._dead_letter(message, message_class)
         elif message.positive_journaling_requested:
-            self._journal(self.queue_manager.system_journal_queue, packet)
+            self._journal_sent(message)
+
+    def _journal_sent(self, message: Message) -> None:
+        """Source journaling; not of what goes to the queues of queue managers themselves (QQB-3.1.5.8.10-2)."""
+        if not self.is_to_internal_queue(message):
+            self._journal(self.queue_manager.system_journal_queue, message.packet)
 
     # EodNoReadCount ---------------------------------------------------------------------------------------------
 

@@ -201,6 +201,8 @@ class Incoming:
         """Whether there is something to decrypt or to verify."""
         if self._examine is None or not packet[62] & _SECURITY_HEADER:
             return False
+        if plain_sender(packet, int.from_bytes(packet[60:64], "little")) is not None:
+            return False
         return packet[32:48] in (_NOWHERE, self._own_guid) and not is_examined_at_once(Message(packet))
 
     def _wait(self, link: Link, number: int, packet: bytes | None) -> None:
