@@ -76,9 +76,9 @@ def _check_scalar(vt: int, value: object) -> None:
     elif vt == VT.BOOL:
         fits = isinstance(value, bool)
     elif vt == VT.CLSID:
-        fits = isinstance(value, UUID)
+        fits = value is None or isinstance(value, UUID)
     elif vt == VT.LPWSTR:
-        fits = isinstance(value, str) and "\0" not in value
+        fits = value is None or (isinstance(value, str) and "\0" not in value)
     elif vt == VT.BLOB:
         fits = isinstance(value, bytes)
     else:
@@ -92,6 +92,7 @@ class PropVariant:
     """A VARTYPE and a Python value that fits it.
 
     Nothing for EMPTY and NULL; int, bool, str, UUID; bytes for BLOB and for a vector of UI1; a tuple for any other vector.
+    None for an LPWSTR or a CLSID is a NULL pointer: a client may send one.
     """
 
     vt: int

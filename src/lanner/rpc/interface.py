@@ -1,0 +1,231 @@
+"""Interfaces and their methods, declared once for both sides: requests and responses to octets and back.
+
+A parameter that is a reference pointer is declared as what it points to, and a handle_t not at all: neither has octets. The value a
+method returns is the last of its results, under the name RETURNS.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from lanner.rpc.ndr.constructed import Argument, Field, Related, RunSegment, segments
+from lanner.rpc.ndr.stream import BadStub, ByteOrder, Decoder, Encoder, Syntax, Value, representation
+from lanner.rpc.ndr.types import UNRELATED, ContextHandle, Correlation, Type
+
+RETURNS: Final = "returns"
+# What may follow the last parameter: the gap before a verification trailer, or before the end of a padded stub.
+_MAX_PADDING: Final = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter(Field):
+    """A parameter of a method and the ways it goes."""
+
+    is_in: bool = False
+    is_out: bool = False
+
+
+def _parameter(
+    name: str,
+    kind: Type,
+    size_is: Argument,
+    length_is: Argument,
+    switch_is: Argument,
+    *,
+    is_in: bool = False,
+    is_out: bool = False,
+) -> Parameter:
+    related = Related(size_is, length_is, switch_is)
+    return Parameter(name, kind, None if related == Related() else related, is_in, is_out)
+
+
+def In(  # noqa: N802  reads as the IDL does
+    name: str, kind: Type, *, size_is: Argument = None, length_is: Argument = None, switch_is: Argument = None
+) -> Parameter:
+    return _parameter(name, kind, size_is, length_is, switch_is, is_in=True)
+
+
+def Out(  # noqa: N802
+    name: str, kind: Type, *, size_is: Argument = None, length_is: Argument = None, switch_is: Argument = None
+) -> Parameter:
+    return _parameter(name, kind, size_is, length_is, switch_is, is_out=True)
+
+
+def InOut(  # noqa: N802
+    name: str, kind: Type, *, size_is: Argument = None, length_is: Argument = None, switch_is: Argument = None
+) -> Parameter:
+    return _parameter(name, kind, size_is, length_is, switch_is, is_in=True, is_out=True)
+
+
+class _Stub:
+    """The parameters that go one way, one after the other, each followed by its own referents (C706 14.4)."""
+
+    def __init__(self, members: Sequence[Parameter]) -> None:
+        self.names = [member.name for member in members]
+        self._segments = segments(members, with_referents=False)
+
+    def encode(self, values: Mapping[str, Value], syntax: Syntax, byte_order: ByteOrder) -> bytes:
+        encoder = Encoder(representation(syntax, byte_order))
+        for segment in self._segments:
+            if isinstance(segment, RunSegment):
+                segment.encode(encoder, [values[name] for name in self.names[segment.start : segment.stop]])
+                continue
+            member = segment.member
+            try:
+                member.type.encode_whole(encoder, values[member.name], _correlation(member, values))
+            except ValueError as problem:
+                raise ValueError(f"{member.name}: {problem}") from None
+        return encoder.getvalue()
+
+    def decode(
+        self, data: bytes | memoryview, syntax: Syntax, byte_order: ByteOrder, known: Mapping[str, Value]
+    ) -> dict[str, Value]:
+        decoder = Decoder(data, representation(syntax, byte_order))
+        values: dict[str, Value] = {}
+        for segment in self._segments:
+            if isinstance(segment, RunSegment):
+                values.update(zip(self.names[segment.start : segment.stop], segment.decode(decoder), strict=True))
+                continue
+            member = segment.member
+            try:
+                values[member.name] = member.type.decode_whole(
+                    decoder, _correlation(member, {**known, **values} if known else values)
+                )
+            except BadStub as problem:
+                raise problem.at(member.name) from None
+        if decoder.remaining > _MAX_PADDING:
+            raise BadStub(f"{decoder.remaining} octets left over")
+        return values
+
+
+def _correlation(member: Field, values: Mapping[str, Value]) -> Correlation:
+    return UNRELATED if member.related is None else member.related.resolve(values)
+
+
+class Method:
+    """One operation: what its request and its response hold."""
+
+    def __init__(self, opnum: int, name: str, *parameters: Parameter, returns: Type | None = None) -> None:
+        self.opnum = opnum
+        self.name = name  # as the document spells it
+        self.parameters = parameters
+        self.returns = returns
+        known = {member.name for member in parameters if member.is_in}
+        self._check("request", [member for member in parameters if member.is_in], set())
+        results = [member for member in parameters if member.is_out]
+        self._check("response", results, known)
+        if returns is not None:
+            results.append(Out(RETURNS, returns))
+        self._request = _Stub([member for member in parameters if member.is_in])
+        self._response = _Stub(results)
+        self._results = results
+
+    def __repr__(self) -> str:
+        return f"<{self.name}, opnum {self.opnum}>"
+
+    def _check(self, what: str, members: Sequence[Parameter], known: set[str]) -> None:
+        for member in members:
+            related = member.related or Related()
+            for argument in (related.size_is, related.length_is, related.switch_is):
+                if isinstance(argument, str) and argument not in known:
+                    raise TypeError(f"{self.name} {what}: {member.name} comes before {argument}, which it depends on")
+            known.add(member.name)
+
+    @property
+    def context_handles(self) -> dict[str, ContextHandle]:
+        """The parameters that are context handles, by name."""
+        return {member.name: member.type for member in self.parameters if isinstance(member.type, ContextHandle)}
+
+    def encode_request(
+        self, arguments: Mapping[str, Value], syntax: Syntax = Syntax.NDR20, byte_order: ByteOrder = "little"
+    ) -> bytes:
+        """Give the stub of a call; a ValueError says what cannot be sent."""
+        unknown = arguments.keys() - set(self._request.names)
+        missing = set(self._request.names) - arguments.keys()
+        if unknown or missing:
+            raise TypeError(f"{self.name}: arguments missing {sorted(missing)}, unknown {sorted(unknown)}")
+        try:
+            return self._request.encode(arguments, syntax, byte_order)
+        except (ValueError, struct.error) as problem:
+            raise ValueError(f"{self.name} request: {problem}") from problem
+
+    def decode_request(
+        self, data: bytes | memoryview, syntax: Syntax = Syntax.NDR20, byte_order: ByteOrder = "little"
+    ) -> dict[str, Value]:
+        """Give the arguments of a call by name, or raise BadStub."""
+        try:
+            return self._request.decode(data, syntax, byte_order, {})
+        except BadStub as problem:
+            raise problem.at(f"{self.name} request") from None
+
+    def encode_response(
+        self,
+        results: Mapping[str, Value],
+        arguments: Mapping[str, Value],
+        syntax: Syntax = Syntax.NDR20,
+        byte_order: ByteOrder = "little",
+    ) -> bytes:
+        """Give the stub of an answer to a call with these arguments.
+
+        What the results leave out goes back as it came in, or, if it only goes out, as zero, empty or NULL.
+        """
+        if not results.keys() <= set(self._response.names):
+            raise TypeError(f"{self.name}: unknown results {sorted(results.keys() - set(self._response.names))}")
+        values = {**arguments, **results}
+        for member in self._results:
+            if member.name not in values:
+                values[member.name] = member.type.default(_correlation(member, values))
+        try:
+            return self._response.encode(values, syntax, byte_order)
+        except (ValueError, struct.error) as problem:
+            raise ValueError(f"{self.name} response: {problem}") from problem
+
+    def decode_response(
+        self,
+        data: bytes | memoryview,
+        arguments: Mapping[str, Value],
+        syntax: Syntax = Syntax.NDR20,
+        byte_order: ByteOrder = "little",
+    ) -> dict[str, Value]:
+        """Give the results of a call that was made with these arguments, or raise BadStub."""
+        try:
+            return self._response.decode(data, syntax, byte_order, arguments)
+        except BadStub as problem:
+            raise problem.at(f"{self.name} response") from None
+
+
+class Interface:
+    """A set of methods under a UUID and a version, and the transfer syntaxes it may be called in."""
+
+    def __init__(
+        self,
+        name: str,
+        uuid: UUID,
+        version: tuple[int, int],
+        methods: Sequence[Method | None],
+        syntaxes: Sequence[Syntax] = (Syntax.NDR20, Syntax.NDR64),
+    ) -> None:
+        """Declare an interface by its methods in the order of their opnums; None is an opnum that is not used on the wire."""
+        self.name = name
+        self.uuid = uuid
+        self.version = version  # major, minor
+        self.syntaxes = tuple(syntaxes)
+        self.methods = tuple(methods)
+        self.by_name: dict[str, Method] = {}
+        for opnum, method in enumerate(self.methods):
+            if method is None:
+                continue
+            if method.opnum != opnum or method.name in self.by_name:
+                raise TypeError(f"{name}: {method!r} is in the place of opnum {opnum}, or there twice")
+            self.by_name[method.name] = method
+
+    def __repr__(self) -> str:
+        return "<{} v{}.{}, {}>".format(self.name, *self.version, self.uuid)
+
+    def method(self, opnum: int) -> Method | None:
+        """Find the method of an opnum; None where a call gets the fault nca_op_rng_error."""
+        return self.methods[opnum] if opnum < len(self.methods) else None

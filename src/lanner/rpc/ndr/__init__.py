@@ -1,0 +1,83 @@
+"""NDR and NDR64 (C706 chapter 14, MS-RPCE 2.2.4, 2.2.5, 3.1.1.5.3): types declared once, written and read in either syntax.
+
+Values are plain Python: int, bool, bytes, str, UUID, tuples, None for NULL, and the frozen dataclass of a structure. What a peer
+sent is checked as strictly as target level 6.0 asks; whatever fails is a BadStub. What our own caller passes wrong is a ValueError.
+"""
+
+from lanner.rpc.ndr.arrays import Conformant, ConformantVarying, FixedArray, String, Varying, narrow_string, wide_string
+from lanner.rpc.ndr.constructed import Field, Related, Struct, Union
+from lanner.rpc.ndr.pointers import Full, Pointed, Reference, Unique, pointed
+from lanner.rpc.ndr.stream import BadStub, ByteOrder, Decoder, Encoder, Representation, Syntax, Value, representation
+from lanner.rpc.ndr.types import (
+    NULL_HANDLE,
+    UNRELATED,
+    Adapted,
+    ContextHandle,
+    Correlation,
+    FixedType,
+    Octets,
+    Type,
+    boolean,
+    char,
+    enum16,
+    enum32,
+    guid,
+    i8,
+    i16,
+    i32,
+    i64,
+    u8,
+    u16,
+    u32,
+    u64,
+    wchar,
+)
+
+__all__ = [
+    "NULL_HANDLE",
+    "UNRELATED",
+    "Adapted",
+    "BadStub",
+    "ByteOrder",
+    "Conformant",
+    "ConformantVarying",
+    "ContextHandle",
+    "Correlation",
+    "Decoder",
+    "Encoder",
+    "Field",
+    "FixedArray",
+    "FixedType",
+    "Full",
+    "Octets",
+    "Pointed",
+    "Reference",
+    "Related",
+    "Representation",
+    "String",
+    "Struct",
+    "Syntax",
+    "Type",
+    "Union",
+    "Unique",
+    "Value",
+    "Varying",
+    "boolean",
+    "char",
+    "enum16",
+    "enum32",
+    "guid",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "narrow_string",
+    "pointed",
+    "representation",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "wchar",
+    "wide_string",
+]

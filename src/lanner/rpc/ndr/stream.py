@@ -1,0 +1,196 @@
+"""The octet stream of NDR: transfer syntaxes, byte orders, alignment, and runs of fixed fields (C706 14.1, 14.2; MS-RPCE 2.2.5).
+
+Alignment counts from the first octet of the stub. Fields of fixed size that lie side by side are packed and unpacked as one
+`Run`: one precompiled struct for each representation and start modulo 8, gaps included.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from lanner.model.errors import RemoteProtocolError
+
+ByteOrder: TypeAlias = Literal["little", "big"]
+# What a value is, only its declaration says.
+Value: TypeAlias = Any
+
+# Every alignment of NDR and NDR64 divides this.
+_MODULUS: Final = 8
+# Ours: pointers inside what pointers point to. The deepest management property nests three; a VT_VARIANT vector could nest
+# as often as its sender likes.
+MAX_POINTER_DEPTH: Final = 32
+# MS-RPCE 3.1.1.5.3.2.2.1: "at most, 2^31 - 1 elements in each dimension".
+MAX_COUNT: Final = 0x7FFF_FFFF
+# What Windows counts its referent identifiers from, in steps of four; any nonzero number would do (C706 14.3.10).
+_FIRST_REFERENT: Final = 0x0002_0000
+
+
+class BadStub(RemoteProtocolError):
+    """The octets are not what the declaration asks for; the call ends in a fault with this status."""
+
+    # MS-RPCE 3.3.3.5.4, MS-ERREF: RPC_X_BAD_STUB_DATA.
+    status: Final = 0x0000_06F7
+
+    def at(self, place: str) -> BadStub:
+        """The same complaint, with the name of the field or parameter it is about put before it."""
+        return BadStub(f"{place}: {self}")
+
+
+class Syntax(enum.Enum):
+    """A transfer syntax; its identifiers are the binding's business."""
+
+    NDR20 = "NDR"  # MS-RPCE 2.2.4.12
+    NDR64 = "NDR64"  # MS-RPCE 2.2.5.1
+
+
+@dataclass(frozen=True, slots=True)
+class Representation:
+    """A transfer syntax in a byte order."""
+
+    syntax: Syntax
+    byte_order: ByteOrder
+    index: int  # among REPRESENTATIONS
+    prefix: str  # of a struct format
+    is_ndr64: bool
+    # Octets of a referent identifier and of a count, and their code: NDR64 has both in 8 (MS-RPCE 2.2.5.3.2, 2.2.5.3.5).
+    word: int
+    word_code: str
+    wide_encoding: str  # of wchar_t
+
+
+REPRESENTATIONS: Final = tuple(
+    Representation(
+        syntax,
+        order,
+        index,
+        "<" if order == "little" else ">",
+        syntax is Syntax.NDR64,
+        8 if syntax is Syntax.NDR64 else 4,
+        "Q" if syntax is Syntax.NDR64 else "I",
+        "utf-16-le" if order == "little" else "utf-16-be",
+    )
+    for index, (syntax, order) in enumerate[tuple[Syntax, ByteOrder]](
+        [(Syntax.NDR20, "little"), (Syntax.NDR20, "big"), (Syntax.NDR64, "little"), (Syntax.NDR64, "big")]
+    )
+)
+_BY_NAME: Final = {(each.syntax, each.byte_order): each for each in REPRESENTATIONS}
+
+
+def representation(syntax: Syntax, byte_order: ByteOrder = "little") -> Representation:
+    return _BY_NAME[syntax, byte_order]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One field of a run: its alignment, and its size and struct code, which a bare alignment has not."""
+
+    alignment: int
+    size: int = 0
+    code: str = ""
+
+
+class Run:
+    """Fields of fixed size side by side, packed by one struct whatever octet they begin at."""
+
+    __slots__ = ("_packers", "_slots")
+
+    def __init__(self, slots: Callable[[Representation], Sequence[Slot]]) -> None:
+        self._slots = slots
+        self._packers: list[list[struct.Struct | None]] = [[None] * _MODULUS for _ in REPRESENTATIONS]
+
+    def _compile(self, rep: Representation, start: int) -> struct.Struct:
+        codes = [rep.prefix]
+        position = start
+        for slot in self._slots(rep):
+            gap = -position % slot.alignment
+            codes.append(f"{gap}x{slot.code}" if gap else slot.code)
+            position += gap + slot.size
+        packer = self._packers[rep.index][start] = struct.Struct("".join(codes))
+        return packer
+
+    def pack(self, encoder: Encoder, values: Sequence[Value]) -> None:
+        rep = encoder.representation
+        start = encoder.position & 7
+        packer = self._packers[rep.index][start] or self._compile(rep, start)
+        encoder.parts.append(packer.pack(*values))
+        encoder.position += packer.size
+
+    def unpack(self, decoder: Decoder) -> tuple[Value, ...]:
+        rep = decoder.representation
+        position = decoder.position
+        packer = self._packers[rep.index][position & 7] or self._compile(rep, position & 7)
+        end = position + packer.size
+        if end > decoder.end:
+            raise BadStub(f"{packer.size} octets wanted, {max(decoder.end - position, 0)} left")
+        decoder.position = end
+        return packer.unpack_from(decoder.data, position)
+
+
+class Encoder:
+    """A stub being written: the pieces so far and how many octets they have."""
+
+    __slots__ = ("_referent", "parts", "position", "representation")
+
+    def __init__(self, rep: Representation) -> None:
+        self.representation = rep
+        self.parts: list[bytes] = []
+        self.position = 0
+        self._referent = _FIRST_REFERENT
+
+    def write(self, data: bytes) -> None:
+        self.parts.append(data)
+        self.position += len(data)
+
+    def align(self, boundary: int) -> None:
+        gap = -self.position % boundary
+        if gap:
+            self.write(bytes(gap))
+
+    def referent(self) -> int:
+        """A referent identifier that this stub has not used."""
+        referent = self._referent
+        self._referent += 4
+        return referent
+
+    def getvalue(self) -> bytes:
+        return b"".join(self.parts)
+
+
+class Decoder:
+    """A stub being read; it never moves past its end."""
+
+    __slots__ = ("aliases", "data", "depth", "end", "position", "representation")
+
+    def __init__(self, data: bytes | memoryview, rep: Representation) -> None:
+        self.representation = rep
+        self.data = data
+        self.end = len(data)
+        self.position = 0
+        self.depth = 0
+        # What full pointers have pointed to so far, by referent identifier (C706 14.3.10.2).
+        self.aliases: dict[int, Value] = {}
+
+    @property
+    def remaining(self) -> int:
+        return max(self.end - self.position, 0)
+
+    def take(self, size: int) -> bytes:
+        position = self.position
+        # An empty array may follow a gap that nobody wrote.
+        if size > self.remaining:
+            raise BadStub(f"{size} octets wanted, {self.remaining} left")
+        self.position = position + size
+        return bytes(self.data[position : self.position])
+
+    def align(self, boundary: int) -> None:
+        """Skip a gap, whatever it holds (MS-RPCE 3.1.1.5.3.2.2.6)."""
+        self.position += -self.position % boundary
+
+
+def words(count: int) -> Run:
+    """Make a run of counts or identifiers: 4 octets each in NDR, 8 in NDR64."""
+    return Run(lambda rep: [Slot(rep.word, rep.word, rep.word_code)] * count)
