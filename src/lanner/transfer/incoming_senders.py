@@ -36,6 +36,7 @@ _PRIVACY_LEVEL = 40  # in MessagePropertiesHeader
 _NO_PRIVACY = bytes(4)
 _FOR_EVER = b"\xff\xff\xff\xff"
 _NOBODY = b""
+_QUEUE_MANAGER = EVERYONE.pack()  # with the rights of Everyone, whichever it is
 
 
 def plain_sender(packet: bytes, user_flags: int) -> bytes | None:
@@ -51,10 +52,15 @@ def plain_sender(packet: bytes, user_flags: int) -> bytes | None:
     sender = _NOBODY
     if user_flags & at.SH:
         flags, size, key_and_signature_and_certificate, provider = _SECURITY(packet, position)
-        if flags != SenderIdentifierType.SID or key_and_signature_and_certificate or provider:
+        if key_and_signature_and_certificate or provider:
             return None
         position += at.SECURITY_HEADER_SIZE
-        sender = packet[position : position + size]
+        if flags == SenderIdentifierType.SID:
+            sender = packet[position : position + size]
+        elif flags == SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER:
+            sender = _QUEUE_MANAGER
+        else:
+            return None
         position += size + 3 & ~3
     position += _PRIVACY_LEVEL
     return sender if packet[position : position + 4] == _NO_PRIVACY else None

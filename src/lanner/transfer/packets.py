@@ -66,7 +66,8 @@ def examine(packet: bytes, own_guid: bytes) -> type[UserMessageReceived]:
             if properties + at.SECURITY_HEADER_SIZE > size:
                 return _examine_thoroughly(packet, own_guid)
             security_flags, sender, *others = _SECURITY_SIZES.unpack_from(packet, properties)
-            if security_flags & at.ST_MASK != 1 or not sender or any(others):
+            kind = security_flags & at.ST_MASK
+            if not sender or any(others) or not (kind == 1 or (kind == 2 and sender == 16)):
                 return _examine_thoroughly(packet, own_guid)
             properties += at.SECURITY_HEADER_SIZE + (sender + 3 & ~3)
     label = properties + at.PROPERTIES_HEADER_SIZE
