@@ -53,7 +53,7 @@ from lanner.rpc.pdu import (
     bind_time_features,
     split_trailer,
 )
-from lanner.rpc.security import Acceptor, SecurityError, SecurityProviders
+from lanner.rpc.security import Context, SecurityError, SecurityProviders
 from lanner.rpc.verification_trailer import SIGNATURE, check_trailer, find_trailer
 from lanner.security.identity import ANONYMOUS, Identity
 from lanner.wire.reader import padding
@@ -207,7 +207,7 @@ class SecurityContext:
 
     __slots__ = ("acceptor", "auth_type", "context_id", "identity", "is_complete", "is_invalid", "level", "signs")
 
-    def __init__(self, context_id: int, auth_type: int, level: AuthLevel, acceptor: Acceptor) -> None:
+    def __init__(self, context_id: int, auth_type: int, level: AuthLevel, acceptor: Context) -> None:
         self.context_id = context_id
         self.auth_type = auth_type
         self.level = level
@@ -631,7 +631,7 @@ class ServerConnection:
                 FaultStatus.SEC_PKG_ERROR, "another authentication type than before", flags=PFC_DID_NOT_EXECUTE
             )
 
-    def _accept(self, trailer: SecTrailer, level: AuthLevel) -> Acceptor | None:
+    def _accept(self, trailer: SecTrailer, level: AuthLevel) -> Context | None:
         return None if self._providers is None else self._providers.accept(trailer.auth_type, level)
 
     def _step(self, context: SecurityContext, trailer: SecTrailer) -> SecTrailer:

@@ -1,37 +1,33 @@
-"""What a security context does for a connection: tokens back and forth, then signatures (MS-RPCE 3.3.1.5.2)."""
+"""What a security context does for a connection: tokens back and forth, then signatures (MS-RPCE 3.3.1.5.2).
+
+The mechanisms are in `ntlm`, `kerberos` and `negotiate`, which need the optional package pyspnego; they are imported when somebody
+asks for one. Here is what connections see of them.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from lanner.model.errors import LannerError
-from lanner.rpc.pdu import AuthLevel
-from lanner.security.identity import Identity
+from lanner.rpc.pdu import AuthLevel, AuthType
+from lanner.security.identity import ANONYMOUS, Identity
+
+if TYPE_CHECKING:
+    from lanner.rpc.ntlm import NtlmAccounts, TargetNames
+
+_LOG = logging.getLogger(__name__)
 
 
 class SecurityError(LannerError):
     """The security provider refuses: a token, a signature, or a level it cannot give."""
 
 
-class Protection(Protocol):
-    """A finished security context: GSS_WrapEx and GSS_GetMICEx, and their opposites, over the segments of a PDU.
-
-    `header` is everything before the stub, `trailer` the eight bytes of the sec_trailer.
-    """
-
-    @property
-    def signature_size(self) -> int:
-        """Bytes of the authentication token of every PDU."""
-
-    def protect(self, header: bytes, stub: bytes, trailer: bytes, *, header_signing: bool) -> tuple[bytes, bytes]:
-        """The stub as it is sent, and the token."""
-
-    def unprotect(self, header: bytes, stub: bytes, trailer: bytes, token: bytes, *, header_signing: bool) -> bytes:
-        """The stub as it was; SecurityError if the token does not fit."""
-
-
-class Acceptor(Protection, Protocol):
-    """The server's side of a security context."""
+class Mechanism(Protocol):
+    """NTLM or Kerberos, one context of it. Whatever it raises is a refusal."""
 
     @property
     def is_complete(self) -> bool: ...
@@ -39,12 +35,178 @@ class Acceptor(Protection, Protocol):
     @property
     def identity(self) -> Identity: ...
 
+    @property
+    def can_sign(self) -> bool: ...
+
+    def signature_size(self, *, seal: bool) -> int: ...
+
+    def step(self, token: bytes, /) -> bytes | None: ...
+
+    def check_level(self, level: AuthLevel) -> None:
+        """SecurityError if what was agreed on does not give this level."""
+
+    def sign_mechanisms(self, data: bytes) -> bytes:
+        """Sign SPNEGO's list of mechanisms."""
+
+    def verify_mechanisms(self, data: bytes, token: bytes) -> None: ...
+
+    def protect(
+        self, header: bytes, stub: bytes, trailer: bytes, *, seal: bool, header_signing: bool
+    ) -> tuple[bytes, bytes]:
+        """The stub as it is sent, and the token. `header` is everything before the stub, `trailer` the sec_trailer."""
+
+    def unprotect(
+        self, header: bytes, stub: bytes, trailer: bytes, token: bytes, *, seal: bool, header_signing: bool
+    ) -> bytes:
+        """The stub as it was."""
+
+
+class _Steps(Protocol):
+    """What exchanges tokens: a mechanism, or SPNEGO around one."""
+
+    @property
+    def is_complete(self) -> bool: ...
+
+    def step(self, token: bytes, /) -> bytes | None: ...
+
+
+class Context:
+    """One side of a security context at its authentication level."""
+
+    __slots__ = ("_mechanism", "_mechanism_of", "_seal", "_size", "_steps", "level")
+
+    def __init__(self, steps: _Steps, mechanism_of: Callable[[], Mechanism], level: AuthLevel) -> None:
+        self._steps = steps
+        self._mechanism_of = mechanism_of
+        self._mechanism: Mechanism | None = None
+        self.level = level
+        self._seal = level == AuthLevel.PKT_PRIVACY
+        self._size: int | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        return self._mechanism is not None
+
+    @property
+    def identity(self) -> Identity:
+        return ANONYMOUS if self._mechanism is None else self._mechanism.identity
+
     def step(self, token: bytes) -> bytes:
         """The answer to a token, empty if there is none; SecurityError ends it."""
+        try:
+            answer = self._steps.step(token)
+            if self._steps.is_complete:
+                mechanism = self._mechanism_of()
+                mechanism.check_level(self.level)
+                self._mechanism = mechanism
+        except SecurityError:
+            raise
+        except Exception as error:
+            # The parsers of other people meet bytes that nobody vouches for.
+            raise SecurityError(f"{type(error).__name__}: {error}") from error
+        return answer or b""
+
+    @property
+    def signature_size(self) -> int:
+        """Bytes of the authentication token of every PDU."""
+        if self._size is None:
+            self._size = self._ready.signature_size(seal=self._seal)
+        return self._size
+
+    @property
+    def _ready(self) -> Mechanism:
+        if self._mechanism is None:
+            raise SecurityError("the security context is not complete")
+        return self._mechanism
+
+    def protect(self, header: bytes, stub: bytes, trailer: bytes, *, header_signing: bool) -> tuple[bytes, bytes]:
+        return self._ready.protect(header, stub, trailer, seal=self._seal, header_signing=header_signing)
+
+    def unprotect(self, header: bytes, stub: bytes, trailer: bytes, token: bytes, *, header_signing: bool) -> bytes:
+        try:
+            return self._ready.unprotect(header, stub, trailer, token, seal=self._seal, header_signing=header_signing)
+        except SecurityError:
+            raise
+        except Exception as error:
+            raise SecurityError(f"{type(error).__name__}: {error}") from error
 
 
 class SecurityProviders(Protocol):
     """The security providers of a server (MS-RPCE 3.1.3.1.1)."""
 
-    def accept(self, auth_type: int, level: AuthLevel) -> Acceptor | None:
-        """A new acceptor, None if the authentication type is not offered."""
+    def accept(self, auth_type: int, level: AuthLevel) -> Context | None:
+        """A new context, None if the authentication type is not offered."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSecurity:
+    """NTLM for the accounts of a file, Kerberos where there is a keytab, and SPNEGO around both."""
+
+    accounts: NtlmAccounts
+    names: TargetNames
+    keytab: Path | None = None
+    # From a Kerberos principal to who that is; without it, principals are nobody.
+    principals: Callable[[str], Identity | None] | None = field(default=None, repr=False)
+
+    def accept(self, auth_type: int, level: AuthLevel) -> Context | None:
+        try:
+            if auth_type in (AuthType.WINNT, AuthType.DEFAULT):
+                ntlm = self._ntlm()
+                return Context(ntlm, lambda: ntlm, level)
+            if auth_type == AuthType.GSS_KERBEROS and self.keytab is not None:
+                kerberos = self._kerberos()
+                return Context(kerberos, lambda: kerberos, level)
+            if auth_type == AuthType.GSS_NEGOTIATE:
+                return self._negotiate(level)
+        except ImportError as error:
+            _LOG.warning("authentication type %d needs a package that is not installed: %s", auth_type, error)
+        return None
+
+    def _ntlm(self) -> Mechanism:
+        from lanner.rpc.ntlm import NtlmAcceptor
+
+        return NtlmAcceptor(self.accounts, self.names)
+
+    def _kerberos(self) -> Mechanism:
+        from lanner.rpc.kerberos import KerberosAcceptor
+
+        if self.keytab is None:
+            raise SecurityError("Kerberos: there is no keytab")
+        return KerberosAcceptor(self.keytab, self.principals)
+
+    def _negotiate(self, level: AuthLevel) -> Context:
+        from lanner.rpc.negotiate import KERBEROS_OID, MS_KERBEROS_OID, NTLM_OID, NegotiateAcceptor
+
+        mechanisms: dict[str, Callable[[], Mechanism]] = {NTLM_OID: self._ntlm}
+        if self.keytab is not None:
+            mechanisms |= {MS_KERBEROS_OID: self._kerberos, KERBEROS_OID: self._kerberos}
+        negotiator = NegotiateAcceptor(mechanisms)
+        return Context(negotiator, lambda: negotiator.mechanism, level)
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Who a client says it is: a user of a domain or of the server, with a password or its NT hash; or nobody."""
+
+    user: str = ""
+    password: str = field(default="", repr=False)
+    domain: str = ""
+    nt_hash: bytes | None = field(default=None, repr=False)
+
+    def initiate(self, auth_type: AuthType, level: AuthLevel, host: str) -> Context:
+        """A client's context."""
+        from lanner.rpc.negotiate import NTLM_OID, NegotiateInitiator
+        from lanner.rpc.ntlm import NtlmInitiator
+
+        if auth_type == AuthType.GSS_KERBEROS:
+            from lanner.rpc.kerberos import KerberosInitiator
+
+            kerberos = KerberosInitiator(self.user, self.password, host, level)
+            return Context(kerberos, lambda: kerberos, level)
+        ntlm = NtlmInitiator(self, level, host)
+        if auth_type == AuthType.WINNT:
+            return Context(ntlm, lambda: ntlm, level)
+        if auth_type == AuthType.GSS_NEGOTIATE:
+            negotiator = NegotiateInitiator([(NTLM_OID, ntlm)])
+            return Context(negotiator, lambda: negotiator.mechanism, level)
+        raise SecurityError(f"authentication type {auth_type.name} is not known")

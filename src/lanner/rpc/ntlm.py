@@ -1,0 +1,339 @@
+"""NTLM for servers and clients (MS-NLMP 3.1, 3.2, 3.4): pyspnego's, with what a server of many kinds of clients needs beyond it.
+
+pyspnego checks a client's answer against one it builds itself from the parsed fields, and so refuses clients that lay them out
+another way; here the bytes that came are what is checked. It has no anonymous users and reads accounts from a file of its own; here
+they come from ours. And it has no cheap way to sign a PDU.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+import struct
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from spnego import ContextReq, NTLMHash
+from spnego._ntlm_raw.crypto import rc4k
+from spnego._ntlm_raw.messages import Authenticate as AuthenticateMessage
+from spnego._ntlm_raw.messages import AvId, Challenge, FileTime, Negotiate, NegotiateFlags, TargetInfo, Version
+from spnego.channel_bindings import GssChannelBindings
+from spnego.ntlm import NTLMProxy
+
+from lanner.model.errors import RemoteProtocolError
+from lanner.rpc.pdu import AuthLevel
+from lanner.rpc.security import Credentials, SecurityError
+from lanner.security.identity import ANONYMOUS, Identity
+from lanner.security.md4 import nt_hash as nt_hash_of
+from lanner.wire.reader import Reader
+
+SIGNATURE_SIZE: Final = 16
+_SIGNATURE: Final = b"NTLMSSP\0"
+_VERSION: Final = b"\x01\x00\x00\x00"  # MS-NLMP 2.2.2.9.1
+_U32: Final = struct.Struct("<I")
+
+# MS-NLMP 2.2.2.1.
+_MSV_AV_EOL: Final = 0
+_MSV_AV_FLAGS: Final = 6
+_AV_FLAG_MIC: Final = 0x2
+# MS-NLMP 2.2.1.3: where the MIC of an AUTHENTICATE_MESSAGE is.
+_MIC_START: Final = 72
+_MIC_END: Final = 88
+# MS-NLMP 2.2.2.7, 2.2.2.8: the proof, then the structure up to its AV pairs.
+_PROOF_SIZE: Final = 16
+_CLIENT_CHALLENGE_SIZE: Final = 28
+
+# What a server agrees to. NTLM without extended session security, and keys below 128 bits, are left to the past.
+_OFFERED: Final = (
+    NegotiateFlags.unicode
+    | NegotiateFlags.request_target
+    | NegotiateFlags.sign
+    | NegotiateFlags.seal
+    | NegotiateFlags.ntlm
+    | NegotiateFlags.always_sign
+    | NegotiateFlags.extended_session_security
+    | NegotiateFlags.target_info
+    | NegotiateFlags.version
+    | NegotiateFlags.key_128
+    | NegotiateFlags.key_exch
+    | NegotiateFlags.key_56
+)
+
+
+class NtlmAccounts(Protocol):
+    """What NTLM asks about users (UserFile does)."""
+
+    def nt_hash(self, name: str) -> bytes | None: ...
+
+    def identity(self, name: str) -> Identity | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TargetNames:
+    """What this computer calls itself in a challenge (MS-NLMP 2.2.2.1)."""
+
+    computer: str
+    domain: str
+    dns_computer: str = ""
+    dns_domain: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Authenticate:
+    """AUTHENTICATE_MESSAGE, MS-NLMP 2.2.1.3, as it came."""
+
+    lm_response: bytes
+    nt_response: bytes
+    domain: str
+    user: str
+    encrypted_session_key: bytes
+    flags: int
+
+    @classmethod
+    def unpack(cls, token: bytes) -> Authenticate:
+        reader = Reader(token)
+        if reader.take(12, "NTLM header") != _SIGNATURE + b"\x03\0\0\0":
+            raise RemoteProtocolError("NTLM: an AUTHENTICATE_MESSAGE was expected")
+        fields = []
+        for what in (
+            "LmChallengeResponse",
+            "NtChallengeResponse",
+            "DomainName",
+            "UserName",
+            "Workstation",
+            "SessionKey",
+        ):
+            length = reader.u16(what)
+            reader.take(2, what)
+            offset = reader.u32(what)
+            if length and offset + length > len(token):
+                raise RemoteProtocolError(f"NTLM {what}: {length} bytes at {offset}, and the message has {len(token)}")
+            fields.append(token[offset : offset + length] if length else b"")
+        flags = reader.u32("NegotiateFlags")
+        encoding = "utf-16-le" if flags & NegotiateFlags.unicode else "ascii"
+        try:
+            domain, user = fields[2].decode(encoding), fields[3].decode(encoding)
+        except UnicodeDecodeError:
+            raise RemoteProtocolError("NTLM: the names are no text") from None
+        return cls(fields[0], fields[1], domain, user, fields[5], flags)
+
+    @property
+    def is_anonymous(self) -> bool:
+        """MS-NLMP 3.2.5.1.2: no user, and nothing that could prove one."""
+        return not self.user and not self.nt_response and self.lm_response in (b"", b"\0")
+
+
+def _av_flags(response: bytes) -> int:
+    """MsvAvFlags of an NTLMv2 response (MS-NLMP 2.2.2.1); no list, no flags."""
+    reader = Reader(response, min(_PROOF_SIZE + _CLIENT_CHALLENGE_SIZE, len(response)))
+    while reader.remaining >= 4:
+        kind = reader.u16("AvId")
+        value = reader.take(reader.u16("AvLen"), "AvPair")
+        if kind == _MSV_AV_EOL:
+            break
+        if kind == _MSV_AV_FLAGS and len(value) == 4:
+            found: int = _U32.unpack(value)[0]
+            return found
+    return 0
+
+
+class _Ntlm(NTLMProxy):
+    """What both sides do when they have agreed: signatures over PDUs (MS-NLMP 3.4.3, 3.4.4), without the ceremony of IOV lists.
+
+    With extended session security NTLM signs the whole PDU, whatever was said about header signing: so do all its users.
+    """
+
+    def __init__(self, credential: NTLMHash, host: str | None = None, wanted: ContextReq = ContextReq.none) -> None:
+        # MS-RPCE leaves the name of the service to whoever calls; RPCSS is what Windows takes for RPC.
+        super().__init__(credential, hostname=host, service="RPCSS", context_req=wanted)
+        self._sent = 0
+        self._received = 0
+        self.identity: Identity = ANONYMOUS
+
+    @property
+    def is_complete(self) -> bool:
+        return self._complete
+
+    @property
+    def can_sign(self) -> bool:
+        return bool(self._context_attr & NegotiateFlags.sign)
+
+    @staticmethod
+    def signature_size(*, seal: bool) -> int:
+        del seal
+        return SIGNATURE_SIZE
+
+    def check_level(self, level: AuthLevel) -> None:
+        """MS-RPCE 3.3.1.5.2.2: what the provider cannot give is an error. A missing signature shows at the first call."""
+        if level == AuthLevel.PKT_PRIVACY and not self._context_attr & NegotiateFlags.seal:
+            raise SecurityError("NTLM: encryption was not agreed on")
+
+    def protect(
+        self, header: bytes, stub: bytes, trailer: bytes, *, seal: bool, header_signing: bool = True
+    ) -> tuple[bytes, bytes]:
+        del header_signing
+        handle, key = self._handle_out, self._sign_key_out
+        if handle is None or key is None or not self._context_attr & NegotiateFlags.sign:
+            raise SecurityError("NTLM: signatures were not agreed on")
+        number = _U32.pack(self._sent)
+        self._sent = self._sent + 1 & 0xFFFF_FFFF
+        checksum = hmac.digest(key, b"".join((number, header, stub, trailer)), "md5")[:8]
+        body = handle.update(stub) if seal else stub
+        if self._context_attr & NegotiateFlags.key_exch:
+            checksum = handle.update(checksum)
+        return body, _VERSION + checksum + number
+
+    def unprotect(
+        self, header: bytes, stub: bytes, trailer: bytes, token: bytes, *, seal: bool, header_signing: bool = True
+    ) -> bytes:
+        del header_signing
+        handle, key = self._handle_in, self._sign_key_in
+        if handle is None or key is None or not self._context_attr & NegotiateFlags.sign:
+            raise SecurityError("NTLM: signatures were not agreed on")
+        number = _U32.pack(self._received)
+        self._received = self._received + 1 & 0xFFFF_FFFF
+        body = handle.update(stub) if seal else stub
+        checksum = hmac.digest(key, b"".join((number, header, body, trailer)), "md5")[:8]
+        if self._context_attr & NegotiateFlags.key_exch:
+            checksum = handle.update(checksum)
+        if not hmac.compare_digest(_VERSION + checksum + number, token):
+            raise SecurityError("NTLM: the signature does not fit")
+        return body
+
+    # RC4 begins anew behind the signatures over the list of mechanisms, but the numbers go on.
+
+    def sign_mechanisms(self, data: bytes) -> bytes:
+        token = self.protect(b"", data, b"", seal=False)[1]
+        self._reset_ntlm_crypto_state(outgoing=True)
+        return token
+
+    def verify_mechanisms(self, data: bytes, token: bytes) -> None:
+        self.unprotect(b"", data, b"", token, seal=False)
+        self._reset_ntlm_crypto_state(outgoing=False)
+
+
+# Stands in for the credentials that a client has; a server has none.
+_NO_CREDENTIAL: Final = NTLMHash(username="", lm_hash=None, nt_hash=None)
+
+
+class NtlmAcceptor(_Ntlm):
+    """A server's NTLM context (MS-NLMP 3.2)."""
+
+    def __init__(self, accounts: NtlmAccounts, names: TargetNames) -> None:
+        # pyspnego's acceptor insists on its own account file, so this begins as an initiator and turns around.
+        super().__init__(_NO_CREDENTIAL)
+        self.usage = "accept"
+        self._accounts = accounts
+        self._names = names
+        self._negotiate = b""
+        self._challenge = b""
+        self._server_challenge = b""
+
+    def _step_accept_negotiate(self, token: bytes) -> bytes:
+        negotiate = Negotiate.unpack(token)
+        wanted = negotiate.flags
+        if not wanted & NegotiateFlags.unicode:
+            raise SecurityError("NTLM: the client does not speak Unicode")
+        flags = wanted & _OFFERED | NegotiateFlags.ntlm | NegotiateFlags.always_sign
+        flags |= NegotiateFlags.request_target | NegotiateFlags.target_info | NegotiateFlags.target_type_server
+        info = TargetInfo()
+        info[AvId.nb_domain_name] = self._names.domain
+        info[AvId.nb_computer_name] = self._names.computer
+        if self._names.dns_domain:
+            info[AvId.dns_domain_name] = self._names.dns_domain
+        info[AvId.dns_computer_name] = self._names.dns_computer or self._names.computer.lower()
+        info[AvId.timestamp] = FileTime.now()
+        version = Version.get_current() if flags & NegotiateFlags.version else None
+        self._server_challenge = os.urandom(8)
+        challenge = Challenge(
+            flags, self._server_challenge, target_name=self._names.computer, target_info=info, version=version
+        )
+        self._temp_negotiate = negotiate
+        self._temp_challenge = challenge
+        self._negotiate = token
+        self._challenge = challenge.pack()
+        return self._challenge
+
+    def _step_accept_authenticate(self, token: bytes, channel_bindings: object) -> None:
+        del channel_bindings
+        message = Authenticate.unpack(token)
+        # MS-NLMP 3.2.5.1.2: the keys of nobody are zero, so their signatures prove nothing.
+        key_exchange_key = bytes(16) if message.is_anonymous else self._verified(message)
+        key = key_exchange_key
+        if message.flags & NegotiateFlags.key_exch and message.flags & (NegotiateFlags.sign | NegotiateFlags.seal):
+            if len(message.encrypted_session_key) != 16:
+                raise SecurityError("NTLM: the session key is missing")
+            key = rc4k(key_exchange_key, message.encrypted_session_key)
+        if not message.is_anonymous and _av_flags(message.nt_response) & _AV_FLAG_MIC:
+            self._check_mic(key, token)
+        if message.flags & (NegotiateFlags.sign | NegotiateFlags.seal) and not (
+            message.flags & NegotiateFlags.extended_session_security
+        ):
+            raise SecurityError("NTLM: the client has no extended session security")
+        self._session_key = key
+        self._context_attr = message.flags
+        self._complete = True
+
+    def _verified(self, message: Authenticate) -> bytes:
+        """The session base key of a user who knows the password (MS-NLMP 3.3.2, NTLMv2 and nothing older)."""
+        response = message.nt_response
+        if len(response) < _PROOF_SIZE + _CLIENT_CHALLENGE_SIZE:
+            raise SecurityError(f"NTLM: {message.user!r} sent no NTLMv2 response")
+        # Users write themselves with and without a domain; accounts have names only.
+        name = message.user.partition("@")[0] if not message.domain else message.user
+        known = self._accounts.nt_hash(name)
+        identity = self._accounts.identity(name)
+        # A name nobody has takes as long as a wrong password.
+        nt_hash = secrets.token_bytes(16) if known is None else known
+        key = hmac.digest(nt_hash, (message.user.upper() + message.domain).encode("utf-16-le", "surrogatepass"), "md5")
+        proof = hmac.digest(key, self._server_challenge + response[_PROOF_SIZE:], "md5")
+        if not hmac.compare_digest(proof, response[:_PROOF_SIZE]) or known is None or identity is None:
+            raise SecurityError(f"NTLM: user name or password of {message.user!r} is wrong")
+        self.identity = identity
+        return hmac.digest(key, proof, "md5")
+
+    def _check_mic(self, key: bytes, token: bytes) -> None:
+        """MS-NLMP 3.2.5.1.2: the messages arrived as they were sent."""
+        if len(token) < _MIC_END:
+            raise SecurityError("NTLM: the MIC is missing")
+        without = token[:_MIC_START] + bytes(16) + token[_MIC_END:]
+        expected = hmac.digest(key, self._negotiate + self._challenge + without, "md5")
+        if not hmac.compare_digest(expected, token[_MIC_START:_MIC_END]):
+            raise SecurityError("NTLM: the MIC does not fit")
+
+
+class NtlmInitiator(_Ntlm):
+    """A client's NTLM context (MS-NLMP 3.1)."""
+
+    def __init__(self, credentials: Credentials, level: AuthLevel, host: str) -> None:
+        wanted = ContextReq.none
+        if level >= AuthLevel.PKT:
+            wanted |= ContextReq.integrity | ContextReq.replay_detect | ContextReq.sequence_detect
+        if level == AuthLevel.PKT_PRIVACY:
+            wanted |= ContextReq.confidentiality
+        nt_hash = nt_hash_of(credentials.password) if credentials.nt_hash is None else credentials.nt_hash
+        name = f"{credentials.domain}\\{credentials.user}" if credentials.domain else credentials.user
+        known = NTLMHash(username=name, lm_hash=None, nt_hash=nt_hash.hex())
+        super().__init__(known, host, wanted)
+        self._is_anonymous = not credentials.user
+
+    def _step_initiate(
+        self, in_token: bytes | None = None, *, channel_bindings: GssChannelBindings | None = None
+    ) -> bytes:
+        if not self._is_anonymous or not self._temp_negotiate:
+            # An empty token is what begins.
+            return super()._step_initiate(in_token, channel_bindings=channel_bindings)
+        # MS-NLMP 3.1.5.1.2: no names, no responses (one zero byte for LM), and a session key of zeros.
+        challenge = Challenge.unpack(in_token or b"")
+        flags = challenge.flags & ~NegotiateFlags.target_info | NegotiateFlags.anonymous
+        self._session_key = bytes(16)
+        encrypted = None
+        if flags & NegotiateFlags.key_exch and flags & (NegotiateFlags.sign | NegotiateFlags.seal):
+            self._session_key = os.urandom(16)
+            encrypted = rc4k(bytes(16), self._session_key)
+        message = AuthenticateMessage(flags, b"\0", None, encrypted_session_key=encrypted)
+        self._context_attr = message.flags
+        self._complete = True
+        packed: bytes = message.pack()
+        return packed
