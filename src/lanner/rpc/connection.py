@@ -250,6 +250,7 @@ class ServerConnection:
         *,
         peer: str = "",
         secondary_address: str = "",
+        local_address: str = "",
         identity: Identity = ANONYMOUS,
         auth_level: AuthLevel = AuthLevel.NONE,
         limits: ConnectionLimits | None = None,
@@ -261,6 +262,8 @@ class ServerConnection:
         self.peer = peer
         # MS-RPCE 3.3.1.5.5: the endpoint itself.
         self._secondary_address = secondary_address
+        # The address the client reached.
+        self.local_address = local_address
         # Of calls without a security context: what the transport knows.
         self.identity = identity
         self.auth_level = auth_level
@@ -327,7 +330,7 @@ class ServerConnection:
                 self._request(pdu, events)
             else:
                 self._other(pdu, events)
-            if self._closed is not None:
+            if self.is_closed:
                 return events
         self._rest = data[position:] if position < end else b""
         return events
@@ -460,8 +463,7 @@ class ServerConnection:
                 self._out.append(BindNak(RejectReason.PROTOCOL_VERSION_NOT_SUPPORTED).pack(header.call_id))
                 self._close(events, f"bind: {error}")
             else:
-                refusal = _Refused(FaultStatus.NCA_PROTO_ERROR, str(error), flags=PFC_DID_NOT_EXECUTE)
-                self._refuse(events, header.call_id, refusal)
+                self._refuse(events, header.call_id, _not_executed(FaultStatus.NCA_PROTO_ERROR, str(error)))
 
     def _cancel(self, call_id: int, events: list[Event], *, is_orphaned: bool) -> None:
         # A call that is not complete yet, or not there any more, is not touched: its client may not know better.
@@ -593,28 +595,22 @@ class ServerConnection:
             self._check_security(context, trailer)
         if context.is_complete or context.is_invalid:
             # Nobody authenticates twice under one id.
-            raise _Refused(
-                FaultStatus.ACCESS_DENIED, "authentication again under the same id", flags=PFC_DID_NOT_EXECUTE
-            )
+            raise _not_executed(FaultStatus.ACCESS_DENIED, "authentication again under the same id")
         try:
             return self._step(context, trailer)
         except SecurityError as error:
-            raise _Refused(FaultStatus.SEC_PKG_ERROR, f"authentication: {error}", flags=PFC_DID_NOT_EXECUTE) from error
+            raise _not_executed(FaultStatus.SEC_PKG_ERROR, f"authentication: {error}") from error
 
     def _new_security(self, trailer: SecTrailer) -> SecurityContext:
         if len(self._security) >= self._limits.max_security_contexts:
             raise RemoteProtocolError(f"{len(self._security)} security contexts on one connection")
         if not AuthLevel.CONNECT <= trailer.auth_level <= AuthLevel.PKT_PRIVACY or trailer.auth_level == AuthLevel.CALL:
-            raise _Refused(
-                FaultStatus.ACCESS_DENIED, f"authentication level {trailer.auth_level}", flags=PFC_DID_NOT_EXECUTE
-            )
+            raise _not_executed(FaultStatus.ACCESS_DENIED, f"authentication level {trailer.auth_level}")
         level = AuthLevel(trailer.auth_level)
         acceptor = self._accept(trailer, level)
         if acceptor is None:
             # MS-RPCE 3.3.3.5.3 asks for "authentication_type_not_recognized", which is no status of a fault.
-            raise _Refused(
-                FaultStatus.ACCESS_DENIED, f"authentication type {trailer.auth_type}", flags=PFC_DID_NOT_EXECUTE
-            )
+            raise _not_executed(FaultStatus.ACCESS_DENIED, f"authentication type {trailer.auth_type}")
         context = SecurityContext(trailer.auth_context_id, trailer.auth_type, level, acceptor)
         self._security[trailer.auth_context_id] = context
         return context
@@ -623,13 +619,9 @@ class ServerConnection:
     def _check_security(context: SecurityContext, trailer: SecTrailer) -> None:
         """A later leg speaks of the same thing as the first (MS-RPCE 3.3.1.5.2.1)."""
         if trailer.auth_level != context.level or trailer.auth_type == 0:
-            raise _Refused(
-                FaultStatus.ACCESS_DENIED, "another authentication level than before", flags=PFC_DID_NOT_EXECUTE
-            )
+            raise _not_executed(FaultStatus.ACCESS_DENIED, "another authentication level than before")
         if trailer.auth_type != context.auth_type:
-            raise _Refused(
-                FaultStatus.SEC_PKG_ERROR, "another authentication type than before", flags=PFC_DID_NOT_EXECUTE
-            )
+            raise _not_executed(FaultStatus.SEC_PKG_ERROR, "another authentication type than before")
 
     def _accept(self, trailer: SecTrailer, level: AuthLevel) -> Context | None:
         return None if self._providers is None else self._providers.accept(trailer.auth_type, level)
@@ -684,8 +676,7 @@ class ServerConnection:
         except _Refused as refusal:
             self._refuse(events, Header.unpack(pdu).call_id, refusal)
         except RemoteProtocolError as error:
-            refusal = _Refused(FaultStatus.NCA_PROTO_ERROR, str(error), flags=PFC_DID_NOT_EXECUTE)
-            self._refuse(events, Header.unpack(pdu).call_id, refusal)
+            self._refuse(events, Header.unpack(pdu).call_id, _not_executed(FaultStatus.NCA_PROTO_ERROR, str(error)))
 
     def _accept_request(self, pdu: bytes, events: list[Event]) -> None:
         if len(pdu) < REQUEST_SIZE:
@@ -715,7 +706,7 @@ class ServerConnection:
         if flags & PFC_FIRST_FRAG == 0 and not self._is_multiplexed:
             raise _Refused(FaultStatus.NCA_PROTO_ERROR, "a fragment without a first one")
         if flags & PFC_FIRST_FRAG and flags & PFC_PENDING_CANCEL:
-            raise _Refused(FaultStatus.NO_CALL_ACTIVE, "a cancel for a call that begins", flags=PFC_DID_NOT_EXECUTE)
+            raise _not_executed(FaultStatus.NO_CALL_ACTIVE, "a cancel for a call that begins")
         if self._calls and (not self._is_multiplexed or call_id in self._calls):
             # MS-RPCE 3.3.1.5.8: an exclusive connection has one call at a time.
             raise _Refused(FaultStatus.NCA_PROTO_ERROR, "a call before the end of another", context_id=context_id)
@@ -848,9 +839,7 @@ class ServerConnection:
         if found.is_invalid:
             raise _Refused(FaultStatus.ACCESS_DENIED, "authentication had failed", context_id=context_id)
         if not found.is_complete:
-            raise _Refused(
-                FaultStatus.NCA_PROTO_ERROR, "a call before the end of authentication", flags=PFC_DID_NOT_EXECUTE
-            )
+            raise _not_executed(FaultStatus.NCA_PROTO_ERROR, "a call before the end of authentication")
         return found
 
     def _verified(self, security: SecurityContext, pdu: bytes, auth_length: int, context_id: int, start: int) -> bytes:
@@ -912,6 +901,11 @@ class ServerConnection:
 def _features(element: ContextElement) -> int | None:
     # More syntaxes behind the first one change nothing: Windows looks at the first.
     return bind_time_features(element.transfer_syntaxes[0]) if element.transfer_syntaxes else None
+
+
+def _not_executed(status: int, why: str) -> _Refused:
+    """A fault that promises that nothing happened, with no context, and the end."""
+    return _Refused(status, why, flags=PFC_DID_NOT_EXECUTE)
 
 
 def _mixed(call: ServerCall) -> _Refused:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import inspect
 import logging
 import os
 import socket
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,12 +27,13 @@ from lanner.rpc.connection import (
     CallCancelled,
     CallReceived,
     ConnectionLimits,
-    Registered,
     ServerCall,
     ServerConnection,
 )
 from lanner.rpc.faults import FaultStatus, RpcFault
-from lanner.rpc.pdu import NDR20, AuthLevel, SyntaxId
+from lanner.rpc.interface import RETURNS, Interface, Method
+from lanner.rpc.ndr import Syntax, Value
+from lanner.rpc.pdu import NDR20, NDR64, AuthLevel, SyntaxId
 from lanner.rpc.security import SecurityProviders
 from lanner.security.identity import ANONYMOUS, Identity
 from lanner.security.users import UserFile
@@ -65,9 +66,32 @@ class ServerLimits:
 
 # A stub in, a stub out; or a coroutine of it, for a call that waits.
 RawHandler = Callable[[ServerCall], bytes | Awaitable[bytes]]
+# What a method gives back: its out parameters by name, or what it returns if that is all.
+Results = Mapping[str, Value] | int
+Handler = Callable[..., Results | Awaitable[Results]]
+# Raises RpcFault for whom an interface is not.
+Authorization = Callable[[ServerCall], object]
+
+_SYNTAXES: Final = {Syntax.NDR20: NDR20, Syntax.NDR64: NDR64}
 
 
-class RawInterface:
+class ServedInterface(ABC):
+    """An interface of a server."""
+
+    def __init__(
+        self, name: str, syntax: SyntaxId, transfer_syntaxes: tuple[SyntaxId, ...], max_request_size: int
+    ) -> None:
+        self.name = name
+        self.syntax = syntax
+        self.transfer_syntaxes = transfer_syntaxes
+        self.max_request_size = max_request_size
+
+    @abstractmethod
+    def invoke(self, call: ServerCall) -> bytes | Awaitable[bytes]:
+        """Run a call; RpcFault and RemoteProtocolError end it with a fault."""
+
+
+class RawInterface(ServedInterface):
     """An interface whose handlers take and give stubs."""
 
     def __init__(
@@ -79,11 +103,80 @@ class RawInterface:
         transfer_syntaxes: tuple[SyntaxId, ...] = (NDR20,),
         max_request_size: int = MAX_REQUEST_SIZE,
     ) -> None:
-        self.syntax = syntax
-        self.name = name or str(syntax)
-        self.transfer_syntaxes = transfer_syntaxes
-        self.max_request_size = max_request_size
-        self.handlers = handlers
+        super().__init__(name or str(syntax), syntax, transfer_syntaxes, max_request_size)
+        self._handlers = handlers
+
+    def invoke(self, call: ServerCall) -> bytes | Awaitable[bytes]:
+        handler = self._handlers.get(call.opnum)
+        if handler is None:
+            raise RpcFault(FaultStatus.NCA_OP_RNG_ERROR, f"{self.name} opnum {call.opnum}", did_not_execute=True)
+        return handler(call)
+
+
+class ServerInterface(ServedInterface):
+    """A declared interface and its handlers, by the names of its methods.
+
+    A handler is called with the call and the in parameters by name, as `handler(call, **arguments)`. It gives the out parameters that
+    it sets, or the value that the method returns; or it is a coroutine function that does. A method without a handler is out of range.
+    """
+
+    def __init__(
+        self,
+        interface: Interface,
+        handlers: Mapping[str, Handler],
+        *,
+        authorize: Authorization | None = None,
+        max_request_size: int = MAX_REQUEST_SIZE,
+    ) -> None:
+        super().__init__(
+            interface.name,
+            SyntaxId(interface.uuid, *interface.version),
+            tuple(_SYNTAXES[one] for one in interface.syntaxes),
+            max_request_size,
+        )
+        self.interface = interface
+        unknown = handlers.keys() - interface.by_name.keys()
+        if unknown:
+            raise TypeError(f"{interface.name} has no method {', '.join(sorted(unknown))}")
+        self._methods = [
+            None if method is None or method.name not in handlers else (method, handlers[method.name])
+            for method in interface.methods
+        ]
+        self._authorize = authorize
+
+    def invoke(self, call: ServerCall) -> bytes | Awaitable[bytes]:
+        opnum = call.opnum
+        found = self._methods[opnum] if opnum < len(self._methods) else None
+        if found is None:
+            raise RpcFault(FaultStatus.NCA_OP_RNG_ERROR, f"{self.name} opnum {opnum}", did_not_execute=True)
+        if self._authorize is not None:
+            self._authorize(call)
+        method, handler = found
+        syntax = Syntax.NDR64 if call.context.transfer_syntax is NDR64 else Syntax.NDR20
+        arguments = method.decode_request(call.stub, syntax, "little" if call.is_little else "big")
+        results = handler(call, **arguments)
+        if isinstance(results, (int, Mapping)):
+            return self._answer(method, results, arguments, syntax)
+        return self._answer_later(method, results, arguments, syntax)
+
+    @staticmethod
+    def _answer(method: Method, results: Results, arguments: Mapping[str, Value], syntax: Syntax) -> bytes:
+        if isinstance(results, int):
+            results = {RETURNS: results}
+        return method.encode_response(results, arguments, syntax)
+
+    async def _answer_later(
+        self, method: Method, results: Awaitable[Results], arguments: Mapping[str, Value], syntax: Syntax
+    ) -> bytes:
+        return self._answer(method, await results, arguments, syntax)
+
+
+@dataclass(frozen=True, slots=True)
+class TcpEndpoint:
+    """Where a server listens."""
+
+    address: str
+    port: int
 
 
 class RpcServer:
@@ -91,7 +184,7 @@ class RpcServer:
 
     def __init__(
         self,
-        interfaces: Iterable[RawInterface] = (),
+        interfaces: Iterable[ServedInterface] = (),
         *,
         users: UserFile | None = None,
         providers: SecurityProviders | None = None,
@@ -102,7 +195,9 @@ class RpcServer:
         self.limits = ServerLimits() if limits is None else limits
         self.groups = AssociationGroups()
         self.statistics = Statistics()
-        self._interfaces: dict[tuple[UUID, int], RawInterface] = {}
+        self._interfaces: dict[tuple[UUID, int], ServedInterface] = {}
+        # TCP endpoints, in the order in which they were opened.
+        self.endpoints: list[TcpEndpoint] = []
         self._listening: list[asyncio.AbstractServer] = []
         self._connections: dict[_Connection, None] = {}
         self._unbound: dict[_Connection, None] = {}
@@ -113,20 +208,20 @@ class RpcServer:
             self.register(interface)
 
     @property
-    def interfaces(self) -> list[RawInterface]:
+    def interfaces(self) -> list[ServedInterface]:
         return list(self._interfaces.values())
 
     @property
     def connections(self) -> int:
         return len(self._connections)
 
-    def register(self, interface: RawInterface) -> None:
+    def register(self, interface: ServedInterface) -> None:
         key = (interface.syntax.uuid, interface.syntax.major)
         if key in self._interfaces:
             raise ValueError(f"interface {interface.syntax} is registered already")
         self._interfaces[key] = interface
 
-    def find_interface(self, syntax: SyntaxId) -> Registered | None:
+    def find_interface(self, syntax: SyntaxId) -> ServedInterface | None:
         """C706 12.6.4.4: the same major version, and at least the minor one that the client wants."""
         found = self._interfaces.get((syntax.uuid, syntax.major))
         return found if found is not None and found.syntax.minor >= syntax.minor else None
@@ -148,6 +243,7 @@ class RpcServer:
                 continue
             self._listening.append(server)
             found: int = server.sockets[0].getsockname()[1]
+            self.endpoints.append(TcpEndpoint(address, found))
             return found
         raise AssertionError("unreachable")
 
@@ -178,6 +274,7 @@ class RpcServer:
         for server in self._listening:
             await server.wait_closed()
         self._listening.clear()
+        self.endpoints.clear()
 
     def _tcp_connection(self) -> _Connection:
         return _Connection(self)
@@ -228,17 +325,11 @@ class RpcServer:
         """Run a call; a task, if it waits for something."""
         self.statistics.calls_in += 1
         connection = call.connection
-        interface = call.interface
+        interface = cast("ServedInterface", call.context.interface)
         try:
-            handler = interface.handlers.get(call.opnum)  # type: ignore[attr-defined]  # only RawInterface is registered
-            if handler is None:
-                connection.fault(call, FaultStatus.NCA_OP_RNG_ERROR, did_not_execute=True)
-                return None
-            answer = handler(call)
-            if type(answer) is not bytes:
-                if inspect.isawaitable(answer):
-                    return self._wait_for(call, answer)
-                raise TypeError(f"{handler} gave {type(answer).__name__}")
+            answer = interface.invoke(call)
+            if not isinstance(answer, bytes):
+                return self._wait_for(call, answer)
         except RpcFault as fault:
             connection.fault(call, fault.status, did_not_execute=fault.did_not_execute)
         except RemoteProtocolError as error:
@@ -317,6 +408,7 @@ class _Connection(asyncio.Protocol):
         self._transport = transport
         identity: Identity = ANONYMOUS
         level = AuthLevel.NONE
+        local_address = ""
         limits = self._server.limits.connection
         connected: socket.socket = transport.get_extra_info("socket")
         if self._is_local:
@@ -333,7 +425,8 @@ class _Connection(asyncio.Protocol):
         else:
             peername = transport.get_extra_info("peername")
             self.peer = peername[0] if peername else ""
-            endpoint = str(transport.get_extra_info("sockname")[1])
+            local_address, port = transport.get_extra_info("sockname")[:2]
+            endpoint = str(port)
         refusal = self._server.admit(self)
         if refusal is not None:
             _LOG.warning("%s: refused: %s", self.peer, refusal)
@@ -346,6 +439,7 @@ class _Connection(asyncio.Protocol):
             self._server.providers,
             peer=self.peer,
             secondary_address=endpoint,
+            local_address=local_address,
             identity=identity,
             auth_level=level,
             limits=limits,
