@@ -336,6 +336,60 @@ def test_acknowledgments_take_the_session_that_their_messages_came_by(world: Wor
     assert alpha.engine.queue_manager.system_journal_queue.message_count == 2
 
 
+def test_who_connects_from_the_address_of_a_direct_name_does_not_get_its_messages(
+    world: World, alpha: Node, beta: Node
+) -> None:
+    """A program on the same computer as the queue manager that is meant, for example."""
+    stranger = world.node("STRANGER", "127.0.0.9")
+    with_queues(alpha)
+    stranger.address = beta.address
+    stranger.send(alpha.direct("q"), b"hello")
+    stranger.sync()
+    world.run()
+    assert alpha.bodies("q") == [b"hello"]
+    send(alpha, beta.direct("q"), b"for beta")
+    world.run()
+    assert beta.bodies("q") == [b"for beta"]
+    assert sorted(link.is_initiator for link in alpha.transfer.links.values()) == [False, True]
+
+
+def test_a_peer_that_cannot_be_connected_to_gets_its_messages_on_the_session_it_opened(
+    world: World, alpha: Node, beta: Node
+) -> None:
+    """Behind a firewall, for example."""
+    with_queues(alpha)
+    world.unreachable[beta.address] = errno.ECONNREFUSED
+    send(alpha, beta.direct("q"), b"one")
+    world.run()
+    send(beta, alpha.direct("q"), b"hello")
+    world.run()
+    assert beta.bodies("q") == [b"one"]
+    send(alpha, beta.direct("q"), b"two")
+    world.run()
+    assert beta.bodies("q") == [b"one", b"two"]
+
+
+def test_a_message_behind_an_acknowledgment_takes_a_connection_of_our_own(
+    world: World, alpha: Node, beta: Node
+) -> None:
+    with_queues(alpha)
+    alpha.create("admin")
+    alpha.send(
+        beta.direct("q"),
+        b"one",
+        acknowledgements_requested=Acknowledgements.POS_ARRIVAL,
+        administration_queue_format_name=parse(alpha.direct("admin")),
+    )
+    alpha.sync()
+    world.run()
+    assert [link.is_initiator for link in beta.transfer.links.values()] == [False]
+    send(beta, alpha.direct("admin"), b"ordinary")
+    world.run()
+    assert alpha.bodies("admin")[-1] == b"ordinary"
+    assert len(alpha.bodies("admin")) == 2
+    assert sorted(link.is_initiator for link in beta.transfer.links.values()) == [False, True]
+
+
 # Closing ----------------------------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from lanner.model.enums import ConnectionStatus, OutgoingState
 from lanner.transfer.addresses import NextHop, find_hosts
 from lanner.transfer.link import Link
 from lanner.transfer.outgoing_message_table import OutgoingMessageTable
-from lanner.transfer.packets import ORDER_QUEUE_NUMBER
+from lanner.transfer.packets import ORDER_QUEUE_NUMBER, acknowledges
 from lanner.transfer.ping import pings_first
 from lanner.transfer.route import E_FAIL, FIXED_STATES, Route, Stage
 from lanner.transfer.session import Session
@@ -136,7 +136,7 @@ class Connecting(ABC):
     def _try_hop(self, route: Route, *, is_retry: bool) -> None:
         """3.1.5.2.2 Ping Mechanism, unless a session is there already."""
         hop = route.next_hop
-        link = self._link_to(hop)
+        link = self._link_to(route, hop)
         if link is not None:
             self._attach(route, link)
         elif pings_first(self.settings, is_retry=is_retry):
@@ -180,8 +180,13 @@ class Connecting(ABC):
             if isinstance(result, OSError):
                 for route in waiting:
                     route.record_error(result, self.clock(), what=f"connecting to {address}")
-                    route.set_state(OutgoingState.DISCONNECTED)
-                    self._retry_later(route)
+                    route.cannot_connect = True
+                    link = self._link_to(route, route.next_hop)
+                    if link is not None:
+                        self._attach(route, link)
+                    else:
+                        route.set_state(OutgoingState.DISCONNECTED)
+                        self._retry_later(route)
                 return
             if not waiting:
                 result.close()
@@ -201,6 +206,7 @@ class Connecting(ABC):
                 is_initiator=True,
             )
             for route in waiting:
+                route.cannot_connect = False
                 if route.next_hop.qm_guid == guid:
                     self._attach(route, link)
                 else:
@@ -224,17 +230,40 @@ class Connecting(ABC):
 
     # Links and routes -----------------------------------------------------------------------------------------
 
-    def _link_to(self, hop: NextHop) -> Link | None:
+    def _link_to(self, route: Route, hop: NextHop) -> Link | None:
         """A session with a next hop: one that is open, else one that is being opened from here."""
         found = None
         for link in self.links.values():
             if link.remote_address != hop.address or hop.qm_guid not in (GUID_NULL, link.remote_qm_guid):
                 continue
-            if link.is_open:
+            if link.is_open and self._is_meant(route, hop, link):
                 return link
             if link.is_initiator and not link.is_closed:
                 found = link
         return found
+
+    def _is_meant(self, route: Route, hop: NextHop, link: Link) -> bool:
+        """Whether the queue manager that is meant is at the end of a link, as far as the next message goes."""
+        if self._is_known(route, hop, link):
+            return True
+        head = route.table.next_unsent(1)
+        return not head or acknowledges(head[0].packet, link.remote_qm_guid)
+
+    @staticmethod
+    def _is_known(route: Route, hop: NextHop, link: Link) -> bool:
+        """We connected to its address, or know its identifier.
+
+        Others connect from the address of a direct name, too. They get what acknowledges their own messages, and the rest
+        only if we cannot connect there.
+        """
+        return link.is_initiator or hop.qm_guid != GUID_NULL or route.cannot_connect
+
+    def _leave(self, route: Route, link: Link) -> None:
+        """The queue has messages that are not for whoever is at the end of this link."""
+        link.routes.remove(route)
+        route.link = None
+        route.table.session_closed()
+        self._establish(route)
 
     def _link_of_peer(self, name: FormatName) -> Link | None:
         """Acknowledgments go back on the session that their messages came by (QQB-1.3.5.1-1), directory or not."""

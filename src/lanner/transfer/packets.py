@@ -139,6 +139,16 @@ def is_acknowledgment(packet: bytes) -> bool:
     )
 
 
+def acknowledges(packet: bytes, guid: UUID) -> bool:
+    """Whether a message tells a queue manager what became of one of its own: a FinalAck or an administration acknowledgment."""
+    message = Message(packet)
+    if message.message_class == MessageClass.NORMAL:
+        return False
+    if is_acknowledgment(packet):
+        return message.message_class == _ORDER_ACK or FinalAckBody.from_packet(packet).source_guid == guid
+    return message.correlation_identifier[:16] == guid.bytes_le
+
+
 @dataclass(frozen=True, slots=True)
 class OrderAckBody:
     """MS-MQQB 2.2.4.1, 36 bytes: everything of the sequence up to this number has arrived and is on disk."""

@@ -77,6 +77,8 @@ class Route:
         # NextHopCollection and NextHopIndexer.
         self.next_hops: list[NextHop] = []
         self.next_hop_index = 0
+        # The last attempt to connect to its next hop failed.
+        self.cannot_connect = False
         # When the Session Retry Connect Timer expires; None: it does not run.
         self.retry_due: float | None = None
         # The last error in words, for whoever asks why nothing leaves.

@@ -164,9 +164,12 @@ class TransferListener:
         self.transfer.pump()
 
     def _local_address(self, address: str) -> tuple[str, int] | None:
-        """Speak from the address we listen on: peers send their acknowledgments there."""
-        own = ipaddress.ip_address(self.bind)
-        if own.is_unspecified or own.version != ipaddress.ip_address(address).version:
+        """Speak from the address we listen on: peers send their acknowledgments there.
+
+        Not from a loopback address to another computer, which would get no answer through.
+        """
+        own, other = ipaddress.ip_address(self.bind), ipaddress.ip_address(address)
+        if own.is_unspecified or own.version != other.version or (own.is_loopback and not other.is_loopback):
             return None
         return self.bind, 0
 

@@ -26,7 +26,7 @@ from lanner.transfer.events import (
 from lanner.transfer.incoming import Incoming
 from lanner.transfer.incoming_senders import plain_sender
 from lanner.transfer.outgoing_message_table import OutgoingMessagePosition
-from lanner.transfer.packets import FinalAckBody, OrderAckBody
+from lanner.transfer.packets import FinalAckBody, OrderAckBody, acknowledges
 from lanner.transfer.protection import EncryptionFailed, Protection
 from lanner.transfer.route import E_FAIL, FIXED_STATES, Route, Stage
 from lanner.transfer.session import Session
@@ -414,7 +414,9 @@ class Transfer(Connecting):
         _LOG.info("session with %s is open", link.peer)
         # Who waits for its next attempt to reach this peer need not wait.
         for route in self.routes.values():
-            if route.stage is Stage.WAITING_RECONNECT and any(self._link_to(hop) is link for hop in route.next_hops):
+            if route.stage is Stage.WAITING_RECONNECT and any(
+                self._link_to(route, hop) is link for hop in route.next_hops
+            ):
                 route.retry_due = None
                 self._attach(route, link)
 
@@ -472,6 +474,10 @@ class Transfer(Connecting):
             if not entries:
                 routes.remove(route)
             for entry in entries:
+                if not self._is_for(route, link, entry):
+                    routes.remove(route)
+                    self._leave(route, link)
+                    break
                 if not self._protect(route, link, entry):
                     # Those behind it wait, too: the order of a queue is kept.
                     routes.remove(route)
@@ -479,6 +485,15 @@ class Transfer(Connecting):
                 limit -= len(entry.packet)
                 self.engine.add_message_to_dispatch_collection(entry.message_position, entry)
         return False
+
+    def _is_for(self, route: Route, link: Link, entry: OutgoingMessagePosition) -> bool:
+        """Whether a message may go to whoever is at the end of a link."""
+        return (
+            link.is_initiator
+            or not route.next_hops
+            or self._is_known(route, route.next_hop, link)
+            or acknowledges(entry.packet, link.remote_qm_guid)
+        )
 
     def _protect(self, route: Route, link: Link, entry: OutgoingMessagePosition) -> bool:
         """3.1.7.1.5 Encrypting the Message Body; False: not yet, or never."""
