@@ -54,6 +54,7 @@ class Link:
         self._express: deque[bytes] = deque(maxlen=_MAX_WAITING_EXPRESS)
         self._unsettled: deque[tuple[int, int]] = deque()  # (messages received so far, bytes since the entry before)
         self._unsettled_bytes = 0
+        self._settled = 0  # messages received that are durable, or refused
         self._is_reading = True
 
     def __repr__(self) -> str:
@@ -79,7 +80,12 @@ class Link:
     # What arrives ---------------------------------------------------------------------------------------------
 
     def received(self, size: int) -> None:
-        """So many bytes came: hold the peer back when too many of them wait to be processed."""
+        """So many bytes came: hold the peer back when too many of them wait to be processed.
+
+        Acknowledgments wait for nothing. A peer that only acknowledges would be held back for ever one day.
+        """
+        if self.session.total_received <= self._settled:
+            return
         self._unsettled.append((self.session.total_received, size))
         self._unsettled_bytes += size
         if self._is_reading and self._unsettled_bytes > self._settings.max_waiting_bytes:
@@ -92,6 +98,7 @@ class Link:
 
     def settled(self, number: int) -> None:
         """Everything up to this message is durable."""
+        self._settled = max(self._settled, number)
         waiting = self._unsettled
         while waiting and waiting[0][0] <= number:
             self._unsettled_bytes -= waiting.popleft()[1]
