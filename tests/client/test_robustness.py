@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from lanner.client import Message, Queue, QueueManager, aio
-from lanner.client.aio import Committer
 from lanner.client.message import ReceivedMessage
 from lanner.client.operations import Outcome
 from lanner.model.enums import EnqueueStatus, QueueAccessType
@@ -24,6 +23,7 @@ from lanner.model.errors import (
 )
 from lanner.model.live import OpenQueueDescriptor
 from lanner.store import Store
+from lanner.store.committer import Committer
 
 
 @pytest.mark.parametrize("where", ["current", "next", "previous", "first", "last"])

@@ -191,13 +191,14 @@ class Reading(Cursors):
         cursor: Cursor,
         *,
         timeout: int = INFINITE,
+        tag: object | None = None,
         on_end: ReadEnd = _no_waiter,
     ) -> MessagePosition | None:
-        """3.1.7.1.14 Peek Next Message."""
+        """3.1.7.1.14 Peek Next Message; a peek can be cancelled by its tag, too (DECISIONS)."""
         self._readable(descriptor, PEEK_ACCESS)
         found = self._get_message(cursor, CursorEvent.GET_NEXT_MESSAGE_FOR_PEEK, no_wait=False)
         if found is None:
-            self._wait_to_peek(descriptor, timeout, cursor, on_end)
+            self._wait_to_peek(descriptor, timeout, cursor, tag, on_end)
         return found
 
     def peek_message(
@@ -206,16 +207,17 @@ class Reading(Cursors):
         *,
         timeout: int = INFINITE,
         cursor: Cursor | None = None,
+        tag: object | None = None,
         on_end: ReadEnd = _no_waiter,
     ) -> MessagePosition | None:
-        """3.1.7.1.15 Peek Message."""
+        """3.1.7.1.15 Peek Message; a peek can be cancelled by its tag, too (DECISIONS)."""
         queue = self._readable(descriptor, PEEK_ACCESS)
         if cursor is not None:
             found = self._get_message(cursor, CursorEvent.GET_MESSAGE_FOR_PEEK, no_wait=False)
         else:
             found = self._seek_available_message_position(queue, START, peek=True)
         if found is None:
-            self._wait_to_peek(descriptor, timeout, cursor, on_end)
+            self._wait_to_peek(descriptor, timeout, cursor, tag, on_end)
         return found
 
     # Shared steps -------------------------------------------------------------------------------------
@@ -261,7 +263,12 @@ class Reading(Cursors):
             self.message_position_deleted(position.queue, position, MessageClass.ACK_RECEIVE)
 
     def _wait_to_peek(
-        self, descriptor: OpenQueueDescriptor, timeout: int, cursor: Cursor | None, on_end: ReadEnd
+        self,
+        descriptor: OpenQueueDescriptor,
+        timeout: int,
+        cursor: Cursor | None,
+        tag: object | None,
+        on_end: ReadEnd,
     ) -> None:
         def satisfied(position: MessagePosition) -> None:
             queue = position.queue
@@ -270,7 +277,7 @@ class Reading(Cursors):
             _tell(on_end, position)
             self._release_next_reader(queue)
 
-        self._wait(descriptor, timeout, cursor, None, satisfied, on_end, destructive_read=False)
+        self._wait(descriptor, timeout, cursor, tag, satisfied, on_end, destructive_read=False)
 
     def _wait(
         self,

@@ -1,0 +1,95 @@
+"""The thread that syncs for an event loop, and the futures that wait for it.
+
+What runs in a loop never blocks on the disk: it asks here, goes on, and its future resolves when the batch is durable. While one batch is
+being synced the loop fills the next one; the futures of a batch resolve together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from lanner.model.errors import LannerError
+
+if TYPE_CHECKING:
+    from lanner.store.store import Store
+
+_LOG = logging.getLogger(__name__)
+
+
+class Committer:
+    """The thread that syncs, and the futures that wait for it."""
+
+    def __init__(self, store: Store, loop: asyncio.AbstractEventLoop) -> None:
+        self._store = store
+        self._loop = loop
+        self._waiting: dict[int, list[asyncio.Future[None]]] = {}  # by the batch they wait for
+        self._wanted = threading.Condition()
+        self._highest = 0
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._run, name="lanner-committer", daemon=True)
+        self._thread.start()
+
+    def durable(self, ticket: int) -> asyncio.Future[None]:
+        """Resolves when the batch of that number is on disk."""
+        # One future for each who waits: whoever goes away takes only its own along.
+        future = self._loop.create_future()
+        waiting = self._waiting.get(ticket)
+        if ticket <= self._store.synced:
+            future.set_result(None)
+        elif waiting is None:
+            self._waiting[ticket] = [future]
+            # Not at once: whoever is ready to run in this turn of the loop comes into the same commit.
+            self._loop.call_soon(self.ask, ticket)
+        else:
+            waiting.append(future)
+        return future
+
+    def ask(self, ticket: int) -> None:
+        """Have a batch written, without waiting for it."""
+        with self._wanted:
+            if ticket > self._highest:
+                self._highest = ticket
+                self._wanted.notify()
+
+    def _run(self) -> None:
+        done = 0
+        while True:
+            with self._wanted:
+                while self._highest <= done and not self._is_closing:
+                    self._wanted.wait()
+                if self._highest <= done:
+                    return
+                done = self._highest
+            try:
+                self._store.sync(done)
+            except LannerError:
+                _LOG.debug("batch %d was dropped; whoever waits for it is told", done)
+            except Exception:  # noqa: BLE001 (logged; without this thread everybody would wait for ever)
+                _LOG.exception("the commit of batch %d failed", done)
+            self._loop.call_soon_threadsafe(self._resolve, done)
+
+    def _resolve(self, ticket: int) -> None:
+        for number in [number for number in self._waiting if number <= ticket]:
+            # Each batch by itself: another thread may have led one of them, and that one may have failed alone.
+            error: LannerError | None = None
+            try:
+                self._store.sync(number)
+            except LannerError as caught:
+                error = caught
+            for future in self._waiting.pop(number):
+                if future.done():
+                    continue
+                if error is None:
+                    future.set_result(None)
+                else:
+                    future.set_exception(error)
+
+    def close(self) -> None:
+        """Sync what was asked for, then end."""
+        with self._wanted:
+            self._is_closing = True
+            self._wanted.notify()
+        self._thread.join()
