@@ -299,7 +299,12 @@ class Engine(Staging):
                     position.state = PositionState.DELETED
                     self._unhold(position)
         self._undo_unsynced_promises()
+        states = {queue.number: queue.state for queue in self.outgoing_queues()}
         self._load_queues()
+        for queue in self.outgoing_queues():
+            # Where a connection is, the disk does not know; what an operator wants, it does.
+            if OutgoingState.ON_HOLD not in (queue.state, states.get(queue.number)):
+                queue.state = states.get(queue.number, queue.state)
         # An outcome that was not stored was not reached: those transactions are in doubt again.
         self._recover_prepared()
         self._find_next_expiry()

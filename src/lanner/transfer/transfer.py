@@ -69,7 +69,8 @@ class Transfer(Connecting):
         self.protection = Protection(engine, run_in_thread=network.run_in_thread, ready=self._protected)
         self.awaiting_final_ack = AwaitingFinalAck(engine, lambda queue: self._route(queue).table)
         self.incoming = Incoming(engine, settings, examine=self.protection.examine, forwarded=self._show_sequence)
-        self._awake: dict[int, None] = {}  # numbers of outgoing queues that something happened to
+        # Numbers of outgoing queues that something happened to, and whether an operator paused or resumed them.
+        self._awake: dict[int, bool] = {}
         self._unsettled: deque[tuple[int, Link, int]] = deque()  # (batch, link, message number)
         self._failed_batches: set[int] = set()
         self._unfilled: list[Link] = []  # there was more to send than one turn should take
@@ -94,7 +95,7 @@ class Transfer(Connecting):
             engine.store.on_failed(self._on_failed)
             self._is_running = True
             for queue in engine.outgoing_queues():
-                self._awake[queue.number] = None
+                self._awake.setdefault(queue.number, False)
         self.network.wake()
 
     def stop(self) -> None:
@@ -115,7 +116,7 @@ class Transfer(Connecting):
             if route is not None:
                 route.table.message_available(position)
             if queue.number not in self._awake:
-                self._awake[queue.number] = None
+                self._awake[queue.number] = False
                 self.network.wake()
 
     def _position_deleted(self, queue: Queue, position: MessagePosition, _reason: MessageClass) -> None:
@@ -127,17 +128,21 @@ class Transfer(Connecting):
 
     def _outgoing_state_changed(self, queue: OutgoingQueue) -> None:
         """3.1.7.13 Pause Queue Event, 3.1.7.14 Resume Queue Event."""
-        self._awake[queue.number] = None
+        self._awake[queue.number] = True
         self.network.wake()
 
     def _on_synced(self, _batch: int) -> None:
-        self._lazy_sync_due = None
+        if not self.engine.store.ticket():
+            # Else removals may be in a later batch than the one that was written.
+            self._lazy_sync_due = None
         self.network.wake()
 
     def _on_failed(self, batch: int) -> None:
         self._failed_batches.add(batch)
         for route in self.routes.values():
             route.table.store_failed()
+            # A pause that was not on disk is undone as well.
+            self._awake.setdefault(route.queue.number, False)
         self.network.wake()
 
     # Turns ----------------------------------------------------------------------------------------------------
@@ -148,22 +153,28 @@ class Transfer(Connecting):
             self._settle()
             self._run_incoming_timers(self.monotonic())
             while self._awake:
-                number, _ = self._awake.popitem()
+                number, is_steered = self._awake.popitem()
                 queue = self.engine.queue_manager.queue_collection.get(number)
                 if isinstance(queue, OutgoingQueue) and not queue.is_deleted:
-                    self._attend(self._route(queue))
+                    route = self._route(queue)
+                    if is_steered:
+                        self._pause(route)
+                    self._attend(route)
             for link in self.links.values():
                 if any(route.table.is_waiting_for_sync for route in link.routes):
                     self._mark_dirty(link)
 
+    def _pause(self, route: Route) -> None:
+        """3.1.7.13: nothing leaves the queue, and the peer is asked for little."""
+        link = route.link
+        if route.queue.state is OutgoingState.ON_HOLD and link is not None and link.is_open:
+            link.session.pause()
+            self.engine.remove_messages_from_dispatch_collection_by_queue(route.queue)
+            self._mark_dirty(link)
+
     def _attend(self, route: Route) -> None:
         queue = route.queue
         link = route.link
-        if queue.state is OutgoingState.ON_HOLD and link is not None and link.is_open:
-            # 3.1.7.13: nothing leaves the queue, and the peer is asked for little.
-            link.session.pause()
-            self.engine.remove_messages_from_dispatch_collection_by_queue(queue)
-            self._mark_dirty(link)
         if queue.state in FIXED_STATES or queue.multicast or route.table.is_empty or not self._is_running:
             return
         name = FormatName.parse(queue.destination_format_name)
@@ -175,6 +186,9 @@ class Transfer(Connecting):
                 self._mark_dirty(link)
         elif route.stage is Stage.IDLE:
             self._establish(route)
+        elif route.stage is Stage.WAITING_RECONNECT and queue.state is OutgoingState.INACTIVE:
+            # It was paused and resumed meanwhile; its next attempt is due all the same.
+            route.set_state(OutgoingState.DISCONNECTED)
 
     def accepts(self, address: str) -> bool:
         """Whether another connection from an address is taken at all."""
@@ -236,7 +250,7 @@ class Transfer(Connecting):
             route.table.resend()
             if route.stage is Stage.WAITING_RECONNECT:
                 self._retry(route)
-            self._awake[queue.number] = None
+            self._awake.setdefault(queue.number, False)
         self.network.wake()
 
     # Timers ---------------------------------------------------------------------------------------------------
@@ -270,6 +284,7 @@ class Transfer(Connecting):
             if deadline is not None and deadline <= now:
                 self.protection.on_timer()
             if self._lazy_sync_due is not None and self._lazy_sync_due <= now:
+                self._lazy_sync_due = None
                 self._is_sync_wanted = True
             if self._idle_check_due <= now:
                 self._idle_check_due = now + _IDLE_CHECK
@@ -435,7 +450,8 @@ class Transfer(Connecting):
                     ConnectionStatus.CONNECTION_REFUSED if event.is_refused else ConnectionStatus.CONNECTION_NOT_READY
                 )
                 route.record(status, self.clock(), E_FAIL, event.reason)
-            self._detach(route, problem=event.reason)
+            # An empty queue misses nothing when its session ends.
+            self._detach(route, problem="" if route.table.is_empty and not event.is_error else event.reason)
         self._mark_dirty(link)
 
     # What leaves ----------------------------------------------------------------------------------------------
@@ -506,7 +522,9 @@ class Transfer(Connecting):
             _LOG.warning("%s: a message cannot be encrypted and is not sent: %s", route.queue.pathname, failure)
             route.table.refused(entry, MessageClass.NACK_BAD_ENCRYPTION)
             route.record(failure.status, self.clock(), failure.error, str(failure))
-            self._mark_dirty(link)
+            # Those behind it get another turn: this one has begun without them.
+            self._awake.setdefault(route.queue.number, False)
+            self.network.wake()
             return False
         if packet is None:
             return False
