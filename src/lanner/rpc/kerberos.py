@@ -13,7 +13,7 @@ from typing import Final
 import gssapi
 from gssapi.raw import IOV, IOVBufferType
 from gssapi.raw.ext_iov_mic import get_mic_iov_length
-from spnego import ContextReq, KerberosKeytab, Password
+from spnego import ContextReq, Password
 from spnego.gss import GSSAPIProxy
 from spnego.iov import BufferType
 
@@ -101,7 +101,11 @@ class KerberosAcceptor(_Kerberos):
     """A server's context."""
 
     def __init__(self, keytab: Path, principals: Callable[[str], Identity | None] | None) -> None:
-        super().__init__(GSSAPIProxy(KerberosKeytab(str(keytab)), usage="accept", context_req=ContextReq.dce_style))
+        # pyspnego uses a keytab to log on as its owner; a server needs it to read what clients got for it.
+        credential = gssapi.Credentials(usage="accept", store={"keytab": str(keytab)})
+        super().__init__(
+            GSSAPIProxy(usage="accept", context_req=ContextReq.dce_style, _gssapi_credential=credential)
+        )
         self._principals = principals
 
     def step(self, token: bytes, /) -> bytes | None:

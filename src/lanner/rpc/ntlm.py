@@ -176,6 +176,10 @@ class _Ntlm(NTLMProxy):
         handle, key = self._handle_out, self._sign_key_out
         if handle is None or key is None or not self._context_attr & NegotiateFlags.sign:
             raise SecurityError("NTLM: signatures were not agreed on")
+        if not self._context_attr & NegotiateFlags.extended_session_security:
+            # Only anonymous users come here, whose keys everybody knows.
+            body = handle.update(stub) if seal else stub
+            return body, self.sign(stub)
         number = _U32.pack(self._sent)
         self._sent = self._sent + 1 & 0xFFFF_FFFF
         checksum = hmac.digest(key, b"".join((number, header, stub, trailer)), "md5")[:8]
@@ -191,6 +195,10 @@ class _Ntlm(NTLMProxy):
         handle, key = self._handle_in, self._sign_key_in
         if handle is None or key is None or not self._context_attr & NegotiateFlags.sign:
             raise SecurityError("NTLM: signatures were not agreed on")
+        if not self._context_attr & NegotiateFlags.extended_session_security:
+            body = handle.update(stub) if seal else stub
+            self.verify(body, token)
+            return body
         number = _U32.pack(self._received)
         self._received = self._received + 1 & 0xFFFF_FFFF
         body = handle.update(stub) if seal else stub
@@ -267,9 +275,7 @@ class NtlmAcceptor(_Ntlm):
             key = rc4k(key_exchange_key, message.encrypted_session_key)
         if not message.is_anonymous and _av_flags(message.nt_response) & _AV_FLAG_MIC:
             self._check_mic(key, token)
-        if message.flags & (NegotiateFlags.sign | NegotiateFlags.seal) and not (
-            message.flags & NegotiateFlags.extended_session_security
-        ):
+        if not message.is_anonymous and not message.flags & NegotiateFlags.extended_session_security:
             raise SecurityError("NTLM: the client has no extended session security")
         self._session_key = key
         self._context_attr = message.flags

@@ -277,7 +277,8 @@ class Bind:
         max_recv_frag = reader.u16("max_recv_frag")
         assoc_group_id = reader.u32("assoc_group_id")
         count = reader.u8("n_context_elem")
-        reader.take(3, "p_context_elem reserved")
+        if count:
+            reader.take(3, "p_context_elem reserved")
         contexts = []
         for _ in range(count):
             context_id = reader.u16("p_cont_id")
