@@ -97,8 +97,10 @@ class _Stub:
                 )
             except BadStub as problem:
                 raise problem.at(member.name) from None
-        if decoder.remaining > _MAX_PADDING:
-            raise BadStub(f"{decoder.remaining} octets left over")
+        left = decoder.end - decoder.position
+        # Less than none: it ends inside the gap that closes a structure in NDR64.
+        if not 0 <= left <= _MAX_PADDING:
+            raise BadStub(f"{left} octets left over")
         return values
 
 

@@ -180,8 +180,7 @@ class Decoder:
 
     def take(self, size: int) -> bytes:
         position = self.position
-        # An empty array may follow a gap that nobody wrote.
-        if size > self.remaining:
+        if size > self.end - position:
             raise BadStub(f"{size} octets wanted, {self.remaining} left")
         self.position = position + size
         return bytes(self.data[position : self.position])

@@ -1,0 +1,36 @@
+"""Who may call, beyond what each method asks: administrators, and nobody at all in hardened mode."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lanner.model.errors import AccessDenied
+from lanner.rpc.faults import FaultStatus, RpcFault
+
+if TYPE_CHECKING:
+    from lanner.engine import Engine
+    from lanner.rpc.connection import ServerCall
+    from lanner.rpc.server import Authorization
+    from lanner.security.identity import Identity
+
+
+def require_administrator(engine: Engine, identity: Identity) -> None:
+    """Raise AccessDenied unless the caller is an administrator now.
+
+    A connection may live longer than a right: whoever the accounts know is asked for anew with each call (MS-MQMR 5.1), and whoever
+    they know no more is nobody.
+    """
+    resolve = engine.settings.resolve_identity
+    current = identity if resolve is None else resolve(identity.sid)
+    if current is None or not current.is_administrator:
+        raise AccessDenied(f"{identity.name} is no administrator of {engine.queue_manager.computer_name}")
+
+
+def refuse_in_hardened_mode(engine: Engine) -> Authorization:
+    """MS-MQDMPR 3.1.1.1 HardenedSecurity: no RPC request is answered, whoever asks for what."""
+
+    def authorize(call: ServerCall) -> None:
+        if engine.queue_manager.hardened_security:
+            raise RpcFault(FaultStatus.ACCESS_DENIED, f"{call!r}: the queue manager is hardened", did_not_execute=True)
+
+    return authorize
