@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import lmdb
 import pytest
 
-from lanner.model.enums import MessagePrivacyLevel, OutgoingState
+from lanner.model.enums import MessageClass, MessagePrivacyLevel, OutgoingState
 from lanner.model.errors import InsufficientResources
+from lanner.transfer.link import Link
+from lanner.transfer.packets import FinalAckBody, OrderAckBody, build_final_ack, build_order_ack
+from lanner.transfer.session import Session
+from lanner.transfer.settings import TransferSettings
+from lanner.wire.format_name import parse
+from lanner.wire.identifiers import TxSequenceID
 from tests.transfer.outgoing import Outgoing
-from tests.transfer.world import World
+from tests.transfer.world import FakeConnection, Node, World
 
 
 @pytest.fixture
@@ -142,3 +151,80 @@ def test_a_store_that_cannot_write_leaves_queues_as_connected_as_they_are(
             alpha.sync()
     world.run()
     assert alpha.outgoing(beta.direct("q")).state is OutgoingState.CONNECTED
+
+
+def strange_session(node: Node, address: str) -> tuple[Session, Link]:
+    """An open session of somebody who is no queue manager of this world."""
+    session = Session.initiate(own_guid=uuid4(), settings=TransferSettings(), monotonic=lambda: node.world.now)
+    connection = FakeConnection(node)
+    connection.write = lambda data: session.receive(b"".join(data))  # type: ignore[method-assign,assignment]
+    node.transfer.accepted(connection, address)
+    assert connection.link is not None
+    while data := session.data_to_send():
+        node.transfer.data_received(connection.link, b"".join(data))
+    assert connection.link.is_open
+    return session, connection.link
+
+
+def test_an_order_ack_from_elsewhere_removes_nothing(world: World) -> None:
+    """A stranger who guessed the second in which a sequence began could make messages vanish that were on their way."""
+    alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
+    beta.create("tx", transactional=True)
+    name = beta.direct("tx")
+    alpha.commit_one(name, b"one")
+    alpha.sync()
+    world.run()
+    beta.crash()  # before the message was on disk there
+    world.unreachable["127.0.0.3"] = errno.ECONNREFUSED
+    world.run()
+    sequence = alpha.engine.outgoing_sequence(alpha.outgoing(name))
+    assert sequence is not None
+    _, link = strange_session(alpha, "127.0.0.66")
+    packet = build_order_ack(
+        OrderAckBody.of(sequence.tx_sequence_id, 1),
+        source=beta.guid,
+        ordinal=1,
+        sent_time=int(world.now),
+        destination=parse(alpha.direct("order_queue$")),
+    )
+    alpha.transfer.data_received(link, packet)
+    assert alpha.transfer.foreign_order_acks == 1
+    world.unreachable.clear()
+    world.tick(6)
+    assert beta.bodies("tx") == [b"one"]
+
+
+def test_a_final_ack_of_another_place_in_the_sequence_ends_nothing(world: World) -> None:
+    """Message identifiers are counted up: whoever counts along could decide over journals and dead letters."""
+    alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
+    beta.create("tx", transactional=True)
+    alpha.commit_one(beta.direct("tx"), b"one", positive_journaling_requested=True)
+    alpha.sync()
+    world.tick(2)
+    queue = alpha.engine.queue_manager.awaiting_final_ack_queue
+    assert queue is not None
+    ordinal = alpha.store.next(queue.number, -1)
+    assert ordinal is not None
+    waiting = alpha.store.get(queue.number, ordinal)
+    assert waiting is not None
+    right = FinalAckBody.of(waiting.packet)
+    _, link = strange_session(alpha, "127.0.0.66")
+    for wrong in (
+        replace(right, tx_sequence_number=right.tx_sequence_number + 1),
+        replace(right, tx_sequence_id=TxSequenceID(7, 7)),
+    ):
+        alpha.transfer.data_received(link, final_ack(alpha, wrong))
+        assert queue.message_count == 1
+    alpha.transfer.data_received(link, final_ack(alpha, right))
+    assert queue.message_count == 0
+
+
+def final_ack(node: Node, body: FinalAckBody) -> bytes:
+    return build_final_ack(
+        body,
+        MessageClass.ACK_RECEIVE,
+        source=uuid4(),
+        ordinal=1,
+        sent_time=int(node.now),
+        destination=parse(node.direct("order_queue$")),
+    )

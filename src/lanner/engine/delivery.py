@@ -14,12 +14,14 @@ from lanner.engine.envelope import read_envelope
 from lanner.engine.outgoing_sequences import OutgoingSequences
 from lanner.model.enums import MessageClass, PositionState
 from lanner.model.live import MessagePosition, Record
+from lanner.wire.builder import read_sequence
 from lanner.wire.message import Message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lanner.model.directory_objects import OutgoingQueue, Queue
+    from lanner.wire.identifiers import TxSequenceID
 
 _ordinal = struct.Struct("<56xI").unpack_from  # UserHeader.MessageID
 
@@ -75,11 +77,16 @@ class Delivery(OutgoingSequences):
         position = MessagePosition(queue, _ordinal(packet)[0], Record(packet, int(self.clock())))
         self._store(position, read_envelope(packet))
 
-    def final_acknowledgment(self, ordinal: int, message_class: int) -> bool:
-        """3.1.5.7: the end of a message that awaited it; False if there is none of that identifier."""
+    def final_acknowledgment(
+        self, ordinal: int, tx_sequence_id: TxSequenceID, tx_sequence_number: int, message_class: int
+    ) -> bool:
+        """3.1.5.7: the end of a message that awaited it; False if there is none of that identifier and that place.
+
+        Identifiers are counted up, so anybody could name one; a place in a sequence is known to whoever got the message.
+        """
         queue = self.queue_manager.awaiting_final_ack_queue
         record = None if queue is None else self.store.get(queue.number, ordinal)
-        if queue is None or record is None:
+        if queue is None or record is None or read_sequence(record.packet) != (tx_sequence_id, tx_sequence_number):
             return False
         position = queue.held_positions.get(ordinal) or MessagePosition(queue, ordinal, record)
         self.message_position_deleted(queue, position, MessageClass.ACK_RECEIVE)

@@ -27,7 +27,9 @@ class AwaitingFinalAck:
         """3.1.5.7 Receiving a FinalAck Packet; False if no message waits for it. Needs the store's lock."""
         if body.source_guid != self._engine.queue_manager.identifier:
             return False
-        if self._engine.final_acknowledgment(body.message_id, message_class):
+        if self._engine.final_acknowledgment(
+            body.message_id, body.tx_sequence_id, body.tx_sequence_number, message_class
+        ):
             return True
         queue = self._engine.outgoing_queue_of(body.tx_sequence_id)
         return queue is not None and self._table_of(queue).final_ack(body, message_class)

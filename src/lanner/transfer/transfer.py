@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import ConnectionStatus, MessageClass, OutgoingState
+from lanner.transfer.addresses import get_destination_info
 from lanner.transfer.awaiting_final_ack import AwaitingFinalAck
 from lanner.transfer.connecting import Connecting
 from lanner.transfer.events import (
@@ -37,6 +38,7 @@ from lanner.wire.message import Message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from uuid import UUID
 
     from lanner.engine import Engine
     from lanner.model.directory_objects import Queue
@@ -73,6 +75,8 @@ class Transfer(Connecting):
         self._awake: dict[int, bool] = {}
         self._unsettled: deque[tuple[int, Link, int]] = deque()  # (batch, link, message number)
         self._failed_batches: set[int] = set()
+        # For an operator: OrderAcks that came from elsewhere than the messages had gone to.
+        self.foreign_order_acks = 0
         self._unfilled: list[Link] = []  # there was more to send than one turn should take
         self._is_sync_wanted = False
         self._lazy_sync_due: float | None = None
@@ -339,7 +343,7 @@ class Transfer(Connecting):
         if events:
             for event in events:
                 if isinstance(event, OrderAckReceived):
-                    self._order_ack(event)
+                    self._order_ack(link, event)
                 elif isinstance(event, FinalAckReceived):
                     self._final_ack(event)
             self.incoming.receive(link, events)
@@ -348,13 +352,31 @@ class Transfer(Connecting):
         """QQB-3.1.5.8.8-4: another's message goes through an outgoing queue, which shows its own sequence."""
         self._route(queue).table.refresh_transfer_info()
 
-    def _order_ack(self, event: OrderAckReceived) -> None:
+    def _order_ack(self, link: Link, event: OrderAckReceived) -> None:
         """3.1.5.6 Receiving an OrderAck Packet: the sequence is known by its identifier."""
         body = OrderAckBody.from_packet(event.packet)
         queue = self.engine.outgoing_queue_of(body.tx_sequence_id)
-        if queue is not None:
-            self._route(queue).table.order_ack(body)
+        if queue is None:
+            return
+        route = self._route(queue)
+        if self._is_destination(route, link, Message(event.packet).source_machine_identifier):
+            route.table.order_ack(body)
             self._removed()
+        else:
+            self.foreign_order_acks += 1
+
+    def _is_destination(self, route: Route, link: Link, source: UUID) -> bool:
+        """Whether an OrderAck comes from where a queue's messages go: it removes them, and its identifiers can be guessed.
+
+        One that is not believed costs a resend, whose OrderAck comes on the session of the queue itself.
+        """
+        if link is route.link:
+            return True
+        name = FormatName.parse(route.queue.destination_format_name)
+        if isinstance(name, DirectFormatName):
+            return any(link.remote_address == hop.address for hop in route.next_hops)
+        destination = get_destination_info(self.engine, name)
+        return destination is not None and source == destination.queue_manager_guid
 
     def _final_ack(self, event: FinalAckReceived) -> None:
         """3.1.5.7 Receiving a FinalAck Packet."""
