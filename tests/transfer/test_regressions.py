@@ -173,10 +173,12 @@ def test_an_order_ack_from_elsewhere_removes_nothing(world: World) -> None:
     name = beta.direct("tx")
     alpha.commit_one(name, b"one")
     alpha.sync()
-    world.run()
-    beta.crash()  # before the message was on disk there
+    route = alpha.transfer._route(alpha.outgoing(name))
+    while not any(entry.transmitted for entry in route.table._entries.values()):
+        world._soon.popleft()()
     world.unreachable["127.0.0.3"] = errno.ECONNREFUSED
-    world.run()
+    world.cut()
+    assert beta.bodies("tx") == []
     sequence = alpha.engine.outgoing_sequence(alpha.outgoing(name))
     assert sequence is not None
     _, link = strange_session(alpha, "127.0.0.66")
