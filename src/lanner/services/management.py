@@ -5,6 +5,7 @@ What is wrong with the parameters is told to everybody; everything else, and whe
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
@@ -160,7 +161,8 @@ class ManagementService(ServerInterface):
     def _resend(self, queue: OutgoingQueue) -> None:
         if self._transfer is None:
             raise ServiceNotAvailable("nothing is sent to other computers: transfer is not enabled")
-        self._transfer.resend(queue)
+        # Not here: what it sends is written without the lock.
+        asyncio.get_running_loop().call_soon(self._transfer.resend, queue)
 
     # Who, and whether at all ------------------------------------------------------------------------------------
 

@@ -140,7 +140,7 @@ def format_name_of(engine: Engine, queue: Queue) -> str:
     if isinstance(queue, OutgoingQueue):
         return queue.destination_format_name
     if queue.queue_type is QueueType.CONNECTOR:
-        return str(FormatName.parse(queue.pathname)).replace("connector=", "CONNECTOR=", 1)
+        return str(FormatName.parse(queue.pathname))
     return str(engine.format_name_of(queue))
 
 

@@ -25,42 +25,58 @@ from lanner.wire.identifiers import MessageIdentifier
 _SUFFIX_MASK = 0x0F
 _FLAG_SYSTEM = 0x80
 _SYSTEM_SUFFIXES = frozenset((QueueSuffixType.JOURNAL, QueueSuffixType.DEADLETTER, QueueSuffixType.DEADXACT))
-# Which suffixes go with which type; those of direct names are part of the text, and are not looked at.
-_NONE, _JOURNAL = QueueSuffixType.NONE, QueueSuffixType.JOURNAL
+# What m_SuffixAndFlags may be for which type. Of a direct name the suffix may stand in the text alone.
+_NONE, _JOURNAL, _DEADLETTER, _DEADXACT = 0x00, 0x81, 0x82, 0x83
+_XACTONLY = frozenset((0x04, 0x84))  # the document does not tell its flag
+_SUBQUEUE = 0x05
 _SUFFIXES: dict[int, frozenset[int]] = {
     QueueFormatType.PUBLIC: frozenset((_NONE, _JOURNAL)),
     QueueFormatType.PRIVATE: frozenset((_NONE, _JOURNAL)),
-    QueueFormatType.MACHINE: _SYSTEM_SUFFIXES,
-    QueueFormatType.CONNECTOR: frozenset((_NONE, QueueSuffixType.XACTONLY)),
+    QueueFormatType.DIRECT: frozenset((_NONE, _JOURNAL, _DEADLETTER, _DEADXACT)),
+    QueueFormatType.MACHINE: frozenset((_JOURNAL, _DEADLETTER, _DEADXACT)),
+    QueueFormatType.CONNECTOR: _XACTONLY | {_NONE},
     QueueFormatType.DL: frozenset((_NONE,)),
     QueueFormatType.MULTICAST: frozenset((_NONE,)),
+    QueueFormatType.SUBQUEUE: frozenset((_NONE, _SUBQUEUE)),
 }
 
 
 def format_name_of(queue_format: QueueFormat) -> FormatName:
     """The format name that a QUEUE_FORMAT means; IllegalFormatname says why it means none."""
     kind, value = queue_format.m_qft, queue_format.u
-    suffix = queue_format.m_suffix_and_flags & _SUFFIX_MASK
-    if suffix not in _SUFFIXES.get(kind, (suffix,)):
-        raise IllegalFormatname(f"QUEUE_FORMAT of type {kind} with suffix {suffix}")
+    suffix_and_flags = queue_format.m_suffix_and_flags
+    if suffix_and_flags not in _SUFFIXES.get(kind, ()):
+        raise IllegalFormatname(f"QUEUE_FORMAT of type {kind} with suffix {suffix_and_flags:#04x}")
+    suffix = QueueSuffixType(suffix_and_flags & _SUFFIX_MASK)
     if kind == QueueFormatType.MULTICAST and isinstance(value, MulticastId):
         # The address is a number in network order, as its octets stand in memory.
         address = ipaddress.IPv4Address(value.m_address.to_bytes(4, "little"))
         return FormatName.parse(f"MULTICAST={address}:{value.m_port}")
     if isinstance(value, UUID):
         if kind == QueueFormatType.PUBLIC:
-            return PublicFormatName(value, suffix == _JOURNAL)
+            return PublicFormatName(value, suffix is QueueSuffixType.JOURNAL)
         if kind == QueueFormatType.MACHINE:
-            return MachineFormatName(value, QueueSuffixType(suffix))
-        return ConnectorFormatName(value, suffix == QueueSuffixType.XACTONLY)
+            return MachineFormatName(value, suffix)
+        return ConnectorFormatName(value, suffix is QueueSuffixType.XACTONLY)
     if isinstance(value, MessageIdentifier):
-        return PrivateFormatName(value.queue_manager_guid, value.ordinal, suffix == _JOURNAL)
+        return PrivateFormatName(value.queue_manager_guid, value.ordinal, suffix is QueueSuffixType.JOURNAL)
     if isinstance(value, DlId):
         domain = "" if value.m_pwz_domain is None else f"@{value.m_pwz_domain}"
         return FormatName.parse(f"DL={value.m_dl_guid}{domain}")
     if isinstance(value, str):
-        return DirectFormatName(value)
+        return _direct_name(value, suffix)
     raise IllegalFormatname(f"QUEUE_FORMAT of type {kind} names no queue")
+
+
+def _direct_name(text: str, suffix: QueueSuffixType) -> DirectFormatName:
+    """A direct name, and behind it the suffix that QUEUE_FORMAT names, unless the text ends with it."""
+    if suffix not in _SYSTEM_SUFFIXES:
+        return DirectFormatName(text)
+    ending = f";{suffix.name}"
+    name = DirectFormatName(text if text.upper().endswith(ending) else text + ending)
+    if name.suffix is not suffix:
+        raise IllegalFormatname(f"{name} is not the name of a {suffix.name.lower()} queue")
+    return name
 
 
 def queue_format_of(name: FormatName) -> QueueFormat:
