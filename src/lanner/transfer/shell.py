@@ -10,7 +10,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, cast
 
-from lanner.model.errors import LannerError
+from lanner.store.committer import Committer
 from lanner.transfer.addresses import resolve_hosts
 from lanner.transfer.ping import PingInitiator, ping, start_ping_service
 from lanner.transfer.transfer import Transfer
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from lanner.engine import Engine
-    from lanner.store import Store
     from lanner.transfer.addresses import HopHost, NextHop
     from lanner.transfer.link import Link
     from lanner.transfer.network import Connection
@@ -69,7 +68,7 @@ class TransferListener:
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._syncer = _Syncer(self._engine.store)
+        self._committer = Committer(self._engine.store, self._loop)
         server = None
         try:
             server = await self._loop.create_server(lambda: _TcpConnection(self), self.bind, self.port, backlog=1024)
@@ -79,7 +78,7 @@ class TransferListener:
         except BaseException:
             if server is not None:
                 server.close()
-            self._syncer.close()
+            self._committer.close()
             raise
         self._server = server
         self.port = server.sockets[0].getsockname()[1]
@@ -100,7 +99,7 @@ class TransferListener:
         for connection in list(self._connections):
             connection.abort()
         await self._server.wait_closed()
-        await asyncio.to_thread(self._syncer.close)
+        await asyncio.to_thread(self._committer.close)
 
     # Network --------------------------------------------------------------------------------------------------
 
@@ -146,7 +145,7 @@ class TransferListener:
         self._spawn(run())
 
     def sync(self, ticket: int) -> None:
-        self._syncer.ask(ticket)
+        self._committer.ask(ticket)
 
     def wake(self) -> None:
         with self._wake_lock:
@@ -280,43 +279,3 @@ class _TcpConnection(asyncio.BufferedProtocol):
     def resume_reading(self) -> None:
         if not self._transport.is_closing():
             self._transport.resume_reading()
-
-
-class _Syncer:
-    """The thread that has what arrived written, while the loop takes the next messages."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._wanted = threading.Condition()
-        self._highest = 0
-        self._is_closing = False
-        self._thread = threading.Thread(target=self._run, name="lanner-transfer-sync", daemon=True)
-        self._thread.start()
-
-    def ask(self, ticket: int) -> None:
-        with self._wanted:
-            if ticket > self._highest:
-                self._highest = ticket
-                self._wanted.notify()
-
-    def _run(self) -> None:
-        done = 0
-        while True:
-            with self._wanted:
-                while self._highest <= done and not self._is_closing:
-                    self._wanted.wait()
-                if self._highest <= done:
-                    return
-                done = self._highest
-            try:
-                self._store.sync(done)
-            except LannerError as error:
-                _LOG.error("what arrived could not be written and is refused: %s", error)
-            except Exception:  # noqa: BLE001 (logged; without this thread nothing would be acknowledged any more)
-                _LOG.exception("the commit of batch %d failed", done)
-
-    def close(self) -> None:
-        with self._wanted:
-            self._is_closing = True
-            self._wanted.notify()
-        self._thread.join()
