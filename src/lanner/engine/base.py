@@ -104,6 +104,8 @@ class EngineBase:
         self.position_arrived_subscribers: list[PositionAvailable] = []
         self.change_notification_subscribers: list[Callable[[ChangeNotification, DirectoryObject], None]] = []
         self.outgoing_state_subscribers: list[Callable[[OutgoingQueue], None]] = []
+        # ConnectionActive has changed; ours.
+        self.connection_active_subscribers: list[Callable[[], None]] = []
         self.stopped_subscribers: list[Callable[[], None]] = []
 
     def next_message_ordinal(self) -> int:

@@ -90,11 +90,17 @@ class Engine(Staging):
 
     def take_offline(self) -> None:
         """3.1.4.12 Take Offline."""
-        self.queue_manager.connection_active = False
+        self._set_connection_active(is_active=False)
 
     def bring_online(self) -> None:
         """3.1.4.13 Bring Online."""
-        self.queue_manager.connection_active = True
+        self._set_connection_active(is_active=True)
+
+    def _set_connection_active(self, *, is_active: bool) -> None:
+        if self.queue_manager.connection_active is not is_active:
+            self.queue_manager.connection_active = is_active
+            for subscriber in self.connection_active_subscribers:
+                subscriber()
 
     def begin_flow_control(self) -> None:
         """3.1.7.2.5 Begin Flow Control."""

@@ -94,6 +94,7 @@ class Transfer(Connecting):
             engine.position_available_subscribers.append(self._position_available)
             engine.position_deleted_subscribers.append(self._position_deleted)
             engine.outgoing_state_subscribers.append(self._outgoing_state_changed)
+            engine.connection_active_subscribers.append(self._connection_active_changed)
             engine.send_user_message = self._send_user_message
             engine.store.on_synced(self._on_synced)
             engine.store.on_failed(self._on_failed)
@@ -135,6 +136,12 @@ class Transfer(Connecting):
         self._awake[queue.number] = True
         self.network.wake()
 
+    def _connection_active_changed(self) -> None:
+        """MS-MQDMPR 3.1.4.12 Take Offline, 3.1.4.13 Bring Online."""
+        for queue in self.engine.outgoing_queues():
+            self._awake.setdefault(queue.number, False)
+        self.network.wake()
+
     def _on_synced(self, _batch: int) -> None:
         if not self.engine.store.ticket():
             # Else removals may be in a later batch than the one that was written.
@@ -156,6 +163,8 @@ class Transfer(Connecting):
         with self._turn():
             self._settle()
             self._run_incoming_timers(self.monotonic())
+            if not self.engine.queue_manager.connection_active:
+                self._disconnect()
             while self._awake:
                 number, is_steered = self._awake.popitem()
                 queue = self.engine.queue_manager.queue_collection.get(number)
@@ -168,6 +177,21 @@ class Transfer(Connecting):
                 if any(route.table.is_waiting_for_sync for route in link.routes):
                     self._mark_dirty(link)
 
+    @property
+    def _is_online(self) -> bool:
+        return self._is_running and self.engine.queue_manager.connection_active
+
+    def _disconnect(self) -> None:
+        """End every session and every attempt at one: nothing leaves or comes in until the queue manager is online again."""
+        for link in list(self.links.values()):
+            self._close(link, "the queue manager was taken offline")
+        for route in self.routes.values():
+            if route.stage is not Stage.IDLE:
+                route.attempt += 1
+                route.stage = Stage.IDLE
+                route.retry_due = None
+                route.set_state(OutgoingState.DISCONNECTED)
+
     def _pause(self, route: Route) -> None:
         """3.1.7.13: nothing leaves the queue, and the peer is asked for little."""
         link = route.link
@@ -179,7 +203,7 @@ class Transfer(Connecting):
     def _attend(self, route: Route) -> None:
         queue = route.queue
         link = route.link
-        if queue.state in FIXED_STATES or queue.multicast or route.table.is_empty or not self._is_running:
+        if queue.state in FIXED_STATES or queue.multicast or route.table.is_empty or not self._is_online:
             return
         name = FormatName.parse(queue.destination_format_name)
         if isinstance(name, DirectFormatName) and name.is_http:
@@ -196,6 +220,8 @@ class Transfer(Connecting):
 
     def accepts(self, address: str) -> bool:
         """Whether another connection from an address is taken at all."""
+        if not self.engine.queue_manager.connection_active:
+            return False
         of_peer = half_open = 0
         for link in self.links.values():
             of_peer += link.remote_address == address
@@ -222,7 +248,7 @@ class Transfer(Connecting):
     def would_accept(self) -> bool:
         """Whether a session would be taken now; what a ping is answered with."""
         inbound = sum(not link.is_initiator and link.is_open for link in self.links.values())
-        return self._is_running and inbound < self.settings.max_in_sessions
+        return self._is_online and inbound < self.settings.max_in_sessions
 
     def data_received(self, link: Link, data: bytes | memoryview) -> None:
         with self._turn():
