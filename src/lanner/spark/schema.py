@@ -1,0 +1,239 @@
+"""The row of a message: one flat table of columns, in Arrow's types and in Spark's.
+
+Spark takes an Arrow batch only if its schema equals its own: names, order, types, nullability. So every batch is
+built from the one `pyarrow.Schema` that `RowSchema` gives, with the types Spark maps its own to: no unsigned numbers,
+no large or fixed-size binary, timestamps in microseconds UTC, everything nullable.
+
+A number that is unsigned and 32 bits wide in the packet is a bigint. A GUID is text, an OBJECTID 20 bytes.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import pyarrow as pa
+
+from lanner.model.errors import InvalidParameter
+
+STRING: Final = pa.string()
+BINARY: Final = pa.binary()
+INT: Final = pa.int32()
+BIGINT: Final = pa.int64()
+BOOLEAN: Final = pa.bool_()
+TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+
+_DDL: Final = {
+    STRING: "string",
+    BINARY: "binary",
+    INT: "int",
+    BIGINT: "bigint",
+    BOOLEAN: "boolean",
+    TIMESTAMP: "timestamp",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column. `settable`: a writer may give it."""
+
+    name: str
+    type: pa.DataType
+    group: str
+    settable: bool
+    text: str
+
+    @property
+    def ddl(self) -> str:
+        """Spark's type."""
+        return _DDL[self.type]
+
+
+def _group(name: str, *columns: tuple[str, pa.DataType, bool, str]) -> tuple[Column, ...]:
+    return tuple(Column(column, kind, name, settable, text) for column, kind, settable, text in columns)
+
+
+_READ, _SET = False, True
+
+# MS-MQDMPR 3.1.1.12, and where the message was seen.
+COLUMNS: Final = (
+    *_group(
+        "where",
+        ("qm_id", STRING, _READ, "identifier of the queue manager"),
+        ("qm_name", STRING, _READ, "its computer name"),
+        ("queue", STRING, _SET, "format name of the queue; a writer may give any name of it"),
+        ("queue_kind", STRING, _READ, "destination, journal, deadletter, xact_deadletter, outgoing, admin, subqueue, connector"),
+        ("subqueue", STRING, _READ, "name of the subqueue, null outside one"),
+        ("seq", BIGINT, _READ, "place in the visibility sequence of the queue manager"),
+        ("read_time", TIMESTAMP, _READ, "when the row was made"),
+    ),
+    *_group(
+        "identity",
+        ("lookup_id", BIGINT, _READ, "LookupIdentifier"),
+        ("msg_id", BINARY, _READ, "Identifier, 20 bytes"),
+        ("msg_id_text", STRING, _READ, r"the same as guid\number"),
+        ("correlation_id", BINARY, _SET, "CorrelationIdentifier, 20 bytes; null when it is all zero"),
+        ("correlation_text", STRING, _SET, r"the same as guid\number"),
+        ("class", INT, _READ, "Class"),
+        ("class_name", STRING, _READ, "its name, null where the number has none"),
+        ("app_specific", BIGINT, _SET, "ApplicationTag"),
+        ("label", STRING, _SET, "Label"),
+    ),
+    *_group(
+        "time",
+        ("sent_time", TIMESTAMP, _READ, "SentTime, whole seconds of the sender's clock"),
+        ("arrived_time", TIMESTAMP, _READ, "ArrivalTime, whole seconds of this clock"),
+        ("time_to_reach_queue", BIGINT, _SET, "seconds from sent_time; 4294967295 is for ever"),
+        ("time_to_be_received", BIGINT, _SET, "seconds from sent_time; 4294967295 is for ever"),
+        ("expires_at", TIMESTAMP, _READ, "when it leaves this queue unread; null: never"),
+        ("last_move_time", TIMESTAMP, _READ, "last move between subqueues, where the packet tells it"),
+    ),
+    *_group(
+        "delivery",
+        ("priority", INT, _SET, "0 to 7; 0 for a transactional message"),
+        ("delivery", INT, _READ, "0 express, 1 recoverable"),
+        ("acknowledge", INT, _SET, "AcknowledgementsRequested: bits 1, 2, 4, 8"),
+        ("journal", INT, _SET, "1 dead-letter queue, 2 journal, 3 both"),
+        ("trace", INT, _SET, "1: reports of its way are asked for"),
+        ("hop_count", INT, _READ, "routing servers it has passed"),
+        ("abort_count", INT, _READ, "aborted receives of it"),
+        ("move_count", INT, _READ, "moves between subqueues"),
+        ("version", INT, _READ, "version of the packet"),
+    ),
+    *_group(
+        "routing",
+        ("dest_format_name", STRING, _SET, "DestinationQueueFormatName; a writer may give it in place of queue"),
+        ("dest_multi", STRING, _READ, "all destinations, if it went to several"),
+        ("resp_format_name", STRING, _SET, "ResponseQueueFormatName"),
+        ("resp_multi", STRING, _READ, "all response queues, if there are several"),
+        ("admin_format_name", STRING, _SET, "AdministrationQueueFormatName; sent only with acknowledge"),
+        ("admin_multi", STRING, _READ, "all administration queues, if there are several"),
+        ("deadletter_format_name", STRING, _SET, "the application's own dead-letter queue, a path name"),
+        ("xact_status_format_name", STRING, _READ, "a connector's status queue; no packet carries it, always null"),
+        ("report_queue_id", STRING, _SET, "public queue for reports of its way"),
+        ("src_machine_id", STRING, _READ, "queue manager that sent it"),
+        ("dest_qm_id", STRING, _READ, "queue manager it was sent to; null where the name tells it"),
+        ("connector_type", STRING, _SET, "ConnectorTypeIdentifier"),
+    ),
+    *_group(
+        "transaction",
+        ("xact_id", BINARY, _READ, "TransactionIdentifier, 20 bytes; null outside transactions, as all of these"),
+        ("first_in_xact", BOOLEAN, _READ, "first message of its transaction"),
+        ("last_in_xact", BOOLEAN, _READ, "last message of its transaction"),
+        ("tx_seq_id", BIGINT, _READ, "TransactionalMessageSequenceIdentifier"),
+        ("tx_seq_no", BIGINT, _READ, "TransactionSequenceNumber"),
+        ("tx_prev_seq_no", BIGINT, _READ, "TransactionPreviousSequenceNumber"),
+    ),
+    *_group(
+        "security",
+        ("sender_id", BINARY, _READ, "SID or queue manager GUID of the sender; null: anonymous"),
+        ("sender_id_type", INT, _READ, "0 none, 1 SID, 2 queue manager"),
+        ("authenticated", INT, _READ, "1: the signature was verified here"),
+        ("auth_level", INT, _READ, "AuthenticationLevel"),
+        ("priv_level", INT, _READ, "PrivacyLevel"),
+        ("hash_alg", BIGINT, _READ, "HashAlgorithm"),
+        ("encryption_alg", BIGINT, _READ, "EncryptionAlgorithm"),
+        ("prov_type", BIGINT, _READ, "AuthenticationProviderType, null without a provider"),
+        ("prov_name", STRING, _READ, "AuthenticationProviderName"),
+        ("sender_cert", BINARY, _READ, "SenderCertificate"),
+        ("signature", BINARY, _READ, "Signature"),
+        ("symm_key", BINARY, _READ, "SymmetricKey, encrypted"),
+    ),
+    *_group(
+        "content",
+        ("body_type", BIGINT, _SET, "VARENUM of the body, 0 for none"),
+        ("body_size", BIGINT, _READ, "bytes of the body"),
+        ("body", BINARY, _SET, "the body; a writer may give text too"),
+        ("body_text", STRING, _READ, "the body as text, where body_type says that it is text"),
+        ("extension", BINARY, _SET, "Extension; null when empty"),
+        ("soap_envelope", STRING, _READ, "of messages over HTTP, which are not taken: always null"),
+        ("soap_header", STRING, _SET, "SoapHeader"),
+        ("soap_body", STRING, _SET, "SoapBody"),
+        ("compound_message", BINARY, _READ, "of messages over HTTP, which are not taken: always null"),
+    ),
+    *_group(
+        "raw",
+        ("packet", BINARY, _READ, "the UserMessage packet: of every message if named in `columns`, else of broken ones only"),
+        ("packet_error", STRING, _READ, "why the packet could not be read; null: it could"),
+    ),
+)  # fmt: skip
+
+BY_NAME: Final = {column.name: column for column in COLUMNS}
+SETTABLE: Final = tuple(column.name for column in COLUMNS if column.settable)
+
+# What most questions are about; cheap, since nothing in it grows with the body.
+CORE: Final = (
+    "qm_name",
+    "queue",
+    "queue_kind",
+    "seq",
+    "lookup_id",
+    "msg_id_text",
+    "correlation_text",
+    "class",
+    "app_specific",
+    "label",
+    "sent_time",
+    "arrived_time",
+    "priority",
+    "delivery",
+    "dest_format_name",
+    "body_type",
+    "body_size",
+    "packet_error",
+)
+# What `includeBody=false` leaves out.
+BODIES: Final = ("body", "body_text", "compound_message")
+
+
+@dataclass(frozen=True)
+class RowSchema:
+    """Some columns, in an order."""
+
+    columns: tuple[Column, ...] = COLUMNS
+    # The packet of every message, not only of those that cannot be read.
+    has_packets: bool = False
+
+    @classmethod
+    def select(cls, columns: str | Iterable[str] = "all", *, include_body: bool = True) -> RowSchema:
+        """`all`, `core`, or names in the order wanted, also as one text with commas. InvalidParameter says what is wrong."""
+        if isinstance(columns, str):
+            columns = columns.strip()
+            if columns in ("all", "core"):
+                names = CORE if columns == "core" else tuple(BY_NAME)
+                return cls(tuple(BY_NAME[name] for name in names if include_body or name not in BODIES))
+            columns = [name.strip() for name in columns.split(",")]
+        names = tuple(columns)
+        _check_names(names, include_body=include_body)
+        return cls(tuple(BY_NAME[name] for name in names), "packet" in names)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """What every batch has as its schema."""
+        return pa.schema([pa.field(column.name, column.type) for column in self.columns])
+
+    @cached_property
+    def ddl(self) -> str:
+        """The same for Spark, as text: `seq bigint, label string`."""
+        return ", ".join(f"`{column.name}` {column.ddl}" for column in self.columns)
+
+
+def _check_names(names: tuple[str, ...], *, include_body: bool) -> None:
+    if not names:
+        raise InvalidParameter("columns: all, core, or at least one name")
+    for name in names:
+        if name not in BY_NAME:
+            near = difflib.get_close_matches(name, BY_NAME, 1, 0)[0]
+            raise InvalidParameter(f"columns: there is no column {name!r}; the nearest is {near!r}")
+        if not include_body and name in BODIES:
+            raise InvalidParameter(f"columns names {name!r} and includeBody is false: leave one of them out")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidParameter(f"columns: {twice!r} is there twice")

@@ -1,0 +1,176 @@
+"""Whole columns at once: fields of many packets that lie in one buffer, as numpy and Arrow arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lanner.spark.schema import BINARY, STRING
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Octets = npt.NDArray[np.uint8]
+Units = npt.NDArray[np.uint16]
+
+# Bytes behind the last packet of a buffer, so that a fixed part may be read at any place inside a packet.
+SLACK: Final = 64
+
+_HEX: Final = np.frombuffer("".join(f"{value:02x}" for value in range(256)).encode(), np.uint16)  # two digits each
+# From the packet's byte order (MS-DTYP 2.3.4.2) to the order of the text; and its groups: first digit, first place, length.
+_GUID_ORDER: Final = np.array([3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15])
+_GUID_GROUPS: Final = ((0, 0, 8), (8, 9, 4), (12, 14, 4), (16, 19, 4), (20, 24, 12))
+_GUID_LENGTH: Final = 36
+_DECIMALS: Final = np.frombuffer(
+    "".join(f"{value:04}" for value in range(10_000)).encode(), np.uint32
+)  # four digits each
+_POWERS: Final = 10 ** np.arange(10, dtype=np.int64)
+_DIGITS: Final = 10  # of 32 bits
+_REPLACEMENT: Final = 0xFFFD
+
+
+class Buffer:
+    """Bytes, and numbers read from them at many places. Places are absolute."""
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        self.octets: Octets = np.frombuffer(data, np.uint8)
+        size = len(self.octets)
+        self._arrow = pa.py_buffer(data)
+        self._u16 = np.ndarray((size - 1,), "<u2", buffer=data, strides=(1,))
+        self._u32 = np.ndarray((size - 3,), "<u4", buffer=data, strides=(1,))
+
+    def u8(self, at: Ints) -> Ints:
+        return self.octets[at].astype(np.int64)
+
+    def u16(self, at: Ints) -> Ints:
+        return self._u16[at].astype(np.int64)
+
+    def u32(self, at: Ints) -> Ints:
+        return self._u32[at].astype(np.int64)
+
+    def block(self, at: Ints, width: int) -> Octets:
+        """Rows of `width` bytes."""
+        return np.lib.stride_tricks.sliding_window_view(self.octets, width)[at]
+
+    def slices(self, at: Ints, sizes: Ints) -> pa.BinaryArray:
+        """Pieces of any size; each begins behind the end of the one before.
+
+        Offsets that name the pieces and the gaps between them make one Arrow array of the buffer as it is; taking every other
+        element of it copies the pieces at the speed of memory.
+        """
+        count = len(at)
+        offsets = np.empty(2 * count + 1, np.int32)
+        offsets[:-1:2] = at
+        offsets[1::2] = at + sizes
+        offsets[-1] = offsets[-2] if count else 0
+        whole = pa.Array.from_buffers(BINARY, 2 * count, [None, pa.py_buffer(offsets), self._arrow])
+        return whole.take(pa.array(np.arange(0, 2 * count, 2)))
+
+
+def joined(matrix: Octets, kind: pa.DataType = BINARY) -> pa.Array:
+    """Rows of one width as binary or text."""
+    count, width = matrix.shape
+    offsets = np.arange(0, (count + 1) * width, width or 1, dtype=np.int32)[: count + 1]
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(matrix))])
+
+
+def nulled(array: pa.Array, present: Mask) -> pa.Array:
+    """The same binary or text array, with nulls where nothing is present."""
+    if present.all():
+        return array
+    bits = pa.py_buffer(np.packbits(present, bitorder="little"))
+    return pa.Array.from_buffers(array.type, len(array), [bits, *array.buffers()[1:]])
+
+
+def parts(array: pa.BinaryArray) -> tuple[Any, Ints]:
+    """The bytes of a binary array without nulls, and its offsets into them."""
+    _, offsets, data = array.buffers()
+    places = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    return (b"" if data is None else data), places
+
+
+def guid_text(guids: Octets) -> pa.StringArray:
+    """GUIDs in packet order as text."""
+    count = len(guids)
+    if count and (guids == guids[0]).all():
+        # As a rule they all are of one sender.
+        return pa.repeat(pa.scalar(_guid_matrix(guids[:1]).tobytes().decode(), STRING), count)
+    return joined(_guid_matrix(guids), STRING)
+
+
+def _guid_matrix(guids: Octets) -> Octets:
+    digits = np.ascontiguousarray(_HEX[guids[:, _GUID_ORDER]]).view(np.uint8)
+    text = np.full((len(guids), _GUID_LENGTH), ord("-"), np.uint8)
+    for digit, place, length in _GUID_GROUPS:
+        text[:, place : place + length] = digits[:, digit : digit + length]
+    return text
+
+
+def identifier_text(identifiers: Octets) -> pa.StringArray:
+    r"""Message identifiers of 20 bytes as `guid\number`."""
+    count = len(identifiers)
+    guids, numbers = identifiers[:, :16], np.ascontiguousarray(identifiers[:, 16:]).view("<u4")[:, 0]
+    is_one = count > 0 and bool((guids == guids[0]).all())
+    width = _GUID_LENGTH + 1 + _DIGITS
+    matrix = np.empty((count, width), np.uint8)
+    matrix[:, :_GUID_LENGTH] = _guid_matrix(guids[:1] if is_one else guids)
+    matrix[:, _GUID_LENGTH] = ord("\\")
+    groups = np.stack([numbers // 100_000_000, numbers // 10_000 % 10_000, numbers % 10_000], axis=1)
+    matrix[:, _GUID_LENGTH + 1 :] = _DECIMALS[groups].view(np.uint8)[:, -_DIGITS:]
+    # Leading zeros go; the number 0 has one digit.
+    zeros = np.minimum(_DIGITS - np.searchsorted(_POWERS, numbers, side="right"), _DIGITS - 1)
+    keep = np.ones((count, width), np.bool_)
+    keep[:, -_DIGITS:] = np.arange(_DIGITS) >= zeros[:, None]
+    offsets = np.zeros(count + 1, np.int32)
+    np.cumsum(width - zeros, out=offsets[1:])
+    return pa.Array.from_buffers(STRING, count, [None, pa.py_buffer(offsets), pa.py_buffer(matrix[keep])])
+
+
+def some(array: Callable[[Octets], pa.Array], found: Octets, present: Mask) -> pa.Array:
+    """The array of those rows that are present, nulls for the others."""
+    if present.all():
+        return array(found)
+    rows = np.flatnonzero(present)
+    made = array(found[rows])
+    if not len(rows):
+        return pa.nulls(len(present), made.type)
+    which = np.full(len(present), -1, np.int64)
+    which[rows] = np.arange(len(rows))
+    return made.take(pa.array(which, mask=~present))
+
+
+def lone_surrogates(units: Units, offsets: Ints) -> Mask | None:
+    """Which UTF-16 units are half of a pair, with rows that begin at `offsets`; None if there are no surrogates at all."""
+    kinds = units & 0xFC00
+    high, low = kinds == 0xD800, kinds == 0xDC00
+    if not (high.any() or low.any()):
+        return None
+    follows = np.zeros(len(units) + 1, np.bool_)  # a low one that stands in the same row behind a high one
+    follows[1:-1] = high[:-1] & low[1:]
+    follows[offsets] = False
+    paired = follows[:-1] | follows[1:]
+    lone: Mask = (high | low) & ~paired
+    return lone
+
+
+def utf8(units: Units, offsets: Ints) -> pa.StringArray:
+    """UTF-16 rows as text; half a surrogate pair becomes U+FFFD, since Arrow's text has none."""
+    count = len(offsets) - 1
+    if not len(units) or units.max() < 0x80:
+        data = pa.py_buffer(units.astype(np.uint8))
+        return pa.Array.from_buffers(STRING, count, [None, pa.py_buffer(offsets.astype(np.int32)), data])
+    lone = lone_surrogates(units, offsets)
+    sizes = 1 + (units >= 0x80).astype(np.int64) + (units >= 0x800)
+    if lone is not None:
+        if lone.any():
+            units = np.where(lone, np.uint16(_REPLACEMENT), units)
+        kinds = units & 0xFC00
+        sizes[kinds == 0xD800] = 4
+        sizes[kinds == 0xDC00] = 0
+    ends = np.zeros(len(units) + 1, np.int64)
+    np.cumsum(sizes, out=ends[1:])
+    data = pa.py_buffer(units.astype("<u2").tobytes().decode("utf-16-le").encode())
+    return pa.Array.from_buffers(STRING, count, [None, pa.py_buffer(ends[offsets].astype(np.int32)), data])

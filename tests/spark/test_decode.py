@@ -1,0 +1,202 @@
+"""Whole batches give what single messages give, and a packet that cannot be read is a row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lanner.client.message import TEXT_BODIES
+from lanner.model.enums import INFINITE, MessageClass
+from lanner.spark.decode import Facts, Place, decode_packets
+from lanner.spark.packets import Packets, locate
+from lanner.spark.rows import read_row
+from lanner.spark.schema import COLUMNS, CORE, TIMESTAMP, RowSchema
+from lanner.wire.builder import MessageProperties, build
+from lanner.wire.format_name import FormatName
+from tests.wire import samples
+from tests.wire.samples import SOURCE, full_packet, make
+
+OUTSIDE = {"qm_id", "qm_name", "queue", "queue_kind", "subqueue", "seq", "read_time", "lookup_id", "arrived_time"}
+OUTSIDE |= {"abort_count", "move_count"}
+
+# What a sender usually sets: these packets go through the vectors.
+COMMON = sorted(
+    set(samples.sendable)
+    - {"tracing_requested", "tracing_queue_identifier", "application_deadletter_queue", "soap_header", "soap_body"}
+    - {"destination_multi_queue_format_name", "authentication_provider_name"}
+)
+
+
+def packet_of(properties: dict[str, Any], destination: FormatName, transaction: int | None, ordinal: int) -> bytes:
+    return build(
+        MessageProperties(**properties),
+        source=SOURCE,
+        ordinal=ordinal,
+        sent_time=samples.SENT_TIME,
+        destination=destination,
+        transaction=transaction,
+    )
+
+
+@st.composite
+def common_packets(draw: st.DrawFn) -> bytes:
+    chosen = draw(st.sets(st.sampled_from(COMMON)))
+    properties = {name: draw(samples.sendable[name]) for name in sorted(chosen)}
+    if draw(st.booleans()):
+        properties["body_type"] = draw(st.sampled_from(sorted(TEXT_BODIES)))
+        text = draw(samples.texts)
+        properties["body"] = draw(
+            st.just(text.encode("utf-16-le", "surrogatepass")) | samples.sendable["body"] | st.just(b"\x00\xd8")
+        )
+    return packet_of(
+        properties, draw(samples.single_names), draw(st.none() | st.integers(0, 0xF_FFFF)), draw(samples.uint32)
+    )
+
+
+@st.composite
+def any_packets(draw: st.DrawFn) -> bytes:
+    properties, destination, transaction = draw(samples.sent())
+    return packet_of(properties, destination, transaction, draw(samples.uint32))
+
+
+@st.composite
+def broken_packets(draw: st.DrawFn) -> bytes:
+    packet = draw(common_packets() | st.just(full_packet()))
+    if draw(st.booleans()):
+        return packet[: draw(st.integers(0, len(packet)))]
+    changed = bytearray(packet)
+    for _ in range(draw(st.integers(1, 4))):
+        changed[draw(st.integers(0, len(packet) - 1))] = draw(st.integers(0, 255))
+    return bytes(changed)
+
+
+def expected(packets: list[bytes], kind: str) -> dict[str, list[object]]:
+    rows = [read_row(packet, kind) for packet in packets]
+    return {column.name: [row.get(column.name) for row in rows] for column in COLUMNS if column.name not in OUTSIDE}
+
+
+def found(batch: pa.RecordBatch) -> dict[str, list[object]]:
+    values = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        column.validate(full=True)
+        values[name] = (column.view(pa.int64()) if column.type == TIMESTAMP else column).to_pylist()
+    return values
+
+
+def check(packets: list[bytes], kind: str = "destination") -> None:
+    batch = decode_packets(packets, place=Place(queue_kind=kind))
+    batch.validate(full=True)
+    assert batch.schema.equals(RowSchema().arrow)
+    values = found(batch)
+    for name, column in expected(packets, kind).items():
+        assert values[name] == column, name
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(common_packets(), max_size=6), st.sampled_from(("destination", "outgoing")))
+def test_common_packets_give_the_same_as_one_by_one(packets: list[bytes], kind: str) -> None:
+    check(packets, kind)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(any_packets(), max_size=6))
+def test_any_packets_give_the_same_as_one_by_one(packets: list[bytes]) -> None:
+    check(packets)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(common_packets() | broken_packets(), max_size=6))
+def test_broken_packets_give_the_same_as_one_by_one(packets: list[bytes]) -> None:
+    check(packets)
+
+
+@given(common_packets())
+def test_what_a_sender_usually_sets_needs_no_look_at_single_packets(packet: bytes) -> None:
+    located, _ = locate(Packets.of([packet]))
+    code = packet[62] & 7  # a response queue on the computer of the administration queue is rare
+    assert located.rows.tolist() == ([] if code == 4 else [0])
+
+
+def test_every_truncation_of_a_full_packet_is_a_row_with_its_error() -> None:
+    whole = full_packet()
+    packets = [whole[:size] for size in range(len(whole))]
+    batch = decode_packets(packets)
+    assert batch.column("packet").to_pylist() == packets
+    assert all(text for text in batch.column("packet_error").to_pylist())
+    assert batch.column("label").null_count == len(packets)
+
+
+def test_a_broken_packet_between_good_ones_keeps_its_place() -> None:
+    packets = [make(label="a"), b"no packet", make(label="b"), full_packet()]
+    facts = Facts.of((10 + n, 20 + n, 30 + n, n, 2 * n) for n in range(4))
+    place = Place("qm", "ALPHA", r"DIRECT=OS:alpha\q", "subqueue", "retry")
+    batch = decode_packets(packets, facts, place)
+    assert batch.column("label").to_pylist() == ["a", None, "b", "label"]
+    assert batch.column("seq").to_pylist() == [10, 11, 12, 13]
+    assert batch.column("lookup_id").to_pylist() == [20, 21, 22, 23]
+    assert batch.column("arrived_time").view(pa.int64()).to_pylist() == [30_000_000, 31_000_000, 32_000_000, 33_000_000]
+    assert batch.column("abort_count").to_pylist() == [0, 1, 2, 3]
+    assert batch.column("move_count").to_pylist() == [0, 2, 4, 6]
+    assert batch.column("packet").to_pylist() == [None, b"no packet", None, None]
+    assert batch.column("queue").to_pylist() == [r"DIRECT=OS:alpha\q"] * 4
+    assert batch.column("subqueue").to_pylist() == ["retry"] * 4
+
+
+def test_packets_are_there_when_they_are_asked_for() -> None:
+    packets = [make(label="a"), b"no packet"]
+    schema = RowSchema.select(["packet", "seq"])
+    batch = decode_packets(packets, schema=schema)
+    assert batch.schema.names == ["packet", "seq"]
+    assert batch.column("packet").to_pylist() == packets
+
+
+def test_a_batch_of_nothing_has_the_schema_all_the_same() -> None:
+    for columns in ("all", "core"):
+        schema = RowSchema.select(columns)
+        batch = decode_packets([], schema=schema)
+        assert (len(batch), batch.schema) == (0, schema.arrow)
+
+
+def test_core_columns_of_a_plain_message() -> None:
+    packet = make(body=b"hello", label="greeting", time_to_be_received=60)
+    batch = decode_packets([packet], schema=RowSchema.select("core"))
+    row = batch.to_pylist()[0]
+    assert tuple(row) == CORE
+    assert row["msg_id_text"] == f"{SOURCE}\\7"
+    assert (row["label"], row["body_size"], row["class"], row["priority"]) == ("greeting", 5, MessageClass.NORMAL, 3)
+    assert row["dest_format_name"] == r"DIRECT=OS:server\private$\orders"
+    assert row["packet_error"] is None
+
+
+def test_expiry_in_an_outgoing_queue_is_the_earlier_of_both() -> None:
+    packets = [
+        make(time_to_reach_queue=10, time_to_be_received=20),
+        make(time_to_reach_queue=INFINITE, time_to_be_received=20),
+        make(time_to_reach_queue=INFINITE, time_to_be_received=INFINITE),
+    ]
+    schema = RowSchema.select("expires_at")
+
+    def seconds(kind: str) -> list[int | None]:
+        batch = decode_packets(packets, place=Place(queue_kind=kind), schema=schema)
+        times = batch.column("expires_at").view(pa.int64()).to_pylist()
+        return [None if value is None else value // 1_000_000 - samples.SENT_TIME for value in times]
+
+    assert seconds("outgoing") == [10, 20, None]
+    assert seconds("destination") == [20, 20, None]
+
+
+@pytest.mark.parametrize("gap", [0, 1, 24])
+def test_packets_may_have_other_bytes_between_them(gap: int) -> None:
+    packets = [make(label=f"label {n}", body=bytes(n)) for n in range(5)]
+    data = b"".join(bytes(gap) + packet for packet in packets) + bytes(64)
+    sizes = np.array([len(packet) for packet in packets])
+    starts = np.cumsum(sizes + gap) - sizes
+    apart = Packets(data, starts, sizes)
+    assert [apart[n] for n in range(5)] == packets
+    located, _ = locate(apart)
+    assert located.rows.tolist() == [0, 1, 2, 3, 4]
