@@ -14,7 +14,8 @@ from uuid import UUID
 
 import uvloop
 
-from lanner.rpc.connection import ConnectionLimits, ServerCall
+from lanner.rpc.calls import ServerCall
+from lanner.rpc.connection import ConnectionLimits
 from lanner.rpc.endpoint_mapper import EndpointMapper
 from lanner.rpc.mgmt import MgmtInterface
 from lanner.rpc.ntlm import TargetNames

@@ -37,6 +37,7 @@ class ContextHandles:
 
     def __init__(self) -> None:
         self._held: dict[bytes, _Held] = {}
+        self._is_over = False
 
     def __len__(self) -> int:
         return len(self._held)
@@ -46,6 +47,11 @@ class ContextHandles:
 
         It is random, so that nobody guesses the handle of another client.
         """
+        if self._is_over:
+            # The client went away while its call was running.
+            if rundown is not None:
+                rundown()
+            raise RpcFault(FaultStatus.NCA_FAULT_CONTEXT_MISMATCH, "the association has ended")
         if len(self._held) >= MAX_HANDLES:
             raise RpcFault(FaultStatus.NCA_FAULT_REMOTE_NO_MEMORY, f"{MAX_HANDLES} context handles")
         handle = _ATTRIBUTES + uuid4().bytes_le
@@ -70,6 +76,7 @@ class ContextHandles:
 
     def run_down(self) -> None:
         """Everything that is left, newest first: what was opened last depends on what was opened before."""
+        self._is_over = True
         while self._held:
             handle, held = self._held.popitem()
             if held.rundown is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from uuid import UUID
 
 from lanner.model.errors import RemoteProtocolError
-from lanner.rpc.connection import ServerCall
+from lanner.rpc.calls import ServerCall
 from lanner.rpc.interface import In, InOut, Interface, Method, Out
 from lanner.rpc.mgmt import MGMT, RPC_IF_ID, RpcIfId
 from lanner.rpc.ndr import (

@@ -103,9 +103,7 @@ class KerberosAcceptor(_Kerberos):
     def __init__(self, keytab: Path, principals: Callable[[str], Identity | None] | None) -> None:
         # pyspnego uses a keytab to log on as its owner; a server needs it to read what clients got for it.
         credential = gssapi.Credentials(usage="accept", store={"keytab": str(keytab)})
-        super().__init__(
-            GSSAPIProxy(usage="accept", context_req=ContextReq.dce_style, _gssapi_credential=credential)
-        )
+        super().__init__(GSSAPIProxy(usage="accept", context_req=ContextReq.dce_style, _gssapi_credential=credential))
         self._principals = principals
 
     def step(self, token: bytes, /) -> bytes | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 from uuid import UUID
 
-from lanner.rpc.connection import ServerCall
+from lanner.rpc.calls import ServerCall
 from lanner.rpc.faults import FaultStatus, RpcFault
 from lanner.rpc.interface import RETURNS, In, InOut, Interface, Method, Out
 from lanner.rpc.ndr import Conformant, Full, Related, Struct, Value, guid, narrow_string, u16, u32

@@ -161,7 +161,7 @@ class ServerSecurity:
         except ImportError as error:
             _LOG.warning("authentication type %d needs a package that is not installed: %s", auth_type, error)
         except Exception as error:  # noqa: BLE001 (of other people's libraries: the keytab is missing, say)
-            _LOG.error("authentication type %d cannot be offered: %s", auth_type, error)  # noqa: TRY400
+            _LOG.error("authentication type %d cannot be offered: %s", auth_type, error)
         return None
 
     def _ntlm(self) -> Mechanism:

@@ -22,14 +22,8 @@ from uuid import UUID
 
 from lanner.model.errors import RemoteProtocolError
 from lanner.rpc.association import AssociationGroups
-from lanner.rpc.connection import (
-    MAX_REQUEST_SIZE,
-    CallCancelled,
-    CallReceived,
-    ConnectionLimits,
-    ServerCall,
-    ServerConnection,
-)
+from lanner.rpc.calls import MAX_REQUEST_SIZE, CallCancelled, CallReceived, ServerCall
+from lanner.rpc.connection import ConnectionLimits, ServerConnection
 from lanner.rpc.faults import FaultStatus, RpcFault
 from lanner.rpc.interface import RETURNS, Interface, Method
 from lanner.rpc.ndr import Syntax, Value

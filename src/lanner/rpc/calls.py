@@ -1,0 +1,135 @@
+"""Calls as a server sees them, and the events of its connections (MS-RPCE 3.3.3.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+from uuid import UUID
+
+from lanner.rpc.association import AssociationGroup
+from lanner.rpc.pdu import AuthLevel, SyntaxId
+from lanner.rpc.security_contexts import SecurityContext
+from lanner.security.identity import Identity
+
+if TYPE_CHECKING:
+    from lanner.rpc.connection import ServerConnection
+
+# MS-RPCE 3.3.3.5.4: "should not exceed 4 megabytes".
+MAX_REQUEST_SIZE: Final = 0x0040_0000
+
+
+class Registered(Protocol):
+    """What a connection asks about an interface."""
+
+    @property
+    def syntax(self) -> SyntaxId: ...
+
+    @property
+    def transfer_syntaxes(self) -> tuple[SyntaxId, ...]: ...
+
+    @property
+    def max_request_size(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PresentationContext:
+    """What a context id of this connection stands for (MS-RPCE 3.3.3.1.1)."""
+
+    interface: Registered
+    transfer_syntax: SyntaxId
+    # As the client asked for it; the minor version may be lower than the interface's.
+    abstract_syntax: SyntaxId
+
+
+class ServerCall:
+    """One call (MS-RPCE 3.3.3.1.5 server call). `stub` is whole when the call is handed out."""
+
+    __slots__ = (
+        "call_id",
+        "connection",
+        "context",
+        "context_id",
+        "group",
+        "is_cancelled",
+        "is_finished",
+        "is_little",
+        "object_uuid",
+        "opnum",
+        "parts",
+        "security",
+        "size",
+        "stub",
+    )
+
+    def __init__(
+        self,
+        connection: ServerConnection,
+        group: AssociationGroup,
+        call_id: int,
+        context_id: int,
+        context: PresentationContext,
+        opnum: int,
+        security: SecurityContext | None,
+    ) -> None:
+        self.connection = connection
+        # Where its context handles live.
+        self.group = group
+        self.call_id = call_id
+        self.context_id = context_id
+        self.context = context
+        self.opnum = opnum
+        self.security = security
+        self.object_uuid: UUID | None = None
+        self.is_little = True
+        self.is_cancelled = False
+        self.is_finished = False
+        self.stub = b""
+        self.parts: list[bytes] = []
+        self.size = 0
+
+    @property
+    def interface(self) -> Registered:
+        return self.context.interface
+
+    @property
+    def transfer_syntax(self) -> SyntaxId:
+        return self.context.transfer_syntax
+
+    @property
+    def identity(self) -> Identity:
+        """Who asks: of the security context, or of the socket where that knows its peer."""
+        return self.connection.identity if self.security is None else self.security.identity
+
+    @property
+    def auth_level(self) -> AuthLevel:
+        return self.connection.auth_level if self.security is None else self.security.level
+
+    @property
+    def peer(self) -> str:
+        return self.connection.peer
+
+    def __repr__(self) -> str:
+        return f"<call {self.call_id} of {self.connection.peer}: {self.context.interface.syntax} opnum {self.opnum}>"
+
+
+@dataclass(frozen=True, slots=True)
+class CallReceived:
+    call: ServerCall
+
+
+@dataclass(frozen=True, slots=True)
+class CallCancelled:
+    """The client would like the call to end early, or (orphaned) does not want to hear of it any more."""
+
+    call: ServerCall
+    is_orphaned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionClosed:
+    """Send what there is to send, then hang up."""
+
+    reason: str
+
+
+Event = CallReceived | CallCancelled | ConnectionClosed

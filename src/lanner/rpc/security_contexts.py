@@ -1,0 +1,215 @@
+"""The security contexts of a connection: building them, finding them, using them (MS-RPCE 3.3.1.5.2, 3.3.1.5.4)."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from typing import Final
+
+from lanner.model.errors import RemoteProtocolError
+from lanner.rpc.faults import FaultStatus
+from lanner.rpc.pdu import (
+    PFC_DID_NOT_EXECUTE,
+    SEC_TRAILER_SIZE,
+    Auth3,
+    AuthLevel,
+    Header,
+    RejectReason,
+    SecTrailer,
+)
+from lanner.rpc.refusals import Nak, Refused, not_executed
+from lanner.rpc.security import Context, SecurityError, SecurityProviders
+from lanner.security.identity import ANONYMOUS, Identity
+
+_LOG = logging.getLogger(__name__)
+
+# Ours: MS-RPCE 3.3.1.5.4 lets a server choose; Windows has 2048, and its clients make 1000 at most.
+MAX_SECURITY_CONTEXTS: Final = 256
+
+_SEC_TRAILER: Final = struct.Struct("<BBBBI")
+
+
+class SecurityContext:
+    """An acceptor under its auth_context_id, as far as it has come (MS-RPCE 3.3.1.5.2)."""
+
+    __slots__ = ("auth_type", "context", "context_id", "identity", "is_complete", "is_invalid", "level", "signs")
+
+    def __init__(self, context_id: int, auth_type: int, level: AuthLevel, context: Context) -> None:
+        self.context_id = context_id
+        self.auth_type = auth_type
+        self.level = level
+        self.context = context
+        self.identity: Identity = ANONYMOUS
+        self.is_complete = False
+        # MS-RPCE 3.3.1.5.2.1: nobody answers an rpc_auth_3, so its failure is told to the first call.
+        self.is_invalid = False
+        # Samba and Windows treat "packet" as integrity.
+        self.signs = level >= AuthLevel.PKT
+
+
+class SecurityContexts:
+    """The security contexts of one connection by their auth_context_ids."""
+
+    def __init__(self, providers: SecurityProviders | None, limit: int, peer: str) -> None:
+        self._providers = providers
+        self._limit = limit
+        self._peer = peer
+        self._contexts: dict[int, SecurityContext] = {}
+        # MS-RPCE 3.3.1.5.4: calls without a sec_trailer belong to the security context of level connect, if there is one.
+        self.default: SecurityContext | None = None
+        # MS-RPCE 3.3.1.5.2.2: agreed on once for the whole connection.
+        self.header_signing = False
+
+    def bind(self, trailer: SecTrailer | None) -> SecTrailer | None:
+        if trailer is None:
+            return None
+        try:
+            level = AuthLevel(trailer.auth_level)
+        except ValueError:
+            raise Nak(RejectReason.REASON_NOT_SPECIFIED, f"authentication level {trailer.auth_level}") from None
+        if level < AuthLevel.CONNECT:
+            raise Nak(RejectReason.REASON_NOT_SPECIFIED, f"a token at authentication level {level.name}")
+        acceptor = self._accept(trailer, level)
+        if acceptor is None:
+            raise Nak(
+                RejectReason.AUTHENTICATION_TYPE_NOT_RECOGNIZED, f"authentication type {trailer.auth_type} is not known"
+            )
+        # MS-RPCE 2.2.1.1.8 has servers treat "call" as "packet"; what Windows does is this.
+        if level == AuthLevel.CALL:
+            raise Nak(RejectReason.INVALID_CHECKSUM, "authentication level call")
+        context = SecurityContext(trailer.auth_context_id, trailer.auth_type, level, acceptor)
+        self._contexts[trailer.auth_context_id] = context
+        try:
+            return self._step(context, trailer)
+        except SecurityError as error:
+            raise Nak(RejectReason.INVALID_CHECKSUM, f"authentication: {error}") from error
+
+    def alter(self, trailer: SecTrailer | None) -> SecTrailer | None:
+        if trailer is None:
+            return None
+        context = self._contexts.get(trailer.auth_context_id)
+        if context is None:
+            context = self._new(trailer)
+        else:
+            self._check(context, trailer)
+        if context.is_complete or context.is_invalid:
+            # Nobody authenticates twice under one id.
+            raise not_executed(FaultStatus.ACCESS_DENIED, "authentication again under the same id")
+        try:
+            return self._step(context, trailer)
+        except SecurityError as error:
+            raise not_executed(FaultStatus.SEC_PKG_ERROR, f"authentication: {error}") from error
+
+    def _new(self, trailer: SecTrailer) -> SecurityContext:
+        if len(self._contexts) >= self._limit:
+            raise RemoteProtocolError(f"{len(self._contexts)} security contexts on one connection")
+        if not AuthLevel.CONNECT <= trailer.auth_level <= AuthLevel.PKT_PRIVACY or trailer.auth_level == AuthLevel.CALL:
+            raise not_executed(FaultStatus.ACCESS_DENIED, f"authentication level {trailer.auth_level}")
+        level = AuthLevel(trailer.auth_level)
+        acceptor = self._accept(trailer, level)
+        if acceptor is None:
+            # MS-RPCE 3.3.3.5.3 asks for "authentication_type_not_recognized", which is no status of a fault.
+            raise not_executed(FaultStatus.ACCESS_DENIED, f"authentication type {trailer.auth_type}")
+        context = SecurityContext(trailer.auth_context_id, trailer.auth_type, level, acceptor)
+        self._contexts[trailer.auth_context_id] = context
+        return context
+
+    @staticmethod
+    def _check(context: SecurityContext, trailer: SecTrailer) -> None:
+        """A later leg speaks of the same thing as the first (MS-RPCE 3.3.1.5.2.1)."""
+        if trailer.auth_level != context.level or trailer.auth_type == 0:
+            raise not_executed(FaultStatus.ACCESS_DENIED, "another authentication level than before")
+        if trailer.auth_type != context.auth_type:
+            raise not_executed(FaultStatus.SEC_PKG_ERROR, "another authentication type than before")
+
+    def _accept(self, trailer: SecTrailer, level: AuthLevel) -> Context | None:
+        return None if self._providers is None else self._providers.accept(trailer.auth_type, level)
+
+    def _step(self, context: SecurityContext, trailer: SecTrailer) -> SecTrailer:
+        token = context.context.step(trailer.token)
+        if context.context.is_complete:
+            self._completed(context)
+        return SecTrailer(context.auth_type, context.level, context.context_id, token)
+
+    def _completed(self, context: SecurityContext) -> None:
+        context.identity = context.context.identity
+        context.is_complete = True
+        if context.level == AuthLevel.CONNECT and self.default is None:
+            self.default = context
+        _LOG.debug("%s is %s at level %s", self._peer, context.identity.name, context.level.name)
+
+    def auth3(self, pdu: bytes, header: Header) -> None:
+        try:
+            auth3 = Auth3.unpack(pdu, header)
+        except RemoteProtocolError as error:
+            raise Refused(FaultStatus.NCA_FAULT_REMOTE_NO_MEMORY, str(error), flags=PFC_DID_NOT_EXECUTE) from error
+        trailer = auth3.trailer
+        context = self._contexts.get(trailer.auth_context_id)
+        if context is None or context.is_complete:
+            raise RemoteProtocolError("rpc_auth_3, and nothing to complete")
+        self._check(context, trailer)
+        # A failure is told to the first call that uses the context.
+        try:
+            token = context.context.step(trailer.token)
+        except SecurityError as error:
+            _LOG.warning("%s: authentication: %s", self._peer, error)
+            self._invalidate(context)
+            return
+        if token or not context.context.is_complete:
+            # There is no answer that could carry it.
+            self._invalidate(context)
+            return
+        self._completed(context)
+
+    def _invalidate(self, context: SecurityContext) -> None:
+        context.is_invalid = True
+        if context.level == AuthLevel.CONNECT and self.default is None:
+            self.default = context
+
+    def of_request(
+        self, pdu: bytes, auth_length: int, context_id: int, start: int, *, is_little: bool
+    ) -> SecurityContext | None:
+        """The security context of a request's first fragment."""
+        if not auth_length:
+            found = self.default
+        else:
+            where = len(pdu) - auth_length - SEC_TRAILER_SIZE
+            if where < start:
+                raise RemoteProtocolError(f"auth_length {auth_length}")
+            auth_type, level, _, _, security_id = _SEC_TRAILER.unpack_from(pdu, where)
+            if not is_little:
+                security_id = int.from_bytes(pdu[where + 4 : where + 8], "big")
+            found = self._contexts.get(security_id)
+            if found is None or found.auth_type != auth_type or found.level != level:
+                raise Refused(FaultStatus.ACCESS_DENIED, "a security context that is not there", context_id=context_id)
+        if found is None:
+            return None
+        if found.is_invalid:
+            raise Refused(FaultStatus.ACCESS_DENIED, "authentication had failed", context_id=context_id)
+        if not found.is_complete:
+            raise not_executed(FaultStatus.NCA_PROTO_ERROR, "a call before the end of authentication")
+        return found
+
+    def verified(self, security: SecurityContext, pdu: bytes, auth_length: int, context_id: int, start: int) -> bytes:
+        """The stub of a signed fragment, decrypted, without padding."""
+        token_start = len(pdu) - auth_length
+        where = token_start - SEC_TRAILER_SIZE
+        if where < start:
+            raise RemoteProtocolError(f"auth_length {auth_length}")
+        pad = pdu[where + 2]
+        if pad > where - start:
+            raise RemoteProtocolError(f"auth_pad_length {pad}")
+        if not security.signs:
+            # MS-RPCE 3.3.1.5.2.2: at level connect the token means nothing.
+            return pdu[start : where - pad]
+        try:
+            stub = security.context.unprotect(
+                pdu[:start],
+                pdu[start:where],
+                pdu[where:token_start],
+                pdu[token_start:],
+                header_signing=self.header_signing,
+            )
+        except SecurityError as error:
+            raise Refused(FaultStatus.SEC_PKG_ERROR, f"signature: {error}", context_id=context_id) from error
+        return stub[: len(stub) - pad] if pad else stub
