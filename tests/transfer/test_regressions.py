@@ -11,9 +11,11 @@ from uuid import uuid4
 import lmdb
 import pytest
 
+from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import MessageClass, MessagePrivacyLevel, OutgoingState
 from lanner.model.errors import InsufficientResources
 from lanner.transfer.link import Link
+from lanner.transfer.outgoing_message_table import OutgoingMessageTable
 from lanner.transfer.packets import FinalAckBody, OrderAckBody, build_final_ack, build_order_ack
 from lanner.transfer.session import Session
 from lanner.transfer.settings import TransferSettings
@@ -230,3 +232,23 @@ def final_ack(node: Node, body: FinalAckBody) -> bytes:
         sent_time=int(node.now),
         destination=parse(node.direct("order_queue$")),
     )
+
+
+def test_queues_that_have_nothing_to_send_cost_a_session_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each message every queue of the session was looked at: four thousand queues took a minute for a message each."""
+    alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
+    names = [beta.direct(beta.create(f"q{number}").pathname.rpartition("\\")[2]) for number in range(10)]
+    for name in names:
+        alpha.send(name, b"one")
+    alpha.sync()
+    world.tick(2)
+    looked_at: list[OutgoingQueue] = []
+    peek = OutgoingMessageTable.next_unsent
+    monkeypatch.setattr(
+        OutgoingMessageTable, "next_unsent", lambda self, *args: looked_at.append(self.queue) or peek(self, *args)
+    )
+    alpha.send(names[3], b"two")
+    alpha.sync()
+    world.run()
+    assert beta.bodies("q3") == [b"one", b"two"]
+    assert set(looked_at) == {alpha.outgoing(names[3])}

@@ -518,37 +518,49 @@ class Transfer(Connecting):
             return False
         link.send_waiting_express()
         session = link.session
-        routes = [route for route in link.routes if route.is_sending]
         limit = _TURN_BYTES
-        while routes and (room := session.room) > 0:
+        waiting = self._waiting_routes(link)
+        while waiting and (room := session.room) > 0:
             if limit <= 0:
                 return True
-            route = routes[0]
-            if len(routes) > 1:
-                priorities = [(route.table.peek_priority(), route) for route in routes]
-                waiting = [(priority, route) for priority, route in priorities if priority is not None]
-                if not waiting:
-                    break
-                route = max(waiting, key=lambda pair: pair[0])[1]
-                # Whoever was served stands behind the others of its priority.
-                routes.remove(route)
-                routes.append(route)
-                room = 1
-            entries = route.table.next_unsent(room, limit)
-            if not entries:
-                routes.remove(route)
+            highest = max(waiting)
+            routes = waiting[highest]
+            route = routes.popleft()
+            if not routes:
+                del waiting[highest]
+            entries = route.table.next_unsent(1 if waiting else room, limit)
             for entry in entries:
                 if not self._is_for(route, link, entry):
-                    routes.remove(route)
                     self._leave(route, link)
                     break
                 if not self._protect(route, link, entry):
                     # Those behind it wait, too: the order of a queue is kept.
-                    routes.remove(route)
                     break
                 limit -= len(entry.packet)
                 self.engine.add_message_to_dispatch_collection(entry.message_position, entry)
+            else:
+                # Whoever was served stands behind the others of its priority.
+                priority = (route.table.peek_priority() if waiting else highest) if entries else None
+                if priority is not None:
+                    waiting.setdefault(priority, deque()).append(route)
         return False
+
+    @staticmethod
+    def _waiting_routes(link: Link) -> dict[int, deque[Route]]:
+        """The routes of a link that may have something to send, by the priority of the next message of each.
+
+        Asked once in a turn: while the lock is held, sending changes only the queue that is sent from.
+        """
+        waiting: dict[int, deque[Route]] = {}
+        if link.session.room > 0:
+            routes = [route for route in link.routes if route.is_sending and not route.table.is_empty]
+            if len(routes) == 1:
+                return {0: deque(routes)}
+            for route in routes:
+                priority = route.table.peek_priority()
+                if priority is not None:
+                    waiting.setdefault(priority, deque()).append(route)
+        return waiting
 
     def _is_for(self, route: Route, link: Link, entry: OutgoingMessagePosition) -> bool:
         """Whether a message may go to whoever is at the end of a link."""
