@@ -15,7 +15,7 @@ from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import MessageClass, MessagePrivacyLevel, OutgoingState
 from lanner.model.errors import InsufficientResources
 from lanner.transfer.link import Link
-from lanner.transfer.outgoing_message_table import OutgoingMessageTable
+from lanner.transfer.outgoing_message_table import OutgoingMessagePosition, OutgoingMessageTable
 from lanner.transfer.packets import FinalAckBody, OrderAckBody, build_final_ack, build_order_ack
 from lanner.transfer.session import Session
 from lanner.transfer.settings import TransferSettings
@@ -243,10 +243,13 @@ def test_queues_that_have_nothing_to_send_cost_a_session_nothing(world: World, m
     alpha.sync()
     world.tick(2)
     looked_at: list[OutgoingQueue] = []
-    peek = OutgoingMessageTable.next_unsent
-    monkeypatch.setattr(
-        OutgoingMessageTable, "next_unsent", lambda self, *args: looked_at.append(self.queue) or peek(self, *args)
-    )
+    next_unsent = OutgoingMessageTable.next_unsent
+
+    def watch(table: OutgoingMessageTable, room: int, size: int = 1 << 20) -> list[OutgoingMessagePosition]:
+        looked_at.append(table.queue)
+        return next_unsent(table, room, size)
+
+    monkeypatch.setattr(OutgoingMessageTable, "next_unsent", watch)
     alpha.send(names[3], b"two")
     alpha.sync()
     world.run()
