@@ -136,6 +136,7 @@ __all__ = [
     "SignatureBufferTooSmall",
     "StaleHandle",
     "StatusError",
+    "StatusInvalidParameter",
     "StatusNotFound",
     "StatusSharingViolation",
     "StoreCorrupt",
@@ -764,6 +765,10 @@ class UnknownSource(StatusError, status=0xC00E_0504, spec_name="MQDS_UNKNOWN_SOU
 
 class StatusSharingViolation(StatusError, status=0xC000_0043, spec_name="STATUS_SHARING_VIOLATION"):
     """MS-MQMP R_QMOpenRemoteQueue: the queue is open elsewhere with a share mode that excludes this open."""
+
+
+class StatusInvalidParameter(StatusError, status=0xC000_000D, spec_name="STATUS_INVALID_PARAMETER"):
+    """MS-MQQP: a read names a cursor that is not there, or needs one and names none."""
 
 
 class StatusNotFound(StatusError, status=0xC000_0225, spec_name="STATUS_NOT_FOUND"):

@@ -146,7 +146,7 @@ class ServerInterface(ServedInterface):
         if self._authorize is not None:
             self._authorize(call)
         method, handler = found
-        syntax = Syntax.NDR64 if call.context.transfer_syntax is NDR64 else Syntax.NDR20
+        syntax = Syntax.NDR64 if call.context.transfer_syntax == NDR64 else Syntax.NDR20
         arguments = method.decode_request(call.stub, syntax, "little" if call.is_little else "big")
         results = handler(call, **arguments)
         if isinstance(results, (int, Mapping)):
@@ -458,7 +458,8 @@ class _Connection(asyncio.Protocol):
             elif type(event) is CallCancelled:
                 waiting = self._tasks.get(event.call)
                 if waiting is not None:
-                    waiting.cancel()
+                    # Not at once: a task that has not begun would end without a word, and without its own clean-up.
+                    asyncio.get_running_loop().call_soon(waiting.cancel)
         if self._timer is not None and core.is_bound:
             self._timer.cancel()
             self._timer = None

@@ -1,0 +1,188 @@
+"""Queues that other computers have opened, and what they read from them (MS-MQQP 3.1.1, MS-MQMP 3.1.1.7).
+
+qmcomm opens a queue and gives it a number; qm2qm reads by that number. The two need not come from one computer: an application opens, and
+the queue manager that supports it reads. So the number alone is the key to the queue (MS-MQQP 2.1), and it is random: nobody who was not
+given it finds one.
+
+Everything here runs in the loop's thread, which is how the collections are serialized (MS-MQQP 3.1.1.3, 3.1.1.5). The engine alone may
+end a wait from another thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from lanner.model.enums import QueueAccessType, QueueShareMode, RemoteReadState
+from lanner.model.errors import (
+    OperationCancelled,
+    QueueNotAvailable,
+    RemoteCanceled,
+    StatusError,
+    StatusNotFound,
+    TransactionSequence,
+)
+from lanner.model.live import MessagePosition, OpenQueueDescriptor, WaitingMessageReadOperation
+
+if TYPE_CHECKING:
+    from lanner.engine import Engine
+    from lanner.security.identity import Identity
+    from lanner.store.committer import Committer
+    from lanner.wire.format_name import FormatName
+
+
+@dataclass(slots=True, eq=False)
+class RemoteReadEntry:
+    """MS-MQQP 3.1.1.2. UserMessagePacket is the packet of the position that ended the read."""
+
+    queue: RemoteQueue
+    open_queue_descriptor_handle: int
+    timeout: int  # milliseconds
+    action: int
+    request_id: int
+    is_receive: bool
+    # How the read ended; None while it waits.
+    end: MessagePosition | StatusError | None = None
+    reader: WaitingMessageReadOperation | None = None
+    # Resolves in the loop when a wait is over.
+    ended: asyncio.Future[None] | None = None
+
+    @property
+    def tag(self) -> tuple[int, int]:
+        """What Cancel Waiting Message Read Request finds it by, among the reads of every handle of the queue."""
+        return self.open_queue_descriptor_handle, self.request_id
+
+    def wait_over(self, end: MessagePosition | StatusError) -> None:
+        """Called by the engine with the store's lock held, by whichever thread."""
+        self.end = end
+        if self.ended is not None:
+            self.ended.get_loop().call_soon_threadsafe(_wake, self.ended)
+
+
+def _wake(ended: asyncio.Future[None]) -> None:
+    if not ended.done():
+        ended.set_result(None)
+
+
+@dataclass(slots=True, eq=False)
+class OpenQueueEntry:
+    """MS-MQQP 3.1.1.4."""
+
+    queue: RemoteQueue
+    open_queue_descriptor_handle: int
+    client_id: UUID
+
+
+@dataclass(slots=True, eq=False)
+class RemoteQueue:
+    """An open descriptor under its number; the entries that name it are kept with it."""
+
+    handle: int
+    descriptor: OpenQueueDescriptor
+    open_entries: list[OpenQueueEntry] = field(default_factory=list)
+    # By RequestId.
+    pending: dict[int, RemoteReadEntry] = field(default_factory=dict)
+
+    def forget(self, entry: RemoteReadEntry) -> None:
+        """Take an entry out of the pending ones, unless it went and another has its id by now."""
+        if self.pending.get(entry.request_id) is entry:
+            del self.pending[entry.request_id]
+
+
+class RemoteQueues:
+    """The remote opens of one queue manager; qmcomm and qm2qm share it."""
+
+    def __init__(self, engine: Engine, committer: Committer) -> None:
+        self.engine = engine
+        self.lock = engine.store.lock
+        self.committer = committer
+        self._queues: dict[int, RemoteQueue] = {}
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    @property
+    def open_queue_entries(self) -> Iterator[OpenQueueEntry]:
+        """MS-MQQP 3.1.1.5 rOpenQueueEntryCollection."""
+        return (entry for queue in self._queues.values() for entry in queue.open_entries)
+
+    @property
+    def remote_read_entries(self) -> Iterator[RemoteReadEntry]:
+        """MS-MQQP 3.1.1.3 rRemoteReadEntryCollection."""
+        return (entry for queue in self._queues.values() for entry in queue.pending.values())
+
+    def find(self, handle: int) -> RemoteQueue | None:
+        """The open queue of a number."""
+        return self._queues.get(handle)
+
+    def find_ready(self, handle: int) -> RemoteQueue | None:
+        """The open queue of a number, if RemoteQMOpenQueue made it ready to read."""
+        queue = self._queues.get(handle)
+        return queue if queue is not None and queue.open_entries else None
+
+    def open(
+        self, name: FormatName, access: QueueAccessType, share_mode: QueueShareMode, identity: Identity
+    ) -> RemoteQueue:
+        """Open Queue for somebody elsewhere (MS-MQMP 3.1.4.2)."""
+        with self.lock:
+            descriptor = self.engine.open_queue(name, access, share_mode, identity)
+            descriptor.remote_read_state = RemoteReadState.OPENED
+            # A subqueue may have come into being.
+            ticket = self.engine.store.ticket()
+        self.committer.ask(ticket)
+        queue = RemoteQueue(self._new_handle(), descriptor)
+        self._queues[queue.handle] = queue
+        return queue
+
+    def close(self, queue: RemoteQueue) -> None:
+        """Cancel what waits, then Close Queue: what was received and not acknowledged is given back."""
+        if self._queues.pop(queue.handle, None) is None:
+            return
+        queue.open_entries.clear()
+        for entry in list(queue.pending.values()):
+            with contextlib.suppress(StatusNotFound):
+                self.cancel(entry)
+        with self.lock:
+            self.engine.close_queue(queue.descriptor)
+            ticket = self.engine.store.ticket()
+        self.committer.ask(ticket)
+
+    def cancel(self, entry: RemoteReadEntry) -> None:
+        """Cancel a pending read; StatusNotFound if it waits no more (MS-MQQP 3.1.4.6)."""
+        entry.queue.forget(entry)
+        with self.lock:
+            queue = entry.queue.descriptor.queue
+            if queue is None:
+                raise StatusNotFound(f"{entry.queue.descriptor.format_name}: the queue was deleted")
+            self.engine.cancel_waiting_message_read_request(queue, entry.tag, RemoteCanceled())
+
+    def abandon(self, entry: RemoteReadEntry) -> None:
+        """Nobody is left to hear of a read: it waits no more, and what it got is given back."""
+        entry.queue.forget(entry)
+        with self.lock:
+            reader = entry.reader
+            if reader is not None and reader.is_waiting:
+                self.engine.stop_waiting_read(reader, OperationCancelled("the client has gone"))
+        self.give_back(entry)
+
+    def give_back(self, entry: RemoteReadEntry) -> None:
+        """Make a received message available again, as by RR_NACK."""
+        if not entry.is_receive or not isinstance(entry.end, MessagePosition):
+            return
+        with self.lock:
+            # If the queue was closed meanwhile, it went back then.
+            with contextlib.suppress(QueueNotAvailable, TransactionSequence):
+                self.engine.dequeue_message_end(entry.queue.descriptor, entry.end, delete_message=False)
+            ticket = self.engine.store.ticket()
+        self.committer.ask(ticket)
+
+    def _new_handle(self) -> int:
+        while True:
+            handle = secrets.randbits(32)
+            if handle and handle not in self._queues:
+                return handle

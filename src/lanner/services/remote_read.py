@@ -1,0 +1,426 @@
+"""qm2qm: another computer peeks, receives and purges (MS-MQQP 3.1).
+
+A receive is in two phases: the message is locked until RemoteQMEndReceive takes it or gives it back. A context handle stands for the
+lock, and one for the open queue; they are run down with the client's last connection, and everything that it did not acknowledge
+is given back. A read that waits is a coroutine, its connection goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Final, TypeAlias, cast
+from uuid import UUID
+
+from lanner.model.enums import MessageSeekAction, RemoteReadState
+from lanner.model.errors import (
+    MQ_OK,
+    AccessDenied,
+    GenericError,
+    InvalidHandle,
+    InvalidParameter,
+    StatusError,
+    StatusInvalidParameter,
+)
+from lanner.model.live import MAX_LOOKUP_ID, Cursor, MessagePosition
+from lanner.rpc.calls import ServerCall
+from lanner.rpc.faults import RpcFault
+from lanner.rpc.interface import RETURNS
+from lanner.rpc.ndr import NULL_HANDLE, Value
+from lanner.rpc.server import Handler, ServerInterface
+from lanner.services.callers import refuse_in_hardened_mode
+from lanner.services.interfaces.mqqp import (
+    MAX_BUFFER_SIZE,
+    PCTX_REMOTEREAD_HANDLE_TYPE,
+    PCTX_RRSESSION_HANDLE_TYPE,
+    QM2QM,
+    REMOTE_QM_GET_QMQM_SERVER_PORT,
+    RemoteReadAck,
+    RemoteReadDesc,
+    RemoteReadDesc2,
+)
+from lanner.services.ports import ServerPorts
+from lanner.services.remote_queues import OpenQueueEntry, RemoteQueue, RemoteQueues, RemoteReadEntry
+
+_LOG = logging.getLogger(__name__)
+
+Results: TypeAlias = Mapping[str, Value]
+Answer: TypeAlias = Results | int
+# How a method tells of a message: from the descriptor and the SequentialId to its out parameter.
+Shape: TypeAlias = Callable[[RemoteReadDesc | None, int], Results]
+
+_SESSION: Final = PCTX_RRSESSION_HANDLE_TYPE.kind
+_READ: Final = PCTX_REMOTEREAD_HANDLE_TYPE.kind
+
+# MS-MQQP 2.2.2.1 ulAction.
+MQ_ACTION_RECEIVE: Final = 0x0000_0000
+MQ_ACTION_PEEK_CURRENT: Final = 0x8000_0000
+MQ_ACTION_PEEK_NEXT: Final = 0x8000_0001
+_ACTIONS: Final = frozenset((MQ_ACTION_RECEIVE, MQ_ACTION_PEEK_CURRENT, MQ_ACTION_PEEK_NEXT))
+MQ_LOOKUP_PEEK_CURRENT: Final = 0x4000_0010
+MQ_LOOKUP_PEEK_NEXT: Final = 0x4000_0011
+MQ_LOOKUP_PEEK_PREV: Final = 0x4000_0012
+MQ_LOOKUP_RECEIVE_CURRENT: Final = 0x4000_0020
+MQ_LOOKUP_RECEIVE_NEXT: Final = 0x4000_0021
+MQ_LOOKUP_RECEIVE_PREV: Final = 0x4000_0022
+_LOOKUP_ACTIONS: Final = {
+    MQ_LOOKUP_PEEK_CURRENT: (True, MessageSeekAction.CURRENT),
+    MQ_LOOKUP_PEEK_NEXT: (True, MessageSeekAction.NEXT),
+    MQ_LOOKUP_PEEK_PREV: (True, MessageSeekAction.PREVIOUS),
+    MQ_LOOKUP_RECEIVE_CURRENT: (False, MessageSeekAction.CURRENT),
+    MQ_LOOKUP_RECEIVE_NEXT: (False, MessageSeekAction.NEXT),
+    MQ_LOOKUP_RECEIVE_PREV: (False, MessageSeekAction.PREVIOUS),
+}
+# MS-MQQP 3.1.4.10: SequentialId is "the least significant seven bytes" of the lookup identifier.
+_SEQUENTIAL_ID_MASK: Final = (1 << 56) - 1
+# MS-MQQP 2.2.2.1 Reserved: "returned by server".
+_FROM_SERVER: Final = 1
+
+# MS-MQQP 3.1.4.9; the build number is ours to choose, and goes with the version (note 24: 6531 or greater).
+VERSION: Final = (0x06, 0x01, 7601)
+# A request needs no buffer, but may have one; beside it there is little.
+_MAX_REQUEST_SIZE: Final = MAX_BUFFER_SIZE + 1024
+# Ours: messages purged before others get their turn, about a twentieth of a second.
+PURGE_SLICE: Final = 5000
+
+
+class RemoteRead:
+    """The interface qm2qm of a queue manager; `interface` is what a server registers."""
+
+    def __init__(self, queues: RemoteQueues, ports: ServerPorts, *, requires_authentication: bool = False) -> None:
+        """`requires_authentication`: nobody who did not say who it is may do more than ask for a port (MS-MQQP 5)."""
+        handlers: dict[str, Handler] = {
+            "RemoteQMStartReceive": self.start_receive,
+            "RemoteQMEndReceive": self.end_receive,
+            "RemoteQMOpenQueue": self.open_queue,
+            "RemoteQMCloseQueue": self.close_queue,
+            "RemoteQMCloseCursor": self.close_cursor,
+            "RemoteQMCancelReceive": self.cancel_receive,
+            "RemoteQMPurgeQueue": self.purge_queue,
+            "RemoteQMGetQMQMServerPort": self.get_server_port,
+            "RemoteQmGetVersion": self.get_version,
+            "RemoteQMStartReceive2": self.start_receive2,
+            "RemoteQMStartReceiveByLookupId": self.start_receive_by_lookup_id,
+        }
+        if requires_authentication:
+            handlers = {name: _for_the_authenticated(name, handler) for name, handler in handlers.items()}
+        self.interface = ServerInterface(
+            QM2QM, handlers, authorize=refuse_in_hardened_mode(queues.engine), max_request_size=_MAX_REQUEST_SIZE
+        )
+        self._queues = queues
+        self._engine = queues.engine
+        self._lock = queues.lock
+        self._committer = queues.committer
+        self._ports = ports
+
+    # Opens --------------------------------------------------------------------------------------------------------
+
+    def open_queue(
+        self, call: ServerCall, p_lic_guid: UUID | None, dw_mqs: int, h_queue: int, p_queue: int, dwp_context: int
+    ) -> Answer:
+        """3.1.4.3 RemoteQMOpenQueue. dwMQS would limit the number of clients, and does not; hQueue is ignored."""
+        del dw_mqs, h_queue
+        if p_lic_guid is None or not p_queue or not dwp_context or p_queue != dwp_context:
+            return InvalidParameter.status
+        queue = self._queues.find(dwp_context)
+        if queue is None:
+            # Note 13 has this for hQueue. An entry without a descriptor would be of no use to anybody.
+            _LOG.warning("%s: RemoteQMOpenQueue with %#x, which is no open queue", call.peer, dwp_context)
+            return InvalidParameter.status
+        entry = OpenQueueEntry(queue, dwp_context, p_lic_guid)
+        context = call.group.handles.add(entry, _SESSION, partial(self._close, entry))
+        queue.open_entries.append(entry)
+        queue.descriptor.remote_read_state = RemoteReadState.READY_FOR_READ
+        return {"ph_context": context, RETURNS: MQ_OK}
+
+    def close_queue(self, call: ServerCall, pph_context: bytes) -> Answer:
+        """3.1.4.4 RemoteQMCloseQueue."""
+        if pph_context == NULL_HANDLE:
+            return InvalidHandle.status
+        self._close(cast("OpenQueueEntry", call.group.handles.remove(pph_context, _SESSION)))
+        return {"pph_context": NULL_HANDLE, RETURNS: MQ_OK}
+
+    def _close(self, entry: OpenQueueEntry) -> None:
+        """Also the rundown (3.1.6.1)."""
+        self._queues.close(entry.queue)
+
+    # Reads --------------------------------------------------------------------------------------------------------
+
+    def start_receive(
+        self, call: ServerCall, lp_remote_read_desc: RemoteReadDesc | None
+    ) -> Results | Awaitable[Results]:
+        """3.1.4.1 RemoteQMStartReceive."""
+        return self._read(call, lp_remote_read_desc, self._start, _first_shape)
+
+    def start_receive2(
+        self, call: ServerCall, lp_remote_read_desc2: RemoteReadDesc2 | None
+    ) -> Results | Awaitable[Results]:
+        """3.1.4.10 RemoteQMStartReceive2."""
+        return self._read(call, _inner(lp_remote_read_desc2), self._start, _second_shape)
+
+    def start_receive_by_lookup_id(
+        self, call: ServerCall, lookup_id: int, lp_remote_read_desc2: RemoteReadDesc2 | None
+    ) -> Results | Awaitable[Results]:
+        """3.1.4.11 RemoteQMStartReceiveByLookupId: never waits."""
+        return self._read(call, _inner(lp_remote_read_desc2), partial(self._look_up, lookup_id), _second_shape)
+
+    def _read(
+        self,
+        call: ServerCall,
+        desc: RemoteReadDesc | None,
+        begin: Callable[[RemoteReadDesc], RemoteReadEntry],
+        shape: Shape,
+    ) -> Results | Awaitable[Results]:
+        if desc is None:
+            return {**shape(None, 0), RETURNS: InvalidHandle.status}
+        try:
+            entry = begin(desc)
+        except StatusError as error:
+            return _refusal(desc, error, shape)
+        if entry.end is None:
+            return self._read_later(call, desc, entry, shape)
+        return self._answer(call, desc, entry, shape)
+
+    async def _read_later(
+        self, call: ServerCall, desc: RemoteReadDesc, entry: RemoteReadEntry, shape: Shape
+    ) -> Results:
+        try:
+            await cast("asyncio.Future[None]", entry.ended)
+        except asyncio.CancelledError:
+            self._queues.abandon(entry)
+            raise
+        return self._answer(call, desc, entry, shape)
+
+    def _answer(self, call: ServerCall, desc: RemoteReadDesc, entry: RemoteReadEntry, shape: Shape) -> Results:
+        entry.queue.forget(entry)
+        position = entry.end
+        if not isinstance(position, MessagePosition):
+            return _refusal(desc, cast("StatusError", position), shape)
+        context = NULL_HANDLE
+        if entry.is_receive:
+            try:
+                context = call.group.handles.add(entry, _READ, partial(self._queues.give_back, entry))
+            except RpcFault:
+                self._queues.give_back(entry)
+                raise
+        record = position.record
+        told = replace(
+            desc,
+            lp_buffer=record.packet,
+            dw_size=len(record.packet),
+            dw_arrive_time=record.arrived,
+            reserved=_FROM_SERVER,
+        )
+        return {
+            **shape(told, position.lookup_id & _SEQUENTIAL_ID_MASK),
+            "pph_context": context,
+            RETURNS: MQ_OK,
+        }
+
+    def _start(self, desc: RemoteReadDesc) -> RemoteReadEntry:
+        """The checks of 3.1.4.1 in their order, and the event."""
+        handle, request_id, action = desc.h_remote_queue, desc.dw_request_id, desc.ul_action
+        if not desc.dw_queue or desc.dw_queue != handle:
+            raise InvalidParameter(f"dwQueue {desc.dw_queue:#x} is not hRemoteQueue {handle:#x}")
+        queue = self._queues.find_ready(handle)
+        if queue is not None and request_id in queue.pending:
+            raise InvalidParameter(f"a read with dwRequestID {request_id:#x} is pending")
+        if not desc.h_cursor and action == MQ_ACTION_PEEK_NEXT:
+            raise StatusInvalidParameter("MQ_ACTION_PEEK_NEXT without a cursor")
+        if queue is None:
+            raise InvalidParameter(f"hRemoteQueue {handle:#x} is not open")
+        cursor = _cursor_of(queue, desc.h_cursor)
+        if desc.h_cursor and cursor is None:
+            raise StatusInvalidParameter(f"no cursor {desc.h_cursor:#x}")
+        if action not in _ACTIONS:
+            raise InvalidParameter(f"ulAction {action:#x}")
+        entry = RemoteReadEntry(queue, handle, desc.ul_timeout, action, request_id, action == MQ_ACTION_RECEIVE)
+        if desc.ul_timeout:
+            entry.ended = asyncio.get_running_loop().create_future()
+        queue.pending[request_id] = entry
+        try:
+            with self._lock:
+                entry.end = self._generate(entry, cursor)
+                if entry.end is None:
+                    entry.reader = self._engine.last_waiting_read
+        except BaseException:
+            queue.forget(entry)
+            raise
+        return entry
+
+    def _generate(self, entry: RemoteReadEntry, cursor: Cursor | None) -> MessagePosition | None:
+        """The event of an action; None: it waits."""
+        engine, descriptor = self._engine, entry.queue.descriptor
+        if entry.is_receive:
+            return engine.dequeue_message_begin(
+                descriptor, timeout=entry.timeout, cursor=cursor, tag=entry.tag, on_end=entry.wait_over
+            )
+        if entry.action == MQ_ACTION_PEEK_NEXT and cursor is not None:
+            return engine.peek_next_message(
+                descriptor, cursor, timeout=entry.timeout, tag=entry.tag, on_end=entry.wait_over
+            )
+        return engine.peek_message(
+            descriptor, timeout=entry.timeout, cursor=cursor, tag=entry.tag, on_end=entry.wait_over
+        )
+
+    def _look_up(self, lookup_id: int, desc: RemoteReadDesc) -> RemoteReadEntry:
+        handle, action = desc.h_remote_queue, desc.ul_action
+        if not handle or desc.ul_timeout or desc.h_cursor:
+            raise InvalidParameter("a lookup has a queue, no time-out and no cursor")
+        queue = self._queues.find_ready(handle)
+        if queue is None:
+            raise InvalidParameter(f"hRemoteQueue {handle:#x} is not open")
+        if action not in _LOOKUP_ACTIONS:
+            raise InvalidParameter(f"ulAction {action:#x}")
+        is_peek, seek = _LOOKUP_ACTIONS[action]
+        if seek is MessageSeekAction.NEXT and not lookup_id:
+            seek = MessageSeekAction.FIRST
+        elif seek is MessageSeekAction.PREVIOUS and lookup_id == MAX_LOOKUP_ID:
+            seek = MessageSeekAction.LAST
+        elif not lookup_id:
+            raise InvalidParameter("LookupId is 0")
+        entry = RemoteReadEntry(queue, handle, 0, action, desc.dw_request_id, not is_peek)
+        with self._lock:
+            entry.end = self._engine.read_message_by_lookup_identifier(
+                queue.descriptor, lookup_id, peek_operation=is_peek, lookup_operation=seek, two_phase_read=True
+            )
+        return entry
+
+    def end_receive(self, call: ServerCall, pph_context: bytes, dw_ack: int) -> Answer | Awaitable[Answer]:
+        """3.1.4.2 RemoteQMEndReceive: answered when it is on disk."""
+        if pph_context == NULL_HANDLE:
+            return InvalidHandle.status
+        entry = cast("RemoteReadEntry", call.group.handles.remove(pph_context, _READ))
+        status = MQ_OK
+        ticket = 0
+        try:
+            with self._lock:
+                descriptor = entry.queue.descriptor
+                if descriptor.is_closed:
+                    # It was given back with the queue (DECISIONS).
+                    raise InvalidHandle(f"{descriptor.format_name} was closed")
+                self._engine.dequeue_message_end(
+                    descriptor, cast("MessagePosition", entry.end), delete_message=dw_ack == RemoteReadAck.RR_ACK
+                )
+                ticket = self._engine.store.ticket()
+        except StatusError as error:
+            status = error.status
+        if ticket:
+            return self._ended(ticket)
+        return {"pph_context": NULL_HANDLE, RETURNS: status}
+
+    async def _ended(self, ticket: int) -> Results:
+        return {"pph_context": NULL_HANDLE, RETURNS: await self._durable(ticket)}
+
+    async def _durable(self, ticket: int) -> int:
+        """MQ_OK when a batch is on disk, or why it cannot be."""
+        try:
+            await self._committer.durable(ticket)
+        except StatusError as error:
+            return error.status
+        return MQ_OK
+
+    def cancel_receive(self, call: ServerCall, h_queue: int, p_queue: int, dw_request_id: int) -> Answer:
+        """3.1.4.6 RemoteQMCancelReceive: the number is the key, whoever calls."""
+        del call
+        if not p_queue or p_queue != h_queue:
+            return InvalidParameter.status
+        queue = self._queues.find(h_queue)
+        if queue is None or not queue.pending:
+            return InvalidHandle.status
+        entry = queue.pending.get(dw_request_id)
+        if entry is None:
+            return GenericError.status
+        try:
+            self._queues.cancel(entry)
+        except StatusError as error:
+            return error.status
+        return MQ_OK
+
+    # The rest -----------------------------------------------------------------------------------------------------
+
+    def close_cursor(self, call: ServerCall, h_queue: int, h_cursor: int) -> Answer:
+        """3.1.4.5 RemoteQMCloseCursor."""
+        del call
+        queue = self._queues.find(h_queue)
+        cursor = None if queue is None else _cursor_of(queue, h_cursor)
+        if cursor is None:
+            return InvalidHandle.status
+        with self._lock:
+            self._engine.close_cursor(cursor)
+        return MQ_OK
+
+    def purge_queue(self, call: ServerCall, h_queue: int) -> Answer | Awaitable[Answer]:
+        """3.1.4.7 RemoteQMPurgeQueue: answered when it is on disk; a failure is an HRESULT (DECISIONS)."""
+        del call
+        queue = self._queues.find_ready(h_queue)
+        return InvalidHandle.status if queue is None else self._purge(queue)
+
+    async def _purge(self, queue: RemoteQueue) -> int:
+        newest: int | None = None
+        count = PURGE_SLICE
+        while count == PURGE_SLICE:
+            try:
+                with self._lock:
+                    newest = self._engine.newest_sequential_id if newest is None else newest
+                    count = self._engine.purge_open_queue(queue.descriptor, limit=PURGE_SLICE, newest=newest)
+                    ticket = self._engine.store.ticket()
+            except StatusError as error:
+                return error.status
+            status = await self._durable(ticket)
+            if status != MQ_OK:
+                return status
+        return MQ_OK
+
+    def get_server_port(self, call: ServerCall, dw_port_type: int) -> Answer:
+        """3.1.4.8 RemoteQMGetQMQMServerPort."""
+        del call
+        return self._ports.of(dw_port_type)
+
+    def get_version(self, call: ServerCall) -> Answer:
+        """3.1.4.9 RemoteQmGetVersion."""
+        del call
+        major, minor, build = VERSION
+        return {"p_major": major, "p_minor": minor, "p_build_number": build}
+
+
+def _for_the_authenticated(name: str, handler: Handler) -> Handler:
+    """MS-MQQP 5: everything may be refused to the anonymous but the port, which is asked for before authentication."""
+    method = QM2QM.by_name[name]
+    if method is REMOTE_QM_GET_QMQM_SERVER_PORT:
+        return handler
+
+    def guarded(call: ServerCall, **arguments: Value) -> Answer | Awaitable[Answer]:
+        if not call.identity.is_anonymous:
+            return handler(call, **arguments)
+        if method.returns is None:
+            raise RpcFault(AccessDenied.status, f"{name} without authentication", did_not_execute=True)
+        return AccessDenied.status
+
+    return guarded
+
+
+def _inner(desc2: RemoteReadDesc2 | None) -> RemoteReadDesc | None:
+    return None if desc2 is None else desc2.p_remote_read_desc
+
+
+def _first_shape(desc: RemoteReadDesc | None, sequential_id: int) -> Results:
+    del sequential_id
+    return {} if desc is None else {"lp_remote_read_desc": desc}
+
+
+def _second_shape(desc: RemoteReadDesc | None, sequential_id: int) -> Results:
+    return {"lp_remote_read_desc2": RemoteReadDesc2(desc, sequential_id)}
+
+
+def _refusal(desc: RemoteReadDesc, error: StatusError, shape: Shape) -> Results:
+    """Any status but MQ_OK goes with no message and a NULL handle."""
+    told = replace(desc, dw_size=0, lp_buffer=None, reserved=_FROM_SERVER)
+    return {**shape(told, 0), RETURNS: error.status}
+
+
+def _cursor_of(queue: RemoteQueue, handle: int) -> Cursor | None:
+    return next((cursor for cursor in queue.descriptor.cursors if cursor.handle == handle), None)
