@@ -1,0 +1,352 @@
+"""The client's end of a connection: calls in, bytes out, no I/O (C706 9.3 and 12.6; MS-RPCE 3.3.2)."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from lanner.model.errors import RemoteProtocolError
+from lanner.rpc.faults import FORBIDDEN_STATUS, FaultStatus, RpcConnectionError, RpcFault
+from lanner.rpc.fragments import pack_fragments, pack_signed_fragments
+from lanner.rpc.pdu import (
+    HEADER_SIZE,
+    NDR20,
+    PFC_CONC_MPX,
+    PFC_DID_NOT_EXECUTE,
+    PFC_FIRST_FRAG,
+    PFC_LAST_FRAG,
+    PFC_OBJECT_UUID,
+    PFC_SUPPORT_HEADER_SIGN,
+    PFC_WHOLE,
+    REQUEST_SIZE,
+    SEC_TRAILER_SIZE,
+    SECURITY_CONTEXT_MULTIPLEXING,
+    Auth3,
+    AuthLevel,
+    AuthType,
+    Bind,
+    BindAck,
+    BindNak,
+    ContextElement,
+    ContextResult,
+    Fault,
+    Header,
+    PacketType,
+    ProviderReason,
+    RejectReason,
+    SecTrailer,
+    SyntaxId,
+    bind_time_features_syntax,
+    pack_empty,
+)
+from lanner.rpc.security import Context, Credentials, SecurityError
+
+# What Windows proposes; a server may have less.
+MAX_FRAGMENT: Final = 5840
+# Ours: no answer of a queue manager is larger, and nobody else's has a claim on our memory.
+MAX_RESPONSE_SIZE: Final = 64 << 20
+_REQUEST_MIDDLE: Final = struct.Struct("<HH")
+# MS-RPCE 3.3.3.5.2: call ids grow, and Windows refuses them beyond this.
+_MAX_CALL_ID: Final = 0x7FFF_FFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The bind, or an alter_context, is through: context id and transfer syntax of the interface."""
+
+    context_id: int
+    transfer_syntax: SyntaxId
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A call has its response; NDR stub and its byte order."""
+
+    call_id: int
+    stub: bytes
+    is_little: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A call, or a bind, has its refusal."""
+
+    call_id: int
+    error: RpcFault | RpcConnectionError
+
+
+ClientEvent = Bound | Answered | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class _Signer:
+    auth_type: int
+    context_id: int
+    context: Context
+
+
+class _Pending:
+    __slots__ = ("parts", "size")
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.size = 0
+
+
+class ClientConnection:
+    """One connection of a client. RemoteProtocolError and SecurityError from `receive` end it."""
+
+    def __init__(
+        self,
+        *,
+        credentials: Credentials | None = None,
+        auth_type: AuthType = AuthType.WINNT,
+        level: AuthLevel = AuthLevel.NONE,
+        host: str = "",
+        assoc_group_id: int = 0,
+        max_fragment: int = MAX_FRAGMENT,
+    ) -> None:
+        if level == AuthLevel.CALL:
+            level = AuthLevel.PKT  # MS-RPCE 2.2.1.1.8
+        self.level = level if credentials is not None else AuthLevel.NONE
+        self._signer: _Signer | None = None
+        if credentials is not None and level > AuthLevel.NONE:
+            self._signer = _Signer(auth_type, 0, credentials.initiate(auth_type, level, host))
+        self.assoc_group_id = assoc_group_id
+        self._max_fragment = max_fragment
+        self._header_signing = False
+        self._is_bound = False
+        self._is_multiplexed = False
+        self._elements: tuple[ContextElement, ...] = ()
+        self._next_context_id = 0
+        self._next_call_id = 1
+        self._binding: int | None = None
+        self._pending: dict[int, _Pending] = {}
+        self._rest = b""
+        self._out: list[bytes] = []
+
+    @property
+    def is_multiplexed(self) -> bool:
+        return self._is_multiplexed
+
+    def data_to_send(self) -> bytes:
+        data = b"".join(self._out)
+        self._out.clear()
+        return data
+
+    # Asking ----------------------------------------------------------------------------------------------------
+
+    def bind(self, interface: SyntaxId, transfer_syntaxes: tuple[SyntaxId, ...] = (NDR20,)) -> int:
+        """Ask for an interface, with bind the first time and with alter_context after that; the answer is Bound or Failed."""
+        if self._binding is not None:
+            raise RuntimeError("another bind is under way")
+        # MS-RPCE 3.3.1.5.6: one element for each transfer syntax.
+        elements = []
+        for syntax in transfer_syntaxes:
+            elements.append(ContextElement(self._next_context_id, interface, (syntax,)))
+            self._next_context_id += 1
+        if not self._is_bound:
+            features = bind_time_features_syntax(SECURITY_CONTEXT_MULTIPLEXING)
+            elements.append(ContextElement(self._next_context_id, interface, (features,)))
+            self._next_context_id += 1
+        self._elements = tuple(elements)
+        call_id = self._binding = self._new_call_id()
+        if self._is_bound:
+            self._send_bind(PacketType.ALTER_CONTEXT, call_id, None)
+        else:
+            token = None if self._signer is None else self._signer.context.step(b"")
+            self._send_bind(PacketType.BIND, call_id, token)
+        return call_id
+
+    def request(self, context_id: int, opnum: int, stub: bytes, object_uuid: UUID | None = None) -> int:
+        """Send a call; the answer is Answered or Failed."""
+        call_id = self._new_call_id()
+        middle = _REQUEST_MIDDLE.pack(context_id, opnum)
+        flags = 0
+        if object_uuid is not None:
+            middle += object_uuid.bytes_le
+            flags = PFC_OBJECT_UUID
+        signer = self._signer
+        if signer is not None and self.level >= AuthLevel.PKT:
+            self._out += pack_signed_fragments(
+                PacketType.REQUEST,
+                call_id,
+                middle,
+                stub,
+                self._max_fragment,
+                signer,
+                header_signing=self._header_signing,
+                flags=flags,
+            )
+        else:
+            self._out += pack_fragments(PacketType.REQUEST, call_id, middle, stub, self._max_fragment, flags=flags)
+        self._pending[call_id] = _Pending()
+        return call_id
+
+    def cancel(self, call_id: int) -> None:
+        """Ask the server to end a call early; it still answers."""
+        self._out.append(pack_empty(PacketType.CO_CANCEL, call_id))
+
+    def abandon(self, call_id: int) -> None:
+        """Tell the server that nobody waits for a call any more (C706 12.6.4.8)."""
+        if self._pending.pop(call_id, None) is not None:
+            self._out.append(pack_empty(PacketType.ORPHANED, call_id))
+
+    # Hearing ---------------------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes) -> list[ClientEvent]:
+        events: list[ClientEvent] = []
+        data = self._rest + data
+        position = 0
+        while len(data) - position >= HEADER_SIZE:
+            header = Header.unpack(data[position : position + HEADER_SIZE])
+            if header.frag_length < HEADER_SIZE:
+                raise RemoteProtocolError(f"a PDU of {header.frag_length} bytes")
+            if len(data) - position < header.frag_length:
+                break
+            pdu = data[position : position + header.frag_length]
+            position += header.frag_length
+            self._pdu(pdu, header, events)
+        self._rest = data[position:]
+        return events
+
+    def _new_call_id(self) -> int:
+        call_id = self._next_call_id
+        if call_id > _MAX_CALL_ID:
+            raise RpcConnectionError("the connection has run out of call ids")
+        self._next_call_id += 1
+        return call_id
+
+    def _send_bind(self, packet_type: PacketType, call_id: int, token: bytes | None) -> None:
+        flags = PFC_WHOLE | PFC_CONC_MPX
+        trailer = None
+        if token is not None and self._signer is not None:
+            trailer = SecTrailer(self._signer.auth_type, self.level, self._signer.context_id, token)
+            if self.level >= AuthLevel.PKT_INTEGRITY:
+                flags |= PFC_SUPPORT_HEADER_SIGN
+        pdu = Bind(self._max_fragment, self._max_fragment, self.assoc_group_id, self._elements, trailer)
+        self._out.append(pdu.pack(packet_type, flags, call_id))
+
+    def _pdu(self, pdu: bytes, header: Header, events: list[ClientEvent]) -> None:
+        match header.packet_type:
+            case PacketType.RESPONSE:
+                self._response(pdu, header, events)
+            case PacketType.FAULT:
+                self._fault(Fault.unpack(pdu, header), header, events)
+            case PacketType.BIND_ACK | PacketType.ALTER_CONTEXT_RESP:
+                self._bind_ack(BindAck.unpack(pdu, header), header, events)
+            case PacketType.BIND_NAK:
+                nak = BindNak.unpack(pdu, header)
+                self._binding = None
+                error = RpcConnectionError(f"the server refuses the bind: {_name(RejectReason, nak.reject_reason)}")
+                events.append(Failed(header.call_id, error))
+            case PacketType.SHUTDOWN:
+                raise RpcConnectionError("the server shuts down")
+            case _:
+                raise RemoteProtocolError(f"PDU type {header.packet_type} from a server")
+
+    def _bind_ack(self, ack: BindAck, header: Header, events: list[ClientEvent]) -> None:
+        if self._binding is None:
+            raise RemoteProtocolError("an answer to a bind that nobody sent")
+        if not self._is_bound:
+            self._is_bound = True
+            self.assoc_group_id = ack.assoc_group_id
+            self._max_fragment = min(self._max_fragment, ack.max_recv_frag)
+            if self._max_fragment < REQUEST_SIZE + SEC_TRAILER_SIZE + 256:
+                raise RemoteProtocolError(f"the server takes fragments of {ack.max_recv_frag} bytes")
+            self._is_multiplexed = bool(header.flags & PFC_CONC_MPX)
+        if header.flags & PFC_SUPPORT_HEADER_SIGN:
+            self._header_signing = True
+        signer = self._signer
+        if signer is not None and not signer.context.is_complete:
+            self._next_leg(signer, ack.trailer, header.call_id)
+            if not signer.context.is_complete:
+                return
+        self._binding = None
+        if len(ack.results) != len(self._elements):
+            # The last leg of authentication was answered with the contexts that were asked for before.
+            raise RemoteProtocolError(f"{len(ack.results)} results for {len(self._elements)} contexts")
+        for element, result in zip(self._elements, ack.results, strict=True):
+            if result.result == ContextResult.ACCEPTANCE:
+                events.append(Bound(element.context_id, element.transfer_syntaxes[0]))
+                return
+        reason = _name(ProviderReason, ack.results[0].reason)
+        events.append(Failed(header.call_id, RpcConnectionError(f"the server does not take the interface: {reason}")))
+
+    def _next_leg(self, signer: _Signer, trailer: SecTrailer | None, call_id: int) -> None:
+        if trailer is None:
+            raise SecurityError("the server does not authenticate")
+        token = signer.context.step(trailer.token)
+        if not token:
+            return
+        # MS-RPCE 3.3.1.5.2.1: the last leg of an odd number goes without an answer.
+        if signer.context.is_complete:
+            last = SecTrailer(signer.auth_type, self.level, signer.context_id, token)
+            self._out.append(Auth3(last).pack(PFC_WHOLE, call_id))
+        else:
+            # The contexts are the same as before; features are asked for in a bind only.
+            self._elements = tuple(one for one in self._elements if one.transfer_syntaxes[0].uuid != _FEATURES)
+            self._send_bind(PacketType.ALTER_CONTEXT, call_id, token)
+
+    def _response(self, pdu: bytes, header: Header, events: list[ClientEvent]) -> None:
+        pending = self._pending.get(header.call_id)
+        if pending is None:
+            # Of a call that was abandoned; its signature has its place in the row all the same.
+            if self._signer is not None and self.level >= AuthLevel.PKT:
+                self._verified(pdu, header)
+            return
+        if bool(header.flags & PFC_FIRST_FRAG) == bool(pending.parts):
+            raise RemoteProtocolError("the fragments of a response are mixed up")
+        stub = self._verified(pdu, header)
+        pending.size += len(stub)
+        if pending.size > MAX_RESPONSE_SIZE:
+            raise RemoteProtocolError(f"a response of more than {MAX_RESPONSE_SIZE} bytes")
+        pending.parts.append(stub)
+        if header.flags & PFC_LAST_FRAG:
+            del self._pending[header.call_id]
+            whole = pending.parts[0] if len(pending.parts) == 1 else b"".join(pending.parts)
+            events.append(Answered(header.call_id, whole, header.is_little))
+
+    def _verified(self, pdu: bytes, header: Header) -> bytes:
+        if len(pdu) < REQUEST_SIZE:
+            raise RemoteProtocolError(f"a response of {len(pdu)} bytes")
+        signer = self._signer
+        token_start = len(pdu) - header.auth_length
+        where = token_start - SEC_TRAILER_SIZE
+        if signer is None or self.level < AuthLevel.PKT:
+            return pdu[REQUEST_SIZE:] if not header.auth_length else pdu[REQUEST_SIZE : max(where, REQUEST_SIZE)]
+        if not header.auth_length or where < REQUEST_SIZE:
+            raise SecurityError("a response without a signature")
+        pad = pdu[where + 2]
+        if pad > where - REQUEST_SIZE:
+            raise RemoteProtocolError(f"auth_pad_length {pad}")
+        stub = signer.context.unprotect(
+            pdu[:REQUEST_SIZE],
+            pdu[REQUEST_SIZE:where],
+            pdu[where:token_start],
+            pdu[token_start:],
+            header_signing=self._header_signing,
+        )
+        return stub[: len(stub) - pad] if pad else stub
+
+    def _fault(self, fault: Fault, header: Header, events: list[ClientEvent]) -> None:
+        # MS-RPCE 3.3.2.5.1.
+        status = FaultStatus.PROTOCOL_ERROR if fault.status in FORBIDDEN_STATUS else fault.status
+        error = RpcFault(status, did_not_execute=bool(header.flags & PFC_DID_NOT_EXECUTE))
+        if header.call_id == self._binding:
+            self._binding = None
+        elif self._pending.pop(header.call_id, None) is None:
+            return
+        events.append(Failed(header.call_id, error))
+
+
+_FEATURES: Final = bind_time_features_syntax(SECURITY_CONTEXT_MULTIPLEXING).uuid
+
+
+def _name(kind: type[RejectReason | ProviderReason], value: int) -> str:
+    try:
+        return kind(value).name.lower()
+    except ValueError:
+        return f"reason {value}"
