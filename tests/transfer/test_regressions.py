@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,15 +17,22 @@ import pytest
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import MessageClass, MessagePrivacyLevel, OutgoingState
 from lanner.model.errors import InsufficientResources
+from lanner.transfer import shell
+from lanner.transfer.addresses import NextHop
 from lanner.transfer.link import Link
 from lanner.transfer.outgoing_message_table import OutgoingMessagePosition, OutgoingMessageTable
 from lanner.transfer.packets import FinalAckBody, OrderAckBody, build_final_ack, build_order_ack
+from lanner.transfer.route import Stage
 from lanner.transfer.session import Session
 from lanner.transfer.settings import TransferSettings
 from lanner.wire.format_name import parse
 from lanner.wire.identifiers import TxSequenceID
 from tests.transfer.outgoing import Outgoing
+from tests.transfer.test_shell import Manager, until
 from tests.transfer.world import FakeConnection, Node, World
+
+# Other tests have other addresses: the port is the same for all.
+ADDRESS = "127.0.0.58"
 
 
 @pytest.fixture
@@ -255,3 +265,69 @@ def test_queues_that_have_nothing_to_send_cost_a_session_nothing(world: World, m
     world.run()
     assert beta.bodies("q3") == [b"one", b"two"]
     assert set(looked_at) == {alpha.outgoing(names[3])}
+
+
+class Nowhere:
+    def __init__(self, number: int = 0) -> None:
+        self.address = f"nowhere{number}"
+
+
+def test_names_that_nobody_answers_for_keep_no_other_work_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They had all threads that there are, and signatures were not verified meanwhile."""
+    answer = threading.Event()
+
+    def never(*_args: object) -> list[NextHop]:
+        answer.wait()
+        raise socket.gaierror(socket.EAI_AGAIN, "no answer")
+
+    async def main() -> None:
+        async with Manager(tmp_path / "A", ADDRESS).listening() as alpha:
+            try:
+                for number in range(40):
+                    alpha.send(Nowhere(number), b"one")  # type: ignore[arg-type] # it has the address that is asked for
+                routes = alpha.listener.transfer.routes
+                await until(lambda: sum(route.stage is Stage.RESOLVING for route in routes.values()) == 40)
+                done: list[str] = []
+                alpha.listener.run_in_thread(lambda: "done", done.append)
+                await until(lambda: done == ["done"])
+            finally:
+                answer.set()
+
+    monkeypatch.setattr(shell, "resolve_hosts", never)
+    asyncio.run(main())
+
+
+def test_an_attempt_that_fails_in_a_way_of_its_own_is_a_failed_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody answered the queue then, and it waited for ever."""
+
+    def fail(*_args: object) -> list[NextHop]:
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        async with Manager(tmp_path / "A", ADDRESS).listening() as alpha:
+            alpha.send(Nowhere(), b"one")  # type: ignore[arg-type] # it has the address that is asked for
+            routes = alpha.listener.transfer.routes
+            await until(lambda: any(route.stage is Stage.WAITING_RECONNECT for route in routes.values()))
+            (route,) = routes.values()
+            assert "can't start new thread" in route.problem
+
+    monkeypatch.setattr(shell, "resolve_hosts", fail)
+    asyncio.run(main())
+
+
+def test_time_goes_on_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One error in a timer, and there were no timers any more: no retries, no time-outs, no acknowledgments."""
+    errors: list[object] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: errors.append(context["exception"]))
+        async with Manager(tmp_path / "A", ADDRESS).listening() as alpha:
+            transfer = alpha.listener.transfer
+            monkeypatch.setattr(transfer, "next_deadline", lambda: 1 / 0)
+            await until(lambda: len(errors) > 1)
+
+    asyncio.run(main())

@@ -8,6 +8,7 @@ import ipaddress
 import logging
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
 from lanner.store.committer import Committer
@@ -35,6 +36,8 @@ _CONNECT_TIMEOUT = 20.0  # seconds
 _LINGER = 5.0  # seconds
 # The timers' grain while there are sessions: the shortest of them is half a second.
 _TICK = 0.1  # seconds
+# So many names are looked up at once.
+_RESOLVERS = 8
 # Refused connections are counted and told of at most so often.
 _COMPLAINT_INTERVAL = 10.0  # seconds
 
@@ -69,6 +72,8 @@ class TransferListener:
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._committer = Committer(self._engine.store, self._loop)
+        # Names that nobody answers for must not keep the threads in which signatures are verified.
+        self._resolvers = ThreadPoolExecutor(_RESOLVERS, "lanner-resolve")
         server = None
         try:
             server = await self._loop.create_server(lambda: _TcpConnection(self), self.bind, self.port, backlog=1024)
@@ -99,18 +104,21 @@ class TransferListener:
         for connection in list(self._connections):
             connection.abort()
         await self._server.wait_closed()
+        self._resolvers.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self._committer.close)
 
     # Network --------------------------------------------------------------------------------------------------
 
     def resolve(self, hosts: list[HopHost], done: Callable[[list[NextHop] | OSError], None]) -> None:
-        def look_up() -> list[NextHop] | OSError:
+        async def run() -> None:
             try:
-                return resolve_hosts(hosts, self.settings.peers)
-            except OSError as error:
-                return error
+                found = await self._loop.run_in_executor(self._resolvers, resolve_hosts, hosts, self.settings.peers)
+            except Exception as error:  # noqa: BLE001 (whatever it is, the queue waits for an answer)
+                done(_as_os_error(error))
+            else:
+                done(found)
 
-        self.run_in_thread(look_up, done)
+        self._spawn(run())
 
     def ping(self, address: str, done: Callable[[bool], None]) -> None:
         async def run() -> None:
@@ -137,8 +145,8 @@ class TransferListener:
                     )
             except TimeoutError:
                 done(OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)))
-            except OSError as error:
-                done(error)
+            except Exception as error:  # noqa: BLE001 (whatever it is, queues wait for an answer)
+                done(_as_os_error(error))
             else:
                 done(cast("Connection", protocol))
 
@@ -182,13 +190,13 @@ class TransferListener:
         task.add_done_callback(self._tasks.discard)
 
     def _tick(self) -> None:
+        # First: whatever goes wrong now, time goes on.
+        self._timer = self._loop.call_later(_TICK, self._tick)
         transfer = self.transfer
         now = transfer.monotonic()
         deadline = transfer.next_deadline()
         if deadline is not None and deadline <= now:
             transfer.on_timer()
-            deadline = transfer.next_deadline()
-        self._timer = self._loop.call_later(_TICK, self._tick)
 
     # Connections ----------------------------------------------------------------------------------------------
 
@@ -211,6 +219,13 @@ class TransferListener:
 
     def forget(self, connection: _TcpConnection) -> None:
         self._connections.discard(connection)
+
+
+def _as_os_error(error: Exception) -> OSError:
+    if isinstance(error, OSError):
+        return error
+    _LOG.error("a connection could not be tried", exc_info=error)
+    return OSError(f"{type(error).__name__}: {error}")
 
 
 class _TcpConnection(asyncio.BufferedProtocol):
