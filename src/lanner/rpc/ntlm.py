@@ -150,14 +150,24 @@ class _Ntlm(NTLMProxy):
         self._sent = 0
         self._received = 0
         self.identity: Identity = ANONYMOUS
+        # What was agreed on; asked for with every PDU.
+        self.can_sign = False
+        self._has_key_exchange = False
+        self._has_extended_security = False
 
     @property
     def is_complete(self) -> bool:
         return self._complete
 
-    @property
-    def can_sign(self) -> bool:
-        return bool(self._context_attr & NegotiateFlags.sign)
+    def step(
+        self, in_token: bytes | None = None, *, channel_bindings: GssChannelBindings | None = None
+    ) -> bytes | None:
+        answer: bytes | None = super().step(in_token, channel_bindings=channel_bindings)
+        if self._complete:
+            self.can_sign = bool(self._context_attr & NegotiateFlags.sign)
+            self._has_key_exchange = bool(self._context_attr & NegotiateFlags.key_exch)
+            self._has_extended_security = bool(self._context_attr & NegotiateFlags.extended_session_security)
+        return answer
 
     @staticmethod
     def signature_size(*, seal: bool) -> int:
@@ -174,9 +184,9 @@ class _Ntlm(NTLMProxy):
     ) -> tuple[bytes, bytes]:
         del header_signing
         handle, key = self._handle_out, self._sign_key_out
-        if handle is None or key is None or not self._context_attr & NegotiateFlags.sign:
+        if handle is None or key is None or not self.can_sign:
             raise SecurityError("NTLM: signatures were not agreed on")
-        if not self._context_attr & NegotiateFlags.extended_session_security:
+        if not self._has_extended_security:
             # Only anonymous users come here, whose keys everybody knows.
             body = handle.update(stub) if seal else stub
             return body, self.sign(stub)
@@ -184,7 +194,7 @@ class _Ntlm(NTLMProxy):
         self._sent = self._sent + 1 & 0xFFFF_FFFF
         checksum = hmac.digest(key, b"".join((number, header, stub, trailer)), "md5")[:8]
         body = handle.update(stub) if seal else stub
-        if self._context_attr & NegotiateFlags.key_exch:
+        if self._has_key_exchange:
             checksum = handle.update(checksum)
         return body, _VERSION + checksum + number
 
@@ -193,9 +203,9 @@ class _Ntlm(NTLMProxy):
     ) -> bytes:
         del header_signing
         handle, key = self._handle_in, self._sign_key_in
-        if handle is None or key is None or not self._context_attr & NegotiateFlags.sign:
+        if handle is None or key is None or not self.can_sign:
             raise SecurityError("NTLM: signatures were not agreed on")
-        if not self._context_attr & NegotiateFlags.extended_session_security:
+        if not self._has_extended_security:
             body = handle.update(stub) if seal else stub
             self.verify(body, token)
             return body
@@ -203,7 +213,7 @@ class _Ntlm(NTLMProxy):
         self._received = self._received + 1 & 0xFFFF_FFFF
         body = handle.update(stub) if seal else stub
         checksum = hmac.digest(key, b"".join((number, header, body, trailer)), "md5")[:8]
-        if self._context_attr & NegotiateFlags.key_exch:
+        if self._has_key_exchange:
             checksum = handle.update(checksum)
         if not hmac.compare_digest(_VERSION + checksum + number, token):
             raise SecurityError("NTLM: the signature does not fit")
