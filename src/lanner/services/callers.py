@@ -9,7 +9,7 @@ from lanner.rpc.faults import FaultStatus, RpcFault
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
-    from lanner.rpc.connection import ServerCall
+    from lanner.rpc.calls import ServerCall
     from lanner.rpc.server import Authorization
     from lanner.security.identity import Identity
 

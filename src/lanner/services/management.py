@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lanner.engine import Engine
-    from lanner.rpc.connection import ServerCall
+    from lanner.rpc.calls import ServerCall
     from lanner.rpc.server import Results
     from lanner.store.committer import Committer
     from lanner.transfer.transfer import Transfer
