@@ -18,9 +18,8 @@ from lanner.rpc.calls import ServerCall
 from lanner.rpc.connection import ConnectionLimits
 from lanner.rpc.endpoint_mapper import EndpointMapper
 from lanner.rpc.mgmt import MgmtInterface
-from lanner.rpc.ntlm import TargetNames
 from lanner.rpc.pdu import NDR20, SyntaxId
-from lanner.rpc.security import ServerSecurity
+from lanner.rpc.security import ServerSecurity, TargetNames
 from lanner.rpc.server import RawInterface, RpcServer, ServerLimits
 from lanner.security.identity import Identity
 from lanner.security.users import UserFile

@@ -14,7 +14,7 @@ import gssapi
 from gssapi.raw import IOV, IOVBufferType
 from gssapi.raw.ext_iov_mic import get_mic_iov_length
 from spnego import ContextReq, Password
-from spnego.gss import GSSAPIProxy
+from spnego._gss import GSSAPIProxy
 from spnego.iov import BufferType
 
 from lanner.rpc.pdu import AuthLevel

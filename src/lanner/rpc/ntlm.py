@@ -12,18 +12,18 @@ import os
 import secrets
 import struct
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from spnego import ContextReq, NTLMHash
+from spnego._ntlm import NTLMProxy
 from spnego._ntlm_raw.crypto import rc4k
 from spnego._ntlm_raw.messages import Authenticate as AuthenticateMessage
 from spnego._ntlm_raw.messages import AvId, Challenge, FileTime, Negotiate, NegotiateFlags, TargetInfo, Version
 from spnego.channel_bindings import GssChannelBindings
-from spnego.ntlm import NTLMProxy
 
 from lanner.model.errors import RemoteProtocolError
 from lanner.rpc.pdu import AuthLevel
-from lanner.rpc.security import Credentials, SecurityError
+from lanner.rpc.security import Credentials, NtlmAccounts, SecurityError, TargetNames
 from lanner.security.identity import ANONYMOUS, Identity
 from lanner.security.md4 import nt_hash as nt_hash_of
 from lanner.wire.reader import Reader
@@ -59,24 +59,6 @@ _OFFERED: Final = (
     | NegotiateFlags.key_exch
     | NegotiateFlags.key_56
 )
-
-
-class NtlmAccounts(Protocol):
-    """What NTLM asks about users (UserFile does)."""
-
-    def nt_hash(self, name: str) -> bytes | None: ...
-
-    def identity(self, name: str) -> Identity | None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class TargetNames:
-    """What this computer calls itself in a challenge (MS-NLMP 2.2.2.1)."""
-
-    computer: str
-    domain: str
-    dns_computer: str = ""
-    dns_domain: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from lanner.model.errors import LannerError
 from lanner.rpc.pdu import AuthLevel, AuthType
 from lanner.security.identity import ANONYMOUS, Identity
-
-if TYPE_CHECKING:
-    from lanner.rpc.ntlm import NtlmAccounts, TargetNames
 
 _LOG = logging.getLogger(__name__)
 
@@ -136,6 +133,24 @@ class SecurityProviders(Protocol):
 
     def accept(self, auth_type: int, level: AuthLevel) -> Context | None:
         """A new context, None if the authentication type is not offered."""
+
+
+class NtlmAccounts(Protocol):
+    """What NTLM asks about users (UserFile does)."""
+
+    def nt_hash(self, name: str) -> bytes | None: ...
+
+    def identity(self, name: str) -> Identity | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TargetNames:
+    """What this computer calls itself in a challenge (MS-NLMP 2.2.2.1)."""
+
+    computer: str
+    domain: str
+    dns_computer: str = ""
+    dns_domain: str = ""
 
 
 @dataclass(frozen=True, slots=True)
