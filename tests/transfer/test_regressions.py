@@ -331,3 +331,14 @@ def test_time_goes_on_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyP
             await until(lambda: len(errors) > 1)
 
     asyncio.run(main())
+
+
+def test_order_acks_of_many_sequences_all_leave(world: World) -> None:
+    """Only the newest 256 did. The messages of the other queues were sent again half a minute later."""
+    alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
+    for number in range(400):
+        beta.create(f"tx{number}", transactional=True)
+        alpha.commit_one(beta.direct(f"tx{number}"), b"one")
+    alpha.sync()
+    world.tick(2)
+    assert [queue for queue in alpha.engine.outgoing_queues() if queue.message_count] == []

@@ -6,6 +6,7 @@ import itertools
 from collections import deque
 from typing import TYPE_CHECKING
 
+from lanner.transfer.packets import OrderAckBody
 from lanner.transfer.session_states import SessionState
 
 if TYPE_CHECKING:
@@ -16,9 +17,10 @@ if TYPE_CHECKING:
     from lanner.transfer.route import Route
     from lanner.transfer.session import Session
     from lanner.transfer.settings import TransferSettings
+    from lanner.wire.identifiers import TxSequenceID
 
-# Ours: acknowledgments that wait for room in the window. A newer OrderAck says all that an older one did.
-_MAX_WAITING_EXPRESS = 256
+# Ours: sequences whose OrderAck waits for room in the window.
+_MAX_WAITING_EXPRESS = 4096
 
 _numbers = itertools.count(1)
 
@@ -51,7 +53,7 @@ class Link:
         self._on_processed = on_processed
         self._on_close = on_close
         self._on_dirty = on_dirty
-        self._express: deque[bytes] = deque(maxlen=_MAX_WAITING_EXPRESS)
+        self._express: dict[TxSequenceID, bytes] = {}  # OrderAcks that wait for room
         self._unsettled: deque[tuple[int, int]] = deque()  # (messages received so far, bytes since the entry before)
         self._unsettled_bytes = 0
         self._settled = 0  # messages received that are durable, or refused
@@ -113,15 +115,20 @@ class Link:
     # What leaves ----------------------------------------------------------------------------------------------
 
     def send_express(self, packet: bytes) -> None:
-        """A message that belongs to no queue and that nobody misses: an OrderAck."""
-        self._express.append(packet)
+        """A message that belongs to no queue: an OrderAck. A newer one says all that an older one of its sequence did.
+
+        Nobody misses one for ever, but who misses it sends everything again.
+        """
+        self._express[OrderAckBody.from_packet(packet).tx_sequence_id] = packet
+        if len(self._express) > _MAX_WAITING_EXPRESS:
+            del self._express[next(iter(self._express))]
         self._on_dirty(self)
 
     def send_waiting_express(self) -> None:
         """As many of those as the window takes."""
         session = self.session
         while self._express and session.room > 0:
-            session.send(self._express.popleft(), None)
+            session.send(self._express.pop(next(iter(self._express))), None)
 
     def flush(self) -> None:
         """Hand the transport what the session has to say; after its last word the connection ends."""
