@@ -5,8 +5,15 @@ from __future__ import annotations
 import pytest
 
 from lanner.engine.staging import ABANDONED_STAGE
-from lanner.model.enums import Acknowledgements, QueueAccessType
-from lanner.model.errors import AccessDenied, InsufficientResources, InvalidParameter, QueueNotAvailable
+from lanner.model.enums import Acknowledgements, QueueAccessType, QueuePrivacyLevel
+from lanner.model.errors import (
+    AccessDenied,
+    IllegalPropertyValue,
+    InsufficientResources,
+    InvalidParameter,
+    MessageNotAuthenticated,
+    QueueNotAvailable,
+)
 from lanner.wire.builder import MessageProperties
 from lanner.wire.format_name import parse
 from lanner.wire.message import Message
@@ -166,3 +173,12 @@ def test_a_late_commit_and_an_aborted_receive_get_a_new_place_in_the_visibility_
 def visible(h: Harness, number: int, after: int) -> list[bytes]:
     with h.store.scan(number, after) as scan:
         return [Message(record.packet).body for _, _, record in scan]
+
+
+def test_a_queue_that_takes_signed_or_encrypted_messages_only_takes_no_others_by_staging(h: Harness) -> None:
+    h.create("signed", authentication=True)
+    h.create("secret", privacy_level=QueuePrivacyLevel.BODY)
+    with pytest.raises(MessageNotAuthenticated, match="takes signed messages only"):
+        stage(h, b"one", b"a", queue="signed")
+    with pytest.raises(IllegalPropertyValue, match="takes encrypted messages only"):
+        stage(h, b"one", b"a", queue="secret")

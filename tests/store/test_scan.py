@@ -193,3 +193,19 @@ def test_a_message_larger_than_the_target_has_its_own_range(store: Store) -> Non
         put(store, key, b"x" * 1000)
     commit(store)
     assert store.split(QUEUE, 0, 3, 10) == [(0, 1), (1, 2), (2, 3)]
+
+
+def test_the_index_tells_numbers_and_sizes_without_reading(store: Store) -> None:
+    put(store, lookup_id(3, 1), b"one")
+    put(store, lookup_id(7, 2), b"three")
+    commit(store)
+    put(store, lookup_id(0, 3), b"express!", express=True)
+    put(store, lookup_id(0, 4), b"not synced")
+    assert list(store.index(QUEUE, 0, 100)) == [(1, lookup_id(3, 1), 3), (2, lookup_id(7, 2), 5)]
+    commit(store)
+    expected = [(2, lookup_id(7, 2), 5), (3, lookup_id(0, 3), 8)]
+    assert list(store.index(QUEUE, 1, 3)) == expected
+    rows = store.index(QUEUE, 0, 100)
+    next(rows)
+    rows.close()  # type: ignore[attr-defined]  # a generator; the snapshot is let go
+    commit(store)

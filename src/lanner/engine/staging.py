@@ -38,9 +38,12 @@ class Staging(Dispatch):
         """Write messages under a token. They become recoverable, and transactional where the queue is."""
         queue = self._stageable(descriptor)
         pack = self._packer(descriptor, queue)
+        is_local = not isinstance(queue, OutgoingQueue)
         now = int(self.clock())
         rows = []
         for properties in messages:
+            if is_local:
+                self._check_demands(queue, properties)
             properties.delivery_guarantee = DeliveryGuarantee.RECOVERABLE
             # To a transactional queue each goes as a transaction of its own.
             properties.first_in_transaction = properties.last_in_transaction = queue.transactional

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import logging
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -192,23 +192,32 @@ class Store:
         upto = horizon if upto is None else min(upto, horizon)
         return Scan(self._commits.queue(queue), self._environment, after, upto, self._quarantine_scanned)
 
-    def split(self, queue: int, after: int, upto: int, target_bytes: int) -> list[tuple[int, int]]:
-        """Cut (after, upto] into ranges of about `target_bytes` of packets each. Takes the lock itself, for a moment."""
+    def index(self, queue: int, after: int, upto: int) -> Iterator[tuple[int, int, int]]:
+        """Yield (visibility, lookup id, size of the packet) of what is visible in (after, upto], without reading it.
+
+        On a snapshot of the moment it is first asked, at most to where all are decided. Takes the lock itself, for that moment.
+        """
         with self.lock:
+            upto = min(upto, self._commits.horizon)
             view = self._commits.queue(queue)
             prefix = MESSAGE_KEY.pack(queue, view.generation, 0)[:8]
-            express = [(number, b"", len(record.packet)) for number, _, record in express_between(view, after, upto)]
+            express = [(number, key, len(record.packet)) for number, key, record in express_between(view, after, upto)]
             txn = self._environment.env.begin()
-        ranges = []
-        start, size = after, 0
         with txn:
             rows = index_rows(txn, self._environment, prefix, after, upto)
-            for number, _, packet_size in heapq.merge(rows, express):
-                if size and size + packet_size > target_bytes:
-                    ranges.append((start, number - 1))
-                    start, size = number - 1, 0
-                size += packet_size
+            durable = ((number, int.from_bytes(key, "big"), size) for number, key, size in rows)
+            yield from heapq.merge(durable, express) if express else durable
         self._environment.memory.trim()
+
+    def split(self, queue: int, after: int, upto: int, target_bytes: int) -> list[tuple[int, int]]:
+        """Cut (after, upto] into ranges of about `target_bytes` of packets each. Takes the lock itself, for a moment."""
+        ranges = []
+        start, size = after, 0
+        for number, _, packet_size in self.index(queue, after, upto):
+            if size and size + packet_size > target_bytes:
+                ranges.append((start, number - 1))
+                start, size = number - 1, 0
+            size += packet_size
         ranges.append((start, upto))
         return ranges
 

@@ -1,0 +1,184 @@
+"""A queue as Arrow batches: what is visible in a range of the visibility sequence.
+
+Each batch is read from a snapshot of its own, which is let go before the batch is handed out: a caller that is slow, or gone, holds
+nothing in the store but the batch in its hands. That loses nothing, since a number of the sequence is given once and what has
+it only ever goes away.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from lanner.client.operations import Operations
+from lanner.client.runtime import Runtime
+from lanner.engine.engine import ADMINISTRATION_QUEUE
+from lanner.model.directory_objects import OutgoingQueue, Queue
+from lanner.model.enums import QueueAccessType, QueueType
+from lanner.model.errors import QueueNotAvailable
+from lanner.spark.decode import Facts, Place, decode
+from lanner.spark.packets import Packets
+from lanner.spark.rows import OUTGOING
+from lanner.spark.schema import RowSchema
+from lanner.wire.path_name import PathName
+
+# Ours: a batch ends when it has so many bytes of packets or so many rows. Spark is fastest with 1 to 12 MB a batch.
+BATCH_BYTES: Final = 4 << 20
+BATCH_ROWS: Final = 1 << 14
+# Ours: about how much one partition reads.
+PARTITION_BYTES: Final = 32 << 20
+# MC-MQAC 2.2.2.13, note 3.
+REPORT_QUEUE: Final = uuid.UUID("55ee8f32-cce9-11cf-b108-0020afd61ce9")
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """(after, upto] of the visibility sequence, with what was in it when it was measured."""
+
+    after: int
+    upto: int
+    messages: int
+    bytes: int
+
+
+def queue_kind(runtime: Runtime, queue: Queue) -> str:
+    """What a queue is for, in one word of the column `queue_kind`."""
+    qm = runtime.engine.queue_manager
+    if isinstance(queue, OutgoingQueue):
+        return OUTGOING
+    if queue is qm.system_deadletter_queue:
+        return "deadletter"
+    if queue is qm.system_transactional_deadletter_queue:
+        return "xact_deadletter"
+    if queue is qm.system_journal_queue or (queue.is_system and queue.parent):
+        return "journal"
+    if queue.queue_type is QueueType.CONNECTOR:
+        return "connector"
+    if queue.parent:
+        return "subqueue"
+    if queue.identifier == REPORT_QUEUE:
+        return "report"
+    is_admin = queue.pathname.lower().endswith(ADMINISTRATION_QUEUE.lower().removeprefix("."))
+    return "admin" if is_admin else "destination"
+
+
+class QueueSource:
+    """A queue that somebody may read. Methods take the lock themselves."""
+
+    def __init__(self, operations: Operations, name: str, access: QueueAccessType = QueueAccessType.PEEK) -> None:
+        """QueueNotFound, or AccessDenied if the identity of `operations` may not read it."""
+        self._runtime = operations.runtime
+        self._store = operations.store
+        with operations.lock:
+            queue = operations.find(name)
+            # The check of rights is that of opening; nothing stays open.
+            operations.close(operations.open(name, access).value)
+            self._queue = queue
+            self.place = _place(self._runtime, queue)
+
+    @property
+    def identifier(self) -> int:
+        """The number of the queue, which no queue that is made later has."""
+        return self._queue.number
+
+    @property
+    def message_count(self) -> int:
+        return self._queue.message_count
+
+    @property
+    def total_bytes(self) -> int:
+        return self._queue.total_bytes
+
+    @property
+    def is_transactional(self) -> bool:
+        return self._queue.transactional
+
+    def bounds(self) -> tuple[int, int, int]:
+        """(after, upto, horizon): all that is visible is in (after, upto], and nothing more will come up to the horizon."""
+        with self._store.lock:
+            after, upto = self._store.visible_bounds(self._queue.number)
+            return after, upto, self._store.horizon
+
+    def measure(self, after: int, upto: int, *, max_messages: int | None = None, max_bytes: int | None = None) -> Range:
+        """The longest range from `after` on that keeps to the limits; at least one message, if there is one."""
+        messages = size = 0
+        for number, _, packet_size in self._store.index(self._queue.number, after, upto):
+            if messages and (
+                (max_messages is not None and messages >= max_messages)
+                or (max_bytes is not None and size + packet_size > max_bytes)
+            ):
+                return Range(after, number - 1, messages, size)
+            messages += 1
+            size += packet_size
+        return Range(after, upto, messages, size)
+
+    def split(self, after: int, upto: int, target_bytes: int) -> list[Range]:
+        """Cut a range into such of about `target_bytes`; together they are the range, empty parts and all."""
+        ranges: list[Range] = []
+        start, messages, size = after, 0, 0
+        for number, _, packet_size in self._store.index(self._queue.number, after, upto):
+            if messages and size + packet_size > target_bytes:
+                ranges.append(Range(start, number - 1, messages, size))
+                start, messages, size = number - 1, 0, 0
+            messages += 1
+            size += packet_size
+        ranges.append(Range(start, upto, messages, size))
+        return ranges
+
+    def batches(self, after: int, upto: int, schema: RowSchema) -> Iterator[pa.RecordBatch]:
+        """The messages with a number in (after, upto], in that order, but for those that somebody is receiving."""
+        while after < upto:
+            packets, rows = self._piece(after, upto)
+            if not rows:
+                return
+            after = rows[-1][0]
+            yield decode(Packets.of(packets), Facts.of(rows), self.place, schema)
+
+    def packets(self, after: int, upto: int) -> Iterator[tuple[tuple[int, int, int, int, int], bytes]]:
+        """The same, one by one: the numbers of `Facts`, and the packet."""
+        while after < upto:
+            packets, rows = self._piece(after, upto)
+            if not rows:
+                return
+            after = rows[-1][0]
+            yield from zip(rows, packets, strict=True)
+
+    def _piece(self, after: int, upto: int) -> tuple[list[bytes], list[tuple[int, int, int, int, int]]]:
+        queue = self._queue
+        packets: list[bytes] = []
+        rows: list[tuple[int, int, int, int, int]] = []
+        size = 0
+        with self._store.lock:
+            if queue.is_deleted:
+                raise QueueNotAvailable(f"queue {queue.pathname} was deleted")
+            # What is locked belongs to a receive that has not ended. If that fails the message gets another number.
+            held = set(queue.held_positions)
+            scan = self._store.scan(queue.number, after, upto)
+        with scan:
+            for number, lookup_id, record in scan:
+                if lookup_id in held:
+                    continue
+                packet = record.packet
+                packets.append(packet)
+                rows.append((number, lookup_id, record.arrived, record.abort_count, record.move_count))
+                size += len(packet)
+                if size >= BATCH_BYTES or len(rows) == BATCH_ROWS:
+                    break
+        return packets, rows
+
+
+def _place(runtime: Runtime, queue: Queue) -> Place:
+    qm = runtime.engine.queue_manager
+    kind = queue_kind(runtime, queue)
+    is_foreign = isinstance(queue, OutgoingQueue) or kind == "connector"
+    return Place(
+        str(qm.identifier),
+        qm.computer_name,
+        queue.pathname if is_foreign else str(runtime.engine.format_name_of(queue)),
+        kind,
+        PathName.parse(queue.pathname).subqueue if kind == "subqueue" else None,
+    )
