@@ -32,7 +32,17 @@ _SEC_TRAILER: Final = struct.Struct("<BBBBI")
 class SecurityContext:
     """An acceptor under its auth_context_id, as far as it has come (MS-RPCE 3.3.1.5.2)."""
 
-    __slots__ = ("auth_type", "context", "context_id", "identity", "is_complete", "is_invalid", "level", "signs")
+    __slots__ = (
+        "auth_type",
+        "context",
+        "context_id",
+        "identity",
+        "is_complete",
+        "is_invalid",
+        "last_token",
+        "level",
+        "signs",
+    )
 
     def __init__(self, context_id: int, auth_type: int, level: AuthLevel, context: Context) -> None:
         self.context_id = context_id
@@ -41,6 +51,7 @@ class SecurityContext:
         self.context = context
         self.identity: Identity = ANONYMOUS
         self.is_complete = False
+        self.last_token = b""
         # MS-RPCE 3.3.1.5.2.1: nobody answers an rpc_auth_3, so its failure is told to the first call.
         self.is_invalid = False
         # Samba and Windows treat "packet" as integrity.
@@ -92,6 +103,9 @@ class SecurityContexts:
             context = self._new(trailer)
         else:
             self._check(context, trailer)
+        if context.is_complete and trailer.token == context.last_token:
+            # Samba's client sends its last token again with every later alter_context.
+            return None
         if context.is_complete or context.is_invalid:
             # Nobody authenticates twice under one id.
             raise not_executed(FaultStatus.ACCESS_DENIED, "authentication again under the same id")
@@ -128,10 +142,11 @@ class SecurityContexts:
     def _step(self, context: SecurityContext, trailer: SecTrailer) -> SecTrailer:
         token = context.context.step(trailer.token)
         if context.context.is_complete:
-            self._completed(context)
+            self._completed(context, trailer)
         return SecTrailer(context.auth_type, context.level, context.context_id, token)
 
-    def _completed(self, context: SecurityContext) -> None:
+    def _completed(self, context: SecurityContext, trailer: SecTrailer) -> None:
+        context.last_token = trailer.token
         context.identity = context.context.identity
         context.is_complete = True
         if context.level == AuthLevel.CONNECT and self.default is None:
@@ -159,7 +174,7 @@ class SecurityContexts:
             # There is no answer that could carry it.
             self._invalidate(context)
             return
-        self._completed(context)
+        self._completed(context, trailer)
 
     def _invalidate(self, context: SecurityContext) -> None:
         context.is_invalid = True
