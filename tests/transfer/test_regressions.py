@@ -15,7 +15,7 @@ import lmdb
 import pytest
 
 from lanner.model.directory_objects import OutgoingQueue
-from lanner.model.enums import MessageClass, MessagePrivacyLevel, OutgoingState
+from lanner.model.enums import ConnectionStatus, MessageClass, MessagePrivacyLevel, OutgoingState
 from lanner.model.errors import InsufficientResources
 from lanner.transfer import shell
 from lanner.transfer.addresses import NextHop
@@ -342,3 +342,35 @@ def test_order_acks_of_many_sequences_all_leave(world: World) -> None:
     alpha.sync()
     world.tick(2)
     assert [queue for queue in alpha.engine.outgoing_queues() if queue.message_count] == []
+
+
+def test_a_peer_that_ends_every_session_leaves_traces(world: World) -> None:
+    """ConnectionHistory told of nothing but sessions that were established."""
+    alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
+    beta.create("q")
+    beta.engine.queue_manager.queue_manager_quota = 1
+    alpha.send(beta.direct("q"), bytes(2000))
+    alpha.sync()
+    world.run()
+    entry = alpha.outgoing(beta.direct("q")).connection_history[-1]
+    assert entry.status is ConnectionStatus.UNKNOWN_FAILURE
+    assert entry.error
+    assert entry.address_list == ["IP=127.0.0.3"]
+
+
+def test_the_last_problem_is_told_until_there_is_a_session(world: World) -> None:
+    """It was forgotten at the next attempt, and with a peer that does not answer an attempt takes a minute."""
+    alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
+    beta.create("q")
+    answer = beta.transfer.data_received
+    beta.transfer.data_received = lambda *_: None  # type: ignore[method-assign]
+    alpha.send(beta.direct("q"), b"one")
+    alpha.sync()
+    world.tick(67)
+    route = alpha.route(beta.direct("q"))
+    assert route.stage is Stage.ATTACHED
+    assert "the handshake was not done in time" in route.problem
+    beta.transfer.data_received = answer  # type: ignore[method-assign]
+    world.tick(67)
+    assert beta.bodies("q") == [b"one"]
+    assert route.problem == ""

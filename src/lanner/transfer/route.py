@@ -118,7 +118,9 @@ class Route:
         history = self.queue.connection_history
         history.append(ConnectionHistoryEntry(status, int(now), error, address))
         del history[:-MAX_CONNECTION_HISTORY]
-        self.problem = problem
+        # While another attempt is made, the last problem is still the one to know of.
+        if problem or status is ConnectionStatus.ESTABLISHED:
+            self.problem = problem
 
     def record_error(self, error: OSError, now: float, *, what: str) -> None:
         """A failure that the operating system reported."""

@@ -498,6 +498,9 @@ class Transfer(Connecting):
                     ConnectionStatus.CONNECTION_REFUSED if event.is_refused else ConnectionStatus.CONNECTION_NOT_READY
                 )
                 route.record(status, self.clock(), E_FAIL, event.reason)
+            elif event.is_error and not route.table.is_empty:
+                # Else there would be nothing but successes to see of a peer that ends every session.
+                route.record(ConnectionStatus.UNKNOWN_FAILURE, self.clock(), E_FAIL, event.reason)
             # An empty queue misses nothing when its session ends.
             self._detach(route, problem="" if route.table.is_empty and not event.is_error else event.reason)
         self._mark_dirty(link)
