@@ -6,8 +6,9 @@ import asyncio
 import errno
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -374,3 +375,25 @@ def test_the_last_problem_is_told_until_there_is_a_session(world: World) -> None
     world.tick(67)
     assert beta.bodies("q") == [b"one"]
     assert route.problem == ""
+
+
+def test_a_queue_that_asks_for_a_connection_twice_is_served_by_it_once(world: World) -> None:
+    """Taken offline and brought online while it was being connected, it was on the session twice."""
+    alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
+    beta.create("q")
+    connect = alpha.network.connect
+    attempts: list[Callable[[], None]] = []
+    alpha.network.connect = lambda *args: attempts.append(partial(connect, *args))  # type: ignore[method-assign]
+    alpha.send(beta.direct("q"), b"one")
+    alpha.sync()
+    world.run()
+    alpha.engine.take_offline()
+    world.run()
+    alpha.engine.bring_online()
+    world.run()
+    for attempt in attempts:
+        attempt()
+    world.run()
+    route = alpha.route(beta.direct("q"))
+    assert route.link is not None
+    assert route.link.routes == [route]

@@ -47,7 +47,7 @@ class Connecting(ABC):
         self.links: dict[int, Link] = {}
         self.routes: dict[int, Route] = {}  # by the queue's number
         self._dirty: dict[Link, None] = {}  # something may be sent, or is waiting to be written
-        self._connecting: dict[str, list[Route]] = {}  # routes that wait for a connection to an address
+        self._connecting: dict[str, dict[Route, None]] = {}  # routes that wait for a connection to an address
 
         self._is_turning = False
 
@@ -164,9 +164,10 @@ class Connecting(ABC):
         address = route.next_hop.address
         waiting = self._connecting.get(address)
         if waiting is not None:
-            waiting.append(route)
+            # It may have waited here before, been taken offline and brought online again.
+            waiting[route] = None
             return
-        self._connecting[address] = [route]
+        self._connecting[address] = {route: None}
         self.network.connect(address, partial(self._connected, address, was_pinged))
 
     def _connected(self, address: str, was_pinged: bool, result: Connection | OSError) -> None:
