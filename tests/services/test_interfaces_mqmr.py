@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from lanner.rpc.ndr import BadStub, Syntax
+from lanner.rpc.ndr.stream import MAX_REQUEST_ELEMENTS
 from lanner.services.interfaces.mqmq import DlId, MulticastId, QueueFormat
 from lanner.services.interfaces.mqmr import (
     MGMT_OBJECT,
@@ -293,3 +294,23 @@ def test_nothing_that_breaks_the_declaration_is_sent() -> None:
         with pytest.raises(TypeError):
             R_QM_MGMT_GET_INFO.encode_request(names)
     assert repr(MGMT_OBJECT) == "MgmtObject"
+
+
+@pytest.mark.parametrize("vt", [VT.UI2, VT.LPWSTR, VT.VARIANT])
+def test_a_request_holds_only_so_many_elements(vt: VT) -> None:
+    """A reply may hold as many as there are queues."""
+    value = {VT.UI2: 1, VT.LPWSTR: None, VT.VARIANT: NULL}[vt]
+
+    def variant(count: int) -> PropVariant:
+        return PropVariant(VT.VECTOR | vt, (value,) * count)
+
+    arguments = {"p_object_format": MgmtObject(1, 0), "cp": 1, "a_prop": (1,), "ap_var": (NULL,)}
+    # aProp and apVar have an element each.
+    most = arguments | {"ap_var": (variant(MAX_REQUEST_ELEMENTS - 2),)}
+    assert R_QM_MGMT_GET_INFO.decode_request(R_QM_MGMT_GET_INFO.encode_request(most)) == most
+    more = arguments | {"ap_var": (variant(MAX_REQUEST_ELEMENTS - 1),)}
+    with pytest.raises(BadStub, match="1 elements too many"):
+        R_QM_MGMT_GET_INFO.decode_request(R_QM_MGMT_GET_INFO.encode_request(more))
+    results = {"ap_var": (variant(MAX_REQUEST_ELEMENTS + 1),), "returns": 0}
+    stub = R_QM_MGMT_GET_INFO.encode_response(results, arguments)
+    assert R_QM_MGMT_GET_INFO.decode_response(stub, arguments) == results

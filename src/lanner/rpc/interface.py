@@ -13,7 +13,16 @@ from typing import Final
 from uuid import UUID
 
 from lanner.rpc.ndr.constructed import Argument, Field, Related, RunSegment, segments
-from lanner.rpc.ndr.stream import BadStub, ByteOrder, Decoder, Encoder, Syntax, Value, representation
+from lanner.rpc.ndr.stream import (
+    MAX_REQUEST_ELEMENTS,
+    BadStub,
+    ByteOrder,
+    Decoder,
+    Encoder,
+    Syntax,
+    Value,
+    representation,
+)
 from lanner.rpc.ndr.types import UNRELATED, ContextHandle, Correlation, Type
 
 RETURNS: Final = "returns"
@@ -81,10 +90,7 @@ class _Stub:
                 raise ValueError(f"{member.name}: {problem}") from None
         return encoder.getvalue()
 
-    def decode(
-        self, data: bytes | memoryview, syntax: Syntax, byte_order: ByteOrder, known: Mapping[str, Value]
-    ) -> dict[str, Value]:
-        decoder = Decoder(data, representation(syntax, byte_order))
+    def decode(self, decoder: Decoder, known: Mapping[str, Value]) -> dict[str, Value]:
         values: dict[str, Value] = {}
         for segment in self._segments:
             if isinstance(segment, RunSegment):
@@ -160,7 +166,9 @@ class Method:
     ) -> dict[str, Value]:
         """Give the arguments of a call by name, or raise BadStub."""
         try:
-            return self._request.decode(data, syntax, byte_order, {})
+            return self._request.decode(
+                Decoder(data, representation(syntax, byte_order), elements=MAX_REQUEST_ELEMENTS), {}
+            )
         except BadStub as problem:
             raise problem.at(f"{self.name} request") from None
 
@@ -195,7 +203,7 @@ class Method:
     ) -> dict[str, Value]:
         """Give the results of a call that was made with these arguments, or raise BadStub."""
         try:
-            return self._response.decode(data, syntax, byte_order, arguments)
+            return self._response.decode(Decoder(data, representation(syntax, byte_order)), arguments)
         except BadStub as problem:
             raise problem.at(f"{self.name} response") from None
 

@@ -42,6 +42,7 @@ class _Elements:
             self.element.encode_referents(encoder, each)
 
     def decode(self, decoder: Decoder, count: int) -> Value:
+        decoder.expect(count)
         decoder.align(self.element.alignment(decoder.representation))
         # Every element has at least one octet.
         if count > decoder.remaining:
@@ -77,6 +78,7 @@ class _FixedElements(_Elements):
     def decode(self, decoder: Decoder, count: int) -> Value:
         index = decoder.representation.index
         slot = self._slots[index]
+        decoder.expect(count)
         decoder.align(slot.alignment)
         raw = self._packers[index].iter_unpack(decoder.take(count * slot.size))
         if not self.element.is_converted:

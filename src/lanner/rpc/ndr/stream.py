@@ -25,6 +25,9 @@ _MODULUS: Final = 8
 MAX_POINTER_DEPTH: Final = 32
 # MS-RPCE 3.1.1.5.3.2.2.1: "at most, 2^31 - 1 elements in each dimension".
 MAX_COUNT: Final = 0x7FFF_FFFF
+# Ours: elements of arrays, octets and characters aside, in one request. 128 properties are the most that a method asks for; a stub of
+# four megabytes that is all elements would keep the event loop busy for seconds before anybody asks who sent it.
+MAX_REQUEST_ELEMENTS: Final = 16_384
 # What Windows counts its referent identifiers from, in steps of four; any nonzero number would do (C706 14.3.10).
 _FIRST_REFERENT: Final = 0x0002_0000
 
@@ -163,10 +166,11 @@ class Encoder:
 class Decoder:
     """A stub being read; it never moves past its end."""
 
-    __slots__ = ("aliases", "data", "depth", "end", "position", "representation")
+    __slots__ = ("aliases", "data", "depth", "elements", "end", "position", "representation")
 
-    def __init__(self, data: bytes | memoryview, rep: Representation) -> None:
+    def __init__(self, data: bytes | memoryview, rep: Representation, *, elements: int = MAX_COUNT) -> None:
         self.representation = rep
+        self.elements = elements  # how many more may come
         self.data = data
         self.end = len(data)
         self.position = 0
@@ -184,6 +188,12 @@ class Decoder:
             raise BadStub(f"{size} octets wanted, {self.remaining} left")
         self.position = position + size
         return bytes(self.data[position : self.position])
+
+    def expect(self, elements: int) -> None:
+        """Make sure that so many elements of an array may come."""
+        self.elements -= elements
+        if self.elements < 0:
+            raise BadStub(f"{-self.elements} elements too many")
 
     def align(self, boundary: int) -> None:
         """Skip a gap, whatever it holds (MS-RPCE 3.1.1.5.3.2.2.6)."""
