@@ -26,6 +26,7 @@ from lanner.transfer.packets import FinalAckBody, OrderAckBody, build_final_ack,
 from lanner.transfer.route import Stage
 from lanner.transfer.session import Session
 from lanner.transfer.settings import TransferSettings
+from lanner.wire.builder import build
 from lanner.wire.format_name import parse
 from lanner.wire.identifiers import TxSequenceID
 from tests.transfer.outgoing import Outgoing
@@ -397,3 +398,24 @@ def test_a_queue_that_asks_for_a_connection_twice_is_served_by_it_once(world: Wo
     route = alpha.route(beta.direct("q"))
     assert route.link is not None
     assert route.link.routes == [route]
+
+
+def test_impostors_do_not_fill_the_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """There was a line for each message, which may be shorter than the line."""
+    alpha = world.node("ALPHA", "127.0.0.2")
+    alpha.create("q")
+    _, link = strange_session(alpha, "127.0.0.66")
+    for ordinal in range(1, 6):
+        packet = build(
+            alpha.properties(b"one"),
+            source=alpha.guid,
+            ordinal=ordinal,
+            sent_time=int(world.now),
+            destination=parse(alpha.direct("q")),
+        )
+        alpha.transfer.data_received(link, packet)
+    assert alpha.transfer.incoming.impostors == 5
+    assert caplog.text.count("is dropped") == 1
+    world.tick(10)
+    alpha.transfer.data_received(link, packet)
+    assert "6 so far" in caplog.text

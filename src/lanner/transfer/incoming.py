@@ -67,6 +67,8 @@ _ONE_DIRECT_NAME = names.DIRECT_QUEUE << at.DQ_SHIFT
 
 # Ours: destinations and sequences that are found without looking into their names. Peers may spell names in many ways.
 _MAX_CACHED = 4096
+# Ours, seconds: what a peer can do with every message is told of at most so often.
+_COMPLAINT_INTERVAL = 10.0
 
 
 class Link(AcknowledgingLink, Protocol):
@@ -126,6 +128,7 @@ class Incoming:
         self.duplicates = 0
         self.out_of_order = 0
         self.impostors = 0
+        self._complaint_due = 0.0
         self._of_link: dict[Link, list[IncomingSequence]] = {}
         self._show_sequences()
         store.on_failed(self._on_failed)
@@ -271,11 +274,14 @@ class Incoming:
         if source == self._own_guid:
             # Who sent a message decides over acknowledgments and dead letters of it, and this was not sent here.
             self.impostors += 1
-            _LOG.warning(
-                "%s: a message with SourceQueueManager %s, which is this queue manager, is dropped",
-                link.remote_address,
-                uuid.UUID(bytes_le=source),
-            )
+            if self._monotonic() >= self._complaint_due:
+                self._complaint_due = self._monotonic() + _COMPLAINT_INTERVAL
+                _LOG.warning(
+                    "%s: a message with SourceQueueManager %s, which is this queue manager, is dropped; %d so far",
+                    link.remote_address,
+                    uuid.UUID(bytes_le=source),
+                    self.impostors,
+                )
             return
         identifier = source + packet[56:60]
         is_transactional = user_flags & at.TH
