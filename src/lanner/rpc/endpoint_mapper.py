@@ -41,6 +41,8 @@ MAX_TOWER_LENGTH: Final = 2000
 # MS-RPCE 2.2.1.2.4, 2.2.1.2.5.
 MAX_ENTRIES: Final = 500
 _ANNOTATION_SIZE: Final = 64
+# Ours: unfinished searches of one client.
+MAX_SEARCHES: Final = 16
 _HANDLE_KIND: Final = "ept_lookup_handle_t"
 
 # The status of MS-RPCE 2.2.1.2.4 for "no more".
@@ -235,7 +237,8 @@ class EndpointMapper(ServerInterface):
             EptEntry(UUID(int=0), Twr.of(one.tower), one.annotation[: _ANNOTATION_SIZE - 1]) for one in part
         )
         return {
-            "entry_handle": self._kept(call, left),
+            # impacket takes a handle for a promise that there is more.
+            "entry_handle": self._kept(call, left) if left else NULL_HANDLE,
             "num_ents": len(entries),
             "entries": entries,
             "status": 0 if entries else EPT_S_NOT_REGISTERED,
@@ -252,7 +255,7 @@ class EndpointMapper(ServerInterface):
             found = self._taken(call, entry_handle)
         part, left = found[:max_towers], found[max_towers:]
         return {
-            "entry_handle": self._kept(call, left),
+            "entry_handle": self._kept(call, left) if left else NULL_HANDLE,
             "num_towers": len(part),
             "i_towers": tuple(Twr.of(one.tower) for one in part),
             "status": 0 if part else EPT_S_NOT_REGISTERED,
@@ -287,7 +290,12 @@ class EndpointMapper(ServerInterface):
 
     @staticmethod
     def _kept(call: ServerCall, left: list[Registration]) -> bytes:
-        return call.group.handles.add(left, _HANDLE_KIND) if left else NULL_HANDLE
+        handles = call.group.handles
+        open_searches = [handle for handle, _ in handles.values(_HANDLE_KIND)]
+        if len(open_searches) >= MAX_SEARCHES:
+            # Clients forget them; the oldest goes.
+            handles.remove(open_searches[0], _HANDLE_KIND)
+        return handles.add(left, _HANDLE_KIND)
 
 
 def _matches(
