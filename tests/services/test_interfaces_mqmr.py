@@ -144,6 +144,7 @@ def test_the_octets_of_each_queue_format(queue_format: QueueFormat, octets: str)
     assert R_QM_MGMT_ACTION.encode_request(expected) == queue(octets) + ACTION
 
 
+@pytest.mark.spec("MQMR-2.2.1.5-1")
 def test_a_gap_may_hold_anything() -> None:
     """MS-RPCE 3.1.1.5.3.2.2.6."""
     octets = "07 00 0000 07 c0ffee 030201ef 411f0000"

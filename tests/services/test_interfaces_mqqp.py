@@ -98,7 +98,7 @@ def test_counts_unlike_the_size_are_refused(syntax: Syntax, word: str) -> None:
     flat = NDR20_FLAT if syntax is Syntax.NDR20 else NDR64_FLAT
     octets = b"abcdefgh"
     assert start_receive(flat + struct.pack(f"<3{word}", 3, 0, 3) + octets, syntax) == DESC
-    for counts in [(2, 0, 2), (4, 0, 3), (3, 0, 2), (3, 0, 4), (3, 1, 2), (0, 0, 0), (0xFFFF_FFFF, 0, 3)]:
+    for counts in [(2, 0, 2), (4, 0, 3), (3, 0, 2), (3, 0, 4), (3, 1, 2), (3, 1, 3), (0, 0, 0), (0xFFFF_FFFF, 0, 3)]:
         with pytest.raises(BadStub) as refused:
             start_receive(flat + struct.pack(f"<3{word}", *counts) + octets, syntax)
         assert refused.value.status == 0x6F7
