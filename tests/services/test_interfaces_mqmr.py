@@ -59,7 +59,6 @@ def get_info(cp: int, properties: list[int], variants: bytes, *, count: int | No
 VT_NULL = bytes.fromhex("0100 00 00 00000000 0100")
 
 
-@pytest.mark.spec("MQMR-3.1.4-4")
 def test_the_methods_and_their_opnums() -> None:
     """Opnum 2 and above have no method: nca_op_rng_error is all there is to answer."""
     assert [method and method.name for method in QMMGMT.methods] == ["R_QMMgmtGetInfo", "R_QMMgmtAction"]
