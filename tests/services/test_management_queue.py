@@ -11,7 +11,7 @@ import pytest
 
 from lanner.model.directory_objects import Site
 from lanner.model.enums import OutgoingState, QueueAccessType, QueueShareMode
-from lanner.services.interfaces.mqmq import DlId, MulticastId, QueueFormat
+from lanner.services.interfaces.mqmq import DlId, MulticastId, QueueFormat, QueueFormatArm
 from lanner.services.interfaces.mqmr import MgmtObject
 from lanner.wire.format_name import parse
 from lanner.wire.identifiers import MessageIdentifier
@@ -151,7 +151,7 @@ FORBIDDEN = [
 def test_a_suffix_that_the_form_of_name_forbids(manager: Managed, h: Harness, kind: int, suffix: int) -> None:
     queue = h.create("q")
     qm = h.engine.queue_manager.identifier
-    arms = {
+    arms: dict[int, QueueFormatArm] = {
         1: h.create(r".\public").identifier,
         2: MessageIdentifier(qm, queue.private_queue_number),
         3: r"OS:.\private$\q",

@@ -5,7 +5,6 @@ What is wrong with the parameters is told to everybody; everything else, and whe
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
@@ -41,6 +40,8 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 
+_EOD_RESEND: Final = "EOD_RESEND"
+
 
 class ManagementService(ServerInterface):
     """MS-MQMR for one queue manager. It lives on the event loop, and in the thread of `transfer` if there is one."""
@@ -58,7 +59,7 @@ class ManagementService(ServerInterface):
         self._queue_actions: dict[str, Callable[[OutgoingQueue], None]] = {
             "PAUSE": lambda queue: outgoing_queues.pause(engine, queue),
             "RESUME": lambda queue: outgoing_queues.resume(engine, queue),
-            "EOD_RESEND": self._resend,
+            _EOD_RESEND: self._can_resend,
         }
         super().__init__(
             QMMGMT,
@@ -148,7 +149,11 @@ class ManagementService(ServerInterface):
                 if not isinstance(queue, OutgoingQueue):
                     raise InvalidParameter(f"{word} is for outgoing queues, {name} is here")
                 queue_action(queue)
-                return engine.store.ticket()
+                ticket = engine.store.ticket()
+            if word == _EOD_RESEND and self._transfer is not None:
+                # What is sent is written without the lock.
+                self._transfer.resend(queue)
+            return ticket
         raise InvalidParameter(f"no action {action!r} for an object of type {subject.type}")
 
     def _tidy(self) -> None:
@@ -158,11 +163,9 @@ class ManagementService(ServerInterface):
         """
         self._engine.drop_abandoned_stages()
 
-    def _resend(self, queue: OutgoingQueue) -> None:
+    def _can_resend(self, queue: OutgoingQueue) -> None:
         if self._transfer is None:
-            raise ServiceNotAvailable("nothing is sent to other computers: transfer is not enabled")
-        # Not here: what it sends is written without the lock.
-        asyncio.get_running_loop().call_soon(self._transfer.resend, queue)
+            raise ServiceNotAvailable(f"{queue.destination_format_name}: transfer is not enabled, nothing is sent")
 
     # Who, and whether at all ------------------------------------------------------------------------------------
 
