@@ -419,3 +419,21 @@ def test_impostors_do_not_fill_the_log(world: World, caplog: pytest.LogCaptureFi
     world.tick(10)
     alpha.transfer.data_received(link, packet)
     assert "6 so far" in caplog.text
+
+
+def test_a_restored_sender_gives_no_message_identifier_again(world: World, tmp_path: Path) -> None:
+    """What was sent after the backup has used some, and receivers dropped new messages as duplicates of those."""
+    alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
+    beta.create("q")
+    alpha.store.lock.release()
+    alpha.store.backup(tmp_path / "backup")
+    alpha.store.lock.acquire()
+    for _ in range(70_000):
+        given = alpha.engine.next_message_ordinal()
+    alpha.stop()
+    alpha.path = tmp_path / "backup"
+    alpha.start()
+    first = alpha.engine.next_message_ordinal()
+    assert first > given
+    alpha.restart()
+    assert alpha.engine.next_message_ordinal() - first < 1 << 20

@@ -11,7 +11,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from lanner.engine.acknowledgments import Acknowledgments
-from lanner.engine.tables import QUEUE_KEY
+from lanner.engine.tables import EPOCH, EPOCH_KEY, QUEUE_KEY
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import OutgoingState
 from lanner.model.live import START
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _ROW = struct.Struct(">IIQIQ")
 _MAX_NUMBER = 0xFFFF_FFFF
 _SEQUENTIAL_ID = (1 << 56) - 1  # of a lookup identifier
+# Ours: more messages than anybody sends between a backup and its use.
+_SKIPPED_IDENTIFIERS = 1 << 30
 # No queue has this number: the row of the newest Timestamp that was given to any.
 _NEWEST = QUEUE_KEY.pack(0)
 
@@ -125,6 +127,7 @@ class OutgoingSequences(Acknowledgments):
     # Start ------------------------------------------------------------------------------------------------------
 
     def _load_sequences(self) -> None:
+        self._skip_given_identifiers()
         for key, row in list(self._outgoing_sequences_table.items()):
             sequence = OutgoingSequence._make(_ROW.unpack(row))
             queue = self.queue_manager.queue_collection.get(QUEUE_KEY.unpack(key)[0])
@@ -132,6 +135,18 @@ class OutgoingSequences(Acknowledgments):
                 self._sequence_queues[sequence.time_stamp] = queue.number
                 if sequence.epoch != self.store.epoch:
                     self._renew_sequence(queue, sequence)
+
+    def _skip_given_identifiers(self) -> None:
+        """The store was restored from a backup: message identifiers were given since that are not known here.
+
+        Given again, they would make receivers drop new messages as duplicates (MS-MQQB 3.1.5.8.1).
+        """
+        epoch = EPOCH.pack(self.store.epoch)
+        known = self._settings_table.get(EPOCH_KEY)
+        if known != epoch:
+            self._settings_table.put(EPOCH_KEY, epoch)
+            if known is not None:
+                self._message_ordinal.next(_SKIPPED_IDENTIFIERS)
 
     def _renew_sequence(self, queue: OutgoingQueue, old: OutgoingSequence) -> None:
         """The store was restored from a backup, and what was numbered after it was made is not known here.

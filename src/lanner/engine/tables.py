@@ -9,7 +9,8 @@ import struct
 from typing import Final
 
 QUEUES: Final = "queues"  # QUEUE_KEY: attributes of a queue
-SETTINGS: Final = "settings"  # QUEUE_MANAGER_KEY: attributes of the queue manager
+# QUEUE_MANAGER_KEY: attributes of the queue manager; EPOCH_KEY: the store that gave the last message identifier
+SETTINGS: Final = "settings"
 TRANSACTIONS: Final = "transactions"  # GUID of a prepared transaction: its operations
 PURGE_PENDING: Final = "purge_pending"  # POSITION_KEY: a message that was purged while it was locked
 EXPIRY: Final = "expiry"  # EXPIRY_KEY: a recoverable message that expires
@@ -20,3 +21,5 @@ QUEUE_KEY: Final = struct.Struct(">I")  # queue
 POSITION_KEY: Final = struct.Struct(">IQ")  # queue, lookup id
 EXPIRY_KEY: Final = struct.Struct(">IIQ")  # seconds since 1970, queue, lookup id
 QUEUE_MANAGER_KEY: Final = b"queue_manager"
+EPOCH_KEY: Final = b"epoch"
+EPOCH: Final = struct.Struct(">Q")
