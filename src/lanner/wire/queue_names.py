@@ -42,7 +42,7 @@ def decode_direct(data: bytes) -> DirectFormatName:
     try:
         return DirectFormatName(decode_terminated(data, "DirectFormatName"))
     except IllegalFormatname as error:
-        raise RemoteProtocolError(str(error)) from None
+        raise RemoteProtocolError(f"DirectFormatName: {error}") from None
 
 
 @lru_cache(maxsize=4096)

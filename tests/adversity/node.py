@@ -1,0 +1,191 @@
+"""One queue manager of a network, in a process of its own: `python -m tests.adversity.node CONFIG`.
+
+CONFIG is JSON: data, name, bind, port, peers and settings. Commands come as lines of JSON on stdin: `do` and its arguments; each is
+answered with one line. Streams of messages are sent in the background, and told of as they go: a line with `stream` and `upto` is
+written only after everything up to that number is on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import sys
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, TextIO
+
+import uvloop
+
+from lanner.client import Message, QueueManager
+from lanner.directory.topology import Computer, Link, Topology, provision
+from lanner.model.directory_objects import Queue
+from lanner.model.errors import QueueExists
+from lanner.model.live import MessagePosition
+from lanner.transfer.settings import TransferSettings
+from lanner.transfer.shell import TransferListener
+
+Answer = dict[str, Any]
+
+
+class Node:
+    def __init__(self, config: dict[str, Any], out: TextIO) -> None:
+        self._out = out
+        self._write_lock = threading.Lock()
+        self.manager = QueueManager(config["data"], config["name"], local_addresses=frozenset({config["bind"]}))
+        self.runtime = self.manager.runtime
+        self.engine = self.runtime.engine
+        self._arrivals: Counter[str] = Counter()
+        self.engine.position_available_subscribers.append(self._arrived)
+        settings = TransferSettings(port=config["port"], peers=config["peers"], **config["settings"])
+        self.listener = TransferListener(self.engine, config["bind"], settings)
+        self._loop = uvloop.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        self._in_loop(self.listener.start())
+
+    def _in_loop(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def tell(self, answer: Answer) -> None:
+        with self._write_lock:
+            print(json.dumps(answer), file=self._out, flush=True)
+
+    def run(self, commands: Iterable[str]) -> None:
+        self.tell({"guid": str(self.engine.queue_manager.identifier)})
+        for line in commands:
+            arguments = json.loads(line)
+            command: Callable[..., Answer] = getattr(self, f"do_{arguments.pop('do')}")
+            self.tell({"answer": command(**arguments)})
+        self._in_loop(self.listener.stop())
+        self.manager.close()
+
+    # Commands -------------------------------------------------------------------------------------------------
+
+    def do_topology(self, sites: list[str], computers: list[Answer], links: list[Answer]) -> Answer:
+        """Bring the directory up to date."""
+        made = tuple(
+            Computer(
+                one["name"],
+                uuid.UUID(one["guid"]),
+                sites=tuple(one["sites"]),
+                routing_server=one["is_router"],
+                public_queues={name: uuid.UUID(guid) for name, guid in one["queues"].items()},
+            )
+            for one in computers
+        )
+        joined = tuple(Link(one["site1"], one["site2"], site_gates=tuple(one["gates"])) for one in links)
+        with self.runtime.lock:
+            provision(self.engine.directory, Topology(tuple(sites), made, joined))
+            self.engine.read_routing_data()
+            ticket = self.runtime.store.ticket()
+        self.runtime.store.sync(ticket)
+        return {}
+
+    def do_create(self, queue: str, *, transactional: bool, public: bool = False) -> Answer:
+        """Make a queue, if it is not there; its format name."""
+        path = rf".\{queue}" if public else rf".\private$\{queue}"
+        with contextlib.suppress(QueueExists):
+            self.manager.create_queue(path, transactional=transactional)
+        with self.runtime.lock:
+            made = self.manager.operations.find(path)
+            if public:
+                return {"name": f"PUBLIC={made.identifier}"}
+            return {"name": f"PRIVATE={self.engine.queue_manager.identifier}\\{made.private_queue_number:08x}"}
+
+    def do_stream(self, **arguments: Any) -> Answer:  # noqa: ANN401 (of `_send`)
+        threading.Thread(target=self._send, kwargs=arguments, daemon=True).start()
+        return {}
+
+    def _send(
+        self,
+        stream: str,
+        to: str,
+        kind: str,
+        start: int,
+        count: int,
+        batch: int,
+        pause: float,
+        trace: str | None = None,
+        size: int = 0,
+    ) -> None:
+        """Messages whose bodies are the stream and a number; each batch is on disk before it is told of."""
+        queue = self.manager.open(to)
+        for first in range(start, start + count, batch):
+            numbers = range(first, min(first + batch, start + count))
+            messages = [
+                Message(
+                    body=f"{stream} {number} ".encode().ljust(size, b"."),
+                    recoverable=kind != "express",
+                    tracing_queue=trace,
+                )
+                for number in numbers
+            ]
+            if kind == "transactional":
+                with self.manager.transaction() as transaction:
+                    queue.send_many(messages, transaction=transaction)
+            else:
+                queue.send_many(messages)
+            self.tell({"stream": stream, "upto": numbers[-1]})
+            time.sleep(pause)
+
+    def do_bodies(self, queue: str) -> Answer:
+        """The bodies of all messages of a queue, up to the padding."""
+        return {"bodies": [message.body_bytes.rstrip(b".").decode().rstrip() for message in self.manager.open(queue)]}
+
+    def do_reports(self, queue: str) -> Answer:
+        return {"reports": [(message.label, message.body_bytes.hex()) for message in self.manager.open(queue)]}
+
+    def do_count(self, queue: str) -> Answer:
+        return {"count": len(self.manager.open(queue))}
+
+    def do_is_counted(self, queue: str) -> Answer:
+        """How many messages from the first on have the numbers 0, 1, 2 ..."""
+        expected = 0
+        for message in self.manager.open(queue):
+            if int(message.body_bytes.split()[1]) != expected:
+                break
+            expected += 1
+        return {"count": expected}
+
+    def do_arrivals(self) -> Answer:
+        """How many messages of others came into each queue since the start, on their way or at their end."""
+        with self.runtime.lock:
+            return {"arrivals": dict(self._arrivals)}
+
+    def _arrived(self, queue: Queue, position: MessagePosition) -> None:
+        if position.record.packet[16:32] != self.engine.queue_manager.identifier.bytes_le:
+            self._arrivals[queue.pathname.rpartition("\\")[2]] += 1
+
+    def do_status(self) -> Answer:
+        """What waits to leave, and the sessions."""
+        with self.runtime.lock:
+            transfer = self.listener.transfer
+            waiting = {
+                queue.destination_format_name: queue.message_count
+                for queue in self.engine.outgoing_queues()
+                if queue.message_count
+            }
+            links = [
+                {
+                    "peer": link.remote_address,
+                    "is_open": link.is_open,
+                    "received": link.session.total_received,
+                    "sent": link.session.message_sent_count,
+                    "window": link.session.received_window_size,
+                }
+                for link in transfer.links.values()
+            ]
+        return {"waiting": waiting, "links": links, "duplicates": transfer.incoming.duplicates}
+
+
+def main() -> None:
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
+    Node(json.loads(sys.argv[1]), sys.stdout).run(sys.stdin)
+
+
+if __name__ == "__main__":
+    main()
