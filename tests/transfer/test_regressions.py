@@ -437,3 +437,16 @@ def test_a_restored_sender_gives_no_message_identifier_again(world: World, tmp_p
     assert first > given
     alpha.restart()
     assert alpha.engine.next_message_ordinal() - first < 1 << 20
+
+
+def test_peers_that_do_not_answer_keep_nobody_out(world: World) -> None:
+    """Our own handshakes counted as half-open connections, of which only so many are let in."""
+    alpha = world.node("ALPHA", "127.0.0.2", max_half_open=2)
+    for address in ("127.0.0.3", "127.0.0.4"):
+        silent = world.node(f"SILENT{address[-1]}", address)
+        silent.transfer.data_received = lambda *_: None  # type: ignore[method-assign]
+        alpha.send(silent.direct("q"), b"one")
+    alpha.sync()
+    world.run()
+    assert [link.is_initiator for link in alpha.transfer.links.values()] == [True, True]
+    assert alpha.transfer.accepts("127.0.0.5")

@@ -225,7 +225,8 @@ class Transfer(Connecting):
         of_peer = half_open = 0
         for link in self.links.values():
             of_peer += link.remote_address == address
-            half_open += not link.is_open
+            # Not those that we open: peers who do not answer must not keep others out.
+            half_open += not link.is_open and not link.is_initiator
         return of_peer < self.settings.max_sessions_per_peer and half_open < self.settings.max_half_open
 
     def accepted(self, connection: Connection, address: str) -> None:
