@@ -207,6 +207,7 @@ def test_a_public_queue_by_its_guid_and_a_direct_one_by_its_name(manager: Manage
         assert manager.action(subject, "PAUSE") == 0
         assert manager.value(subject, Property.STATE) == "ONHOLD"
         assert manager.value(subject, Property.FORMATNAME) == name
+    assert manager.value(subjects[0], Property.TYPE) == "PUBLIC"
     assert str(manager.value(subjects[0], Property.PATHNAME)).upper() == r"BETA\ORDERS"
     assert [queue.state for queue in h.engine.outgoing_queues()] == [OutgoingState.ON_HOLD] * 2
 

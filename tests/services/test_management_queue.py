@@ -357,7 +357,8 @@ def test_a_format_name_opens_the_queue(manager: Managed, h: Harness) -> None:
 def test_types(manager: Managed, h: Harness) -> None:
     h.create("q")
     h.create(r".\public")
-    h.send(REMOTE)
+    for name in (REMOTE, r"DIRECT=OS:BETA\public", rf"PRIVATE={GUID}\00000011"):
+        h.send(name)
     h.engine.close_queue(h.open(MULTICAST, QueueAccessType.SEND))
     machine = h.engine.queue_manager.identifier
     expected = {
@@ -367,6 +368,8 @@ def test_types(manager: Managed, h: Harness) -> None:
         f"MACHINE={machine};DEADLETTER": "MACHINE",
         f"MACHINE={machine};JOURNAL": "MACHINE",
         REMOTE: "PRIVATE",
+        r"DIRECT=OS:BETA\public": "PUBLIC",
+        rf"PRIVATE={GUID}\00000011": "PRIVATE",
         MULTICAST: "MULTICAST",
     }
     assert {name: manager.value(name, Property.TYPE) for name in expected} == expected

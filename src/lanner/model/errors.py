@@ -181,7 +181,7 @@ class RemoteProtocolError(ProtocolError):
 class StatusError(LannerError):
     """An operation ended with a failure status; `status` is the code a protocol would answer with."""
 
-    status: ClassVar[int]
+    status: int
     spec_name: ClassVar[str]
     by_status: ClassVar[dict[int, type[StatusError]]] = {}
 
@@ -201,8 +201,10 @@ class StatusError(LannerError):
 
 
 def status_error(status: int, message: str | None = None) -> StatusError:
-    """Make the exception of a status code; a code no document names becomes a GenericError."""
-    return StatusError.by_status.get(status, GenericError)(message)
+    """Make the exception of a status code; a code no document names becomes a GenericError that keeps it."""
+    error = StatusError.by_status.get(status, GenericError)(message)
+    error.status = status
+    return error
 
 
 class GenericError(StatusError, status=0xC00E_0001, spec_name="MQ_ERROR"):

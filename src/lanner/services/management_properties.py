@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import OutgoingState, QueueType
 from lanner.model.errors import IllegalPropid, StatusError
-from lanner.wire.format_name import FormatName
+from lanner.wire.format_name import DirectFormatName, FormatName, PublicFormatName
 from lanner.wire.identifiers import TxSequenceID
 from lanner.wire.path_name import PathName
 from lanner.wire.property_ids import ManagementMachineProperty, ManagementQueueProperty, PropertyIdentifier
@@ -24,7 +24,7 @@ from lanner.wire.propvariant import NULL, VT, PropVariant, Value
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
-    from lanner.model.directory_objects import Queue
+    from lanner.model.directory_objects import ConnectionHistoryEntry, Queue
     from lanner.model.live import OutgoingTransferInfo
 
 _MAX_UI4: Final = 0xFFFF_FFFF
@@ -159,7 +159,18 @@ def _type(queried: QueriedQueue) -> Value:
     outgoing = queried.outgoing
     if outgoing is not None and outgoing.multicast:
         return "MULTICAST"
-    return _TYPES[queried.queue.queue_type]
+    return _TYPES[_queue_type(queried)]
+
+
+def _queue_type(queried: QueriedQueue) -> QueueType:
+    """QueueType; of an outgoing queue, whose type no document sets, that of its destination as far as the name tells."""
+    outgoing = queried.outgoing
+    name = None if outgoing is None else FormatName.parse(outgoing.destination_format_name)
+    if isinstance(name, PublicFormatName):
+        return QueueType.PUBLIC
+    if isinstance(name, DirectFormatName) and name.queue_part is not None:
+        return name.queue_part.queue_type
+    return queried.queue.queue_type
 
 
 def _location(queried: QueriedQueue) -> Value:
@@ -174,7 +185,7 @@ def _foreign(queried: QueriedQueue) -> Value:
     qm = queried.engine.queue_manager
     if not qm.directory_offline:
         return _yes_or_no(qm.foreign_system)
-    return "NO" if queried.queue.queue_type is QueueType.PRIVATE else "UNKNOWN"
+    return "NO" if _queue_type(queried) is QueueType.PRIVATE else "UNKNOWN"
 
 
 def _yes_or_no(is_so: bool) -> str:
@@ -263,14 +274,16 @@ def _connection_history(queried: QueriedQueue) -> Value:
         PropVariant.vector(VT.I4, [_seconds(entry.connection_history_time) for entry in entries]),
         PropVariant.vector(VT.I4, [_signed(entry.error) for entry in entries]),
         # DECISIONS: the document's VT_VECTOR twice is a vector of vectors.
-        PropVariant.vector(
-            VT.VARIANT, [PropVariant.vector(VT.LPWSTR, map(_plain_address, entry.address_list)) for entry in entries]
-        ),
+        PropVariant.vector(VT.VARIANT, [_addresses(entry) for entry in entries]),
     )
 
 
 def _signed(hresult: int) -> int:
     return hresult - (1 << 32) if hresult > _MAX_I4 else hresult
+
+
+def _addresses(entry: ConnectionHistoryEntry) -> PropVariant:
+    return PropVariant.vector(VT.LPWSTR, [_plain_address(address) for address in entry.address_list])
 
 
 def _plain_address(address: str) -> str:
