@@ -26,6 +26,7 @@ from lanner.client.runtime import Runtime, local_settings
 from lanner.model.enums import QueueAccessType
 from lanner.rpc.interface import RETURNS, Interface, Method
 from lanner.rpc.ndr import NULL_HANDLE, Syntax
+from lanner.rpc.security import ServerSecurity, TargetNames
 from lanner.rpc.server import RpcServer, ServerInterface
 from lanner.security.access_masks import QueueAccess
 from lanner.security.identity import ANONYMOUS, SYSTEM
@@ -39,6 +40,7 @@ from lanner.services.remote_queues import RemoteQueues, RemoteReadEntry
 from lanner.services.remote_read import MQ_ACTION_RECEIVE, RemoteRead
 from lanner.store.committer import Committer
 from lanner.wire.security_descriptor import Acl, SecurityDescriptor, allow
+from lanner.wire.sid import Sid
 
 ADDRESS = "127.0.0.1"
 CLIENT_ID = UUID("0badc0de-0000-4000-8000-000000000001")
@@ -398,9 +400,11 @@ class Site:
         for peer in self._peers:
             await peer.close()
 
-    def create(self, name: str, rights: int = QueueAccess.GENERIC_ALL, **attributes: Any) -> None:
-        """A private queue that gives rights to those who do not say who they are."""
-        security = SecurityDescriptor(owner=SYSTEM.sid, dacl=Acl((allow(ANONYMOUS.sid, rights),))).pack()
+    def create(
+        self, name: str, rights: int = QueueAccess.GENERIC_ALL, sid: Sid = ANONYMOUS.sid, **attributes: Any
+    ) -> None:
+        """A private queue that gives rights to somebody; if not told, to those who do not say who they are."""
+        security = SecurityDescriptor(owner=SYSTEM.sid, dacl=Acl((allow(sid, rights),))).pack()
         self.operations.create_queue(f".\\private$\\{name}", security=security, **attributes)
 
     def send(self, *bodies: bytes, queue: str = "q", **properties: Any) -> list[int]:
@@ -437,14 +441,17 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def serving(path: Path, *, requires_authentication: bool = False) -> AsyncIterator[Site]:
+async def serving(
+    path: Path, *, requires_authentication: bool = False, authenticates: bool = False
+) -> AsyncIterator[Site]:
     runtime = Runtime(path / "data", local_settings("alpha"))
     committer = Committer(runtime.store, asyncio.get_running_loop())
     queues = RemoteQueues(runtime.engine, committer)
     ports = ServerPorts()
     service = RemoteRead(queues, ports, requires_authentication=requires_authentication)
     opens = ServerInterface(QMCOMM, RemoteOpens(queues).handlers)
-    server = RpcServer([service.interface, opens], users=runtime.users)
+    providers = ServerSecurity(runtime.users, TargetNames("ALPHA", "MQ")) if authenticates else None
+    server = RpcServer([service.interface, opens], users=runtime.users, providers=providers)
     ports.ip_read = ports.ip_handshake = await server.listen_tcp(ADDRESS, 0)
     site = Site(runtime, server, queues, service, ports.ip_read)
     try:
