@@ -19,13 +19,16 @@ assert set(QUICK) <= {field.name for field in dataclasses.fields(TransferSetting
 class Enterprise:
     """Computers by name, in the order given: 127.0.0.2, 127.0.0.3 and so on."""
 
-    def __init__(self, world: World, computers: Iterable[Computer], links: Iterable[Link] = ()) -> None:
+    def __init__(
+        self, world: World, computers: Iterable[Computer], links: Iterable[Link] = (), *, window_size: int = 64
+    ) -> None:
         self.world = world
         self._computers = {computer.name: computer for computer in computers}
         self._links = tuple(links)
         self._public_queues: dict[str, dict[str, UUID]] = {}
         self.nodes = {
-            name: world.node(name, f"127.0.0.{number}", **QUICK) for number, name in enumerate(self._computers, 2)
+            name: world.node(name, f"127.0.0.{number}", **QUICK, window_size=window_size)
+            for number, name in enumerate(self._computers, 2)
         }
         self.tell_everybody()
 
@@ -78,7 +81,7 @@ class Enterprise:
             self.world.unreachable.pop(self.nodes[name].address, None)
 
 
-def line(world: World) -> Enterprise:
+def line(world: World, *, window_size: int = 64) -> Enterprise:
     """ALPHA - ROUTER - OMEGA: the router stands in both sites."""
     return Enterprise(
         world,
@@ -87,10 +90,11 @@ def line(world: World) -> Enterprise:
             Computer("ROUTER", sites=("west", "east"), routing_server=True),
             Computer("OMEGA", sites=("east",)),
         ),
+        window_size=window_size,
     )
 
 
-def three_sites(world: World) -> Enterprise:
+def three_sites(world: World, *, window_size: int = 64) -> Enterprise:
     """ALPHA - R1 | M1 or M2 | R2 - OMEGA: a gate in each outer site, two in the middle."""
     return Enterprise(
         world,
@@ -106,4 +110,5 @@ def three_sites(world: World) -> Enterprise:
             Link("west", "middle", site_gates=("R1", "M1", "M2")),
             Link("middle", "east", site_gates=("M1", "M2", "R2")),
         ),
+        window_size=window_size,
     )

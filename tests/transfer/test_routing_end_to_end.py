@@ -296,16 +296,17 @@ def test_a_traced_message_leaves_a_report_at_every_hop(world: World) -> None:
 class Storm:
     """Senders at both ends, a reader, and everything that can go wrong between them."""
 
-    def __init__(self, path: Path, build: Callable[[World], Enterprise]) -> None:
+    def __init__(self, path: Path, build: Callable[..., Enterprise], window_size: int) -> None:
         self.world = World(path)
-        self.enterprise = build(self.world)
+        self.enterprise = build(self.world, window_size=window_size)
         self.names = list(self.enterprise.nodes)
         self.ends = ("ALPHA", "OMEGA")
         self.queues = {
-            (end, kind): self.enterprise.private(end, kind, transactional=kind == "tx")
+            (end, kind): self.enterprise.private(end, kind, transactional=kind.startswith("tx"))
             for end in self.ends
-            for kind in ("tx", "q")
+            for kind in ("tx", "q", "txdirect")
         }
+        self.names_of = self.queues | {(end, "txdirect"): self.enterprise[end].direct("txdirect") for end in self.ends}
         self.sent: Counter[tuple[str, str]] = Counter()
         # Bodies of messages to an end that were not on disk when their sender crashed; and those that are not yet.
         self.doubtful: dict[str, set[bytes]] = {end: set() for end in self.ends}
@@ -330,13 +331,13 @@ class Storm:
         source, target = self.ends[sender], self.ends[1 - sender]
         node = self.enterprise[source]
         for _ in range(count):
-            for kind in ("tx", "recoverable", "express"):
+            for kind in ("tx", "txdirect", "recoverable", "express"):
                 number = self.sent[target, kind]
                 self.sent[target, kind] += 1
                 body = b"%s %d" % (kind.encode(), number)
                 self.unsynced[target].add(body)
-                if kind == "tx":
-                    node.commit_one(self.queues[target, "tx"], body, positive_journaling_requested=number % 3 == 0)
+                if kind.startswith("tx"):
+                    node.commit_one(self.names_of[target, kind], body, positive_journaling_requested=number % 3 == 0)
                 else:
                     node.send(self.queues[target, "q"], body, recoverable=kind == "recoverable")
 
@@ -390,22 +391,28 @@ class Storm:
         arrived: dict[str, list[bytes]] = {}
         for end in self.ends:
             node = self.enterprise[end]
-            arrived[end] = self.read[end] + [message.body for message in node.messages(self.queues[end, "tx"])]
-            numbers = [int(body.removeprefix(b"tx ")) for body in arrived[end]]
-            assert numbers == sorted(set(numbers)), "transactional messages arrive once and in order"
-            self.check_nothing_is_lost(end, "tx", set(arrived[end]))
-            others = Counter(message.body for message in node.messages(self.queues[end, "q"]))
+            of_kind = {kind: self.take_all(end, kind) for kind in ("tx", "txdirect", "q")}
+            of_kind["tx"][:0] = self.read[end]
+            for kind in ("tx", "txdirect"):
+                numbers = [int(body.split()[1]) for body in of_kind[kind]]
+                assert numbers == sorted(set(numbers)), "transactional messages arrive once and in order"
+                self.check_nothing_is_lost(end, kind, set(of_kind[kind]))
+            others = Counter(of_kind["q"])
             assert max(others.values(), default=1) == 1, "nothing comes twice"
             self.check_nothing_is_lost(end, "recoverable", {body for body in others if body.startswith(b"r")})
             self.check_nothing_is_lost(end, "express", {body for body in others if body.startswith(b"e")})
+            arrived[end] = of_kind["tx"] + of_kind["txdirect"]
             node.sync()
         self.world.tick(60, step=0.5)
         assert waiting(self.enterprise) == {}
         for end in self.ends:
             node = self.enterprise[end]
             journal = Counter(message.body for message in node.messages(f"MACHINE={node.guid};JOURNAL"))
-            expected = [body for body in arrived[self.other(end)] if int(body.removeprefix(b"tx ")) % 3 == 0]
+            expected = [body for body in arrived[self.other(end)] if int(body.split()[1]) % 3 == 0]
             assert journal == Counter(expected), "every message that was read is told of once"
+
+    def take_all(self, end: str, kind: str) -> list[bytes]:
+        return [message.body for message in self.enterprise[end].messages(self.queues[end, kind])]
 
     def check_nothing_is_lost(self, end: str, kind: str, found: set[bytes]) -> None:
         sent = {b"%s %d" % (kind.encode(), number) for number in range(self.sent[end, kind])}
@@ -428,10 +435,14 @@ _STEPS = st.one_of(
 )
 
 
-def weather(build: Callable[[World], Enterprise], steps: list[tuple[str, int] | tuple[str, int, int]]) -> None:
+Steps = list[tuple[str, int] | tuple[str, int, int]]
+
+
+def weather(build: Callable[..., Enterprise], window_size: int, steps: Steps) -> None:
     with tempfile.TemporaryDirectory() as path:
-        storm = Storm(Path(path), build)
+        storm = Storm(Path(path), build, window_size)
         try:
+            storm.send(0, 5)
             for name, *arguments in steps:
                 getattr(storm, name)(*arguments)
             storm.check()
@@ -439,24 +450,27 @@ def weather(build: Callable[[World], Enterprise], steps: list[tuple[str, int] | 
             storm.world.close()
 
 
+_WINDOWS = st.sampled_from((1, 3, 10, 64))
+
+
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.lists(_STEPS, min_size=5, max_size=25))
-def test_nothing_is_lost_or_doubled_over_one_router(steps: list[tuple[str, int] | tuple[str, int, int]]) -> None:
-    weather(line, [("send", 0, 5), *steps])
+@given(_WINDOWS, st.lists(_STEPS, min_size=5, max_size=25))
+def test_nothing_is_lost_or_doubled_over_one_router(window_size: int, steps: Steps) -> None:
+    weather(line, window_size, steps)
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.lists(_STEPS, min_size=5, max_size=25))
+@given(_WINDOWS, st.lists(_STEPS, min_size=5, max_size=25))
 def test_nothing_is_lost_or_doubled_over_three_routers_of_which_one_has_a_stand_in(
-    steps: list[tuple[str, int] | tuple[str, int, int]],
+    window_size: int, steps: Steps
 ) -> None:
-    weather(three_sites, [("send", 0, 5), *steps])
+    weather(three_sites, window_size, steps)
 
 
 @pytest.mark.soak
 @settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.sampled_from([line, three_sites]), st.lists(_STEPS, min_size=5, max_size=60))
+@given(st.sampled_from([line, three_sites]), _WINDOWS, st.lists(_STEPS, min_size=5, max_size=60))
 def test_nothing_is_lost_or_doubled_in_any_weather(
-    build: Callable[[World], Enterprise], steps: list[tuple[str, int] | tuple[str, int, int]]
+    build: Callable[..., Enterprise], window_size: int, steps: Steps
 ) -> None:
-    weather(build, [("send", 0, 5), *steps])
+    weather(build, window_size, steps)
