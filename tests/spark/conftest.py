@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from lanner.client import QueueManager
+from lanner.spark.flight import FlightListener, FlightSettings
+from lanner.spark.flight_client import FlightQueues
 from tests.client.conftest import no_keys
 
 
@@ -27,3 +29,33 @@ def start(tmp_path: Path) -> Iterator[Callable[..., QueueManager]]:
 @pytest.fixture
 def qm(start: Callable[..., QueueManager]) -> QueueManager:
     return start()
+
+
+@pytest.fixture
+def address(qm: QueueManager) -> Iterator[str]:
+    """A Flight service for `qm`, with the administrator root and the users alice and bob."""
+    qm.runtime.users.add("root", "secret", administrator=True)
+    qm.runtime.users.add("alice", "wonder")
+    qm.runtime.users.add("bob", "builder")
+    listener = FlightListener(qm.runtime, FlightSettings(port=0))
+    listener.open()
+    yield listener.address
+    listener.close()
+
+
+@pytest.fixture
+def connect(address: str) -> Iterator[Callable[..., FlightQueues]]:
+    connections: list[FlightQueues] = []
+
+    def connect_as(user: str | None = "root", password: str = "secret") -> FlightQueues:
+        connections.append(FlightQueues(address, user=user, password=password))
+        return connections[-1]
+
+    yield connect_as
+    for connection in connections:
+        connection.close()
+
+
+@pytest.fixture
+def root(connect: Callable[..., FlightQueues]) -> FlightQueues:
+    return connect()

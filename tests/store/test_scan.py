@@ -209,3 +209,16 @@ def test_the_index_tells_numbers_and_sizes_without_reading(store: Store) -> None
     next(rows)
     rows.close()  # type: ignore[attr-defined]  # a generator; the snapshot is let go
     commit(store)
+
+
+def test_what_was_shown_as_decided_stays_so_when_a_commit_begins(store: Store) -> None:
+    """Express messages get numbers without a commit; one that begins afterwards must not hide them again."""
+    put(store, lookup_id(3, 1), b"durable")
+    commit(store)
+    put(store, lookup_id(3, 2), b"express", express=True)
+    assert store.horizon == 2
+    put(store, lookup_id(3, 3), b"not synced")
+    assert store.horizon == 2
+    assert packets(store) == [b"durable", b"express"]
+    commit(store)
+    assert store.horizon == 3

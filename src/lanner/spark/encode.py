@@ -75,8 +75,11 @@ class RowEncoder:
         if queue is None and self._queue_column is None:
             raise InvalidParameter("where to: give the option queue, or a column of that name")
 
-    def messages(self, batch: pa.RecordBatch) -> Iterator[tuple[str, list[MessageProperties]]]:
-        """The messages of a batch: runs of rows that go to the same queue, in the order of the rows."""
+    def messages(self, batch: pa.RecordBatch, first: int = 0) -> Iterator[tuple[str, list[MessageProperties]]]:
+        """The messages of a batch: runs of rows that go to the same queue, in the order of the rows.
+
+        `first`: the number of the first row, for what is told of one that cannot be sent.
+        """
         columns = {name: self._values(batch.column(name), name) for name in self._columns}
         queues = [self._queue] * len(batch)
         if self._queue_column is not None:
@@ -84,14 +87,14 @@ class RowEncoder:
         made: list[MessageProperties] = []
         for row, queue in enumerate(queues):
             if row and queue != queues[row - 1]:
-                yield self._known(queues[row - 1], row - 1), made
+                yield self._known(queues[row - 1], first + row - 1), made
                 made = []
             try:
                 made.append(self._message(columns, row))
             except StatusError as error:
-                raise type(error)(f"row {row}: {error.args[0]}") from None
+                raise type(error)(f"row {first + row}: {error.args[0]}") from None
         if made:
-            yield self._known(queues[-1], len(queues) - 1), made
+            yield self._known(queues[-1], first + len(queues) - 1), made
 
     def _known(self, queue: str | None, row: int) -> str:
         if queue is None:

@@ -120,10 +120,11 @@ class GroupCommit:
 
     @property
     def horizon(self) -> int:
-        """The highest visibility number up to which everything is decided."""
-        if self.current or self.inflight is not None:
-            return self.horizon_synced
-        return self.visibility.last
+        """The highest visibility number up to which everything is decided. It never goes back."""
+        if not self.current and self.inflight is None:
+            # Express messages have numbers that no commit will tell of.
+            self.horizon_synced = self.visibility.last
+        return self.horizon_synced
 
     # Committing
 

@@ -1,0 +1,312 @@
+r"""The Arrow Flight service of a queue manager: queues as streams of Arrow batches, in bulk, both ways.
+
+This docstring is the reference of the protocol; `flight_client` speaks it for Python programs. Requests, tickets and answers are
+JSON objects in UTF-8. A key that is unknown is refused. Names of queues are given in any spelling (`orders`,
+`.\private$\orders`, `DIRECT=OS:...`, `...;journal`, `system$;DEADLETTER`, `orders;retry`).
+
+**Positions.** A message gets a number in the commit that makes it visible, from one sequence of the whole queue manager: `seq`. A range is
+(after, upto]: numbers above `after`, up to and with `upto`. Up to the `horizon` nothing new will come. The numbers hold
+within an `epoch`, which changes when a store is restored from a backup. Every answer has `epoch`; every request may have it, tickets
+and `acknowledge` must, and a wrong one is refused (EpochChanged). `queue_id` is the number of a queue: a request that has it is refused
+when a queue of the same name was made anew since.
+
+**Who calls.** Basic authentication with a user of the account file in the header `authorization`, or by the handshake
+(`authenticate_basic_token`); the answer has a token (`Bearer`), good for 12 hours after its last use. Without either
+the caller is anonymous. Rights are those of the queue's access list: peek to scan, receive for a reader, send to stage. ListFlights shows
+what the caller may peek.
+
+**Errors** are Flight errors whose `extra_info` is {"error": class, "status": HRESULT or null, "message": text}. FlightUnauthenticatedError: who
+are you; FlightUnauthorizedError: AccessDenied; FlightUnavailableError: try again later; FlightServerError: everything else.
+
+Reading
+-------
+ListFlights, criteria = nothing, or a pattern for the name such as `*orders*`
+    one FlightInfo per queue, journals, dead-letter and outgoing queues too. Its descriptor is a path of one element, the name.
+    `app_metadata`: {queue, queue_id, queue_kind, subqueue, is_transactional, after, upto, horizon, messages, bytes}.
+GetFlightInfo, GetSchema; descriptor = a path of one element, the name; or a command:
+    {queue, [queue_id], [epoch], [after], [upto], [columns], [include_body], [partition_bytes = 33554432], [min_partitions = 1]}
+    `columns`: "all" (default), "core", or names as a list or with commas (see `schema`). Without `after` and `upto`: what is visible now.
+    The answer has one endpoint per partition, cut by bytes; each ticket tells the `messages` and `bytes` that were planned.
+    `app_metadata` as above, with `after` and `upto` of the whole.
+DoGet, ticket = {queue, queue_id, epoch, columns, include_body, after, upto, messages, bytes}; queue and epoch are enough
+    batches of about 4 MiB, ordered by seq. What was received, purged or has expired since it was planned is not there. A message that
+    somebody is receiving just now is left out. A message that cannot be decoded is a row with `packet` and `packet_error`.
+
+Actions
+-------
+info        {} -> {queue_manager, queue_manager_id, user, horizon}
+bounds      {queue, [queue_id]} -> as app_metadata of ListFlights
+measure     {queue, [after = 0], [upto], [max_messages], [max_bytes]} -> as bounds, with the range {after, upto, messages, bytes} that keeps
+            to the limits; at least one message, if there is one
+poll        {queues: [{queue, after, [max_messages], [max_bytes]}, ...], [timeout_ms = 0, at most 60000]}
+            -> {queues: [{queue, queue_id, after, upto, messages, bytes, backlog_messages, backlog_bytes}, ...]}
+            answers as soon as one of the queues has messages after its number. Without new messages upto = after.
+acquire     {queue, reader, [mode = "receive" | "peek"], [start = "earliest" | "latest" | number], [lease_ms = 30000], [take_over = false]}
+            -> {queue_id, fence, start, acknowledged, lease_ms}
+            `start` counts the first time; later ones get what is remembered under the reader's name. A receiver has the queue to itself:
+            LeaseHeld while another one of this name has its lease, SharingViolation while others have the queue open to receive.
+            `take_over` ends another lease of this name. A reader that peeks has no lease: it only keeps `start`.
+renew       {queue, reader, fence} -> as acquire. LeaseLost: another fence is valid now, or somebody else receives.
+acknowledge {queue, reader, fence, upto, epoch} -> {removed, acknowledged}
+            receives everything in (start, upto]: journals and acknowledgments happen as for any receive. One commit for up to 50000 messages and the
+            reader's mark; doing it again does nothing. Renews the lease.
+release     {queue, reader, fence} -> {}; the reader's place is kept
+forget      {queue, reader} -> {forgotten}
+publish     {writer, batch, tokens} -> {is_new, messages, bytes, digest}
+            one commit; all other tokens of the batch are dropped. Batches of a writer go up: one that is not above the last
+            is done already (is_new = false), and refused with PublicationDiffers if it is the last and its messages are others.
+drop        {tokens} or {writer, batch} -> {dropped}
+published   {writer} -> {batch or null, messages, bytes, digest}
+
+Writing
+-------
+DoPut, descriptor = a command {token, writer, batch, [queue], [epoch]}
+    `token`: 1 to 64 random bytes in hexadecimal, new for each attempt; `writer`: a streaming query or a job, `batch`: its number. Columns: `body`
+    and any that `schema` calls settable; `queue` (or `dest_format_name`) per row, or for all by the key `queue`. The messages become
+    recoverable, and transactional where the queue is, and are in no queue before `publish`. When the stream has ended, metadata come back:
+    {token, messages, bytes, digest}; then they are on disk. A stream that breaks off leaves nothing. What is not published is dropped after a day.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import json
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from lanner.client.runtime import Runtime
+from lanner.model.errors import AccessDenied, InvalidParameter, LannerError, ServiceNotAvailable
+from lanner.security.identity import Identity
+from lanner.spark.errors import NotAuthenticated, TooBusy
+from lanner.spark.flight_auth import Callers, NoHandshake, Sessions, refusal
+from lanner.spark.service import Plan, Service
+
+_LOG = logging.getLogger(__name__)
+
+PORT: Final = 1810
+# Ours: each stream has a batch or two in memory, some 20 MiB.
+MAX_STREAMS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class FlightSettings:
+    """Where to listen. ValueError says what does not fit together."""
+
+    bind: str = "127.0.0.1"
+    port: int = PORT  # 0: any that is free
+    # PEM files; both or none.
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    max_streams: int = MAX_STREAMS
+
+    def __post_init__(self) -> None:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("tls_certificate and tls_key belong together: give both, or none")
+        if not ipaddress.ip_address(self.bind).is_loopback and self.tls_certificate is None:
+            raise ValueError(
+                f"passwords would travel to {self.bind} in the clear: give tls_certificate and tls_key, or bind to 127.0.0.1"
+            )
+
+    @property
+    def scheme(self) -> str:
+        return "grpc" if self.tls_certificate is None else "grpc+tls"
+
+    def address(self, port: int) -> str:
+        host = f"[{self.bind}]" if ":" in self.bind else self.bind
+        return f"{self.scheme}://{host}:{port}"
+
+
+def _refused(error: LannerError) -> fl.FlightError:
+    """The Flight error that tells of ours."""
+    text, extra = str(error), refusal(error)
+    if isinstance(error, AccessDenied):
+        return fl.FlightUnauthorizedError(text, extra)
+    if isinstance(error, NotAuthenticated):
+        return fl.FlightUnauthenticatedError(text, extra)
+    if isinstance(error, (TooBusy, ServiceNotAvailable)):
+        return fl.FlightUnavailableError(text, extra)
+    return fl.FlightServerError(text, extra)
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Errors as Flight tells them; what is no error of the caller's is logged, and told without its insides."""
+    try:
+        yield
+    except LannerError as error:
+        raise _refused(error) from None
+    except (fl.FlightError, pa.ArrowCancelled):
+        raise
+    except pa.ArrowException as error:
+        # A stream of the caller's that breaks off, or is none.
+        raise fl.FlightServerError(f"the stream cannot be read: {error}") from None
+    except Exception as error:  # noqa: BLE001 (logged)
+        _LOG.exception("a Flight call failed")
+        raise fl.FlightInternalError(f"{type(error).__name__} in the queue manager; its log tells more") from None
+
+
+class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
+    """The service on a port, from its construction to `shutdown`. Methods are called by the threads of gRPC."""
+
+    def __init__(self, service: Service, sessions: Sessions, settings: FlightSettings) -> None:
+        certificates = None
+        if settings.tls_certificate is not None and settings.tls_key is not None:
+            certificates = [(settings.tls_certificate.read_bytes(), settings.tls_key.read_bytes())]
+        self._service = service
+        self._streams = threading.BoundedSemaphore(settings.max_streams)
+        super().__init__(
+            settings.address(settings.port),
+            auth_handler=NoHandshake(),
+            tls_certificates=certificates,
+            middleware={"caller": Callers(sessions)},
+        )
+
+    @staticmethod
+    def _caller(context: fl.ServerCallContext) -> Identity:
+        identity: Identity = context.get_middleware("caller").identity
+        return identity
+
+    @contextlib.contextmanager
+    def _stream(self) -> Iterator[None]:
+        """One of the streams that may run at a time."""
+        if not self._streams.acquire(blocking=False):
+            raise TooBusy("too many streams at a time: try again when others have ended")
+        try:
+            yield
+        finally:
+            self._streams.release()
+
+    # Reading
+
+    def list_flights(self, context: fl.ServerCallContext, criteria: bytes) -> Iterator[fl.FlightInfo]:
+        with _told():
+            pattern = bytes(criteria).decode("utf-8", "replace")
+            found = list(self._service.queues(self._caller(context), pattern))
+        return iter([self._info(fl.FlightDescriptor.for_path(name), plan) for name, plan in found])
+
+    def get_flight_info(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor) -> fl.FlightInfo:
+        with _told():
+            return self._info(descriptor, self._service.plan(self._caller(context), _command(descriptor)))
+
+    def get_schema(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor) -> fl.SchemaResult:
+        with _told():
+            return fl.SchemaResult(self._service.plan(self._caller(context), _command(descriptor)).schema.arrow)
+
+    def _info(self, descriptor: fl.FlightDescriptor, plan: Plan) -> fl.FlightInfo:
+        endpoints = [fl.FlightEndpoint(json.dumps(ticket, sort_keys=True).encode(), []) for ticket in plan.tickets]
+        return fl.FlightInfo(
+            plan.schema.arrow,
+            descriptor,
+            endpoints,
+            plan.messages,
+            plan.bytes,
+            ordered=True,
+            app_metadata=self._service.answer(plan.about),
+        )
+
+    def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.FlightDataStream:
+        with _told():
+            scan = self._service.scan(self._caller(context), ticket.ticket)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            with _told(), self._stream():
+                yield from scan.batches()
+
+        return fl.GeneratorStream(scan.schema.arrow, batches())
+
+    # Writing
+
+    def do_put(
+        self,
+        context: fl.ServerCallContext,
+        descriptor: fl.FlightDescriptor,
+        reader: fl.MetadataRecordBatchReader,
+        writer: fl.FlightMetadataWriter,
+    ) -> None:
+        with _told(), self._stream():
+            if descriptor.descriptor_type != fl.DescriptorType.CMD:
+                raise InvalidParameter("messages are put under a command: {token, writer, batch, queue}")
+            batches = (chunk.data for chunk in reader)
+            answer = self._service.stage(self._caller(context), descriptor.command, reader.schema, batches)
+            writer.write(pa.py_buffer(answer))
+
+    # Actions
+
+    def list_actions(self, context: fl.ServerCallContext) -> list[fl.ActionType]:
+        del context
+        return [fl.ActionType(name, text) for name, (_, text) in self._service.actions.items()]
+
+    def do_action(self, context: fl.ServerCallContext, action: fl.Action) -> list[fl.Result]:
+        with _told():
+            body = action.body.to_pybytes()
+            answer = self._service.act(self._caller(context), action.type, body, context.is_cancelled)
+        return [fl.Result(answer)]
+
+
+def _command(descriptor: fl.FlightDescriptor) -> bytes:
+    if descriptor.descriptor_type == fl.DescriptorType.CMD:
+        return bytes(descriptor.command)
+    if len(descriptor.path) != 1:
+        raise InvalidParameter("a descriptor is a command, or a path of one element: the name of a queue")
+    return json.dumps({"queue": descriptor.path[0].decode("utf-8", "replace")}).encode()
+
+
+class FlightListener:
+    """The Flight service as something that the daemon starts and stops."""
+
+    name = "flight"
+
+    def __init__(self, runtime: Runtime, settings: FlightSettings | None = None) -> None:
+        self._runtime = runtime
+        self._settings = settings or FlightSettings()
+        self._service: Service | None = None
+        self._server: FlightServer | None = None
+        self.address = self._settings.address(self._settings.port)
+
+    def open(self) -> None:
+        """Listen; an OSError says why that cannot be."""
+        settings = self._settings
+        _check_port(settings.bind, settings.port)
+        service = Service(self._runtime)
+        try:
+            self._server = FlightServer(service, Sessions(self._runtime.users), settings)
+        except BaseException as error:
+            service.close()
+            if isinstance(error, pa.ArrowException):
+                raise OSError(None, str(error)) from None
+            raise
+        self._service = service
+        self.address = settings.address(self._server.port)
+
+    def close(self) -> None:
+        """End waiting calls, let running ones come to their end, and let go of the queues that readers hold."""
+        server, self._server = self._server, None
+        service, self._service = self._service, None
+        if server is not None and service is not None:
+            service.stop_waiting()
+            server.shutdown()
+            service.close()
+
+    async def start(self) -> None:
+        await asyncio.to_thread(self.open)
+
+    async def stop(self) -> None:
+        await asyncio.to_thread(self.close)
+
+
+def _check_port(host: str, port: int) -> None:
+    """Whether the port can be had, told as the system tells it: gRPC only says that it did not start."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((host, port))

@@ -1,0 +1,256 @@
+"""The Flight service of a queue manager, for Python programs: what `flight` describes, as methods.
+
+    with FlightQueues("grpc://127.0.0.1:1810", user="alice", password="...") as queues:
+        table = queues.table("orders", columns="core")
+
+Needs pyarrow, and nothing of a queue manager. Errors of the service are raised as the classes it names: QueueNotFound, AccessDenied,
+LeaseLost, EpochChanged and so on. A connection may be shared by threads, and cannot be pickled: make one where it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from lanner.model import errors as model_errors
+from lanner.model.errors import LannerError, ServiceNotAvailable
+from lanner.spark import errors as pipeline_errors
+from lanner.spark.errors import NotAuthenticated
+
+DEFAULT_ADDRESS: Final = "grpc://127.0.0.1:1810"
+
+Answer = dict[str, Any]
+
+
+class FlightFailed(LannerError):
+    """The service failed, or its answer cannot be understood."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """What one stream reads: give `ticket` to `read`, in whatever process."""
+
+    ticket: bytes
+    after: int
+    upto: int
+    messages: int  # planned
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A range of a queue and its partitions. `about` is the metadata of the service."""
+
+    schema: pa.Schema
+    partitions: list[Partition]
+    about: Answer
+
+
+class FlightQueues:
+    """A connection to one queue manager."""
+
+    def __init__(
+        self,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        user: str | None = None,
+        password: str | None = None,
+        tls_roots: bytes | Path | None = None,
+    ) -> None:
+        """Without a user the caller is anonymous. `tls_roots`: PEM of who vouches for a grpc+tls address."""
+        self.address = address
+        roots = tls_roots.read_bytes() if isinstance(tls_roots, Path) else tls_roots
+        self._client = fl.FlightClient(address, **({} if roots is None else {"tls_root_certs": roots}))
+        self._credentials = None if user is None else (user, password or "")
+        self._options = fl.FlightCallOptions()
+        try:
+            self._log_on()
+        except BaseException:
+            self._client.close()
+            raise
+
+    def _log_on(self) -> None:
+        if self._credentials is None:
+            return
+        with _raised(self.address):
+            header = self._client.authenticate_basic_token(*self._credentials)
+        # A handshake that is refused comes back empty, without an error.
+        if not header[1]:
+            raise NotAuthenticated("user or password is not right")
+        self._options = fl.FlightCallOptions(headers=[header])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._client.close()
+
+    # Reading --------------------------------------------------------------------------------------------------------
+
+    def queues(self, pattern: str = "") -> list[Answer]:
+        """The metadata of all queues that may be read."""
+        with _raised(self.address):
+            infos = list(self._client.list_flights(pattern.encode(), self._options))
+        return [json.loads(info.app_metadata) for info in infos]
+
+    def plan(self, queue: str, **options: object) -> Plan:
+        """Cut a queue, or a range of it, into partitions: after, upto, columns, include_body, partition_bytes, min_partitions."""
+        descriptor = fl.FlightDescriptor.for_command(_dump({"queue": queue, **options}))
+        with _raised(self.address):
+            info = self._client.get_flight_info(descriptor, self._options)
+        partitions = []
+        for endpoint in info.endpoints:
+            ticket = json.loads(endpoint.ticket.ticket)
+            numbers = (ticket[name] for name in ("after", "upto", "messages", "bytes"))
+            partitions.append(Partition(endpoint.ticket.ticket, *numbers))
+        return Plan(info.schema, partitions, json.loads(info.app_metadata))
+
+    def read(self, ticket: bytes) -> Iterator[pa.RecordBatch]:
+        """The batches of a partition. Not reading to the end lets the service stop."""
+        with _raised(self.address):
+            reader = self._client.do_get(fl.Ticket(ticket), self._options)
+            try:
+                for chunk in reader:
+                    yield chunk.data
+            except GeneratorExit:
+                reader.cancel()
+                raise
+
+    def batches(self, queue: str, **options: object) -> Iterator[pa.RecordBatch]:
+        """Everything that `plan` gives, one partition after the other."""
+        for partition in self.plan(queue, **options).partitions:
+            yield from self.read(partition.ticket)
+
+    def table(self, queue: str, **options: object) -> pa.Table:
+        """The same in memory."""
+        plan = self.plan(queue, **options)
+        found = (batch for partition in plan.partitions for batch in self.read(partition.ticket))
+        return pa.Table.from_batches(found, plan.schema)
+
+    # Actions --------------------------------------------------------------------------------------------------------
+
+    def act(self, action: str, **request: object) -> Answer:
+        """One action; None as a value is as good as nothing."""
+        body = _dump({name: value for name, value in request.items() if value is not None})
+        with _raised(self.address):
+            [result] = self._client.do_action(fl.Action(action, body), self._options)
+        answer: Answer = json.loads(result.body.to_pybytes())
+        return answer
+
+    def info(self) -> Answer:
+        return self.act("info")
+
+    def bounds(self, queue: str) -> Answer:
+        return self.act("bounds", queue=queue)
+
+    def measure(self, queue: str, after: int = 0, **limits: int | None) -> Answer:
+        """upto, max_messages, max_bytes."""
+        return self.act("measure", queue=queue, after=after, **limits)
+
+    def poll(self, queues: Sequence[Answer], timeout_ms: int = 0, epoch: int | None = None) -> list[Answer]:
+        """Each queue as {queue, after, max_messages, max_bytes}."""
+        found: list[Answer] = self.act("poll", queues=list(queues), timeout_ms=timeout_ms, epoch=epoch)["queues"]
+        return found
+
+    def acquire(self, queue: str, reader: str, **options: object) -> Answer:
+        """mode, start, lease_ms, take_over, epoch."""
+        return self.act("acquire", queue=queue, reader=reader, **options)
+
+    def renew(self, queue: str, reader: str, fence: int) -> Answer:
+        return self.act("renew", queue=queue, reader=reader, fence=fence)
+
+    def acknowledge(self, queue: str, reader: str, fence: int, upto: int, epoch: int) -> Answer:
+        return self.act("acknowledge", queue=queue, reader=reader, fence=fence, upto=upto, epoch=epoch)
+
+    def release(self, queue: str, reader: str, fence: int) -> None:
+        self.act("release", queue=queue, reader=reader, fence=fence)
+
+    def forget(self, queue: str, reader: str) -> bool:
+        return bool(self.act("forget", queue=queue, reader=reader)["forgotten"])
+
+    # Writing --------------------------------------------------------------------------------------------------------
+
+    def stage(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        schema: pa.Schema,
+        *,
+        writer: str,
+        batch: int = 0,
+        queue: str | None = None,
+        token: str | None = None,
+        epoch: int | None = None,
+    ) -> Answer:
+        """Write batches under a new token; the answer has it, with what was written."""
+        command = {"token": token or secrets.token_hex(16), "writer": writer, "batch": batch}
+        command |= {name: value for name, value in (("queue", queue), ("epoch", epoch)) if value is not None}
+        with _raised(self.address):
+            put, answers = self._client.do_put(fl.FlightDescriptor.for_command(_dump(command)), schema, self._options)
+            with put:
+                for one in batches:
+                    put.write_batch(one)
+                put.done_writing()
+                answer = answers.read()
+        if answer is None:
+            raise FlightFailed(f"{self.address} did not say what became of the messages")
+        staged: Answer = json.loads(answer.to_pybytes())
+        return staged
+
+    def publish(self, writer: str, batch: int, tokens: Sequence[str]) -> Answer:
+        return self.act("publish", writer=writer, batch=batch, tokens=list(tokens))
+
+    def drop(self, tokens: Sequence[str]) -> int:
+        return int(self.act("drop", tokens=list(tokens))["dropped"])
+
+    def drop_batch(self, writer: str, batch: int) -> int:
+        return int(self.act("drop", writer=writer, batch=batch)["dropped"])
+
+    def last_published(self, writer: str) -> int | None:
+        """The number of the last batch."""
+        batch: int | None = self.act("published", writer=writer)["batch"]
+        return batch
+
+
+def _dump(values: Answer) -> bytes:
+    return json.dumps(values, sort_keys=True).encode()
+
+
+@contextlib.contextmanager
+def _raised(address: str) -> Iterator[None]:
+    """The errors of the service, as its own classes."""
+    try:
+        yield
+    except fl.FlightError as error:
+        raise _named(address, error) from None
+    except pa.ArrowException as error:
+        raise FlightFailed(f"{address}: {error}") from None
+
+
+def _named(address: str, error: fl.FlightError) -> LannerError:
+    try:
+        told = json.loads(error.extra_info)
+        name, message = str(told["error"]), str(told["message"])
+    except (ValueError, KeyError, TypeError):
+        if isinstance(error, fl.FlightUnavailableError):
+            return ServiceNotAvailable(f"no queue manager answers at {address}: {error}")
+        return FlightFailed(f"{address}: {error}")
+    for module in (pipeline_errors, model_errors):
+        kind = getattr(module, name, None)
+        if isinstance(kind, type) and issubclass(kind, LannerError):
+            made: LannerError = kind(message)
+            return made
+    return FlightFailed(f"{address}: {message}")

@@ -1,0 +1,122 @@
+"""JSON that callers send: read strictly, so that a mistyped key is told and not silently left out."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from lanner.model.errors import InvalidParameter
+
+MAX_NUMBER: Final = (1 << 63) - 1
+MAX_EPOCH: Final = (1 << 64) - 1
+# Ours: bytes of one request.
+MAX_SIZE: Final = 1 << 20
+
+
+class Request:
+    """One JSON object. Each getter names a key that is allowed; `done` refuses the others."""
+
+    def __init__(self, values: Mapping[str, object], what: str) -> None:
+        self._values = values
+        self._what = what
+        self._known: set[str] = set()
+
+    @classmethod
+    def parse(cls, data: bytes, what: str) -> Request:
+        """InvalidParameter unless it is a JSON object; nothing at all is an empty one."""
+        if len(data) > MAX_SIZE:
+            raise InvalidParameter(f"{what}: {len(data)} bytes, at most {MAX_SIZE} are read")
+        try:
+            values = json.loads(data or b"{}")
+        except (ValueError, RecursionError):
+            raise InvalidParameter(f"{what}: not JSON, which is expected") from None
+        if not isinstance(values, dict):
+            raise InvalidParameter(f"{what}: a JSON object is expected")
+        return cls(values, what)
+
+    def wrong(self, key: str, expected: str) -> InvalidParameter:
+        shown = repr(self._values.get(key))
+        return InvalidParameter(f"{self._what}: {key} = {shown[:100]}: {expected} expected")
+
+    def _get(self, key: str) -> object:
+        self._known.add(key)
+        return self._values.get(key)
+
+    def text(self, key: str) -> str:
+        """A text that must be there."""
+        value = self._get(key)
+        if not isinstance(value, str) or not value:
+            raise self.wrong(key, "text")
+        return value
+
+    def text_or(self, key: str, default: str | None) -> str | None:
+        return default if self._get(key) is None else self.text(key)
+
+    def number(self, key: str, default: int | None = None) -> int:
+        """A number from 0 on; without a default it must be there."""
+        value = self.number_or_none(key)
+        if value is None:
+            if default is None:
+                raise self.wrong(key, "a number")
+            return default
+        return value
+
+    def number_or_none(self, key: str, most: int = MAX_NUMBER) -> int | None:
+        value = self._get(key)
+        if value is None:
+            return None
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+            raise self.wrong(key, f"a number from 0 to {most}")
+        return value
+
+    def text_or_number(self, key: str, default: str) -> str | int:
+        return self.number(key) if isinstance(self._get(key), int) else self.text_or(key, default) or default
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        value = self._get(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self.wrong(key, "true or false")
+        return value
+
+    def columns(self, key: str) -> str | list[str]:
+        """A text, or a list of texts."""
+        return self.texts(key) if isinstance(self._get(key), list) else self.text_or(key, "all") or "all"
+
+    def texts(self, key: str) -> list[str]:
+        value = self._get(key)
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self.wrong(key, "a list of texts")
+        return value
+
+    def octets(self, key: str) -> bytes:
+        return self._octets(key, self.text(key))
+
+    def octets_list(self, key: str) -> list[bytes]:
+        return [self._octets(key, text) for text in self.texts(key)]
+
+    def _octets(self, key: str, text: str) -> bytes:
+        try:
+            return bytes.fromhex(text)
+        except ValueError:
+            raise self.wrong(key, "hexadecimal digits") from None
+
+    def objects(self, key: str) -> list[Request]:
+        value = self._get(key)
+        if not isinstance(value, list) or not value or not all(isinstance(item, dict) for item in value):
+            raise self.wrong(key, "a list of JSON objects")
+        return [Request(item, f"{self._what}, {key}") for item in value]
+
+    def has(self, key: str) -> bool:
+        return self._get(key) is not None
+
+    def done(self) -> None:
+        """Refuse what nobody has asked for."""
+        for key in self._values:
+            if key not in self._known:
+                near = difflib.get_close_matches(key, self._known, 1, 0)
+                hint = f"; the nearest known one is {near[0]}" if near else ""
+                raise InvalidParameter(f"{self._what}: unknown key {key!r}{hint}")
