@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import threading
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from typing import Any
 
 import pytest
@@ -340,6 +341,18 @@ async def test_a_call_that_is_cancelled_when_it_has_its_message_gives_it_back(si
 
 # Waking in order ------------------------------------------------------------------------------------------------------
 
+# As many as a server lets one computer connect, nearly; fewer where the time is short.
+FEW_AND_MANY = pytest.mark.parametrize("count", [40, pytest.param(500, marks=pytest.mark.soak)])
+
+
+@pytest.fixture(autouse=True)
+def _enough_descriptors() -> Iterator[None]:
+    """Both ends of a connection are in this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
 
 async def waiting_clients(site: Site, count: int) -> list[tuple[RemoteOpen, asyncio.Task[Read]]]:
     """So many connections, each with a receive that waits, in this order."""
@@ -351,38 +364,61 @@ async def waiting_clients(site: Site, count: int) -> list[tuple[RemoteOpen, asyn
     return clients
 
 
+def bodies(*numbers: int) -> list[bytes]:
+    return [b"%d" % number for number in range(*numbers)]
+
+
+@FEW_AND_MANY
 @served
-async def test_readers_are_woken_in_the_order_in_which_they_came(site: Site) -> None:
-    clients = await waiting_clients(site, 40)
-    site.send(*(b"%d" % number for number in range(40)))
+async def test_readers_are_woken_in_the_order_in_which_they_came(site: Site, count: int) -> None:
+    clients = await waiting_clients(site, count)
+    site.send(*bodies(count))
     reads = [await task for _, task in clients]
-    assert [read.body for read in reads] == [b"%d" % number for number in range(40)]
+    assert [read.body for read in reads] == bodies(count)
+    assert [await q.end(read) for (q, _), read in zip(clients, reads, strict=True)] == [OK] * count
+    assert site.count() == 0
 
 
 @pytest.mark.spec("MQQP-3.1.6.2-1")
+@FEW_AND_MANY
 @served
-async def test_half_of_the_readers_die_and_give_back_what_they_got(site: Site) -> None:
-    clients = await waiting_clients(site, 40)
-    site.send(*(b"%d" % number for number in range(40)))
+async def test_half_of_the_readers_die_and_give_back_what_they_got(site: Site, count: int) -> None:
+    clients = await waiting_clients(site, count)
+    site.send(*bodies(count))
     await asyncio.gather(*(task for _, task in clients))
     for q, _ in clients[::2]:
         q.peer.abort()
-    await until(lambda: site.server.connections == 20)
+    await until(lambda: site.server.connections == count // 2)
     for q, task in clients[1::2]:
         assert await q.end(task.result()) == OK
-    assert site.count() == 20
+    assert site.count() == count // 2
     last = clients[1][0]
-    assert [await last.receive() for _ in range(20)] == [b"%d" % number for number in range(0, 40, 2)]
+    assert [await last.receive() for _ in range(count // 2)] == bodies(0, count, 2)
 
 
+@FEW_AND_MANY
 @served
-async def test_readers_that_die_waiting_are_passed_over(site: Site) -> None:
-    clients = await waiting_clients(site, 40)
+async def test_readers_that_die_waiting_are_passed_over(site: Site, count: int) -> None:
+    clients = await waiting_clients(site, count)
     for q, task in clients[::2]:
         q.peer.abort()
         task.cancel()
-    await site.waiting(20)
-    site.send(*(b"%d" % number for number in range(20)))
+    await site.waiting(count // 2)
+    site.send(*bodies(count // 2))
     reads = [await task for _, task in clients[1::2]]
-    assert [read.body for read in reads] == [b"%d" % number for number in range(20)]
-    assert site.count() == 20
+    assert [read.body for read in reads] == bodies(count // 2)
+    assert site.count() == count // 2
+
+
+@FEW_AND_MANY
+@served
+async def test_readers_die_while_messages_come(site: Site, count: int) -> None:
+    """Whoever hangs up when its message is on the way has given it back when the next one asks."""
+    clients = await waiting_clients(site, count)
+    for number, (q, task) in enumerate(clients[::2]):
+        site.send(b"%d" % number)
+        q.peer.abort()
+        task.cancel()
+    await until(lambda: site.server.connections == count // 2)
+    reads = [await task for _, task in clients[1::2]]
+    assert sorted(read.body for read in reads) == sorted(bodies(count // 2))
