@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from lanner.rpc.ntlm import TargetNames
-from lanner.rpc.security import ServerSecurity
+from lanner.rpc.security import ServerSecurity, TargetNames
 from lanner.security.users import UserFile
 from lanner.wire.property_ids import ManagementQueueProperty as Property
 from tests.engine.harness import Harness
