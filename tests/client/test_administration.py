@@ -16,7 +16,7 @@ from lanner.client import Message, QueueManager
 from lanner.client.administration import _STATUSES, Administration, AdministrationError
 from lanner.model.directory_objects import ConnectionHistoryEntry, OutgoingQueue
 from lanner.model.enums import ConnectionStatus, OutgoingState
-from lanner.model.errors import QueueNotFound
+from lanner.model.errors import AccessDenied, QueueNotFound
 from lanner.model.live import OutgoingTransferInfo
 from lanner.transfer.tracing import send_report
 from lanner.wire.message import Message as Packet
@@ -68,10 +68,12 @@ def test_a_pause_outlives_a_restart_and_a_resume_ends_it(tmp_path: Path) -> None
     shutil.rmtree(tmp_path)
 
 
-def test_a_locked_queue_is_not_resumed(manager: QueueManager, administration: Administration) -> None:
+def test_a_locked_queue_is_neither_paused_nor_resumed(manager: QueueManager, administration: Administration) -> None:
     outgoing(manager, FAR).state = OutgoingState.LOCKED
-    with pytest.raises(AdministrationError, match=r"security\.hardened"):
-        administration.resume(FAR)
+    for change in (administration.pause, administration.resume):
+        with pytest.raises(AccessDenied, match=r"security\.hardened"):
+            change(FAR)
+    assert outgoing(manager, FAR).state is OutgoingState.LOCKED
 
 
 def test_nothing_is_sent_again_while_nothing_is_sent(administration: Administration) -> None:

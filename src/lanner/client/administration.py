@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 from lanner.client.operations import Operations
 from lanner.directory import AttributeFilter, Operator
 from lanner.model.directory_objects import OutgoingQueue, QueueManager
-from lanner.model.enums import ConnectionStatus, MessageClass, OutgoingState, QueueAccessType
+from lanner.model.enums import ConnectionStatus, MessageClass, QueueAccessType
 from lanner.model.errors import IOTimeout, LannerError, StatusError
+from lanner.services import outgoing_queues
 from lanner.transfer.addresses import format_address, get_destination_info
+from lanner.transfer.route import FIXED_STATES
 from lanner.transfer.tracing import parse_report
 from lanner.wire.format_name import FormatName
 from lanner.wire.identifiers import MessageIdentifier
@@ -24,6 +26,7 @@ from lanner.wire.identifiers import MessageIdentifier
 if TYPE_CHECKING:
     from lanner.client.message import ReceivedMessage
     from lanner.client.runtime import Runtime
+    from lanner.engine import Engine
     from lanner.model.live import OutgoingTransferInfo
     from lanner.transfer.link import Link
     from lanner.transfer.route import Route
@@ -178,24 +181,20 @@ class Administration:
 
     def pause(self, name: str) -> Document:
         """MS-MQDMPR 3.1.4.14: nothing leaves the queue until it is resumed, over restarts too."""
-        return self._change(name, self._engine.pause_queue)
+        return self._change(name, outgoing_queues.pause)
 
     def resume(self, name: str) -> Document:
         """MS-MQDMPR 3.1.4.15."""
         with self._runtime.lock:
             queue = self.find_outgoing(name)
-            if queue.state is OutgoingState.LOCKED:
-                raise AdministrationError(
-                    f"{queue.destination_format_name} is locked: the setting security.hardened allows HTTP only"
-                )
-            if queue.state is not OutgoingState.ON_HOLD:
+            if queue.state not in FIXED_STATES:
                 raise AdministrationError(f"{queue.destination_format_name} is not paused, it is {queue.state.value}")
-        return self._change(name, self._engine.resume_queue)
+        return self._change(name, outgoing_queues.resume)
 
-    def _change(self, name: str, change: Callable[[OutgoingQueue], None]) -> Document:
+    def _change(self, name: str, change: Callable[[Engine, OutgoingQueue], None]) -> Document:
         with self._runtime.lock:
             queue = self.find_outgoing(name)
-            change(queue)
+            change(self._engine, queue)
             document = self._outgoing(queue)
             ticket = self._runtime.store.ticket()
         self._runtime.store.sync(ticket)
@@ -210,7 +209,7 @@ class Administration:
                 raise AdministrationError(
                     "nothing is sent while no queue manager runs: `lanner serve` sends what waits as soon as it starts"
                 )
-            if queue.state in (OutgoingState.ON_HOLD, OutgoingState.LOCKED):
+            if queue.state in FIXED_STATES:
                 raise AdministrationError(
                     f"{queue.destination_format_name} is {queue.state.value}: `lanner outgoing resume` first"
                 )
@@ -237,8 +236,6 @@ class Administration:
 
     def _outgoing(self, queue: OutgoingQueue) -> Document:
         route = None if self._transfer is None else self._transfer.routes.get(queue.number)
-        if route is not None:
-            route.table.refresh_transfer_info()
         return {
             "name": queue.destination_format_name,
             "state": queue.state.value,
@@ -258,7 +255,7 @@ class Administration:
                 }
                 for entry in queue.connection_history
             ],
-            "sequence": _sequence(queue.outgoing_transfer_info),
+            "sequence": _sequence(outgoing_queues.transfer_info(queue, self._transfer)),
         }
 
     def _retry_in(self, route: Route | None) -> float | None:
