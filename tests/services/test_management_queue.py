@@ -259,6 +259,23 @@ def test_an_outgoing_queue_is_found_by_its_destination(manager: Managed, h: Harn
     assert manager.status(r"DIRECT=TCP:127.0.0.9\private$\far") == 0xC00E0003
 
 
+def test_without_a_directory_private_and_outgoing_queues_are_told_of(manager: Managed, h: Harness) -> None:
+    """MS-MQMR 2.3: what is in the directory comes from there, and nothing else does."""
+    h.create("q")
+    unknown = rf"PRIVATE={GUID}\00000011"
+    for name in (REMOTE, unknown):
+        h.send(name)
+    h.directory.connected = False
+    for name in (Q, REMOTE, unknown):
+        status, variants = manager.get_info(name, list(Property))
+        assert status == 0
+        assert variants[Property.TYPE - 1].value == "PRIVATE"
+    assert manager.value(Q, Property.PATHNAME) == r"ALPHA\private$\q"
+    assert manager.value(REMOTE, Property.PATHNAME) == r"BETA\private$\far"
+    assert manager.variant(unknown, Property.PATHNAME) == NULL
+    assert manager.status(MACHINE) == 0
+
+
 # Values -----------------------------------------------------------------------------------------------------------
 
 
