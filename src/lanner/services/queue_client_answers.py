@@ -1,0 +1,57 @@
+"""How the methods of the queue client answer: a StatusError is an HRESULT, and what must be durable is so first (MS-MQMP 2.2)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from lanner.model.errors import MQ_OK, StatusError
+from lanner.rpc.interface import RETURNS
+from lanner.rpc.ndr import Value
+
+if TYPE_CHECKING:
+    from lanner.rpc.calls import ServerCall
+    from lanner.rpc.server import Handler
+    from lanner.store.committer import Committer
+
+_LOG: Final = logging.getLogger(__name__)
+
+Results: TypeAlias = Mapping[str, Value]
+Answer: TypeAlias = Results | int
+Answers: TypeAlias = Answer | Awaitable[Answer]
+
+
+def answering(handler: Handler) -> Handler:
+    """A handler whose StatusErrors are answers. What it was to give out then is NULL or as it came in."""
+
+    def answer(call: ServerCall, **arguments: Value) -> Answers:
+        try:
+            result = handler(call, **arguments)
+        except StatusError as error:
+            return _refused(call, error)
+        return result if isinstance(result, (int, Mapping)) else _later(call, result)
+
+    return answer
+
+
+async def _later(call: ServerCall, result: Awaitable[Answer]) -> Answer:
+    try:
+        return await result
+    except StatusError as error:
+        return _refused(call, error)
+
+
+def _refused(call: ServerCall, error: StatusError) -> int:
+    _LOG.info("%r: %s", call, error)
+    return error.status
+
+
+async def when_durable(committer: Committer, ticket: int, results: Results) -> Results:
+    """These results when a batch is on disk; the same with another status if it cannot be."""
+    status = MQ_OK
+    try:
+        await committer.durable(ticket)
+    except StatusError as error:
+        status = error.status
+    return {**results, RETURNS: status}
