@@ -11,11 +11,15 @@ from typing import Any
 
 import pytest
 
+from lanner.rpc.client import connect_unix
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.ndr import NULL_HANDLE
 from lanner.services.interfaces import mqqp
+from lanner.services.interfaces.mqmr import QMMGMT, R_QM_MGMT_GET_INFO, MgmtObject, MgmtObjectType
 from lanner.services.interfaces.mqqp import QM2QM
+from lanner.services.management import ManagementService
 from lanner.services.remote_read import MQ_ACTION_PEEK_CURRENT, MQ_ACTION_PEEK_NEXT, MQ_ACTION_RECEIVE
+from lanner.wire.propvariant import NULL
 from tests.services.remote_read_peer import CO_CANCEL, INFINITE, ORPHANED, Fault, Read, RemoteOpen, Site, served, until
 
 OK = 0
@@ -100,6 +104,32 @@ async def test_a_read_that_waits_stops_nothing_else(site: Site) -> None:
         assert not waiting.done()
     assert await q.cancel(70, peer=q.peer) == OK
     assert (await waiting).status == CANCELED
+
+
+@served
+async def test_a_read_that_waits_stops_no_management_and_no_sender(site: Site) -> None:
+    """While one receive waits, a management query, a cancel and a send from elsewhere are served at once."""
+    engine, committer = site.runtime.engine, site.queues.committer
+    site.server.register(ManagementService(engine, committer))
+    path = site.runtime.path / "rpc.sock"
+    await site.server.listen_unix(path)
+    q = await site.opened()
+    first, second = (asyncio.ensure_future(q.begin(timeout=LONG, dw_request_id=number)) for number in (1, 2))
+    await site.waiting(2)
+    async with await connect_unix(path) as client:
+        managing = await client.bind(QMMGMT)
+        asked = {
+            "p_object_format": MgmtObject(MgmtObjectType.MGMT_MACHINE, 0),
+            "cp": 1,
+            "a_prop": (1,),
+            "ap_var": (NULL,),
+        }
+        assert (await managing.call(R_QM_MGMT_GET_INFO, **asked))[RETURNS] == OK
+    assert await q.cancel(1, peer=await site.peer()) == OK
+    assert (await first).status == CANCELED
+    assert not second.done()
+    await asyncio.to_thread(site.send, b"one")
+    assert (await second).body == b"one"
 
 
 @pytest.mark.spec("MQQP-3.1.4.1-7", "MQQP-3.1.4.10-3")

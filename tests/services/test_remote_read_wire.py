@@ -355,6 +355,20 @@ async def test_a_client_that_goes_gives_back_what_it_did_not_acknowledge(site: S
     assert (await waiting).body == b"one"
 
 
+@pytest.mark.spec("MQQP-3.1.6.2-1")
+@served
+async def test_a_reader_that_goes_gives_back_what_it_did_not_acknowledge_while_the_queue_stays_open(site: Site) -> None:
+    """The number is the key: who reads need not be who holds the session."""
+    site.send(b"one")
+    q = await site.opened()
+    reader = await site.peer()
+    assert (await q.begin(peer=reader)).body == b"one"
+    waiting = asyncio.ensure_future(q.begin(timeout=LONG))
+    await site.waiting(1)
+    await reader.close()
+    assert (await waiting).body == b"one"
+
+
 @pytest.mark.spec("MQQP-3.1.6.2-2")
 @served
 async def test_a_client_has_gone_with_its_last_connection(site: Site) -> None:
