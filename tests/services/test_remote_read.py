@@ -590,6 +590,7 @@ async def test_checks_have_an_order(site: Site) -> None:
     site.send(b"one")
     q = await site.opened()
     assert (await q.read(MQ_ACTION_PEEK_NEXT, dw_queue=0)).status == INVALID_PARAMETER
+    assert (await q.read(MQ_ACTION_PEEK_NEXT, dw_queue=0, h_remote_queue=0)).status == INVALID_PARAMETER
     # The cursor of a peek comes before whether the queue is open.
     unknown = q.handle ^ 1
     assert (await q.read(MQ_ACTION_PEEK_NEXT, dw_queue=unknown, h_remote_queue=unknown)).status == 0xC000000D
