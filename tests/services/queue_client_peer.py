@@ -251,9 +251,16 @@ class Site:
         assert identity is not None
         return identity.sid
 
-    def create(self, name: str, rights: int = QueueAccess.GENERIC_ALL, sid: Sid = ANONYMOUS.sid, **more: Any) -> None:
+    def create(
+        self,
+        name: str,
+        rights: int = QueueAccess.GENERIC_ALL,
+        sid: Sid = ANONYMOUS.sid,
+        owner: Sid = SYSTEM.sid,
+        **more: Any,
+    ) -> None:
         """A private queue that gives rights, unless told otherwise to those who do not say who they are."""
-        security = SecurityDescriptor(owner=SYSTEM.sid, dacl=Acl((allow(sid, rights),))).pack()
+        security = SecurityDescriptor(owner=owner, dacl=Acl((allow(sid, rights),))).pack()
         self.operations.create_queue(f".\\private$\\{name}", security=security, **more)
 
     def send(self, *bodies: bytes, queue: str = "q", **properties: Any) -> None:

@@ -12,6 +12,7 @@ from lanner.services.interfaces.mqmp import QMCOMM, QMCOMM2
 from lanner.services.queue_client_answers import answering
 from lanner.services.queue_client_handles import QueueHandles
 from lanner.services.queue_client_messages import ClientMessages
+from lanner.services.queue_client_objects import QueueObjects
 from lanner.services.queue_client_remote import RemoteOpens
 from lanner.services.queue_client_transactions import TransactionHandles
 
@@ -42,6 +43,7 @@ class QueueClient:
         messages = ClientMessages(engine, committer, self.handles, self.transactions)
         handlers: dict[str, Handler] = {
             **RemoteOpens(queues).handlers,
+            **QueueObjects(engine, committer).handlers,
             **self.handles.handlers,
             **self.transactions.handlers,
             "R_QMGetRTQMServerPort": self.get_server_port,
