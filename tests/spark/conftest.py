@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from lanner.client import QueueManager
+from lanner.security.users import USER_FILE, UserFile
 from lanner.spark.flight import FlightListener, FlightSettings
 from lanner.spark.flight_client import FlightQueues
 from tests.client.conftest import no_keys
@@ -31,12 +33,21 @@ def qm(start: Callable[..., QueueManager]) -> QueueManager:
     return start()
 
 
+@pytest.fixture(scope="session")
+def accounts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The administrator root and the users alice and bob; hashing a password takes its time."""
+    path = tmp_path_factory.mktemp("accounts") / USER_FILE
+    users = UserFile(path)
+    users.add("root", "secret", administrator=True)
+    users.add("alice", "wonder")
+    users.add("bob", "builder")
+    return path
+
+
 @pytest.fixture
-def address(qm: QueueManager) -> Iterator[str]:
-    """A Flight service for `qm`, with the administrator root and the users alice and bob."""
-    qm.runtime.users.add("root", "secret", administrator=True)
-    qm.runtime.users.add("alice", "wonder")
-    qm.runtime.users.add("bob", "builder")
+def address(qm: QueueManager, accounts: Path) -> Iterator[str]:
+    """A Flight service for `qm`, with the users of `accounts`."""
+    shutil.copy(accounts, qm.runtime.users.path)
     listener = FlightListener(qm.runtime, FlightSettings(port=0))
     listener.open()
     yield listener.address

@@ -8,6 +8,9 @@ import threading
 
 from lanner.model.enums import PositionState
 from lanner.store import Record, Store
+from lanner.store.record import HEADER, MESSAGE_KEY
+from lanner.store.scan import Chunk
+from lanner.store.staging import INDEX_ENTRY
 from tests.store.conftest import QUEUE, commit, lookup_id, put, take
 
 
@@ -222,3 +225,84 @@ def test_what_was_shown_as_decided_stays_so_when_a_commit_begins(store: Store) -
     assert packets(store) == [b"durable", b"express"]
     commit(store)
     assert store.horizon == 3
+
+
+def unpacked(chunk: Chunk) -> list[tuple[int, int, bytes]]:
+    """(visibility, lookup id, packet) of a chunk."""
+    packets = [raw[4:] for raw in chunk.staged] or [raw[HEADER.size :] for raw in chunk.records]
+    return [
+        (MESSAGE_KEY.unpack(key)[2], INDEX_ENTRY.unpack(value)[0], packet)
+        for (key, value), packet in zip(chunk.entries, packets, strict=True)
+    ]
+
+
+def first_chunk(
+    store: Store, after: int = 0, upto: int | None = None, rows: int = 1000, size: int = 1 << 20
+) -> Chunk | None:
+    with store.lock:
+        scan = store.scan(QUEUE, after, upto)
+    with scan:
+        return scan.chunk(rows, size)
+
+
+def chunks(store: Store, **limits: int) -> list[tuple[int, int, bytes]]:
+    """Everything, chunk by chunk."""
+    found: list[tuple[int, int, bytes]] = []
+    while True:
+        chunk = first_chunk(store, found[-1][0] if found else 0, **limits)
+        assert chunk is not None
+        if not chunk.entries:
+            return found
+        found += unpacked(chunk)
+
+
+def test_chunks_give_what_a_scan_gives(store: Store) -> None:
+    chance = random.Random(3)
+    for number in range(1500):
+        put(store, lookup_id(chance.randrange(8), number), b"%d" % number * chance.randrange(1, 20))
+    store.stage(b"token", QUEUE, [(3, b"staged %d" % n) for n in range(700)], 1)
+    commit(store)
+    store.publish(b"key", [b"token"], store.counter("ids").next, 1)
+    commit(store)
+    put(store, lookup_id(0, 9999), b"last")
+    commit(store)
+    with store.lock:
+        scan = store.scan(QUEUE, 0)
+    expected = [(number, key, record.packet) for number, key, record in scan]
+    assert len(expected) == 2201
+    assert chunks(store) == expected
+    assert chunks(store, rows=7) == expected
+    assert chunks(store, size=100) == expected
+    some = first_chunk(store, 10, 20)
+    assert some is not None
+    assert unpacked(some) == expected[10:20]
+    assert [len(raw) for raw in some.records] == [HEADER.size + len(packet) for _, _, packet in expected[10:20]]
+
+
+def test_a_chunk_ends_at_its_limits(store: Store) -> None:
+    for number in range(10):
+        put(store, lookup_id(3, number), bytes(100))
+    commit(store)
+    for rows, size, count in ((3, 10_000, 3), (100, 250, 3), (100, 1, 1), (100, 10_000, 10)):
+        chunk = first_chunk(store, rows=rows, size=size)
+        assert chunk is not None
+        assert len(chunk.records) == count
+
+
+def test_what_a_chunk_cannot_hold_is_left_to_the_scan(store: Store) -> None:
+    put(store, lookup_id(3, 1), b"durable")
+    commit(store)
+    assert first_chunk(store) is not None
+    put(store, lookup_id(3, 2), b"express", express=True)
+    assert first_chunk(store) is None
+    assert first_chunk(store, 0, 1) is not None
+    environment = store._environment
+    key = MESSAGE_KEY.pack(QUEUE, 0, lookup_id(3, 1))
+    with environment.write() as txn:
+        raw = bytearray(txn.get(key, db=environment.messages) or b"")
+        raw[-1] ^= 1
+        txn.put(key, bytes(raw), db=environment.messages)
+    with store.lock:
+        environment.renew()
+    assert first_chunk(store, 0, 1) is None
+    assert packets(store, 0, 1) == []

@@ -63,8 +63,9 @@ Writing
 DoPut, descriptor = a command {token, writer, batch, [queue], [epoch]}
     `token`: 1 to 64 random bytes in hexadecimal, new for each attempt; `writer`: a streaming query or a job, `batch`: its number. Columns: `body`
     and any that `schema` calls settable; `queue` (or `dest_format_name`) per row, or for all by the key `queue`. The messages become
-    recoverable, and transactional where the queue is, and are in no queue before `publish`. When the stream has ended, metadata come back:
-    {token, messages, bytes, digest}; then they are on disk. A stream that breaks off leaves nothing. What is not published is dropped after a day.
+    recoverable, and transactional where the queue is, and are in no queue before `publish`. At the end the writer sends metadata {messages}, the number of rows:
+    without it the stream broke off, and nothing of it is kept. Metadata {token, messages, bytes, digest} come back; then all is on disk. What
+    is not published is dropped after a day.
 """
 
 from __future__ import annotations
@@ -89,6 +90,7 @@ from lanner.model.errors import AccessDenied, InvalidParameter, LannerError, Ser
 from lanner.security.identity import Identity
 from lanner.spark.errors import NotAuthenticated, TooBusy
 from lanner.spark.flight_auth import Callers, NoHandshake, Sessions, refusal
+from lanner.spark.requests import Request
 from lanner.spark.service import Plan, Service
 
 _LOG = logging.getLogger(__name__)
@@ -236,8 +238,7 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
         with _told(), self._stream():
             if descriptor.descriptor_type != fl.DescriptorType.CMD:
                 raise InvalidParameter("messages are put under a command: {token, writer, batch, queue}")
-            batches = (chunk.data for chunk in reader)
-            answer = self._service.stage(self._caller(context), descriptor.command, reader.schema, batches)
+            answer = self._service.stage(self._caller(context), descriptor.command, reader.schema, _to_the_end(reader))
             writer.write(pa.py_buffer(answer))
 
     # Actions
@@ -251,6 +252,23 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
             body = action.body.to_pybytes()
             answer = self._service.act(self._caller(context), action.type, body, context.is_cancelled)
         return [fl.Result(answer)]
+
+
+def _to_the_end(reader: fl.MetadataRecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """The batches of a stream that says itself that it is whole: one whose sender failed ends like any other."""
+    rows = 0
+    end: int | None = None
+    for chunk in reader:
+        if chunk.app_metadata is not None:
+            request = Request.parse(chunk.app_metadata.to_pybytes(), "metadata at the end of the stream")
+            end = request.number("messages")
+            request.done()
+        if chunk.data is not None:
+            rows += len(chunk.data)
+            yield chunk.data
+    if end != rows:
+        told = "does not say that it is whole" if end is None else f"should have {end}"
+        raise InvalidParameter(f"the stream has {rows} rows and {told}: it broke off, and nothing of it is kept")
 
 
 def _command(descriptor: fl.FlightDescriptor) -> bytes:

@@ -200,11 +200,24 @@ class FlightQueues:
         command |= {name: value for name, value in (("queue", queue), ("epoch", epoch)) if value is not None}
         with _raised(self.address):
             put, answers = self._client.do_put(fl.FlightDescriptor.for_command(_dump(command)), schema, self._options)
-            with put:
+            try:
+                rows = 0
                 for one in batches:
                     put.write_batch(one)
+                    rows += len(one)
+                # A stream that an exception ends has no such end, and leaves nothing.
+                put.write_metadata(_dump({"messages": rows}))
                 put.done_writing()
                 answer = answers.read()
+            except pa.ArrowException:
+                # Closing tells what the service has against the stream.
+                put.close()
+                raise
+            except BaseException:
+                with contextlib.suppress(pa.ArrowException):
+                    put.close()
+                raise
+            put.close()
         if answer is None:
             raise FlightFailed(f"{self.address} did not say what became of the messages")
         staged: Answer = json.loads(answer.to_pybytes())

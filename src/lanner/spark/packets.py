@@ -51,6 +51,7 @@ class Packets:
 
     def __init__(self, data: bytes | memoryview, starts: Ints, sizes: Ints) -> None:
         """`data` has SLACK bytes behind the last packet."""
+        self.data = data
         self.buffer = Buffer(data)
         self.starts = starts
         self.sizes = sizes

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from lanner.client.operations import Operations
@@ -24,6 +25,9 @@ from lanner.spark.decode import Facts, Place, decode
 from lanner.spark.packets import Packets
 from lanner.spark.rows import OUTGOING
 from lanner.spark.schema import RowSchema
+from lanner.spark.vectors import SLACK
+from lanner.store.record import HEADER
+from lanner.store.scan import Chunk, Scan
 from lanner.wire.path_name import PathName
 
 # Ours: a batch ends when it has so many bytes of packets or so many rows. Spark is fastest with 1 to 12 MB a batch.
@@ -31,6 +35,21 @@ BATCH_BYTES: Final = 4 << 20
 BATCH_ROWS: Final = 1 << 14
 # Ours: about how much one partition reads.
 PARTITION_BYTES: Final = 32 << 20
+# What stands before a stored packet, and in its entry of the index (store.record, store.staging).
+_HEADER: Final = np.dtype(
+    [
+        ("checksum", "<u4"),
+        ("format", "u1"),
+        ("state", "u1"),
+        ("flags", "<u2"),
+        ("abort_count", "<u2"),
+        ("move_count", "<u2"),
+        ("visibility", "<u8"),
+        ("arrived", "<u4"),
+    ]
+)
+_ENTRY: Final = np.dtype([("lookup_id", ">u8"), ("size", ">u4")])
+_CHECKSUM_SIZE: Final = 4  # before the packet of a staged row
 # MC-MQAC 2.2.2.13, note 3.
 REPORT_QUEUE: Final = uuid.UUID("55ee8f32-cce9-11cf-b108-0020afd61ce9")
 
@@ -132,43 +151,71 @@ class QueueSource:
     def batches(self, after: int, upto: int, schema: RowSchema) -> Iterator[pa.RecordBatch]:
         """The messages with a number in (after, upto], in that order, but for those that somebody is receiving."""
         while after < upto:
-            packets, rows = self._piece(after, upto)
-            if not rows:
+            packets, facts, held = self._piece(after, upto)
+            if not len(packets):
                 return
-            after = rows[-1][0]
-            yield decode(Packets.of(packets), Facts.of(rows), self.place, schema)
+            after = int(facts.seq[-1])
+            if held:
+                free = ~np.isin(facts.lookup_id, held)
+                packets = Packets(packets.data, packets.starts[free], packets.sizes[free])
+                facts = Facts(*(column[free] for column in facts))
+            if len(packets):
+                yield decode(packets, facts, self.place, schema)
 
     def packets(self, after: int, upto: int) -> Iterator[tuple[tuple[int, int, int, int, int], bytes]]:
         """The same, one by one: the numbers of `Facts`, and the packet."""
         while after < upto:
-            packets, rows = self._piece(after, upto)
-            if not rows:
+            packets, facts, held = self._piece(after, upto)
+            if not len(packets):
                 return
-            after = rows[-1][0]
-            yield from zip(rows, packets, strict=True)
+            after = int(facts.seq[-1])
+            for index, (seq, lookup_id, *rest) in enumerate(zip(*(column.tolist() for column in facts), strict=True)):
+                if lookup_id not in held:
+                    yield (seq, lookup_id, *rest), packets[index]
 
-    def _piece(self, after: int, upto: int) -> tuple[list[bytes], list[tuple[int, int, int, int, int]]]:
+    def _piece(self, after: int, upto: int) -> tuple[Packets, Facts, list[int]]:
+        """The first messages of a range, and the lookup ids of those in the queue that are locked.
+
+        What is locked belongs to a receive that has not ended. If that fails the message gets another number.
+        """
         queue = self._queue
-        packets: list[bytes] = []
-        rows: list[tuple[int, int, int, int, int]] = []
-        size = 0
         with self._store.lock:
             if queue.is_deleted:
                 raise QueueNotAvailable(f"queue {queue.pathname} was deleted")
-            # What is locked belongs to a receive that has not ended. If that fails the message gets another number.
-            held = set(queue.held_positions)
+            held = list(queue.held_positions)
             scan = self._store.scan(queue.number, after, upto)
         with scan:
-            for number, lookup_id, record in scan:
-                if lookup_id in held:
-                    continue
-                packet = record.packet
-                packets.append(packet)
-                rows.append((number, lookup_id, record.arrived, record.abort_count, record.move_count))
-                size += len(packet)
-                if size >= BATCH_BYTES or len(rows) == BATCH_ROWS:
-                    break
-        return packets, rows
+            chunk = scan.chunk(BATCH_ROWS, BATCH_BYTES)
+            packets, facts = _one_by_one(scan) if chunk is None else _together(chunk)
+        return packets, facts, held
+
+
+def _together(chunk: Chunk) -> tuple[Packets, Facts]:
+    count = len(chunk.records)
+    keys = np.frombuffer(b"".join([key for key, _ in chunk.entries]), ">u8").reshape(count, 2)
+    entries = np.frombuffer(b"".join([value for _, value in chunk.entries]), _ENTRY)
+    pieces, skip = (chunk.staged, _CHECKSUM_SIZE) if chunk.staged else (chunk.records, HEADER.size)
+    sizes = np.fromiter(map(len, pieces), np.int64, count)
+    packets = Packets(b"".join((*pieces, bytes(SLACK))), np.cumsum(sizes) - sizes + skip, sizes - skip)
+    if chunk.staged:
+        heads = np.frombuffer(b"".join([raw[: HEADER.size] for raw in chunk.records]), _HEADER)
+    else:
+        heads = packets.buffer.block(packets.starts - skip, HEADER.size).view(_HEADER)[:, 0]
+    columns = (keys[:, 1], entries["lookup_id"], heads["arrived"], heads["abort_count"], heads["move_count"])
+    return packets, Facts(*(column.astype(np.int64) for column in columns))
+
+
+def _one_by_one(scan: Scan) -> tuple[Packets, Facts]:
+    packets: list[bytes] = []
+    rows: list[tuple[int, int, int, int, int]] = []
+    size = 0
+    for number, lookup_id, record in scan:
+        packets.append(record.packet)
+        rows.append((number, lookup_id, record.arrived, record.abort_count, record.move_count))
+        size += len(record.packet)
+        if size >= BATCH_BYTES or len(rows) == BATCH_ROWS:
+            break
+    return Packets.of(packets), Facts.of(rows)
 
 
 def _place(runtime: Runtime, queue: Queue) -> Place:

@@ -17,14 +17,17 @@ from lanner.model.errors import StoreCorrupt
 from lanner.model.live import MAX_LOOKUP_ID, Record
 
 __all__ = [
+    "HEADER",
     "MAX_LOOKUP_ID",
     "MESSAGE_KEY",
     "Record",
     "StoredFacts",
+    "are_whole",
     "decode",
     "encode",
     "encode_reference",
     "encode_staged",
+    "is_stored_reference",
     "stored_facts",
     "stored_reference",
 ]
@@ -36,7 +39,7 @@ MESSAGE_KEY = struct.Struct(">IIQ")
 
 # checksum of all that follows; format, state, flags, abort_count, move_count, visibility, arrived.
 # Another format byte may mean another length.
-_HEADER = struct.Struct("<IBBHHHQI")
+HEADER = _HEADER = struct.Struct("<IBBHHHQI")
 _REST = struct.Struct("<BBHHHQI")
 _CHECKSUM = struct.Struct("<I")
 _HEADER_SIZE = _HEADER.size
@@ -121,3 +124,14 @@ def stored_facts(raw: bytes | memoryview, txn: lmdb.Transaction[bytes], staged: 
 def stored_reference(raw: bytes | memoryview) -> bytes:
     """Return the key of the staged row that holds the packet, empty if the packet is here."""
     return bytes(raw[_HEADER_SIZE:]) if len(raw) > _HEADER_SIZE and raw[4] == _REFERENCE else b""
+
+
+def is_stored_reference(raw: bytes) -> bool:
+    """Whether the packet of a stored message stands in a staged row."""
+    return raw[4] == _REFERENCE
+
+
+def are_whole(rows: list[bytes]) -> bool:
+    """Whether every one of some stored messages, or staged rows, is what was written: it begins with the checksum of the rest."""
+    found = [crc32(memoryview(raw)[4:]) for raw in rows]
+    return [int.from_bytes(raw[:4], "little") for raw in rows] == found

@@ -6,29 +6,43 @@ import logging
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from itertools import islice
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import lmdb
 
 from lanner.model.errors import StoreCorrupt
 from lanner.store.environment import Environment
 from lanner.store.queue_view import QueueView
-from lanner.store.record import MESSAGE_KEY, Record, decode
+from lanner.store.record import MESSAGE_KEY, Record, are_whole, decode, is_stored_reference, stored_reference
 
-__all__ = ["Scan"]
+__all__ = ["Chunk", "Scan"]
 
 _LOG = logging.getLogger(__name__)
 
 # Ours: how much a scan reads before it says so.
 _TOUCH_EVERY = 1 << 20
 _TOUCH_ROWS = 1 << 13  # so many index entries lie on about a megabyte
+_CHUNK_STEP = 512  # index entries that are read together
 
 _key = MESSAGE_KEY.pack
 _U64 = struct.Struct(">Q")
 _pack_number = _U64.pack
 _number = _U64.unpack_from
 _size = struct.Struct(">I").unpack_from  # the second half of INDEX_ENTRY
+
+
+class Chunk(NamedTuple):
+    """Many messages as they are stored, for whoever decodes them together: no object for each but its bytes.
+
+    `entries` are of the index: keys (queue, generation, visibility as in MESSAGE_KEY) and values (INDEX_ENTRY). `records` begin with `record.HEADER`,
+    which the packet follows. Of published messages the packets stand in `staged` instead, each behind its checksum of 4 bytes.
+    """
+
+    entries: list[tuple[bytes, bytes]]
+    records: list[bytes]
+    staged: list[bytes]
 
 
 class Scan:
@@ -77,6 +91,59 @@ class Scan:
     def __iter__(self) -> Iterator[tuple[int, int, Record]]:
         """Yield (visibility, lookup id, record)."""
         return self._merged() if self._express else self._durable()
+
+    def chunk(self, max_rows: int, max_bytes: int) -> Chunk | None:
+        """Return the first messages of the range: up to so many, or until so many bytes of packets are reached.
+
+        It has no messages when there are none. None: there are express messages, or something is wrong with one of those that would be in it;
+        iterate then.
+        """
+        txn = self._txn
+        if txn is None:
+            raise ValueError("this scan is closed or was iterated before")
+        if self._express:
+            return None
+        environment = self._environment
+        prefix = _key(self._queue, self._generation, 0)[:8]
+        entries = self._first_entries(txn, prefix, max_rows, max_bytes)
+        found = txn.cursor(environment.messages).getmulti([prefix + value[:8] for _, value in entries])
+        records = [raw for _, raw in found]
+        if not entries:
+            return Chunk([], [], [])
+        if len(records) < len(entries) or not are_whole(records):
+            return None
+        # Packets are either all in the records or all in staged rows.
+        is_reference = is_stored_reference(records[0])
+        count = next((n for n, raw in enumerate(records) if is_stored_reference(raw) is not is_reference), len(records))
+        del entries[count:], records[count:]
+        staged: list[bytes] = []
+        if is_reference:
+            rows = txn.cursor(environment.staged).getmulti([stored_reference(raw) for raw in records])
+            staged = [raw for _, raw in rows]
+            if len(staged) < count or not are_whole(staged):
+                return None
+        environment.memory.touch(sum(map(len, records)) + sum(map(len, staged)))
+        return Chunk(entries, records, staged)
+
+    def _first_entries(
+        self, txn: lmdb.Transaction[bytes], prefix: bytes, max_rows: int, max_bytes: int
+    ) -> list[tuple[bytes, bytes]]:
+        cursor = txn.cursor(self._environment.visible)
+        entries: list[tuple[bytes, bytes]] = []
+        if self.upto <= self.after or not cursor.set_range(prefix + _pack_number(self.after + 1)):
+            return entries
+        last, size = prefix + _pack_number(self.upto), 0
+        rows = iter(cursor)
+        while len(entries) < max_rows and size < max_bytes:
+            some = list(islice(rows, min(_CHUNK_STEP, max_rows - len(entries))))
+            for key, value in some:
+                if key > last or size >= max_bytes:
+                    return entries
+                size += _size(value, 8)[0]
+                entries.append((key, value))
+            if len(some) < _CHUNK_STEP:
+                break
+        return entries
 
     def _merged(self) -> Iterator[tuple[int, int, Record]]:
         express = iter(self._express)

@@ -1,0 +1,27 @@
+"""The process that is killed: a queue manager with its Flight service. Run as `python -m tests.spark.killed_service DATA`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+from lanner.client import QueueManager
+from lanner.spark.flight import FlightListener, FlightSettings
+from tests.client.conftest import no_keys
+
+
+def main() -> None:
+    manager = QueueManager(sys.argv[1], name="ALPHA", public_keys=no_keys)
+    known = {queue.name.rpartition("\\")[2] for queue in manager.queues()}
+    for name in ("source", "target"):
+        if name not in known:
+            manager.create_queue(name, transactional=name == "target")
+    listener = FlightListener(manager.runtime, FlightSettings(port=0))
+    listener.open()
+    sys.stdout.write(f"{listener.address}\n")
+    sys.stdout.flush()
+    signal.pause()
+
+
+if __name__ == "__main__":
+    main()

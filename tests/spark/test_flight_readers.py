@@ -1,0 +1,326 @@
+"""Named readers: one at a time, from where it began, and what it acknowledges is gone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lanner.client import Message, QueueManager
+from lanner.errors import AccessDenied, InvalidParameter, IOTimeout, QueueNotFound, SharingViolation
+from lanner.security.access_masks import QueueAccess
+from lanner.spark import readers
+from lanner.spark.errors import EpochChanged, LeaseHeld, LeaseLost
+from lanner.spark.flight import FlightListener, FlightSettings
+from lanner.spark.flight_client import FlightQueues
+from tests.spark.test_flight_reading import bodies, fill, grant
+
+Connect = Callable[..., FlightQueues]
+
+
+@pytest.fixture
+def q(qm: QueueManager, root: FlightQueues) -> str:
+    qm.create_queue("q")
+    return "q"
+
+
+def test_a_reader_reads_and_acknowledges_until_nothing_is_left(qm: QueueManager, root: FlightQueues, q: str) -> None:
+    fill(qm, q, 10)
+    lease = root.acquire(q, "stream")
+    assert (lease["start"], lease["acknowledged"], lease["fence"]) == (0, 0, 1)
+    at, found = lease["acknowledged"], []
+    while True:
+        [part] = root.poll([{"queue": q, "after": at, "max_messages": 4}])
+        if not part["messages"]:
+            break
+        found += bodies(root.table(q, after=at, upto=part["upto"]))
+        at = part["upto"]
+        done = root.acknowledge(q, "stream", lease["fence"], at, lease["epoch"])
+        assert (done["removed"], done["acknowledged"]) == (part["messages"], at)
+        again = root.acknowledge(q, "stream", lease["fence"], at, lease["epoch"])
+        assert (again["removed"], again["acknowledged"]) == (0, at)
+    assert found == [b"%d" % number for number in range(10)]
+    assert len(qm.open(q)) == 0
+
+
+def test_an_older_acknowledgment_that_comes_late_does_nothing(qm: QueueManager, root: FlightQueues, q: str) -> None:
+    fill(qm, q, 4)
+    lease = root.acquire(q, "r")
+    root.acknowledge(q, "r", lease["fence"], 3, lease["epoch"])
+    assert root.acknowledge(q, "r", lease["fence"], 1, lease["epoch"])["acknowledged"] == 3
+    assert len(qm.open(q)) == 1
+
+
+def test_latest_is_remembered_and_what_was_there_before_stays(qm: QueueManager, root: FlightQueues, q: str) -> None:
+    fill(qm, q, 3)
+    first = root.acquire(q, "r", start="latest")
+    fill(qm, q, 2)
+    second = root.acquire(q, "r", start="latest", take_over=True)
+    assert second["start"] == first["start"]
+    assert second["fence"] > first["fence"]
+    root.acknowledge(q, "r", second["fence"], root.info()["horizon"], second["epoch"])
+    assert len(qm.open(q)) == 3
+
+
+def test_a_start_may_be_a_number(qm: QueueManager, root: FlightQueues, q: str) -> None:
+    fill(qm, q, 3)
+    lease = root.acquire(q, "r", start=2)
+    assert lease["start"] == 2
+    root.acknowledge(q, "r", lease["fence"], 3, lease["epoch"])
+    assert len(qm.open(q)) == 2
+    with pytest.raises(InvalidParameter, match="earliest, latest, or a number up to"):
+        root.acquire(q, "other", start=1 << 40)
+    with pytest.raises(InvalidParameter, match="'yesterday': earliest, latest"):
+        root.acquire(q, "other", start="yesterday")
+
+
+def test_a_reader_has_the_queue_to_itself(qm: QueueManager, root: FlightQueues, q: str) -> None:
+    fill(qm, q, 2)
+    lease = root.acquire(q, "r")
+    with pytest.raises(SharingViolation):
+        qm.open(q).receive(0)
+    with pytest.raises(SharingViolation):
+        root.acquire(q, "another")
+    assert qm.open(q).peek(0).body_bytes == b"0"
+    root.release(q, "r", lease["fence"])
+    queue = qm.open(q)
+    assert queue.receive(0).body_bytes == b"0"
+    with pytest.raises(SharingViolation):
+        root.acquire(q, "another")
+    queue.close()
+    root.acquire(q, "another")
+
+
+def test_a_lease_is_held_until_it_runs_out_or_is_taken_over(qm: QueueManager, root: FlightQueues, q: str) -> None:
+    first = root.acquire(q, "r")
+    with pytest.raises(LeaseHeld, match=r"in use, for another \d+ s"):
+        root.acquire(q, "r")
+    second = root.acquire(q, "r", take_over=True)
+    for call in (root.renew, root.release):
+        with pytest.raises(LeaseLost, match="was taken over: its number is 2 now, not 1"):
+            call(q, "r", first["fence"])
+    with pytest.raises(LeaseLost):
+        root.acknowledge(q, "r", first["fence"], 0, first["epoch"])
+    assert root.renew(q, "r", second["fence"])["fence"] == second["fence"]
+
+
+def test_a_lease_that_ran_out_lets_others_receive(
+    qm: QueueManager, root: FlightQueues, q: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "LEASES", range(1, 100_000))
+    fill(qm, q, 2)
+    lease = root.acquire(q, "r", lease_ms=1)
+    queue = qm.open(q)
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            assert queue.receive(0).body_bytes == b"0"
+            break
+        except SharingViolation:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+    with pytest.raises(LeaseLost, match="somebody else receives"):
+        root.renew(q, "r", lease["fence"])
+    queue.close()
+    assert root.renew(q, "r", lease["fence"])["fence"] == lease["fence"], "nobody took over"
+
+
+def test_readers_outlive_the_queue_manager(
+    start: Callable[..., QueueManager], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def serve(manager: QueueManager) -> tuple[FlightListener, FlightQueues]:
+        listener = FlightListener(manager.runtime, FlightSettings(port=0))
+        listener.open()
+        return listener, FlightQueues(listener.address, user="root", password="secret")
+
+    manager = start()
+    manager.runtime.users.add("root", "secret", administrator=True)
+    manager.create_queue("q")
+    fill(manager, "q", 3)
+    listener, queues = serve(manager)
+    lease = queues.acquire("q", "r", start=1)
+    queues.acknowledge("q", "r", lease["fence"], 2, lease["epoch"])
+    queues.close()
+    listener.close()
+    manager.close()
+    manager = start()
+    listener, queues = serve(manager)
+    try:
+        with pytest.raises(LeaseHeld):
+            queues.acquire("q", "r")
+        renewed = queues.renew("q", "r", lease["fence"])
+        assert (renewed["start"], renewed["acknowledged"]) == (1, 2)
+        with pytest.raises(SharingViolation):
+            manager.open("q").receive(0)
+        queues.acknowledge("q", "r", lease["fence"], 3, lease["epoch"])
+        assert [message.body_bytes for message in manager.open("q")] == [b"0"]
+    finally:
+        queues.close()
+        listener.close()
+
+
+def test_a_released_reader_goes_on_at_once_where_it_was(qm: QueueManager, root: FlightQueues, q: str) -> None:
+    fill(qm, q, 3)
+    lease = root.acquire(q, "r")
+    root.acknowledge(q, "r", lease["fence"], 1, lease["epoch"])
+    root.release(q, "r", lease["fence"])
+    with pytest.raises(LeaseLost):
+        root.renew(q, "r", lease["fence"])
+    assert root.acquire(q, "r")["acknowledged"] == 1
+
+
+def test_a_reader_that_peeks_disturbs_nobody(qm: QueueManager, root: FlightQueues, q: str) -> None:
+    fill(qm, q, 2)
+    lease = root.acquire(q, "watcher", mode="peek", start="latest")
+    assert root.acquire(q, "watcher", mode="peek", start="latest")["start"] == lease["start"]
+    assert qm.open(q).receive(0).body_bytes == b"0"
+    with pytest.raises(InvalidParameter, match="only peeks"):
+        root.acknowledge(q, "watcher", lease["fence"] + 1, 1, lease["epoch"])
+
+
+def test_a_forgotten_reader_begins_anew(qm: QueueManager, root: FlightQueues, q: str) -> None:
+    fill(qm, q, 2)
+    lease = root.acquire(q, "r", start="latest")
+    assert root.forget(q, "r")
+    assert not root.forget(q, "r")
+    with pytest.raises(LeaseLost, match="no reader r"):
+        root.renew(q, "r", lease["fence"])
+    assert root.acquire(q, "r")["start"] == 0
+
+
+def test_acknowledging_is_receiving(qm: QueueManager, root: FlightQueues) -> None:
+    """Target journals and acknowledgments come as for any receive."""
+    qm.create_queue("j", journal=True)
+    qm.create_queue("admin")
+    qm.open("j").send(Message(body=b"a", recoverable=True, acknowledge="full_receive", administration_queue="admin"))
+    lease = root.acquire("j", "r")
+    root.acknowledge("j", "r", lease["fence"], root.info()["horizon"], lease["epoch"])
+    assert [message.body_bytes for message in qm.open("j").journal] == [b"a"]
+    assert len(qm.open("admin")) == 1
+
+
+def test_many_messages_take_several_commits(
+    qm: QueueManager, root: FlightQueues, q: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "ACKNOWLEDGE_AT_ONCE", 4)
+    fill(qm, q, 10)
+    lease = root.acquire(q, "r")
+    assert root.acknowledge(q, "r", lease["fence"], 9, lease["epoch"])["removed"] == 9
+    assert [message.body_bytes for message in qm.open(q)] == [b"9"]
+
+
+def test_what_expired_or_was_purged_meanwhile_is_no_error(qm: QueueManager, root: FlightQueues, q: str) -> None:
+    fill(qm, q, 3)
+    lease = root.acquire(q, "r")
+    with qm.runtime.lock:
+        queue = qm.operations.find(q)
+        lookup_id = qm.runtime.store.next(queue.number, -1)
+        assert lookup_id is not None
+        record = qm.runtime.store.get(queue.number, lookup_id)
+        assert record is not None
+        qm.runtime.store.delete(queue.number, lookup_id, record)
+    assert root.acknowledge(q, "r", lease["fence"], 3, lease["epoch"])["removed"] == 2
+
+
+def test_numbers_that_were_never_shown_cannot_be_acknowledged(qm: QueueManager, root: FlightQueues, q: str) -> None:
+    fill(qm, q, 1)
+    lease = root.acquire(q, "r")
+    with pytest.raises(InvalidParameter, match="nothing beyond 1 was shown"):
+        root.acknowledge(q, "r", lease["fence"], 2, lease["epoch"])
+    with pytest.raises(EpochChanged):
+        root.acknowledge(q, "r", lease["fence"], 1, lease["epoch"] ^ 1)
+    with pytest.raises(InvalidParameter, match="epoch = None"):
+        root.act("acknowledge", queue=q, reader="r", fence=1, upto=1)
+    assert len(qm.open(q)) == 1
+
+
+def test_messages_that_come_while_a_reader_works_are_kept(qm: QueueManager, root: FlightQueues, q: str) -> None:
+    """Senders go on during acknowledgments; every message is read once and none is lost."""
+    stop = threading.Event()
+    sent: list[bytes] = []
+
+    def send() -> None:
+        queue = qm.open(q)
+        while not stop.is_set() and len(sent) < 2000:
+            some = [b"%d" % number for number in range(len(sent), len(sent) + 7)]
+            queue.send_many(Message(body=body, recoverable=len(sent) % 2 == 0, priority=len(sent) % 8) for body in some)
+            sent.extend(some)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    lease = root.acquire(q, "r")
+    at = 0
+    found: list[bytes] = []
+    try:
+        while len(found) < 1000:
+            [part] = root.poll([{"queue": q, "after": at, "max_messages": 50}], 1000)
+            found += bodies(root.table(q, after=at, upto=part["upto"]))
+            at = part["upto"]
+            root.acknowledge(q, "r", lease["fence"], at, lease["epoch"])
+    finally:
+        stop.set()
+        sender.join()
+    [part] = root.poll([{"queue": q, "after": at}])
+    found += bodies(root.table(q, after=at, upto=part["upto"])) if part["messages"] else []
+    root.acknowledge(q, "r", lease["fence"], part["upto"], lease["epoch"])
+    assert sorted(found) == sorted(sent)
+    root.release(q, "r", lease["fence"])
+    with pytest.raises(IOTimeout):
+        qm.open(q).receive(0)
+
+
+def test_a_reader_belongs_to_whoever_made_it(qm: QueueManager, connect: Connect, root: FlightQueues, q: str) -> None:
+    grant(qm, q, qm.runtime.users.sid("alice"), QueueAccess.RECEIVE_MESSAGE)
+    alice, bob = connect("alice", "wonder"), connect("bob", "builder")
+    lease = alice.acquire(q, "r")
+    with pytest.raises(AccessDenied):
+        bob.acquire(q, "r2")
+    with pytest.raises(AccessDenied, match="made by another user than bob"):
+        bob.renew(q, "r", lease["fence"])
+    with pytest.raises(AccessDenied):
+        bob.forget(q, "r")
+    assert root.forget(q, "r"), "an administrator may"
+
+
+def test_peeking_is_not_receiving(qm: QueueManager, connect: Connect, q: str) -> None:
+    grant(qm, q, qm.runtime.users.sid("alice"), QueueAccess.PEEK_MESSAGE)
+    alice = connect("alice", "wonder")
+    with pytest.raises(AccessDenied):
+        alice.acquire(q, "r")
+    alice.acquire(q, "r", mode="peek")
+
+
+@pytest.mark.parametrize(
+    ("request_", "complaint"),
+    [
+        ({"reader": "x" * 201}, "1 to 200 bytes, not 201"),
+        ({"reader": ""}, "reader = ''"),
+        ({"mode": "steal"}, "mode = 'steal': receive or peek expected"),
+        ({"lease_ms": 999}, "a lease of 999 ms: 1000 to 3600000"),
+        ({"lease_ms": 3_600_001}, "a lease of 3600001 ms"),
+        ({"take_over": 1}, "take_over = 1: true or false"),
+        ({"lease": 1}, "unknown key 'lease'"),
+    ],
+)
+def test_a_bad_request_is_told(root: FlightQueues, q: str, request_: dict[str, object], complaint: str) -> None:
+    with pytest.raises(InvalidParameter, match=complaint):
+        root.act("acquire", **({"queue": q, "reader": "r"} | request_))
+    assert root.act("acquire", queue=q, reader="x" * 200, lease_ms=1000)["fence"] == 1
+
+
+def test_readers_of_a_deleted_queue_are_gone_with_it(qm: QueueManager, root: FlightQueues, q: str) -> None:
+    fill(qm, q, 1)
+    lease = root.acquire(q, "r")
+    qm.delete_queue(q)
+    with pytest.raises(QueueNotFound):
+        root.renew(q, "r", lease["fence"])
+    qm.create_queue(q)
+    with pytest.raises(LeaseLost, match="no reader r"):
+        root.acknowledge(q, "r", lease["fence"], 1, lease["epoch"])
+    with qm.runtime.lock:
+        again = readers.Readers(qm.runtime)
+        assert [key for key, _ in again._table.items()] == []
+    again.close()
