@@ -162,7 +162,7 @@ class Peer:
         """The results of a call by name."""
         return await self.begin(interface, method, **arguments)
 
-    def begin(self, interface: Interface, method: Method, **arguments: Any) -> Awaitable[dict[str, Any]]:
+    def begin(self, interface: Interface, method: Method, **arguments: Any) -> asyncio.Future[dict[str, Any]]:
         """Send a call now; what is returned waits for its end."""
         syntax = self._contexts[interface][1]
         answer = self._request(interface, method.opnum, method.encode_request(arguments, syntax))
@@ -170,7 +170,7 @@ class Peer:
         async def finish() -> dict[str, Any]:
             return method.decode_response(self._stub(await answer), arguments, syntax)
 
-        return finish()
+        return asyncio.ensure_future(finish())
 
     def cancel_last(self, kind: int = CO_CANCEL) -> None:
         """Ask for the last call to end early, or (ORPHANED) do not care for it any more."""
@@ -306,7 +306,7 @@ class RemoteOpen:
         *,
         peer: Peer | None = None,
         **changes: Any,
-    ) -> Awaitable[Read]:
+    ) -> asyncio.Future[Read]:
         desc = self.desc(action, timeout, cursor, **changes)
         answer = (peer or self.peer).begin(QM2QM, mqqp.REMOTE_QM_START_RECEIVE, lp_remote_read_desc=desc)
 
@@ -314,7 +314,7 @@ class RemoteOpen:
             results = await answer
             return Read(results[RETURNS], results["pph_context"], results["lp_remote_read_desc"])
 
-        return finish()
+        return asyncio.ensure_future(finish())
 
     async def read(self, action: int = MQ_ACTION_RECEIVE, timeout: int = 0, cursor: int = 0, **changes: Any) -> Read:
         return await self.begin(action, timeout, cursor, **changes)
