@@ -77,6 +77,7 @@ def test_each_form_of_name_finds_its_queue(manager: Managed, h: Harness) -> None
     connector = QueueFormat(5, 0, 0, foreign.identifier)
     assert manager.value(MgmtObject(2, connector), Property.TYPE) == "CONNECTOR"
     assert manager.value(MgmtObject(2, connector), Property.FORMATNAME) == f"CONNECTOR={foreign.identifier}"
+    assert manager.variant(MgmtObject(2, connector), Property.PATHNAME) == NULL
 
 
 @pytest.mark.spec("MQMR-2.2.1.3-1")

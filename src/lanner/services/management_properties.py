@@ -234,7 +234,7 @@ def _of_transfer(value: Callable[[OutgoingTransferInfo], Value]) -> Callable[[Qu
 
     def get(queried: QueriedQueue) -> Value:
         info = queried.transfer_info
-        return None if info is None or queried.outgoing is None else value(info)
+        return None if info is None else value(info)
 
     return get
 
