@@ -376,6 +376,21 @@ class Storm:
             self.doubtful[target] |= self.unsynced[target]
             self.unsynced[target].clear()
 
+    def gust(self, sender: int, count: int, quarters: int, steps: int, which: int) -> None:
+        """Messages are under way, or their acknowledgments are, and then a connection breaks or a computer does."""
+        self.send(sender, count)
+        self.tick(quarters)
+        self.world.now += 0.25
+        for node in self.enterprise.nodes.values():
+            node.now = self.world.now
+            node.transfer.on_timer()
+        self.work(steps)
+        if which % 2:
+            self.crash(which // 2)
+        else:
+            self.cut(which // 2)
+        self.tick(5)
+
     def down(self, which: int) -> None:
         self.enterprise.down(self.names[which % len(self.names)])
 
@@ -421,21 +436,22 @@ class Storm:
             assert found >= sent - self.doubtful[end]
 
 
-_small = st.integers(0, 5)
+_which = st.integers(0, 11)
 _STEPS = st.one_of(
     st.tuples(st.just("send"), st.integers(0, 1), st.integers(1, 12)),
+    st.tuples(st.just("gust"), st.integers(0, 1), st.integers(1, 30), st.integers(0, 2), st.integers(0, 120), _which),
     st.tuples(st.just("post"), st.integers(0, 1), st.integers(1, 12)),
     st.tuples(st.just("take"), st.integers(0, 1), st.integers(1, 5)),
     st.tuples(st.just("work"), st.integers(1, 60)),
     st.tuples(st.just("tick"), st.integers(1, 30)),
-    st.tuples(st.just("cut"), _small),
-    st.tuples(st.just("crash"), _small),
-    st.tuples(st.just("down"), _small),
-    st.tuples(st.just("up"), _small),
+    st.tuples(st.just("cut"), _which),
+    st.tuples(st.just("crash"), _which),
+    st.tuples(st.just("down"), _which),
+    st.tuples(st.just("up"), _which),
 )
 
 
-Steps = list[tuple[str, int] | tuple[str, int, int]]
+Steps = list[tuple[str, int] | tuple[str, int, int] | tuple[str, int, int, int, int, int]]
 
 
 def weather(build: Callable[..., Enterprise], window_size: int, steps: Steps) -> None:
