@@ -177,7 +177,7 @@ def test_connections_beyond_the_limit_are_refused_and_the_log_says_so_once(
 
     uvloop.run(main())
     assert [record.message for record in caplog.records if "refused" in record.message] == [
-        "2 connections were refused, the first from 127.0.0.1: too many are open"
+        "2 connections were refused, the first from 127.0.0.1: too many are open, or we are offline"
     ]
 
 
