@@ -1,0 +1,127 @@
+"""Association groups and context handles."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lanner.rpc.association import MAX_HANDLES, AssociationGroups, ContextHandles
+from lanner.rpc.faults import FaultStatus, RpcFault
+from lanner.rpc.ndr import NULL_HANDLE
+
+MISMATCH = FaultStatus.NCA_FAULT_CONTEXT_MISMATCH
+
+
+def refused(handles: ContextHandles, handle: bytes, kind: str = "queue") -> int:
+    with pytest.raises(RpcFault) as caught:
+        handles.get(handle, kind)
+    return caught.value.status
+
+
+def test_a_handle_stands_for_its_value() -> None:
+    handles = ContextHandles()
+    handle = handles.add("orders", "queue")
+    assert len(handle) == len(NULL_HANDLE)
+    assert handle[:4] == bytes(4)
+    assert handle != NULL_HANDLE
+    assert handles.get(handle, "queue") == "orders"
+
+
+def test_unknown_closed_null_and_of_another_kind() -> None:
+    handles = ContextHandles()
+    handle = handles.add("orders", "queue")
+    assert refused(handles, handle, "cursor") == MISMATCH
+    assert refused(handles, NULL_HANDLE) == MISMATCH
+    assert refused(handles, b"x" * 20) == MISMATCH
+    assert handles.remove(handle, "queue") == "orders"
+    assert refused(handles, handle) == MISMATCH
+    with pytest.raises(RpcFault, match="CONTEXT_MISMATCH"):
+        handles.remove(handle, "queue")
+
+
+def test_a_handle_of_another_association() -> None:
+    """MS-RPCE 3.3.1.4.1: "the server SHOULD reject the request"."""
+    groups = AssociationGroups()
+    ours, theirs = groups.join(None, "192.0.2.1"), groups.join(None, "192.0.2.1")
+    assert refused(theirs.handles, ours.handles.add("orders", "queue")) == MISMATCH
+
+
+def test_the_last_connection_runs_handles_down_newest_first() -> None:
+    groups = AssociationGroups()
+    group = groups.join(None, "192.0.2.1")
+    assert groups.find(group.id, "192.0.2.1") is group
+    groups.join(group, "192.0.2.1")
+    gone: list[str] = []
+    for name in ("queue", "cursor"):
+        group.handles.add(name, name, partial(gone.append, name))
+    closed = group.handles.add("closed", "queue", lambda: gone.append("closed"))
+    group.handles.remove(closed, "queue")
+    groups.leave(group)
+    assert gone == []
+    groups.leave(group)
+    assert gone == ["cursor", "queue"]
+    assert groups.find(group.id, "192.0.2.1") is None
+
+
+def test_a_rundown_that_fails_does_not_keep_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    handles = ContextHandles()
+    gone: list[str] = []
+    handles.add("first", "queue", lambda: gone.append("first"))
+    handles.add("second", "queue", lambda: 1 / 0)
+    with caplog.at_level(logging.CRITICAL):
+        handles.run_down()
+    assert gone == ["first"]
+    assert len(handles) == 0
+
+
+def test_a_handle_that_comes_too_late_is_run_down_at_once() -> None:
+    handles = ContextHandles()
+    handles.run_down()
+    gone: list[str] = []
+    with pytest.raises(RpcFault):
+        handles.add("queue", "queue", lambda: gone.append("queue"))
+    assert gone == ["queue"]
+
+
+def test_handles_have_a_limit() -> None:
+    handles = ContextHandles()
+    for number in range(MAX_HANDLES):
+        handles.add(number, "queue")
+    with pytest.raises(RpcFault, match="REMOTE_NO_MEMORY"):
+        handles.add("one more", "queue")
+
+
+def test_who_comes_from_elsewhere_does_not_find_a_group() -> None:
+    groups = AssociationGroups()
+    group = groups.join(None, "192.0.2.1")
+    assert groups.find(group.id, "192.0.2.2") is None
+    assert group.id != 0
+
+
+@given(st.lists(st.sampled_from(["add", "remove", "twice"]), max_size=40))
+def test_everything_is_closed_or_run_down_once(steps: list[str]) -> None:
+    handles = ContextHandles()
+    ends: dict[int, int] = {}
+    held: list[tuple[int, bytes]] = []
+    removed: list[bytes] = []
+
+    def end(number: int) -> None:
+        ends[number] += 1
+
+    for number, step in enumerate(steps):
+        if step == "add":
+            ends[number] = 0
+            held.append((number, handles.add(number, "queue", partial(end, number))))
+        elif step == "remove" and held:
+            which, handle = held.pop(number % len(held))
+            assert handles.remove(handle, "queue") == which
+            end(which)
+            removed.append(handle)
+        elif step == "twice" and removed:
+            assert refused(handles, removed[-1]) == MISMATCH
+    handles.run_down()
+    assert set(ends.values()) <= {1}

@@ -1,0 +1,503 @@
+"""Security contexts: NTLM, SPNEGO, levels, signatures, and what tampering comes to."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lanner.rpc.client_connection import Answered, Bound, ClientConnection, ClientEvent, Failed
+from lanner.rpc.connection import ConnectionLimits
+from lanner.rpc.faults import FaultStatus, RpcConnectionError, RpcFault
+from lanner.rpc.ntlm import Authenticate, NtlmAcceptor
+from lanner.rpc.pdu import (
+    NDR20,
+    PFC_DID_NOT_EXECUTE,
+    PFC_WHOLE,
+    AuthLevel,
+    AuthType,
+    Bind,
+    Header,
+    PacketType,
+    RejectReason,
+    SecTrailer,
+)
+from lanner.rpc.security import Context, Credentials, Mechanism, SecurityError
+from lanner.security.identity import ANONYMOUS, Identity
+from tests.rpc.harness import (
+    ALICE,
+    FIRST,
+    NAMES,
+    PASSWORD,
+    SECOND,
+    SECURITY,
+    USER,
+    Accounts,
+    Harness,
+    element,
+    fault_of,
+    nak_of,
+    split,
+)
+
+LEVELS = [AuthLevel.CONNECT, AuthLevel.PKT, AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY]
+SIGNED = LEVELS[1:]
+TYPES = [AuthType.WINNT, AuthType.GSS_NEGOTIATE]
+RIGHT = Credentials(USER, PASSWORD, "MQ")
+
+
+class Pair:
+    """A client and a server, and the bytes between them."""
+
+    def __init__(
+        self,
+        credentials: Credentials = RIGHT,
+        auth_type: AuthType = AuthType.WINNT,
+        level: AuthLevel = AuthLevel.PKT_PRIVACY,
+    ) -> None:
+        self.server = Harness(SECURITY)
+        self.client = ClientConnection(credentials=credentials, auth_type=auth_type, level=level, host="qm1")
+        self.events: list[ClientEvent] = []
+        self.answered = 0
+
+    def pump(self) -> None:
+        """Carry bytes until there are no more; calls are echoed."""
+        while True:
+            out = self.client.data_to_send()
+            back = b"".join(self.server.send(out)) if out else b""
+            for call in self.server.calls[self.answered :]:
+                self.server.connection.respond(call, call.stub)
+            self.answered = len(self.server.calls)
+            back += b"".join(self.server.sent())
+            if not back:
+                return
+            self.events += self.client.receive(back)
+
+    def bind(self) -> Bound:
+        self.client.bind(FIRST)
+        self.pump()
+        event = self.events[-1]
+        assert isinstance(event, Bound), event
+        return event
+
+    def call(self, stub: bytes) -> bytes:
+        self.client.request(0, 0, stub)
+        self.pump()
+        event = self.events[-1]
+        assert isinstance(event, Answered), event
+        return event.stub
+
+    @property
+    def identity(self) -> Identity:
+        return self.server.calls[-1].identity
+
+
+@pytest.mark.parametrize("auth_type", TYPES)
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("size", [0, 1, 15, 16, 5700, 20_000])
+def test_calls_at_every_level(auth_type: AuthType, level: AuthLevel, size: int) -> None:
+    pair = Pair(auth_type=auth_type, level=level)
+    pair.bind()
+    stub = bytes(number % 251 for number in range(size))
+    for _ in range(3):
+        assert pair.call(stub) == stub
+    assert pair.identity == ALICE
+    assert pair.server.calls[-1].auth_level == level
+
+
+@pytest.mark.parametrize("auth_type", TYPES)
+@pytest.mark.parametrize("level", LEVELS)
+def test_nobody(auth_type: AuthType, level: AuthLevel) -> None:
+    """MS-NLMP 3.2.5.1.2: an anonymous user is a user, and not one of ours."""
+    pair = Pair(Credentials(), auth_type, level)
+    pair.bind()
+    assert pair.call(b"stub") == b"stub"
+    assert pair.identity is ANONYMOUS
+
+
+@pytest.mark.parametrize(
+    "credentials", [Credentials(USER, "wrong"), Credentials("bob", PASSWORD), Credentials("", "x")]
+)
+def test_wrong_credentials_with_ntlm_are_told_to_the_first_call(credentials: Credentials) -> None:
+    """MS-RPCE 3.3.1.5.2.1: an rpc_auth_3 has no answer."""
+    pair = Pair(credentials)
+    pair.bind()
+    pair.client.request(0, 0, b"")
+    pair.pump()
+    if not credentials.user:
+        # Nobody has no password to be wrong.
+        assert isinstance(pair.events[-1], Answered)
+        return
+    assert isinstance(pair.events[-1], Failed)
+    assert isinstance(pair.events[-1].error, RpcFault)
+    assert pair.events[-1].error.status == FaultStatus.ACCESS_DENIED
+    assert pair.server.calls == []
+    assert pair.server.closed is not None
+
+
+def test_wrong_credentials_with_spnego_are_told_at_once() -> None:
+    pair = Pair(Credentials(USER, "wrong"), AuthType.GSS_NEGOTIATE)
+    pair.client.bind(FIRST)
+    pair.pump()
+    assert isinstance(pair.events[-1], Failed)
+    assert isinstance(pair.events[-1].error, RpcFault)
+    assert pair.events[-1].error.status == FaultStatus.SEC_PKG_ERROR
+
+
+def test_an_nt_hash_is_as_good_as_a_password() -> None:
+    pair = Pair(Credentials(USER.upper(), nt_hash=Accounts().nt_hash(USER)))
+    pair.bind()
+    pair.call(b"")
+    assert pair.identity == ALICE
+
+
+def test_names_with_a_domain_behind_them() -> None:
+    pair = Pair(Credentials(f"{USER}@mq.test", PASSWORD))
+    pair.bind()
+    pair.call(b"")
+    assert pair.identity == ALICE
+
+
+def test_privacy_hides_the_stub() -> None:
+    pair = Pair()
+    pair.bind()
+    pair.client.request(0, 0, b"a secret of some length")
+    data = pair.client.data_to_send()
+    assert b"a secret" not in data
+    pair.server.send(data)
+    assert pair.server.calls[-1].stub == b"a secret of some length"
+    pair.server.connection.respond(pair.server.calls[-1], b"another secret")
+    assert b"another" not in b"".join(pair.server.sent())
+
+
+@pytest.mark.parametrize("auth_type", TYPES)
+@pytest.mark.parametrize("level", SIGNED)
+def test_every_byte_of_a_signed_request_counts(auth_type: AuthType, level: AuthLevel) -> None:
+    """NTLM with extended session security covers the whole PDU, header signing or not."""
+    reference = Pair(auth_type=auth_type, level=level)
+    reference.bind()
+    reference.client.request(0, 0, b"stub")
+    size = len(reference.client.data_to_send())
+    for position in range(size):
+        # Length and type decide what the bytes are at all; the token's own version is part of it.
+        if position in (8, 9):
+            continue
+        pair = Pair(auth_type=auth_type, level=level)
+        pair.bind()
+        pair.client.request(0, 0, b"stub")
+        data = bytearray(pair.client.data_to_send())
+        data[position] ^= 0x01
+        pair.server.send(bytes(data))
+        assert pair.server.calls == [], position
+
+
+@pytest.mark.parametrize("level", SIGNED)
+def test_a_signed_request_is_not_taken_twice(level: AuthLevel) -> None:
+    pair = Pair(level=level)
+    pair.bind()
+    pair.client.request(0, 0, b"stub")
+    data = pair.client.data_to_send()
+    pair.server.send(data)
+    pair.server.connection.respond(pair.server.calls[0], b"")
+    pair.server.sent()
+    assert fault_of(pair.server.send(data)).status == FaultStatus.SEC_PKG_ERROR
+    assert len(pair.server.calls) == 1
+
+
+@pytest.mark.parametrize("level", SIGNED)
+def test_a_changed_response_is_not_taken(level: AuthLevel) -> None:
+    pair = Pair(level=level)
+    pair.bind()
+    pair.client.request(0, 0, b"stub")
+    pair.server.send(pair.client.data_to_send())
+    pair.server.connection.respond(pair.server.calls[0], b"answer")
+    (pdu,) = pair.server.sent()
+    with pytest.raises(SecurityError):
+        pair.client.receive(pdu[:25] + bytes([pdu[25] ^ 1]) + pdu[26:])
+
+
+def test_a_response_without_a_signature_is_not_taken() -> None:
+    pair = Pair()
+    pair.bind()
+    call_id = pair.client.request(0, 0, b"stub")
+    plain = Harness().bound()
+    plain.send(b"".join(_request(call_id)))
+    plain.connection.respond(plain.calls[0], b"answer")
+    with pytest.raises(SecurityError, match="without a signature"):
+        pair.client.receive(b"".join(plain.sent()))
+
+
+def _request(call_id: int) -> list[bytes]:
+    from tests.rpc.harness import request
+
+    return [request(call_id=call_id)]
+
+
+def test_a_call_without_a_signature_is_from_nobody() -> None:
+    """MS-RPCE 3.3.1.5.4: only a context of level connect covers calls without a sec_trailer."""
+    for level, who in ((AuthLevel.CONNECT, ALICE), (AuthLevel.PKT_PRIVACY, ANONYMOUS)):
+        pair = Pair(level=level)
+        pair.bind()
+        pair.client.data_to_send()
+        pair.server.send(_request(9)[0])
+        assert pair.identity == who
+
+
+def test_a_password_that_changes_hands_does_not_change_the_level() -> None:
+    """A request at another level than its context's is refused."""
+    pair = Pair(level=AuthLevel.PKT_PRIVACY)
+    pair.bind()
+    pair.client.request(0, 0, bytes(16))
+    data = bytearray(pair.client.data_to_send())
+    data[24 + 16 + 1] = AuthLevel.CONNECT
+    assert fault_of(pair.server.send(bytes(data))).status == FaultStatus.ACCESS_DENIED
+
+
+@pytest.mark.spec("MQAC-2.1-28")
+def test_several_security_contexts_on_one_connection() -> None:
+    """MS-RPCE 3.3.1.5.4."""
+    pair = Pair(level=AuthLevel.PKT_INTEGRITY)
+    pair.bind()
+    nobody = Credentials().initiate(AuthType.WINNT, AuthLevel.PKT_PRIVACY, "qm1")
+    (first,) = pair.server.send(leg(nobody, b"", 77))
+    (last,) = pair.server.send(leg(nobody, token_of(first), 77))
+    assert Header.unpack(last).packet_type == PacketType.ALTER_CONTEXT_RESP
+    assert pair.call(b"alice") == b"alice"
+    assert pair.identity == ALICE
+    from lanner.rpc.fragments import pack_signed_fragments
+
+    signer = Signer(AuthType.WINNT, 77, nobody)
+    pdus = pack_signed_fragments(PacketType.REQUEST, 99, bytes(4), b"nobody", 5840, signer, header_signing=True)
+    pair.server.send(b"".join(pdus))
+    assert (pair.server.calls[-1].stub, pair.identity) == (b"nobody", ANONYMOUS)
+
+
+class Signer:
+    def __init__(self, auth_type: int, context_id: int, context: Context) -> None:
+        self.auth_type = auth_type
+        self.context_id = context_id
+        self.context = context
+
+
+def leg(context: Context, token: bytes, context_id: int, kind: PacketType = PacketType.ALTER_CONTEXT) -> bytes:
+    trailer = SecTrailer(AuthType.WINNT, context.level, context_id, context.step(token))
+    return Bind(5840, 5840, 0, (element(9, SECOND),), trailer).pack(kind, PFC_WHOLE, 50)
+
+
+def token_of(pdu: bytes) -> bytes:
+    header = Header.unpack(pdu)
+    return pdu[len(pdu) - header.auth_length :]
+
+
+def test_security_contexts_have_a_limit() -> None:
+    server = Harness(SECURITY, limits=ConnectionLimits(max_security_contexts=2))
+    for context_id in range(2):
+        context = RIGHT.initiate(AuthType.WINNT, AuthLevel.PKT_PRIVACY, "qm1")
+        kind = PacketType.ALTER_CONTEXT if context_id else PacketType.BIND
+        server.send(leg(context, b"", context_id, kind))
+    context = RIGHT.initiate(AuthType.WINNT, AuthLevel.PKT_PRIVACY, "qm1")
+    told = fault_of(server.send(leg(context, b"", 2)))
+    assert (told.status, told.flags) == (FaultStatus.NCA_PROTO_ERROR, PFC_WHOLE | PFC_DID_NOT_EXECUTE)
+
+
+@pytest.mark.parametrize(
+    ("auth_type", "level", "reason"),
+    [
+        (AuthType.WINNT, 0, RejectReason.REASON_NOT_SPECIFIED),
+        (AuthType.WINNT, AuthLevel.NONE, RejectReason.REASON_NOT_SPECIFIED),
+        (AuthType.WINNT, 7, RejectReason.REASON_NOT_SPECIFIED),
+        (AuthType.WINNT, AuthLevel.CALL, RejectReason.INVALID_CHECKSUM),
+        (AuthType.NONE, AuthLevel.CONNECT, RejectReason.AUTHENTICATION_TYPE_NOT_RECOGNIZED),
+        (AuthType.GSS_SCHANNEL, AuthLevel.CONNECT, RejectReason.AUTHENTICATION_TYPE_NOT_RECOGNIZED),
+        (AuthType.GSS_KERBEROS, AuthLevel.CONNECT, RejectReason.AUTHENTICATION_TYPE_NOT_RECOGNIZED),
+        (AuthType.WINNT, AuthLevel.CONNECT, RejectReason.INVALID_CHECKSUM),
+        (AuthType.GSS_NEGOTIATE, AuthLevel.CONNECT, RejectReason.INVALID_CHECKSUM),
+    ],
+)
+def test_binds_that_cannot_be_authenticated(auth_type: int, level: int, reason: RejectReason) -> None:
+    """MS-RPCE 2.2.2.5, 3.3.3.5.3."""
+    server = Harness(SECURITY)
+    trailer = SecTrailer(auth_type, level, 0, b"no token of anything")
+    pdu = Bind(5840, 5840, 0, (element(),), trailer).pack(PacketType.BIND, PFC_WHOLE, 1)
+    assert nak_of(server.send(pdu)).reject_reason == reason
+    assert server.closed is not None
+
+
+def test_a_server_without_providers_authenticates_nobody() -> None:
+    server = Harness(None)
+    trailer = SecTrailer(AuthType.WINNT, AuthLevel.CONNECT, 0, b"token")
+    pdu = Bind(5840, 5840, 0, (element(),), trailer).pack(PacketType.BIND, PFC_WHOLE, 1)
+    assert nak_of(server.send(pdu)).reject_reason == RejectReason.AUTHENTICATION_TYPE_NOT_RECOGNIZED
+
+
+def test_a_client_does_not_go_on_without_authentication() -> None:
+    """Somebody answers for the server, and leaves the token out."""
+    client = ClientConnection(credentials=RIGHT, level=AuthLevel.PKT_PRIVACY)
+    client.bind(FIRST)
+    client.data_to_send()
+    plain = Harness()
+    from tests.rpc.harness import bind
+
+    answer = b"".join(plain.send(bind(element(0, FIRST, NDR20), element(1, FIRST, NDR20))))
+    with pytest.raises(SecurityError, match="does not authenticate"):
+        client.receive(answer)
+
+
+def test_a_client_is_told_of_a_refused_bind() -> None:
+    client = ClientConnection(credentials=RIGHT, level=AuthLevel.PKT_PRIVACY)
+    client.bind(FIRST)
+    (event,) = client.receive(b"".join(Harness(None).send(client.data_to_send())))
+    assert isinstance(event, Failed)
+    assert isinstance(event.error, RpcConnectionError)
+    assert "authentication_type_not_recognized" in str(event.error)
+
+
+# MS-NLMP 4.2.1 and 4.2.4: the example with "User", "Domain", "Password", NTLMv2.
+SERVER_CHALLENGE = bytes.fromhex("0123456789abcdef")
+NT_PROOF = bytes.fromhex("68cd0ab851e51c96aabc927bebef6a1c")
+CLIENT_BLOB = bytes.fromhex(
+    "0101000000000000" "0000000000000000" "aaaaaaaaaaaaaaaa" "00000000"
+    "02000c0044006f006d00610069006e00" "01000c00530065007200760065007200" "00000000" "00000000"
+)  # fmt: skip
+SESSION_BASE_KEY = bytes.fromhex("8de40ccadbc14a82f15cb0ad0de95ca3")
+
+
+class ExampleAccounts:
+    def nt_hash(self, name: str) -> bytes | None:
+        from lanner.security.md4 import nt_hash
+
+        return nt_hash("Password") if name == "User" else None
+
+    def identity(self, name: str) -> Identity | None:
+        return ALICE
+
+
+def test_the_example_of_the_document_is_accepted() -> None:
+    """MS-NLMP 4.2.4.2.2: the proof is over the bytes that came, with the four zero bytes at the end or without."""
+    acceptor = NtlmAcceptor(ExampleAccounts(), NAMES)
+    acceptor._server_challenge = SERVER_CHALLENGE
+    message = Authenticate(b"", NT_PROOF + CLIENT_BLOB, "Domain", "User", b"", 0)
+    assert acceptor._verified(message) == SESSION_BASE_KEY
+
+
+@pytest.mark.parametrize("position", [0, 15, 16, 40, -1])
+def test_a_changed_proof_is_refused(position: int) -> None:
+    acceptor = NtlmAcceptor(ExampleAccounts(), NAMES)
+    acceptor._server_challenge = SERVER_CHALLENGE
+    response = bytearray(NT_PROOF + CLIENT_BLOB)
+    response[position] ^= 1
+    with pytest.raises(SecurityError, match="wrong"):
+        acceptor._verified(Authenticate(b"", bytes(response), "Domain", "User", b"", 0))
+
+
+def test_older_responses_are_refused() -> None:
+    """NTLMv1 and LM responses have 24 bytes."""
+    acceptor = NtlmAcceptor(ExampleAccounts(), NAMES)
+    with pytest.raises(SecurityError, match="NTLMv2"):
+        acceptor._verified(Authenticate(bytes(24), bytes(24), "Domain", "User", b"", 0))
+
+
+def handshake() -> tuple[Context, bytes]:
+    """A server's context that waits for an AUTHENTICATE_MESSAGE, and the right one."""
+    server = SECURITY.accept(AuthType.WINNT, AuthLevel.PKT_PRIVACY)
+    assert server is not None
+    client = RIGHT.initiate(AuthType.WINNT, AuthLevel.PKT_PRIVACY, "qm1")
+    return server, client.step(server.step(client.step(b"")))
+
+
+def test_the_challenge_names_this_queue_manager() -> None:
+    server = SECURITY.accept(AuthType.WINNT, AuthLevel.CONNECT)
+    assert server is not None
+    challenge = server.step(RIGHT.initiate(AuthType.WINNT, AuthLevel.CONNECT, "qm1").step(b""))
+    for name in (NAMES.computer, NAMES.domain, NAMES.dns_computer, NAMES.dns_domain):
+        assert name.encode("utf-16-le") in challenge
+
+
+def test_the_mic_covers_every_message() -> None:
+    """MS-NLMP 3.2.5.1.2: a changed flag in the last message shows, although no response covers it."""
+    server, message = handshake()
+    changed = bytearray(message)
+    changed[72] ^= 1
+    with pytest.raises(SecurityError, match="MIC"):
+        server.step(bytes(changed))
+    server, message = handshake()
+    flags = struct.unpack_from("<I", message, 60)[0]
+    with pytest.raises(SecurityError):
+        # Without encryption, which the MIC would show first.
+        server.step(message[:60] + struct.pack("<I", flags & ~0x20) + message[64:])
+
+
+@settings(max_examples=300)
+@given(st.integers(0, 2000), st.integers(0, 255), st.booleans())
+def test_any_change_of_a_token_is_refused_or_harmless(position: int, value: int, cut: bool) -> None:
+    server, message = handshake()
+    position %= len(message)
+    changed = message[:position] if cut else message[:position] + bytes([value]) + message[position + 1 :]
+    try:
+        server.step(changed)
+    except SecurityError:
+        return
+    assert changed == message or server.identity == ALICE
+
+
+@given(st.binary(max_size=300), st.sampled_from(TYPES), st.booleans())
+def test_any_bytes_are_a_token_or_refused(data: bytes, auth_type: AuthType, later: bool) -> None:
+    for prefix in (b"", b"NTLMSSP\0\1\0\0\0", b"NTLMSSP\0\3\0\0\0", b"\x60\x82", b"\xa1\x82"):
+        server = SECURITY.accept(auth_type, AuthLevel.PKT_PRIVACY)
+        assert server is not None
+        if later:
+            server.step(RIGHT.initiate(auth_type, AuthLevel.PKT_PRIVACY, "qm1").step(b""))
+        try:
+            server.step(prefix + data)
+        except SecurityError:
+            continue
+        assert not server.is_complete
+
+
+def test_a_context_that_is_not_finished_protects_nothing() -> None:
+    server, _ = handshake()
+    for use in _uses(server):
+        with pytest.raises(SecurityError):
+            use()
+
+
+def _uses(context: Context) -> list[Callable[[], object]]:
+    return [
+        lambda: context.signature_size,
+        lambda: context.protect(b"", b"", b"", header_signing=True),
+        lambda: context.unprotect(b"", b"", b"", b"", header_signing=True),
+    ]
+
+
+def test_spnego_takes_a_second_mechanism_with_a_signed_list() -> None:
+    """RFC 4178 4.2.2: the server may not like the first mechanism; then the list is signed."""
+    from lanner.rpc.negotiate import KERBEROS_OID, NTLM_OID, NegotiateInitiator
+    from lanner.rpc.ntlm import NtlmInitiator
+
+    class Unknown:
+        is_complete = False
+
+        def step(self, token: bytes, /) -> bytes:
+            return b"a token of another mechanism"
+
+    unknown: Mechanism = Unknown()  # type: ignore[assignment]  # its token is all that is used
+    ntlm = NtlmInitiator(RIGHT, AuthLevel.PKT_PRIVACY, "qm1")
+    client = NegotiateInitiator([(KERBEROS_OID, unknown), (NTLM_OID, ntlm)])
+    server = SECURITY.accept(AuthType.GSS_NEGOTIATE, AuthLevel.PKT_PRIVACY)
+    assert server is not None
+    token = b""
+    while not client.is_complete:
+        token = server.step(client.step(token))
+        if server.is_complete:
+            client.step(token)
+    assert server.identity == ALICE
+
+
+def test_split_finds_every_pdu() -> None:
+    pair = Pair()
+    pair.bind()
+    pair.client.request(0, 0, bytes(20_000))
+    assert len(split(pair.client.data_to_send())) == 4
