@@ -469,13 +469,13 @@ def weather(build: Callable[..., Enterprise], window_size: int, steps: Steps) ->
 _WINDOWS = st.sampled_from((1, 3, 10, 64))
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(_WINDOWS, st.lists(_STEPS, min_size=5, max_size=25))
 def test_nothing_is_lost_or_doubled_over_one_router(window_size: int, steps: Steps) -> None:
     weather(line, window_size, steps)
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(_WINDOWS, st.lists(_STEPS, min_size=5, max_size=25))
 def test_nothing_is_lost_or_doubled_over_three_routers_of_which_one_has_a_stand_in(
     window_size: int, steps: Steps
