@@ -163,6 +163,11 @@ class ServerSecurity:
     # From a Kerberos principal to who that is; without it, principals are nobody.
     principals: Callable[[str], Identity | None] | None = field(default=None, repr=False)
 
+    def __post_init__(self) -> None:
+        # Before anybody connects: the first import takes a third of a second.
+        if self.accept(AuthType.GSS_NEGOTIATE, AuthLevel.CONNECT) is None:
+            _LOG.warning("nobody can authenticate: install the extra `rpc`")
+
     def accept(self, auth_type: int, level: AuthLevel) -> Context | None:
         try:
             if auth_type in (AuthType.WINNT, AuthType.DEFAULT):

@@ -241,11 +241,11 @@ class RpcServer:
             return found
         raise AssertionError("unreachable")
 
-    async def listen_unix(self, path: Path) -> None:
-        """Listen on a Unix socket. Who connects is whom the kernel says (SO_PEERCRED)."""
+    async def listen_unix(self, path: Path, *, mode: int = 0o666) -> None:
+        """Listen on a Unix socket. Who connects is whom the kernel says (SO_PEERCRED); `mode` is who can."""
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
-            _bind_unix(listening, path)
+            _bind_unix(listening, path, mode)
             server = await asyncio.get_running_loop().create_unix_server(self._unix_connection, sock=listening)
         except BaseException:
             listening.close()
@@ -361,15 +361,15 @@ class RpcServer:
             connection.respond(call, stub)
 
 
-def _bind_unix(listening: socket.socket, path: Path) -> None:
+def _bind_unix(listening: socket.socket, path: Path, mode: int) -> None:
     # A path in a socket address has room for 107 bytes; a data directory may be deeper.
     opened = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         short = Path(f"/proc/self/fd/{opened}/{path.name}")
         short.unlink(missing_ok=True)
         listening.bind(str(short))
-        # Every local user may ask; what it may do is decided by who it is.
-        short.chmod(0o666)
+        # Nobody can connect before the socket listens.
+        short.chmod(mode)
     finally:
         os.close(opened)
 
@@ -449,7 +449,13 @@ class _Connection(asyncio.Protocol):
         if core is None:
             return
         self._server.statistics.packets_in += 1
-        for event in core.receive(data):
+        try:
+            events = core.receive(data)
+        except Exception:  # noqa: BLE001 (a fault of ours, which costs this peer its connection and nobody else)
+            _LOG.exception("%s: what it sent was not understood", self.peer)
+            self.abort()
+            return
+        for event in events:
             if type(event) is CallReceived:
                 task = self._server.dispatch(event.call)
                 if task is not None:
