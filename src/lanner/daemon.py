@@ -123,6 +123,7 @@ class TransferTable(_Table):
     max_in_sessions: int = _TRANSFER.max_in_sessions
     max_sessions_per_peer: Number = _TRANSFER.max_sessions_per_peer
     max_half_open: Number = _TRANSFER.max_half_open
+    max_queues_for_others: Number = _TRANSFER.max_queues_for_others
     answers_pings: bool = _TRANSFER.answers_pings
     ping_port: int = _TRANSFER.ping_port
     pings_before_connecting: bool = _TRANSFER.pings_before_connecting

@@ -151,7 +151,7 @@ def test_the_address_of_a_sender_outlives_a_restart(h: IncomingHarness) -> None:
 def test_an_acknowledgment_that_can_go_nowhere_is_dropped(h: IncomingHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """The receive and the refusal that it is about are not disturbed."""
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise QueueNotFound("no such queue")
 
     monkeypatch.setattr(h.engine, "_outgoing_queue", refuse)

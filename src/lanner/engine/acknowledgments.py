@@ -233,15 +233,29 @@ class Acknowledgments(Sending):
         if message_class not in WITHOUT_BODY and is_plain:
             acknowledgment.body = message.body
             acknowledgment.body_type = message.body_type
-        self.send_own_message(destination, acknowledgment, self.sender_of(message))
+        self.send_own_message(
+            destination, acknowledgment, self.sender_of(message), for_others=not self._is_from_here(message)
+        )
 
     def send_own_message(
-        self, destination: FormatName, properties: MessageProperties, identity: Identity = SYSTEM
+        self,
+        destination: FormatName,
+        properties: MessageProperties,
+        identity: Identity = SYSTEM,
+        *,
+        for_others: bool = True,
     ) -> EnqueueStatus | None:
-        """A message of the queue manager itself; None if its queue cannot be opened, or the disk is full."""
+        """A message of the queue manager itself; None if its queue cannot be opened, or the disk is full.
+
+        `for_others`: it answers a message of another computer, which gets only so many outgoing queues for such.
+        """
         try:
             # Not the event for applications: a message can also leave while the queue manager starts or stops.
-            descriptor = self._open_queue(destination, QueueAccessType.SEND, QueueShareMode.DENY_NONE, identity)
+            descriptor = self._open_queue(
+                destination, QueueAccessType.SEND, QueueShareMode.DENY_NONE, identity, for_others=for_others
+            )
+        except InsufficientResources:
+            return None  # told of, and not for each message
         except StatusError as error:
             _LOG.info("message %#06x to %s is dropped: %s", properties.message_class, destination, error)
             return None
@@ -316,12 +330,14 @@ class Acknowledgments(Sending):
         """A message for another queue manager goes on its way (MS-MQQB 3.1.5.8.5): what became of it, and where it is.
 
         As with `insert_message`, anything but ACK_REACH_QUEUE is a refusal, and InsufficientResources is raised when there
-        is no room.
+        is no room, also for another outgoing queue.
         """
         self._require_ready()
         verdict = MessageClass.NACK_BAD_DEST_QUEUE
         try:
-            descriptor = self._open_queue(name, QueueAccessType.SEND, QueueShareMode.DENY_NONE, SYSTEM)
+            descriptor = self._open_queue(name, QueueAccessType.SEND, QueueShareMode.DENY_NONE, SYSTEM, for_others=True)
+        except InsufficientResources:
+            raise
         except StatusError as error:
             _LOG.info("message %s for %s cannot be passed on: %s", message.identifier, name, error)
         else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lanner.engine import tables
 from lanner.engine.persistence import dump_attributes
 from lanner.model.directory_objects import QueueManager
-from lanner.model.enums import PositionState, QueueManagerState
+from lanner.model.enums import INFINITE, PositionState, QueueManagerState
 from lanner.model.errors import ServiceNotAvailable
 
 if TYPE_CHECKING:
@@ -74,6 +74,10 @@ class EngineBase:
         self._by_private_number: dict[int, Queue] = {}
         self._by_destination: dict[str, Queue] = {}
         self._by_connector: dict[str, Queue] = {}
+        # Numbers of the outgoing queues that came into being for other computers. How many there may be, transfer says.
+        self._queues_for_others: set[int] = set()
+        self.max_queues_for_others = INFINITE
+        self._queues_for_others_complaint_due = 0.0
         # Timestamp of an outgoing sequence: the number its queue has, or had.
         self._sequence_queues: dict[int, int] = {}
 

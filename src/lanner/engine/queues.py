@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import uuid
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from lanner.model.errors import (
     AccessDenied,
     DsError,
     IllegalQueuePathname,
+    InsufficientResources,
     InvalidHandle,
     NoDs,
     OperationCancelled,
@@ -69,9 +71,13 @@ if TYPE_CHECKING:
 
     from lanner.security.identity import Identity
 
+_LOG = logging.getLogger(__name__)
+
 # Private queues that every queue manager has bear fixed numbers, order_queue$ 4 (MS-MQQB 2.2.4); others begin behind them.
 LAST_SYSTEM_QUEUE_NUMBER = 15
 ADMIN_ACCESS = frozenset({QueueAccessType.RECEIVE_ADMIN, QueueAccessType.PEEK_ADMIN})
+# Ours, seconds: what others can do with every message is told of at most so often.
+_COMPLAINT_INTERVAL = 10.0
 
 
 class Queues(Names):
@@ -173,6 +179,8 @@ class Queues(Names):
         by_name = self._by_format_name(queue)
         if by_name is not None:
             by_name[FormatName.parse(queue.pathname).key] = queue
+            if isinstance(queue, OutgoingQueue) and queue.is_for_others:
+                self._queues_for_others.add(queue.number)
             return
         part = PathName.parse(queue.pathname).queue_part
         self._by_path[path_key(part)] = queue
@@ -199,6 +207,7 @@ class Queues(Names):
         by_name = self._by_format_name(queue)
         if by_name is not None:
             by_name.pop(FormatName.parse(queue.pathname).key, None)
+            self._queues_for_others.discard(queue.number)
             return
         part = PathName.parse(queue.pathname).queue_part
         self._by_path.pop(path_key(part), None)
@@ -362,17 +371,23 @@ class Queues(Names):
         return self._open_queue(name, access, share_mode, identity)
 
     def _open_queue(
-        self, name: FormatName, access: QueueAccessType, share_mode: QueueShareMode, identity: Identity
+        self,
+        name: FormatName,
+        access: QueueAccessType,
+        share_mode: QueueShareMode,
+        identity: Identity,
+        *,
+        for_others: bool = False,
     ) -> OpenQueueDescriptor:
         name = self._expand_format_name(name)
         if isinstance(name, MultipleElementFormatName):
-            return self._open_multiple(name, access, share_mode, identity)
+            return self._open_multiple(name, access, share_mode, identity, for_others=for_others)
         self._check_operation(name, access)
         queue = self._find_to_open(name, access, identity)
         if queue is None:
             if access is not QueueAccessType.SEND:
                 raise self._no_queue(name)
-            queue = self._outgoing_queue(name)
+            queue = self._outgoing_queue(name, for_others=for_others)
         self._check_open(queue, access, identity)
         self._check_sharing(queue, access, share_mode)
         if isinstance(name, DirectFormatName) and name.is_on_this_computer:
@@ -390,6 +405,8 @@ class Queues(Names):
         access: QueueAccessType,
         share_mode: QueueShareMode,
         identity: Identity,
+        *,
+        for_others: bool,
     ) -> OpenQueueDescriptor:
         if access is not QueueAccessType.SEND:
             raise UnsupportedFormatnameOperation(f"{name}: several queues can be opened together for sending only")
@@ -400,7 +417,8 @@ class Queues(Names):
         descriptor.sender_identifier = identity.sid.pack()
         for element in name.elements:
             try:
-                descriptor.children.append(self._open_queue(element, access, share_mode, identity))
+                child = self._open_queue(element, access, share_mode, identity, for_others=for_others)
+                descriptor.children.append(child)
             except StatusError:
                 self.close_queue(descriptor)
                 raise
@@ -457,9 +475,13 @@ class Queues(Names):
         self._register(queue)
         return queue
 
-    def _outgoing_queue(self, name: FormatName) -> OutgoingQueue:
-        """The steps of Open Queue for a destination that is not here."""
-        queue = OutgoingQueue(label=str(name), destination_format_name=str(name))
+    def _outgoing_queue(self, name: FormatName, *, for_others: bool) -> OutgoingQueue:
+        """The steps of Open Queue for a destination that is not here.
+
+        `for_others`: nobody here asked for it. A stranger can name any number of destinations, and what waits for those that
+        do not answer stays; so there is a limit, InsufficientResources beyond it.
+        """
+        queue = OutgoingQueue(label=str(name), destination_format_name=str(name), is_for_others=for_others)
         if isinstance(name, DirectFormatName) and self.is_local_host(name.host):
             raise self._no_queue(name)
         if isinstance(name, PublicFormatName):
@@ -475,6 +497,8 @@ class Queues(Names):
             queue.base_priority = found.base_priority
         if isinstance(name, PrivateFormatName) and name.queue_manager_identifier == self.queue_manager.identifier:
             raise self._no_queue(name)
+        if for_others and len(self._queues_for_others) >= self.max_queues_for_others:
+            raise self._too_many_queues_for_others(name)
         queue.identifier = uuid.uuid4()
         queue.queue_type = QueueType.PRIVATE
         queue.pathname = str(name)
@@ -484,6 +508,14 @@ class Queues(Names):
         queue.create_time = queue.modify_time = int(self.clock())
         self._register(queue)
         return queue
+
+    def _too_many_queues_for_others(self, name: FormatName) -> InsufficientResources:
+        text = f"{name}: there are {len(self._queues_for_others)} outgoing queues already that other computers had made"
+        now = self.monotonic()
+        if now >= self._queues_for_others_complaint_due:
+            self._queues_for_others_complaint_due = now + _COMPLAINT_INTERVAL
+            _LOG.warning("%s; acknowledgments to more destinations are dropped, messages not passed on", text)
+        return InsufficientResources(text)
 
     def _initial_state(self, queue: OutgoingQueue) -> OutgoingState:
         name = FormatName.parse(queue.destination_format_name)

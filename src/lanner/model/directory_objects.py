@@ -164,6 +164,8 @@ class OutgoingQueue(Queue):
     multicast: bool = persistent(default=False)
     # Not the document's mark, but an operator's pause must outlive a restart.
     state: OutgoingState = persistent(OutgoingState.INACTIVE)
+    # Ours: it came into being for a message, or the acknowledgment of one, from another computer.
+    is_for_others: bool = persistent(default=False)
 
     next_hops: list[str] | None = None
     outgoing_transfer_info: OutgoingTransferInfo | None = None

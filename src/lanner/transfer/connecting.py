@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from lanner.engine.directory_events import identifier_is
 from lanner.model.directory_objects import GUID_NULL
-from lanner.model.enums import ConnectionStatus, OutgoingState
+from lanner.model.enums import ConnectionStatus, DirectoryOperationResult, OutgoingState
 from lanner.transfer.addresses import NextHop, find_hosts
 from lanner.transfer.link import Link
 from lanner.transfer.outgoing_message_table import OutgoingMessageTable
@@ -24,11 +25,17 @@ from lanner.wire.format_name import FormatName, PrivateFormatName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from uuid import UUID
 
     from lanner.engine import Engine
     from lanner.model.directory_objects import OutgoingQueue
     from lanner.transfer.network import Connection, Network
     from lanner.transfer.settings import TransferSettings
+
+
+# Ours, seconds: how long a queue that nobody knows the way to waits at most before the directory is asked again.
+_MAX_VALIDATION_INTERVAL = 60.0
+_MAX_DOUBLINGS = 16  # any more would be too long, too
 
 
 class Connecting(ABC):
@@ -96,6 +103,7 @@ class Connecting(ABC):
         name = FormatName.parse(route.queue.destination_format_name)
         hosts = find_hosts(self.engine, name)
         if hosts:
+            route.unknown_count = 0
             route.stage = Stage.RESOLVING
             route.set_state(OutgoingState.WAITING)
             self.network.resolve(hosts, partial(self._resolved, route, route.attempt, is_retry))
@@ -109,6 +117,7 @@ class Connecting(ABC):
     def _need_validation(self, route: Route, problem: str) -> None:
         route.set_next_hops([])
         route.record(ConnectionStatus.ROUTING_DATA_NOT_AVAILABLE, self.clock(), E_FAIL, problem)
+        route.unknown_count += 1
         self._retry_later(route)
         if route.stage is Stage.WAITING_RECONNECT:
             route.set_state(OutgoingState.NEED_VALIDATION)
@@ -270,8 +279,17 @@ class Connecting(ABC):
         """Acknowledgments go back on the session that their messages came by (QQB-1.3.5.1-1), directory or not."""
         if not isinstance(name, PrivateFormatName) or name.number != ORDER_QUEUE_NUMBER:
             return None
-        guid = name.queue_manager_identifier
+        return self._open_link_with(name.queue_manager_identifier)
+
+    def _open_link_with(self, guid: UUID) -> Link | None:
         return next((link for link in self.links.values() if link.is_open and link.remote_qm_guid == guid), None)
+
+    def _is_known_peer(self, guid: UUID) -> bool:
+        """Whether an open session leads to a queue manager, or the directory may."""
+        if self._open_link_with(guid) is not None:
+            return True
+        result, _ = self.engine.read_directory("QueueManager", identifier_is(guid))
+        return result is not DirectoryOperationResult.OBJECT_NOT_FOUND
 
     def _route(self, queue: OutgoingQueue) -> Route:
         route = self.routes.get(queue.number)
@@ -319,7 +337,13 @@ class Connecting(ABC):
             route.retry_due = None
             return
         route.stage = Stage.WAITING_RECONNECT
-        route.retry_due = self.monotonic() + self.settings.try_connect_interval + self.settings.round_trip_delay
+        route.retry_due = self.monotonic() + self._retry_interval(route) + self.settings.round_trip_delay
+
+    def _retry_interval(self, route: Route) -> float:
+        """TryConnectInterval; what the directory does not know it is asked for less and less often (QQB-3.1.2.3-1)."""
+        interval = self.settings.try_connect_interval
+        longer = interval * 2.0 ** min(route.unknown_count - 1, _MAX_DOUBLINGS)
+        return max(interval, min(longer, _MAX_VALIDATION_INTERVAL))
 
     def _retry(self, route: Route) -> None:
         """3.1.6.1 Session Retry Connect Timer Event."""

@@ -94,7 +94,8 @@ class Incoming:
     """What other queue managers send, for all sessions. The store's lock is held, unless a method says otherwise.
 
     Made when the engine has started. `examine` None: RSA is done in the caller's time. `forwarded` hears of each message
-    that went into an outgoing queue on its way to another queue manager.
+    that went into an outgoing queue on its way to another queue manager. `is_known` tells whether there is a way to a
+    queue manager; without it there is one to all.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class Incoming:
         *,
         examine: Examine | None = None,
         forwarded: Callable[[OutgoingQueue], None] | None = None,
+        is_known: Callable[[uuid.UUID], bool] | None = None,
     ) -> None:
         self._engine = engine
         self._examine = examine
@@ -113,7 +115,7 @@ class Incoming:
         store = engine.store
         self.history = MessageIDHistory(store.table(message_history.TABLE), settings, engine.clock, engine.monotonic)
         self.sequences = IncomingSequences(store, settings, engine.monotonic)
-        self.acknowledgments = TransactionalAcknowledgments(engine, self.sequences)
+        self.acknowledgments = TransactionalAcknowledgments(engine, self.sequences, is_known)
         self._own_guid = engine.queue_manager.identifier.bytes_le
         self._waiting: dict[Link, deque[_Waiting]] = {}
         # Found before, by DQ and the bytes of the name; with the bytes of the source in front for sequences.

@@ -232,8 +232,7 @@ class FinalAckBody:
 def acknowledgment_properties(message_class: int, body: OrderAckBody | FinalAckBody) -> MessageProperties:
     """The properties of an OrderAck or FinalAck (3.1.7.17), for whoever sends it through a queue.
 
-    The table of 3.1.7.17 makes both recoverable; an OrderAck goes out express, as 2.2.4 has it (DECISIONS). An
-    acknowledgment does not grow old: nothing sends it again.
+    The table of 3.1.7.17 makes both recoverable; an OrderAck goes out express, as 2.2.4 has it (DECISIONS).
     """
     return MessageProperties(
         body=body.pack(),

@@ -79,6 +79,8 @@ class Route:
         self.next_hop_index = 0
         # The last attempt to connect to its next hop failed.
         self.cannot_connect = False
+        # How often in a row nobody knew the way.
+        self.unknown_count = 0
         # When the Session Retry Connect Timer expires; None: it does not run.
         self.retry_due: float | None = None
         # The last error in words, for whoever asks why nothing leaves.

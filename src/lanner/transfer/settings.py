@@ -54,6 +54,8 @@ class TransferSettings:
     max_sessions_per_peer: int = 64
     max_half_open: int = 1024
     max_waiting_bytes: int = 8 << 20
+    # Ours, against the same: outgoing queues that come into being for what others send, which name any destination.
+    max_queues_for_others: int = 1000
     # Ours: transactional messages that wait for their OrderAck, per queue; and how many a receiver takes before it
     # sends one early.
     max_unacked_sequence: int = 16_384

@@ -28,6 +28,7 @@ from lanner.wire.message import Message
 
 if TYPE_CHECKING:
     import uuid
+    from collections.abc import Callable
 
     from lanner.engine import Engine
     from lanner.model.directory_objects import Queue
@@ -63,11 +64,17 @@ def order_queue_of(source: uuid.UUID, remote_address: str, *, is_direct: bool) -
 
 
 class TransactionalAcknowledgments:
-    """3.1.7.17 Send Transactional Acknowledgment. The store's lock is held."""
+    """3.1.7.17 Send Transactional Acknowledgment. The store's lock is held.
 
-    def __init__(self, engine: Engine, sequences: IncomingSequences) -> None:
+    `is_known` tells whether the directory or an open session leads to a queue manager; without it each is taken for known.
+    """
+
+    def __init__(
+        self, engine: Engine, sequences: IncomingSequences, is_known: Callable[[uuid.UUID], bool] | None = None
+    ) -> None:
         self._engine = engine
         self._sequences = sequences
+        self._is_known = is_known
         engine.position_deleted_subscribers.append(self._message_position_deleted)
 
     def stop(self) -> None:
@@ -103,12 +110,24 @@ class TransactionalAcknowledgments:
         engine = self._engine
         # 2.2.4, 2.2.5: there is no SecurityHeader that could name a sender.
         properties.sender_identifier_type = SenderIdentifierType.NONE
+        # Ours: the document names no time. A sender that is not there for so long may not exist at all.
+        properties.time_to_reach_queue = engine.settings.long_live_time
         if engine.find_queue(destination) is not None:
             _LOG.warning("acknowledgment to %s is dropped: that is this queue manager", destination)
+            return True
+        if not self._leads_anywhere(destination):
+            # Anybody can put any SourceQueueManager into a packet, and there would be a queue for each.
+            _LOG.debug("acknowledgment to %s is dropped: nobody knows that queue manager", destination)
             return True
         status = engine.send_own_message(destination, properties)
         # None: the order queue cannot be opened, and nobody misses the acknowledgment (QQB-3.1.7.17-4); or the disk is full.
         return status is EnqueueStatus.OK or (status is None and not engine.store.refuses_sends)
+
+    def _leads_anywhere(self, destination: FormatName) -> bool:
+        if self._is_known is None or not isinstance(destination, PrivateFormatName):
+            return True
+        is_there = self._engine.find_outgoing_queue(destination) is not None
+        return is_there or self._is_known(destination.queue_manager_identifier)
 
     def _message_position_deleted(self, queue: Queue, position: MessagePosition, reason: MessageClass) -> None:
         """3.1.7.2.2: a message from elsewhere has left its queue here, read or not."""

@@ -27,13 +27,13 @@ from lanner.transfer.events import (
 from lanner.transfer.incoming import Incoming
 from lanner.transfer.incoming_senders import plain_sender
 from lanner.transfer.outgoing_message_table import OutgoingMessagePosition
-from lanner.transfer.packets import FinalAckBody, OrderAckBody, acknowledges
+from lanner.transfer.packets import ORDER_QUEUE_NUMBER, FinalAckBody, OrderAckBody, acknowledges
 from lanner.transfer.protection import EncryptionFailed, Protection
 from lanner.transfer.route import E_FAIL, FIXED_STATES, Route, Stage
 from lanner.transfer.session import Session
 from lanner.transfer.session_states import SessionState
 from lanner.transfer.tracing import send_report
-from lanner.wire.format_name import DirectFormatName, FormatName
+from lanner.wire.format_name import DirectFormatName, FormatName, PrivateFormatName
 from lanner.wire.message import Message
 
 if TYPE_CHECKING:
@@ -68,9 +68,16 @@ class Transfer(Connecting):
 
     def __init__(self, engine: Engine, settings: TransferSettings, network: Network) -> None:
         super().__init__(engine, settings, network)
+        engine.max_queues_for_others = settings.max_queues_for_others
         self.protection = Protection(engine, run_in_thread=network.run_in_thread, ready=self._protected)
         self.awaiting_final_ack = AwaitingFinalAck(engine, lambda queue: self._route(queue).table)
-        self.incoming = Incoming(engine, settings, examine=self.protection.examine, forwarded=self._show_sequence)
+        self.incoming = Incoming(
+            engine,
+            settings,
+            examine=self.protection.examine,
+            forwarded=self._show_sequence,
+            is_known=self._is_known_peer,
+        )
         # Numbers of outgoing queues that something happened to, and whether an operator paused or resumed them.
         self._awake: dict[int, bool] = {}
         self._unsettled: deque[tuple[int, Link, int]] = deque()  # (batch, link, message number)
@@ -477,12 +484,21 @@ class Transfer(Connecting):
             self._is_attached_and_open(route, link)
         _LOG.info("session with %s is open", link.peer)
         # Who waits for its next attempt to reach this peer need not wait.
+        self._attach_acknowledgments(link)
         for route in self.routes.values():
             if route.stage is Stage.WAITING_RECONNECT and any(
                 self._link_to(route, hop) is link for hop in route.next_hops
             ):
                 route.retry_due = None
                 self._attach(route, link)
+
+    def _attach_acknowledgments(self, link: Link) -> None:
+        """Acknowledgments for the peer that nobody knew another way for."""
+        queue = self.engine.find_outgoing_queue(PrivateFormatName(link.remote_qm_guid, ORDER_QUEUE_NUMBER))
+        route = None if queue is None else self.routes.get(queue.number)
+        if route is not None and route.stage is Stage.WAITING_RECONNECT and not route.next_hops:
+            route.retry_due = None
+            self._attach(route, link)
 
     def _closed(self, link: Link, event: SessionClosed) -> None:
         """3.1.5.9 Closing a Session."""
