@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lanner.model.errors import WksCantServeClient
-from lanner.rpc.faults import RpcFault
+from lanner.rpc.faults import FaultStatus, RpcFault
 from lanner.rpc.server import ServerInterface
 from lanner.services.callers import refuse_in_hardened_mode
-from lanner.services.interfaces.mqmp import QMCOMM, QMCOMM2
+from lanner.services.interfaces.mqmp import QMCOMM, QMCOMM2, R_QM_GET_RTQM_SERVER_PORT
 from lanner.services.queue_client_answers import answering
 from lanner.services.queue_client_handles import QueueHandles
 from lanner.services.queue_client_messages import ClientMessages
@@ -17,9 +17,10 @@ from lanner.services.queue_client_remote import RemoteOpens
 from lanner.services.queue_client_transactions import TransactionHandles
 
 if TYPE_CHECKING:
+    from lanner.engine import Engine
     from lanner.rpc.calls import ServerCall
     from lanner.rpc.ndr import Value
-    from lanner.rpc.server import Handler
+    from lanner.rpc.server import Authorization, Handler
     from lanner.services.ports import ServerPorts
     from lanner.services.queue_client_answers import Answers
     from lanner.services.remote_queues import RemoteQueues
@@ -33,8 +34,18 @@ _FOR_EVERYBODY: Final = frozenset(
 class QueueClient:
     """The two interfaces of a queue manager; `interfaces` is what a server registers."""
 
-    def __init__(self, queues: RemoteQueues, ports: ServerPorts, *, is_supporting_server: bool = True) -> None:
-        """`is_supporting_server`: MS-MQDMPR 3.1.1.1 SupportingServer. Without it only remote read is served (3.1.4)."""
+    def __init__(
+        self,
+        queues: RemoteQueues,
+        ports: ServerPorts,
+        *,
+        is_supporting_server: bool = True,
+        requires_authentication: bool = False,
+    ) -> None:
+        """`is_supporting_server`: MS-MQDMPR 3.1.1.1 SupportingServer. Without it only remote read is served (3.1.4).
+
+        `requires_authentication`: nobody who did not say who it is may do more than ask for a port (5.1).
+        """
         engine, committer = queues.engine, queues.committer
         self._committer = committer
         self.handles = QueueHandles(engine, committer)
@@ -49,19 +60,35 @@ class QueueClient:
             "R_QMGetRTQMServerPort": self.get_server_port,
         }
         handlers2: dict[str, Handler] = {**self.handles.handlers2, **messages.handlers2}
+        authorize = _authorization(engine, requires_authentication=requires_authentication)
         served = []
         for interface, known in ((QMCOMM, handlers), (QMCOMM2, handlers2)):
             answers = {
                 name: answering(handler if is_supporting_server or name in _FOR_EVERYBODY else _refuse(name))
                 for name, handler in known.items()
             }
-            served.append(ServerInterface(interface, answers, authorize=refuse_in_hardened_mode(engine)))
+            served.append(ServerInterface(interface, answers, authorize=authorize))
         self.interfaces: tuple[ServerInterface, ...] = tuple(served)
 
     def get_server_port(self, call: ServerCall, f_ip: int) -> int:
         """3.1.4.24 R_QMGetRTQMServerPort: for whoever asks."""
         del call
         return self._ports.of(f_ip)
+
+
+def _authorization(engine: Engine, *, requires_authentication: bool) -> Authorization:
+    hardened = refuse_in_hardened_mode(engine)
+
+    def authorize(call: ServerCall) -> None:
+        hardened(call)
+        if requires_authentication and call.identity.is_anonymous and not _asks_for_port(call):
+            raise RpcFault(FaultStatus.ACCESS_DENIED, f"{call!r} without authentication", did_not_execute=True)
+
+    return authorize
+
+
+def _asks_for_port(call: ServerCall) -> bool:
+    return call.interface.syntax.uuid == QMCOMM.uuid and call.opnum == R_QM_GET_RTQM_SERVER_PORT.opnum
 
 
 def _refuse(name: str) -> Handler:

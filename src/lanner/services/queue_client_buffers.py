@@ -6,13 +6,14 @@ packet again, as far as the protocol tells of it, so that every reader of messag
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypedDict, TypeVar
 
 from lanner.model.directory_objects import GUID_NULL
 from lanner.model.enums import Acknowledgements, AuthenticationLevel, DeliveryGuarantee, SenderIdentifierType
 from lanner.model.errors import IllegalOperation, RemoteProtocolError
 from lanner.rpc.ndr import Pointed
 from lanner.services.interfaces.mqmp import (
+    MAX_FORMAT_NAME_LENGTH,
     CACTransferBufferV1,
     CACTransferBufferV2,
     CACTransferReceive,
@@ -37,11 +38,11 @@ T = TypeVar("T")
 # Ours: what a receive has room for unless it is told better. A larger body or extension costs a second call.
 DEFAULT_BODY_SIZE: Final = 16 * 1024
 DEFAULT_EXTENSION_SIZE: Final = 0
-# As long as labels, SIDs and format names may be (2.2.3.2, MS-MQMQ 2.3); certificates and signatures fit as a rule.
+DEFAULT_NAME_SIZE: Final = 256
+DEFAULT_SECURITY_SIZE: Final = 2048
+# As long as labels and SIDs may be (2.2.3.2, MS-DTYP 2.4.2), and names of providers are.
 _LABEL_SIZE: Final = 250
 _SENDER_SIZE: Final = 68
-_NAME_SIZE: Final = 1024
-DEFAULT_SECURITY_SIZE: Final = 4096
 _PROVIDER_SIZE: Final = 256
 
 
@@ -122,6 +123,7 @@ def receive_buffer(
     uow: UUID | None = None,
     body_size: int = DEFAULT_BODY_SIZE,
     extension_size: int = DEFAULT_EXTENSION_SIZE,
+    name_size: int = DEFAULT_NAME_SIZE,
     security_size: int = DEFAULT_SECURITY_SIZE,
 ) -> CACTransferBufferV2:
     """Room for a message with all that can be told of it. `timeout` is in milliseconds; octets of buffers go both ways."""
@@ -129,15 +131,15 @@ def receive_buffer(
         request_timeout=timeout,
         action=action,
         cursor=cursor,
-        ul_response_format_name_len=_NAME_SIZE,
-        pp_response_format_name=_room(_NAME_SIZE),
-        pul_response_format_name_len_prop=_NAME_SIZE,
-        ul_admin_format_name_len=_NAME_SIZE,
-        pp_admin_format_name=_room(_NAME_SIZE),
-        pul_admin_format_name_len_prop=_NAME_SIZE,
-        ul_dest_format_name_len=_NAME_SIZE,
-        pp_dest_format_name=_room(_NAME_SIZE),
-        pul_dest_format_name_len_prop=_NAME_SIZE,
+        ul_response_format_name_len=name_size,
+        pp_response_format_name=_room(name_size),
+        pul_response_format_name_len_prop=name_size,
+        ul_admin_format_name_len=name_size,
+        pp_admin_format_name=_room(name_size),
+        pul_admin_format_name_len_prop=name_size,
+        ul_dest_format_name_len=name_size,
+        pp_dest_format_name=_room(name_size),
+        pul_dest_format_name_len_prop=name_size,
     )
     old = CACTransferBufferV1(
         TransferType.CACTB_RECEIVE,
@@ -190,6 +192,33 @@ def receive_buffer(
         pul_version=0,
     )
     return CACTransferBufferV2(old, pb_first_in_xact=0, pb_last_in_xact=0, pp_xact_id=Pointed(NO_IDENTIFIER))
+
+
+class BufferSizes(TypedDict):
+    """Arguments of `receive_buffer`."""
+
+    body_size: int
+    extension_size: int
+    name_size: int
+    security_size: int
+
+
+def needed_sizes(buffer: CACTransferBufferV2) -> BufferSizes:
+    """What a message needs that did not fit. Lanner tells it with the error; whether Windows does, no document says."""
+    old = buffer.old
+    names: tuple[int | None, ...] = ()
+    if isinstance(old.u, CACTransferReceive):
+        names = (
+            old.u.pul_response_format_name_len_prop,
+            old.u.pul_admin_format_name_len_prop,
+            old.u.pul_dest_format_name_len_prop,
+        )
+    return {
+        "body_size": old.p_body_size or 0,
+        "extension_size": old.p_msg_extension_size or 0,
+        "name_size": min(max((length or 0 for length in names), default=0), MAX_FORMAT_NAME_LENGTH),
+        "security_size": max(old.pul_sender_cert_len_prop or 0, old.pul_signature_size_prop or 0),
+    }
 
 
 def _room(size: int) -> Characters:

@@ -64,6 +64,9 @@ def requested(buffer: CACTransferBufferV2) -> CACTransferReceive:
     _check_text("title", old.pp_title, old.ul_title_buffer_size_in_wchars, old.pul_title_buffer_size_in_wchars)
     if old.pp_body is None and (old.ul_body_buffer_size_in_bytes or old.ul_alloc_body_buffer_in_bytes):
         raise InvalidParameter("a size without ppBody")
+    # 2.2.3.2. NDR looks at it only where there is a buffer.
+    if old.ul_body_buffer_size_in_bytes > old.ul_alloc_body_buffer_in_bytes:
+        raise InvalidParameter("ulBodyBufferSizeInBytes is more than ulAllocBodyBufferInBytes")
     if old.pp_msg_extension is None and old.ul_msg_extension_buffer_in_bytes:
         raise InvalidParameter("a size without ppMsgExtension")
     return receive
