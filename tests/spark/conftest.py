@@ -8,8 +8,9 @@ import pytest
 
 from lanner.client import QueueManager
 from lanner.security.users import USER_FILE, UserFile
-from lanner.spark.flight import FlightListener, FlightSettings
+from lanner.spark.flight import FlightListener
 from lanner.spark.flight_client import FlightQueues
+from lanner.spark.settings import FlightSettings
 from tests.client.conftest import no_keys
 
 

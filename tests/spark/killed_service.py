@@ -6,7 +6,8 @@ import signal
 import sys
 
 from lanner.client import QueueManager
-from lanner.spark.flight import FlightListener, FlightSettings
+from lanner.spark.flight import FlightListener
+from lanner.spark.settings import FlightSettings
 from tests.client.conftest import no_keys
 
 

@@ -20,9 +20,10 @@ from lanner.client import QueueManager
 from lanner.errors import ServiceNotAvailable
 from lanner.spark import flight_auth
 from lanner.spark.errors import NotAuthenticated
-from lanner.spark.flight import FlightListener, FlightSettings
+from lanner.spark.flight import FlightListener
 from lanner.spark.flight_auth import Sessions
 from lanner.spark.flight_client import FlightFailed, FlightQueues
+from lanner.spark.settings import FlightSettings
 
 Connect = Callable[..., FlightQueues]
 

@@ -14,8 +14,9 @@ from lanner.errors import AccessDenied, InvalidParameter, IOTimeout, QueueNotFou
 from lanner.security.access_masks import QueueAccess
 from lanner.spark import readers
 from lanner.spark.errors import EpochChanged, LeaseHeld, LeaseLost
-from lanner.spark.flight import FlightListener, FlightSettings
+from lanner.spark.flight import FlightListener
 from lanner.spark.flight_client import FlightQueues
+from lanner.spark.settings import FlightSettings
 from tests.spark.test_flight_reading import bodies, fill, grant
 
 Connect = Callable[..., FlightQueues]

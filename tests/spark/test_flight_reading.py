@@ -17,9 +17,10 @@ from lanner.model.directory_objects import Queue
 from lanner.security.access_masks import QueueAccess
 from lanner.spark import reading
 from lanner.spark.errors import EpochChanged, TooBusy
-from lanner.spark.flight import FlightListener, FlightSettings
+from lanner.spark.flight import FlightListener
 from lanner.spark.flight_client import FlightFailed, FlightQueues
 from lanner.spark.schema import CORE, RowSchema
+from lanner.spark.settings import FlightSettings
 from lanner.wire.security_descriptor import Acl, SecurityDescriptor, allow
 from lanner.wire.sid import ANONYMOUS_LOGON, Sid
 

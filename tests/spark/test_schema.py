@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
@@ -67,3 +69,12 @@ def test_what_cannot_be_selected_is_told(columns: str | list[str], include_body:
 def test_what_a_writer_may_set() -> None:
     assert {"queue", "body", "label", "priority", "correlation_id"} <= set(SETTABLE)
     assert not {"seq", "lookup_id", "sent_time", "packet", "msg_id", "delivery"} & set(SETTABLE)
+
+
+def test_the_guide_lists_every_column_as_it_is() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text(encoding="utf-8")
+    rows = [
+        f"| {column.name} | {column.ddl} | {'c' * (column.name in CORE)}{'w' * column.settable} | {column.text} |"
+        for column in COLUMNS
+    ]
+    assert guide.endswith("\n".join(["| --- | --- | --- | --- |", *rows]) + "\n")

@@ -8,4 +8,5 @@ Needs the packages of the extra `spark`. Nothing outside this folder imports the
     packet_files   a file of packets: `lanner export` and `lanner import`
     flight         the Arrow Flight service of a queue manager; its docstring is the reference of the protocol
     flight_client  the same for callers, in Python
+    settings       of the Flight service; the only module that can be imported without those packages
 """

@@ -72,15 +72,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import json
 import logging
 import socket
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from types import TracebackType
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -92,40 +90,9 @@ from lanner.spark.errors import NotAuthenticated, TooBusy
 from lanner.spark.flight_auth import Callers, NoHandshake, Sessions, refusal
 from lanner.spark.requests import Request
 from lanner.spark.service import Plan, Service
+from lanner.spark.settings import FlightSettings
 
 _LOG = logging.getLogger(__name__)
-
-PORT: Final = 1810
-# Ours: each stream has a batch or two in memory, some 20 MiB.
-MAX_STREAMS: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class FlightSettings:
-    """Where to listen. ValueError says what does not fit together."""
-
-    bind: str = "127.0.0.1"
-    port: int = PORT  # 0: any that is free
-    # PEM files; both or none.
-    tls_certificate: Path | None = None
-    tls_key: Path | None = None
-    max_streams: int = MAX_STREAMS
-
-    def __post_init__(self) -> None:
-        if (self.tls_certificate is None) != (self.tls_key is None):
-            raise ValueError("tls_certificate and tls_key belong together: give both, or none")
-        if not ipaddress.ip_address(self.bind).is_loopback and self.tls_certificate is None:
-            raise ValueError(
-                f"passwords would travel to {self.bind} in the clear: give tls_certificate and tls_key, or bind to 127.0.0.1"
-            )
-
-    @property
-    def scheme(self) -> str:
-        return "grpc" if self.tls_certificate is None else "grpc+tls"
-
-    def address(self, port: int) -> str:
-        host = f"[{self.bind}]" if ":" in self.bind else self.bind
-        return f"{self.scheme}://{host}:{port}"
 
 
 def _refused(error: LannerError) -> fl.FlightError:
@@ -280,7 +247,7 @@ def _command(descriptor: fl.FlightDescriptor) -> bytes:
 
 
 class FlightListener:
-    """The Flight service as something that the daemon starts and stops."""
+    """The Flight service as something that the daemon starts and stops; a program may use it as a context manager."""
 
     name = "flight"
 
@@ -290,6 +257,15 @@ class FlightListener:
         self._service: Service | None = None
         self._server: FlightServer | None = None
         self.address = self._settings.address(self._settings.port)
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def open(self) -> None:
         """Listen; an OSError says why that cannot be."""
