@@ -20,7 +20,7 @@ import pytest
 from lanner.model.directory_objects import GUID_NULL, OutgoingQueue
 from lanner.model.enums import Acknowledgements, ConnectionStatus, MessageClass, MessagePrivacyLevel, OutgoingState
 from lanner.model.errors import InsufficientResources
-from lanner.transfer import shell
+from lanner.transfer import incoming_sequence, shell
 from lanner.transfer.addresses import NextHop
 from lanner.transfer.link import Link
 from lanner.transfer.outgoing_message_table import OutgoingMessagePosition, OutgoingMessageTable
@@ -624,3 +624,80 @@ def test_acknowledgments_leave_as_soon_as_their_addressee_has_a_session(world: W
     world.tick(20)
     _, link = strange_session(alpha, "127.0.0.66", guid)
     assert alpha.route(name).link is link
+
+
+def senders_at(node: Node, queue: str) -> list[UUID]:
+    return [info.sender_identifier for info in node.queue(queue).incoming_transactional_transfer_info.values()]
+
+
+def rows_of_sequences(node: Node) -> int:
+    return len(list(node.store.table(incoming_sequence.TABLE).items()))
+
+
+def test_senders_that_were_not_heard_of_for_a_month_are_forgotten(world: World) -> None:
+    """Whoever had delivered one message was remembered for ever."""
+    alpha = world.node("ALPHA", "127.0.0.2")
+    alpha.create("tx", transactional=True)
+    old, busy, new = uuid4(), uuid4(), uuid4()
+    stranger = Stranger(alpha)
+    to = f"PRIVATE={alpha.guid}\\{number_of(alpha, 'tx')}"
+    for source in (busy, old):
+        stranger.send(to, source=source, address=alpha.guid, number=1)
+    alpha.now += incoming_sequence.SEQUENCE_LIFETIME
+    stranger.send(to, source=busy, address=alpha.guid, number=2, previous=1)
+    alpha.now += 1
+    stranger.send(to, source=new, address=alpha.guid, number=1)
+    assert senders_at(alpha, "tx") == [busy, new]
+    assert [sequence.source for sequence in alpha.transfer.incoming.sequences] == [busy, new]
+    assert rows_of_sequences(alpha) == 2
+    # Who comes back begins anew.
+    stranger.send(to, source=old, address=alpha.guid, number=1)
+    assert alpha.queue("tx").message_count == 5
+
+
+def number_of(node: Node, queue: str) -> str:
+    return f"{node.queue(queue).private_queue_number:x}"
+
+
+def test_a_queue_remembers_so_many_senders_and_those_that_were_heard_of_last(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made-up senders to a queue that is open to all were remembered, each with a row on disk."""
+    monkeypatch.setattr(incoming_sequence, "MAX_SEQUENCES_PER_QUEUE", 3)
+    alpha = world.node("ALPHA", "127.0.0.2")
+    alpha.create("tx", transactional=True)
+    to = f"PRIVATE={alpha.guid}\\{number_of(alpha, 'tx')}"
+    one, two, three, four, five = (uuid4() for _ in range(5))
+    stranger = Stranger(alpha)
+    for source in (one, two, three):
+        alpha.now += 1
+        stranger.send(to, source=source, address=alpha.guid, number=1)
+    alpha.now += 1
+    stranger.send(to, source=one, address=alpha.guid, number=2, previous=1)
+    stranger.send(to, source=four, address=alpha.guid, number=1)
+    assert senders_at(alpha, "tx") == [three, one, four]
+    assert rows_of_sequences(alpha) == 3
+    alpha.sync()
+    world.now = alpha.now
+    alpha.restart()
+    stranger = Stranger(alpha)
+    stranger.send(to, source=five, ordinal=77, address=alpha.guid, number=1)
+    assert len(senders_at(alpha, "tx")) == 3
+    assert three not in senders_at(alpha, "tx")
+    # The sequence of who was kept goes on.
+    stranger.send(to, source=one, ordinal=78, address=alpha.guid, number=3, previous=2)
+    assert alpha.queue("tx").message_count == 7
+
+
+def test_a_start_forgets_senders_that_were_not_heard_of_for_a_month(world: World) -> None:
+    alpha = world.node("ALPHA", "127.0.0.2")
+    alpha.create("tx", transactional=True)
+    Stranger(alpha).send(alpha.direct("tx"), number=1)
+    alpha.sync()
+    alpha.restart()
+    assert len(senders_at(alpha, "tx")) == 1
+    world.now += incoming_sequence.SEQUENCE_LIFETIME + 1
+    alpha.now = world.now
+    alpha.restart()
+    assert senders_at(alpha, "tx") == []
+    assert rows_of_sequences(alpha) == 0

@@ -114,7 +114,7 @@ class Incoming:
         self._monotonic = engine.monotonic
         store = engine.store
         self.history = MessageIDHistory(store.table(message_history.TABLE), settings, engine.clock, engine.monotonic)
-        self.sequences = IncomingSequences(store, settings, engine.monotonic)
+        self.sequences = IncomingSequences(store, settings, engine.clock, engine.monotonic)
         self.acknowledgments = TransactionalAcknowledgments(engine, self.sequences, is_known)
         self._own_guid = engine.queue_manager.identifier.bytes_le
         self._waiting: dict[Link, deque[_Waiting]] = {}

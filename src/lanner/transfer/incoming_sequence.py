@@ -5,7 +5,8 @@ manager and destination name, never per connection: behind a router many senders
 two names at once. It is kept whether there is such a queue or not: a message to none is refused in its turn, and the sequence goes on
 when somebody makes the queue.
 
-A row is written in the batch of the message that changed it.
+A row is written in the batch of the message that changed it. Senders that are gone for good are forgotten: a sequence that nobody has
+used for a long time, and of too many for one queue those that were used least recently. A sender that comes back after all begins anew.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lanner.model.live import IncomingTransactionalTransferInfo
+from lanner.wire.format_name import FormatName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,12 +30,15 @@ if TYPE_CHECKING:
     from lanner.store import Store
     from lanner.transfer.settings import TransferSettings
     from lanner.transfer.transactional_acknowledgments import AcknowledgingLink
-    from lanner.wire.format_name import FormatName
 
 TABLE = "incoming_sequences"
 
 # Ours: sequences of which no message came to a queue. Anybody can begin one; so many are remembered.
 MAX_REFUSED_SEQUENCES = 4096
+# Ours: sequences of one queue. Whoever may send to it can begin any number, under made-up names and identifiers.
+MAX_SEQUENCES_PER_QUEUE = 10_000
+# Ours: seconds after which a sequence is forgotten that nobody used; messages are on their way for days at most.
+SEQUENCE_LIFETIME = 30 * 24 * 3600
 # Ours: seconds until a due OrderAck is tried again when what it would acknowledge is not on disk yet.
 NOT_DURABLE_DELAY = 0.02
 
@@ -56,7 +61,7 @@ class IncomingSequence:
     reject_count: int = 0
     last_access_time: int = 0  # seconds since 1970
     remote_address: str = ""
-    # A message of this sender came to the queue, so the sender is nobody to forget.
+    # A message of this sender came to the queue, so the sender is nobody to forget soon.
     has_delivered: bool = False
     info: IncomingTransactionalTransferInfo | None = None
     # What is on disk, and what will be with which batch: an OrderAck speaks of the first; and what the last one said.
@@ -94,6 +99,7 @@ class IncomingSequence:
 
     def bind(self, queue: Queue, tx_sequence_id: int, previous: int) -> None:
         """Show the sequence among those of the queue; of one that is new, where its sender says it begins (3.1.5.8.8)."""
+        self.unbind()
         self.info = IncomingTransactionalTransferInfo(
             queue,
             self.format_name,
@@ -104,6 +110,12 @@ class IncomingSequence:
             self.reject_count,
         )
         queue.incoming_transactional_transfer_info[self.source, self.format_name] = self.info
+
+    def unbind(self) -> None:
+        """Show it nowhere."""
+        if self.info is not None:
+            self.info.queue.incoming_transactional_transfer_info.pop((self.source, self.format_name), None)
+            self.info = None
 
     def _show(self) -> None:
         info = self.info
@@ -170,12 +182,16 @@ def sequence_key(source: bytes, name: FormatName) -> bytes:
 class IncomingSequences:
     """All of them, their table, and their Order Ack Send Timers. The store's lock is held."""
 
-    def __init__(self, store: Store, settings: TransferSettings, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self, store: Store, settings: TransferSettings, clock: Callable[[], float], monotonic: Callable[[], float]
+    ) -> None:
         self._store = store
         self._table = store.table(TABLE)
         self._settings = settings
+        self._clock = clock
         self._monotonic = monotonic
-        self._by_key: dict[bytes, IncomingSequence] = {}
+        # Those that were used least recently come first; so they do at their queues.
+        self._by_key: OrderedDict[bytes, IncomingSequence] = OrderedDict()
         self._refused: OrderedDict[bytes, None] = OrderedDict()  # keys of those that have delivered nothing
         self._changed: dict[IncomingSequence, None] = {}
         self._timers: list[tuple[float, int, IncomingSequence]] = []
@@ -190,25 +206,33 @@ class IncomingSequences:
         return self._by_key.get(sequence_key(source, name))
 
     def begin(self, source: bytes, name: FormatName, *, is_direct: bool) -> IncomingSequence:
-        """A new one; IncomingTxSequenceID 0."""
+        """A new one; IncomingTxSequenceID 0. The old make room for it."""
+        oldest = self._oldest_access_time
+        while self._by_key and (first := next(iter(self._by_key.values()))).last_access_time < oldest:
+            self._forget(first)
         key = sequence_key(source, name)
         sequence = IncomingSequence(key, uuid.UUID(bytes_le=source), str(name), is_direct)
         sequence.last_order_ack_send_time = self._monotonic()
+        sequence.last_access_time = int(self._clock())
         self._by_key[key] = sequence
         self._refused[key] = None
         if len(self._refused) > MAX_REFUSED_SEQUENCES:
-            self._forget(self._refused.popitem(last=False)[0])
+            self._forget(self._by_key[next(iter(self._refused))])
         return sequence
 
-    def _forget(self, key: bytes) -> None:
-        sequence = self._by_key.pop(key)
+    @property
+    def _oldest_access_time(self) -> int:
+        return int(self._clock()) - SEQUENCE_LIFETIME
+
+    def _forget(self, sequence: IncomingSequence) -> None:
+        key = sequence.key
+        del self._by_key[key]
+        self._refused.pop(key, None)
         sequence.is_forgotten = True
         sequence.order_ack_due = None
         self._changed.pop(sequence, None)
         self._table.delete(key)
-        if sequence.info is not None:
-            place = sequence.source, sequence.format_name
-            sequence.info.queue.incoming_transactional_transfer_info.pop(place, None)
+        sequence.unbind()
 
     def changed(self, sequence: IncomingSequence) -> None:
         """To be written; `write` follows before the lock is let go."""
@@ -220,6 +244,18 @@ class IncomingSequences:
         """A message came to the queue."""
         sequence.has_delivered = True
         self._refused.pop(sequence.key, None)
+        self._used(sequence)
+        shown = {} if sequence.info is None else sequence.info.queue.incoming_transactional_transfer_info
+        while len(shown) > MAX_SEQUENCES_PER_QUEUE:
+            source, name = next(iter(shown))
+            self._forget(self._by_key[sequence_key(source.bytes_le, FormatName.parse(name))])
+
+    def _used(self, sequence: IncomingSequence) -> None:
+        self._by_key.move_to_end(sequence.key)
+        if sequence.info is not None:
+            shown = sequence.info.queue.incoming_transactional_transfer_info
+            place = sequence.source, sequence.format_name
+            shown[place] = shown.pop(place)
 
     def write(self) -> None:
         """Put what has changed since the last call into the current batch."""
@@ -227,6 +263,7 @@ class IncomingSequences:
             return
         changed, self._changed = self._changed, {}
         for sequence in changed:
+            self._used(sequence)
             self._table.put(sequence.key, sequence.pack())
         ticket, synced = self._store.ticket(), self._store.synced
         for sequence in changed:
@@ -234,17 +271,22 @@ class IncomingSequences:
             sequence.wait_for(ticket)
 
     def _load(self) -> None:
-        for key, row in self._table.items():
-            sequence = IncomingSequence.unpack(key, row)
+        oldest = self._oldest_access_time
+        found = [IncomingSequence.unpack(key, row) for key, row in self._table.items()]
+        for sequence in sorted(found, key=lambda each: each.last_access_time):
+            if sequence.last_access_time < oldest:
+                self._table.delete(sequence.key)
+                continue
             sequence.last_order_ack_send_time = self._monotonic()
-            self._by_key[key] = sequence
+            self._by_key[sequence.key] = sequence
             if not sequence.has_delivered:
-                self._refused[key] = None
+                self._refused[sequence.key] = None
 
     def reload(self) -> None:
         """The store could not write: go back with it. Nobody was told of what is undone."""
         for sequence in self._by_key.values():
             sequence.order_ack_due = None
+            sequence.unbind()
         self._by_key.clear()
         self._refused.clear()
         self._changed.clear()
