@@ -12,10 +12,10 @@ import pyarrow.flight as fl
 import pytest
 
 from lanner.client import Message, QueueManager
-from lanner.errors import AccessDenied, InvalidParameter, QueueNotAvailable, QueueNotFound
+from lanner.errors import AccessDenied, InvalidParameter, QueueNotAvailable, QueueNotFound, ServiceNotAvailable
 from lanner.model.directory_objects import Queue
 from lanner.security.access_masks import QueueAccess
-from lanner.spark import reading
+from lanner.spark import flight, reading
 from lanner.spark.errors import EpochChanged, TooBusy
 from lanner.spark.flight import FlightListener
 from lanner.spark.flight_client import FlightFailed, FlightQueues
@@ -462,6 +462,35 @@ def test_stopping_ends_polls(qm: QueueManager) -> None:
         listener.close()
         waiter.join(60)
     assert len(found) == 1
+
+
+def test_a_reader_that_does_not_read_does_not_keep_the_service_from_stopping(
+    qm: QueueManager, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(flight, "STOP_SECONDS", 0.05)
+    qm.create_queue("q")
+    qm.open("q").send_many(Message(body=bytes(1 << 20), recoverable=True) for _ in range(64))
+    qm.runtime.users.add("root", "secret", administrator=True)
+    listener = FlightListener(qm.runtime, FlightSettings(port=0))
+    listener.open()
+    with FlightQueues(listener.address, user="root", password="secret") as queues:
+        batches = queues.batches("q")
+        next(batches)
+        listener.close()
+        assert "its reader does not read" in caplog.text
+        with pytest.raises((ServiceNotAvailable, FlightFailed)):
+            list(batches)
+
+
+def test_messages_of_the_greatest_size(qm: QueueManager, root: FlightQueues) -> None:
+    qm.create_queue("q")
+    body = bytes(4_190_000)
+    qm.open("q").send_many(Message(body=body, recoverable=True) for _ in range(3))
+    table = root.table("q", columns="body,packet")
+    assert bodies(table) == [body] * 3
+    staged = root.stage(table.select(["body"]).to_batches(), table.select(["body"]).schema, writer="w", queue="q")
+    root.publish("w", 0, [staged["token"]])
+    assert len(qm.open("q")) == 6
 
 
 @pytest.mark.parametrize(

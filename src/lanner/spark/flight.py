@@ -76,7 +76,7 @@ import json
 import logging
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Self
 
@@ -93,6 +93,9 @@ from lanner.spark.service import Plan, Service
 from lanner.spark.settings import FlightSettings
 
 _LOG = logging.getLogger(__name__)
+
+# Ours: how long running calls are waited for when the service stops.
+STOP_SECONDS = 5.0
 
 
 def _refused(error: LannerError) -> fl.FlightError:
@@ -132,6 +135,7 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
         if settings.tls_certificate is not None and settings.tls_key is not None:
             certificates = [(settings.tls_certificate.read_bytes(), settings.tls_key.read_bytes())]
         self._service = service
+        self._stopping = threading.Event()
         self._streams = threading.BoundedSemaphore(settings.max_streams)
         super().__init__(
             settings.address(settings.port),
@@ -154,6 +158,24 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
             yield
         finally:
             self._streams.release()
+
+    def _until_stopped(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if self._stopping.is_set():
+                raise ServiceNotAvailable("the queue manager is stopping")
+            yield batch
+
+    def stop(self, timeout: float) -> bool:
+        """Stop, and wait for calls that run, but not for ever: a caller that does not read holds its stream.
+
+        False: there is one; its stream ends when it reads on, or with the process.
+        """
+        self._stopping.set()
+        # Blocks without a limit, and only ends when all calls have.
+        waiting = threading.Thread(target=self.shutdown, name="lanner-flight-stop", daemon=True)
+        waiting.start()
+        waiting.join(timeout)
+        return not waiting.is_alive()
 
     # Reading
 
@@ -189,7 +211,7 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
 
         def batches() -> Iterator[pa.RecordBatch]:
             with _told(), self._stream():
-                yield from scan.batches()
+                yield from self._until_stopped(scan.batches())
 
         return fl.GeneratorStream(scan.schema.arrow, batches())
 
@@ -205,7 +227,8 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
         with _told(), self._stream():
             if descriptor.descriptor_type != fl.DescriptorType.CMD:
                 raise InvalidParameter("messages are put under a command: {token, writer, batch, queue}")
-            answer = self._service.stage(self._caller(context), descriptor.command, reader.schema, _to_the_end(reader))
+            batches = self._until_stopped(_to_the_end(reader))
+            answer = self._service.stage(self._caller(context), descriptor.command, reader.schema, batches)
             writer.write(pa.py_buffer(answer))
 
     # Actions
@@ -288,7 +311,8 @@ class FlightListener:
         service, self._service = self._service, None
         if server is not None and service is not None:
             service.stop_waiting()
-            server.shutdown()
+            if not server.stop(STOP_SECONDS):
+                _LOG.warning("a Flight stream is still open: its reader does not read; going on without it")
             service.close()
 
     async def start(self) -> None:
