@@ -31,6 +31,7 @@ from lanner.transfer.settings import TransferSettings
 from lanner.wire.builder import build
 from lanner.wire.format_name import parse
 from lanner.wire.identifiers import TxSequenceID
+from lanner.wire.message import Message
 from lanner.wire.sid import Sid
 from tests.transfer.outgoing import Outgoing
 from tests.transfer.test_shell import Manager, until
@@ -59,7 +60,7 @@ def test_an_order_ack_ends_a_message_that_was_offered_to_a_session_and_not_yet_s
     outgoing.say(b"1", b"2", b"3", transactional=True)
     outgoing.transmit()
     outgoing.table.session_opened()
-    outgoing.table.peek_priority()
+    outgoing.table.next_unsent(1)
     assert outgoing.order_ack(3)
     assert outgoing.transmit() == []
     assert outgoing.waiting == []
@@ -454,6 +455,57 @@ def test_peers_that_do_not_answer_keep_nobody_out(world: World) -> None:
     world.run()
     assert [link.is_initiator for link in alpha.transfer.links.values()] == [True, True]
     assert alpha.transfer.accepts("127.0.0.5")
+
+
+def test_the_first_messages_of_queues_that_wait_are_not_kept_in_memory(world: World) -> None:
+    """Sixty queues with three megabytes at their head held all of them while the window of their session was full."""
+    alpha, beta = world.node("ALPHA", "127.0.0.2", window_size=1), world.node("BETA", "127.0.0.3")
+    beta.transfer._settle_link = lambda *_: None  # type: ignore[method-assign] # it acknowledges nothing
+    for number in range(5):
+        beta.create(f"q{number}")
+        alpha.send(beta.direct(f"q{number}"), b"one")
+    alpha.sync()
+    world.tick(2)
+    loaded = [
+        entry for route in alpha.transfer.routes.values() for entry in route.table._entries.values() if entry.packet
+    ]
+    assert [entry.awaiting_ack for entry in loaded] == [True]
+
+
+def test_a_message_that_is_looked_at_only_is_not_kept_in_memory(outgoing: Outgoing) -> None:
+    outgoing.say(b"one")
+    assert Message(outgoing.table.head()).body == b"one"
+    assert [entry.packet for entry in outgoing.table._entries.values()] == [b""]
+    assert len(outgoing.transmit()) == 1
+
+
+def test_a_message_that_is_not_on_disk_yet_lends_its_priority_to_no_other(world: World) -> None:
+    alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
+    for name in ("a", "b"):
+        beta.create(name)
+        alpha.send(beta.direct(name), b"first")
+    alpha.sync()
+    world.tick(2)
+    for body in (b"1", b"2"):
+        alpha.send(beta.direct("a"), body, priority=1)
+        alpha.send(beta.direct("b"), body, priority=4)
+    alpha.sync()
+    alpha.send(beta.direct("a"), b"last", priority=7)
+    sent: list[tuple[str, bytes]] = []
+    link = alpha.route(beta.direct("a")).link
+    assert link is not None
+    send = link.session.send
+
+    def watch(packet: bytes, entry: OutgoingMessagePosition) -> None:
+        sent.append((entry.message_position.queue.pathname[-1], Message(packet).body))
+        send(packet, entry)
+
+    link.session.send = watch  # type: ignore[method-assign,assignment]
+    alpha.transfer.pump()
+    assert sent == [("b", b"1"), ("b", b"2"), ("a", b"1"), ("a", b"2")]
+    alpha.sync()
+    world.run()
+    assert sent[-1] == ("a", b"last")
 
 
 # Strangers --------------------------------------------------------------------------------------------------------

@@ -256,8 +256,8 @@ class Connecting(ABC):
         """Whether the queue manager that is meant is at the end of a link, as far as the next message goes."""
         if self._is_known(route, hop, link):
             return True
-        head = route.table.next_unsent(1)
-        return not head or acknowledges(head[0].packet, link.remote_qm_guid)
+        head = route.table.head()
+        return not head or acknowledges(head, link.remote_qm_guid)
 
     @staticmethod
     def _is_known(route: Route, hop: NextHop, link: Link) -> bool:

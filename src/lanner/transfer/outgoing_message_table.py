@@ -99,7 +99,6 @@ class OutgoingMessageTable:
         self._entries: dict[int, OutgoingMessagePosition] = {}  # by lookup id
         self._numbered: dict[int, OutgoingMessagePosition] = {}  # of those, our transactional ones by number
         self._offered: list[OutgoingMessagePosition] = []
-        self._has_changed = False  # since messages were offered
         self._highest_read = 0  # number of the current sequence
         self.tx_outgoing_sequence: OutgoingTransferSequence[OutgoingMessagePosition] = OutgoingTransferSequence(
             settings.resend_timer_table, clock=engine.clock, monotonic=monotonic
@@ -142,7 +141,6 @@ class OutgoingMessageTable:
 
     def message_available(self, position: MessagePosition) -> None:
         """3.1.7.12: a message came to the queue, or came back to its old place."""
-        self._has_changed = True
         lane = self._lanes[position.lookup_id >> 56]
         lane.is_read = False
         if position.lookup_id <= lane.cursor:
@@ -171,7 +169,6 @@ class OutgoingMessageTable:
         None after those that have `size` bytes together.
         """
         self._take_back()
-        self._has_changed = False
         entries: list[OutgoingMessagePosition] = []
         if room > 0:
             self.is_waiting_for_sync = False
@@ -186,11 +183,44 @@ class OutgoingMessageTable:
         return entries.copy()
 
     def peek_priority(self) -> int | None:
-        """BasePriority and Priority of the next message together; None if nothing can be sent."""
-        offered = self._offered
-        if self._has_changed or not offered or offered[0].awaiting_ack or not offered[0].packet:
-            offered = self.next_unsent(1)
-        return self.queue.base_priority + _HIGHEST_PRIORITY - (offered[0].lookup_id >> 56) if offered else None
+        """BasePriority and Priority of the next message together; None if nothing waits to be sent.
+
+        Its place tells them, so it is not read: each of a session's queues may have a large one. It may turn out that it cannot
+        be sent yet, and one of lower priority is the next (`priority_of`).
+        """
+        self._take_back()
+        return next((self._priority(lane.index) for lane in self._lanes if self._has_unsent(lane)), None)
+
+    def priority_of(self, entry: OutgoingMessagePosition) -> int:
+        """BasePriority and Priority of a message together."""
+        return self._priority(entry.lookup_id >> 56)
+
+    def _priority(self, lane: int) -> int:
+        return self.queue.base_priority + _HIGHEST_PRIORITY - lane
+
+    def _has_unsent(self, lane: _Lane) -> bool:
+        again, entries = lane.again, self._entries
+        while again:
+            entry = entries.get(again[0])
+            if entry is not None and entry.is_to_be_sent_again:
+                return True
+            heapq.heappop(again)
+        while not lane.is_read:
+            lookup_id = self._store.next(self.queue.number, lane.cursor)
+            if lookup_id is None or lookup_id >> 56 != lane.index:
+                lane.is_read = True
+            elif lookup_id in entries:
+                lane.cursor = lookup_id
+            else:
+                return True
+        return False
+
+    def head(self) -> bytes:
+        """The packet of the next message, for a look at it; empty if nothing can be sent."""
+        entries = self.next_unsent(1)
+        packet = entries[0].packet if entries else b""
+        self._take_back()
+        return packet
 
     def sent(self, entry: OutgoingMessagePosition) -> None:
         """The packet was handed to the session."""
@@ -439,7 +469,6 @@ class OutgoingMessageTable:
             yield entry if entry is not None and entry.tx_sequence_number else None
 
     def _forget(self, entry: OutgoingMessagePosition) -> None:
-        self._has_changed = True
         if self._entries.pop(entry.lookup_id, None) is not None and entry.tx_sequence_number:
             del self._numbered[entry.tx_sequence_number]
             self.tx_outgoing_sequence.remove(entry)
