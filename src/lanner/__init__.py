@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lanner import errors
     from lanner.client import Cursor, Message, Queue, QueueManager, ReceivedMessage, Sender, Transaction
+    from lanner.client.connect import connect
     from lanner.model.enums import Acknowledgements, EncryptionAlgorithm, HashAlgorithm, MessageClass
     from lanner.transfer.settings import TransferSettings
 
@@ -31,6 +32,7 @@ __all__ = [
     "Sender",
     "Transaction",
     "TransferSettings",
+    "connect",
     "errors",
 ]
 __version__ = "0.1.0.dev0"
@@ -38,7 +40,7 @@ __version__ = "0.1.0.dev0"
 # Names that are not the client's.
 _ELSEWHERE = dict.fromkeys(
     ("Acknowledgements", "EncryptionAlgorithm", "HashAlgorithm", "MessageClass"), "lanner.model.enums"
-) | {"TransferSettings": "lanner.transfer.settings"}
+) | {"TransferSettings": "lanner.transfer.settings", "connect": "lanner.client.connect"}
 
 
 if not TYPE_CHECKING:  # else every name would be known to exist

@@ -2,5 +2,6 @@
 
 from lanner.client.aio import Cursor, Queue, QueueManager, Transaction
 from lanner.client.aio_sender import Sender
+from lanner.client.connect import connect_aio as connect
 
-__all__ = ["Cursor", "Queue", "QueueManager", "Sender", "Transaction"]
+__all__ = ["Cursor", "Queue", "QueueManager", "Sender", "Transaction", "connect"]

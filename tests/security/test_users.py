@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from lanner.security.identity import SYSTEM
 from lanner.security.md4 import nt_hash
 from lanner.security.private_files import PrivateFileError
 from lanner.security.users import MAX_NAME_LENGTH, IdentityResolver, UserError, UserFile
@@ -187,13 +188,10 @@ def test_changes_at_once_are_not_lost(users: UserFile) -> None:
 
 
 def test_local_programs_are_known_by_their_uid(users: UserFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = users.unix_identity(os.geteuid())
-    assert own.is_administrator
-    assert users.resolve(own.sid) is not None
-    assert users.is_domain_user(own.sid)
+    """Root and the queue manager's own user are as a program that has opened the data directory itself."""
+    assert users.unix_identity(os.geteuid()) is SYSTEM
     monkeypatch.setattr(os, "geteuid", lambda: 4000)
-    assert users.unix_identity(0).is_administrator
-    assert users.unix_identity(4000).is_administrator
+    assert users.unix_identity(0) is users.unix_identity(4000) is SYSTEM
     other = users.unix_identity(4001)
     assert not other.is_administrator
     assert not other.is_domain_user

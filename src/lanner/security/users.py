@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from lanner.model.errors import LannerError
-from lanner.security.identity import Identity
+from lanner.security.identity import SYSTEM, Identity
 from lanner.security.md4 import nt_hash
 from lanner.security.private_files import locked, read_private, write_private
 from lanner.wire.sid import (
     BUILTIN_ADMINISTRATORS,
-    DOMAIN_USER_RID_ADMIN,
     DOMAIN_USER_RID_GUEST,
     FIRST_USER_RID,
     NT_AUTHORITY,
@@ -282,8 +281,6 @@ class UserFile:
         account = next((one for one in accounts.users if accounts.sid_of(one) == sid), None)
         if account is not None:
             return self.identity(account.name)
-        if sid == Sid.parse(accounts.machine_sid).child(DOMAIN_USER_RID_ADMIN):
-            return Identity("Administrator", sid, is_domain_user=True, is_administrator=True)
         groups = _groups_of(accounts, str(sid))
         if not groups:
             return None
@@ -295,15 +292,13 @@ class UserFile:
         return identity is not None and identity.is_domain_user
 
     def unix_identity(self, uid: int) -> Identity:
-        """Who a local program is, by the uid the kernel tells of it: root and our own uid are administrators."""
+        """Who a local program is, by the uid the kernel tells of it. Root and our own uid can do everything in the directory anyway."""
+        if uid in (0, os.geteuid()):
+            return SYSTEM
         try:
             name = pwd.getpwuid(uid).pw_name
         except KeyError:
             name = f"uid {uid}"
-        if uid in (0, os.geteuid()):
-            # The built-in administrator, which `resolve` knows again when such a user owns a queue.
-            sid = self.machine_sid.child(DOMAIN_USER_RID_ADMIN)
-            return Identity(name, sid, is_domain_user=True, is_administrator=True)
         return self.identity(name) or Identity(name, _UNIX_USERS.child(uid))
 
     # The file -------------------------------------------------------------------------------------------

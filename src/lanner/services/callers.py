@@ -20,6 +20,8 @@ def require_administrator(engine: Engine, identity: Identity) -> None:
     A connection may live longer than a right: whoever the accounts know is asked for anew with each call (MS-MQMR 5.1), and whoever
     they know no more is nobody.
     """
+    if identity.is_system:
+        return
     resolve = engine.settings.resolve_identity
     current = identity if resolve is None else resolve(identity.sid)
     if current is None or not current.is_administrator:

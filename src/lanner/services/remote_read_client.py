@@ -272,7 +272,26 @@ class OpenRemoteQueue:
         entry = self.reader.new_entry(self.handle)
         return await self._finish(entry, self._start(entry, action, timeout, cursor))
 
+    async def begin_receive(self, timeout: int = INFINITE) -> tuple[PendingRemoteReadEntry, RemoteMessage]:
+        """The first phase of a receive: nobody else gets the message until `end` says what becomes of it."""
+        entry = self.reader.new_entry(self.handle)
+        return entry, await self._begin(entry, self._start(entry, MQ_ACTION_RECEIVE, timeout, 0))
+
+    async def begin_look_up(self, lookup_id: int, action: int) -> tuple[PendingRemoteReadEntry, RemoteMessage]:
+        """The first phase of a receive by lookup identifier."""
+        entry = self.reader.new_entry(self.handle)
+        return entry, await self._begin(entry, self._look_up(entry, lookup_id, action))
+
     async def _finish(
+        self, entry: PendingRemoteReadEntry, work: Coroutine[object, object, RemoteMessage]
+    ) -> RemoteMessage:
+        message = await self._begin(entry, work)
+        if entry.remote_read_handle != NULL_HANDLE:
+            await self.end(entry, RemoteReadAck.RR_ACK)
+        self.reader.pending.pop(entry.request_id, None)
+        return message
+
+    async def _begin(
         self, entry: PendingRemoteReadEntry, work: Coroutine[object, object, RemoteMessage]
     ) -> RemoteMessage:
         read = asyncio.ensure_future(work)
@@ -288,9 +307,6 @@ class OpenRemoteQueue:
         except BaseException:
             self.reader.pending.pop(entry.request_id, None)
             raise
-        if entry.remote_read_handle != NULL_HANDLE:
-            await self.end(entry, RemoteReadAck.RR_ACK)
-        self.reader.pending.pop(entry.request_id, None)
         return message
 
     async def _start(self, entry: PendingRemoteReadEntry, action: int, timeout: int, cursor: int) -> RemoteMessage:

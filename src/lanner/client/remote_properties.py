@@ -1,0 +1,286 @@
+"""What queue managers tell of queues in properties, as attributes of the data model and as documents for people.
+
+MS-MQMP 3.1.1.12 has the attributes of private queues, MS-MQMR 3.1.4.1 what is in a queue of any kind and how outgoing ones get on.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from lanner.engine.queue_properties import CHANGEABLE_ATTRIBUTES, check_changes
+from lanner.model.directory_objects import OutgoingQueue, Queue
+from lanner.model.enums import ConnectionStatus, OutgoingState, QueueType
+from lanner.model.errors import PropertyNotallowed
+from lanner.services.queue_client_properties import Applicable, given_attributes, told_property
+from lanner.wire.identifiers import SequenceInfo
+from lanner.wire.property_ids import ManagementQueueProperty, PropertyIdentifier, QueueProperty
+from lanner.wire.propvariant import PropVariant
+from lanner.wire.reader import Reader
+
+Document: TypeAlias = dict[str, Any]
+Told: TypeAlias = Mapping[PropertyIdentifier, Any]
+
+_Q = ManagementQueueProperty
+
+# What R_QMGetObjectProperties is asked for.
+ATTRIBUTES: Final = (
+    QueueProperty.INSTANCE,
+    QueueProperty.TYPE,
+    QueueProperty.PATHNAME,
+    QueueProperty.JOURNAL,
+    QueueProperty.QUOTA,
+    QueueProperty.BASEPRIORITY,
+    QueueProperty.JOURNAL_QUOTA,
+    QueueProperty.LABEL,
+    QueueProperty.CREATE_TIME,
+    QueueProperty.MODIFY_TIME,
+    QueueProperty.AUTHENTICATE,
+    QueueProperty.PRIV_LEVEL,
+    QueueProperty.TRANSACTION,
+    QueueProperty.MULTICAST_ADDRESS,
+)
+# What R_QMMgmtGetInfo is asked for, of a queue of any kind ...
+CONTENTS: Final = (
+    _Q.PATHNAME,
+    _Q.FORMATNAME,
+    _Q.TYPE,
+    _Q.LOCATION,
+    _Q.XACT,
+    _Q.MESSAGE_COUNT,
+    _Q.BYTES_IN_QUEUE,
+    _Q.JOURNAL_MESSAGE_COUNT,
+    _Q.BYTES_IN_JOURNAL,
+    _Q.STATE,
+    _Q.SUBQUEUE_NAMES,
+)
+# ... and of an outgoing one.
+PROGRESS: Final = (
+    _Q.FORMATNAME,
+    _Q.STATE,
+    _Q.MESSAGE_COUNT,
+    _Q.BYTES_IN_QUEUE,
+    _Q.NEXTHOPS,
+    _Q.CONNECTION_HISTORY,
+    _Q.EOD_FIRST_NON_ACK,
+    _Q.EOD_LAST_NON_ACK,
+    _Q.EOD_NO_ACK_COUNT,
+    _Q.EOD_LAST_ACK,
+    _Q.EOD_LAST_ACK_TIME,
+    _Q.EOD_LAST_ACK_COUNT,
+    _Q.EOD_NEXT_SEQ,
+    _Q.EOD_NO_READ_COUNT,
+    _Q.EOD_RESEND_INTERVAL,
+    _Q.EOD_RESEND_TIME,
+    _Q.EOD_RESEND_COUNT,
+)
+
+_PROPERTIES: Final = {
+    "label": QueueProperty.LABEL,
+    "type": QueueProperty.TYPE,
+    "journaling": QueueProperty.JOURNAL,
+    "quota": QueueProperty.QUOTA,
+    "journal_quota": QueueProperty.JOURNAL_QUOTA,
+    "authentication": QueueProperty.AUTHENTICATE,
+    "privacy_level": QueueProperty.PRIV_LEVEL,
+    "multicast_address": QueueProperty.MULTICAST_ADDRESS,
+    "base_priority": QueueProperty.BASEPRIORITY,
+    "transactional": QueueProperty.TRANSACTION,
+}
+# MS-MQMQ 2.3.12.3; what is no queue of these is one of another computer.
+_TYPES: Final = {
+    "PUBLIC": QueueType.PUBLIC,
+    "PRIVATE": QueueType.PRIVATE,
+    "MACHINE": QueueType.SYSTEM,
+    "CONNECTOR": QueueType.CONNECTOR,
+}
+# MS-MQMQ 2.3.12.11, and LOCKED, which only MS-MQMR has.
+_STATES: Final = {
+    "CONNECTED": OutgoingState.CONNECTED,
+    "DISCONNECTED": OutgoingState.DISCONNECTED,
+    "DISCONNECTING": OutgoingState.DISCONNECTING,
+    "INACTIVE": OutgoingState.INACTIVE,
+    "LOCKED": OutgoingState.LOCKED,
+    "NEED VALIDATION": OutgoingState.NEED_VALIDATION,
+    "NONACTIVE": OutgoingState.INACTIVE,
+    "WAITING": OutgoingState.WAITING,
+    "ONHOLD": OutgoingState.ON_HOLD,
+}
+_STATUSES: Final = {
+    ConnectionStatus.IN_PROCESS: "connecting",
+    ConnectionStatus.ESTABLISH_PACKET_RECEIVED: "the peer has answered",
+    ConnectionStatus.ESTABLISHED: "connected",
+    ConnectionStatus.UNKNOWN_FAILURE: "failed for an unknown reason",
+    ConnectionStatus.PING_FAILURE: "no answer to a ping",
+    ConnectionStatus.SOCKET_CREATE_FAILURE: "no socket could be made",
+    ConnectionStatus.SOCKET_BIND_FAILURE: "the socket could not be bound",
+    ConnectionStatus.SOCKET_CONNECT_FAILURE: "no TCP connection",
+    ConnectionStatus.TCP_NOT_ENABLED: "TCP is not enabled",
+    ConnectionStatus.SOCKET_SEND_FAILURE: "sending failed",
+    ConnectionStatus.CONNECTION_NOT_READY: "the handshake was not finished",
+    ConnectionStatus.DNS_FAILURE: "the name has no address",
+    ConnectionStatus.CERTIFICATE_VALIDATION_FAILURE: "a certificate is not valid",
+    ConnectionStatus.CONNECTION_LIMIT_REACHED: "too many connections",
+    ConnectionStatus.CONNECTION_REFUSED: "the peer refused the session",
+    ConnectionStatus.ROUTING_DATA_NOT_AVAILABLE: "the directory has no route",
+    ConnectionStatus.LOW_RESOURCE: "out of memory",
+}
+# Winsock's numbers in HRESULTs (0x8007xxxx), in words.
+_WINSOCK: Final = {
+    10013: "permission denied",
+    10024: "too many open files",
+    10048: "address in use",
+    10049: "no such address here",
+    10050: "the network is down",
+    10051: "the network is unreachable",
+    10053: "connection aborted",
+    10054: "connection reset",
+    10060: "timed out",
+    10061: "connection refused",
+    10064: "the host is down",
+    10065: "the host is unreachable",
+    11001: "host not found",
+}
+_U64: Final = (1 << 64) - 1
+
+
+# Attributes ---------------------------------------------------------------------------------------------------------
+
+
+def to_properties(changes: Mapping[str, object]) -> tuple[tuple[int, ...], tuple[PropVariant, ...]]:
+    """Attributes by the data model's names as aProp and apVar; an error names the one that cannot be given, or not so."""
+    fixed = {name: value for name, value in changes.items() if name == "transactional"}
+    checked = {**check_changes({name: value for name, value in changes.items() if name not in fixed}), **fixed}
+    queue = Queue()
+    identifiers: list[int] = []
+    variants: list[PropVariant] = []
+    for name, value in checked.items():
+        if name not in _PROPERTIES:
+            known = ", ".join(one for one in CHANGEABLE_ATTRIBUTES if one in _PROPERTIES)
+            raise PropertyNotallowed(f"{name} of a queue elsewhere cannot be given; these can: {known}")
+        setattr(queue, name, value)
+        identifiers.append(int(_PROPERTIES[name]))
+        variants.append(told_property(queue, _PROPERTIES[name]))
+    return tuple(identifiers), tuple(variants)
+
+
+def set_attributes(queue: Queue, variants: Sequence[PropVariant]) -> None:
+    """Take over the answer to ATTRIBUTES; what a queue manager does not tell stays as a new queue has it."""
+    told = [(one, variant) for one, variant in zip(ATTRIBUTES, variants, strict=True) if variant.value is not None]
+    identifiers, values = [int(one) for one, _ in told], [variant for _, variant in told]
+    for attribute, value in given_attributes(identifiers, values, Applicable.GET):
+        setattr(queue, attribute, value)
+
+
+def values_of(identifiers: Sequence[PropertyIdentifier], variants: Sequence[PropVariant]) -> Told:
+    """The values by their identifiers; VT_NULL is None."""
+    return {one: variant.value for one, variant in zip(identifiers, variants, strict=True)}
+
+
+def queue_of(told: Told) -> Queue:
+    """A queue as the answer to CONTENTS tells of it."""
+    if told[_Q.LOCATION] == "REMOTE":
+        name = told[_Q.FORMATNAME]
+        queue: Queue = OutgoingQueue(pathname=name, destination_format_name=name, state=_state(told))
+    else:
+        queue = Queue(pathname=told[_Q.PATHNAME] or told[_Q.FORMATNAME])
+    queue.queue_type = _TYPES.get(told[_Q.TYPE], QueueType.PRIVATE)
+    queue.transactional = told[_Q.XACT] == "YES"
+    queue.message_count = told[_Q.MESSAGE_COUNT] or 0
+    queue.total_bytes = told[_Q.BYTES_IN_QUEUE] or 0
+    if queue.queue_type in (QueueType.PUBLIC, QueueType.PRIVATE) and ";" not in queue.pathname:
+        journal = Queue(pathname=f"{queue.pathname};journal", queue_type=QueueType.SYSTEM)
+        journal.message_count = told[_Q.JOURNAL_MESSAGE_COUNT] or 0
+        journal.total_bytes = told[_Q.BYTES_IN_JOURNAL] or 0
+        queue.journal_queue = journal
+    return queue
+
+
+def _state(told: Told) -> OutgoingState:
+    return _STATES.get(told[_Q.STATE], OutgoingState.INACTIVE)
+
+
+# Outgoing queues ----------------------------------------------------------------------------------------------------
+
+
+def outgoing_document(told: Told, problem: str | None = None, retry_in: float | None = None) -> Document:
+    """How an outgoing queue gets on. Who does not tell what is wrong has it in the last line of its history."""
+    history = _history(told[_Q.CONNECTION_HISTORY] or ())
+    if problem is None and history and history[-1]["error"] is not None:
+        last = history[-1]
+        problem = f"{', '.join(last['addresses'])}: {last['text']}, {last['error_text'] or last['error']}"
+    return {
+        "name": told[_Q.FORMATNAME],
+        "state": _state(told).value,
+        "messages": told[_Q.MESSAGE_COUNT] or 0,
+        "bytes": told[_Q.BYTES_IN_QUEUE] or 0,
+        "next_hops": list(told[_Q.NEXTHOPS] or ()),
+        "problem": problem,
+        "retry_in": retry_in,
+        "connection_history": history,
+        "sequence": _sequence(told),
+    }
+
+
+def _history(variants: Sequence[PropVariant]) -> list[Document]:
+    """MS-MQMQ 2.3.12.25: four vectors."""
+    vectors: list[Any] = [variant.value or () for variant in variants]
+    if len(vectors) != 4:
+        return []
+    return [
+        {
+            "time": _moment(time),
+            "status": _status_name(status),
+            "text": _STATUSES.get(status, "unknown"),
+            "error": f"{error & 0xFFFF_FFFF:#010x}" if error else None,
+            "error_text": _error_text(error & 0xFFFF_FFFF),
+            "addresses": list(addresses.value or ()),
+        }
+        for status, time, error, addresses in zip(*vectors, strict=False)
+    ]
+
+
+def _status_name(number: int) -> str:
+    try:
+        return ConnectionStatus(number).name.lower()
+    except ValueError:
+        return f"{number:#010x}"
+
+
+def _sequence(told: Told) -> Document | None:
+    """How far transactional messages have come, under the names of MS-MQDMPR 3.1.1.4 without their Eod."""
+    if told[_Q.EOD_NO_ACK_COUNT] is None:
+        return None
+    last_ack_time, resend_time = told[_Q.EOD_LAST_ACK_TIME], told[_Q.EOD_RESEND_TIME]
+    return {
+        "first_non_ack": _position(told[_Q.EOD_FIRST_NON_ACK]),
+        "last_non_ack": _position(told[_Q.EOD_LAST_NON_ACK]),
+        "no_ack_count": told[_Q.EOD_NO_ACK_COUNT],
+        "last_ack": _position(told[_Q.EOD_LAST_ACK]),
+        "last_ack_time": _moment(last_ack_time) if last_ack_time else None,
+        "last_ack_count": told[_Q.EOD_LAST_ACK_COUNT],
+        "next_seq": _position(told[_Q.EOD_NEXT_SEQ]),
+        "no_read_count": told[_Q.EOD_NO_READ_COUNT],
+        "resend_interval": told[_Q.EOD_RESEND_INTERVAL],
+        "resend_time": _moment(resend_time) if resend_time else None,
+        "resend_count": told[_Q.EOD_RESEND_COUNT],
+    }
+
+
+def _position(info: bytes | None) -> Document | None:
+    """SEQUENCE_INFO (MS-MQMQ 2.2.5.1); an identifier has 64 bits and is text."""
+    if info is None or len(info) != SequenceInfo.SIZE:
+        return None
+    place = SequenceInfo.unpack(Reader(info))
+    if not place.seq_id and not place.seq_no:
+        return None
+    return {"sequence": f"{place.seq_id & _U64:#018x}", "number": place.seq_no, "previous": place.prev_no}
+
+
+def _error_text(error: int) -> str | None:
+    return _WINSOCK.get(error & 0xFFFF) if error & 0xFFFF_0000 == 0x8007_0000 else None
+
+
+def _moment(seconds: float) -> str:
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat()

@@ -1,0 +1,148 @@
+"""Every RPC interface of a queue manager on its ports and on its Unix socket: a `Listener` of the daemon (DESIGN: ports and identities)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from lanner.rpc.endpoint_mapper import EPMAPPER_PORT, EndpointMapper
+from lanner.rpc.mgmt import MgmtInterface
+from lanner.rpc.security import ServerSecurity, TargetNames
+from lanner.rpc.server import RpcServer
+from lanner.services.facts import Document, FactsService
+from lanner.services.management import ManagementService
+from lanner.services.ports import HANDSHAKE_PORT, READ_PORT, ServerPorts
+from lanner.services.queue_client import QueueClient
+from lanner.services.remote_queues import RemoteQueues
+from lanner.services.remote_read import RemoteRead
+from lanner.store.committer import Committer
+
+if TYPE_CHECKING:
+    from lanner.engine import Engine
+    from lanner.security.users import UserFile
+    from lanner.transfer.transfer import Transfer
+
+_LOG = logging.getLogger(__name__)
+
+# The Unix socket, in the data directory.
+LOCAL_SOCKET: Final = "lanner.sock"
+# Others of this machine come by TCP and say who they are.
+_SOCKET_MODE: Final = 0o600
+
+
+@dataclass(frozen=True, slots=True)
+class RpcSettings:
+    """What an operator may change."""
+
+    # False: only the Unix socket.
+    enabled: bool = True
+    port: int = HANDSHAKE_PORT
+    read_port: int = READ_PORT
+    # 0: none.
+    endpoint_mapper_port: int = EPMAPPER_PORT
+    # MS-MQQP 5: nobody reads who has not said who it is, whatever a queue allows everyone.
+    requires_authentication: bool = False
+    # Of the service principal, for Kerberos.
+    keytab: Path | None = None
+
+
+class RpcListener:
+    """MS-MQMR, MS-MQQP, MS-MQMP and our own interface, the endpoint mapper, and the management interface of RPC."""
+
+    name = "rpc"
+
+    def __init__(
+        self,
+        engine: Engine,
+        users: UserFile,
+        *,
+        directory: Path,
+        bind: str,
+        settings: RpcSettings | None = None,
+        transfer: Transfer | None = None,
+        about: Callable[[], Document] = dict,
+    ) -> None:
+        self._engine = engine
+        self._users = users
+        self._bind = bind
+        self._settings = RpcSettings() if settings is None else settings
+        self._transfer = transfer
+        self._about = about
+        self.socket = directory / LOCAL_SOCKET
+        self._server: RpcServer | None = None
+        self._committer: Committer | None = None
+
+    @property
+    def ports(self) -> list[int]:
+        """TCP ports, in the order in which they were opened."""
+        return [] if self._server is None else [endpoint.port for endpoint in self._server.endpoints]
+
+    @property
+    def address(self) -> str:
+        settings = self._settings
+        ports = self.ports or ([settings.port, settings.read_port] if settings.enabled else [])
+        host = f"[{self._bind}]" if ":" in self._bind else self._bind
+        return ", ".join([*(f"{host}:{port}" for port in ports), str(self.socket)])
+
+    async def start(self) -> None:
+        engine, settings = self._engine, self._settings
+        committer = self._committer = Committer(engine.store, asyncio.get_running_loop())
+        queues, ports = RemoteQueues(engine, committer), ServerPorts()
+        qm = engine.queue_manager
+        names = TargetNames(
+            computer=qm.computer_name,
+            domain=qm.computer_name,
+            dns_computer=qm.qualified_computer_name,
+            dns_domain=qm.qualified_computer_name.partition(".")[2],
+        )
+        server = self._server = RpcServer(
+            [
+                *QueueClient(queues, ports, requires_authentication=settings.requires_authentication).interfaces,
+                RemoteRead(queues, ports, requires_authentication=settings.requires_authentication).interface,
+                ManagementService(engine, committer, self._transfer),
+                FactsService(engine, committer, self._transfer, self._about),
+            ],
+            users=self._users,
+            providers=ServerSecurity(self._users, names, settings.keytab),
+        )
+        server.register(EndpointMapper(server))
+        server.register(MgmtInterface(server))
+        try:
+            await server.listen_unix(self.socket, mode=_SOCKET_MODE)
+            if settings.enabled:
+                ports.ip_handshake = await server.listen_tcp(self._bind, settings.port)
+                ports.ip_read = await server.listen_tcp(self._bind, settings.read_port)
+                await self._listen_for_questions(server)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _listen_for_questions(self, server: RpcServer) -> None:
+        """The endpoint mapper; only clients that do not know the fixed ports are lost without it."""
+        port = self._settings.endpoint_mapper_port
+        if not port:
+            return
+        try:
+            await server.listen_tcp(self._bind, port, step=0)
+        except OSError as error:
+            _LOG.warning(
+                "the endpoint mapper cannot listen on %s port %d: %s; clients must know port %d",
+                self._bind,
+                port,
+                error.strerror or error,
+                self.ports[0],
+            )
+
+    async def stop(self) -> None:
+        """Hang up on everybody: what they hold is given back."""
+        if self._server is not None:
+            await self._server.stop()
+            self._server = None
+            self.socket.unlink(missing_ok=True)
+        if self._committer is not None:
+            await asyncio.to_thread(self._committer.close)
+            self._committer = None
