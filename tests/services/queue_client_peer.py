@@ -289,9 +289,10 @@ class Site:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what nobody tells of."""
-    while not condition():  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
+    """Wait for what nobody tells of; a test that would wait for ever fails."""
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
 
 
 @contextlib.asynccontextmanager
