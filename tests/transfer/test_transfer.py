@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lanner.model.enums import OutgoingState, QueueAccessType
+from lanner.transfer.packets import OrderAckBody
 from lanner.transfer.session_states import SessionState
 from lanner.wire.internal_header import InternalHeader, PacketType, pack_internal
 from lanner.wire.session_header import SessionHeader
@@ -128,3 +129,25 @@ def test_a_session_ack_lets_the_next_messages_go_and_repeats_none(world: World, 
     sent = b"".join(connection.sent)
     assert [sent.count(body) for body in bodies] == [1] * 150
     assert [sent.index(body) for body in bodies] == sorted(sent.index(body) for body in bodies)
+
+
+def test_a_session_that_breaks_between_order_ack_and_session_ack(world: World, alpha: Node, beta: Node) -> None:
+    """The OrderAck came, the SessionAck did not: the messages wait to be sent again, whoever looks at them meanwhile."""
+    name = beta.direct("tx")
+    for number in range(20):
+        alpha.commit_one(name, b"%d" % number)
+    alpha.sync()
+    world.run()
+    route = alpha.route(name)
+    link = route.link
+    assert link is not None
+    sequence = alpha.engine.outgoing_sequence(route.queue)
+    assert sequence is not None
+    route.table.order_ack(OrderAckBody.of(sequence.tx_sequence_id, 20))
+    assert route.queue.message_count == 20
+    world.cut()
+    (head,) = route.table.next_unsent(1)
+    assert (head.tx_sequence_number, head.previous_tx_sequence_number) == (1, 0)
+    world.tick(10)
+    assert route.queue.message_count == 0
+    assert beta.bodies("tx") == [b"%d" % number for number in range(20)]

@@ -374,7 +374,8 @@ class OutgoingMessageTable:
         last_ack = self.tx_outgoing_sequence.last_ack
         if entry.transmitted or last_ack.seq_id != entry.tx_sequence_id.value:
             return 0
-        return last_ack.seq_no
+        # Above it when the session broke between the OrderAck and the SessionAck: then it is sent again.
+        return last_ack.seq_no if last_ack.seq_no < entry.tx_sequence_number else 0
 
     @staticmethod
     def _release(entry: OutgoingMessagePosition) -> None:
