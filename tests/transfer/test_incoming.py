@@ -75,7 +75,8 @@ def test_a_message_that_came_before_is_counted_and_dropped(h: IncomingHarness, r
 
 @pytest.mark.spec("QQB-3.1.5.8.1-2")
 def test_equal_ordinals_of_two_senders_are_two_messages(h: IncomingHarness) -> None:
-    h.arrive(h.packet(b"ours", ordinal=5), h.packet(b"theirs", ordinal=5, source=OTHER))
+    h.arrive(h.packet(b"ours", ordinal=5))
+    h.arrive(h.packet(b"theirs", ordinal=5, source=OTHER), link=FakeLink(OTHER))
     assert h.bodies() == [b"ours", b"theirs"]
 
 

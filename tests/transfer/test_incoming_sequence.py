@@ -154,7 +154,7 @@ def test_a_message_refused_in_its_turn_does_not_hold_up_the_next(h: IncomingHarn
 
 
 def test_senders_and_names_have_sequences_of_their_own(h: IncomingHarness) -> None:
-    """Behind a router many senders share a session; one sender has a sequence for each name it knows a queue by."""
+    """One sender has a sequence for each name it knows a queue by."""
     by_address = r"DIRECT=TCP:10.0.0.1\private$\ledger"
     older = TxSequenceID(1, 1000)
     for source in (PEER, OTHER):
@@ -163,6 +163,7 @@ def test_senders_and_names_have_sequences_of_their_own(h: IncomingHarness) -> No
             h.packet(b"b1", source=source, to=by_address, number=1, sequence=older),
             h.packet(b"a2", source=source, to=LEDGER.upper().replace("DIRECT=OS:", "DIRECT=os:"), number=2),
             h.packet(b"b2", source=source, to=by_address, number=2, sequence=older),
+            link=FakeLink(source),
         )
     assert h.bodies("ledger") == [b"a1", b"b1", b"a2", b"b2"] * 2
     assert len(h.queue("ledger").incoming_transactional_transfer_info) == 4
@@ -230,7 +231,7 @@ def test_a_queue_shows_each_sequence_that_comes_to_it(h: IncomingHarness) -> Non
     arrive(h, 1, sequence=NEWER)
     assert list(queue.incoming_transactional_transfer_info.values()) == [info]
     assert (info.sequence_identifier, info.sequence_number) == (NEWER.value, 1)
-    h.arrive(h.packet(to=LEDGER, number=1, source=OTHER))
+    h.arrive(h.packet(to=LEDGER, number=1, source=OTHER), link=FakeLink(OTHER))
     assert {each.sender_identifier for each in queue.incoming_transactional_transfer_info.values()} == {PEER, OTHER}
     h.restart()
     restored = h.queue("ledger").incoming_transactional_transfer_info[PEER, LEDGER]

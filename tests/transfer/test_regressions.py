@@ -753,3 +753,26 @@ def test_a_start_forgets_senders_that_were_not_heard_of_for_a_month(world: World
     alpha.restart()
     assert senders_at(alpha, "tx") == []
     assert rows_of_sequences(alpha) == 0
+
+
+@pytest.mark.parametrize("is_named", [False, True], ids=["for nobody", "for us"])
+def test_nobody_sends_to_a_direct_name_in_anothers_name(
+    world: World, caplog: pytest.LogCaptureFixture, is_named: bool
+) -> None:
+    """Whoever used the identifiers that a victim would give next had the victim's messages dropped as duplicates."""
+    alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
+    beta.create("q")
+    address = beta.guid if is_named else GUID_NULL
+    stranger = Stranger(beta)
+    first = alpha.engine.next_message_ordinal() + 1
+    for ordinal in range(first, first + 5):
+        stranger.send(beta.direct("q"), source=alpha.guid, ordinal=ordinal, address=address)
+    assert beta.transfer.incoming.impostors == 5
+    assert caplog.text.count("is not at the other end of the session") == 1
+    assert stranger.link.is_open
+    alpha.send(beta.direct("q"), b"the victim's")
+    alpha.sync()
+    world.run()
+    assert beta.bodies("q") == [b"the victim's"]
+    stranger.send(beta.direct("q"), address=address)
+    assert beta.queue("q").message_count == 1

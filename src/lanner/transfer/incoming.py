@@ -62,7 +62,8 @@ _ACKNOWLEDGMENTS = (OrderAckReceived, FinalAckReceived)
 _RECOVERABLE = 1 << at.DM_SHIFT
 _SECURITY_HEADER = at.SH >> 16  # in the byte of UserHeader.Flags at 62
 # UserHeader.Flags: what may stand before the TransactionHeader, and when it is the destination alone.
-_NAMES = 7 << at.DQ_SHIFT | 7 << at.AQ_SHIFT | 7 << at.RQ_SHIFT | at.CQ
+_DESTINATION_KIND = 7 << at.DQ_SHIFT
+_NAMES = _DESTINATION_KIND | 7 << at.AQ_SHIFT | 7 << at.RQ_SHIFT | at.CQ
 _ONE_DIRECT_NAME = names.DIRECT_QUEUE << at.DQ_SHIFT
 
 # Ours: destinations and sequences that are found without looking into their names. Peers may spell names in many ways.
@@ -126,7 +127,7 @@ class Incoming:
         self._senders = IncomingSenders(engine)
         # Plain senders who may send to a queue, found out in this call: nothing changes while the lock is held.
         self._admitted: set[tuple[Queue, bytes]] = set()
-        # For an operator: messages dropped because they came before, came out of order, or claimed to be from here.
+        # For an operator: messages dropped because they came before, came out of order, or claimed another's identifier.
         self.duplicates = 0
         self.out_of_order = 0
         self.impostors = 0
@@ -273,23 +274,25 @@ class Incoming:
 
     def _process(self, link: Link, packet: bytes, examination: Examination | None) -> None:
         flags, source, address, user_flags = _FIELDS(packet)
+        is_for_here = address in (_NOWHERE, self._own_guid)
         if source == self._own_guid:
             # Who sent a message decides over acknowledgments and dead letters of it, and this was not sent here.
-            self.impostors += 1
-            if self._monotonic() >= self._complaint_due:
-                self._complaint_due = self._monotonic() + _COMPLAINT_INTERVAL
-                _LOG.warning(
-                    "%s: a message with SourceQueueManager %s, which is this queue manager, is dropped; %d so far",
-                    link.remote_address,
-                    uuid.UUID(bytes_le=source),
-                    self.impostors,
-                )
+            self._drop_impostor(link, source, "which is this queue manager")
+            return
+        if (
+            is_for_here
+            and user_flags & _DESTINATION_KIND == _ONE_DIRECT_NAME
+            and source != link.remote_qm_guid.bytes_le
+        ):
+            # Nobody passes on what goes to a direct name, and messages that came under an identifier are not taken again: with those
+            # that another will give next, its messages could be kept out.
+            self._drop_impostor(link, source, "which is not at the other end of the session")
             return
         identifier = source + packet[56:60]
         is_transactional = user_flags & at.TH
         if not is_transactional and identifier in self.history:
             self.duplicates += 1
-        elif address in (_NOWHERE, self._own_guid):
+        elif is_for_here:
             if is_transactional:
                 is_delivered = self._deliver_in_order(link, packet, user_flags, examination)
             else:
@@ -301,6 +304,18 @@ class Incoming:
             self._forward(link, packet, flags)
         # Last: had there been no room for the message, it would come again and be no duplicate.
         self.history.add(identifier, is_lasting=bool(user_flags & _RECOVERABLE) and not is_transactional)
+
+    def _drop_impostor(self, link: Link, source: bytes, problem: str) -> None:
+        self.impostors += 1
+        if self._monotonic() >= self._complaint_due:
+            self._complaint_due = self._monotonic() + _COMPLAINT_INTERVAL
+            _LOG.warning(
+                "%s: a message with SourceQueueManager %s, %s, is dropped; %d so far",
+                link.remote_address,
+                uuid.UUID(bytes_le=source),
+                problem,
+                self.impostors,
+            )
 
     def _deliver(
         self, packet: bytes, user_flags: int, queue: Queue | None, examination: Examination | None

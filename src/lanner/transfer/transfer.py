@@ -549,9 +549,9 @@ class Transfer(Connecting):
             if not routes:
                 del waiting[highest]
             entries = route.table.next_unsent(1 if waiting else room, limit)
-            if entries and waiting and (priority := route.table.priority_of(entries[0])) < max(waiting):
+            if entries and waiting and (own := route.table.priority_of(entries[0])) < max(waiting):
                 # What stands before it cannot be sent yet; others come first.
-                waiting.setdefault(priority, deque()).append(route)
+                waiting.setdefault(own, deque()).append(route)
                 continue
             for entry in entries:
                 if not self._is_for(route, link, entry):
