@@ -24,7 +24,10 @@ def main() -> None:
     who.set_password(os.environ["PASSWORD"])
     who.set_domain(os.environ["DOMAIN"])
     options = sys.argv[1]
-    if "krb5" not in options:
+    if "krb5" in options:
+        who.set_realm(os.environ["REALM"])
+        who.set_kerberos_state(credentials.MUST_USE_KERBEROS)
+    else:
         who.set_kerberos_state(credentials.DONT_USE_KERBEROS)
     if not options:
         who.set_anonymous()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from lanner.rpc.client_connection import Answered, Bound, ClientConnection, ClientEvent, Failed
 from lanner.rpc.connection import ConnectionLimits
 from lanner.rpc.faults import FaultStatus, RpcConnectionError, RpcFault
+from lanner.rpc.fragments import pack_signed_fragments
 from lanner.rpc.ntlm import Authenticate, NtlmAcceptor
 from lanner.rpc.pdu import (
     NDR20,
@@ -37,9 +38,11 @@ from tests.rpc.harness import (
     USER,
     Accounts,
     Harness,
+    bind,
     element,
     fault_of,
     nak_of,
+    request,
     split,
 )
 
@@ -231,8 +234,6 @@ def test_a_response_without_a_signature_is_not_taken() -> None:
 
 
 def _request(call_id: int) -> list[bytes]:
-    from tests.rpc.harness import request
-
     return [request(call_id=call_id)]
 
 
@@ -267,8 +268,6 @@ def test_several_security_contexts_on_one_connection() -> None:
     assert Header.unpack(last).packet_type == PacketType.ALTER_CONTEXT_RESP
     assert pair.call(b"alice") == b"alice"
     assert pair.identity == ALICE
-    from lanner.rpc.fragments import pack_signed_fragments
-
     signer = Signer(AuthType.WINNT, 77, nobody)
     pdus = pack_signed_fragments(PacketType.REQUEST, 99, bytes(4), b"nobody", 5840, signer, header_signing=True)
     pair.server.send(b"".join(pdus))
@@ -290,6 +289,29 @@ def leg(context: Context, token: bytes, context_id: int, kind: PacketType = Pack
 def token_of(pdu: bytes) -> bytes:
     header = Header.unpack(pdu)
     return pdu[len(pdu) - header.auth_length :]
+
+
+@pytest.mark.parametrize(("change", "is_refused"), [(0, False), (1, True)])
+def test_a_token_for_a_finished_context(change: int, is_refused: bool) -> None:
+    """Nobody authenticates twice under one id. What Samba's client repeats, as long as its last token was, is not read."""
+    server = Harness(SECURITY)
+    context = RIGHT.initiate(AuthType.WINNT, AuthLevel.PKT_INTEGRITY, "qm1")
+    (first,) = server.send(leg(context, b"", 7, PacketType.BIND))
+    last = leg(context, token_of(first), 7)
+    server.send(last)
+    trailer = SecTrailer(AuthType.WINNT, context.level, 7, bytes(len(token_of(last)) + change))
+    answer = server.send(
+        Bind(5840, 5840, 0, (element(9, SECOND),), trailer).pack(PacketType.ALTER_CONTEXT, PFC_WHOLE, 50)
+    )
+    if is_refused:
+        assert fault_of(answer).status == FaultStatus.ACCESS_DENIED
+        assert server.closed is not None
+    else:
+        assert Header.unpack(answer[0]).packet_type == PacketType.ALTER_CONTEXT_RESP
+        signer = Signer(AuthType.WINNT, 7, context)
+        pdus = pack_signed_fragments(PacketType.REQUEST, 99, b"\x09\0\0\0", b"x", 5840, signer, header_signing=True)
+        server.send(b"".join(pdus))
+        assert server.calls[-1].identity == ALICE
 
 
 def test_security_contexts_have_a_limit() -> None:
@@ -339,8 +361,6 @@ def test_a_client_does_not_go_on_without_authentication() -> None:
     client.bind(FIRST)
     client.data_to_send()
     plain = Harness()
-    from tests.rpc.harness import bind
-
     answer = b"".join(plain.send(bind(element(0, FIRST, NDR20), element(1, FIRST, NDR20))))
     with pytest.raises(SecurityError, match="does not authenticate"):
         client.receive(answer)

@@ -39,7 +39,7 @@ class SecurityContext:
         "identity",
         "is_complete",
         "is_invalid",
-        "last_token",
+        "last_token_size",
         "level",
         "signs",
     )
@@ -51,7 +51,7 @@ class SecurityContext:
         self.context = context
         self.identity: Identity = ANONYMOUS
         self.is_complete = False
-        self.last_token = b""
+        self.last_token_size = 0
         # MS-RPCE 3.3.1.5.2.1: nobody answers an rpc_auth_3, so its failure is told to the first call.
         self.is_invalid = False
         # Samba and Windows treat "packet" as integrity.
@@ -103,8 +103,9 @@ class SecurityContexts:
             context = self._new(trailer)
         else:
             self._check(context, trailer)
-        if context.is_complete and trailer.token == context.last_token:
-            # Samba's client sends its last token again with every later alter_context.
+        if context.is_complete and len(trailer.token) == context.last_token_size:
+            # Samba's client sends its last token again with every later alter_context, from memory that it has freed and partly
+            # written over. Nothing is read from it, and nothing changes.
             return None
         if context.is_complete or context.is_invalid:
             # Nobody authenticates twice under one id.
@@ -146,7 +147,7 @@ class SecurityContexts:
         return SecTrailer(context.auth_type, context.level, context.context_id, token)
 
     def _completed(self, context: SecurityContext, trailer: SecTrailer) -> None:
-        context.last_token = trailer.token
+        context.last_token_size = len(trailer.token)
         context.identity = context.context.identity
         context.is_complete = True
         if context.level == AuthLevel.CONNECT and self.default is None:
