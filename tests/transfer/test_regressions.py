@@ -454,7 +454,33 @@ def test_peers_that_do_not_answer_keep_nobody_out(world: World) -> None:
     alpha.sync()
     world.run()
     assert [link.is_initiator for link in alpha.transfer.links.values()] == [True, True]
-    assert alpha.transfer.accepts("127.0.0.5")
+    for address in ("127.0.0.5", "127.0.0.6"):
+        say_nothing(alpha, address)
+    assert [link.is_initiator for link in alpha.transfer.links.values()] == [True, True, False, False]
+
+
+def say_nothing(node: Node, address: str) -> Link:
+    """A connection of somebody who does not begin the handshake."""
+    connection = FakeConnection(node)
+    connection.close = lambda: None  # type: ignore[method-assign]
+    assert node.transfer.accepts(address)
+    node.transfer.accepted(connection, address)
+    assert connection.link is not None
+    return connection.link
+
+
+def test_whoever_opens_most_connections_in_silence_makes_room_for_others(world: World) -> None:
+    """A few addresses could hold all that there are, and no new peer was let in for a minute."""
+    alpha = world.node("ALPHA", "127.0.0.2", max_half_open=5)
+    one = say_nothing(alpha, "127.0.0.7")
+    many = [say_nothing(alpha, "127.0.0.66") for _ in range(3)]
+    other = say_nothing(alpha, "127.0.0.8")
+    _, opened = strange_session(alpha, "127.0.0.9")
+    assert opened.is_open
+    assert [link.is_closed for link in (one, *many, other)] == [False, True, False, False, False]
+    say_nothing(alpha, "127.0.0.10")
+    say_nothing(alpha, "127.0.0.66")
+    assert [link.is_closed for link in (one, *many, other)] == [False, True, True, False, False]
 
 
 def test_the_first_messages_of_queues_that_wait_are_not_kept_in_memory(world: World) -> None:

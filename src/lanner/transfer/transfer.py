@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, cast
 
 from lanner.model.directory_objects import OutgoingQueue
@@ -229,12 +229,8 @@ class Transfer(Connecting):
         """Whether another connection from an address is taken at all."""
         if not self.engine.queue_manager.connection_active:
             return False
-        of_peer = half_open = 0
-        for link in self.links.values():
-            of_peer += link.remote_address == address
-            # Not those that we open: peers who do not answer must not keep others out.
-            half_open += not link.is_open and not link.is_initiator
-        return of_peer < self.settings.max_sessions_per_peer and half_open < self.settings.max_half_open
+        of_peer = sum(link.remote_address == address for link in self.links.values())
+        return of_peer < self.settings.max_sessions_per_peer
 
     def accepted(self, connection: Connection, address: str) -> None:
         """3.1.5.10 Handling an Incoming Transport Connection."""
@@ -247,6 +243,16 @@ class Transfer(Connecting):
                 is_routing_server=self.engine.queue_manager.routing_server,
             )
             self._new_link(session, connection, address, is_initiator=False)
+            self._limit_half_open()
+
+    def _limit_half_open(self) -> None:
+        """Who opens connections and says nothing must keep nobody out: of too many, the one goes that its address misses least."""
+        # Not those that we open: they are as many as our peers.
+        half_open = [link for link in self.links.values() if not link.is_open and not link.is_initiator]
+        if len(half_open) > self.settings.max_half_open:
+            ((address, _),) = Counter(link.remote_address for link in half_open).most_common(1)
+            oldest = next(link for link in half_open if link.remote_address == address)
+            self._close(oldest, "too many connections wait for their handshake")
 
     def _admit(self, _request: EstablishConnectionHeader) -> bool:
         """QQB-2.2.1-4: not more sessions than an administrator allows."""
