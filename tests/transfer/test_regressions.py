@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import errno
 import logging
 import socket
@@ -496,6 +497,42 @@ def test_the_first_messages_of_queues_that_wait_are_not_kept_in_memory(world: Wo
         entry for route in alpha.transfer.routes.values() for entry in route.table._entries.values() if entry.packet
     ]
     assert [entry.awaiting_ack for entry in loaded] == [True]
+
+
+def test_a_peer_that_acknowledges_nothing_is_told_of(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """As long as it said anything at all its queue was Connected, and there was no word of why nothing left."""
+    alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
+    beta.create("q")
+    settle = beta.transfer._settle_link
+    beta.transfer._settle_link = lambda *_: None  # type: ignore[method-assign] # so it acknowledges nothing
+    alpha.send(beta.direct("q"), b"one")
+    alpha.sync()
+    world.run()
+    route, sent = alpha.route(beta.direct("q")), world.now
+    (link,) = beta.transfer.links.values()
+
+    def say_something(seconds: int) -> None:
+        for _ in range(seconds // 10):
+            link.session._acknowledge()
+            beta.transfer._mark_dirty(link)
+            world.tick(10)
+
+    say_something(30)
+    assert route.problem == ""
+    say_something(60)
+    assert route.queue.state is OutgoingState.CONNECTED
+    assert route.problem.startswith(
+        f"nothing acknowledged since {dt.datetime.fromtimestamp(sent, dt.UTC):%Y-%m-%d %H:%M:%S} UTC"
+    )
+    assert caplog.text.count("nothing acknowledged since") == 1
+    beta.transfer._settle_link = settle  # type: ignore[method-assign]
+    beta.transfer._settle_link(link, 1)
+    world.tick(2)
+    assert route.table.is_empty
+    assert route.problem == ""
+    say_something(60)
+    assert route.problem == ""
+    assert caplog.text.count("nothing acknowledged since") == 1
 
 
 def test_a_message_that_is_looked_at_only_is_not_kept_in_memory(outgoing: Outgoing) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lanner.model.directory_objects import GUID_NULL
-from lanner.transfer.events import SessionClosed, UserMessageReceived
+from lanner.transfer.events import NothingAcknowledged, SessionClosed, UserMessageReceived
 from lanner.transfer.session import Session
 from lanner.transfer.session_states import SessionState
 from lanner.transfer.settings import TransferSettings
@@ -122,7 +122,7 @@ def test_a_peer_that_says_nothing_is_given_up() -> None:
     pair.ours.send(EXPRESS, 1)
     # The handshake was activity: the first tick finds ReceivedAck, the second does not.
     pair.advance(20.0)
-    assert pair.ours.on_timer() == []
+    assert pair.ours.on_timer() == [NothingAcknowledged(20.0)]
     assert not pair.ours.received_ack
     pair.advance(19.9)
     assert pair.ours.on_timer() == []

@@ -35,6 +35,11 @@ class SentMessages:
         """UnAckedMessageCount: of messages really sent (DECISIONS), so a backlog never blocks itself."""
         return len(self._unacked)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the peer has anything to acknowledge, as received or as on disk."""
+        return bool(self._unacked or self._unpersisted)
+
     def room(self, window: int) -> int:
         """How many more may be sent within a window."""
         return max(0, min(window - len(self._unacked), MAX_UNPERSISTED - len(self._unpersisted)))

@@ -40,6 +40,13 @@ class SessionAckReceived:
 
 
 @dataclass(slots=True)
+class NothingAcknowledged:
+    """The peer is there, but none of what is on its way was acknowledged for some time. The session goes on (3.1.6.3)."""
+
+    seconds: float
+
+
+@dataclass(slots=True)
 class SessionClosed:
     """The last event of a session. What is left in `data_to_send` goes out before the transport is closed."""
 
@@ -48,4 +55,12 @@ class SessionClosed:
     is_refused: bool = False  # the peer answered, and wants no session
 
 
-Event = SessionOpened | UserMessageReceived | OrderAckReceived | FinalAckReceived | SessionAckReceived | SessionClosed
+Event = (
+    SessionOpened
+    | UserMessageReceived
+    | OrderAckReceived
+    | FinalAckReceived
+    | SessionAckReceived
+    | NothingAcknowledged
+    | SessionClosed
+)

@@ -47,6 +47,8 @@ class Link:
         self.is_initiator = is_initiator
         self.routes: list[Route] = []
         self.was_open = False
+        # What an operator is told while the peer acknowledges nothing.
+        self.problem = ""
         # The transport takes more; a peer that reads nothing must not fill our memory.
         self.is_writable = True
         self._settings = settings

@@ -17,7 +17,7 @@ from lanner.model.directory_objects import GUID_NULL
 from lanner.model.errors import RemoteProtocolError
 from lanner.transfer import handshake
 from lanner.transfer.acknowledging import NUMBER_MASK, ReceivedMessages, SentMessages, usable_window
-from lanner.transfer.events import Event, SessionAckReceived, SessionClosed, SessionOpened
+from lanner.transfer.events import Event, NothingAcknowledged, SessionAckReceived, SessionClosed, SessionOpened
 from lanner.transfer.framing import PacketStream
 from lanner.transfer.packets import examine, is_acknowledgment
 from lanner.transfer.session_states import ACCEPTOR, INITIATOR, PacketKind, SessionState, Transitions
@@ -104,7 +104,17 @@ class Session:
         self._ack_wait = Timer()
         self._ack_send = Timer()
         self._window_recovery = Timer()
-        self._timers = (self._initialization, self._cleanup, self._ack_wait, self._ack_send, self._window_recovery)
+        # Ours: runs while anything is on its way, from the last time that any of it was acknowledged.
+        self._progress = Timer()
+        self._last_progress = 0.0
+        self._timers = (
+            self._initialization,
+            self._cleanup,
+            self._ack_wait,
+            self._ack_send,
+            self._window_recovery,
+            self._progress,
+        )
         self._cleanup_interval = settings.cleanup_interval or (
             _ROUTING_SERVER_CLEANUP_INTERVAL if is_routing_server else _CLEANUP_INTERVAL
         )
@@ -256,6 +266,8 @@ class Session:
         acked = self._sent.acked(header.ack_sequence_number)
         persisted = self._sent.persisted(header.recoverable_msg_ack_seq_number, header.recoverable_msg_ack_flags)
         events.append(SessionAckReceived(acked, persisted))
+        if acked or persisted:
+            self._progressed()
         self._received.check_counts(header)
         if header.window_size != self.received_window_size:
             self._set_received_window(header.window_size)
@@ -381,6 +393,8 @@ class Session:
         self.session_active = True
         if self._ack_wait.deadline is None:
             self._start_ack_wait()
+        if self._progress.deadline is None:
+            self._progressed()
 
     def _attach(self, packet: bytes, entry: object) -> bytes:
         """3.1.7.11: the packet with a SessionHeader behind it, which counts it already."""
@@ -396,9 +410,21 @@ class Session:
         return b"".join((packet[:2], bytes((packet[2] | at.BASE_SH,)), packet[3:], header.pack()))
 
     def _start_ack_wait(self) -> None:
+        self._ack_wait.start(self._monotonic(), self._ack_wait_interval)
+
+    @property
+    def _ack_wait_interval(self) -> float:
         """3.1.2.4."""
         multiple = self._settings.direct_ack_wait_multiplier if self._established_for_direct_name else 1
-        self._ack_wait.start(self._monotonic(), multiple * self.ack_wait_timeout / 1000)
+        return multiple * self.ack_wait_timeout / 1000
+
+    def _progressed(self) -> None:
+        """Something was acknowledged, or is the first to be."""
+        if self._sent.is_waiting:
+            self._last_progress = self._monotonic()
+            self._progress.start(self._last_progress, self._ack_wait_interval)
+        else:
+            self._progress.stop()
 
     # Acknowledging
 
@@ -476,6 +502,9 @@ class Session:
         if self._cleanup.is_due(now):
             self.session_active = False
             self._cleanup.start(now, self._cleanup_interval)
+        if self._progress.is_due(now):
+            events.append(NothingAcknowledged(now - self._last_progress))
+            self._progress.start(now, self._ack_wait_interval)
         if self._ack_send.is_due(now):
             self._ack_send.stop()
             self._is_ack_hastened = False

@@ -6,6 +6,7 @@ happened, under the store's lock, and wake it.
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import struct
 from collections import Counter, deque
@@ -18,6 +19,7 @@ from lanner.transfer.awaiting_final_ack import AwaitingFinalAck
 from lanner.transfer.connecting import Connecting
 from lanner.transfer.events import (
     FinalAckReceived,
+    NothingAcknowledged,
     OrderAckReceived,
     SessionAckReceived,
     SessionClosed,
@@ -369,7 +371,9 @@ class Transfer(Connecting):
             if isinstance(event, (UserMessageReceived, OrderAckReceived, FinalAckReceived)):
                 messages.append(event)
             elif isinstance(event, SessionAckReceived):
-                self._session_acked(event)
+                self._session_acked(link, event)
+            elif isinstance(event, NothingAcknowledged):
+                self._nothing_acknowledged(link, event)
             elif isinstance(event, SessionOpened):
                 self._opened(link)
             elif isinstance(event, SessionClosed):
@@ -424,8 +428,27 @@ class Transfer(Connecting):
         self.awaiting_final_ack.final_ack(body, Message(event.packet).message_class)
         self._removed()
 
-    def _session_acked(self, event: SessionAckReceived) -> None:
+    def _nothing_acknowledged(self, link: Link, event: NothingAcknowledged) -> None:
+        """A session is Connected as long as the peer says anything at all: an operator must see that nothing comes of it."""
+        since = dt.datetime.fromtimestamp(self.clock() - event.seconds, dt.UTC)
+        if not link.problem:
+            link.problem = f"nothing acknowledged since {since:%Y-%m-%d %H:%M:%S} UTC, though the session is open"
+            _LOG.warning("session with %s: %s", link.peer, link.problem)
+        for route in link.routes:
+            if not route.table.is_empty:
+                route.problem = link.problem
+
+    @staticmethod
+    def _something_acknowledged(link: Link) -> None:
+        for route in link.routes:
+            if route.problem == link.problem:
+                route.problem = ""
+        link.problem = ""
+
+    def _session_acked(self, link: Link, event: SessionAckReceived) -> None:
         """3.1.5.5 Receiving a SessionAck Packet: to each outgoing queue its own."""
+        if link.problem and (event.acked or event.persisted):
+            self._something_acknowledged(link)
         by_queue: dict[int, tuple[list[OutgoingMessagePosition], list[OutgoingMessagePosition]]] = {}
         for place, entries in enumerate((event.acked, event.persisted)):
             for entry in cast("list[OutgoingMessagePosition | None]", entries):
