@@ -11,6 +11,7 @@ import pytest
 
 from lanner.client import Message, QueueManager
 from lanner.errors import AccessDenied, InvalidParameter, IOTimeout, QueueNotFound, SharingViolation
+from lanner.model.enums import QueueAccessType
 from lanner.security.access_masks import QueueAccess
 from lanner.spark import readers
 from lanner.spark.errors import EpochChanged, LeaseHeld, LeaseLost
@@ -224,6 +225,25 @@ def test_what_expired_or_was_purged_meanwhile_is_no_error(qm: QueueManager, root
         assert record is not None
         qm.runtime.store.delete(queue.number, lookup_id, record)
     assert root.acknowledge(q, "r", lease["fence"], 3, lease["epoch"])["removed"] == 2
+
+
+def test_a_message_that_was_moved_away_and_back_meanwhile_is_another_one(
+    qm: QueueManager, root: FlightQueues, q: str
+) -> None:
+    """It has a new number, and comes again: what was acknowledged under the old one must not take it away."""
+    fill(qm, q, 1)
+    named = readers.Readers(qm.runtime)
+    lease = named.acquire(qm.operations, q, "r")
+    [message] = qm.open(q)
+    try:
+        with qm.runtime.lock:
+            here, there = (qm.operations.open(name, QueueAccessType.MOVE).value for name in (q, f"{q};retry"))
+            for source, target in ((here, there), (there, here)):
+                qm.operations.move(source, message.lookup_id, target, None)
+            assert named.acknowledge(qm.operations, q, "r", lease.fence, 1).removed == 0
+    finally:
+        named.close()
+    assert bodies(root.table(q)) == [b"0"]
 
 
 def test_numbers_that_were_never_shown_cannot_be_acknowledged(qm: QueueManager, root: FlightQueues, q: str) -> None:

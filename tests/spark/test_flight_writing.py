@@ -286,6 +286,8 @@ def test_a_stage_that_was_not_written_to_its_end_is_dropped_at_the_next_start(
     writes = writing.StagedWrites(qm.runtime)
     with qm.runtime.lock:
         writes._put(b"half", half)
+    with pytest.raises(StageUnknown, match="never written to its end"):
+        root.publish("w", 0, [b"half".hex()])
     again = writing.StagedWrites(qm.runtime)
     with qm.runtime.lock:
         assert [token.hex() for token, _ in again._stages.items()] == [whole]

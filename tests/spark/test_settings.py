@@ -9,7 +9,7 @@ import pytest
 
 from lanner.client import QueueManager
 from lanner.spark import settings
-from lanner.spark.settings import FlightSettings, PipelineUnavailable, flight_listener
+from lanner.spark.settings import FlightSettings, PipelineUnavailable, flight_listener, flight_listener_if_available
 
 
 @pytest.mark.parametrize("module", ["lanner", "lanner.daemon", "lanner.cli.app", "lanner.spark.settings"])
@@ -20,10 +20,15 @@ def test_a_queue_manager_runs_without_the_packages_of_the_pipeline(module: str) 
     assert ran.stdout.strip() == "[]"
 
 
-def test_what_is_missing_is_told_with_what_to_install(qm: QueueManager, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_is_told_with_what_to_install(
+    qm: QueueManager, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(settings, "is_available", lambda: False)
     with pytest.raises(PipelineUnavailable, match=r"pip install 'lanner\[spark\]'.*or set flight.enabled = false"):
         flight_listener(qm.runtime)
+    caplog.set_level("INFO", "lanner")
+    assert flight_listener_if_available(qm.runtime) is None
+    assert "needs pyarrow and numpy" in caplog.text
 
 
 def test_a_listener_is_made_where_the_packages_are(qm: QueueManager) -> None:

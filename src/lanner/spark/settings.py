@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import ipaddress
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,6 +14,8 @@ from lanner.model.errors import LannerError
 if TYPE_CHECKING:
     from lanner.client.runtime import Runtime
     from lanner.spark.flight import FlightListener
+
+_LOG = logging.getLogger(__name__)
 
 PORT: Final = 1810
 # Ours: each stream has a batch or two in memory, some 20 MiB.
@@ -58,6 +61,15 @@ class FlightSettings:
 def is_available() -> bool:
     """Whether the packages that the Flight service needs are installed."""
     return all(importlib.util.find_spec(name) is not None for name in ("numpy", "pyarrow"))
+
+
+def flight_listener_if_available(runtime: Runtime, settings: FlightSettings | None = None) -> FlightListener | None:
+    """The same for a queue manager that was not told whether it wants one: None, and a line in the log, without the packages."""
+    try:
+        return flight_listener(runtime, settings)
+    except PipelineUnavailable as error:
+        _LOG.info("%s", error)
+        return None
 
 
 def flight_listener(runtime: Runtime, settings: FlightSettings | None = None) -> FlightListener:
