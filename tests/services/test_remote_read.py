@@ -22,7 +22,7 @@ from lanner.services.interfaces.mqmq import DlId, MulticastId, QueueFormat
 from lanner.services.interfaces.mqqp import QM2QM
 from lanner.services.remote_read import MQ_ACTION_PEEK_CURRENT, MQ_ACTION_PEEK_NEXT, MQ_ACTION_RECEIVE
 from lanner.wire.message import Message
-from tests.services.remote_read_peer import CLIENT_ID, Fault, Site, served, serving
+from tests.services.remote_read_peer import CLIENT_ID, Fault, Site, served, serving, until
 
 OK = 0
 INVALID_PARAMETER = 0xC00E0006
@@ -96,6 +96,19 @@ async def test_what_is_no_queue_to_read_from_is_not_opened(site: Site, changes: 
     assert answer["pph_context"] == NULL_HANDLE
     assert len(site.queues) == 0
     assert not site.runtime.engine._descriptors
+
+
+@pytest.mark.spec("MQQP-1.4-2")
+@served
+async def test_a_distribution_list_is_not_opened_though_it_may_have_one_member(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = site.runtime.engine.directory
+    monkeypatch.setattr(directory, "resolve_distribution_list", lambda *_: [r"DIRECT=OS:.\private$\q"])
+    peer = await site.peer()
+    answer = await peer.open_remote_queue(p_queue_format=QueueFormat(6, 0, 0, DlId(CLIENT_ID, None)))
+    assert answer[RETURNS] & FAILURE
+    assert len(site.queues) == 0
 
 
 @served
@@ -434,16 +447,24 @@ async def test_only_an_open_queue_is_purged(site: Site) -> None:
 
 @pytest.mark.spec("MQQP-3.1.4.2-9")
 @served
-async def test_what_was_not_acknowledged_goes_back_when_its_queue_is_closed(site: Site) -> None:
-    site.send(b"one")
+async def test_what_was_not_acknowledged_goes_back_when_its_queue_is_closed(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.send(b"one", b"two")
     peer = await site.peer()
     q = await peer.opened()
     read = await q.read()
+    await q.read()
     assert await q.close() == OK
     again = await peer.opened()
     assert (await again.read(MQ_ACTION_PEEK_CURRENT)).body == b"one"
     assert await q.end(read) == INVALID_HANDLE
-    assert site.count() == 1
+    assert site.count() == 2
+    # The rundown of the other handle has nothing left to do.
+    await peer.close()
+    await until(lambda: site.server.connections == 0)
+    assert site.count() == 2
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 @pytest.mark.spec("MQQP-3.1.4.1-1")

@@ -369,6 +369,25 @@ async def test_a_call_that_is_cancelled_when_it_has_its_message_gives_it_back(si
     assert await q.receive() == b"one"
 
 
+@served
+async def test_a_peek_that_is_cancelled_frees_nothing_that_a_receive_has(site: Site) -> None:
+    """Both were given the same message, in one go."""
+    q = await site.opened()
+    peek = asyncio.ensure_future(q.begin(MQ_ACTION_PEEK_CURRENT, LONG))
+    await site.waiting(1)
+    (task,) = site.server._tasks
+    receive = asyncio.ensure_future(q.begin(timeout=LONG))
+    await site.waiting(2)
+    site.send(b"one")
+    task.cancel()
+    with pytest.raises(Fault):
+        await peek
+    read = await receive
+    assert without_a_message(await q.read()) == IO_TIMEOUT
+    assert await q.end(read) == OK
+    assert site.count() == 0
+
+
 # Waking in order ------------------------------------------------------------------------------------------------------
 
 # As many as a server lets one computer connect, nearly; fewer where the time is short.

@@ -143,7 +143,6 @@ class RemoteQueues:
         """Cancel what waits, then Close Queue: what was received and not acknowledged is given back."""
         if self._queues.pop(queue.handle, None) is None:
             return
-        queue.open_entries.clear()
         for entry in list(queue.pending.values()):
             with contextlib.suppress(StatusNotFound):
                 self.cancel(entry)
