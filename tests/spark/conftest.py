@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +15,58 @@ from lanner.spark.flight import FlightListener
 from lanner.spark.flight_client import FlightQueues
 from lanner.spark.settings import FlightSettings
 from tests.client.conftest import no_keys
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+# What every Spark of the tests runs with: on loopback alone, with this very Python, small.
+SPARK_ENVIRONMENT = {
+    "SPARK_LOCAL_IP": "127.0.0.1",
+    "PYSPARK_PYTHON": sys.executable,
+    "PYSPARK_DRIVER_PYTHON": sys.executable,
+    "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+    "LANNER_PASSWORD": "secret",
+}
+SPARK_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One Spark for all tests of a run: it takes some ten seconds to start."""
+    if shutil.which("java") is None:
+        # The environment of `make test` as root has it; others may do without.
+        message = "Spark needs Java: install default-jre-headless"
+        if os.geteuid() == 0:
+            pytest.fail(message)
+        pytest.skip(message)
+    from pyspark.sql import SparkSession
+
+    place = tmp_path_factory.mktemp("spark")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in SPARK_ENVIRONMENT.items():
+            patch.setenv(name, value)
+        builder = SparkSession.builder.master("local[2]").appName("tests")
+        settings = SPARK_SETTINGS | {
+            "spark.sql.warehouse.dir": str(place / "warehouse"),
+            "spark.local.dir": str(place / "local"),
+        }
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+        yield session
+        session.stop()
 
 
 @pytest.fixture

@@ -81,8 +81,14 @@ class FlightQueues:
     def _log_on(self) -> None:
         if self._credentials is None:
             return
-        with _raised(self.address):
+        try:
             header = self._client.authenticate_basic_token(*self._credentials)
+        except pa.ArrowException as error:
+            named = _named(self.address, error)
+            if isinstance(named, FlightFailed):
+                # So ends a handshake that finds nobody.
+                named = ServiceNotAvailable(f"no queue manager answers at {self.address}: {error}")
+            raise named from None
         # A handshake that is refused comes back empty, without an error.
         if not header[1]:
             raise NotAuthenticated("user or password is not right")
@@ -253,11 +259,11 @@ def _raised(address: str) -> Iterator[None]:
         raise FlightFailed(f"{address}: {error}") from None
 
 
-def _named(address: str, error: fl.FlightError) -> LannerError:
+def _named(address: str, error: pa.ArrowException) -> LannerError:
     try:
         told = json.loads(error.extra_info)
         name, message = str(told["error"]), str(told["message"])
-    except (ValueError, KeyError, TypeError):
+    except (AttributeError, ValueError, KeyError, TypeError):
         if isinstance(error, fl.FlightUnavailableError):
             return ServiceNotAvailable(f"no queue manager answers at {address}: {error}")
         return FlightFailed(f"{address}: {error}")

@@ -1,0 +1,151 @@
+"""Ranges of queues as partitions of Spark: planned by bytes where the queue is, read in a worker, counted against the plan."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import InputPartition
+
+from lanner.model.errors import LannerError
+from lanner.spark.connections import Access, Manager
+from lanner.spark.options import PARTITION_BYTES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class MessagesVanished(LannerError):
+    """Messages that were to be read are no longer in their queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """(after, upto] of a queue, and how many messages should be in it; None: nobody has counted."""
+
+    name: str
+    number: int
+    after: int
+    upto: int
+    messages: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What is asked for, as `RowSchema.select` takes it."""
+
+    columns: str | tuple[str, ...]
+    include_body: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A range that is read in one stream."""
+
+    queue: str
+    ticket: bytes
+    after: int
+    upto: int
+    messages: int
+    bytes: int
+
+
+class MessagePartition(InputPartition):
+    """What one task reads, all from one queue manager. `value` stays None, as it is of a partition of nothing."""
+
+    def __init__(self, address: str, pieces: Sequence[Piece]) -> None:
+        super().__init__(None)
+        self.address = address
+        self.pieces = tuple(pieces)
+
+
+def vanished(queue: str, after: int, upto: int, planned: int, found: int, *, is_error: bool) -> None:
+    """Tell of messages that are not there any more, as an error or in the log."""
+    text = (
+        f"queue {queue}: {planned - found} of {planned} messages with numbers in ({after}, {upto}] are gone: they were received or purged by "
+        "others, or have expired"
+    )
+    if is_error:
+        raise MessagesVanished(f"{text}. Set failOnDataLoss to false to go on without them")
+    _LOG.warning("%s", text)
+
+
+class Planner:
+    """Cuts ranges into partitions."""
+
+    def __init__(self, columns: Columns, min_partitions: int, *, fail_on_data_loss: bool) -> None:
+        self._columns = columns
+        self._least = min_partitions
+        self._fails = fail_on_data_loss
+
+    def plan(self, wanted: Sequence[tuple[Manager, int, Sequence[Wanted]]]) -> list[MessagePartition]:
+        """Partitions for ranges of queues, given by queue manager and epoch.
+
+        Each has about PARTITION_BYTES at most; there are `min_partitions` at least, where there are messages enough.
+        """
+        target = PARTITION_BYTES
+        found = [(manager, self._pieces(manager, epoch, ranges, target)) for manager, epoch, ranges in wanted]
+        planned = self._packed(found, target)
+        if len(planned) < self._least and planned:
+            size = sum(piece.bytes for _, pieces in found for piece in pieces)
+            target = max(size // self._least, 1)
+            found = [(manager, self._pieces(manager, epoch, ranges, target)) for manager, epoch, ranges in wanted]
+            planned = self._packed(found, target)
+        return planned
+
+    def _pieces(self, manager: Manager, epoch: int, ranges: Sequence[Wanted], target: int) -> list[Piece]:
+        pieces = []
+        for wanted in ranges:
+            request = {
+                "queue_id": wanted.number,
+                "epoch": epoch,
+                "after": wanted.after,
+                "upto": wanted.upto,
+                "columns": self._columns.columns,
+                "include_body": self._columns.include_body,
+                "partition_bytes": target,
+            }
+            plan = manager.call(lambda queues, name=wanted.name, request=request: queues.plan(name, **request))  # type: ignore[misc]
+            count = sum(part.messages for part in plan.partitions)
+            if wanted.messages is not None and count < wanted.messages:
+                vanished(wanted.name, wanted.after, wanted.upto, wanted.messages, count, is_error=self._fails)
+            pieces += [
+                Piece(wanted.name, part.ticket, part.after, part.upto, part.messages, part.bytes)
+                for part in plan.partitions
+                if part.messages
+            ]
+        return pieces
+
+    @staticmethod
+    def _packed(found: Sequence[tuple[Manager, list[Piece]]], target: int) -> list[MessagePartition]:
+        """Small pieces of one queue manager together: a task has its price."""
+        partitions = []
+        for manager, pieces in found:
+            packed: list[Piece] = []
+            for piece in pieces:
+                if packed and sum(one.bytes for one in packed) + piece.bytes > target:
+                    partitions.append(MessagePartition(manager.address, packed))
+                    packed = []
+                packed.append(piece)
+            if packed:
+                partitions.append(MessagePartition(manager.address, packed))
+        return partitions
+
+
+def read_partition(access: Access, partition: InputPartition, *, fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
+    """The batches of a partition, in a worker."""
+    # Spark makes a partition of its own where a plan has none.
+    if not isinstance(partition, MessagePartition):
+        return
+    manager = Manager(access, partition.address)
+    for piece in partition.pieces:
+        found = 0
+        for batch in manager.read(piece.ticket):
+            found += len(batch)
+            yield batch
+        if found < piece.messages:
+            vanished(piece.queue, piece.after, piece.upto, piece.messages, found, is_error=fail_on_data_loss)

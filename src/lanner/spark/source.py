@@ -1,0 +1,98 @@
+r"""format("msmq"): queues as sources and sinks of Spark. The package `pyspark_msmq` makes Spark find it.
+
+    spark.read.format("msmq").option("managers", "alpha,beta").option("queues", "orders*;journal").load()
+    spark.read.format("msmq").load("orders")
+
+What a row has is in `schema`; which queues `queues` means, in `queue_names`.
+
+| option | of | what |
+|---|---|---|
+| managers | all | queue managers: host, host:port, grpc+tls://host:port, with commas; default 127.0.0.1. A writer has one |
+| transport | all | flight |
+| user | all | who reads or writes; without it, anonymous |
+| passwordFile, passwordEnv | all | where the password is: a file of mode 0600, or a variable (default LANNER_PASSWORD), on driver and workers |
+| tlsRoots | all | file with the PEM of who vouches for grpc+tls addresses |
+| retrySeconds | all | how long a queue manager may be away; default 30 |
+| queues | read | names and patterns, with commas or as a JSON list; also the argument of load() |
+| columns | read | all (default), core, or names with commas |
+| includeBody | read | false leaves the bodies where they are; default true |
+| startingOffsets | read | earliest (default), latest (streams), or the JSON of an offset: read on from its `to` |
+| endingOffsets | batch read | latest (default) or the JSON of an offset: read up to its `to` |
+| minPartitions | read | at least so many partitions, if there are messages enough |
+| failOnDataLoss | read | whether it is an error that messages vanish which were to be read; default: only in mode receive |
+| mode | stream read | peek (default) leaves messages in their queue, receive removes what has been processed |
+| reader | stream read | a name of this query's own, needed for mode receive and for startingOffsets latest |
+| leaseSeconds | stream read | how long the queues of a reader that died stay closed for others; default 30 |
+| maxMessagesPerTrigger, maxBytesPerTrigger | stream read | what one batch reads at most; default 1000000 and 64 MiB for each core |
+| queue | write | where messages go whose row names no queue; also the argument of save() |
+| writeId | batch write | the name of what is written: done again it does nothing. Without it, a job that runs again writes again |
+| failOnChangedReplay | stream write | false: a batch that was published and comes again with other rows counts as done; default true |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from lanner.model.errors import InvalidParameter
+from lanner.spark import options as msmq_options
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceReader
+    from pyspark.sql.types import StructType
+
+    from lanner.spark.partitions import Columns
+
+
+class MsmqDataSource(DataSource):
+    """Made by Spark for each read and write; what is heavy is imported where it is used."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        msmq_options.check_names(options)
+        super().__init__(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "msmq"
+
+    def schema(self) -> str:
+        from lanner.spark.schema import RowSchema
+
+        columns, include_body = _columns(self.options)
+        return RowSchema.select(columns, include_body=include_body).ddl
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from lanner.spark.batch_reader import MsmqBatchReader
+
+        options = msmq_options.batch_options(self.options)
+        return MsmqBatchReader(options, _chosen(schema, options))
+
+
+def _columns(options: Mapping[str, str]) -> tuple[str, bool]:
+    lowered = {name.lower(): value for name, value in options.items()}
+    return lowered.get("columns") or "all", lowered.get("includebody", "true").strip().lower() != "false"
+
+
+def _chosen(schema: StructType, options: msmq_options.ReadOptions) -> Columns:
+    """What to ask for so that rows have the schema that Spark was told: ours, or some columns of it that the user has given."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from lanner.spark.partitions import Columns
+    from lanner.spark.schema import RowSchema
+
+    row = RowSchema.select(options.columns, include_body=options.include_body)
+    columns = Columns(options.columns, options.include_body)
+    names = tuple(schema.fieldNames())
+    if names != row.names:
+        row = RowSchema.select(names)
+        columns = Columns(names, include_body=True)
+    given = to_arrow_schema(schema, timezone="UTC")
+    for field, ours in zip(given, row.arrow, strict=True):
+        if field != ours:
+            raise InvalidParameter(
+                f"schema: column {field.name} is {field.type}{'' if field.nullable else ' not null'}, and messages have it as {ours.type}: "
+                f"give it as `{field.name} {row.columns[row.names.index(field.name)].ddl}`"
+            )
+    return columns

@@ -1,0 +1,34 @@
+"""Makes Spark find format("msmq"): it imports every package named `pyspark_*` and takes its `DefaultSource`.
+
+An import that failed here would hide the sources of all other packages too, so what is missing is told when the format is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+
+__all__ = ["DefaultSource"]
+
+try:
+    from lanner.spark.source import MsmqDataSource as DefaultSource
+except Exception as error:  # noqa: BLE001 (told below)
+    _REASON = f"{type(error).__name__}: {error}"
+    try:
+        from pyspark.sql.datasource import DataSource
+    except ImportError:
+        # No Spark, or one that knows no sources in Python.
+        pass
+    else:
+
+        class DefaultSource(DataSource):  # type: ignore[no-redef]
+            """Stands in for the source that cannot be had."""
+
+            def __init__(self, options: MutableMapping[str, str]) -> None:
+                del options
+                raise ImportError(
+                    f'format("msmq") needs pyspark 4.2 or newer and the packages of the extra lanner[spark]: {_REASON}'
+                )
+
+            @classmethod
+            def name(cls) -> str:
+                return "msmq"
