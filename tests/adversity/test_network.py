@@ -10,6 +10,15 @@ import pytest
 from lanner.transfer.tracing import parse_report
 from tests.adversity.network import Network, Stream
 
+# With thousands of messages on their way through several routers an OrderAck takes longer. Whoever sends all of them again before
+# that fills the routers with copies, since these pass on sequences as they come.
+PATIENT = {
+    "resend_timeouts_short": 10.0,
+    "resend_timeouts_medium": 20.0,
+    "resend_timeouts_long": 30.0,
+    "resend_timeouts_final": 30.0,
+}
+
 
 def trouble(network: Network, *, kills: int, seconds: float) -> None:
     """So many kills over so many seconds, and cuts all the time; then quiet."""
@@ -24,9 +33,11 @@ def stream_of(kind: str) -> str:
     return "tx" if kind == "transactional" else "q"
 
 
-def run_three(path: Path, *, count: int, batch: int, pause: float, kills: int, seconds: float, seed: int) -> None:
+def run_three(
+    path: Path, *, count: int, batch: int, pause: float, kills: int, seconds: float, seed: int, **settings: float
+) -> None:
     """ALPHA and OMEGA to each other, directly and over ROUTER: of each kind `count` messages in all."""
-    with Network(path, ("ALPHA", "ROUTER", "OMEGA"), seed) as network:
+    with Network(path, ("ALPHA", "ROUTER", "OMEGA"), seed, **settings) as network:
         network.set_topology({"ALPHA": ("west",), "ROUTER": ("west", "east"), "OMEGA": ("east",)}, ["ROUTER"])
         for source, target in (("ALPHA", "OMEGA"), ("OMEGA", "ALPHA")):
             for kind in ("transactional", "recoverable"):
@@ -43,10 +54,12 @@ def run_three(path: Path, *, count: int, batch: int, pause: float, kills: int, s
         assert network.proxy.repeats > 0
 
 
-def run_five(path: Path, *, count: int, batch: int, pause: float, kills: int, seconds: float, seed: int) -> None:
+def run_five(
+    path: Path, *, count: int, batch: int, pause: float, kills: int, seconds: float, seed: int, **settings: float
+) -> None:
     """Two computers in two sites, a gate in each and one between them; to one queue over all gates, and to several."""
     names = ("ALPHA", "R1", "MIDDLE", "R2", "OMEGA")
-    with Network(path, names, seed) as network:
+    with Network(path, names, seed, **settings) as network:
         sites = {"ALPHA": ("west",), "R1": ("west",), "MIDDLE": ("middle",), "R2": ("east",), "OMEGA": ("east",)}
         links = [("west", "middle", ("R1", "MIDDLE")), ("middle", "east", ("MIDDLE", "R2"))]
         routers = ["R1", "MIDDLE", "R2"]
@@ -97,13 +110,13 @@ def test_five_queue_managers_through_cuts_and_kills(tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3))
 def test_three_queue_managers_through_dozens_of_kills(tmp_path: Path, seed: int) -> None:
-    run_three(tmp_path, count=20_000, batch=25, pause=0.2, kills=40, seconds=60, seed=seed)
+    run_three(tmp_path, count=20_000, batch=25, pause=0.2, kills=40, seconds=60, seed=seed, **PATIENT)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3))
 def test_five_queue_managers_through_dozens_of_kills(tmp_path: Path, seed: int) -> None:
-    run_five(tmp_path, count=20_000, batch=25, pause=0.1, kills=40, seconds=60, seed=seed)
+    run_five(tmp_path, count=20_000, batch=25, pause=0.1, kills=40, seconds=60, seed=seed, **PATIENT)
 
 
 # Counts ------------------------------------------------------------------------------------------------------------
