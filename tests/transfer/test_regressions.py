@@ -26,7 +26,7 @@ from lanner.transfer.addresses import NextHop
 from lanner.transfer.link import Link
 from lanner.transfer.outgoing_message_table import OutgoingMessagePosition, OutgoingMessageTable
 from lanner.transfer.packets import FinalAckBody, OrderAckBody, build_final_ack, build_order_ack
-from lanner.transfer.route import Stage
+from lanner.transfer.route import Route, Stage
 from lanner.transfer.session import Session
 from lanner.transfer.settings import TransferSettings
 from lanner.wire.builder import build
@@ -569,6 +569,74 @@ def test_a_message_that_is_not_on_disk_yet_lends_its_priority_to_no_other(world:
     alpha.sync()
     world.run()
     assert sent[-1] == ("a", b"last")
+
+
+def send_to_the_dead(node: Node, count: int) -> list[Route]:
+    """Routes to so many computers that are not there; all wait for their next attempt."""
+    for computer in range(count):
+        node.send(rf"DIRECT=TCP:10.7.7.{computer}\private$\q", b"one")
+    node.sync()
+    node.world.run()
+    routes = list(node.transfer.routes.values())
+    assert {route.stage for route in routes} == {Stage.WAITING_RECONNECT}
+    return routes
+
+
+def test_whether_anything_is_due_is_known_without_asking_each_queue_and_session(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten times a second all were asked, which took milliseconds with thousands of them."""
+    alpha = world.node("ALPHA", "127.0.0.2")
+    send_to_the_dead(alpha, 10)
+    for address in ("127.0.0.66", "127.0.0.67"):
+        strange_session(alpha, address)
+    asked: list[object] = []
+    for each in (Route, Session):
+        monkeypatch.setattr(each, "next_deadline", asked.append)
+    deadline = alpha.transfer.next_deadline()
+    assert deadline is not None
+    assert deadline <= world.now + 5
+    assert asked == []
+
+
+def test_a_session_that_opens_is_nothing_to_queues_for_other_addresses(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each queue that waited was asked, for each of its next hops and each session that there was."""
+    alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
+    beta.create("q")
+    beta.is_running = False
+    routes = send_to_the_dead(alpha, 10)
+    alpha.send(beta.direct("q"), b"one")
+    alpha.sync()
+    world.run()
+    looked_at: list[Route] = []
+    link_to = alpha.transfer._link_to
+
+    def watch(route: Route, hop: NextHop) -> Link | None:
+        looked_at.append(route)
+        return link_to(route, hop)
+
+    monkeypatch.setattr(alpha.transfer, "_link_to", watch)
+    _, link = strange_session(alpha, "127.0.0.3", beta.guid)
+    assert set(looked_at) == {alpha.route(beta.direct("q"))}
+    assert alpha.route(beta.direct("q")).link is link
+    # Queues that are removed are not kept for a session that never opens.
+    for route in routes:
+        alpha.engine.purge_queue(route.queue)
+    world.tick(700, 20)
+    assert not any(route in waiting for waiting in alpha.transfer._routes_at.values() for route in routes)
+
+
+def test_the_retries_of_many_queues_leave_others_their_turn(world: World) -> None:
+    """All of them were made in one hold of the lock."""
+    alpha = world.node("ALPHA", "127.0.0.2")
+    routes = send_to_the_dead(alpha, 120)
+    alpha.now = world.now = world.now + 5
+    alpha.transfer.on_timer()
+    assert sum(route.stage is Stage.RESOLVING for route in routes) == 50
+    world.run()
+    assert {len(route.queue.connection_history) for route in routes} == {2}
 
 
 # Strangers --------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from lanner.engine.directory_events import identifier_is
 from lanner.model.directory_objects import GUID_NULL
 from lanner.model.enums import ConnectionStatus, DirectoryOperationResult, OutgoingState
 from lanner.transfer.addresses import NextHop, find_hosts
+from lanner.transfer.deadlines import Deadlines
 from lanner.transfer.link import Link
 from lanner.transfer.outgoing_message_table import OutgoingMessageTable
 from lanner.transfer.packets import ORDER_QUEUE_NUMBER, acknowledges
@@ -38,6 +39,10 @@ _MAX_VALIDATION_INTERVAL = 60.0
 _MAX_DOUBLINGS = 16  # any more would be too long, too
 
 
+def _deadline_of(link: Link) -> float | None:
+    return link.session.next_deadline()
+
+
 class Connecting(ABC):
     """Routes of outgoing queues, links to other computers, and how the first get the second.
 
@@ -55,6 +60,11 @@ class Connecting(ABC):
         self.routes: dict[int, Route] = {}  # by the queue's number
         self._dirty: dict[Link, None] = {}  # something may be sent, or is waiting to be written
         self._connecting: dict[str, dict[Route, None]] = {}  # routes that wait for a connection to an address
+        # By address: the links there, and the routes one of whose next hops is there.
+        self._links_at: dict[str, dict[Link, None]] = {}
+        self._routes_at: dict[str, dict[Route, None]] = {}
+        self._route_deadlines = Deadlines(Route.next_deadline)
+        self._link_deadlines = Deadlines(_deadline_of)
 
         self._is_turning = False
 
@@ -114,8 +124,18 @@ class Connecting(ABC):
         else:
             self._need_validation(route, f"{name}: the directory does not tell the way to this queue")
 
+    def _set_next_hops(self, route: Route, next_hops: list[NextHop]) -> None:
+        for hop in route.next_hops:
+            routes = self._routes_at.get(hop.address, {})
+            routes.pop(route, None)
+            if not routes:
+                self._routes_at.pop(hop.address, None)
+        route.set_next_hops(next_hops)
+        for hop in next_hops:
+            self._routes_at.setdefault(hop.address, {})[route] = None
+
     def _need_validation(self, route: Route, problem: str) -> None:
-        route.set_next_hops([])
+        self._set_next_hops(route, [])
         route.record(ConnectionStatus.ROUTING_DATA_NOT_AVAILABLE, self.clock(), E_FAIL, problem)
         route.unknown_count += 1
         self._retry_later(route)
@@ -134,12 +154,12 @@ class Connecting(ABC):
             if route.attempt != attempt:
                 return
             if isinstance(result, OSError):
-                route.set_next_hops([])
+                self._set_next_hops(route, [])
                 route.record_error(result, self.clock(), what=route.queue.destination_format_name)
                 route.set_state(OutgoingState.DISCONNECTED)
                 self._retry_later(route)
             else:
-                route.set_next_hops(result)
+                self._set_next_hops(route, result)
                 self._try_hop(route, is_retry=is_retry)
 
     def _try_hop(self, route: Route, *, is_retry: bool) -> None:
@@ -236,15 +256,28 @@ class Connecting(ABC):
         )
         connection.link = link
         self.links[link.number] = link
+        self._links_at.setdefault(address, {})[link] = None
+        self._link_deadlines.watch(link)
         return link
+
+    def _remove_link(self, link: Link) -> bool:
+        """False: it was removed before."""
+        if self.links.pop(link.number, None) is None:
+            return False
+        links = self._links_at[link.remote_address]
+        del links[link]
+        if not links:
+            del self._links_at[link.remote_address]
+        self._link_deadlines.forget(link)
+        return True
 
     # Links and routes -----------------------------------------------------------------------------------------
 
     def _link_to(self, route: Route, hop: NextHop) -> Link | None:
         """A session with a next hop: one that is open, else one that is being opened from here."""
         found = None
-        for link in self.links.values():
-            if link.remote_address != hop.address or hop.qm_guid not in (GUID_NULL, link.remote_qm_guid):
+        for link in self._links_at.get(hop.address, ()):
+            if hop.qm_guid not in (GUID_NULL, link.remote_qm_guid):
                 continue
             if link.is_open and self._is_meant(route, hop, link):
                 return link
@@ -338,6 +371,7 @@ class Connecting(ABC):
             return
         route.stage = Stage.WAITING_RECONNECT
         route.retry_due = self.monotonic() + self._retry_interval(route) + self.settings.round_trip_delay
+        self._route_deadlines.watch(route)
 
     def _retry_interval(self, route: Route) -> float:
         """TryConnectInterval; what the directory does not know it is asked for less and less often (QQB-3.1.2.3-1)."""

@@ -101,6 +101,13 @@ class Route:
     def has_another_hop(self) -> bool:
         return self.next_hop_index + 1 < len(self.next_hops)
 
+    def next_deadline(self) -> float | None:
+        """When the Session Retry Connect Timer or the Transactional Ack Wait Timer expires."""
+        resend = self.table.next_deadline()
+        if resend is None or self.retry_due is None:
+            return self.retry_due if resend is None else resend
+        return min(resend, self.retry_due)
+
     def set_state(self, state: OutgoingState) -> None:
         if self.queue.state not in FIXED_STATES:
             self.queue.state = state

@@ -57,6 +57,8 @@ _user_flags = struct.Struct("<60xI").unpack_from  # UserHeader.Flags of a packet
 
 # Ours: so many bytes are handed to a connection before the others have their turn.
 _TURN_BYTES = 1 << 20
+# Ours: so many outgoing queues have their timers run before anything else has its turn.
+_TURN_ROUTES = 50
 # Ours: removals that nobody waits for are written at latest after so many seconds.
 _LAZY_SYNC = 0.2
 # Ours, seconds: how often outgoing queues that nobody uses are looked for, and how long they are kept. Whoever sends through us
@@ -86,6 +88,7 @@ class Transfer(Connecting):
         self._failed_batches: set[int] = set()
         # For an operator: OrderAcks that came from elsewhere than the messages had gone to.
         self.foreign_order_acks = 0
+        self._unsynced: dict[Route, None] = {}  # their next message is not on disk yet
         self._unfilled: list[Link] = []  # there was more to send than one turn should take
         self._is_sync_wanted = False
         self._lazy_sync_due: float | None = None
@@ -182,9 +185,11 @@ class Transfer(Connecting):
                     if is_steered:
                         self._pause(route)
                     self._attend(route)
-            for link in self.links.values():
-                if any(route.table.is_waiting_for_sync for route in link.routes):
-                    self._mark_dirty(link)
+            unsynced, self._unsynced = self._unsynced, {}
+            for route in unsynced:
+                if route.link is not None:
+                    self._mark_dirty(route.link)
+            self._run_route_timers(self.monotonic())
 
     @property
     def _is_online(self) -> bool:
@@ -231,8 +236,7 @@ class Transfer(Connecting):
         """Whether another connection from an address is taken at all."""
         if not self.engine.queue_manager.connection_active:
             return False
-        of_peer = sum(link.remote_address == address for link in self.links.values())
-        return of_peer < self.settings.max_sessions_per_peer
+        return len(self._links_at.get(address, ())) < self.settings.max_sessions_per_peer
 
     def accepted(self, connection: Connection, address: str) -> None:
         """3.1.5.10 Handling an Incoming Transport Connection."""
@@ -308,23 +312,19 @@ class Transfer(Connecting):
             self._lazy_sync_due,
             self.incoming.next_deadline(),
             self.protection.next_deadline(),
+            self._link_deadlines.next_deadline(),
+            self._route_deadlines.next_deadline(),
         ]
-        deadlines += [link.session.next_deadline() for link in self.links.values()]
-        for route in self.routes.values():
-            deadlines += (route.retry_due, route.table.next_deadline())
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def on_timer(self) -> None:
         """Raise the timer events that are due (3.1.6)."""
         with self._turn():
             now = self.monotonic()
-            for link in list(self.links.values()):
-                deadline = link.session.next_deadline()
-                if deadline is not None and deadline <= now:
-                    self._handle(link, link.session.on_timer())
-                    self._mark_dirty(link)
-            for route in list(self.routes.values()):
-                self._run_timers(route, now)
+            while (link := self._link_deadlines.take_due(now)) is not None:
+                self._handle(link, link.session.on_timer())
+                self._mark_dirty(link)
+            self._run_route_timers(now)
             self._run_incoming_timers(now)
             deadline = self.protection.next_deadline()
             if deadline is not None and deadline <= now:
@@ -341,6 +341,16 @@ class Transfer(Connecting):
         deadline = self.incoming.next_deadline()
         if deadline is not None and deadline <= now:
             self.incoming.on_timer()
+
+    def _run_route_timers(self, now: float) -> None:
+        """Some of those that are due, and the others soon: thousands of dead peers must not keep others waiting."""
+        for _ in range(_TURN_ROUTES):
+            route = self._route_deadlines.take_due(now)
+            if route is None:
+                return
+            self._run_timers(route, now)
+            self._route_deadlines.watch(route)
+        self.network.wake()
 
     def _run_timers(self, route: Route, now: float) -> None:
         if route.retry_due is not None and route.retry_due <= now:
@@ -359,9 +369,15 @@ class Transfer(Connecting):
                 continue
             del self._idle_since[number]
             route = self.routes.pop(number, None)
-            if route is not None and route.link is not None:
-                route.link.routes.remove(route)
+            if route is not None:
+                self._forget_route(route)
             self._removed()
+
+    def _forget_route(self, route: Route) -> None:
+        if route.link is not None:
+            route.link.routes.remove(route)
+        self._set_next_hops(route, [])
+        self._route_deadlines.forget(route)
 
     # What arrives ---------------------------------------------------------------------------------------------
 
@@ -405,6 +421,7 @@ class Transfer(Connecting):
         route = self._route(queue)
         if self._is_destination(route, link, Message(event.packet).source_machine_identifier):
             route.table.order_ack(body)
+            self._route_deadlines.watch(route)
             self._removed()
         else:
             self.foreign_order_acks += 1
@@ -514,7 +531,7 @@ class Transfer(Connecting):
         _LOG.info("session with %s is open", link.peer)
         # Who waits for its next attempt to reach this peer need not wait.
         self._attach_acknowledgments(link)
-        for route in self.routes.values():
+        for route in list(self._routes_at.get(link.remote_address, ())):
             if route.stage is Stage.WAITING_RECONNECT and any(
                 self._link_to(route, hop) is link for hop in route.next_hops
             ):
@@ -531,7 +548,7 @@ class Transfer(Connecting):
 
     def _closed(self, link: Link, event: SessionClosed) -> None:
         """3.1.5.9 Closing a Session."""
-        if self.links.pop(link.number, None) is None:
+        if not self._remove_link(link):
             return
         log = _LOG.warning if event.is_error else _LOG.info
         log("session with %s closed: %s", link.peer, event.reason)
@@ -578,6 +595,8 @@ class Transfer(Connecting):
             if not routes:
                 del waiting[highest]
             entries = route.table.next_unsent(1 if waiting else room, limit)
+            if route.table.is_waiting_for_sync:
+                self._unsynced[route] = None
             if entries and waiting and (own := route.table.priority_of(entries[0])) < max(waiting):
                 # What stands before it cannot be sent yet; others come first.
                 waiting.setdefault(own, deque()).append(route)
@@ -658,6 +677,8 @@ class Transfer(Connecting):
         if route.link is not None and route.is_sending:
             route.link.session.send(entry.packet, entry)
             route.table.sent(entry)
+            if entry.tx_sequence_number:
+                self._route_deadlines.watch(route)
             message = Message(entry.packet)
             if message.tracing_requested:
                 send_report(self.engine, message, next_hop=route.link.remote_address)
@@ -667,5 +688,7 @@ class Transfer(Connecting):
         dirty, self._dirty = self._dirty, dict.fromkeys(self._unfilled)
         for link in dirty:
             link.flush()
+            if not link.is_closed:
+                self._link_deadlines.watch(link)
         if self._dirty:
             self.network.wake()
