@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import shutil
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +14,10 @@ import pytest
 
 from lanner import daemon
 from lanner.client import QueueManager
+from lanner.model.enums import OutgoingState, QueueAccessType
 from lanner.transfer.shell import TransferListener
+from lanner.wire.builder import MessageProperties
+from lanner.wire.format_name import parse
 from tests.cli.conftest import free_address
 
 
@@ -40,8 +45,69 @@ def test_it_listens_and_is_tuned_when_it_says_so_and_lets_go_of_everything(tmp_p
         running._stop.set()
 
     daemon.serve(lambda: settings, on_ready)
-    assert seen == [True, True, ["transfer", "control"], (f"{address}:1801", True)]
-    assert not (tmp_path / "data" / "control.sock").exists()
+    assert seen == [True, True, ["transfer", "rpc"], (f"{address}:1801", True)]
+    assert not (tmp_path / "data" / "lanner.sock").exists()
     with QueueManager(tmp_path / "data") as manager:
         assert manager.name == "ALPHA"
+    shutil.rmtree(tmp_path)
+
+
+def listening(address: str) -> list[int]:
+    """Which of the ports of a queue manager take a connection."""
+    found = []
+    for port in (1801, 2103, 2105, 135):
+        with contextlib.suppress(ConnectionRefusedError), socket.create_connection((address, port), 30):
+            found.append(port)
+    return found
+
+
+@pytest.mark.usefixtures("_interpreter")
+@pytest.mark.parametrize("hardened", [False, True])
+@pytest.mark.spec("DMPR-3.1.1.1-7")
+def test_hardened_it_answers_no_rpc_and_transfers_nothing(tmp_path: Path, hardened: bool) -> None:
+    """MS-MQDMPR 3.1.1.1 HardenedSecurity: "prevents it from responding to RPC requests and performing message transfer over non-HTTP"."""
+    assert not daemon.Settings().security.hardened
+    address, peer = free_address(), free_address()
+    given = {"data": tmp_path / "data", "name": "alpha", "bind": address, "peers": {"beta": peer}}
+    chosen = {"security": {"hardened": True}} if hardened else {}
+    settings = daemon.load_settings(None, given | chosen)
+    seen: list[object] = []
+
+    def on_ready(running: daemon.Daemon) -> None:
+        ports = listening(address)
+        seen.append(set(ports) - {135})
+        seen.append((settings.data / "lanner.sock").exists())
+        engine = running.runtime.engine
+        name = parse(r"DIRECT=OS:beta\private$\far")
+        with running.runtime.lock:
+            engine.enqueue_message_to_an_open_queue(
+                engine.open_queue(name, QueueAccessType.SEND), MessageProperties(), None
+            )
+            (queue,) = engine.outgoing_queues()
+        seen.append(queue.state is OutgoingState.LOCKED)
+        running._stop.set()
+
+    daemon.serve(lambda: settings, on_ready)
+    assert seen == [set() if hardened else {1801, 2103, 2105}, not hardened, hardened]
+    shutil.rmtree(tmp_path)
+
+
+@pytest.mark.usefixtures("_interpreter")
+def test_rpc_can_be_kept_to_this_machine_and_ports_that_are_taken_are_passed_over(tmp_path: Path) -> None:
+    address = free_address()
+    seen: list[object] = []
+
+    def run(**rpc: object) -> None:
+        settings = daemon.load_settings(None, {"data": tmp_path / "data", "name": "alpha", "bind": address, "rpc": rpc})
+
+        def on_ready(running: daemon.Daemon) -> None:
+            seen.append((listening(address), sorted(running.addresses)))
+            running._stop.set()
+
+        daemon.serve(lambda: settings, on_ready)
+
+    run(enabled=False)
+    with socket.create_server((address, 2105)):
+        run(endpoint_mapper_port=0)
+    assert seen == [([1801], ["local", "transfer"]), ([1801, 2103, 2105], ["local", "remote read", "rpc", "transfer"])]
     shutil.rmtree(tmp_path)

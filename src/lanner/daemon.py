@@ -18,7 +18,6 @@ import socket
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
@@ -30,12 +29,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 import lanner
-from lanner.client.administration import Administration
-from lanner.client.control_socket import ControlListener
 from lanner.client.runtime import Runtime, addresses_of, local_settings
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import INFINITE
 from lanner.model.errors import LannerError
+from lanner.services.listener import RpcListener, RpcSettings
 from lanner.transfer.settings import TransferSettings
 from lanner.transfer.shell import TransferListener
 
@@ -43,6 +41,7 @@ if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
 
     from lanner.model.directory_objects import Queue
+    from lanner.transfer.transfer import Transfer
 
 _LOG = logging.getLogger(__name__)
 
@@ -86,7 +85,7 @@ class QuotaSettings(_Table):
 
 
 class SecuritySettings(_Table):
-    # MS-MQDMPR 3.1.1.1 HardenedSecurity: send over HTTP only.
+    # MS-MQDMPR 3.1.1.1 HardenedSecurity: no RPC, and no transfer over anything but HTTP.
     hardened: bool = False
     # MS-MQQB 3.1.1.2 SendInsecureNacks: tell strangers why a message was refused.
     send_insecure_nacks: bool = False
@@ -140,6 +139,25 @@ class TransferTable(_Table):
         return value
 
 
+_RPC = RpcSettings()
+Port = Annotated[int, Field(ge=1, le=0xFFFF)]
+
+
+class RpcTable(_Table):
+    """The fields of RpcSettings, under the same names."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    # False: only the Unix socket of the data directory.
+    enabled: bool = _RPC.enabled
+    port: Port = _RPC.port
+    read_port: Port = _RPC.read_port
+    # 0: none.
+    endpoint_mapper_port: Annotated[int, Field(ge=0, le=0xFFFF)] = _RPC.endpoint_mapper_port
+    requires_authentication: bool = _RPC.requires_authentication
+    keytab: Annotated[Path | None, Field(strict=False)] = _RPC.keytab
+
+
 class MetricsSettings(_Table):
     # ADDRESS:PORT; none, no endpoint.
     bind: str | None = None
@@ -167,6 +185,7 @@ class Settings(BaseSettings):
     quota: QuotaSettings = QuotaSettings()
     security: SecuritySettings = SecuritySettings()
     transfer: TransferTable = TransferTable()
+    rpc: RpcTable = RpcTable()
     # Computer name to address.
     peers: dict[str, str] = Field(default_factory=dict)
     metrics: MetricsSettings = MetricsSettings()
@@ -416,26 +435,34 @@ class Daemon:
     def _listeners(self) -> list[Listener]:
         """What listens, in the order in which it starts. The protocols on `bind` belong before the metrics."""
         listeners: list[Listener] = []
-        transfer = None
-        if self.settings.transfer.enabled:
-            transfer = TransferListener(self.runtime.engine, self.settings.bind, self.settings.transfer_settings)
-            listeners.append(transfer)
-        listeners.append(ControlListener(self.settings.data, partial(self._administration, transfer)))
-        if self.settings.metrics.bind is not None:
-            listeners.append(MetricsListener(self.runtime, self.settings.metrics.bind))
+        settings = self.settings
+        if settings.security.hardened:
+            # MS-MQDMPR 3.1.1.1: no RPC requests, and no transfer over non-HTTP protocols, in either direction.
+            _LOG.warning("security.hardened: no messages are taken from other computers, and RPC is off")
+        else:
+            transfer = None
+            if settings.transfer.enabled:
+                transfer = TransferListener(self.runtime.engine, settings.bind, settings.transfer_settings)
+                listeners.append(transfer)
+            listeners.append(self._rpc(None if transfer is None else transfer.transfer))
+        if settings.metrics.bind is not None:
+            listeners.append(MetricsListener(self.runtime, settings.metrics.bind))
         return listeners
+
+    def _rpc(self, transfer: Transfer | None) -> RpcListener:
+        return RpcListener(
+            self.runtime.engine,
+            self.runtime.users,
+            directory=self.settings.data,
+            bind=self.settings.bind,
+            settings=RpcSettings(**self.settings.rpc.model_dump()),
+            transfer=transfer,
+            about=self.about,
+        )
 
     @property
     def name(self) -> str:
         return self.runtime.engine.queue_manager.computer_name
-
-    def _administration(self, transfer: TransferListener | None, loop: asyncio.AbstractEventLoop) -> Administration:
-        return Administration(
-            self.runtime,
-            None if transfer is None else transfer.transfer,
-            run_in_loop=loop.call_soon_threadsafe,
-            about=self.about,
-        )
 
     def about(self) -> dict[str, object]:
         """What commands on this machine may ask for, beside what the engine knows."""
@@ -447,8 +474,16 @@ class Daemon:
             "port": settings.transfer.port,
             "ping_port": settings.transfer.ping_port,
             "peers": settings.peers,
-            "listeners": {listener.name: listener.address for listener in self.listeners},
+            "listeners": self.addresses,
         }
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where it listens for what, as people write it."""
+        found: dict[str, str] = {}
+        for listener in self.listeners:
+            found |= listener.addresses if isinstance(listener, RpcListener) else {listener.name: listener.address}
+        return found
 
     async def run(self, on_ready: Callable[[Daemon], None]) -> None:
         """Listen until a signal says stop; then everything is on disk and closed."""

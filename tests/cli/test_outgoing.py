@@ -12,12 +12,16 @@ from typing import Any
 
 import pytest
 
-from lanner.cli import control
-from lanner.client import QueueManager
-from lanner.client.control_socket import CONTROL_SOCKET
+from lanner.cli.outgoing import _documents
+from lanner.client import Message, QueueManager
+from lanner.model.directory_objects import ConnectionHistoryEntry, OutgoingQueue
+from lanner.model.enums import ConnectionStatus
+from lanner.model.live import OutgoingTransferInfo
+from lanner.services.listener import LOCAL_SOCKET
 from tests.cli.conftest import Run, Served, free_address
 
 FAR = r"DIRECT=OS:beta\private$\far"
+FURTHER = r"DIRECT=OS:beta\private$\further"
 
 
 def wait_for(ask: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:  # noqa: ANN401 (JSON)
@@ -68,7 +72,7 @@ def test_no_data_directory_is_told(run: Run, data: Path) -> None:
 
 def test_the_socket_of_a_process_that_was_killed_is_no_queue_manager(run: Run, orders: str, data: Path) -> None:
     with socket.socket(socket.AF_UNIX) as left:
-        left.bind(os.path.relpath(data / CONTROL_SOCKET))
+        left.bind(os.path.relpath(data / LOCAL_SOCKET))
     run("send", FAR, "x")
     assert run("outgoing", "list", "--json").json[0]["messages"] == 1
 
@@ -78,37 +82,9 @@ def test_a_program_that_has_the_directory_is_named(run: Run, data: Path) -> None
         assert "is open in process" in run("outgoing", "list", code=1).err
 
 
-@pytest.mark.parametrize("answer", ["", '{"err', '{"error": "no"}\n'])
-def test_what_the_queue_manager_does_not_answer_is_told(
-    run: Run, orders: str, data: Path, monkeypatch: pytest.MonkeyPatch, answer: str
+def test_transactional_messages_and_attempts_are_shown_in_words(
+    run: Run, orders: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listening = socket.socket(socket.AF_UNIX)
-    listening.bind(os.path.relpath(data / CONTROL_SOCKET))
-    listening.listen()
-    real = socket.socket.sendall
-
-    def sendall(connection: socket.socket, request: bytes) -> None:
-        real(connection, request)
-        taken, _ = listening.accept()
-        with taken:
-            taken.recv(1000)
-            taken.send(answer.encode())
-
-    with listening:
-        monkeypatch.setattr(socket.socket, "sendall", sendall)
-        error = run("outgoing", "list", code=1).err
-    assert ("lanner: no\n" if answer.endswith("\n") else "went away: look at its log") in error
-
-
-def test_a_queue_manager_that_hangs_is_told(run: Run, orders: str, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "_TIMEOUT", 0.005)
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(os.path.relpath(data / CONTROL_SOCKET))
-        listening.listen()
-        assert "did not answer in 0.005 s" in run("outgoing", "list", code=1).err
-
-
-def test_transactional_messages_and_attempts_are_shown_in_words(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     place = {"sequence": "0x6000000000000001", "number": 3, "previous": 2}
     document = {
         "name": FAR, "state": "Disconnected", "messages": 2, "bytes": 2048, "next_hops": ["IP=192.0.2.7"],
@@ -127,7 +103,7 @@ def test_transactional_messages_and_attempts_are_shown_in_words(run: Run, monkey
             "resend_interval": 30, "resend_time": "2026-01-01T00:00:30+00:00", "resend_count": 1,
         },
     }  # fmt: skip
-    monkeypatch.setattr("lanner.cli.outgoing.ask", lambda *_, **__: document)
+    monkeypatch.setattr("lanner.cli.outgoing._documents", lambda _: [document])
     lines = run("outgoing", "show", "far").out.splitlines()
     shown = {key: value for key, _, value in (line.partition("  ") for line in lines)}
     assert shown["problem"].strip() == "connecting to 192.0.2.7: Connection refused; next attempt in 3 s"
@@ -150,6 +126,96 @@ def test_transactional_messages_and_attempts_are_shown_in_words(run: Run, monkey
     assert "acknowledged at" not in run("outgoing", "show", "far").out
 
 
+def far_and_further(data: Path) -> QueueManager:
+    manager = QueueManager(data, "alpha")
+    for name in (FURTHER, FAR):
+        manager.open(name).send(Message(body=b"x", recoverable=True))
+    return manager
+
+
+def outgoing(manager: QueueManager, name: str) -> OutgoingQueue:
+    return next(queue for queue in manager.runtime.engine.outgoing_queues() if queue.destination_format_name == name)
+
+
+def test_a_queue_is_found_by_its_name_or_a_part_that_only_it_has(run: Run, data: Path) -> None:
+    far_and_further(data).close()
+    assert [one["name"] for one in run("outgoing", "list", "--json").json] == [FAR, FURTHER]
+    for name in (FURTHER, "further", "FURTHER", FURTHER.lower()):
+        assert run("outgoing", "show", name, "--json").json["name"] == FURTHER
+    # All of a name is no part of another.
+    assert run("outgoing", "show", FAR.upper(), "--json").json["name"] == FAR
+    assert (
+        "2 outgoing queues have 'beta' in their names, give more of it" in run("outgoing", "show", "beta", code=1).err
+    )
+    assert "no outgoing queue has 'gamma' in its name" in run("outgoing", "show", "gamma", code=1).err
+
+
+@pytest.mark.parametrize(
+    ("state", "told"), [("Inactive", "is not paused, it is Inactive"), ("Locked", "security.hardened")]
+)
+def test_a_queue_that_is_not_paused_is_not_resumed(
+    run: Run, orders: str, monkeypatch: pytest.MonkeyPatch, state: str, told: str
+) -> None:
+    monkeypatch.setattr("lanner.cli.outgoing._documents", lambda _: [{"name": FAR, "state": state}])
+    assert told in run("outgoing", "resume", "far", code=1).err
+
+
+def test_the_history_and_the_sequence_are_told_in_words(data: Path) -> None:
+    with far_and_further(data) as manager:
+        queue = outgoing(manager, FAR)
+        queue.connection_history = [
+            ConnectionHistoryEntry(
+                ConnectionStatus.SOCKET_CONNECT_FAILURE, 1_000_000_000, 0x8007_274D, ["IP=192.0.2.7"]
+            ),
+            ConnectionHistoryEntry(ConnectionStatus.CONNECTION_REFUSED, 1_000_000_005, 0x8000_4005),
+        ]
+        sequence = 0x6000_0000_0000_0001
+        queue.outgoing_transfer_info = OutgoingTransferInfo(
+            queue,
+            eod_first_non_ack=(sequence, 3, 2),
+            eod_last_non_ack=(sequence, 9, 8),
+            eod_no_ack_count=7,
+            eod_resend_interval=30,
+            eod_resend_time=1_000_000_020,
+            eod_resend_count=2,
+        )
+        told, further = _documents(manager)
+    assert told["connection_history"] == [
+        {
+            "time": "2001-09-09T01:46:40+00:00",
+            "status": "socket_connect_failure",
+            "text": "no TCP connection",
+            "error": "0x8007274d",
+            "error_text": "connection refused",
+            "addresses": ["192.0.2.7"],
+        },
+        {
+            "time": "2001-09-09T01:46:45+00:00",
+            "status": "connection_refused",
+            "text": "the peer refused the session",
+            "error": "0x80004005",
+            "error_text": None,
+            "addresses": [],
+        },
+    ]
+    # Nobody says what is wrong, but the history does.
+    assert "the peer refused the session, 0x80004005" in told["problem"]
+    assert told["sequence"] == {
+        "first_non_ack": {"sequence": "0x6000000000000001", "number": 3, "previous": 2},
+        "last_non_ack": {"sequence": "0x6000000000000001", "number": 9, "previous": 8},
+        "no_ack_count": 7,
+        "last_ack": None,
+        "last_ack_time": None,
+        "last_ack_count": 0,
+        "next_seq": None,
+        "no_read_count": 0,
+        "resend_interval": 30,
+        "resend_time": "2001-09-09T01:47:00+00:00",
+        "resend_count": 2,
+    }
+    assert (further["sequence"], further["problem"], further["connection_history"]) == (None, None, [])
+
+
 # A queue manager runs ----------------------------------------------------------------------------------------------
 
 
@@ -166,7 +232,7 @@ def test_why_nothing_leaves_is_told_while_it_is_tried(
     assert (shown["messages"], shown["next_hops"]) == (1, [f"IP={peer}"])
     entry = shown["connection_history"][0]
     assert (entry["status"], entry["error"]) == ("socket_connect_failure", "0x8007274d")
-    assert (entry["error_text"], entry["addresses"]) == ("connection refused", [f"IP={peer}"])
+    assert (entry["error_text"], entry["addresses"]) == ("connection refused", [peer])
     shown = wait_for(lambda: run("outgoing", "show", "far", "--json").json, lambda document: document["problem"])
     assert f"connecting to {peer}" in shown["problem"]
     assert "connection refused" in shown["problem"].lower()

@@ -45,6 +45,12 @@ def test_without_a_file_everything_has_a_default(monkeypatch: pytest.MonkeyPatch
         "metrics.bind": None,
         "peers": {},
         **{f"transfer.{name}": value for name, value in TransferTable().model_dump().items()},
+        "rpc.enabled": True,
+        "rpc.port": 2103,
+        "rpc.read_port": 2105,
+        "rpc.endpoint_mapper_port": 135,
+        "rpc.requires_authentication": False,
+        "rpc.keytab": None,
     }
 
 
@@ -93,6 +99,9 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_environment(
         ("bind = 'localhost'", "bind = 'localhost': an address of this machine"),
         ("name = 'a b'", "name = 'a b': 1 to 63 letters, digits, - and _"),
         ("log = 'info'", "log = 'info': a table; write [log]"),
+        ("[rpc]\nport = 0", "rpc.port = 0: input should be greater than or equal to 1"),
+        ("[rpc]\nendpoint_mapper_port = 65536", "rpc.endpoint_mapper_port = 65536: input should be less than"),
+        ("[rpc]\nprot = 1", "unknown setting rpc.prot; the nearest known one is rpc.port"),
         ("[quota]\nqueue_manager_kb = true", "quota.queue_manager_kb = True: kilobytes"),
         ("[log]\nlevel = 'loud'", "log.level = 'loud'"),
         ("[quota]\nqueue_manager_kb = -1", "quota.queue_manager_kb = -1: kilobytes"),

@@ -10,7 +10,7 @@ import typer
 
 from lanner.cli.options import DEFAULT_DATA, Data, Json
 from lanner.cli.output import say, size, write_json
-from lanner.cli.session import open_manager
+from lanner.cli.session import check_directory, open_directory
 
 
 def backup(
@@ -20,7 +20,8 @@ def backup(
     json: Json = False,
 ) -> None:
     """Copy a data directory, with its accounts and keys, into a new one."""
-    with open_manager(data) as manager:
+    check_directory(data)
+    with open_directory(data) as manager:
         manager.runtime.store.backup(target)
         try:
             for secret in sorted(data.glob("*.json")):

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Annotated
 
 import typer
 
 from lanner.cli.errors import EXIT_ERROR, UsageError, nothing
 from lanner.cli.options import (
-    DEFAULT_DATA,
     All,
     Count,
-    Data,
     DryRun,
     Json,
     LookupId,
@@ -25,10 +22,9 @@ from lanner.cli.options import (
 from lanner.cli.options import lookup_id as read_lookup_id
 from lanner.cli.output import confirm, counted, note, progress, say, write_json
 from lanner.cli.reading import peek_messages, receive_messages
-from lanner.cli.session import attributes, open_manager, walk
+from lanner.cli.session import Manager, Place, Queue, is_transactional, open_manager, path_name, reaching, walk
 from lanner.cli.views import list_messages, show_message
-from lanner.client import Message, Queue, QueueManager, ReceivedMessage
-from lanner.model.directory_objects import OutgoingQueue
+from lanner.client import Message, ReceivedMessage
 from lanner.model.errors import MessageNotFound, QueueNotFound, StatusError
 
 app = typer.Typer(help="What could not be delivered.", no_args_is_help=True)
@@ -43,12 +39,12 @@ class Which(enum.StrEnum):
 Kind = Annotated[Which, typer.Option("--which", help="The dead letters of which messages.")]
 
 
-def _queues(manager: QueueManager, which: Which) -> list[Queue]:
+def _queues(manager: Manager, which: Which) -> list[Queue]:
     queues = {Which.PLAIN: manager.dead_letter, Which.TRANSACTIONAL: manager.transactional_dead_letter}
     return list(queues.values()) if which is Which.ALL else [queues[which]]
 
 
-def _holder(manager: QueueManager, which: Which, identifier: str) -> Queue:
+def _holder(manager: Manager, which: Which, identifier: str) -> Queue:
     """The dead-letter queue that has a message."""
     number = read_lookup_id(identifier)
     for queue in _queues(manager, which):
@@ -61,18 +57,18 @@ def _holder(manager: QueueManager, which: Which, identifier: str) -> Queue:
 
 
 @app.command("list")
-def list_dead_letters(
-    *, which: Kind = Which.ALL, count: Count = 1000, data: Data = DEFAULT_DATA, json: Json = False
-) -> None:
+@reaching
+def list_dead_letters(*, which: Kind = Which.ALL, count: Count = 1000, at: Place, json: Json = False) -> None:
     """List the dead letters, a line each."""
-    with open_manager(data) as manager:
-        letters = ((queue.path_name, letter) for queue in _queues(manager, which) for letter in walk(queue, count))
+    with open_manager(at) as manager:
+        letters = ((path_name(queue), letter) for queue in _queues(manager, which) for letter in walk(queue, count))
         if not list_messages(letters, as_json=json):
             raise nothing("there are no dead letters")
 
 
 @app.command("peek")
 @app.command("show", help="The same as peek.")
+@reaching
 def peek(
     *,
     which: Kind = Which.ALL,
@@ -80,14 +76,15 @@ def peek(
     everything: All = False,
     lookup_id: LookupId = None,
     raw: Raw = False,
-    data: Data = DEFAULT_DATA,
+    at: Place,
     json: Json = False,
 ) -> None:
     """Look at dead letters and leave them there."""
-    _read(which, None if everything else count, lookup_id, raw=raw, data=data, as_json=json, is_receive=False)
+    _read(which, None if everything else count, lookup_id, raw=raw, at=at, as_json=json, is_receive=False)
 
 
 @app.command()
+@reaching
 def receive(
     *,
     which: Kind = Which.ALL,
@@ -95,21 +92,21 @@ def receive(
     everything: All = False,
     lookup_id: LookupId = None,
     raw: Raw = False,
-    data: Data = DEFAULT_DATA,
+    at: Place,
     json: Json = False,
 ) -> None:
     """Take dead letters out of their queue. They leave it when they have been written."""
-    _read(which, None if everything else count, lookup_id, raw=raw, data=data, as_json=json, is_receive=True)
+    _read(which, None if everything else count, lookup_id, raw=raw, at=at, as_json=json, is_receive=True)
 
 
 def _read(
-    which: Which, limit: int | None, lookup_id: str | None, *, raw: bool, data: Data, as_json: bool, is_receive: bool
+    which: Which, limit: int | None, lookup_id: str | None, *, raw: bool, at: Place, as_json: bool, is_receive: bool
 ) -> None:
     found = 0
-    with open_manager(data) as manager:
+    with open_manager(at) as manager:
         queues = _queues(manager, which) if lookup_id is None else [_holder(manager, which, lookup_id)]
         for queue in queues:
-            name = queue.path_name
+            name = path_name(queue)
 
             def show(message: ReceivedMessage, name: str = name) -> None:
                 show_message(message, name, as_json=as_json, raw=raw)
@@ -128,16 +125,17 @@ def _read(
 
 
 @app.command()
+@reaching
 def purge(
     *,
     which: Kind = Which.ALL,
     dry_run: DryRun = False,
     yes: Yes = False,
-    data: Data = DEFAULT_DATA,
+    at: Place,
     json: Json = False,
 ) -> None:
     """Remove all dead letters."""
-    with open_manager(data) as manager:
+    with open_manager(at) as manager:
         queues = _queues(manager, which)
         count = sum(len(queue) for queue in queues)
         if count and not dry_run:
@@ -152,6 +150,7 @@ def purge(
 
 
 @app.command("return")
+@reaching
 def give_back(
     *,
     which: Kind = Which.ALL,
@@ -162,7 +161,7 @@ def give_back(
     ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
-    data: Data = DEFAULT_DATA,
+    at: Place,
     json: Json = False,
 ) -> None:
     """Send dead letters to the queues they were for, again: one by its lookup id, or all.
@@ -178,7 +177,7 @@ def give_back(
             copy.time_to_be_received = duration(time_to_be_received, "--ttbr")
         return copy
 
-    with open_manager(data) as manager:
+    with open_manager(at) as manager:
         letters = list(_chosen(manager, which, lookup_id))
         if letters and not dry_run and everything:
             confirm(f"Send {counted(len(letters), 'dead letter')} again?", yes=yes)
@@ -206,7 +205,7 @@ def give_back(
         raise nothing("there are no dead letters")
 
 
-def _chosen(manager: QueueManager, which: Which, lookup_id: str | None) -> Iterator[tuple[Queue, int]]:
+def _chosen(manager: Manager, which: Which, lookup_id: str | None) -> Iterator[tuple[Queue, int]]:
     if lookup_id is not None:
         yield _holder(manager, which, lookup_id), read_lookup_id(lookup_id)
         return
@@ -215,19 +214,15 @@ def _chosen(manager: QueueManager, which: Which, lookup_id: str | None) -> Itera
             yield queue, letter.lookup_id
 
 
-def _return(manager: QueueManager, queue: Queue, letter: ReceivedMessage, copy: Message) -> None:
+def _return(manager: Manager, queue: Queue, letter: ReceivedMessage, copy: Message) -> None:
     """First the copy, then the removal: a fault in between leaves two, never none."""
     name = letter.destination_queue
     if name is None:
         raise QueueNotFound("the message names no destination")
-    is_transactional = letter.is_transactional
-    # A queue that is gone is told by the send.
-    with suppress(QueueNotFound):
-        found = attributes(manager, name)
-        if not isinstance(found, OutgoingQueue):
-            is_transactional = found.transactional
+    # A queue that is gone is told by the send; one of another computer keeps to itself what it is.
+    needed = is_transactional(manager, name)
     target = manager.open(name)
-    if is_transactional:
+    if letter.is_transactional if needed is None else needed:
         with manager.transaction() as unit:
             target.send(copy, transaction=unit)
     else:

@@ -14,11 +14,11 @@ import typer
 from rich.text import Text
 
 from lanner.cli.checks import Finding, Verdict, examine
-from lanner.cli.control import ask_running
 from lanner.cli.errors import EXIT_ERROR
 from lanner.cli.options import Json, duration
 from lanner.cli.output import console, printable, write_json
 from lanner.cli.peers import Caller, examine_peer
+from lanner.cli.session import running
 from lanner.model.errors import LannerError
 
 if TYPE_CHECKING:
@@ -83,30 +83,32 @@ def doctor(
 def _examine_peer(peer: str, settings: Settings, timeout: float) -> Iterator[Finding]:
     """As the queue manager that runs would speak; if none does, as its settings say."""
     data = settings.data
-    running = ask_running(data, {"request": "status"}) if data.is_dir() else None
-    if running is None:
+    manager = running(data)
+    if manager is None:
         yield Finding(
             "local", Verdict.SKIP, f"no queue manager runs on {data}: the settings and this command speak for it"
         )
         # Who asks matters to nobody: the session ends when it is open.
         yield from examine_peer(Caller(peer, settings.transfer_settings, settings.bind, timeout, uuid.uuid4()))
         return
-    if running["transfer"]:
-        yield Finding("local", Verdict.OK, f"{running['name']} runs in process {running['process']}")
-    else:
-        text = f"{running['name']} runs, but sends nothing to other computers and takes nothing from them"
-        yield Finding("local", Verdict.FAIL, text, "set transfer.enabled = true and restart it")
-    told = {key: running[key] for key in ("port", "ping_port", "peers")}
-    yield from examine_peer(
-        Caller(
-            peer,
-            dataclasses.replace(settings.transfer_settings, **told),
-            running["bind"],
-            timeout,
-            uuid.UUID(running["identifier"]),
-            lambda addresses: ask_running(data, {"request": "peer", "name": peer, "addresses": addresses}),
+    with manager:
+        status = manager.status()
+        if status["transfer"]:
+            yield Finding("local", Verdict.OK, f"{status['name']} runs in process {status['process']}")
+        else:
+            text = f"{status['name']} runs, but sends nothing to other computers and takes nothing from them"
+            yield Finding("local", Verdict.FAIL, text, "set transfer.enabled = true and restart it")
+        told = {key: status[key] for key in ("port", "ping_port", "peers")}
+        yield from examine_peer(
+            Caller(
+                peer,
+                dataclasses.replace(settings.transfer_settings, **told),
+                status["bind"],
+                timeout,
+                uuid.UUID(status["identifier"]),
+                lambda addresses: manager.ask("peer", name=peer, addresses=addresses),
+            )
         )
-    )
 
 
 def _settings(config: Path, given: dict[str, object]) -> Finding:

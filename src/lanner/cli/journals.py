@@ -7,18 +7,19 @@ from typing import Annotated
 import typer
 
 from lanner.cli.errors import UsageError, nothing
-from lanner.cli.options import DEFAULT_DATA, All, Data, DryRun, Json, LookupId, Raw, Yes
+from lanner.cli.options import All, DryRun, Json, LookupId, Raw, Yes
 from lanner.cli.queues import purge_queue
 from lanner.cli.reading import peek_messages, receive_messages
-from lanner.cli.session import open_manager, walk
+from lanner.cli.session import Manager, Place, Queue, open_manager, path_name, reaching, walk
 from lanner.cli.views import list_messages, show_message
-from lanner.client import Queue, QueueManager, ReceivedMessage
+from lanner.client import ReceivedMessage
 
 
-def _journal(manager: QueueManager, queue: str | None) -> Queue:
+def _journal(manager: Manager, queue: str | None) -> Queue:
     return manager.system_journal if queue is None else manager.open(queue).journal
 
 
+@reaching
 def journal(
     queue: Annotated[
         str | None, typer.Argument(metavar="QUEUE", help="Whose journal; without it, the system journal.")
@@ -35,7 +36,7 @@ def journal(
     raw: Raw = False,
     dry_run: DryRun = False,
     yes: Yes = False,
-    data: Data = DEFAULT_DATA,
+    at: Place,
     json: Json = False,
 ) -> None:
     """List a queue's journal, a line each, or look at, take out or remove its messages."""
@@ -43,9 +44,9 @@ def journal(
         raise UsageError("one of --peek, --receive and --purge")
     if dry_run and not purge:
         raise UsageError("--dry-run goes with --purge; --peek shows what --receive would take")
-    with open_manager(data) as manager:
+    with open_manager(at) as manager:
         opened = _journal(manager, queue)
-        name = opened.path_name
+        name = path_name(opened)
 
         def show(message: ReceivedMessage) -> None:
             show_message(message, name, as_json=json, raw=raw)

@@ -11,10 +11,20 @@ from typing import Annotated
 import typer
 
 from lanner.cli.errors import CommandError, UsageError, nothing
-from lanner.cli.options import DEFAULT_DATA, Data, DryRun, Json, LookupId, QueueName, lookup_id
+from lanner.cli.options import DryRun, Json, LookupId, QueueName, lookup_id
 from lanner.cli.output import counted, progress, say, write_json
-from lanner.cli.session import attributes, open_manager, source, walk
-from lanner.client import Message, Queue, QueueManager
+from lanner.cli.session import (
+    Manager,
+    Place,
+    Queue,
+    attributes,
+    move_messages,
+    open_manager,
+    reaching,
+    source,
+    walk,
+)
+from lanner.client import Message
 from lanner.model.errors import QueueNotFound, StatusError
 from lanner.wire.path_name import PathName
 
@@ -22,7 +32,7 @@ from lanner.wire.path_name import PathName
 BATCH = 500
 
 
-def _target_of_move(manager: QueueManager, queue: Queue, target: str | None) -> Queue:
+def _target_of_move(manager: Manager, queue: Queue, target: str | None) -> Queue:
     path = PathName.parse(queue.path_name)
     if target is None:
         if path.subqueue is None:
@@ -33,6 +43,7 @@ def _target_of_move(manager: QueueManager, queue: Queue, target: str | None) -> 
     return manager.open(f"{path.without_suffix()};{target.removeprefix(';')}")
 
 
+@reaching
 def move(
     queue: QueueName,
     target: Annotated[
@@ -43,13 +54,13 @@ def move(
     everything: Annotated[bool, typer.Option("--all", help="Every message.")] = False,
     identifier: LookupId = None,
     dry_run: DryRun = False,
-    data: Data = DEFAULT_DATA,
+    at: Place,
     json: Json = False,
 ) -> None:
     """Move messages between a queue and its subqueues: one by its lookup id, or all."""
     if everything == (identifier is not None):
         raise UsageError("move which messages? Give --lookup-id or --all")
-    with open_manager(data) as manager:
+    with open_manager(at) as manager:
         origin = manager.open(queue)
         path_name = origin.path_name
         destination = _target_of_move(manager, origin, target)
@@ -60,7 +71,7 @@ def move(
             number = lookup_id(identifier)
             origin.peek_by_lookup_id(number)
             if not dry_run:
-                origin.move(number, destination)
+                move_messages(manager, origin, [number], destination)
             count = 1
         else:
             count = len(origin)
@@ -75,19 +86,17 @@ def move(
         raise nothing(f"{path_name} is empty")
 
 
-def _move_all(manager: QueueManager, origin: Queue, destination: Queue) -> int:
+def _move_all(manager: Manager, origin: Queue, destination: Queue) -> int:
     moved = 0
     with progress("moving", len(origin)) as advance:
         while identifiers := [message.lookup_id for message in walk(origin, BATCH)]:
-            with manager.transaction() as unit:
-                for identifier in identifiers:
-                    origin.move(identifier, destination, transaction=unit)
+            move_messages(manager, origin, identifiers, destination)
             moved += len(identifiers)
             advance(len(identifiers))
     return moved
 
 
-def _send_batch(manager: QueueManager, target: Queue, batch: list[Message], *, transactional: bool) -> None:
+def _send_batch(manager: Manager, target: Queue, batch: list[Message], *, transactional: bool) -> None:
     if transactional:
         with manager.transaction() as unit:
             target.send_many(batch, transaction=unit)
@@ -99,6 +108,7 @@ def _copies(origin: Queue, limit: int | None) -> Iterable[Message]:
     return (message.copy() for message in walk(origin, limit))
 
 
+@reaching
 def copy(
     queue: QueueName,
     target: Annotated[
@@ -111,17 +121,17 @@ def copy(
         bool, typer.Option("--transaction", help="Send to a transactional queue of another computer.")
     ] = False,
     dry_run: DryRun = False,
-    data: Data = DEFAULT_DATA,
+    at: Place,
     json: Json = False,
 ) -> None:
     """Copy messages to another queue, also of another data directory. A copy has the same content and a new id."""
     with ExitStack() as stack:
-        manager = stack.enter_context(open_manager(data))
+        manager = stack.enter_context(open_manager(at))
         origin = source(manager, queue)
         path_name = origin.path_name
         other = manager
-        if to_data is not None and to_data.resolve() != data.resolve():
-            other = stack.enter_context(open_manager(to_data))
+        if to_data is not None and (at.host is not None or to_data.resolve() != at.data.resolve()):
+            other = stack.enter_context(open_manager(Place(to_data)))
         destination = other.open(target)
         transactional = transaction
         # A queue of another computer is not found; one that should be here is told by the first send.

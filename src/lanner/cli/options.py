@@ -21,6 +21,13 @@ Data = Annotated[
     # What cannot be read is told by whoever opens it, with what to do.
     typer.Option("--data", envvar="LANNER_DATA", help="The data directory.", show_default="./data", readable=False),
 ]
+Host = Annotated[
+    str | None, typer.Option("--host", help="A queue manager on another computer, or at another address of this one.")
+]
+User = Annotated[str | None, typer.Option("--user", help="Who you are to HOST; without it, nobody.")]
+PasswordFile = Annotated[
+    Path | None, typer.Option("--password-file", help="The password of USER, in the first line of a file.")
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]

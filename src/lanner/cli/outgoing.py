@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lanner.cli.control import ask, ask_running
-from lanner.cli.errors import nothing
-from lanner.cli.options import DEFAULT_DATA, Data, Json
+from lanner.cli.errors import CommandError, nothing
+from lanner.cli.options import Json
 from lanner.cli.output import counted, say, show_fields, show_table, size, write_json
-from lanner.cli.session import check_directory
+from lanner.cli.session import Manager, Place, check_directory, open_manager, reaching, running
 from lanner.cli.views import local_time
+from lanner.client import QueueManager, remote
+from lanner.client.connect import connect
+from lanner.client.remote_properties import PROGRESS, Document, outgoing_document, values_of
+from lanner.services import outgoing_queues
+from lanner.services.management_properties import QUEUE_PROPERTIES, QueriedQueue, get_properties
+
+if TYPE_CHECKING:
+    from lanner.engine import Engine
+    from lanner.model.directory_objects import OutgoingQueue
 
 app = typer.Typer(help="Messages for other computers.", no_args_is_help=True)
 
@@ -22,9 +31,6 @@ Name = Annotated[
         metavar="NAME", help="The format name of the destination, or a part that no other has.", show_default=False
     ),
 ]
-# What a document of Administration says.
-Document = dict[str, Any]
-
 _STATES = {
     "Connected": "connected",
     "Disconnected": "not connected",
@@ -37,10 +43,48 @@ _STATES = {
 }
 
 
+def _documents(manager: Manager) -> list[Document]:
+    """How the outgoing queues get on, by name; of a directory that no queue manager runs on, as they lie there."""
+    if isinstance(manager, remote.QueueManager):
+        return manager.outgoing()
+    if not isinstance(manager, QueueManager):
+        raise TypeError(f"{manager!r} is no queue manager")
+    engine = manager.runtime.engine
+    with manager.runtime.lock:
+        queues = sorted(engine.outgoing_queues(), key=lambda queue: queue.destination_format_name.lower())
+        return [
+            outgoing_document(
+                values_of(
+                    PROGRESS,
+                    get_properties(
+                        QUEUE_PROPERTIES, PROGRESS, QueriedQueue(engine, queue, queue.outgoing_transfer_info)
+                    ),
+                )
+            )
+            for queue in queues
+        ]
+
+
+def _find(manager: Manager, name: str) -> Document:
+    """The outgoing queue whose destination has this format name, or this in it if no other has."""
+    documents = _documents(manager)
+    wanted = name.lower()
+    exact = [one for one in documents if one["name"].lower() == wanted]
+    found = exact or [one for one in documents if wanted in one["name"].lower()]
+    if not found:
+        raise CommandError(f"no outgoing queue has {name!r} in its name: `lanner outgoing list` shows those there are")
+    if len(found) > 1:
+        names = ", ".join(one["name"] for one in found[:5])
+        raise CommandError(f"{len(found)} outgoing queues have {name!r} in their names, give more of it: {names}")
+    return found[0]
+
+
 @app.command("list")
-def list_outgoing(*, data: Data = DEFAULT_DATA, json: Json = False) -> None:
+@reaching
+def list_outgoing(*, at: Place, json: Json = False) -> None:
     """List the queues whose messages are for other computers."""
-    documents: list[Document] = ask(data, "outgoing list")
+    with open_manager(at) as manager:
+        documents = _documents(manager)
     if json:
         write_json(documents)
         return
@@ -62,9 +106,11 @@ def list_outgoing(*, data: Data = DEFAULT_DATA, json: Json = False) -> None:
 
 
 @app.command()
-def show(name: Name, *, data: Data = DEFAULT_DATA, json: Json = False) -> None:
+@reaching
+def show(name: Name, *, at: Place, json: Json = False) -> None:
     """Show how an outgoing queue gets on: its connection, its attempts, what is not acknowledged."""
-    document: Document = ask(data, "outgoing show", name=name)
+    with open_manager(at) as manager:
+        document = _find(manager, name)
     if json:
         write_json(document)
         return
@@ -138,21 +184,64 @@ def _time(text: str) -> str:
 
 
 @app.command()
-def pause(name: Name, *, data: Data = DEFAULT_DATA, json: Json = False) -> None:
+@reaching
+def pause(name: Name, *, at: Place, json: Json = False) -> None:
     """Keep messages here until the queue is resumed, over restarts too."""
-    _tell(ask(data, "outgoing pause", name=name), "is paused", as_json=json)
+    with open_manager(at) as manager:
+        found = _find(manager, name)["name"]
+        if isinstance(manager, remote.QueueManager):
+            manager.pause(found)
+        else:
+            _change_here(manager, found, outgoing_queues.pause)
+        document = _find(manager, found)
+    _tell(document, "is paused", as_json=json)
 
 
 @app.command()
-def resume(name: Name, *, data: Data = DEFAULT_DATA, json: Json = False) -> None:
+@reaching
+def resume(name: Name, *, at: Place, json: Json = False) -> None:
     """Let the messages of a paused queue go."""
-    _tell(ask(data, "outgoing resume", name=name), "goes on", as_json=json)
+    with open_manager(at) as manager:
+        document = _find(manager, name)
+        found = document["name"]
+        if document["state"] == "Locked":
+            raise CommandError(f"{found} is locked: the setting security.hardened allows HTTP only")
+        if document["state"] != "OnHold":
+            raise CommandError(f"{found} is not paused, it is {document['state']}")
+        if isinstance(manager, remote.QueueManager):
+            manager.resume(found)
+        else:
+            _change_here(manager, found, outgoing_queues.resume)
+        document = _find(manager, found)
+    _tell(document, "goes on", as_json=json)
 
 
 @app.command()
-def resend(name: Name, *, data: Data = DEFAULT_DATA, json: Json = False) -> None:
+@reaching
+def resend(name: Name, *, at: Place, json: Json = False) -> None:
     """Try again now: connect, and send transactional messages that are not acknowledged."""
-    _tell(ask(data, "outgoing resend", name=name), "is tried again now", as_json=json)
+    with open_manager(at) as manager:
+        document = _find(manager, name)
+        if not isinstance(manager, remote.QueueManager):
+            raise CommandError(
+                "nothing is sent while no queue manager runs: `lanner serve` sends what waits as soon as it starts"
+            )
+        if document["state"] in ("OnHold", "Locked"):
+            raise CommandError(f"{document['name']} is {document['state']}: `lanner outgoing resume` first")
+        manager.resend(document["name"])
+    _tell(document, "is tried again now", as_json=json)
+
+
+def _change_here(manager: Manager, name: str, change: Callable[[Engine, OutgoingQueue], None]) -> None:
+    """In a directory that no queue manager runs on."""
+    if not isinstance(manager, QueueManager):
+        raise TypeError(f"{manager!r} is no queue manager")
+    engine, store = manager.runtime.engine, manager.runtime.store
+    with manager.runtime.lock:
+        queue = next(one for one in engine.outgoing_queues() if one.destination_format_name == name)
+        change(engine, queue)
+        ticket = store.ticket()
+    store.sync(ticket)
 
 
 def _tell(document: Document, done: str, *, as_json: bool) -> None:
@@ -162,12 +251,19 @@ def _tell(document: Document, done: str, *, as_json: bool) -> None:
         say(f"{document['name']} {done}, {counted(document['messages'])} in it")
 
 
-def status(*, data: Data = DEFAULT_DATA, json: Json = False) -> None:
+@reaching
+def status(*, at: Place, json: Json = False) -> None:
     """Show the running queue manager: where it listens, and who is connected. Exit code 3 if none runs."""
-    check_directory(data)
-    document: Document | None = ask_running(data, {"request": "status"})
-    if document is None:
-        raise nothing(f"no queue manager runs on {data}: `lanner serve --data {data}` starts one")
+    if at.host is not None:
+        manager = connect(at.host, at.user, at.password)
+    else:
+        check_directory(at.data)
+        here = running(at.data)
+        if here is None:
+            raise nothing(f"no queue manager runs on {at.data}: `lanner serve --data {at.data}` starts one")
+        manager = here
+    with manager:
+        document = manager.status()
     if json:
         write_json(document)
         return

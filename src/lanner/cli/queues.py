@@ -7,13 +7,12 @@ from typing import Annotated
 import typer
 
 from lanner.cli.errors import UsageError, nothing
-from lanner.cli.options import DEFAULT_DATA, Data, DryRun, Json, QueueName, Yes, guid, kilobytes
+from lanner.cli.options import DryRun, Json, QueueName, Yes, guid, kilobytes
 from lanner.cli.output import confirm, counted, progress, say, write_json
-from lanner.cli.session import attributes, open_manager, source
-from lanner.cli.views import queue_json, queue_kind, show_queue, show_queues
-from lanner.client import QueueManager
+from lanner.cli.session import Manager, Place, attributes, open_manager, reaching, source
+from lanner.cli.views import queue_json, show_queue, show_queues
 from lanner.engine.queue_properties import BASE_PRIORITIES, MAX_LABEL_LENGTH
-from lanner.model.directory_objects import OutgoingQueue, Queue
+from lanner.model.directory_objects import Queue
 from lanner.model.enums import QueuePrivacyLevel
 from lanner.model.errors import QueueExists
 
@@ -64,27 +63,37 @@ def _changes(
     return changes
 
 
-def _document(manager: QueueManager, queue: Queue) -> dict[str, object]:
+def _document(manager: Manager, queue: Queue) -> dict[str, object]:
     # An outgoing queue's path name is the format name of its destination.
-    format_name = manager.open(queue.pathname).format_name
-    with manager.runtime.lock:
-        return queue_json(queue, format_name)
+    return queue_json(queue, manager.open(queue.pathname).format_name)
+
+
+def _all_queues(manager: Manager, *, everything: bool) -> list[Queue]:
+    """The queues, with those for other computers last."""
+    found: list[Queue] = []
+    for queue in [one.attributes for one in manager.queues()]:
+        found.append(queue)
+        if everything:
+            found += [*queue.subqueues.values(), *([queue.journal_queue] if queue.journal_queue else [])]
+    if everything:
+        systems = (manager.dead_letter, manager.transactional_dead_letter, manager.system_journal)
+        found += [one.attributes for one in systems]
+    found.sort(key=lambda queue: queue.pathname.lower())
+    outgoing = [one.attributes for one in manager.outgoing_queues()]
+    return [*found, *sorted(outgoing, key=lambda queue: queue.pathname.lower())]
 
 
 @app.command("list")
+@reaching
 def list_queues(
     *,
     everything: Annotated[bool, typer.Option("--all", help="Journals, subqueues and system queues too.")] = False,
-    data: Data = DEFAULT_DATA,
+    at: Place,
     json: Json = False,
 ) -> None:
     """List the queues, with those for other computers last."""
-    with open_manager(data) as manager:
-        with manager.runtime.lock:
-            found = list(manager.runtime.engine.queue_manager.queue_collection.values())
-        if not everything:
-            found = [queue for queue in found if queue_kind(queue) in ("private", "public", "outgoing")]
-        found.sort(key=lambda queue: (isinstance(queue, OutgoingQueue), queue.pathname.lower()))
+    with open_manager(at) as manager:
+        found = _all_queues(manager, everything=everything)
         if json:
             write_json([_document(manager, queue) for queue in found])
         else:
@@ -92,6 +101,7 @@ def list_queues(
 
 
 @app.command()
+@reaching
 def create(
     queue: QueueName,
     *,
@@ -107,7 +117,7 @@ def create(
     multicast: Multicast = None,
     if_missing: Annotated[bool, typer.Option("--if-missing", help="No error if the queue is there.")] = False,
     name: Annotated[str | None, typer.Option("--name", help="Name of a new queue manager.")] = None,
-    data: Data = DEFAULT_DATA,
+    at: Place,
     json: Json = False,
 ) -> None:
     """Create a queue; the data directory too, if there is none."""
@@ -115,9 +125,9 @@ def create(
     changes["quota"] = kilobytes(quota_kb, "--quota-kb")
     changes["journal_quota"] = kilobytes(journal_quota_kb, "--journal-quota-kb")
     changes |= {"transactional": transactional, "journaling": journal}
-    with open_manager(data, create=True, name=name) as manager:
+    with open_manager(at, create=True, name=name) as manager:
         try:
-            made = manager.create_queue(queue, **changes)  # type: ignore[arg-type] # checked in _changes
+            made = manager.create_queue(queue, **changes)
         except QueueExists:
             if not if_missing:
                 raise
@@ -129,9 +139,10 @@ def create(
 
 
 @app.command()
-def show(queue: QueueName, *, data: Data = DEFAULT_DATA, json: Json = False) -> None:
+@reaching
+def show(queue: QueueName, *, at: Place, json: Json = False) -> None:
     """Show a queue's attributes and what is in it."""
-    with open_manager(data) as manager:
+    with open_manager(at) as manager:
         document = _document(manager, attributes(manager, queue))
     if json:
         write_json(document)
@@ -140,6 +151,7 @@ def show(queue: QueueName, *, data: Data = DEFAULT_DATA, json: Json = False) -> 
 
 
 @app.command("set")
+@reaching
 def set_attributes(
     queue: QueueName,
     *,
@@ -154,7 +166,7 @@ def set_attributes(
     base_priority: BasePriority = None,
     type_id: TypeId = None,
     multicast: Multicast = None,
-    data: Data = DEFAULT_DATA,
+    at: Place,
     json: Json = False,
 ) -> None:
     """Change a queue's attributes. Its name, and whether it is transactional, stay."""
@@ -167,7 +179,7 @@ def set_attributes(
         changes["journal_quota"] = kilobytes(journal_quota_kb, "--journal-quota-kb")
     if not changes:
         raise UsageError("nothing to change: `lanner queue set --help` lists the attributes")
-    with open_manager(data) as manager:
+    with open_manager(at) as manager:
         manager.open(queue).set(**changes)
         changed = attributes(manager, queue)
         if json:
@@ -177,16 +189,17 @@ def set_attributes(
 
 
 @app.command()
+@reaching
 def delete(
     queue: QueueName,
     *,
     dry_run: DryRun = False,
     yes: Yes = False,
-    data: Data = DEFAULT_DATA,
+    at: Place,
     json: Json = False,
 ) -> None:
     """Delete a queue with its messages, journal and subqueues."""
-    with open_manager(data) as manager:
+    with open_manager(at) as manager:
         found = attributes(manager, queue)
         parts = [found, *found.subqueues.values(), *([found.journal_queue] if found.journal_queue else [])]
         messages = sum(part.message_count for part in parts)
@@ -202,20 +215,21 @@ def delete(
 
 
 @app.command()
+@reaching
 def purge(
     queue: QueueName,
     *,
     dry_run: DryRun = False,
     yes: Yes = False,
-    data: Data = DEFAULT_DATA,
+    at: Place,
     json: Json = False,
 ) -> None:
     """Remove every message of a queue. Transactional ones that ask for it become dead letters."""
-    with open_manager(data) as manager:
+    with open_manager(at) as manager:
         purge_queue(manager, queue, dry_run=dry_run, yes=yes, as_json=json)
 
 
-def purge_queue(manager: QueueManager, name: str, *, dry_run: bool, yes: bool, as_json: bool) -> None:
+def purge_queue(manager: Manager, name: str, *, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Purge any queue; exit code 3 when it is empty."""
     found = attributes(manager, name)
     count, path_name = found.message_count, found.pathname

@@ -10,10 +10,8 @@ import typer
 
 from lanner.cli.errors import UsageError, nothing
 from lanner.cli.options import (
-    DEFAULT_DATA,
     All,
     Count,
-    Data,
     Json,
     LookupId,
     QueueName,
@@ -23,9 +21,20 @@ from lanner.cli.options import (
 )
 from lanner.cli.options import lookup_id as read_lookup_id
 from lanner.cli.output import progress
-from lanner.cli.session import open_manager, source, walk
+from lanner.cli.session import (
+    Manager,
+    Place,
+    Queue,
+    open_manager,
+    path_name,
+    reaching,
+    receiving,
+    receiving_by_lookup_id,
+    source,
+    walk,
+)
 from lanner.cli.views import show_message
-from lanner.client import Queue, QueueManager, ReceivedMessage, Transaction
+from lanner.client import ReceivedMessage
 from lanner.model.enums import MessageSeekAction
 
 # Ours: messages that are taken, written and then removed in one commit.
@@ -64,7 +73,7 @@ def peek_messages(
 
 
 def receive_messages(
-    manager: QueueManager,
+    manager: Manager,
     queue: Queue,
     show: Show,
     *,
@@ -77,15 +86,13 @@ def receive_messages(
     _check_where(where, lookup_id)
     if lookup_id is not None or where in ("first", "last"):
         identifier = read_lookup_id(lookup_id or "0")
-        with manager.transaction() as unit:
-            _show_all(show, [queue.receive_by_lookup_id(identifier, where, transaction=unit)])
+        with receiving_by_lookup_id(manager, queue, identifier, where) as message:
+            _show_all(show, [message])
         return 1
     count = 0
-    total = len(queue) if limit is None else min(limit, len(queue))
-    with progress("receiving", 0 if sys.stdout.isatty() else total) as advance:
+    with progress("receiving", 0 if sys.stdout.isatty() else limit) as advance:
         for size in _batches(limit):
-            with manager.transaction() as unit:
-                batch = _take(queue, size, timeout if count == 0 else 0, unit)
+            with receiving(manager, queue, size, timeout if count == 0 else 0) as batch:
                 _show_all(show, batch)
             count += len(batch)
             advance(len(batch))
@@ -102,19 +109,13 @@ def _batches(limit: int | None) -> Iterator[int]:
             limit -= size
 
 
-def _take(queue: Queue, count: int, timeout: float | None, unit: Transaction) -> list[ReceivedMessage]:
-    if timeout == 0:
-        return queue.receive_many(count, transaction=unit)
-    first = queue.receive(timeout, transaction=unit)
-    return [first, *queue.receive_many(count - 1, transaction=unit)]
-
-
 def _show_all(show: Show, messages: list[ReceivedMessage]) -> None:
     for message in messages:
         show(message)
     sys.stdout.flush()
 
 
+@reaching
 def peek(
     queue: QueueName,
     *,
@@ -124,25 +125,26 @@ def peek(
     lookup_id: LookupId = None,
     where: Where = "current",
     raw: Raw = False,
-    data: Data = DEFAULT_DATA,
+    at: Place,
     json: Json = False,
 ) -> None:
     """Look at messages and leave them in the queue."""
-    with open_manager(data) as manager:
+    with open_manager(at) as manager:
         opened = source(manager, queue)
-        path_name = opened.path_name
+        name = path_name(opened)
         found = peek_messages(
             opened,
-            lambda message: show_message(message, path_name, as_json=json, raw=raw),
+            lambda message: show_message(message, name, as_json=json, raw=raw),
             limit=None if everything else count,
             timeout=duration(timeout, "--timeout"),
             lookup_id=lookup_id,
             where=where,
         )
     if not found:
-        raise nothing(f"{path_name} is empty")
+        raise nothing(f"{name} is empty")
 
 
+@reaching
 def receive(
     queue: QueueName,
     *,
@@ -152,21 +154,21 @@ def receive(
     lookup_id: LookupId = None,
     where: Where = "current",
     raw: Raw = False,
-    data: Data = DEFAULT_DATA,
+    at: Place,
     json: Json = False,
 ) -> None:
     """Take messages out of a queue. They leave it when they have been written."""
-    with open_manager(data) as manager:
+    with open_manager(at) as manager:
         opened = source(manager, queue)
-        path_name = opened.path_name
+        name = path_name(opened)
         found = receive_messages(
             manager,
             opened,
-            lambda message: show_message(message, path_name, as_json=json, raw=raw),
+            lambda message: show_message(message, name, as_json=json, raw=raw),
             limit=None if everything else count,
             timeout=duration(timeout, "--timeout"),
             lookup_id=lookup_id,
             where=where,
         )
     if not found:
-        raise nothing(f"{path_name} is empty")
+        raise nothing(f"{name} is empty")

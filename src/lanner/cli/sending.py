@@ -10,13 +10,12 @@ from typing import Annotated, BinaryIO
 import typer
 
 from lanner.cli.errors import CommandError, UsageError
-from lanner.cli.options import DEFAULT_DATA, Data, Json, QueueName, duration, guid
+from lanner.cli.options import Json, QueueName, duration, guid
 from lanner.cli.output import note, say, size, write_json
-from lanner.cli.session import open_manager
+from lanner.cli.session import Manager, Place, is_transactional, names_of, open_manager, reaching
 from lanner.client import Message, QueueManager
 from lanner.client.message import TEXT_BODIES, VT_BSTR, VT_LPSTR, VT_LPWSTR
 from lanner.model.enums import QueueType
-from lanner.model.errors import QueueNotFound
 from lanner.security.signing import SigningKey
 from lanner.wire.format_name import PublicFormatName
 from lanner.wire.layout import MAX_PACKET_SIZE
@@ -69,21 +68,13 @@ def _hexadecimal(text: str) -> bytes:
         raise UsageError(f"--extension {text}: bytes in hexadecimal, such as 00ff10") from None
 
 
-def _is_transactional(manager: QueueManager, name: str) -> bool:
-    """Whether a queue here asks for a transaction; one elsewhere keeps that to itself."""
-    try:
-        return manager.open(name).attributes.transactional
-    except QueueNotFound:
-        return False
-
-
-def _report_queue(manager: QueueManager, text: str) -> uuid.UUID:
+def _report_queue(manager: Manager, text: str) -> uuid.UUID:
     """MS-MQMQ 2.2.20.8: a DebugHeader names a public queue by its identifier."""
     try:
         return uuid.UUID(text)
     except ValueError:
         pass
-    name = manager.operations.names.format_name(text)
+    name = names_of(manager).format_name(text)
     if isinstance(name, PublicFormatName):
         return name.identifier
     attributes = manager.open(text).attributes
@@ -94,6 +85,7 @@ def _report_queue(manager: QueueManager, text: str) -> uuid.UUID:
     return attributes.identifier
 
 
+@reaching
 def send(
     queue: QueueName,
     text: Annotated[str | None, typer.Argument(metavar="BODY", help="The body, as text.", show_default=False)] = None,
@@ -149,7 +141,7 @@ def send(
         bool,
         typer.Option("--transaction", help="In a transaction of its own; a transactional queue here needs no word."),
     ] = False,
-    data: Data = DEFAULT_DATA,
+    at: Place,
     json: Json = False,
 ) -> None:
     """Send a message. Its body is BODY, --body, a file, or standard input."""
@@ -184,18 +176,18 @@ def send(
         if certificate is None:
             raise UsageError("--sign-key needs the --certificate of the key")
         signing_key = SigningKey.load(message.sender_certificate, sign_key.read_bytes())
-    with open_manager(data) as manager:
+    with open_manager(at) as manager:
         manager.signing_key = signing_key
         if trace is not None:
             message.tracing_queue = _report_queue(manager, trace)
         target = manager.open(queue)
-        in_transaction = transaction or _is_transactional(manager, queue)
+        in_transaction = transaction or bool(is_transactional(manager, queue))
         if in_transaction:
             with manager.transaction() as unit:
                 identifier = target.send(message, transaction=unit)
         else:
             identifier = target.send(message)
-            if not recoverable:
+            if not recoverable and isinstance(manager, QueueManager):
                 note("an express message is kept in memory only: it is gone now that this command ends")
         if json:
             write_json({"id": identifier, "queue": target.format_name, "transactional": in_transaction})

@@ -56,7 +56,7 @@ def _log_to_stderr() -> None:
 def _ready(daemon: Daemon, *, as_json: bool) -> None:
     """Say who is running, where, and what to do with it."""
     settings = daemon.settings
-    addresses = {listener.name: listener.address for listener in daemon.listeners}
+    addresses = daemon.addresses
     if as_json:
         write_json({"name": daemon.name, "data": str(settings.data), "bind": settings.bind, "listeners": addresses})
         sys.stdout.flush()
@@ -75,15 +75,14 @@ def _ready(daemon: Daemon, *, as_json: bool) -> None:
     )
     say("")
     _title("What to try next")
-    say("  The data directory belongs to this process while it runs. From another terminal:")
+    say("  From another terminal:")
+    say(rf"    {command} queue create '.\private$\orders' --data {data}")
+    say(rf"    {command} send '.\private$\orders' 'hello' --data {data}")
+    say(rf"    {command} receive '.\private$\orders' --data {data}")
     say(f"    {command} status --data {data}")
-    say(f"    {command} outgoing list --data {data}")
     say(f"    {command} doctor OTHER-COMPUTER --data {data}")
     if "metrics" in addresses:
         say(f"    curl {addresses['metrics']}")
-    say("  After Ctrl-C:")
-    say(rf"    {command} queue create '.\private$\orders' --data {data}")
-    say(rf"    {command} send '.\private$\orders' 'hello' --data {data}")
     sys.stdout.flush()
 
 

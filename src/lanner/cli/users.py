@@ -13,7 +13,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from lanner.cli.errors import CommandError, UsageError, nothing
 from lanner.cli.options import DEFAULT_DATA, Data, DryRun, Json, Yes
 from lanner.cli.output import confirm, say, show_table, write_json
-from lanner.cli.session import check_directory, open_manager
+from lanner.cli.session import check_directory, open_directory, running
+from lanner.security.identity import Identity
 from lanner.security.users import USER_FILE, UserError, UserFile
 
 app = typer.Typer(help="Who may use and administer the queue manager.", no_args_is_help=True)
@@ -140,9 +141,7 @@ def certificate(
         found = x509.load_pem_x509_certificate(content) if is_pem else x509.load_der_x509_certificate(content)
     except ValueError:
         raise CommandError(f"{file} is no X.509 certificate in DER or PEM") from None
-    with open_manager(data) as manager, manager.runtime.lock:
-        if not manager.runtime.engine.register_certificate(identity, found.public_bytes(Encoding.DER)):
-            raise CommandError(f"the directory refused the certificate of {identity.name}")
+    _register(data, identity, found)
     document = {
         "name": identity.name,
         "subject": found.subject.rfc4514_string(),
@@ -152,6 +151,18 @@ def certificate(
         write_json(document)
     else:
         say(f"the certificate {document['subject']} of {identity.name} is registered")
+
+
+def _register(data: Path, identity: Identity, certificate: x509.Certificate) -> None:
+    here = running(data)
+    if here is not None:
+        with here:
+            pem = certificate.public_bytes(Encoding.PEM).decode()
+            here.ask("register certificate", sid=str(identity.sid), certificate=pem)
+        return
+    with open_directory(data) as manager, manager.runtime.lock:
+        if not manager.runtime.engine.register_certificate(identity, certificate.public_bytes(Encoding.DER)):
+            raise CommandError(f"the directory refused the certificate of {identity.name}")
 
 
 @app.command()

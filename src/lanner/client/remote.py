@@ -243,6 +243,11 @@ class Queue:
         return self.remote.format_name
 
     @property
+    def full_name(self) -> str:
+        """The path name of a queue there, as far as its name tells; else its format name. `path_name` asks, as an administrator."""
+        return self.remote.full_name
+
+    @property
     def path_name(self) -> str:
         return self._do(self.remote.path_name())
 

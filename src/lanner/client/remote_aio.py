@@ -72,7 +72,7 @@ from lanner.services.interfaces.mqmr import QMMGMT, R_QM_MGMT_ACTION, R_QM_MGMT_
 from lanner.services.interfaces.mqqp import RemoteReadAck
 from lanner.services.management_client import action_arguments, get_info_arguments
 from lanner.services.queue_formats import queue_format_of
-from lanner.wire.format_name import FormatName, parse
+from lanner.wire.format_name import DirectFormatName, FormatName, parse
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.property_ids import (
     ManagementMachineProperty,
@@ -238,8 +238,7 @@ class QueueManager:
         for name in sorted(names, key=str.lower):
             told = await self.info(parse(name), (*PROGRESS, ManagementQueueProperty.LOCATION))
             if told[ManagementQueueProperty.LOCATION] == "REMOTE":
-                known = attempts.get(name, {})
-                documents.append(outgoing_document(told, known.get("problem"), known.get("retry_in")))
+                documents.append(outgoing_document(told, attempts.get(name)))
         return documents
 
     async def pause(self, name: str) -> None:
@@ -320,6 +319,14 @@ class Queue:
     @property
     def format_name(self) -> str:
         return str(self._format_name)
+
+    @property
+    def full_name(self) -> str:
+        """The path name of a queue there, as far as its name tells; else its format name. `path_name` asks, as an administrator."""
+        name = self._format_name
+        path = name.path_name if isinstance(name, DirectFormatName) else None
+        is_there = path is not None and path.computer.lower() == self._manager.name.lower()
+        return str(path if is_there else name)
 
     # What it is ---------------------------------------------------------------------------------------------------
 

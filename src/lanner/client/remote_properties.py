@@ -204,8 +204,10 @@ def _state(told: Told) -> OutgoingState:
 # Outgoing queues ----------------------------------------------------------------------------------------------------
 
 
-def outgoing_document(told: Told, problem: str | None = None, retry_in: float | None = None) -> Document:
-    """How an outgoing queue gets on. Who does not tell what is wrong has it in the last line of its history."""
+def outgoing_document(told: Told, known: Document | None = None) -> Document:
+    """How an outgoing queue gets on. `known` is what management does not tell; else the last line of the history says what is wrong."""
+    known = {} if known is None else known
+    problem = known.get("problem")
     history = _history(told[_Q.CONNECTION_HISTORY] or ())
     if problem is None and history and history[-1]["error"] is not None:
         last = history[-1]
@@ -215,9 +217,9 @@ def outgoing_document(told: Told, problem: str | None = None, retry_in: float | 
         "state": _state(told).value,
         "messages": told[_Q.MESSAGE_COUNT] or 0,
         "bytes": told[_Q.BYTES_IN_QUEUE] or 0,
-        "next_hops": list(told[_Q.NEXTHOPS] or ()),
+        "next_hops": list(told[_Q.NEXTHOPS] or known.get("next_hops", ())),
         "problem": problem,
-        "retry_in": retry_in,
+        "retry_in": known.get("retry_in"),
         "connection_history": history,
         "sequence": _sequence(told),
     }

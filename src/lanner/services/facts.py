@@ -155,6 +155,8 @@ class FactsService(ServerInterface):
             "name": queue.destination_format_name,
             "problem": None if route is None or not route.problem else route.problem,
             "retry_in": self._retry_in(route),
+            # Management has them only while there is a connection, or one is tried.
+            "next_hops": list(queue.next_hops or ()),
         }
 
     def _retry_in(self, route: Route | None) -> float | None:

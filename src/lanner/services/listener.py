@@ -83,10 +83,16 @@ class RpcListener:
 
     @property
     def address(self) -> str:
+        return ", ".join(self.addresses.values())
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where it listens for what, as people write it."""
         settings = self._settings
         ports = self.ports or ([settings.port, settings.read_port] if settings.enabled else [])
         host = f"[{self._bind}]" if ":" in self._bind else self._bind
-        return ", ".join([*(f"{host}:{port}" for port in ports), str(self.socket)])
+        names = ("rpc", "remote read", "endpoint mapper")
+        return {**{name: f"{host}:{port}" for name, port in zip(names, ports, strict=False)}, "local": str(self.socket)}
 
     async def start(self) -> None:
         engine, settings = self._engine, self._settings

@@ -1,0 +1,169 @@
+"""Commands while `lanner serve` runs: on its data directory, and with `--host`."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lanner.security.certificates import generate_certificate
+from lanner.services.listener import LOCAL_SOCKET
+from tests.cli.conftest import Run, free_address
+from tests.client.served import ServedManager
+
+
+@pytest.fixture
+def served(data: Path, run: Run) -> Iterator[ServedManager]:
+    served = ServedManager(data, free_address())
+    yield served
+    served.close()
+
+
+def test_messages_go_in_and_out(served: ServedManager, run: Run) -> None:
+    assert (
+        run("queue", "create", "orders", "--label", "Orders", "--journal").out == "ALPHA\\private$\\orders is ready\n"
+    )
+    assert "exists" in run("queue", "create", "orders", code=1).err
+    run("queue", "create", "orders", "--if-missing")
+    sent = run("send", "orders", "hi", "--label", "one", "--priority", "5", "--json").json["id"]
+    assert run("send", "orders", "express", "--express").err == ""
+    peeked = run("peek", "orders", "--all", "--json").lines
+    assert [one["body"] for one in peeked] == ["hi", "express"]
+    assert (peeked[0]["id"], peeked[0]["queue"], peeked[0]["priority"]) == (sent, "ALPHA\\private$\\orders", 5)
+    number = peeked[1]["lookup_id"]
+    assert run("peek", "orders", "--lookup-id", number, "--raw").raw == "express".encode("utf-16-le")
+    assert run("receive", "orders", "--lookup-id", number, "--json").json["body"] == "express"
+    assert run("receive", "orders", "--json").json["id"] == sent
+    assert "is empty" in run("receive", "orders", code=3).err
+    assert "no message came in time" in run("receive", "orders", "--timeout", "0.01", code=3).err
+    assert "is empty" in run("peek", "orders", code=3).err
+    assert len(run("journal", "orders", "--json").lines) == 2
+    assert run("journal", "orders", "--receive", "--json").json["id"] == sent
+    assert "removed 1 message" in run("journal", "orders", "--purge").out
+
+
+def test_many_messages_leave_when_they_are_written(served: ServedManager, run: Run) -> None:
+    run("queue", "create", "orders")
+    for _ in range(3):
+        run("send", "orders", "x")
+    lines = run("receive", "orders", "--all", "--json").lines
+    assert len(lines) == 3
+    assert "is empty" in run("peek", "orders", code=3).err
+
+
+def test_transactional_queues_need_no_word(served: ServedManager, run: Run) -> None:
+    run("queue", "create", "tx", "--transactional")
+    assert run("send", "tx", "x", "--json").json["transactional"] is True
+    assert run("receive", "tx", "--json").json["transactional"] is True
+
+
+def test_queues_are_shown_changed_purged_and_deleted(served: ServedManager, run: Run) -> None:
+    run("queue", "create", "orders", "--quota-kb", "10", "--name", "alpha")
+    assert "--name beta is for a new one" in run("queue", "create", "x", "--name", "beta", code=2).err
+    run("queue", "set", "orders", "--label", "New", "--quota-kb", "none", "--journal")
+    shown = run("queue", "show", "orders", "--json").json
+    assert (shown["label"], shown["quota_kb"], shown["journaling"], shown["kind"]) == ("New", None, True, "private")
+    run("send", "orders", "a")
+    run("send", "orders", "b")
+    number = run("peek", "orders", "--json").json["lookup_id"]
+    assert "moved 1 message" in run("move", "orders", "later", "--lookup-id", number).out
+    listed = {one["name"]: one for one in run("queue", "list", "--all", "--json").json}
+    assert listed["ALPHA\\private$\\orders"]["messages"] == 1
+    assert listed["ALPHA\\private$\\orders;later"]["messages"] == 1
+    assert listed["ALPHA\\private$\\orders;later"]["kind"] == "subqueue"
+    assert listed["ALPHA\\private$\\orders;journal"]["kind"] == "journal"
+    assert listed["ALPHA\\system$;DEADXACT"]["kind"] == "system"
+    assert "moved 1 message" in run("move", "orders;later", "--all").out
+    assert "would remove 2 messages" in run("queue", "purge", "orders", "--dry-run").out
+    run("queue", "create", "copies")
+    assert "copied 2 messages" in run("copy", "orders", "copies").out
+    assert "cannot be copied to itself" in run("copy", "orders", "orders", code=2).err
+    assert "removed 2 messages" in run("queue", "purge", "orders").out
+    assert "is empty" in run("queue", "purge", "orders", code=3).err
+    assert "is deleted" in run("queue", "delete", "orders").out
+    assert "QueueNotFound" in run("queue", "show", "orders", "--json", code=1).err
+    assert "lanner queue list" in run("receive", "orders", code=1).err
+
+
+def test_dead_letters_are_returned(served: ServedManager, run: Run) -> None:
+    run("queue", "create", "orders")
+    assert "no dead letters" in run("deadletter", "list", code=3).err
+    run("send", "orders", "late", "--ttbr", "0", "--dead-letter")
+    run("peek", "orders", code=3)
+    (letter,) = run("deadletter", "list", "--json").lines
+    assert letter["class"] == "nack_receive_timeout"
+    assert run("deadletter", "peek", "--lookup-id", letter["lookup_id"], "--json").json["body"] == "late"
+    assert "sent" in run("deadletter", "return", "--all", "--ttbr", "1h").out
+    assert run("receive", "orders", "--json").json["body"] == "late"
+    run("deadletter", "list", code=3)
+
+
+def test_what_waits_for_other_computers_is_read_and_taken(served: ServedManager, run: Run) -> None:
+    far = r"DIRECT=OS:beta\private$\far"
+    run("send", far, "x")
+    (listed,) = run("outgoing", "list", "--json").json
+    assert (listed["name"], listed["messages"], listed["state"]) == (far, 1, "Inactive")
+    assert run("outgoing", "pause", "far").out == f"{far} is paused, 1 message in it\n"
+    assert run("outgoing", "show", "far", "--json").json["state"] == "OnHold"
+    assert run("outgoing", "resume", "far", "--json").json["state"] == "Inactive"
+    # There is no transfer in this one.
+    assert "not available" in run("outgoing", "resend", "far", code=1).err
+    assert {one["name"]: one["kind"] for one in run("queue", "list", "--json").json}[far] == "outgoing"
+    assert run("peek", far, "--json").json["body"] == "x"
+    assert run("receive", far, "--json").json["body"] == "x"
+    assert run("status", "--json").json["name"] == "ALPHA"
+
+
+def test_a_user_of_another_computer(served: ServedManager, run: Run, tmp_path: Path) -> None:
+    """Everything goes by TCP and NTLM; the password is in a file."""
+    secret = tmp_path / "password"
+    secret.write_text("correct horse\n")
+    run("user", "add", "alice", "--administrator", "--password-stdin", stdin="correct horse\n")
+    alice = ("--host", served.bind, "--user", "alice", "--password-file", secret)
+    run("queue", "create", "hers", *alice)
+    run("send", "hers", "hello", *alice)
+    assert run("queue", "show", "hers", "--json", *alice).json["messages"] == 1
+    assert run("status", "--json", *alice).json["name"] == "ALPHA"
+    # Without a name nobody gets it.
+    assert "Access is denied" in run("receive", "hers", "--host", served.bind, code=1).err
+    assert run("receive", "hers", "--json", *alice).json["body"] == "hello"
+    secret.write_text("wrong\n")
+    error = json.loads(run("peek", "hers", "--json", *alice, code=1).err.splitlines()[-1])
+    assert (error["kind"], error["status"]) == ("AccessDenied", "0xc00e0025")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--user", "alice"), "--user goes with --host"),
+        (("--host", "127.0.0.1", "--user", "alice"), "the password of alice: give it with --password-file"),
+        (("--host", "127.0.0.1", "--password-file", "/dev/null"), "--password-file of whom? Give --user"),
+    ],
+)
+def test_what_does_not_go_together_is_told(run: Run, arguments: tuple[str, ...], complaint: str) -> None:
+    assert complaint in run("peek", "orders", *arguments, code=2).err
+
+
+def test_where_nobody_answers_is_told(run: Run) -> None:
+    assert "cannot be reached" in run("peek", "orders", "--host", free_address(), code=1).err
+
+
+def test_the_certificate_of_a_user_goes_to_the_one_that_runs(served: ServedManager, run: Run, tmp_path: Path) -> None:
+    run("user", "add", "alice", "--password-stdin", stdin="x\n")
+    made = generate_certificate("alice", dt.datetime.now(dt.UTC))
+    (tmp_path / "alice.der").write_bytes(made.certificate)
+    assert "is registered" in run("user", "certificate", "alice", tmp_path / "alice.der").out
+
+
+def test_a_queue_manager_that_was_killed_leaves_a_socket_that_is_no_hindrance(
+    run: Run, orders: str, data: Path
+) -> None:
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(os.path.relpath(data / LOCAL_SOCKET))
+    run("send", orders, "x")
+    assert run("receive", orders, "--json").json["body"] == "x"
