@@ -23,6 +23,7 @@ from bench.peers.process import Missing
 from bench.peers.rabbit import Rabbit
 from bench.peers.redis import Redis
 from bench.report import Contender, Figures, Goal, Table, Writer, alternate, print_table
+from bench.rpc import CREDENTIALS, MQMP, MQQP, SHAPES, Remote
 from bench.transfer import Pair
 from bench.workload import Scale
 
@@ -79,6 +80,12 @@ class Bench:
         pair = Pair(self.directory)
         self._stack.callback(pair.close)
         return pair
+
+    @cached_property
+    def remote(self) -> Remote:
+        remote = Remote(self.directory)
+        self._stack.callback(remote.close)
+        return remote
 
     @cached_property
     def rabbit(self) -> Rabbit | None:
@@ -278,6 +285,30 @@ def transfer(bench: Bench) -> None:
     bench.report("One recoverable message from send to receive: microseconds", alone, is_lower_better=True)
 
 
+def rpc(bench: Bench) -> None:
+    """One receive after the other, but for the column that says otherwise. The echo is the floor, not a peer: it has no queues."""
+    remote, echo = bench.remote, "bare echo"
+    count = bench.scale.count(3200, max(connections * at_once for connections, at_once in SHAPES.values()))
+    levels = {"no authentication": None, "NTLM privacy": CREDENTIALS}
+    for kind in ("recoverable", "express"):
+        contenders = [
+            Contender(f"{LANNER} {protocol}, {level}", partial(remote.rates, kind, protocol, count, credentials))
+            for protocol in (MQQP, MQMP)
+            for level, credentials in levels.items()
+        ]
+        contenders.append(Contender(echo, partial(remote.echo.rates, count)))
+        bench.report(f"Remote receives of {kind} messages: messages/s", contenders, Goal(echo))
+    count = bench.scale.count(2000, 10)
+    questions = [
+        Contender(f"{LANNER} Unix socket", partial(remote.questions, count, None)),
+        Contender(f"{LANNER} NTLM privacy", partial(remote.questions, count, CREDENTIALS)),
+        Contender(echo, partial(remote.echo.latency, count)),
+    ]
+    bench.report(
+        "R_QMMgmtGetInfo, four properties of a queue: microseconds", questions, Goal(echo), is_lower_better=True
+    )
+
+
 CASES: dict[str, Callable[[Bench], None]] = {
     "send": send,
     "latency": latency,
@@ -288,4 +319,5 @@ CASES: dict[str, Callable[[Bench], None]] = {
     "depth": depth,
     "share": share,
     "transfer": transfer,
+    "rpc": rpc,
 }

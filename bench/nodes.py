@@ -1,8 +1,8 @@
 """A queue manager in a process of its own, told by lines of JSON what to do.
 
-    python -m bench.nodes DIRECTORY ADDRESS PORT
+    python -m bench.nodes DIRECTORY ADDRESS PORT [transfer|rpc]
 
-Lines come in as {"do": NAME, ...} and each is answered by one line. Both processes of a pair are on one machine, so
+PORT is that of the listener it has: MS-MQQB, or the RPC interfaces. Lines come in as {"do": NAME, ...} and each is answered by one line. Both processes of a pair are on one machine, so
 they share a monotonic clock.
 """
 
@@ -27,11 +27,16 @@ from lanner.client.runtime import Runtime, local_settings
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import DeliveryGuarantee, QueueAccessType, QueueShareMode
 from lanner.model.live import OpenQueueDescriptor
+from lanner.security.access_masks import QueueAccess
+from lanner.security.identity import ANONYMOUS, SYSTEM
+from lanner.services.listener import RpcListener, RpcSettings
 from lanner.transfer.settings import TransferSettings
 from lanner.transfer.shell import TransferListener
 from lanner.wire.builder import MessageProperties
 from lanner.wire.format_name import parse
 from lanner.wire.message import Message
+from lanner.wire.security_descriptor import Acl, SecurityDescriptor, allow
+from lanner.wire.sid import EVERYONE
 
 Answer = dict[str, Any]
 _BATCH = 100
@@ -40,8 +45,8 @@ _BATCH = 100
 class Node:
     """The benchmark's end: start it, ask it, end it."""
 
-    def __init__(self, directory: Path, address: str, port: int) -> None:
-        command = [sys.executable, "-m", "bench.nodes", str(directory), address, str(port)]
+    def __init__(self, directory: Path, address: str, port: int, listener: str = "transfer") -> None:
+        command = [sys.executable, "-m", "bench.nodes", str(directory), address, str(port), listener]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.address = address
         self._lock = threading.Lock()
@@ -71,14 +76,22 @@ class Node:
 class _Served:
     """The node's own end."""
 
-    def __init__(self, directory: Path, address: str, port: int) -> None:
+    def __init__(self, directory: Path, address: str, port: int, listener: str) -> None:
         self.runtime = Runtime(directory, local_settings("NODE", local_addresses=frozenset({address})))
         self.engine = self.runtime.engine
-        self.listener = TransferListener(self.engine, address, TransferSettings(port=port))
+        self.listener: TransferListener | RpcListener
+        if listener == "rpc":
+            settings = RpcSettings(port=port, read_port=port + 2, endpoint_mapper_port=0)
+            self.listener = RpcListener(
+                self.engine, self.runtime.users, directory=directory, bind=address, settings=settings
+            )
+        else:
+            self.listener = TransferListener(self.engine, address, TransferSettings(port=port))
         self._handles: dict[str, OpenQueueDescriptor] = {}
         self._answers: dict[str, Callable[..., Answer]] = {
             "ready": dict,
             "create": self.create,
+            "user": self.add_user,
             "fill": self.fill,
             "pause": self.pause,
             "resume": self.resume,
@@ -93,12 +106,20 @@ class _Served:
         request = json.loads(line)
         return json.dumps(self._answers[request.pop("do")](**request))
 
-    def create(self, name: str, *, transactional: bool = False) -> Answer:
-        """Make a private queue."""
+    def create(self, name: str, *, transactional: bool = False, for_everybody: bool = False) -> Answer:
+        """Make a private queue; `for_everybody`: who does not say who it is may read it too."""
         with self.runtime.lock:
             request = self.engine.set_queue_defaults(rf".\private$\{name}")
             request.transactional = transactional
+            if for_everybody:
+                rights = (allow(ANONYMOUS.sid, QueueAccess.GENERIC_ALL), allow(EVERYONE, QueueAccess.GENERIC_ALL))
+                request.security = SecurityDescriptor(owner=SYSTEM.sid, dacl=Acl(rights)).pack()
             self.engine.create_queue(request)
+        return {}
+
+    def add_user(self, name: str, password: str) -> Answer:
+        """Make an administrator."""
+        self.runtime.users.add(name, password, administrator=True)
         return {}
 
     def _handle(self, name: str, access: QueueAccessType) -> OpenQueueDescriptor:
@@ -210,8 +231,8 @@ class _Served:
 
 def main() -> None:
     sys.setswitchinterval(0.0005)
-    directory, address, port = sys.argv[1:]
-    uvloop.run(_Served(Path(directory), address, int(port)).run())
+    directory, address, port, listener = (*sys.argv[1:], "transfer")[:4]
+    uvloop.run(_Served(Path(directory), address, int(port), listener).run())
 
 
 if __name__ == "__main__":
