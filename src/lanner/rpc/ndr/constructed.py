@@ -187,7 +187,12 @@ class Struct(Type):
         # Whether a run does the aligning before and after.
         self._opens_aligned = isinstance(self._segments[0], RunSegment)
         self._closes_aligned = isinstance(self._segments[-1], RunSegment) or self.is_conformant
-        self._deferred = [(index, member) for index, member in enumerate(self.fields) if member.type.has_referents]
+        self._deferred = [
+            # Most fields are not correlated with any other: that need not be found out each time.
+            (index, member, places if isinstance(places, Correlation) else None)
+            for index, (member, places) in enumerate(zip(self.fields, self._places, strict=True))
+            if member.type.has_referents
+        ]
 
     def __repr__(self) -> str:
         return self.cls.__name__
@@ -236,9 +241,9 @@ class Struct(Type):
 
     def encode_referents(self, encoder: Encoder, value: Value, related: Correlation = UNRELATED) -> None:
         values = self._getter(value)
-        for index, member in self._deferred:
+        for index, member, known in self._deferred:
             try:
-                member.type.encode_referents(encoder, values[index], self._correlation(index, values))
+                member.type.encode_referents(encoder, values[index], known or self._correlation(index, values))
             except ValueError as problem:
                 raise ValueError(f"{member.name}: {problem}") from None
 
@@ -264,10 +269,10 @@ class Struct(Type):
         return self.decode_body(decoder, self.decode_conformance(decoder) if self.is_conformant else 0, related)
 
     def decode_referents(self, decoder: Decoder, partial: list[Value], related: Correlation = UNRELATED) -> Value:
-        for index, member in self._deferred:
+        for index, member, known in self._deferred:
             try:
                 partial[index] = member.type.decode_referents(
-                    decoder, partial[index], self._correlation(index, partial)
+                    decoder, partial[index], known or self._correlation(index, partial)
                 )
             except BadStub as problem:
                 raise problem.at(member.name) from None

@@ -41,20 +41,17 @@ class Pointer(FixedType):
         elif related.size and self.target.is_conformant:
             raise ValueError(f"NULL where {related.size} elements are announced")
 
-    def _decode_target(self, decoder: Decoder, related: Correlation) -> Value:
-        target = self.target
-        decoder.depth += 1
-        if decoder.depth > MAX_POINTER_DEPTH:
-            raise BadStub(f"pointers nested deeper than {MAX_POINTER_DEPTH}")
-        value = target.decode(decoder, related)
-        if target.has_referents:
-            value = target.decode_referents(decoder, value, related)
-        decoder.depth -= 1
-        return value
-
     def decode_referents(self, decoder: Decoder, partial: int, related: Correlation = UNRELATED) -> Value:
         if partial:
-            return self._decode_target(decoder, related)
+            target = self.target
+            if decoder.depth >= MAX_POINTER_DEPTH:
+                raise BadStub(f"pointers nested deeper than {MAX_POINTER_DEPTH}")
+            if not target.has_referents:
+                return target.decode(decoder, related)
+            decoder.depth += 1
+            value = target.decode_referents(decoder, target.decode(decoder, related), related)
+            decoder.depth -= 1
+            return value
         # MS-RPCE 3.1.1.5.3.3.1.2: a count that is not zero needs an array.
         if related.size and self.target.is_conformant:
             raise BadStub(f"NULL where {related.size} elements are announced")

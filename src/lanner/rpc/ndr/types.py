@@ -106,10 +106,11 @@ class FixedType(Type):
         return self.slot(rep).alignment
 
     def encode(self, encoder: Encoder, value: Value, related: Correlation = UNRELATED) -> None:
-        self._run.pack(encoder, (self.to_wire(encoder, value),))
+        self._run.pack(encoder, (self.to_wire(encoder, value) if self.is_converted else value,))
 
     def decode(self, decoder: Decoder, related: Correlation = UNRELATED) -> Value:
-        return self.from_wire(decoder, self._run.unpack(decoder)[0])
+        raw = self._run.unpack(decoder)[0]
+        return self.from_wire(decoder, raw) if self.is_converted else raw
 
 
 class Integer(FixedType):
