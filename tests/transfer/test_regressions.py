@@ -133,7 +133,6 @@ def test_a_queue_that_is_resumed_while_it_waits_for_its_next_attempt_says_so(wor
     alpha.sync()
     world.run()
     alpha.engine.pause_queue(alpha.outgoing(name))
-    world.run()
     alpha.engine.resume_queue(alpha.outgoing(name))
     world.run()
     assert alpha.outgoing(name).state is OutgoingState.DISCONNECTED
@@ -637,6 +636,77 @@ def test_the_retries_of_many_queues_leave_others_their_turn(world: World) -> Non
     assert sum(route.stage is Stage.RESOLVING for route in routes) == 50
     world.run()
     assert {len(route.queue.connection_history) for route in routes} == {2}
+
+
+def test_a_paused_queue_is_tried_again_when_it_is_resumed_and_not_before(world: World) -> None:
+    """It showed when its next attempt would be, though none was to come."""
+    alpha = world.node("ALPHA", "127.0.0.2")
+    (route,) = send_to_the_dead(alpha, 1)
+    alpha.engine.pause_queue(route.queue)
+    world.run()
+    assert route.retry_due is None
+    world.tick(20)
+    assert len(route.queue.connection_history) == 1
+    alpha.engine.resume_queue(route.queue)
+    world.run()
+    assert len(route.queue.connection_history) == 2
+    assert route.retry_due == world.now + 5
+
+
+def test_two_queue_managers_at_one_address_get_a_connection_each_at_once(world: World) -> None:
+    """The queue to the second was Waiting for five seconds, and nobody tried anything."""
+    alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
+    guids = iter((beta.guid, uuid4()))
+    alpha.network.resolve = lambda hosts, done: world.later(  # type: ignore[method-assign]
+        partial(done, [NextHop(next(guids), "", "127.0.0.3")])
+    )
+    names = [beta.direct("one"), beta.direct("other")]
+    for name in names:
+        alpha.send(name, b"one")
+    alpha.sync()
+    world.run()
+    last = {alpha.outgoing(name).connection_history[-1].status for name in names}
+    assert last == {ConnectionStatus.ESTABLISHED, ConnectionStatus.CONNECTION_REFUSED}
+
+
+def test_outgoing_queues_that_are_removed_leave_nothing_behind(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their sequences were remembered until the next start."""
+    alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
+    beta.create("tx", transactional=True)
+    alpha.commit_one(beta.direct("tx"), b"one")
+    alpha.sync()
+    world.tick(2)
+    queue = alpha.outgoing(beta.direct("tx"))
+    sequence = alpha.engine.outgoing_sequence(queue)
+    assert sequence is not None
+    alpha.sync()
+    assert alpha.engine.remove_idle_outgoing_queue(queue)
+    assert alpha.engine._sequence_queues == {}
+
+    def refuse(*_args: object) -> None:
+        raise lmdb.DiskError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(alpha.store._commits.current), "write", refuse)
+        with pytest.raises(InsufficientResources):
+            alpha.sync()
+    # The removal is undone, so OrderAcks must find the queue again.
+    assert alpha.engine.outgoing_queue_of(sequence.tx_sequence_id) is alpha.outgoing(beta.direct("tx"))
+
+
+def test_transfer_that_has_stopped_hears_of_nothing(world: World) -> None:
+    alpha = world.node("ALPHA", "127.0.0.2")
+    engine = alpha.engine
+    lists: list[list[Any]] = [
+        engine.position_available_subscribers,
+        engine.position_deleted_subscribers,
+        engine.outgoing_state_subscribers,
+        engine.connection_active_subscribers,
+    ]
+    alpha.is_running = False
+    alpha.transfer.stop()
+    owners = {type(getattr(each, "__self__", None)).__module__ for subscribers in lists for each in subscribers}
+    assert not [owner for owner in owners if owner.startswith("lanner.transfer")]
 
 
 # Strangers --------------------------------------------------------------------------------------------------------

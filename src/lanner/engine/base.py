@@ -78,7 +78,7 @@ class EngineBase:
         self._queues_for_others: set[int] = set()
         self.max_queues_for_others = INFINITE
         self._queues_for_others_complaint_due = 0.0
-        # Timestamp of an outgoing sequence: the number its queue has, or had.
+        # Timestamp of an outgoing sequence: the number of its queue.
         self._sequence_queues: dict[int, int] = {}
 
         self._read_timers: list[tuple[float, int, WaitingMessageReadOperation]] = []

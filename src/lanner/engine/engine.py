@@ -307,6 +307,7 @@ class Engine(Staging):
         self._undo_unsynced_promises()
         states = {queue.number: queue.state for queue in self.outgoing_queues()}
         self._load_queues()
+        self._load_sequences()
         for queue in self.outgoing_queues():
             # Where a connection is, the disk does not know; what an operator wants, it does.
             if OutgoingState.ON_HOLD not in (queue.state, states.get(queue.number)):

@@ -106,9 +106,11 @@ class OutgoingSequences(Acknowledgments):
 
     def _delete_one(self, queue: Queue) -> None:
         """An outgoing queue takes its sequence along: one that is made anew begins with a higher Timestamp."""
+        sequence = self.outgoing_sequence(queue) if isinstance(queue, OutgoingQueue) else None
         super()._delete_one(queue)
-        if isinstance(queue, OutgoingQueue):
+        if sequence is not None:
             self._outgoing_sequences_table.delete(QUEUE_KEY.pack(queue.number))
+            self._sequence_queues.pop(sequence.time_stamp, None)
 
     def is_idle(self, queue: OutgoingQueue) -> bool:
         """Whether nobody would miss an outgoing queue: empty, not open, not paused, nothing waits for a FinalAck."""
@@ -131,10 +133,12 @@ class OutgoingSequences(Acknowledgments):
         for key, row in list(self._outgoing_sequences_table.items()):
             sequence = OutgoingSequence._make(_ROW.unpack(row))
             queue = self.queue_manager.queue_collection.get(QUEUE_KEY.unpack(key)[0])
-            if isinstance(queue, OutgoingQueue):
+            if not isinstance(queue, OutgoingQueue):
+                continue
+            if sequence.epoch == self.store.epoch:
                 self._sequence_queues[sequence.time_stamp] = queue.number
-                if sequence.epoch != self.store.epoch:
-                    self._renew_sequence(queue, sequence)
+            else:
+                self._renew_sequence(queue, sequence)
 
     def _skip_given_identifiers(self) -> None:
         """The store was restored from a backup: message identifiers were given since that are not known here.

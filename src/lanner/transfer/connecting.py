@@ -240,7 +240,8 @@ class Connecting(ABC):
                 if route.next_hop.qm_guid == guid:
                     self._attach(route, link)
                 else:
-                    self._retry_later(route)
+                    # Another queue manager is meant, by the same address: a session with it needs a connection of its own.
+                    self._connect(route, was_pinged=was_pinged)
             self._mark_dirty(link)
 
     def _new_link(self, session: Session, connection: Connection, address: str, *, is_initiator: bool) -> Link:

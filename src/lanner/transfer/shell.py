@@ -211,7 +211,11 @@ class TransferListener:
         return True
 
     def _complain(self, address: str) -> None:
-        _LOG.warning("%d connections were refused, the first from %s: too many are open, or we are offline", self._refused, address)
+        _LOG.warning(
+            "%d connections were refused, the first from %s: too many are open, or we are offline",
+            self._refused,
+            address,
+        )
         self._refused = 0
 
     def keep(self, connection: _TcpConnection) -> None:

@@ -122,7 +122,12 @@ class Transfer(Connecting):
             for link in list(self.links.values()):
                 self._close(link, "the queue manager stops")
             self.incoming.stop()
-            self.engine.send_user_message = None
+            engine = self.engine
+            engine.position_available_subscribers.remove(self._position_available)
+            engine.position_deleted_subscribers.remove(self._position_deleted)
+            engine.outgoing_state_subscribers.remove(self._outgoing_state_changed)
+            engine.connection_active_subscribers.remove(self._connection_active_changed)
+            engine.send_user_message = None
 
     # What other threads tell us, under the lock ---------------------------------------------------------------
 
@@ -207,9 +212,14 @@ class Transfer(Connecting):
                 route.set_state(OutgoingState.DISCONNECTED)
 
     def _pause(self, route: Route) -> None:
-        """3.1.7.13: nothing leaves the queue, and the peer is asked for little."""
+        """3.1.7.13: nothing leaves the queue, nobody connects for it, and the peer is asked for little."""
+        if route.queue.state is not OutgoingState.ON_HOLD:
+            return
         link = route.link
-        if route.queue.state is OutgoingState.ON_HOLD and link is not None and link.is_open:
+        if route.stage is Stage.WAITING_RECONNECT:
+            route.stage = Stage.IDLE
+            route.retry_due = None
+        if link is not None and link.is_open:
             link.session.pause()
             self.engine.remove_messages_from_dispatch_collection_by_queue(route.queue)
             self._mark_dirty(link)
