@@ -6,9 +6,11 @@ script of its `$` lines. A block that cannot run here is named in EXCLUDED.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -64,26 +66,38 @@ def blocks(page: Path) -> list[Block]:
     return [Block(page, text.count("\n", 0, match.start()) + 1, match[1], match[2]) for match in _BLOCK.finditer(text)]
 
 
+def run(block: Block, directory: Path, environment: dict[str, str], sessions: list[int]) -> tuple[int, str]:
+    """Run a block in a session of its own, in which it may leave something running for the next one."""
+    with subprocess.Popen(
+        block.command,
+        cwd=directory,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        sessions.append(process.pid)
+        out, _ = process.communicate(timeout=60)
+        return process.returncode, out
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_example_runs(page: Path, tmp_path: Path) -> None:
     scripts = str(Path(sys.executable).parent)
     environment = {**os.environ, "PATH": f"{scripts}:{os.environ['PATH']}", "PYTHONWARNINGS": "error"}
     environment.pop("LANNER_DATA", None)
-    for block in blocks(page):
-        if block.language not in RUNNABLE or block.is_excluded:
-            continue
-        ran = subprocess.run(
-            block.command,
-            cwd=tmp_path,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert ran.returncode == 0, f"{block.name}\n{block.text}\n{ran.stdout}"
+    sessions: list[int] = []
+    try:
+        for block in blocks(page):
+            if block.language in RUNNABLE and not block.is_excluded:
+                code, out = run(block, tmp_path, environment, sessions)
+                assert code == 0, f"{block.name}\n{block.text}\n{out}"
+    finally:
+        for session in sessions:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(session, signal.SIGKILL)
     shutil.rmtree(tmp_path)
 
 

@@ -156,3 +156,13 @@ def test_the_awaitable_queue_manager_transfers_too(tmp_path: Path) -> None:
 
     asyncio.run(main())
     assert threads() == before
+
+
+@pytest.mark.spec("DMPR-3.1.1.1-7")
+def test_hardened_nobody_listens(start: Start) -> None:
+    """MS-MQDMPR 3.1.1.1 HardenedSecurity: no transfer over non-HTTP protocols."""
+    address = free_address()
+    manager = start(bind=address, transfer=SETTINGS, hardened_security=True)
+    assert manager.transfer is None
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((address, PORT), 30)

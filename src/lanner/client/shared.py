@@ -26,8 +26,8 @@ class BaseQueueManager:
     transfer: EmbeddedTransfer | None = None
 
     def start_transfer(self, bind: str | None, settings: TransferSettings | None) -> None:
-        """Listen on an address, if there is one; the runtime is closed if that cannot be."""
-        if bind is not None:
+        """Listen on an address, if there is one; the runtime is closed if that cannot be. In hardened mode nobody listens (MS-MQDMPR 3.1.1.1)."""
+        if bind is not None and not self.runtime.engine.queue_manager.hardened_security:
             # Sockets and an event loop, which a program that only has queues does without.
             from lanner.client.transferring import EmbeddedTransfer
 
