@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import gc
 import shutil
 import stat
@@ -18,6 +19,8 @@ from lanner.client import remote
 from lanner.client.remote_session import Target
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import OutgoingState
+from lanner.security.certificates import generate_certificate
+from lanner.security.signing import SigningKey
 from lanner.services.listener import LOCAL_SOCKET
 from tests.cli.conftest import free_address
 from tests.client.served import ServedManager
@@ -340,9 +343,26 @@ def test_only_the_owner_can_open_the_socket(alpha: ServedManager) -> None:
     assert stat.S_IMODE((alpha.data / LOCAL_SOCKET).stat().st_mode) == 0o600
 
 
-def test_messages_are_signed_with_the_key_that_is_given(qm: remote.QueueManager, q: remote.Queue) -> None:
-    with pytest.raises(errors.IllegalPropertyValue, match="signing_key"):
-        q.send(lanner.Message(authenticate=True))
+def test_messages_are_signed(alpha: ServedManager, qm: remote.QueueManager) -> None:
+    """With an internal certificate on this machine, and with a key of one's own from anywhere."""
+    queue = qm.create_queue("signed", authentication=True)
+    with pytest.raises(errors.MessageNotAuthenticated):
+        queue.send("x")
+    queue.send(lanner.Message(body="internal", authenticate=True))
+    assert queue.receive(0).authenticated
+    made = generate_certificate("alice", dt.datetime.now(dt.UTC))
+    with lanner.connect(alpha.bind, "alice", "secret", port=alpha.port) as alice:
+        theirs = alice.open("signed")
+        with pytest.raises(errors.IllegalPropertyValue, match="signing_key"):
+            theirs.send(lanner.Message(authenticate=True))
+        alice.signing_key = SigningKey.load(made.certificate, made.private_key)
+        theirs.send(lanner.Message(body="hers", authenticate=True, hash_algorithm="sha-256"))
+    received = queue.receive(0)
+    assert (received.body, received.authenticated) == ("hers", True)
+    assert received.sender_id == alpha.runtime.users.sid("alice").pack()
+
+
+def test_what_the_protocols_cannot_carry_is_told(q: remote.Queue) -> None:
     with pytest.raises(errors.IllegalOperation, match="tracing queue"):
         q.send(lanner.Message(tracing_queue="5a2f8a4e-6d0c-4b7e-9a53-0d9f2c1b7e11"))
     with pytest.raises(errors.IllegalPropertyValue, match="int"):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import json
 import uuid
 from collections import deque
@@ -19,6 +20,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from lanner.client.names import QueueNames
 from lanner.client.operations import milliseconds
@@ -37,6 +41,7 @@ from lanner.client.remote_properties import (
     values_of,
 )
 from lanner.client.remote_session import Session, Sessions, Target
+from lanner.client.remote_units import Cursor, Held, Transaction
 from lanner.model.directory_objects import GUID_NULL
 from lanner.model.directory_objects import Queue as QueueObject
 from lanner.model.enums import INFINITE, QueueAccessType
@@ -47,22 +52,20 @@ from lanner.model.errors import (
     QueueNotAvailable,
     QueueNotFound,
     StatusError,
-    TransactionSequence,
-    TransactionUsage,
     UnsupportedFormatnameOperation,
     UnsupportedOperation,
     status_error,
 )
 from lanner.rpc.interface import RETURNS
+from lanner.security.identity import SYSTEM
+from lanner.security.internal_certificates import CERTIFICATE_FILE, InternalCertificates
+from lanner.security.signing import SigningKey
 from lanner.services.interfaces.lanner import LANNER, LANNER_ASK
 from lanner.services.interfaces.mqmp import (
     QMCOMM,
     QMCOMM2,
-    R_QM_ABORT_TRANSACTION,
-    R_QM_COMMIT_TRANSACTION,
     R_QM_CREATE_OBJECT_INTERNAL,
     R_QM_DELETE_OBJECT,
-    R_QM_ENLIST_INTERNAL_TRANSACTION,
     R_QM_GET_OBJECT_PROPERTIES,
     R_QM_SET_OBJECT_PROPERTIES,
     RPC_AC_SEND_MESSAGE_EX,
@@ -83,12 +86,10 @@ from lanner.wire.property_ids import (
 from lanner.wire.propvariant import NULL, PropVariant
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import TracebackType
 
     from lanner.client.message import Message, ReceivedMessage
-    from lanner.rpc.interface import Method
-    from lanner.security.signing import SigningKey
-    from lanner.services.remote_read_client import PendingRemoteReadEntry, RemoteMessage
 
 T = TypeVar("T")
 # MS-MQMP 3.1.4.5 dwObjectType, 2.2.3.5 ObjType.
@@ -107,8 +108,10 @@ class QueueManager:
         self.identifier = identifier
         self.is_lanner = is_lanner
         self.names = QueueNames(name)
-        # Signs messages sent with `authenticate`.
+        # Signs messages sent with `authenticate`; without it, on this machine, an internal certificate does.
         self.signing_key: SigningKey | None = None
+        self._registered_key: SigningKey | None = None
+        self._internal_key: SigningKey | None = None
         # Handles whose owner has gone, to be closed when there is an occasion.
         self.abandoned: deque[ReadQueue] = deque()
 
@@ -223,6 +226,19 @@ class QueueManager:
         """A unit of work: `async with qm.transaction() as tx:`."""
         return Transaction(self)
 
+    async def key_to_sign_with(self) -> SigningKey | None:
+        """The application's own key, else that of the user's internal certificate; known to receivers from then on, if we may say so."""
+        data = self.sessions.target.data
+        key = self.signing_key or self._internal_key
+        if key is None and data is not None:
+            key = self._internal_key = await asyncio.to_thread(_internal_key, data)
+        if key is not None and key is not self._registered_key:
+            certificate = x509.load_der_x509_certificate(key.certificate).public_bytes(Encoding.PEM).decode()
+            with contextlib.suppress(AccessDenied, UnsupportedOperation):
+                await self.ask("register certificate", certificate=certificate)
+            self._registered_key = key
+        return key
+
     # Management, for administrators -------------------------------------------------------------------------------
 
     async def outgoing(self) -> list[Document]:
@@ -285,6 +301,13 @@ class QueueManager:
             return json.loads(results["answer"])
 
         return await self.sessions.do("", work)
+
+
+def _internal_key(data: Path) -> SigningKey:
+    """Who can open the socket of a data directory can read its certificates, and is the system to its queue manager."""
+    certificates = InternalCertificates(data / CERTIFICATE_FILE)
+    made = certificates.find_or_create(str(SYSTEM.sid), SYSTEM.name, dt.datetime.now(dt.UTC))
+    return SigningKey.load(made.certificate, made.private_key)
 
 
 def _object_format(name: FormatName) -> ObjectFormat:
@@ -407,7 +430,8 @@ class Queue:
         """Send; when this returns, a recoverable message is on disk. Gives the message's id."""
         prepared = to_message(message)
         manager = self._manager
-        signing = Signing(manager.signing_key, manager.identifier, self._format_name)
+        key = await manager.key_to_sign_with() if prepared.authenticate else None
+        signing = Signing(key, manager.identifier, self._format_name)
         identifier = None if transaction is None else transaction.check(manager)
         buffer = to_buffer(prepared, manager.names, signing, identifier)
 
@@ -466,11 +490,11 @@ class Queue:
         """
         limit = milliseconds(timeout)
 
-        async def begin(limit: int, session: Session) -> _Held:
+        async def begin(limit: int, session: Session) -> Held:
             opened = await self._plain(session, QueueAccessType.RECEIVE)
-            return _Held(opened, *await opened.queue.begin_receive(limit))
+            return Held(opened, *await opened.queue.begin_receive(limit))
 
-        held: list[_Held] = []
+        held: list[Held] = []
         try:
             with contextlib.suppress(IOTimeout):
                 while len(held) < count:
@@ -488,9 +512,9 @@ class Queue:
         """The message with a lookup id, or next to it, which leaves the queue when the block has ended."""
         place = seek(lookup_id, where, is_peek=False)
 
-        async def begin(session: Session) -> _Held:
+        async def begin(session: Session) -> Held:
             opened = await self._plain(session, QueueAccessType.RECEIVE)
-            return _Held(opened, *await opened.queue.begin_look_up(*place))
+            return Held(opened, *await opened.queue.begin_look_up(*place))
 
         held = [await self._use(begin)]
         try:
@@ -506,7 +530,7 @@ class Queue:
             raise UnsupportedOperation(f"{self.name} waits for another computer: use receive")
         return opened
 
-    async def _end(self, held: list[_Held], ack: RemoteReadAck) -> None:
+    async def _end(self, held: list[Held], ack: RemoteReadAck) -> None:
         """A message whose session is lost was given back with it, which only an acknowledgment must know."""
         for one in held:
             if ack is RemoteReadAck.RR_NACK:
@@ -628,165 +652,3 @@ class Queue:
     @property
     def sessions(self) -> Sessions:
         return self._sessions
-
-
-class _Held:
-    """A message between the two phases of its receive."""
-
-    def __init__(self, opened: PlainQueue, entry: PendingRemoteReadEntry, message: RemoteMessage) -> None:
-        self.opened = opened
-        self.entry = entry
-        self.message = message
-
-    def ender(self, ack: RemoteReadAck) -> Callable[[Session], Awaitable[None]]:
-        return lambda _session: self.opened.queue.end(self.entry, ack)
-
-
-class Cursor:
-    """A place in a queue, made when it is first used. Stepping off the end waits, or ends with IOTimeout."""
-
-    def __init__(self, queue: Queue, access: QueueAccessType) -> None:
-        # The queue object keeps the handle open.
-        self._queue = queue
-        self._access = access
-        self._place: tuple[ReadQueue, int] | None = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        place, self._place = self._place, None
-        if place is not None and self._queue.sessions.is_current(place[0].session):
-            with contextlib.suppress(StatusError):
-                await self._queue.sessions.do(self._queue.name, lambda _: place[0].close_cursor(place[1]))
-
-    async def _at(self, session: Session) -> tuple[ReadQueue, int]:
-        if self._place is None:
-            opened = await self._queue.handles.reading(session, self._access)
-            self._place = opened, await opened.create_cursor()
-        elif self._place[0].session is not session:
-            raise InvalidHandle(f"{self._queue.name}: the connection was lost, and the cursor with it")
-        return self._place
-
-    async def peek(self, timeout: float | None = None) -> ReceivedMessage:
-        """The message under the cursor; a new cursor first moves to the first one."""
-        limit = milliseconds(timeout)
-
-        async def peek(session: Session) -> ReceivedMessage:
-            opened, cursor = await self._at(session)
-            return await opened.peek(limit, cursor)
-
-        return await self._queue.sessions.do(self._queue.name, peek)
-
-    async def peek_next(self, timeout: float | None = None) -> ReceivedMessage:
-        """Step to the next message and look at it."""
-        limit = milliseconds(timeout)
-
-        async def peek_next(session: Session) -> ReceivedMessage:
-            opened, cursor = await self._at(session)
-            return await opened.peek_next(limit, cursor)
-
-        return await self._queue.sessions.do(self._queue.name, peek_next)
-
-    async def receive(self, timeout: float | None = None, *, transaction: Transaction | None = None) -> ReceivedMessage:
-        """Take the message under the cursor."""
-        if transaction is not None:
-            raise UnsupportedOperation("a cursor of a queue elsewhere receives outside transactions")
-        limit = milliseconds(timeout)
-
-        async def receive(session: Session) -> ReceivedMessage:
-            opened, cursor = await self._at(session)
-            return await opened.receive(limit, cursor)
-
-        return await self._queue.sessions.do(self._queue.name, receive)
-
-
-class Transaction:
-    """All of it or nothing: an internal transaction of that queue manager (MS-MQMP 3.1.1.9), begun when it is first used."""
-
-    def __init__(self, manager: QueueManager) -> None:
-        self._manager = manager
-        self._identifier = uuid.uuid4()
-        self._enlisted: tuple[Session, bytes] | None = None
-        self._is_over = False
-        # A receive was given up, and may have taken a message that nobody has seen.
-        self._is_doomed = False
-
-    @property
-    def identifier(self) -> str:
-        return str(self._identifier)
-
-    def check(self, manager: QueueManager) -> uuid.UUID:
-        """The identifier, for an operation in it."""
-        if self._is_over or self._is_doomed:
-            raise TransactionSequence(f"transaction {self.identifier} has ended, or must be aborted")
-        if manager.sessions is not self._manager.sessions:
-            raise TransactionUsage(f"transaction {self.identifier} belongs to another queue manager")
-        return self._identifier
-
-    async def enlist(self, session: Session) -> None:
-        """R_QMEnlistInternalTransaction, once."""
-        if self._enlisted is None:
-            results = await session.call(QMCOMM, R_QM_ENLIST_INTERNAL_TRANSACTION, p_uow=self._identifier.bytes_le)
-            self._enlisted = session, results["ph_int_xact"]
-        elif self._enlisted[0] is not session:
-            raise TransactionSequence(f"transaction {self.identifier} was aborted: the connection was lost")
-
-    async def receive(self, manager: QueueManager, queue: Queue, limit: int) -> ReceivedMessage:
-        """Take the first message of a queue."""
-        identifier = self.check(manager)
-
-        async def receive(session: Session) -> ReceivedMessage:
-            await self.enlist(session)
-            opened = await queue.handles.local(session, QueueAccessType.RECEIVE)
-            return await opened.receive(limit, transaction=identifier)
-
-        try:
-            return await manager.sessions.do(queue.name, receive)
-        except asyncio.CancelledError:
-            self._is_doomed = True
-            raise
-
-    async def commit(self) -> None:
-        """Do it all, durably."""
-        self.check(self._manager)
-        await self._end(R_QM_COMMIT_TRANSACTION)
-
-    async def abort(self) -> None:
-        """Undo it all: what was received is back in its place, what was sent never was."""
-        if self._is_over:
-            raise TransactionSequence(f"transaction {self.identifier} has ended")
-        await self._end(R_QM_ABORT_TRANSACTION)
-
-    async def _end(self, method: Method) -> None:
-        self._is_over = True
-        if self._enlisted is None:
-            return
-        made, handle = self._enlisted
-
-        async def end(session: Session) -> None:
-            if session is not made:
-                raise TransactionSequence(f"transaction {self.identifier} was aborted: the connection was lost")
-            await session.call(QMCOMM, method, ph_int_xact=handle)
-
-        await self._manager.sessions.do(f"transaction {self.identifier}", end)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._is_over:
-            return
-        if kind is None:
-            await self.commit()
-        else:
-            # What ended the block is told, not that a lost connection has aborted it already.
-            with contextlib.suppress(StatusError):
-                await self.abort()

@@ -23,7 +23,7 @@ from lanner.directory import EmbeddedDirectory
 from lanner.engine import Engine, EngineSettings
 from lanner.model.errors import InvalidParameter, NoInternalUserCert
 from lanner.model.live import OpenQueueDescriptor, Transaction
-from lanner.security.internal_certificates import InternalCertificates
+from lanner.security.internal_certificates import CERTIFICATE_FILE, InternalCertificates
 from lanner.security.keys import QueueManagerKeys
 from lanner.security.signing import SigningKey
 from lanner.security.users import USER_FILE, UserFile
@@ -51,7 +51,7 @@ class Runtime:
         self.path = Path(data)
         self.store = Store.open(self.path)
         self.users = UserFile(self.path / USER_FILE)
-        self._internal_certificates = InternalCertificates(self.path / "certificates.json")
+        self._internal_certificates = InternalCertificates(self.path / CERTIFICATE_FILE)
         self.lock = self.store.lock
         # A queue.SimpleQueue, since that may be used by a finalizer, in the middle of whatever this thread does.
         self._timer_wake: SimpleQueue[None] = SimpleQueue()

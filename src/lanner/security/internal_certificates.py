@@ -14,6 +14,8 @@ from lanner.security.certificates import CertificateWithKey, generate_certificat
 from lanner.security.private_files import PrivateFileError, locked, read_private, write_private
 
 FILE_VERSION: Final = 1
+# In the data directory.
+CERTIFICATE_FILE: Final = "certificates.json"
 
 
 class InternalCertificates:

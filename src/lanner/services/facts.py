@@ -228,14 +228,13 @@ class FactsService(ServerInterface):
         return len(lookup_ids), engine.store.ticket()
 
     def _register_certificate(self, identity: Identity, request: Request) -> tuple[object, int]:
-        """Make the certificate of a user known to receivers."""
-        del identity
+        """Make the certificate of a user known to receivers, or that of who asks if no `sid` says otherwise."""
         engine = self._engine
         resolve = engine.settings.resolve_identity
-        sid = _text(request, "sid")
         try:
-            owner = None if resolve is None else resolve(Sid.parse(sid))
             certificate = x509.load_pem_x509_certificate(_text(request, "certificate").encode())
+            sid = _text(request, "sid") if "sid" in request else None
+            owner = identity if sid is None else resolve and resolve(Sid.parse(sid))
         except ValueError as error:
             raise InvalidParameter(str(error)) from None
         if owner is None:
