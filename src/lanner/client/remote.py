@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import uvloop
 
-from lanner.client import remote_aio
+from lanner.client import remote_aio, remote_units
 from lanner.model.errors import InvalidHandle, IOTimeout
 
 if TYPE_CHECKING:
@@ -392,7 +392,7 @@ async def _left(inside: AbstractAsyncContextManager[object], error: BaseExceptio
 class Cursor:
     """A place in a queue. Stepping off the end waits, or ends with IOTimeout."""
 
-    def __init__(self, manager: QueueManager, remote: remote_aio.Cursor) -> None:
+    def __init__(self, manager: QueueManager, remote: remote_units.Cursor) -> None:
         self._do = manager.do
         self._remote = remote
 
@@ -423,7 +423,7 @@ class Cursor:
 class Transaction:
     """All of it or nothing: an internal transaction of that queue manager, begun when it is first used."""
 
-    def __init__(self, manager: QueueManager, remote: remote_aio.Transaction) -> None:
+    def __init__(self, manager: QueueManager, remote: remote_units.Transaction) -> None:
         self._do = manager.do
         self.remote = remote
 
@@ -448,5 +448,5 @@ class Transaction:
         self._do(self.remote.__aexit__(kind, error, trace))
 
 
-def _inner(transaction: Transaction | None) -> remote_aio.Transaction | None:
+def _inner(transaction: Transaction | None) -> remote_units.Transaction | None:
     return None if transaction is None else transaction.remote
