@@ -45,7 +45,7 @@ def test_it_listens_and_is_tuned_when_it_says_so_and_lets_go_of_everything(tmp_p
         running._stop.set()
 
     daemon.serve(lambda: settings, on_ready)
-    assert seen == [True, True, ["transfer", "rpc"], (f"{address}:1801", True)]
+    assert seen == [True, True, ["transfer", "rpc", "flight"], (f"{address}:1801", True)]
     assert not (tmp_path / "data" / "lanner.sock").exists()
     with QueueManager(tmp_path / "data") as manager:
         assert manager.name == "ALPHA"
@@ -109,5 +109,38 @@ def test_rpc_can_be_kept_to_this_machine_and_ports_that_are_taken_are_passed_ove
     run(enabled=False)
     with socket.create_server((address, 2105)):
         run(endpoint_mapper_port=0)
-    assert seen == [([1801], ["local", "transfer"]), ([1801, 2103, 2105], ["local", "remote read", "rpc", "transfer"])]
+    assert seen == [
+        ([1801], ["flight", "local", "transfer"]),
+        ([1801, 2103, 2105], ["flight", "local", "remote read", "rpc", "transfer"]),
+    ]
+    shutil.rmtree(tmp_path)
+
+
+@pytest.mark.usefixtures("_interpreter")
+def test_the_flight_service_is_on_where_its_packages_are_and_can_be_switched_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = free_address()
+    seen: list[object] = []
+
+    def run(**flight: object) -> None:
+        given = {"data": tmp_path / "data", "name": "alpha", "bind": address, "flight": flight}
+        settings = daemon.load_settings(None, given)
+
+        def on_ready(running: daemon.Daemon) -> None:
+            seen.append(running.addresses.get("flight"))
+            running._stop.set()
+
+        daemon.serve(lambda: settings, on_ready)
+
+    run()
+    run(enabled=True, port=1811)
+    run(enabled=False)
+    with pytest.raises(daemon.SettingsError, match=r"flight: passwords would travel to 192\.0\.2\.1 in the clear"):
+        run(bind="192.0.2.1")
+    monkeypatch.setattr("lanner.spark.settings.is_available", lambda: False)
+    run()
+    with pytest.raises(daemon.SettingsError, match=r"flight: .*pip install 'lanner\[spark\]'"):
+        run(enabled=True)
+    assert seen == [f"grpc://{address}:1810", f"grpc://{address}:1811", None, None]
     shutil.rmtree(tmp_path)

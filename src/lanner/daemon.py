@@ -34,6 +34,7 @@ from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import INFINITE
 from lanner.model.errors import LannerError
 from lanner.services.listener import RpcListener, RpcSettings
+from lanner.spark.settings import FlightSettings, PipelineUnavailable, flight_listener, flight_listener_if_available
 from lanner.transfer.settings import TransferSettings
 from lanner.transfer.shell import TransferListener
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
 
     from lanner.model.directory_objects import Queue
+    from lanner.spark.flight import FlightListener
     from lanner.transfer.transfer import Transfer
 
 _LOG = logging.getLogger(__name__)
@@ -140,6 +142,7 @@ class TransferTable(_Table):
 
 
 _RPC = RpcSettings()
+_FLIGHT = FlightSettings()
 Port = Annotated[int, Field(ge=1, le=0xFFFF)]
 
 
@@ -156,6 +159,21 @@ class RpcTable(_Table):
     endpoint_mapper_port: Annotated[int, Field(ge=0, le=0xFFFF)] = _RPC.endpoint_mapper_port
     requires_authentication: bool = _RPC.requires_authentication
     keytab: Annotated[Path | None, Field(strict=False)] = _RPC.keytab
+
+
+class FlightTable(_Table):
+    """The fields of FlightSettings, under the same names."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    # None: if the packages of the data pipeline are installed.
+    enabled: bool | None = None
+    # None: the address of the queue manager if that is a loopback address, else 127.0.0.1.
+    bind: str | None = None
+    port: Port = _FLIGHT.port
+    tls_certificate: Annotated[Path | None, Field(strict=False)] = _FLIGHT.tls_certificate
+    tls_key: Annotated[Path | None, Field(strict=False)] = _FLIGHT.tls_key
+    max_streams: Number = _FLIGHT.max_streams
 
 
 class MetricsSettings(_Table):
@@ -186,6 +204,7 @@ class Settings(BaseSettings):
     security: SecuritySettings = SecuritySettings()
     transfer: TransferTable = TransferTable()
     rpc: RpcTable = RpcTable()
+    flight: FlightTable = FlightTable()
     # Computer name to address.
     peers: dict[str, str] = Field(default_factory=dict)
     metrics: MetricsSettings = MetricsSettings()
@@ -416,7 +435,11 @@ class Daemon:
         set_log_level(self.settings)
         check_bind(self.settings.bind)
         self.runtime = self._open()
-        self.listeners = self._listeners()
+        try:
+            self.listeners = self._listeners()
+        except BaseException:
+            self.runtime.close()
+            raise
         self._stop = asyncio.Event()
 
     def _open(self) -> Runtime:
@@ -445,6 +468,9 @@ class Daemon:
                 transfer = TransferListener(self.runtime.engine, settings.bind, settings.transfer_settings)
                 listeners.append(transfer)
             listeners.append(self._rpc(None if transfer is None else transfer.transfer))
+            flight = self._flight()
+            if flight is not None:
+                listeners.append(flight)
         if settings.metrics.bind is not None:
             listeners.append(MetricsListener(self.runtime, settings.metrics.bind))
         return listeners
@@ -459,6 +485,21 @@ class Daemon:
             transfer=transfer,
             about=self.about,
         )
+
+    def _flight(self) -> FlightListener | None:
+        """The service of the data pipeline, where it is wanted or its packages are installed."""
+        table = self.settings.flight
+        if table.enabled is False:
+            return None
+        own = self.settings.bind
+        bind = table.bind or (own if ipaddress.ip_address(own).is_loopback else _FLIGHT.bind)
+        try:
+            settings = FlightSettings(bind, **table.model_dump(exclude={"enabled", "bind"}))
+            if table.enabled is None:
+                return flight_listener_if_available(self.runtime, settings)
+            return flight_listener(self.runtime, settings)
+        except (ValueError, PipelineUnavailable) as error:
+            raise SettingsError(f"flight: {error}") from error
 
     @property
     def name(self) -> str:

@@ -22,6 +22,7 @@ def test_it_says_who_it_is_and_stops_cleanly(serve: Callable[..., Served], data:
         "transfer": f"{address}:1801",
         "rpc": f"{address}:2103",
         "remote read": f"{address}:2105",
+        "flight": f"grpc://{address}:1810",
         "local": str(data / "lanner.sock"),
     }
     ready = served.ready()

@@ -51,6 +51,12 @@ def test_without_a_file_everything_has_a_default(monkeypatch: pytest.MonkeyPatch
         "rpc.endpoint_mapper_port": 135,
         "rpc.requires_authentication": False,
         "rpc.keytab": None,
+        "flight.enabled": None,
+        "flight.bind": None,
+        "flight.port": 1810,
+        "flight.tls_certificate": None,
+        "flight.tls_key": None,
+        "flight.max_streams": 64,
     }
 
 
