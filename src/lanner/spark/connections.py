@@ -123,6 +123,11 @@ class Manager:
             return result
         raise AssertionError
 
+    def once(self, work: Callable[[FlightQueues], T]) -> T:
+        """Do some call that cannot be repeated."""
+        queues, _ = self._connected()
+        return work(queues)
+
     def read(self, ticket: bytes) -> Iterator[pa.RecordBatch]:
         """The batches of a partition. Until the first one is there it is tried again."""
         return self._tried(lambda queues: queues.read(ticket))
@@ -131,21 +136,22 @@ class Manager:
         deadline = time.monotonic() + self._access.retry
         pause = _FIRST_PAUSE
         while True:
-            is_new = True
-            has_begun = False
+            is_new, has_begun = True, False
             try:
                 queues, is_new = self._connected()
                 for result in work(queues):
                     has_begun = True
                     yield result
             except (ServiceNotAvailable, TooBusy, NotAuthenticated) as error:
+                # A connection that was kept, and its token, may be of before a restart; a password that is wrong stays wrong.
+                is_old = not is_new and not isinstance(error, TooBusy)
+                is_over = isinstance(error, NotAuthenticated) or time.monotonic() + pause > deadline
+                if has_begun or (is_over and not is_old):
+                    raise
                 if not isinstance(error, TooBusy):
                     self.disconnect()
-                # A token ends with the process that gave it; a password that is wrong stays wrong.
-                is_refused = isinstance(error, NotAuthenticated) and is_new
-                if has_begun or is_refused or time.monotonic() + pause > deadline:
-                    raise
             else:
                 return
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            if not is_old:
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)

@@ -20,7 +20,7 @@ from lanner.spark.rows import DEADLETTER, JOURNAL
 from lanner.spark.schema import BINARY, BY_NAME, SETTABLE, STRING
 from lanner.wire.builder import MessageProperties
 
-__all__ = ["RowEncoder"]
+__all__ = ["RowEncoder", "check_columns"]
 
 # Columns that name the queue a row goes to.
 _QUEUE_COLUMNS: Final = ("queue", "dest_format_name")
@@ -70,10 +70,8 @@ class RowEncoder:
         """`queue`: where rows go that name none themselves. InvalidParameter if the columns cannot be sent."""
         self._names = names
         self._queue = queue
-        self._columns = _checked(schema)
+        self._columns = check_columns(schema, queue)
         self._queue_column = next((name for name in _QUEUE_COLUMNS if name in self._columns), None)
-        if queue is None and self._queue_column is None:
-            raise InvalidParameter("where to: give the option queue, or a column of that name")
 
     def messages(self, batch: pa.RecordBatch, first: int = 0) -> Iterator[tuple[str, list[MessageProperties]]]:
         """The messages of a batch: runs of rows that go to the same queue, in the order of the rows.
@@ -140,7 +138,8 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _checked(schema: pa.Schema) -> tuple[str, ...]:
+def check_columns(schema: pa.Schema, queue: str | None = None) -> tuple[str, ...]:
+    """The names of the columns. InvalidParameter if they cannot be sent; `queue` as for RowEncoder."""
     names = tuple(schema.names)
     for name in names:
         if name not in BY_NAME:
@@ -160,4 +159,6 @@ def _checked(schema: pa.Schema) -> tuple[str, ...]:
     kind = schema.field("body").type
     if not (_is_text(kind) or pa.types.is_large_binary(kind) or kind == BINARY):
         raise InvalidParameter(f"column body is {kind}: binary or text expected")
+    if queue is None and not set(_QUEUE_COLUMNS) & set(names):
+        raise InvalidParameter("where to: give the option queue, or a column of that name")
     return names

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
 
-from lanner.model.errors import LannerError
+from lanner.model.errors import LannerError, QueueNotAvailable, QueueNotFound
 from lanner.spark.connections import Access, Manager
 from lanner.spark.options import PARTITION_BYTES
 
@@ -109,7 +109,13 @@ class Planner:
                 "include_body": self._columns.include_body,
                 "partition_bytes": target,
             }
-            plan = manager.call(lambda queues, name=wanted.name, request=request: queues.plan(name, **request))  # type: ignore[misc]
+            try:
+                plan = manager.call(lambda queues, name=wanted.name, request=request: queues.plan(name, **request))  # type: ignore[misc]
+            except (QueueNotFound, QueueNotAvailable) as error:
+                if self._fails:
+                    raise
+                _LOG.warning("%s", error)
+                continue
             count = sum(part.messages for part in plan.partitions)
             if wanted.messages is not None and count < wanted.messages:
                 vanished(wanted.name, wanted.after, wanted.upto, wanted.messages, count, is_error=self._fails)

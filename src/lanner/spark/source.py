@@ -28,6 +28,7 @@ What a row has is in `schema`; which queues `queues` means, in `queue_names`.
 | writeId | batch write | the name of what is written: done again it does nothing. Without it, a job that runs again writes again |
 | failOnChangedReplay | stream write | false: a batch that was published and comes again with other rows counts as done; default true |
 """
+# ruff: noqa: N802 (Spark names the methods)
 
 from __future__ import annotations
 
@@ -40,7 +41,12 @@ from lanner.model.errors import InvalidParameter
 from lanner.spark import options as msmq_options
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader
+    from pyspark.sql.datasource import (
+        DataSourceArrowWriter,
+        DataSourceReader,
+        DataSourceStreamArrowWriter,
+        DataSourceStreamReader,
+    )
     from pyspark.sql.types import StructType
 
     from lanner.spark.partitions import Columns
@@ -69,6 +75,32 @@ class MsmqDataSource(DataSource):
         options = msmq_options.batch_options(self.options)
         return MsmqBatchReader(options, _chosen(schema, options))
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from lanner.spark.stream_reader import MsmqStreamReader
+
+        options = msmq_options.stream_options(self.options)
+        return MsmqStreamReader(options, _chosen(schema, options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        from lanner.spark.writer import MsmqBatchWriter
+
+        options = msmq_options.write_options(self.options, is_stream=False)
+        _check_written(schema, options)
+        if overwrite:
+            raise InvalidParameter('mode("overwrite"): a queue cannot be replaced, only added to; use mode("append")')
+        return MsmqBatchWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        from lanner.spark.writer import MsmqStreamWriter
+
+        options = msmq_options.write_options(self.options, is_stream=True)
+        _check_written(schema, options)
+        if overwrite:
+            raise InvalidParameter(
+                'outputMode("complete"): a queue cannot be replaced, only added to; use append or update'
+            )
+        return MsmqStreamWriter(options)
+
 
 def _columns(options: Mapping[str, str]) -> tuple[str, bool]:
     lowered = {name.lower(): value for name, value in options.items()}
@@ -96,3 +128,12 @@ def _chosen(schema: StructType, options: msmq_options.ReadOptions) -> Columns:
                 f"give it as `{field.name} {row.columns[row.names.index(field.name)].ddl}`"
             )
     return columns
+
+
+def _check_written(schema: StructType, options: msmq_options.WriteOptions) -> None:
+    """Refuse rows that cannot be sent before the first one is."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from lanner.spark.encode import check_columns
+
+    check_columns(to_arrow_schema(schema, timezone="UTC"), options.queue)
