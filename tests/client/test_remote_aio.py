@@ -170,3 +170,50 @@ def test_the_endpoint_mapper_tells_the_port(tmp_path_factory: pytest.TempPathFac
     finally:
         served.close()
     shutil.rmtree(data)
+
+
+def test_many_are_sent_in_their_order_and_one_that_is_refused_is_told(alpha: ServedManager) -> None:
+    async def work(qm: remote_aio.QueueManager) -> None:
+        q, tq = await qm.create_queue("many"), await qm.create_queue("many-tx", transactional=True)
+        messages = [lanner.Message(body=str(number), recoverable=bool(number % 2)) for number in range(200)]
+        assert await q.send_many(messages) == [message.id for message in messages]
+        async with qm.transaction() as tx:
+            await tq.send_many(messages, transaction=tx)
+        expected = [str(number) for number in range(200)]
+        for queue in (q, tq):
+            assert [message.body for message in await queue.receive_many(500)] == expected
+        await q.set(quota=1)
+        messages = [lanner.Message(body=bytes(300)) for _ in range(10)]
+        with pytest.raises(errors.InsufficientResources):
+            await q.send_many(messages)
+        sent = [message.id for message in messages if message.id is not None]
+        assert [message.id for message in await q.receive_many(500)] == sent
+        assert 0 < len(sent) < 10
+        for queue in (q, tq):
+            await qm.delete_queue(queue.name)
+
+    connected(alpha, work)
+
+
+def test_what_was_begun_is_given_back_when_the_rest_is_given_up(alpha: ServedManager) -> None:
+    async def work(qm: remote_aio.QueueManager) -> None:
+        q = await qm.create_queue("begun")
+        await q.send_many(["a", "b", "c"])
+        entered = asyncio.Event()
+
+        async def hold() -> None:
+            async with q.receiving(3, 0):
+                entered.set()
+                await asyncio.sleep(30)
+
+        task = asyncio.create_task(hold())
+        await entered.wait()
+        with pytest.raises(errors.IOTimeout):
+            await q.receive(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert [message.body for message in await q.receive_many(5)] == ["a", "b", "c"]
+        await qm.delete_queue("begun")
+
+    connected(alpha, work)

@@ -51,7 +51,6 @@ from lanner.model.errors import (
     IOTimeout,
     QueueNotAvailable,
     QueueNotFound,
-    StatusError,
     UnsupportedFormatnameOperation,
     UnsupportedOperation,
     status_error,
@@ -94,6 +93,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # MS-MQMP 3.1.4.5 dwObjectType, 2.2.3.5 ObjType.
 _MQDS_QUEUE: Final = 1
+# Ours: calls of one operation that are on their way at once.
+WINDOW: Final = 32
 _NO_IDENTIFIER: Final = MessageIdentifier(GUID_NULL, 0)
 
 
@@ -453,8 +454,19 @@ class Queue:
         *,
         transaction: Transaction | None = None,
     ) -> list[str]:
-        """Send several messages, one after the other. What stands before one that is refused stays sent."""
-        return [await self.send(message, transaction=transaction) for message in messages]
+        """Send several messages in their order, some at a time. What is not refused stays sent: its `id` is set."""
+        prepared = [to_message(message) for message in messages]
+        if prepared:
+            # The first one alone opens what the others need: from then on nothing is in the way of their order.
+            await self.send(prepared[0], transaction=transaction)
+        for first in range(1, len(prepared), WINDOW):
+            sends = [self.send(message, transaction=transaction) for message in prepared[first : first + WINDOW]]
+            # They are answered when their common batch is on disk.
+            outcomes = await asyncio.gather(*sends, return_exceptions=True)
+            for outcome in outcomes:
+                if isinstance(outcome, BaseException):
+                    raise outcome
+        return [str(message.id) for message in prepared]
 
     # Reading ------------------------------------------------------------------------------------------------------
 
@@ -476,6 +488,15 @@ class Queue:
         self, count: int, timeout: float | None = 0, *, transaction: Transaction | None = None
     ) -> list[ReceivedMessage]:
         """Take up to `count` messages; waits for the first one only."""
+        if transaction is None:
+            try:
+                async with self.receiving(count, timeout) as messages:
+                    return messages
+            except IOTimeout:
+                return []
+            except UnsupportedOperation:
+                # What waits for another computer is taken one by one.
+                pass
         found: list[ReceivedMessage] = []
         with contextlib.suppress(IOTimeout):
             while len(found) < count:
@@ -489,18 +510,27 @@ class Queue:
         Nobody else gets them meanwhile. Waits for the first one only; IOTimeout if none comes.
         """
         limit = milliseconds(timeout)
-
-        async def begin(limit: int, session: Session) -> Held:
-            opened = await self._plain(session, QueueAccessType.RECEIVE)
-            return Held(opened, *await opened.queue.begin_receive(limit))
-
         held: list[Held] = []
+
+        async def begin(limit: int, session: Session) -> None:
+            opened = await self._plain(session, QueueAccessType.RECEIVE)
+            held.append(Held(opened, *await opened.queue.begin_receive(limit)))
+
         try:
-            with contextlib.suppress(IOTimeout):
-                while len(held) < count:
-                    held.append(await self._use(partial(begin, 0 if held else limit)))
-            if not held and limit:
-                raise IOTimeout
+            if count > 0:
+                with contextlib.suppress(*([] if limit else [IOTimeout])):
+                    await self._use(partial(begin, limit))
+            while held and len(held) < count:
+                wanted = min(count - len(held), WINDOW)
+                ends = await asyncio.gather(
+                    *(self._use(partial(begin, 0)) for _ in range(wanted)), return_exceptions=True
+                )
+                errors = [end for end in ends if isinstance(end, BaseException)]
+                for error in errors:
+                    if not isinstance(error, IOTimeout):
+                        raise error
+                if errors:
+                    break
             yield [from_remote_read(one.message) for one in held]
         except BaseException:
             await self._end(held, RemoteReadAck.RR_NACK)
@@ -532,14 +562,14 @@ class Queue:
 
     async def _end(self, held: list[Held], ack: RemoteReadAck) -> None:
         """A message whose session is lost was given back with it, which only an acknowledgment must know."""
-        for one in held:
-            if ack is RemoteReadAck.RR_NACK:
-                with contextlib.suppress(StatusError):
-                    await self._sessions.do(self.name, one.ender(ack))
-            elif not self._sessions.is_current(one.opened.session):
-                raise InvalidHandle(f"{self.name}: the connection was lost, the messages are in their queue again")
-            else:
-                await self._sessions.do(self.name, one.ender(ack))
+        is_lost = any(not self._sessions.is_current(one.opened.session) for one in held)
+        if is_lost and ack is RemoteReadAck.RR_ACK:
+            raise InvalidHandle(f"{self.name}: the connection was lost, the messages are in their queue again")
+        for first in range(0, 0 if is_lost else len(held), WINDOW):
+            ends = [self._sessions.do(self.name, one.ender(ack)) for one in held[first : first + WINDOW]]
+            for outcome in await asyncio.gather(*ends, return_exceptions=True):
+                if isinstance(outcome, BaseException) and ack is RemoteReadAck.RR_ACK:
+                    raise outcome
 
     async def peek(self, timeout: float | None = None) -> ReceivedMessage:
         """Look at the first message and leave it there."""

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import weakref
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from lanner.client.message import ReceivedMessage
 from lanner.client.remote_messages import from_buffer, from_remote_read
@@ -200,7 +201,6 @@ class LocalQueue:
 
 
 ReadQueue: TypeAlias = PlainQueue | LocalQueue
-T = TypeVar("T", LocalQueue, ReadQueue)
 
 
 async def open_local(
@@ -245,6 +245,8 @@ class Handles:
         self._name = name
         self._exclusive = exclusive
         self._abandoned = abandoned
+        # Who comes while another opens a handle uses that one.
+        self._opening = asyncio.Lock()
         self._local: dict[QueueAccessType, LocalQueue] = {}
         self._reading: dict[QueueAccessType, ReadQueue] = {}
         # A queue object that is forgotten instead of closed must not keep its queue open.
@@ -254,17 +256,23 @@ class Handles:
         """For sending, and for receives in a transaction."""
         found = self._local.get(access)
         if found is None or found.session is not session:
-            await self._tidy(session)
-            found = await open_local(session, self._name, access, self._share_mode(access))
-            found = self._kept(self._local, access, found)
+            async with self._opening:
+                found = self._local.get(access)
+                if found is None or found.session is not session:
+                    await self._tidy(session)
+                    found = await open_local(session, self._name, access, self._share_mode(access))
+                    self._local[access] = found
         return found
 
     async def reading(self, session: Session, access: QueueAccessType) -> ReadQueue:
         """For reads; of an outgoing queue as an administrator."""
         found = self._reading.get(access)
         if found is None or found.session is not session:
-            await self._tidy(session)
-            found = self._kept(self._reading, access, await self._open_to_read(session, access))
+            async with self._opening:
+                found = self._reading.get(access)
+                if found is None or found.session is not session:
+                    await self._tidy(session)
+                    found = self._reading[access] = await self._open_to_read(session, access)
         return found
 
     async def _open_to_read(self, session: Session, access: QueueAccessType) -> ReadQueue:
@@ -275,15 +283,6 @@ class Handles:
             with contextlib.suppress(StatusError):
                 return await open_local(session, self._name, _ADMIN_ACCESS[access], share_mode)
             raise
-
-    def _kept(self, kept: dict[QueueAccessType, T], access: QueueAccessType, opened: T) -> T:
-        """The handle to use from now on: another task may have opened one meanwhile, and uses it."""
-        first = kept.get(access)
-        if first is not None and first.session is opened.session:
-            self._abandoned.append(opened)
-            return first
-        kept[access] = opened
-        return opened
 
     def _share_mode(self, access: QueueAccessType) -> QueueShareMode:
         is_exclusive = self._exclusive and access is QueueAccessType.RECEIVE

@@ -122,6 +122,7 @@ class Transaction:
         self._manager = manager
         self._identifier = uuid.uuid4()
         self._enlisted: tuple[Session, bytes] | None = None
+        self._enlisting = asyncio.Lock()
         self._is_over = False
         # A receive was given up, and may have taken a message that nobody has seen.
         self._is_doomed = False
@@ -140,11 +141,12 @@ class Transaction:
 
     async def enlist(self, session: Session) -> None:
         """R_QMEnlistInternalTransaction, once."""
-        if self._enlisted is None:
-            results = await session.call(QMCOMM, R_QM_ENLIST_INTERNAL_TRANSACTION, p_uow=self._identifier.bytes_le)
-            self._enlisted = session, results["ph_int_xact"]
-        elif self._enlisted[0] is not session:
-            raise TransactionSequence(f"transaction {self.identifier} was aborted: the connection was lost")
+        async with self._enlisting:
+            if self._enlisted is None:
+                results = await session.call(QMCOMM, R_QM_ENLIST_INTERNAL_TRANSACTION, p_uow=self._identifier.bytes_le)
+                self._enlisted = session, results["ph_int_xact"]
+            elif self._enlisted[0] is not session:
+                raise TransactionSequence(f"transaction {self.identifier} was aborted: the connection was lost")
 
     async def receive(self, manager: QueueManager, queue: Queue, limit: int) -> ReceivedMessage:
         """Take the first message of a queue."""
