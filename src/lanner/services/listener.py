@@ -23,6 +23,7 @@ from lanner.store.committer import Committer
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
+    from lanner.security.identity import Identity
     from lanner.security.users import UserFile
     from lanner.transfer.transfer import Transfer
 
@@ -113,7 +114,7 @@ class RpcListener:
                 FactsService(engine, committer, self._transfer, self._about),
             ],
             users=self._users,
-            providers=ServerSecurity(self._users, names, settings.keytab),
+            providers=ServerSecurity(self._users, names, settings.keytab, self.identity_of),
         )
         server.register(EndpointMapper(server))
         server.register(MgmtInterface(server))
@@ -126,6 +127,12 @@ class RpcListener:
         except BaseException:
             await self.stop()
             raise
+
+    def identity_of(self, principal: str) -> Identity | None:
+        """Who a Kerberos principal is: of the realm of our own domain, the account of that name."""
+        name, _, realm = principal.rpartition("@")
+        domain = self._engine.queue_manager.qualified_computer_name.partition(".")[2]
+        return self._users.identity(name) if domain and realm.lower() == domain.lower() else None
 
     async def _listen_for_questions(self, server: RpcServer) -> None:
         """The endpoint mapper; only clients that do not know the fixed ports are lost without it."""
