@@ -1,0 +1,84 @@
+"""What the Spark benchmark compares with: a source that has its Arrow batches in memory, and a sink that drops what it is given."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from lanner.spark.decode import Facts, Place, decode_packets
+from lanner.spark.schema import RowSchema
+from lanner.wire.builder import MessageProperties, build
+from lanner.wire.format_name import parse
+
+BATCH = 3000  # messages; about 4 MiB, as the Flight service sends them
+
+
+@lru_cache(maxsize=4)
+def ready_batch(columns: str, size: int) -> pa.RecordBatch:
+    """The batch that is given again and again; made once in each process."""
+    source, destination = uuid.uuid4(), parse(r"DIRECT=OS:bench\private$\bench")
+    packets = [
+        build(
+            MessageProperties(body=os.urandom(size)),
+            source=source,
+            ordinal=number,
+            sent_time=1_700_000_000,
+            destination=destination,
+        )
+        for number in range(BATCH)
+    ]
+    numbers = np.arange(BATCH, dtype=np.int64)
+    facts = Facts(numbers, numbers, numbers, 0 * numbers, 0 * numbers)
+    place = Place(str(source), "BENCH", str(destination), "destination")
+    return decode_packets(packets, facts, place, RowSchema.select(columns))
+
+
+class ReadyReader(DataSourceReader):
+    def __init__(self, columns: str, rows: int, size: int) -> None:
+        self.columns, self.rows, self.size = columns, rows, size
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(self.rows // 2), InputPartition(self.rows - self.rows // 2)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        batch, left = ready_batch(self.columns, self.size), partition.value
+        while left > 0:
+            yield batch.slice(0, left)
+            left -= len(batch)
+
+
+class DroppingWriter(DataSourceArrowWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
+
+
+class ReadySource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "ready"
+
+    def schema(self) -> str:
+        return RowSchema.select(self.options.get("columns", "all")).ddl
+
+    def reader(self, schema: StructType) -> ReadyReader:
+        del schema
+        return ReadyReader(self.options.get("columns", "all"), int(self.options["rows"]), int(self.options["size"]))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DroppingWriter:
+        del schema, overwrite
+        return DroppingWriter()

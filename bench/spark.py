@@ -1,0 +1,194 @@
+"""Spark reads a queue and writes to one: against a source of ready Arrow batches, and a sink that drops its rows.
+
+    python -m bench.spark [--messages N] [--size BYTES] [--rounds N]
+
+Everything shares one machine: Spark (local[2]), the queue manager in this process, and the disk. Each round of a read ends in Spark's
+`noop` sink; a write is timed until its messages are published. The memory is the queue manager's own, before and at its highest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+from pyspark.sql import DataFrame, SparkSession
+
+from bench.machine import facts
+from bench.peers.process import BUILD
+from bench.ready_source import ReadySource
+from bench.report import Writer, print_rows
+from lanner.client import Message, QueueManager
+from lanner.spark.flight import FlightListener
+from lanner.spark.settings import FlightSettings
+
+ROOT = Path(__file__).resolve().parent.parent
+PASSWORD = "bench"  # of the user that is made for the run
+FILL_BATCH = 5000
+
+
+@contextmanager
+def spark_session(directory: Path) -> Iterator[SparkSession]:
+    os.environ |= {
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+        "LANNER_PASSWORD": PASSWORD,
+    }
+    builder = SparkSession.builder.master("local[2]").appName("bench")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "2g",
+        "spark.local.dir": str(directory / "spark"),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.sql.shuffle.partitions": "2",
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    session.dataSource.register(ReadySource)
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+@contextmanager
+def flight(directory: Path) -> Iterator[tuple[QueueManager, str]]:
+    with QueueManager(directory / "data", "BENCH") as manager:
+        manager.runtime.users.add("bench", PASSWORD, administrator=True)
+        listener = FlightListener(manager.runtime, FlightSettings(port=0))
+        listener.open()
+        try:
+            yield manager, listener.address
+        finally:
+            listener.close()
+
+
+class Bench:
+    """The ways to read and write, each as a function that does it once."""
+
+    def __init__(self, spark: SparkSession, manager: QueueManager, address: str, messages: int, size: int) -> None:
+        self._spark = spark
+        self._manager = manager
+        self._address = address
+        self._messages = messages
+        self._size = size
+        self._written = 0
+
+    def fill(self) -> None:
+        queue = self._manager.create_queue("read")
+        body = os.urandom(self._size)
+        for start in range(0, self._messages, FILL_BATCH):
+            count = min(FILL_BATCH, self._messages - start)
+            queue.send_many(Message(body=body, recoverable=True) for _ in range(count))
+
+    def _ready(self, columns: str) -> None:
+        options = {"rows": str(self._messages), "size": str(self._size), "columns": columns}
+        _drain(self._spark.read.format("ready").options(**options).load())
+
+    def _read(self, columns: str) -> None:
+        options = {"managers": self._address, "user": "bench", "queues": "read", "columns": columns}
+        _drain(self._spark.read.format("msmq").options(**options, minPartitions="2").load())
+
+    def reads(self) -> dict[str, Callable[[], None]]:
+        return {
+            "ready batches, all columns": lambda: self._ready("all"),
+            "Lanner, all columns": lambda: self._read("all"),
+            "ready batches, core columns": lambda: self._ready("core"),
+            "Lanner, core columns": lambda: self._read("core"),
+        }
+
+    def _rows(self) -> DataFrame:
+        frame = self._spark.range(0, self._messages, 1, 2)
+        return frame.selectExpr(
+            f"cast(lpad(cast(id as string), {self._size}, 'x') as binary) as body", "concat('order ', id) as label"
+        )
+
+    def _drop(self) -> None:
+        self._rows().write.format("ready").mode("append").save()
+
+    def _write(self) -> None:
+        name = f"written{self._written}"
+        self._written += 1
+        self._manager.create_queue(name)
+        writer = self._rows().write.format("msmq").options(managers=self._address, user="bench", queue=name)
+        writer.mode("append").save()
+        if len(self._manager.open(name)) != self._messages:
+            raise AssertionError("messages were lost, or are there twice")
+        self._manager.delete_queue(name)
+
+    def writes(self) -> dict[str, Callable[[], None]]:
+        return {"dropping sink": self._drop, "Lanner, durable queue": self._write}
+
+
+def _drain(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def rates(ways: dict[str, Callable[[], None]], messages: int, rounds: int) -> dict[str, list[float]]:
+    """Rows per second of alternating rounds, after one of each that does not count."""
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for current in range(rounds + 1):
+        for name, work in ways.items():
+            began = time.perf_counter()
+            work()
+            if current:
+                found[name].append(messages / (time.perf_counter() - began))
+    return found
+
+
+def spark(directory: Path, messages: int, size: int, rounds: int, out: Writer) -> dict[str, float]:
+    """The whole benchmark; the median rates by name."""
+    process = psutil.Process()
+    with spark_session(directory) as session, flight(directory) as (manager, address):
+        bench = Bench(session, manager, address, messages, size)
+        bench.fill()
+        before = process.memory_info().rss
+        found = rates(bench.reads(), messages, rounds)
+        after = process.memory_info().rss
+        found |= rates(bench.writes(), messages, rounds)
+    median = {name: statistics.median(values) for name, values in found.items()}
+    against = {
+        "Lanner, all columns": "ready batches, all columns",
+        "Lanner, core columns": "ready batches, core columns",
+        "Lanner, durable queue": "dropping sink",
+    }
+    rows = [["", "rows/s", "ratio"]]
+    rows += [
+        [name, f"{rate:,.0f}", f"{rate / median[against[name]]:.2f}" if name in against else ""]
+        for name, rate in median.items()
+    ]
+    print_rows(rows, out)
+    print(f"\nMemory of the queue manager: {before >> 20} MiB before the reads, {after >> 20} MiB after.", file=out)
+    return median
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.spark", description="Spark reads and writes a queue.")
+    parser.add_argument("--messages", type=int, default=200_000)
+    parser.add_argument("--size", type=int, default=1024, help="of a body")
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    BUILD.mkdir(parents=True, exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="spark-", dir=BUILD))
+    try:
+        for name, fact in facts(directory).items():
+            print(f"- {name}: {fact}")
+        print(f"\n{arguments.messages:,} messages of {arguments.size} bytes, medians of {arguments.rounds} rounds.\n")
+        spark(directory, arguments.messages, arguments.size, arguments.rounds, sys.stdout)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

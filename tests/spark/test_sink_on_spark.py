@@ -1,0 +1,178 @@
+"""Writes and streams on a real Spark, also through kill -9 of the whole application: nothing lost, nothing doubled, nothing left."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lanner.client import Message, QueueManager
+from tests.spark.conftest import SPARK_ENVIRONMENT
+from tests.spark.killed_driver import POINTS, begin
+from tests.spark.test_flight_reading import fill
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MESSAGES = 600
+
+
+def bodies(qm: QueueManager, name: str) -> list[bytes]:
+    return [message.body_bytes for message in qm.open(name)]
+
+
+def received(spark: SparkSession, address: str, queue: str, **options: str) -> DataFrame:
+    given = {"managers": address, "user": "root", "queues": queue, "mode": "receive", "reader": "r"}
+    return spark.readStream.format("msmq").options(**given | options).load()
+
+
+def test_a_dataframe_is_written_and_a_write_with_an_id_once(
+    qm: QueueManager, address: str, spark: SparkSession
+) -> None:
+    qm.create_queue("q", transactional=True)
+    frame = spark.range(100).selectExpr("cast(cast(id as string) as binary) as body", "'l' as label", "'q' as queue")
+    for _ in range(2):
+        writer = frame.write.format("msmq").options(managers=address, user="root", writeId="once")
+        writer.mode("append").save()
+    assert bodies(qm, "q") == [b"%d" % number for number in range(100)]
+    assert {message.label for message in qm.open("q")} == {"l"}
+    bad = frame.withColumn("lable", frame.label).write.format("msmq").options(managers=address, user="root")
+    with pytest.raises(Exception, match="there is no column 'lable' to write; the nearest is 'label'"):
+        bad.mode("append").save()
+    with pytest.raises(Exception, match=r'use mode\("append"\)'):
+        frame.write.format("msmq").options(managers=address, user="root").mode("overwrite").save()
+
+
+def test_available_now_to_parquet_leaves_nothing_and_goes_on_where_it_was(
+    qm: QueueManager, address: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    queue = qm.create_queue("q")
+    for first in (0, 250):
+        queue.send_many([Message(body=b"%d" % number, recoverable=True) for number in range(first, first + 250)])
+        frame = received(spark, address, "q", maxMessagesPerTrigger="100", columns="body,seq")
+        writer = frame.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.trigger(availableNow=True).start(str(tmp_path / "out"))
+        assert query.awaitTermination(100)
+        assert query.exception() is None
+        assert [progress.numInputRows for progress in query.recentProgress if progress.numInputRows] == [100, 100, 50]
+        assert len(queue) == 0
+    found = spark.read.parquet(str(tmp_path / "out")).orderBy("seq").collect()
+    assert [bytes(row.body) for row in found] == [b"%d" % number for number in range(500)]
+
+
+def test_a_stream_runs_stops_and_runs_again(
+    qm: QueueManager, address: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    for name in ("in", "out"):
+        qm.create_queue(name)
+    for run in range(2):
+        fill(qm, "in", 50)
+        writer = received(spark, address, "in").select("body", "label").writeStream.format("msmq")
+        options = {"managers": address, "user": "root", "queue": "out", "checkpointLocation": str(tmp_path)}
+        query = writer.options(**options).start()
+        query.processAllAvailable()
+        if run:
+            fill(qm, "in", 25)
+            query.processAllAvailable()
+        query.stop()
+        assert query.exception() is None
+    assert bodies(qm, "out") == [b"%d" % number for count in (50, 50, 25) for number in range(count)]
+    assert len(qm.open("in")) == 0
+
+
+def test_a_stream_that_fails_says_why(qm: QueueManager, address: str, spark: SparkSession, tmp_path: Path) -> None:
+    query = received(spark, address, "nowhere").writeStream.format("noop").start()
+    with pytest.raises(Exception, match="there is no queue nowhere on ALPHA"):
+        query.awaitTermination(60)
+
+
+# kill -9 ------------------------------------------------------------------------------------------------------------
+
+
+def driver(address: str, directory: Path, point: str) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, **SPARK_ENVIRONMENT, "SPARK_LOCAL_DIRS": str(directory / "local")}
+    command = [sys.executable, "-m", "tests.spark.killed_driver", address, str(directory), point]
+    return subprocess.Popen(
+        command,
+        cwd=directory,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def told(errors: bytes) -> str:
+    """What went wrong, without the places in Java where it did."""
+    return "\n".join(line for line in errors.decode().splitlines() if not line.strip().startswith("at "))[-6000:]
+
+
+def prepare(qm: QueueManager) -> None:
+    for name in ("first", "second"):
+        queue = qm.create_queue(name)
+        queue.send_many([Message(body=b"%d" % number, label="l", recoverable=True) for number in range(MESSAGES)])
+    qm.create_queue("target", transactional=True)
+
+
+def finish(spark: SparkSession, qm: QueueManager, address: str, directory: Path) -> None:
+    """Run both streams to their ends, with the real source, and look."""
+    for query in begin(spark, address, directory, available_now=True):
+        assert query.awaitTermination(100)
+        assert query.exception() is None
+    everything = sorted(b"%d" % number for number in range(MESSAGES))
+    rows = spark.read.parquet(str(directory / "parquet")).select("body").collect()
+    assert sorted(bytes(row.body) for row in rows) == everything, "queue to Parquet: lost or doubled"
+    assert sorted(bodies(qm, "target")) == everything, "queue to queue: lost or doubled"
+    assert (len(qm.open("first")), len(qm.open("second"))) == (0, 0)
+
+
+def run_until_killed(address: str, directory: Path, point: str) -> None:
+    process = driver(address, directory, point)
+    _, errors = process.communicate(timeout=110)
+    assert process.returncode == -9, told(errors)
+
+
+@pytest.mark.timeout(300)
+def test_killed_at_named_points(qm: QueueManager, address: str, spark: SparkSession, tmp_path: Path) -> None:
+    prepare(qm)
+    for point in ("after publish", "after acknowledge"):
+        run_until_killed(address, tmp_path, point)
+    assert len(bodies(qm, "target")) < MESSAGES, "it was killed on its way"
+    finish(spark, qm, address, tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_again_and_again_at_one_point(
+    qm: QueueManager, address: str, spark: SparkSession, tmp_path: Path, point: str
+) -> None:
+    prepare(qm)
+    for _ in range(3):
+        run_until_killed(address, tmp_path, point)
+    finish(spark, qm, address, tmp_path)
+
+
+@pytest.mark.soak
+def test_killed_at_twenty_random_moments(qm: QueueManager, address: str, spark: SparkSession, tmp_path: Path) -> None:
+    prepare(qm)
+    chance = random.Random(5)
+    for _ in range(20):
+        process = driver(address, tmp_path, "never")
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"started\n"
+        fill_more = threading.Timer(chance.uniform(0, 2), lambda: None)
+        fill_more.start()
+        fill_more.join()
+        try:
+            process.wait(chance.uniform(0.5, 8))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 9)
+        _, errors = process.communicate()
+        assert process.returncode == -9, told(errors)
+    finish(spark, qm, address, tmp_path)
