@@ -91,6 +91,7 @@ def test_no_count_takes_memory_before_its_octets_are_there(syntax: Syntax) -> No
             with contextlib.suppress(BadStub):
                 decode(octets)
             _, peak = tracemalloc.get_traced_memory()
-            assert peak - before < 20_000 + 40 * len(octets)
+            # Other threads of the test process allocate, too; a count that is believed would take megabytes.
+            assert peak - before < 500_000 + 40 * len(octets)
     finally:
         tracemalloc.stop()
