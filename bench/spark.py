@@ -46,6 +46,7 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
     builder = SparkSession.builder.master("local[2]").appName("bench")
     settings = {
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "2g",
         "spark.local.dir": str(directory / "spark"),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),

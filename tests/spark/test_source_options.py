@@ -61,7 +61,7 @@ def test_a_wrong_offset_is_told(old: str, new: str, words: str) -> None:
 def test_a_batch_read_has_these_defaults() -> None:
     options = batch_options({"QUEUES": "a, b"})
     assert (options.queues, options.columns, options.include_body) == (("a", "b"), "all", True)
-    assert options.access == Access(("grpc://127.0.0.1:1810",))
+    assert options.access == Access(("grpc://127.0.0.1:1810",), retry=5)
     assert (options.starting, options.ending, options.fail_on_data_loss) == ("earliest", None, False)
 
 

@@ -42,7 +42,7 @@ class Access:
     password_file: str | None = None
     password_variable: str | None = None
     tls_roots: str | None = None
-    retry: int = 30  # seconds
+    retry: int = 0  # seconds
 
     def password(self) -> str | None:
         """Read it; InvalidParameter if it is not where it should be."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +21,8 @@ MEBIBYTE: Final = 1 << 20
 MAX_BYTES_PER_TRIGGER: Final = 64 * MEBIBYTE * (os.cpu_count() or 1)
 MAX_MESSAGES_PER_TRIGGER: Final = 1_000_000
 PARTITION_BYTES: Final = 32 * MEBIBYTE
+# Ours: seconds for which a queue manager may be away: a stream outlives its restart, somebody who waits for a batch wants to know.
+BATCH_RETRY, STREAM_RETRY = 5, 60
 PEEK, RECEIVE = "peek", "receive"
 EARLIEST, LATEST = "earliest", "latest"
 
@@ -141,7 +143,8 @@ class _Options:
             raise InvalidParameter(f"option {name} is {given[0]!r}, and {given[1]!r} is given as a path: leave one out")
         return given[0] if given else None
 
-    def access(self) -> Access:
+    def access(self, retry: int) -> Access:
+        """How to reach the queue managers; `retry` is for how many seconds, unless an option says so."""
         self.one_of("transport", "flight")
         managers = tuple(dict.fromkeys(parse_address(text) for text in self.texts("managers") or ("127.0.0.1",)))
         user = self.text("user")
@@ -150,10 +153,12 @@ class _Options:
             raise InvalidParameter("options passwordFile and passwordEnv: only one of them can be the password")
         if user is None and (file is not None or variable is not None):
             raise InvalidParameter("a password without an option user: whose is it?")
-        retry = self.number("retrySeconds", 30, least=0)
-        return Access(managers, user, file, variable, self.text("tlsRoots"), retry)
+        seconds = self.number("retrySeconds", retry, least=0)
+        return Access(managers, user, file, variable, self.text("tlsRoots"), seconds)
 
-    def read(self, *, fail_on_data_loss: bool) -> tuple[Access, tuple[str, ...], str, bool, str | Offset, int, bool]:
+    def read(
+        self, retry: int, *, fail_on_data_loss: bool
+    ) -> tuple[Access, tuple[str, ...], str, bool, str | Offset, int, bool]:
         self._values["queues"] = self.either("queues") or ""
         queues = self.texts("queues")
         if not queues:
@@ -164,7 +169,7 @@ class _Options:
         if starting not in (EARLIEST, LATEST):
             starting = self.offset("startingOffsets")
         return (
-            self.access(),
+            self.access(retry),
             queues,
             self.text("columns") or "all",
             self.flag("includeBody", default=True),
@@ -198,7 +203,7 @@ def check_names(options: Mapping[str, str], role: str | None = None) -> None:
 def batch_options(options: Mapping[str, str]) -> BatchOptions:
     """Of spark.read. InvalidParameter says what is wrong."""
     given = _Options(options, "a batch read")
-    read = given.read(fail_on_data_loss=False)
+    read = given.read(BATCH_RETRY, fail_on_data_loss=False)
     if isinstance(read[4], str) and read[4] == LATEST:
         raise given.wrong("startingOffsets", "earliest or the JSON of an offset; latest has nothing to read in a batch")
     ending = given.text("endingOffsets") or LATEST
@@ -209,7 +214,7 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions:
     """Of spark.readStream."""
     given = _Options(options, "a stream read")
     is_receiver = given.one_of("mode", PEEK, RECEIVE) == RECEIVE
-    read = given.read(fail_on_data_loss=is_receiver)
+    read = given.read(STREAM_RETRY, fail_on_data_loss=is_receiver)
     reader = given.text("reader")
     if reader is None and is_receiver:
         raise InvalidParameter(
@@ -232,15 +237,10 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions:
 def write_options(options: Mapping[str, str], *, is_stream: bool) -> WriteOptions:
     """Of df.write, or df.writeStream."""
     given = _Options(options, "a stream write" if is_stream else "a batch write")
-    access = given.access()
+    access = given.access(STREAM_RETRY if is_stream else BATCH_RETRY)
     if len(access.managers) > 1:
         raise InvalidParameter(
             f"option managers: {len(access.managers)} are given, and one is written to; it sends on what is for others"
         )
     replay = given.flag("failOnChangedReplay", default=True)
     return WriteOptions(access, given.either("queue"), given.text("writeId"), replay)
-
-
-def described() -> Sequence[str]:
-    """The names of all options."""
-    return sorted({name for names in _ROLES.values() for name in names})

@@ -12,7 +12,7 @@ What a row has is in `schema`; which queues `queues` means, in `queue_names`.
 | user | all | who reads or writes; without it, anonymous |
 | passwordFile, passwordEnv | all | where the password is: a file of mode 0600, or a variable (default LANNER_PASSWORD), on driver and workers |
 | tlsRoots | all | file with the PEM of who vouches for grpc+tls addresses |
-| retrySeconds | all | how long a queue manager may be away; default 30 |
+| retrySeconds | all | how long a queue manager may be away; default 60, of batches 5 |
 | queues | read | names and patterns, with commas or as a JSON list; also the argument of load() |
 | columns | read | all (default), core, or names with commas |
 | includeBody | read | false leaves the bodies where they are; default true |

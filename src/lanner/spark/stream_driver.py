@@ -198,15 +198,18 @@ class StreamDriver:
         busy = [(ask, answer) for ask, answer in zip(asks, answers, strict=True) if answer["messages"]]
         if len(busy) < 2 or (messages <= limits.messages and size <= limits.bytes):
             return answers
+        weights = [self._weight(answer) for _, answer in busy]
+        whole = sum(weights)
         shares = [
-            Limits(
-                max(limits.messages * answer["messages"] // messages, 1),
-                max(limits.bytes * answer["bytes"] // max(size, 1), 1),
-            )
-            for _, answer in busy
+            Limits(max(limits.messages * weight // whole, 1), max(limits.bytes * weight // whole, 1))
+            for weight in weights
         ]
         cut = iter(self._answers([ask for ask, _ in busy], shares, 0))
         return [next(cut) if answer["messages"] else answer for answer in answers]
+
+    def _weight(self, answer: dict[str, Any]) -> int:
+        """How much a queue has to read: all that is in it, for one that takes it out; else what was seen of it."""
+        return max(int(answer["bytes"]), int(answer.get("backlog_bytes", 0)) if self._leases is not None else 0, 1)
 
     def _answers(self, asks: Sequence[_Ask], limits: Sequence[Limits], timeout: int) -> list[dict[str, Any]]:
         """What each queue has, in the order of the asks."""
