@@ -25,7 +25,7 @@ from bench.peers.redis import Redis
 from bench.report import Contender, Figures, Goal, Table, Writer, alternate, print_table
 from bench.rpc import CREDENTIALS, MQMP, MQQP, SHAPES, Remote
 from bench.transfer import Pair
-from bench.workload import Scale
+from bench.workload import BODY, Scale
 
 P = TypeVar("P", Rabbit, Redis)
 
@@ -309,6 +309,13 @@ def rpc(bench: Bench) -> None:
     )
 
 
+def spark(bench: Bench) -> None:
+    """Java and the packages of the extra `spark` are needed."""
+    from bench.spark import spark as measure
+
+    measure(bench.directory, bench.scale.count(400_000), len(BODY), bench.scale.rounds, bench.out)
+
+
 CASES: dict[str, Callable[[Bench], None]] = {
     "send": send,
     "latency": latency,
@@ -320,4 +327,5 @@ CASES: dict[str, Callable[[Bench], None]] = {
     "share": share,
     "transfer": transfer,
     "rpc": rpc,
+    "spark": spark,
 }

@@ -164,13 +164,14 @@ def spark(directory: Path, messages: int, size: int, rounds: int, out: Writer) -
         "Lanner, core columns": "ready batches, core columns",
         "Lanner, durable queue": "dropping sink",
     }
+    print(f"## Spark reads and writes {messages:,} messages of {size} bytes\n", file=out)
     rows = [["", "rows/s", "ratio"]]
     rows += [
         [name, f"{rate:,.0f}", f"{rate / median[against[name]]:.2f}" if name in against else ""]
         for name, rate in median.items()
     ]
     print_rows(rows, out)
-    print(f"\nMemory of the queue manager: {before >> 20} MiB before the reads, {after >> 20} MiB after.", file=out)
+    print(f"Memory of the queue manager: {before >> 20} MiB before the reads, {after >> 20} MiB after.\n", file=out)
     return median
 
 
@@ -185,7 +186,7 @@ def main() -> None:
     try:
         for name, fact in facts(directory).items():
             print(f"- {name}: {fact}")
-        print(f"\n{arguments.messages:,} messages of {arguments.size} bytes, medians of {arguments.rounds} rounds.\n")
+        print(f"\nMedians of {arguments.rounds} rounds.\n")
         spark(directory, arguments.messages, arguments.size, arguments.rounds, sys.stdout)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
