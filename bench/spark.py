@@ -65,7 +65,7 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
 
 @contextmanager
 def flight(directory: Path) -> Iterator[tuple[QueueManager, str]]:
-    with QueueManager(directory / "data", "BENCH") as manager:
+    with QueueManager(directory / "spark-data", "BENCH") as manager:
         manager.runtime.users.add("bench", PASSWORD, administrator=True)
         listener = FlightListener(manager.runtime, FlightSettings(port=0))
         listener.open()

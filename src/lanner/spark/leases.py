@@ -6,6 +6,7 @@ same checkpoint is the same stream and takes them over at once; one without wait
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -46,6 +47,13 @@ class Leases:
     def close(self) -> None:
         """Renew no longer."""
         self._is_closed.set()
+
+    def release(self) -> None:
+        """Let others receive at once: there is nothing more to read. What is needed again is acquired again."""
+        leases, self._leases = self._leases, {}
+        for lease in leases.values():
+            with contextlib.suppress(LannerError):
+                lease.manager.once(lambda flight, one=lease: flight.release(one.queue.name, self._reader, one.fence))  # type: ignore[misc]
 
     def check(self) -> None:
         """Raise what the thread that renews has been told."""

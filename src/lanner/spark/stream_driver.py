@@ -182,6 +182,9 @@ class StreamDriver:
                 messages = ask.at.messages + answer["messages"]
                 at = replace(ask.at, name=ask.queue.name, end=answer["upto"], messages=messages)
                 reached = self._with(reached, ask.known, ask.queue, at)
+        if self._targets is not None and self._leases is not None and reached == start:
+            # Spark ends the query now, and tells nobody.
+            self._leases.release()
         return reached
 
     def _ask(self, start: Offset, known: KnownManager, queue: FoundQueue) -> _Ask:
