@@ -8,5 +8,7 @@ Needs the packages of the extra `spark`. Nothing outside this folder imports the
     packet_files   a file of packets: `lanner export` and `lanner import`
     flight         the Arrow Flight service of a queue manager; its docstring is the reference of the protocol
     flight_client  the same for callers, in Python
+    source         format("msmq") of Spark, with its options; on it batch_reader, stream_reader and writer
+    stream_driver  what a stream does in the driver: where it begins, how far it reads, what it has processed
     settings       of the Flight service; the only module that can be imported without those packages
 """
