@@ -55,6 +55,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     place = tmp_path_factory.mktemp("spark")
+    # Java, and the workers it starts, keep the environment; other tests need not have it.
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SPARK_ENVIRONMENT.items():
             patch.setenv(name, value)
@@ -66,9 +67,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         for name, value in settings.items():
             builder = builder.config(name, value)
         session = builder.getOrCreate()
-        session.sparkContext.setLogLevel("ERROR")
-        yield session
-        session.stop()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
 
 
 @pytest.fixture

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import sys
-import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -113,19 +114,25 @@ def told(errors: bytes) -> str:
     return "\n".join(line for line in errors.decode().splitlines() if not line.strip().startswith("at "))[-6000:]
 
 
+def send(qm: QueueManager, first: int, last: int) -> None:
+    for name in ("first", "second"):
+        messages = [Message(body=b"%d" % number, label="l", recoverable=True) for number in range(first, last)]
+        qm.open(name).send_many(messages)
+
+
 def prepare(qm: QueueManager) -> None:
     for name in ("first", "second"):
-        queue = qm.create_queue(name)
-        queue.send_many([Message(body=b"%d" % number, label="l", recoverable=True) for number in range(MESSAGES)])
+        qm.create_queue(name)
     qm.create_queue("target", transactional=True)
+    send(qm, 0, MESSAGES)
 
 
-def finish(spark: SparkSession, qm: QueueManager, address: str, directory: Path) -> None:
+def finish(spark: SparkSession, qm: QueueManager, address: str, directory: Path, sent: int = MESSAGES) -> None:
     """Run both streams to their ends, with the real source, and look."""
     for query in begin(spark, address, directory, available_now=True):
         assert query.awaitTermination(100)
         assert query.exception() is None
-    everything = sorted(b"%d" % number for number in range(MESSAGES))
+    everything = sorted(b"%d" % number for number in range(sent))
     rows = spark.read.parquet(str(directory / "parquet")).select("body").collect()
     assert sorted(bytes(row.body) for row in rows) == everything, "queue to Parquet: lost or doubled"
     assert sorted(bodies(qm, "target")) == everything, "queue to queue: lost or doubled"
@@ -161,18 +168,19 @@ def test_killed_again_and_again_at_one_point(
 @pytest.mark.soak
 def test_killed_at_twenty_random_moments(qm: QueueManager, address: str, spark: SparkSession, tmp_path: Path) -> None:
     prepare(qm)
-    chance = random.Random(5)
+    chance, sent = random.Random(5), MESSAGES
     for _ in range(20):
         process = driver(address, tmp_path, "never")
         assert process.stdout is not None
         assert process.stdout.readline() == b"started\n"
-        fill_more = threading.Timer(chance.uniform(0, 2), lambda: None)
-        fill_more.start()
-        fill_more.join()
-        try:
-            process.wait(chance.uniform(0.5, 8))
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)
+        # Always something under way: a batch takes some tenths of a second.
+        until = time.monotonic() + chance.uniform(1, 9)
+        while time.monotonic() < until and process.poll() is None:
+            send(qm, sent, sent + 40)
+            sent += 40
+            time.sleep(0.1)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
         _, errors = process.communicate()
         assert process.returncode == -9, told(errors)
-    finish(spark, qm, address, tmp_path)
+    finish(spark, qm, address, tmp_path, sent)
