@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 from pyspark.sql.streaming.datasource import ReadLimit
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
 from lanner.spark.offsets import Offset
@@ -101,24 +101,15 @@ def stream(spark: SparkSession, address: str, queue: str) -> DataFrame:
     return spark.readStream.format("msmq").options(**options, **limits).load()
 
 
-def begin(spark: SparkSession, address: str, directory: Path, *, available_now: bool) -> list[StreamingQuery]:
-    """Both streams, from their checkpoints."""
-    to_files = (
-        stream(spark, address, "first")
-        .writeStream.format("parquet")
-        .option("path", str(directory / "parquet"))
-        .option("checkpointLocation", str(directory / "first"))
-    )
-    to_queue = (
-        stream(spark, address, "second")
-        .select("body", "label")
-        .writeStream.format("msmq")
-        .options(managers=address, user="root", queue="target")
-        .option("checkpointLocation", str(directory / "second"))
-    )
-    if available_now:
-        return [writer.trigger(availableNow=True).start() for writer in (to_files, to_queue)]
-    return [writer.start() for writer in (to_files, to_queue)]
+def to_files(spark: SparkSession, address: str, directory: Path) -> DataStreamWriter:
+    writer = stream(spark, address, "first").writeStream.format("parquet").option("path", str(directory / "parquet"))
+    return writer.option("checkpointLocation", str(directory / "first"))
+
+
+def to_queue(spark: SparkSession, address: str, directory: Path) -> DataStreamWriter:
+    writer = stream(spark, address, "second").select("body", "label").writeStream.format("msmq")
+    options = {"managers": address, "user": "root", "queue": "target"}
+    return writer.options(**options).option("checkpointLocation", str(directory / "second"))
 
 
 def main() -> None:
@@ -129,8 +120,13 @@ def main() -> None:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    spark.dataSource.register(CrashingSource)
-    queries = begin(spark, address, Path(directory), available_now=False)
+    queries = []
+    for writer in (to_files, to_queue):
+        # All queries of a source share the map with the environment of its workers, and Spark changes it while it serialises tasks (it
+        # then fails with OptionalDataException): so each has a source of its own.
+        session = spark.newSession()
+        session.dataSource.register(CrashingSource)
+        queries.append(writer(session, address, Path(directory)).start())
     sys.stdout.write("started\n")
     sys.stdout.flush()
     while all(query.isActive for query in queries):

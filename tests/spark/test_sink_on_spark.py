@@ -15,7 +15,7 @@ import pytest
 
 from lanner.client import Message, QueueManager
 from tests.spark.conftest import SPARK_ENVIRONMENT
-from tests.spark.killed_driver import POINTS, begin
+from tests.spark.killed_driver import POINTS, to_files, to_queue
 from tests.spark.test_flight_reading import fill
 
 if TYPE_CHECKING:
@@ -129,7 +129,8 @@ def prepare(qm: QueueManager) -> None:
 
 def finish(spark: SparkSession, qm: QueueManager, address: str, directory: Path, sent: int = MESSAGES) -> None:
     """Run both streams to their ends, with the real source, and look."""
-    for query in begin(spark, address, directory, available_now=True):
+    for writer in (to_files, to_queue):
+        query = writer(spark, address, directory).trigger(availableNow=True).start()
         assert query.awaitTermination(100)
         assert query.exception() is None
     everything = sorted(b"%d" % number for number in range(sent))
