@@ -131,7 +131,7 @@ def finish(spark: SparkSession, qm: QueueManager, address: str, directory: Path,
     """Run both streams to their ends, with the real source, and look."""
     for writer in (to_files, to_queue):
         query = writer(spark, address, directory).trigger(availableNow=True).start()
-        assert query.awaitTermination(100)
+        assert query.awaitTermination(250)
         assert query.exception() is None
     everything = sorted(b"%d" % number for number in range(sent))
     rows = spark.read.parquet(str(directory / "parquet")).select("body").collect()
