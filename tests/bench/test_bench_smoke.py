@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import multiprocessing
 import os
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,12 +20,18 @@ from bench.workload import Scale
 TINY = Scale(rounds=1, factor=0.002, depth=2000)
 
 
+def run_case(name: str, directory: Path) -> str:
+    out = io.StringIO()
+    with Bench(directory, TINY, peers=False, out=out) as bench:
+        CASES[name](bench)
+    return out.getvalue()
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_case_runs_without_peers(name: str, tmp_path: Path) -> None:
-    out = io.StringIO()
-    with Bench(tmp_path, TINY, peers=False, out=out) as bench:
-        CASES[name](bench)
-    assert "Lanner" in out.getvalue()
+    """Each in its own process: what a case puts into the environment, Spark's Java above all, would stay for other tests."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        assert "Lanner" in process.submit(run_case, name, tmp_path).result()
 
 
 def test_ratio_compares_the_best_of_each_side_and_above_one_is_better() -> None:
