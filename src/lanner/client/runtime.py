@@ -7,7 +7,6 @@ The engine is called by any thread that holds the store's lock. Whoever needs it
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 import ipaddress
 import logging
 import socket
@@ -21,12 +20,12 @@ from typing import TYPE_CHECKING
 
 from lanner.directory import EmbeddedDirectory
 from lanner.engine import Engine, EngineSettings
-from lanner.model.errors import InvalidParameter, NoInternalUserCert
+from lanner.model.errors import InvalidParameter
 from lanner.model.live import OpenQueueDescriptor, Transaction
 from lanner.security.internal_certificates import CERTIFICATE_FILE, InternalCertificates
 from lanner.security.keys import QueueManagerKeys
-from lanner.security.signing import SigningKey
 from lanner.security.users import USER_FILE, UserFile
+from lanner.services.internal_certificates import internal_signing_key
 from lanner.store import Store
 from lanner.wire.path_name import PathName
 
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from lanner.engine.transactions import Coordinator
     from lanner.security.encryption import PrivateKeys
     from lanner.security.identity import Identity
+    from lanner.security.signing import SigningKey
     from lanner.transfer.settings import TransferSettings
 
 _LOG = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Runtime:
         self.path = Path(data)
         self.store = Store.open(self.path)
         self.users = UserFile(self.path / USER_FILE)
-        self._internal_certificates = InternalCertificates(self.path / CERTIFICATE_FILE)
+        self.certificates = InternalCertificates(self.path / CERTIFICATE_FILE)
         self.lock = self.store.lock
         # A queue.SimpleQueue, since that may be used by a finalizer, in the middle of whatever this thread does.
         self._timer_wake: SimpleQueue[None] = SimpleQueue()
@@ -100,12 +100,7 @@ class Runtime:
 
     def internal_signing_key(self, identity: Identity) -> SigningKey:
         """The key of the certificate that the queue manager makes for a local user. Takes the lock itself."""
-        if identity.is_anonymous:
-            raise NoInternalUserCert(f"{identity.name} is nobody: there is no internal certificate for it")
-        made = self._internal_certificates.find_or_create(str(identity.sid), identity.name, dt.datetime.now(dt.UTC))
-        with self.lock:
-            self.engine.register_certificate(identity, made.certificate, is_internal=True)
-        return SigningKey.load(made.certificate, made.private_key)
+        return internal_signing_key(self.engine, self.certificates, identity)
 
     def abandon(self, things: Iterable[OpenQueueDescriptor | Transaction]) -> None:
         """Take what nobody can close any more. Called by finalizers, so it only takes a note."""

@@ -1,0 +1,1 @@
+"""The object model of Message Queuing for remote clients: one module for each coclass (MC-MQAC section 3)."""

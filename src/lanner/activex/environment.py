@@ -1,0 +1,85 @@
+"""What the coclasses reach the queue manager through."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+from uuid import UUID
+
+from lanner.model.errors import NoInternalUserCert
+from lanner.services.internal_certificates import internal_signing_key
+
+if TYPE_CHECKING:
+    from lanner.com.objects import ComObject
+    from lanner.engine import Engine
+    from lanner.security.identity import Identity
+    from lanner.security.internal_certificates import InternalCertificates
+    from lanner.security.signing import SigningKey
+    from lanner.security.users import UserFile
+    from lanner.store.committer import Committer
+    from lanner.transfer.transfer import Transfer
+
+
+@dataclass(frozen=True, slots=True)
+class ActivexSettings:
+    """What an operator may change."""
+
+    # What a read that times out returns (DECISIONS): S_OK and no message, as on Windows, or the codes of the document.
+    timeout: Literal["null", "error"] = "null"
+
+
+class Environment:
+    """One queue manager as its coclasses see it. Everything here and in them runs in the loop's thread.
+
+    Events of the engine are raised with `lock` held, never across an `await`; what must be on disk is waited for with `durable`.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        committer: Committer,
+        *,
+        transfer: Transfer | None = None,
+        users: UserFile | None = None,
+        certificates: InternalCertificates | None = None,
+        settings: ActivexSettings | None = None,
+    ) -> None:
+        self.engine = engine
+        self.store = engine.store
+        self.lock = engine.store.lock
+        self.committer = committer
+        self.transfer = transfer
+        self.users = users
+        # None: nobody gets an internal certificate here.
+        self.certificates = certificates
+        self.settings = ActivexSettings() if settings is None else settings
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Seconds since 1970 UTC."""
+        return self.engine.clock
+
+    async def durable(self, ticket: int) -> None:
+        """Wait until a batch of the store is on disk; a StatusError if it cannot be."""
+        if ticket > self.store.synced:
+            await self.committer.durable(ticket)
+
+    async def internal_signing_key(self, identity: Identity) -> SigningKey:
+        """The key of the caller's internal certificate. Making one takes a moment, in another thread."""
+        certificates = self.certificates
+        if certificates is None:
+            raise NoInternalUserCert(f"{identity.name}: this queue manager makes no internal certificates")
+        return await asyncio.to_thread(internal_signing_key, self.engine, certificates, identity)
+
+    def create(self, clsid: UUID) -> ComObject | None:
+        """A new object of a coclass, as its client creates it; None if there is no such coclass."""
+        from lanner.activex import COCLASSES
+
+        coclass = COCLASSES.get(clsid)
+        return None if coclass is None else coclass(self)
