@@ -1,0 +1,140 @@
+"""What an administrator asks about a queue manager and orders of it, by whatever way (MS-MQMR 3.1.4.1, 3.1.4.2; MC-MQAC 3.3.6.2, 3.3.6.3).
+
+What is wrong with a question is told to everybody; everything else, and whether a queue exists, to administrators only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lanner.model.directory_objects import OutgoingQueue
+from lanner.model.enums import QueueManagerState
+from lanner.model.errors import InvalidParameter, QueueNotActive, ServiceNotAvailable
+from lanner.services import outgoing_queues
+from lanner.services.callers import require_administrator
+from lanner.services.management_properties import (
+    MACHINE_PROPERTIES,
+    QUEUE_PROPERTIES,
+    QueriedQueue,
+    get_properties,
+    known_identifiers,
+)
+from lanner.wire.property_ids import ManagementMachineProperty, ManagementQueueProperty
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lanner.engine import Engine
+    from lanner.security.identity import Identity
+    from lanner.transfer.transfer import Transfer
+    from lanner.wire.format_name import FormatName
+    from lanner.wire.propvariant import PropVariant
+
+_EOD_RESEND: Final = "EOD_RESEND"
+
+
+class ManagementEvents:
+    """The questions and orders for one queue manager. They are called in the thread of `transfer` if there is one, without the lock."""
+
+    def __init__(self, engine: Engine, transfer: Transfer | None = None) -> None:
+        self._engine = engine
+        self._transfer = transfer
+        # MS-MQMR 3.1.4.2.
+        self._machine_actions: dict[str, Callable[[], None]] = {
+            "CONNECT": engine.bring_online,
+            "DISCONNECT": engine.take_offline,
+            "TIDY": self._tidy,
+        }
+        self._queue_actions: dict[str, Callable[[OutgoingQueue], None]] = {
+            "PAUSE": lambda queue: outgoing_queues.pause(engine, queue),
+            "RESUME": lambda queue: outgoing_queues.resume(engine, queue),
+            _EOD_RESEND: self._can_resend,
+        }
+
+    # Questions ----------------------------------------------------------------------------------------------------
+
+    def machine_properties(self, identity: Identity, numbers: tuple[int, ...]) -> tuple[PropVariant, ...]:
+        """Properties of the queue manager, in the order asked for."""
+        identifiers = known_identifiers(ManagementMachineProperty, numbers)
+        with self._engine.store.lock:
+            self._admit(identity)
+            return get_properties(MACHINE_PROPERTIES, identifiers, self._engine)
+
+    def queue_properties(
+        self, identity: Identity, name: FormatName, numbers: tuple[int, ...], *, only_active: bool = False
+    ) -> tuple[PropVariant, ...]:
+        """Properties of a queue, in the order asked for; QueueNotActive if it has to be active and is not (MS-MQDMPR 3.1.1.2)."""
+        identifiers = known_identifiers(ManagementQueueProperty, numbers)
+        with self._engine.store.lock:
+            self._admit(identity)
+            queried = self._query(name)
+            if only_active and not queried.queue.active:
+                raise QueueNotActive(f"{name}: nobody has it open")
+            return get_properties(QUEUE_PROPERTIES, identifiers, queried)
+
+    def _query(self, name: FormatName) -> QueriedQueue:
+        """The queue of a name.
+
+        MS-MQMR opens it with ReceiveAccess. It is only looked up here (DECISIONS): it would count as active while it is open, be
+        made if it is a subqueue or a connector, and be out of reach while somebody else has it exclusively; nor can an outgoing
+        queue be opened so.
+        """
+        queue = self._engine.require_queue(name)
+        info = outgoing_queues.transfer_info(queue, self._transfer) if isinstance(queue, OutgoingQueue) else None
+        return QueriedQueue(self._engine, queue, info)
+
+    # Orders -------------------------------------------------------------------------------------------------------
+
+    def machine_action(self, identity: Identity, action: str) -> int:
+        """Do it; the ticket of the batch that keeps it."""
+        act = self._machine_actions.get(_word(action))
+        if act is None:
+            raise InvalidParameter(f"no action {action!r} for a queue manager")
+        with self._engine.store.lock:
+            self._admit(identity)
+            act()
+            return self._engine.store.ticket()
+
+    def queue_action(self, identity: Identity, name: FormatName, action: str, *, only_active: bool = False) -> int:
+        """Do it to an outgoing queue; the ticket of the batch that keeps it."""
+        engine, word = self._engine, _word(action)
+        act = self._queue_actions.get(word)
+        if act is None:
+            raise InvalidParameter(f"no action {action!r} for a queue")
+        with engine.store.lock:
+            self._admit(identity)
+            queue = engine.require_queue(name)
+            if not isinstance(queue, OutgoingQueue):
+                raise InvalidParameter(f"{word} is for outgoing queues, {name} is here")
+            if only_active and not queue.active:
+                raise QueueNotActive(f"{name}: nothing waits in it and nobody has it open")
+            act(queue)
+            ticket = engine.store.ticket()
+        if word == _EOD_RESEND and self._transfer is not None:
+            # What is sent is written without the lock.
+            self._transfer.resend(queue)
+        return ticket
+
+    def _tidy(self) -> None:
+        """MS-MQMR 3.1.4.2 purges every queue at this, which would lose messages (DECISIONS: never).
+
+        What is freed is room that no message needs: stages that nobody will publish.
+        """
+        self._engine.drop_abandoned_stages()
+
+    def _can_resend(self, queue: OutgoingQueue) -> None:
+        if self._transfer is None:
+            raise ServiceNotAvailable(f"{queue.destination_format_name}: transfer is not enabled, nothing is sent")
+
+    # Who, and whether at all --------------------------------------------------------------------------------------
+
+    def _admit(self, identity: Identity) -> None:
+        require_administrator(self._engine, identity)
+        state = self._engine.queue_manager.queue_manager_state
+        if state is not QueueManagerState.READY:
+            raise ServiceNotAvailable(f"queue manager {self._engine.queue_manager.computer_name} is {state.value}")
+
+
+def _word(action: str) -> str:
+    # Only ASCII letters have two cases here: to Python the Turkish dotless i is another small I.
+    return action.upper() if action.isascii() else action
