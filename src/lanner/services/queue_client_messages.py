@@ -18,15 +18,11 @@ from lanner.model.enums import (
     EnqueueStatus,
     MessagePrivacyLevel,
     PositionState,
-    SenderIdentifierType,
 )
 from lanner.model.errors import (
     MQ_OK,
-    AccessDenied,
     IllegalCursorAction,
     IllegalOperation,
-    InsufficientResources,
-    IOTimeout,
     MessageAlreadyReceived,
     OperationCancelled,
     QueueNotAvailable,
@@ -41,7 +37,7 @@ from lanner.rpc.ndr import Value
 from lanner.services.queue_client_answers import when_durable
 from lanner.services.queue_client_receiving import MQ_ACTION_PEEK_NEXT, MQ_ACTION_RECEIVE, fill, requested
 from lanner.services.queue_client_sending import message_properties
-from lanner.wire.format_name import DirectFormatName, FormatName
+from lanner.services.sending import check_sender, name_here, refusal
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.message import Message
 
@@ -50,14 +46,12 @@ if TYPE_CHECKING:
     from lanner.model.live import Cursor, OpenQueueDescriptor, Transaction, WaitingMessageReadOperation
     from lanner.rpc.calls import ServerCall
     from lanner.rpc.server import Handler
-    from lanner.security.identity import Identity
     from lanner.services.interfaces.mqmp import CACTransferBufferV2
     from lanner.services.interfaces.mqmq import QueueFormat
     from lanner.services.queue_client_answers import Answer, Answers, Results
     from lanner.services.queue_client_handles import QueueHandles
     from lanner.services.queue_client_transactions import TransactionHandles
     from lanner.store.committer import Committer
-    from lanner.wire.builder import MessageProperties
 
 _DIRECT: Final = "DIRECT="
 
@@ -160,40 +154,18 @@ class ClientMessages:
         transaction = self._transactions.find(call, ptb.old.p_uow)
         if properties.privacy_level != MessagePrivacyLevel.NONE and descriptor.format_name.startswith(_DIRECT):
             raise UnsupportedFormatnameOperation(f"{descriptor.format_name}: nothing is encrypted for a direct name")
-        self._check_sender(properties, descriptor, call.identity)
-        self._name_here(properties)
+        check_sender(properties, descriptor, call.identity)
+        name_here(self._engine, properties)
         with self._lock:
             status = self._engine.enqueue_message_to_an_open_queue(descriptor, properties, transaction)
             identifier = MessageIdentifier(self._engine.queue_manager.identifier, self._engine.last_ordinal)
             ticket = self._store.ticket() if properties.delivery_guarantee and transaction is None else 0
         if status is not EnqueueStatus.OK:
-            raise _refusal(status, descriptor)
+            raise refusal(status, descriptor)
         results = {"p_message_id": None if p_message_id is None else identifier}
         if ticket:
             return when_durable(self._committer, ticket, results)
         return {**results, RETURNS: MQ_OK}
-
-    @staticmethod
-    def _check_sender(properties: MessageProperties, descriptor: OpenQueueDescriptor, caller: Identity) -> None:
-        """Queues give rights to who a message says it is from, so nobody may name another (MS-MQQB 3.1.5.8.3)."""
-        claimed = properties.sender_identifier
-        if not claimed or caller.is_administrator:
-            return
-        is_own = properties.sender_identifier_type is SenderIdentifierType.SID and claimed == caller.sid.pack()
-        if not is_own:
-            raise AccessDenied(f"{descriptor.format_name}: {caller.name} cannot send as somebody else")
-
-    def _name_here(self, properties: MessageProperties) -> None:
-        """A packet must not carry ".": every computer would take it for itself."""
-        properties.administration_queue_format_name = self._named(properties.administration_queue_format_name)
-        properties.response_queue_format_name = self._named(properties.response_queue_format_name)
-
-    def _named(self, name: FormatName | None) -> FormatName | None:
-        if isinstance(name, DirectFormatName) and name.is_on_this_computer and name.path_name is not None:
-            return DirectFormatName.to_path(
-                name.path_name.with_computer(self._engine.queue_manager.computer_name), name.protocol
-            )
-        return name
 
     # Receive and peek ---------------------------------------------------------------------------------------------
 
@@ -305,9 +277,3 @@ class ClientMessages:
             read.restore_cursor()
             ticket = self._store.ticket()
         self._committer.ask(ticket)
-
-
-def _refusal(status: EnqueueStatus, descriptor: OpenQueueDescriptor) -> StatusError:
-    if status is EnqueueStatus.TIMED_OUT_IN_TRANSIT:
-        return IOTimeout(f"{descriptor.format_name}: its time was over before it was there")
-    return InsufficientResources(f"{descriptor.format_name}: {status.name}")

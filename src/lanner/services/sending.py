@@ -1,0 +1,44 @@
+"""What holds for every message that a program elsewhere has sent here, whatever protocol it speaks (MS-MQMP 3.1.5.2, MC-MQAC 3.17.4.1.48)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lanner.model.enums import EnqueueStatus, SenderIdentifierType
+from lanner.model.errors import AccessDenied, InsufficientResources, IOTimeout, StatusError
+from lanner.wire.format_name import DirectFormatName, FormatName
+
+if TYPE_CHECKING:
+    from lanner.engine import Engine
+    from lanner.model.live import OpenQueueDescriptor
+    from lanner.security.identity import Identity
+    from lanner.wire.builder import MessageProperties
+
+
+def check_sender(properties: MessageProperties, descriptor: OpenQueueDescriptor, caller: Identity) -> None:
+    """Queues give rights to who a message says it is from, so nobody may name another (MS-MQQB 3.1.5.8.3)."""
+    claimed = properties.sender_identifier
+    if not claimed or caller.is_administrator:
+        return
+    is_own = properties.sender_identifier_type is SenderIdentifierType.SID and claimed == caller.sid.pack()
+    if not is_own:
+        raise AccessDenied(f"{descriptor.format_name}: {caller.name} cannot send as somebody else")
+
+
+def name_here(engine: Engine, properties: MessageProperties) -> None:
+    """A packet must not carry ".": every computer would take it for itself."""
+    properties.administration_queue_format_name = _named(engine, properties.administration_queue_format_name)
+    properties.response_queue_format_name = _named(engine, properties.response_queue_format_name)
+
+
+def _named(engine: Engine, name: FormatName | None) -> FormatName | None:
+    if isinstance(name, DirectFormatName) and name.is_on_this_computer and name.path_name is not None:
+        return DirectFormatName.to_path(name.path_name.with_computer(engine.queue_manager.computer_name), name.protocol)
+    return name
+
+
+def refusal(status: EnqueueStatus, descriptor: OpenQueueDescriptor) -> StatusError:
+    """Why Enqueue Message To An Open Queue did not take a message."""
+    if status is EnqueueStatus.TIMED_OUT_IN_TRANSIT:
+        return IOTimeout(f"{descriptor.format_name}: its time was over before it was there")
+    return InsufficientResources(f"{descriptor.format_name}: {status.name}")
