@@ -5,13 +5,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import UUID
 
 import pytest
 
 from lanner.model.errors import StatusError
-from lanner.rpc.pdu import NDR20, SyntaxId
-from lanner.rpc.server import RawInterface
 from lanner.security.identity import ANONYMOUS, Identity
 from lanner.services.interfaces.mqmq import QueueFormat
 from lanner.services.interfaces.mqmr import MgmtObject
@@ -22,7 +19,6 @@ from tests.services.managed import (
     MACHINE,
     NDR,
     NDR64,
-    QMMGMT_UUID,
     SESSION,
     Caller,
     Fault,
@@ -92,17 +88,6 @@ def test_only_ndr_is_spoken(manager: Managed) -> None:
         both = manager.connect()
         assert both.bind(syntaxes=[NDR64, NDR]) == [NO_TRANSFER_SYNTAX, ACCEPTED]
         assert both.call(1, MACHINE_OCTETS + struct.pack("<III", 5, 0, 5) + "TIDY\0".encode("utf-16-le"), 1) == bytes(4)
-
-
-@pytest.mark.spec("MQMR-2.1-3")
-def test_it_is_on_the_port_of_qmcomm_too(manager: Managed) -> None:
-    """A server has all its interfaces on all its ports: on the one of qmcomm there is qmmgmt."""
-    qmcomm = SyntaxId(UUID("fdb3a030-065f-11d1-bb9b-00a024ea5525"), 1)
-    manager.server.register(RawInterface(qmcomm, {}, transfer_syntaxes=(NDR20,)))
-    with manager.unlocked():
-        connection = manager.connect()
-        assert connection.bind(qmcomm.uuid) == [ACCEPTED]
-        assert manager.connect().bind(QMMGMT_UUID) == [ACCEPTED]
 
 
 @pytest.mark.spec("MQMR-1.3-1", "MQMR-3.1.4-3")

@@ -1,4 +1,4 @@
-"""Where remote reads are served: the fixed ports, those eleven further, and what the endpoint mapper tells (MS-MQQP 2.1, 3.1.3, 3.1.4.8)."""
+"""Where remote reads are served: the fixed ports, those eleven further, and what the endpoint mapper tells (MS-MQQP 2.1, 3.1.4.8)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from lanner import daemon
 from lanner.client.runtime import Runtime, local_settings
 from lanner.rpc.client import connect_tcp
 from lanner.rpc.interface import RETURNS
@@ -39,26 +38,6 @@ async def told_port(address: str, port: int, kind: int) -> int:
         bound = await client.bind(QM2QM)
         answer: int = (await bound.call(REMOTE_QM_GET_QMQM_SERVER_PORT, dw_port_type=kind))[RETURNS]
         return answer
-
-
-@pytest.mark.spec("MQQP-3.1.3-1")
-def test_a_queue_manager_that_has_started_serves_remote_reads(tmp_path: Path) -> None:
-    """Told where its data is and which address is its own, and no more."""
-
-    async def run() -> None:
-        address = free_address()
-        settings = daemon.load_settings(None, {"data": tmp_path / "data", "name": "alpha", "bind": address})
-        ready = asyncio.Event()
-        served = daemon.Daemon(lambda: settings)
-        running = asyncio.ensure_future(served.run(lambda _: ready.set()))
-        await ready.wait()
-        try:
-            assert await told_port(address, 2105, 1) == 2105
-        finally:
-            served._stop.set()
-            await running
-
-    asyncio.run(run())
 
 
 @pytest.mark.spec("MQQP-3.1.4.8-1", "MQQP-3.1.4.8-2", "MQQP-3.1.4.8-3", "MQQP-2.1-3")
