@@ -1,0 +1,116 @@
+"""What an interface of automation objects is: its members as the IDL declares them, in the order of their vtable (MS-OAUT 2.2.49).
+
+The tables of MC-MQAC are generated (lanner.activex.tables); those of COM's own interfaces stand where they are served. Everything
+that serves or calls a member, through the vtable (lanner.com.stubs) or by name (lanner.com.dispatch), goes by these tables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Literal, TypeAlias
+from uuid import UUID
+
+from lanner.com.constants import IID_IDISPATCH, IID_IUNKNOWN
+
+Direction: TypeAlias = Literal["in", "out", "inout"]
+Kind: TypeAlias = Literal["method", "propget", "propput", "propputref"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter as the IDL declares it."""
+
+    name: str
+    direction: Direction
+    type: str  # the IDL's words, with their stars
+    optional: bool = False
+    retval: bool = False
+
+    @property
+    def is_in(self) -> bool:
+        return self.direction != "out"
+
+    @property
+    def is_out(self) -> bool:
+        return self.direction != "in"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A method, or one accessor of a property."""
+
+    opnum: int
+    dispid: int
+    kind: Kind
+    name: str
+    parameters: tuple[Parameter, ...]
+    python: str  # the name of the method that serves it
+
+    @property
+    def is_property(self) -> bool:
+        return self.kind != "method"
+
+
+@dataclass(frozen=True)
+class InterfaceTable:
+    """An interface and all its members, inherited ones first; those of IUnknown and IDispatch go without saying."""
+
+    name: str
+    iid: UUID
+    base: str
+    is_dual: bool
+    members: tuple[Member, ...]
+    # The tables of what it derives from, the nearest first; IDispatch and IUnknown have no place here.
+    bases: tuple[InterfaceTable, ...] = ()
+    # Whether its members may be called from outside: not for an interface that only marks an object (MC-MQAC 3.8.4.1).
+    is_remote: bool = True
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+    @cached_property
+    def is_dispatch(self) -> bool:
+        """Whether opnums 3 to 6 are those of IDispatch."""
+        return self.is_dual or self.base == "IDispatch" or self.iid == IID_IDISPATCH
+
+    @cached_property
+    def by_opnum(self) -> dict[int, Member]:
+        return {member.opnum: member for member in self.members}
+
+    @cached_property
+    def by_name(self) -> dict[str, tuple[Member, ...]]:
+        """The members under a name, all accessors of a property together; names are in small letters (MS-OAUT 3.1.4.3)."""
+        found: dict[str, list[Member]] = {}
+        for member in self.members:
+            found.setdefault(member.name.lower(), []).append(member)
+        return {name: tuple(members) for name, members in found.items()}
+
+    @cached_property
+    def by_dispid(self) -> dict[int, tuple[Member, ...]]:
+        found: dict[int, list[Member]] = {}
+        for member in self.members:
+            found.setdefault(member.dispid, []).append(member)
+        return {dispid: tuple(members) for dispid, members in found.items()}
+
+    @cached_property
+    def last_opnum(self) -> int:
+        """The last slot of the vtable; a call beyond it gets a fault."""
+        inherited = 6 if self.is_dispatch else 2
+        return max([inherited, *self.by_opnum])
+
+
+IUNKNOWN: Final = InterfaceTable("IUnknown", IID_IUNKNOWN, "", is_dual=False, members=())
+# Its own members are lanner.com.dispatch's business.
+IDISPATCH: Final = InterfaceTable("IDispatch", IID_IDISPATCH, "IUnknown", is_dual=False, members=())
+
+
+@dataclass(frozen=True, slots=True)
+class Coclass:
+    """A class that can be made from outside: the interfaces it lists, its default one last."""
+
+    name: str
+    clsid: UUID
+    interfaces: tuple[InterfaceTable, ...]
+    # What it calls on its clients' sinks.
+    source_interfaces: tuple[InterfaceTable, ...] = ()

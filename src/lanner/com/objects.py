@@ -1,0 +1,98 @@
+"""Objects that remote clients hold, and how a call reaches and leaves them.
+
+Each member of an interface is a method of the object with the caller first: `get_path_name(self, call)`, `put_path_name(self, call,
+value)`, `open(self, call, access, share_mode)`; its name stands in the table of the interface. It returns the [out, retval] value, a
+tuple of all out parameters in the order of the IDL where there are several, None where there is none, any of these in a `Success`,
+or a coroutine of it. It raises `ComError` or `StatusError`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol
+from uuid import UUID
+
+from lanner.com.constants import IID_IDISPATCH, IID_IUNKNOWN
+from lanner.com.members import IDISPATCH, IUNKNOWN, InterfaceTable, Member
+from lanner.model.errors import LannerError
+from lanner.rpc.ndr import Value
+from lanner.rpc.pdu import AuthLevel
+from lanner.security.identity import Identity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class ComError(LannerError):
+    """A call ends with a result code of COM's own; the codes of message queuing are StatusErrors."""
+
+    def __init__(self, hresult: int, text: str = "") -> None:
+        super().__init__(text or f"{hresult:#010x}")
+        self.hresult = hresult
+        self.text = text
+
+
+@dataclass(frozen=True, slots=True)
+class Success:
+    """A result under a success code that is not S_OK: S_FALSE, MQ_INFORMATION_*."""
+
+    hresult: int
+    value: Value = None
+
+
+class Remote(Protocol):
+    """A reference to an object of somebody else's; what can be done with it is the client's business (lanner.com.client)."""
+
+    @property
+    def iid(self) -> UUID: ...
+
+
+class ComObject:
+    """An object that remote clients hold. One Python object is one OID, whatever interfaces it is asked through."""
+
+    # All it answers QueryInterface for beyond IUnknown, IDispatch and what these derive from; the last dual one is what IDispatch speaks of.
+    interfaces: ClassVar[tuple[InterfaceTable, ...]] = ()
+
+    def extra_interfaces(self) -> tuple[InterfaceTable, ...]:
+        """Give the interfaces that come on top, such as IConnectionPointContainer; none of them is what IDispatch speaks of."""
+        return ()
+
+    def released(self) -> None:
+        """No client holds it any more: close what it holds. Called once, in the event loop."""
+
+    def default_dispatch(self) -> InterfaceTable | None:
+        """Give the table that IDispatch itself speaks of; None if the object has no IDispatch."""
+        return next((table for table in reversed(self.interfaces) if table.is_dispatch), None)
+
+    def all_interfaces(self) -> Iterator[InterfaceTable]:
+        for table in (*self.interfaces, *self.extra_interfaces()):
+            yield table
+            yield from table.bases
+
+    def query_interface(self, iid: UUID) -> InterfaceTable | None:
+        """Find the table of an interface of this object; None is E_NOINTERFACE."""
+        if iid == IID_IUNKNOWN:
+            return IUNKNOWN
+        if iid == IID_IDISPATCH:
+            return None if self.default_dispatch() is None else IDISPATCH
+        return next((table for table in self.all_interfaces() if table.iid == iid), None)
+
+
+class Exporter(Protocol):
+    """What a call can be answered through: references to our objects made, those of clients taken."""
+
+    def marshal(self, obj: ComObject, iid: UUID, public_refs: int = 5) -> Value: ...
+
+    async def unmarshal(self, objref: Value) -> ComObject | Remote | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ComCall:
+    """Who calls which member, how, and what the answer can be marshaled with."""
+
+    identity: Identity
+    auth_level: AuthLevel
+    peer: str
+    exporter: Exporter
+    interface: InterfaceTable
+    member: Member
