@@ -238,6 +238,8 @@ class Positions(WaitingReads):
         if is_abort:
             position.record.abort_count += 1
         position.record.state = PositionState.AVAILABLE
+        # Of the lock that has ended: whoever locks it next may not want that (MC-MQAC 3.11.4.1.33).
+        position.record.flags &= ~ALLOW_PEEK_WHEN_LOCKED
         queue.head_hint = min(queue.head_hint, position.lookup_id - 1)
         # Written again: it gets a new place in the visibility sequence, and its abort count is kept.
         self.store.put(queue.number, position.lookup_id, position.record, express=is_express(position.record.packet))

@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from lanner.engine.cursors import CursorEvent, Cursors
+from lanner.engine.positions import ALLOW_PEEK_WHEN_LOCKED
 from lanner.model.enums import (
     INFINITE,
     MessageClass,
@@ -172,8 +173,12 @@ class Reading(Cursors):
         lookup_operation: MessageSeekAction,
         transaction: Transaction | None = None,
         two_phase_read: bool = False,
+        allow_peek_when_locked: bool = False,
     ) -> MessagePosition:
-        """3.1.7.1.13 Read Message By Lookup Identifier: never waits."""
+        """3.1.7.1.13 Read Message By Lookup Identifier: never waits.
+
+        `allow_peek_when_locked`: peeks see the message while the transaction has it (MC-MQAC 3.11.4.1.33).
+        """
         if peek_operation and transaction is not None:
             raise InvalidParameter("a peek by lookup identifier takes no transaction")
         queue = self._readable(descriptor, PEEK_ACCESS if peek_operation else RECEIVE_ACCESS)
@@ -182,6 +187,8 @@ class Reading(Cursors):
             queue, lookup_id, peek=peek_operation, action=lookup_operation
         )
         if not peek_operation:
+            if allow_peek_when_locked and transaction is not None:
+                position.record.flags |= ALLOW_PEEK_WHEN_LOCKED
             self._take(descriptor, position, transaction, two_phase_read=two_phase_read)
         return position
 
