@@ -12,6 +12,7 @@ from lanner.model.errors import NoInternalUserCert
 from lanner.services.internal_certificates import internal_signing_key
 
 if TYPE_CHECKING:
+    from lanner.activex.transaction import TransactionManager
     from lanner.com.objects import ComObject
     from lanner.engine import Engine
     from lanner.security.identity import Identity
@@ -44,6 +45,7 @@ class Environment:
         transfer: Transfer | None = None,
         users: UserFile | None = None,
         certificates: InternalCertificates | None = None,
+        transaction_manager: TransactionManager | None = None,
         settings: ActivexSettings | None = None,
     ) -> None:
         self.engine = engine
@@ -54,6 +56,8 @@ class Environment:
         self.users = users
         # None: nobody gets an internal certificate here.
         self.certificates = certificates
+        # None: there are no external transactions.
+        self.transaction_manager = transaction_manager
         self.settings = ActivexSettings() if settings is None else settings
 
     @property

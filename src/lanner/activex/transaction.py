@@ -1,0 +1,294 @@
+"""MSMQTransaction and the transaction object behind it (MC-MQAC 3.8, 3.9), and what a Transaction argument means (2.2.2.1).
+
+An internal transaction is one of the queue manager's own. An external one belongs to a distributed transaction manager, which there is
+none of unless the environment has one: it decides, and the queue manager hears of the outcome by the events of MS-MQDMPR 3.1.4.6 to 3.1.4.8.
+
+A transaction object lives while an MSMQTransaction has it or a client holds it; one that nobody has any more, and nobody ended, is aborted.
+"""
+
+from __future__ import annotations
+
+import enum
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+
+from lanner.activex import arguments
+from lanner.activex.tables import ITRANSACTION, MSMQ_TRANSACTION
+from lanner.com.constants import E_INVALIDARG
+from lanner.com.objects import ComError, ComObject
+from lanner.com.values import EMPTY, VT, Variant
+from lanner.model.errors import TransactionSequence, TransactionUsage
+
+if TYPE_CHECKING:
+    from lanner.activex.environment import Environment
+    from lanner.com.members import InterfaceTable
+    from lanner.com.objects import ComCall
+    from lanner.model.live import Transaction
+
+# MS-ERREF 2.1.
+XACT_E_NOTSUPPORTED: Final = 0x8004_D00F
+# 2.2.2.21 XACTTC.
+XACTTC_SYNC: Final = 0x0000_0002
+# The numbers that scripts write as literals are VT_I2.
+_NUMBERS: Final = frozenset((VT.I4, VT.INT, VT.I2))
+_OBJECTS: Final = frozenset((VT.UNKNOWN, VT.DISPATCH))
+
+
+class MqTransaction(enum.IntEnum):
+    """2.2.2.1 MQTRANSACTION."""
+
+    MQ_NO_TRANSACTION = 0
+    MQ_MTS_TRANSACTION = 1
+    MQ_XA_TRANSACTION = 2
+    MQ_SINGLE_MESSAGE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class XactTransInfo:
+    """2.2.3.2 XACTTRANSINFO."""
+
+    uow: uuid.UUID
+    iso_level: int = 0
+    iso_flags: int = 0
+    grf_tc_supported: int = 0
+    grf_rm_supported: int = 0
+    grf_tc_supported_retaining: int = 0
+    grf_rm_supported_retaining: int = 0
+
+
+class TransactionManager(Protocol):
+    """A distributed transaction manager, as the owner of external transactions sees it (MS-DTCO 3.3.4). Its errors are StatusErrors."""
+
+    async def begin(self) -> uuid.UUID:
+        """Begin a transaction in which this queue manager is enlisted."""
+
+    async def commit(self, identifier: uuid.UUID, *, retaining: bool, grf_tc: int, grf_rm: int) -> None:
+        """Ask for a commit; the queue manager hears of the outcome later."""
+
+    async def abort(self, identifier: uuid.UUID, *, retaining: bool, is_async: bool) -> None:
+        """Ask for an abort."""
+
+    async def information(self, identifier: uuid.UUID) -> XactTransInfo:
+        """What it knows of a transaction."""
+
+    def of_context(self, call: ComCall, kind: MqTransaction) -> uuid.UUID | None:
+        """The transaction of the caller's activation context: of MTS or of XA."""
+
+
+class TransactionImpl(ComObject):
+    """3.8 TransactionImpl. Its methods are not those of ITransaction's table: that interface takes no remote calls (3.8.4.1)."""
+
+    interfaces: ClassVar[tuple[InterfaceTable, ...]] = (ITRANSACTION,)
+
+    def __init__(self, environment: Environment, identifier: uuid.UUID | None = None, *, is_internal: bool) -> None:
+        self._environment = environment
+        self.identifier = uuid.uuid4() if identifier is None else identifier
+        self.is_internal = is_internal
+        self.is_committed_or_aborted = False
+        # The MSMQTransactions that have it, and whether a client was given it.
+        self._holders: set[MSMQTransaction] = set()
+        self._is_exported = False
+
+    def enlisted(self) -> Transaction:
+        """The unit of work of the queue manager, made if there is none yet; called with the lock held."""
+        if self.is_committed_or_aborted and self.is_internal:
+            raise TransactionSequence(f"transaction {self.identifier} has ended: begin another one")
+        return enlisted(self._environment, self.identifier)
+
+    async def commit_transaction(self, *, retaining: bool, grf_tc: int, grf_rm: int) -> None:
+        """3.8.4.1.1 Commit; what was done is on disk when this returns."""
+        if not self.is_internal:
+            await self._manager.commit(self.identifier, retaining=retaining, grf_tc=grf_tc, grf_rm=grf_rm)
+            self.is_committed_or_aborted = True
+            return
+        if grf_rm or retaining or grf_tc != XACTTC_SYNC:
+            raise ComError(XACT_E_NOTSUPPORTED, f"fRetaining {retaining}, grfTC {grf_tc:#x}, grfRM {grf_rm:#x}")
+        self._end_once()
+        environment = self._environment
+        with environment.lock:
+            environment.engine.transaction_commit(self.identifier)
+            ticket = environment.store.ticket()
+        await environment.durable(ticket)
+
+    async def abort_transaction(self, *, retaining: bool, is_async: bool) -> None:
+        """3.8.4.1.2 Abort."""
+        if not self.is_internal:
+            await self._manager.abort(self.identifier, retaining=retaining, is_async=is_async)
+            self.is_committed_or_aborted = True
+            return
+        if retaining or is_async:
+            raise ComError(XACT_E_NOTSUPPORTED, f"fRetaining {retaining}, fAsync {is_async}")
+        self._end_once()
+        await self._environment.durable(self._abort())
+
+    async def transaction_info(self) -> XactTransInfo:
+        """3.8.4.1.3 GetTransactionInfo."""
+        if self.is_internal:
+            return XactTransInfo(self.identifier)
+        return await self._manager.information(self.identifier)
+
+    def _end_once(self) -> None:
+        if self.is_committed_or_aborted:
+            raise TransactionSequence(f"transaction {self.identifier} has ended already")
+        self.is_committed_or_aborted = True
+
+    def _abort(self) -> int:
+        environment = self._environment
+        with environment.lock:
+            environment.engine.transaction_abort(self.identifier)
+            return environment.store.ticket()
+
+    @property
+    def _manager(self) -> TransactionManager:
+        manager = self._environment.transaction_manager
+        if manager is None:
+            raise TransactionUsage(f"transaction {self.identifier}: there is no distributed transaction manager")
+        return manager
+
+    # Who has it ---------------------------------------------------------------------------------------------------
+
+    def hold(self, holder: MSMQTransaction) -> None:
+        self._holders.add(holder)
+
+    def let_go(self, holder: MSMQTransaction) -> None:
+        self._holders.discard(holder)
+        self._abort_if_forgotten()
+
+    def exported(self) -> TransactionImpl:
+        """A client is given it."""
+        self._is_exported = True
+        return self
+
+    def released(self) -> None:
+        self._is_exported = False
+        self._abort_if_forgotten()
+
+    def _abort_if_forgotten(self) -> None:
+        """An external one is its manager's to end."""
+        if self._holders or self._is_exported or self.is_committed_or_aborted or not self.is_internal:
+            return
+        self.is_committed_or_aborted = True
+        environment = self._environment
+        with environment.lock:
+            is_open = self.identifier in environment.engine.queue_manager.transaction_collection
+        if is_open:
+            environment.committer.ask(self._abort())
+
+
+class MSMQTransaction(ComObject):
+    """3.9 MSMQTransaction."""
+
+    interfaces: ClassVar[tuple[InterfaceTable, ...]] = MSMQ_TRANSACTION.interfaces
+
+    def __init__(self, environment: Environment, transaction: TransactionImpl | None = None) -> None:
+        del environment  # as every coclass takes it; what there is to do, the transaction does
+        self.transaction = transaction
+        if transaction is not None:
+            transaction.hold(self)
+
+    def released(self) -> None:
+        transaction, self.transaction = self.transaction, None
+        if transaction is not None:
+            transaction.let_go(self)
+
+    async def commit(self, call: ComCall, f_retaining: Variant, grf_tc: Variant, grf_rm: Variant) -> None:
+        """3.9.4.1.2 Commit."""
+        del call
+        await self._attached().commit_transaction(
+            retaining=arguments.flag(f_retaining, "fRetaining", default=False),
+            grf_tc=arguments.number(grf_tc, XACTTC_SYNC, "grfTC"),
+            grf_rm=arguments.number(grf_rm, 0, "grfRM"),
+        )
+
+    async def abort(self, call: ComCall, f_retaining: Variant, f_async: Variant) -> None:
+        """3.9.4.1.3 Abort."""
+        del call
+        await self._attached().abort_transaction(
+            retaining=arguments.flag(f_retaining, "fRetaining", default=False),
+            is_async=arguments.flag(f_async, "fAsync", default=False),
+        )
+
+    def init_new(self, call: ComCall, var_transaction: Variant) -> None:
+        """3.9.4.2.1 InitNew."""
+        del call
+        if self.transaction is not None:
+            raise TransactionUsage("the object has a transaction already")
+        found = arguments.dereferenced(var_transaction)
+        if found.vt not in _OBJECTS or not isinstance(found.value, TransactionImpl):
+            # A transaction of somebody else's cannot be one of this queue manager.
+            raise ComError(E_INVALIDARG, f"varTransaction: {var_transaction!r} has no ITransaction")
+        self.transaction = found.value
+        self.transaction.hold(self)
+
+    def get_i_transaction(self, call: ComCall) -> Variant:
+        """3.9.4.3.1 ITransaction."""
+        del call
+        return EMPTY if self.transaction is None else Variant(VT.UNKNOWN, self.transaction.exported())
+
+    def _attached(self) -> TransactionImpl:
+        if self.transaction is None:
+            raise ComError(E_INVALIDARG, "the object has no transaction")
+        return self.transaction
+
+
+# Transaction arguments ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionArgument:
+    """What an operation is to be part of."""
+
+    transaction: Transaction | None = None
+    # MQ_SINGLE_MESSAGE: a transaction of its own, for one message.
+    is_single_message: bool = False
+
+
+def resolve_transaction(
+    environment: Environment,
+    call: ComCall,
+    variant: Variant,
+    *,
+    default: MqTransaction = MqTransaction.MQ_MTS_TRANSACTION,
+) -> TransactionArgument:
+    """What a Transaction argument of Send and Receive means; called without the lock.
+
+    An MSMQTransaction, itself or by reference, or a number of MQTRANSACTION; anything else is an error.
+    """
+    found = arguments.given(variant)
+    if found is None:
+        return _numbered(environment, call, default)
+    if found.vt in _NUMBERS:
+        try:
+            kind = MqTransaction(found.value)
+        except ValueError:
+            raise ComError(E_INVALIDARG, f"Transaction {found.value}") from None
+        return _numbered(environment, call, kind)
+    if found.vt != VT.DISPATCH or not isinstance(found.value, MSMQTransaction):
+        raise ComError(E_INVALIDARG, f"Transaction: {found!r} is no MSMQTransaction")
+    transaction = found.value.transaction
+    if transaction is None:
+        raise ComError(E_INVALIDARG, "Transaction: the MSMQTransaction has no transaction")
+    with environment.lock:
+        return TransactionArgument(transaction.enlisted())
+
+
+def _numbered(environment: Environment, call: ComCall, kind: MqTransaction) -> TransactionArgument:
+    if kind is MqTransaction.MQ_NO_TRANSACTION:
+        return TransactionArgument()
+    if kind is MqTransaction.MQ_SINGLE_MESSAGE:
+        return TransactionArgument(is_single_message=True)
+    manager = environment.transaction_manager
+    identifier = None if manager is None else manager.of_context(call, kind)
+    if identifier is None:
+        # DECISIONS: without a context transaction these are none.
+        return TransactionArgument()
+    with environment.lock:
+        return TransactionArgument(enlisted(environment, identifier))
+
+
+def enlisted(environment: Environment, identifier: uuid.UUID) -> Transaction:
+    """The transaction of that identifier in TransactionCollection; one that is not there is added. Called with the lock held."""
+    engine = environment.engine
+    found = engine.queue_manager.transaction_collection.get(identifier)
+    return engine.create_transaction(identifier) if found is None else found
