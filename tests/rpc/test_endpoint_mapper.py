@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -52,6 +53,26 @@ def test_tower_pack_and_unpack() -> None:
 def test_every_truncation_of_a_tower_is_refused(size: int) -> None:
     with pytest.raises(RemoteProtocolError):
         Tower.unpack(TOWER[:size])
+
+
+ENTRY = EptEntry(UUID(int=0), Twr.of(TOWER_VALUE), "orders")
+# MS-RPCE 2.2.5.3.3.1: in NDR64 offset and count of the annotation, a varying string, have 8 octets each; Wireshark reads 4.
+ENTRIES = {
+    Syntax.NDR20: struct.pack(
+        "<20xI III 16xI II 6sxx II75s xI", 1, 1, 0, 1, 0x20000, 0, 7, b"orders", 75, 75, TOWER, 0
+    ),
+    Syntax.NDR64: struct.pack(
+        "<20xI QQQ 16xQ QQ 6sxx QI75s xI", 1, 1, 0, 1, 0x20000, 0, 7, b"orders", 75, 75, TOWER, 0
+    ),
+}
+
+
+@pytest.mark.parametrize("syntax", Syntax)
+def test_elements_pack_and_unpack(syntax: Syntax) -> None:
+    ept_lookup = EPMAPPER.by_name["ept_lookup"]
+    found: dict[str, Any] = {"entry_handle": NULL_HANDLE, "num_ents": 1, "entries": (ENTRY,), "status": 0}
+    assert ept_lookup.encode_response(found, {"max_ents": 1}, syntax) == ENTRIES[syntax]
+    assert ept_lookup.decode_response(ENTRIES[syntax], {"max_ents": 1}, syntax) == found
 
 
 @asynccontextmanager
