@@ -1,0 +1,506 @@
+"""MSMQMessage: a message to send, or one that was received (MC-MQAC 3.17).
+
+One object serves all four revisions; the older names of a property (`_v1`, `_v2`) are the property. Its attributes are a `MessageState`,
+where most members have only to look; longs are signed outside and unsigned inside.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar
+from uuid import UUID
+
+from lanner.activex.message_body import BYTES, decode_body, encode_body, octets
+from lanner.activex.message_sending import SIGNATURE_LEVELS, SecurityContext, Sending
+from lanner.activex.message_state import MessageState
+from lanner.activex.tables import MSMQ_MESSAGE
+from lanner.activex.transaction import resolve_transaction
+from lanner.com.constants import E_INVALIDARG, E_NOTIMPL
+from lanner.com.objects import ComError, ComObject
+from lanner.com.values import EMPTY, VT, Variant
+from lanner.model.enums import Acknowledgements, DeliveryGuarantee, MessagePrivacyLevel, SenderIdentifierType
+from lanner.model.errors import (
+    IllegalPropertySize,
+    IllegalPropertyValue,
+    InvalidHandle,
+    LabelTooLong,
+    StatusError,
+)
+from lanner.wire.builder import MAX_LABEL_CHARACTERS, MAX_PRIORITY
+from lanner.wire.format_name import FormatName
+from lanner.wire.identifiers import MessageIdentifier
+from lanner.wire.message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from lanner.activex.destination import MSMQDestination
+    from lanner.activex.environment import Environment
+    from lanner.activex.queue_info import MSMQQueueInfo
+    from lanner.com.members import InterfaceTable
+    from lanner.com.objects import ComCall, Remote
+    from lanner.model.live import MessagePosition, OpenQueueDescriptor
+
+T = TypeVar("T")
+
+# 2.2.2.15 MQMSGPRIVLEVEL; Advanced, which came later, is not among them.
+_PRIVACY_LEVELS: Final = (MessagePrivacyLevel.NONE, MessagePrivacyLevel.BASE, MessagePrivacyLevel.ENHANCED)
+# 2.2.2.11 MQMSGACKNOWLEDGEMENT.
+_ACKNOWLEDGEMENTS: Final = frozenset(
+    (
+        Acknowledgements.NONE,
+        Acknowledgements.POS_ARRIVAL,
+        Acknowledgements.POS_RECEIVE,
+        Acknowledgements.NEG_ARRIVAL,
+        Acknowledgements.NEG_RECEIVE,
+        Acknowledgements.FULL_REACH_QUEUE,
+        Acknowledgements.NACK_RECEIVE,
+        Acknowledgements.FULL_RECEIVE,
+    )
+)
+# 2.2.2.12 MQMSGJOURNAL.
+_DEADLETTER: Final = 1
+_JOURNAL: Final = 2
+# 3.17.4.1.50.
+_SENDER_VERSION: Final = 0x10
+# MS-OAUT 2.2.25: days from 1899-12-30 to 1970-01-01.
+_UNIX_EPOCH: Final = 25569.0
+_SECONDS_A_DAY: Final = 86_400
+_GUID: Final = re.compile(r"\{[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\}")
+_SIGN: Final = 0x8000_0000
+_UNSIGNED: Final = 0xFFFF_FFFF
+
+
+# Members that only look at an attribute, or set one --------------------------------------------------------------------
+
+
+def _get_long(attribute: str) -> Callable[[MSMQMessage, ComCall], int]:
+    def get(self: MSMQMessage, call: ComCall) -> int:
+        del call
+        return to_long(int(getattr(self.state, attribute)))
+
+    return get
+
+
+def _put_long(attribute: str, allowed: Container[int] | None = None) -> Callable[[MSMQMessage, ComCall, int], None]:
+    """Only numbers that are allowed, or all."""
+
+    def put(self: MSMQMessage, call: ComCall, value: int) -> None:
+        if allowed is not None and value not in allowed:
+            raise IllegalPropertyValue(f"{call.member.name} {value:#x}")
+        self.set(attribute, value & _UNSIGNED)
+
+    return put
+
+
+def _get_octets(attribute: str) -> Callable[[MSMQMessage, ComCall], Variant]:
+    def get(self: MSMQMessage, call: ComCall) -> Variant:
+        del call
+        return Variant(BYTES, getattr(self.state, attribute))
+
+    return get
+
+
+def _put_octets(attribute: str) -> Callable[[MSMQMessage, ComCall, Variant], None]:
+    def put(self: MSMQMessage, call: ComCall, value: Variant) -> None:
+        self.set(attribute, octets(value, call.member.name))
+
+    return put
+
+
+def _get_short(attribute: str) -> Callable[[MSMQMessage, ComCall], int]:
+    """1 or 0."""
+
+    def get(self: MSMQMessage, call: ComCall) -> int:
+        del call
+        return int(bool(getattr(self.state, attribute)))
+
+    return get
+
+
+def _get_flag(attribute: str) -> Callable[[MSMQMessage, ComCall], bool]:
+    def get(self: MSMQMessage, call: ComCall) -> bool:
+        del call
+        return bool(getattr(self.state, attribute))
+
+    return get
+
+
+def _get_date(attribute: str) -> Callable[[MSMQMessage, ComCall], Variant]:
+    def get(self: MSMQMessage, call: ComCall) -> Variant:
+        del call
+        return Variant(VT.DATE, _UNIX_EPOCH + getattr(self.state, attribute) / _SECONDS_A_DAY)
+
+    return get
+
+
+def _get_queue_info(attribute: str) -> Callable[[MSMQMessage, ComCall], Awaitable[MSMQQueueInfo | None]]:
+    """A new MSMQQueueInfo of a name that the message has."""
+
+    async def get(self: MSMQMessage, call: ComCall) -> MSMQQueueInfo | None:
+        return await self.queue_info(call, getattr(self.state, attribute))
+
+    return get
+
+
+def _put_queue_info(attribute: str) -> Callable[[MSMQMessage, ComCall, ComObject | Remote | None], Awaitable[None]]:
+    """The name of the queue that an MSMQQueueInfo stands for; NULL takes it away."""
+
+    async def put(self: MSMQMessage, call: ComCall, value: ComObject | Remote | None) -> None:
+        from lanner.activex.queue_info import MSMQQueueInfo
+
+        self.set(attribute, await _format_name_of(call, value, MSMQQueueInfo))
+
+    return put
+
+
+async def _format_name_of(call: ComCall, value: ComObject | Remote | None, kind: type[ComObject]) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, kind):
+        raise ComError(E_INVALIDARG, f"{call.member.name}: no {kind.__name__} of this queue manager")
+    get: Callable[[ComCall], Any] = getattr(value, "get_format_name")  # noqa: B009 (of whichever kind)
+    name: str | None = await _answer(get(call))
+    # A name that is none would be found out only when the message is sent.
+    return str(FormatName.parse(name)) if name else None
+
+
+async def _answer(result: T | Awaitable[T]) -> T:
+    """The result of a member, which may be one that waits."""
+    return await result if inspect.isawaitable(result) else result
+
+
+def to_long(value: int) -> int:
+    """A number of 32 bits as automation's long."""
+    return value - (1 << 32) if value & _SIGN else value
+
+
+class MSMQMessage(ComObject):
+    """3.17 MSMQMessage."""
+
+    interfaces: ClassVar[tuple[InterfaceTable, ...]] = MSMQ_MESSAGE.interfaces
+
+    def __init__(self, environment: Environment, state: MessageState | None = None) -> None:
+        self._environment = environment
+        self.state = MessageState() if state is None else state
+        # The attributes that the client has set: what else is there came with a received message, or from Send.
+        self._given: set[str] = set()
+        self._requested_authentication_level = 0
+        self._soap_header = ""
+        self._soap_body = ""
+        self._context: SecurityContext | None = None
+
+    @classmethod
+    def received(
+        cls,
+        environment: Environment,
+        position: MessagePosition,
+        *,
+        want_body: bool = True,
+        want_destination: bool = False,
+        want_connector_type: bool = False,
+    ) -> Self:
+        """A message of a queue; what is not wanted stays unset."""
+        state = MessageState.of(
+            Message(position.record.packet),
+            lookup_identifier=position.lookup_id,
+            arrived_time=position.record.arrived,
+            want_body=want_body,
+            want_destination=want_destination,
+            want_connector_type=want_connector_type,
+        )
+        return cls(environment, state)
+
+    def released(self) -> None:
+        """It holds nothing but octets; of those the body may be large."""
+        self.state = MessageState()
+        self._context = None
+
+    def set(self, attribute: str, value: object) -> None:
+        """The client sets an attribute."""
+        setattr(self.state, attribute, value)
+        self._given.add(attribute)
+
+    # Numbers ------------------------------------------------------------------------------------------------------
+
+    get_class = _get_long("message_class")
+    get_msg_class = get_class
+    put_msg_class = _put_long("message_class")
+    get_priv_level = _get_long("privacy_level")
+    put_priv_level = _put_long("privacy_level", _PRIVACY_LEVELS)
+    get_delivery = _get_long("delivery_guarantee")
+    put_delivery = _put_long("delivery_guarantee", tuple(DeliveryGuarantee))
+    get_trace = _get_long("tracing_requested")
+    put_trace = _put_long("tracing_requested", (0, 1))
+    get_priority = _get_long("priority")
+    put_priority = _put_long("priority", range(MAX_PRIORITY + 1))
+    get_app_specific = _get_long("application_tag")
+    put_app_specific = _put_long("application_tag")
+    get_body_length = _get_long("body_length")
+    get_ack = _get_long("acknowledgements_requested")
+    put_ack = _put_long("acknowledgements_requested", _ACKNOWLEDGEMENTS)
+    get_max_time_to_reach_queue = _get_long("time_to_reach_queue")
+    put_max_time_to_reach_queue = _put_long("time_to_reach_queue")
+    get_max_time_to_receive = _get_long("time_to_be_received")
+    put_max_time_to_receive = _put_long("time_to_be_received")
+    get_hash_algorithm = _get_long("hash_algorithm")
+    put_hash_algorithm = _put_long("hash_algorithm")
+    get_encrypt_algorithm = _get_long("encryption_algorithm")
+    put_encrypt_algorithm = _put_long("encryption_algorithm")
+    get_sender_id_type = _get_long("sender_identifier_type")
+    put_sender_id_type = _put_long("sender_identifier_type", (SenderIdentifierType.NONE, SenderIdentifierType.SID))
+    get_authentication_provider_type = _get_long("authentication_provider_type")
+    put_authentication_provider_type = _put_long("authentication_provider_type")
+    get_received_authentication_level = _get_long("authentication_level")
+
+    get_is_authenticated = _get_short("authentication_level")
+    get_is_authenticated2 = _get_flag("authentication_level")
+    get_is_first_in_transaction = _get_short("first_in_transaction")
+    get_is_first_in_transaction2 = _get_flag("first_in_transaction")
+    get_is_last_in_transaction = _get_short("last_in_transaction")
+    get_is_last_in_transaction2 = _get_flag("last_in_transaction")
+
+    def get_auth_level(self, call: ComCall) -> int:
+        """3.17.4.1.4: what is asked for, not what was verified."""
+        del call
+        return self._requested_authentication_level
+
+    def put_auth_level(self, call: ComCall, value: int) -> None:
+        """3.17.4.1.5."""
+        if value and value not in SIGNATURE_LEVELS:
+            raise IllegalPropertyValue(f"{call.member.name} {value:#x}")
+        self._requested_authentication_level = value
+
+    def get_journal(self, call: ComCall) -> int:
+        """3.17.4.1.13."""
+        del call
+        state = self.state
+        return (_JOURNAL if state.positive_journaling_requested else 0) | (
+            _DEADLETTER if state.negative_journaling_requested else 0
+        )
+
+    def put_journal(self, call: ComCall, value: int) -> None:
+        """3.17.4.1.14."""
+        if not 0 <= value <= _JOURNAL | _DEADLETTER:
+            raise IllegalPropertyValue(f"{call.member.name} {value:#x}")
+        self.set("positive_journaling_requested", bool(value & _JOURNAL))
+        self.set("negative_journaling_requested", bool(value & _DEADLETTER))
+
+    def get_sender_version(self, call: ComCall) -> int:
+        """3.17.4.1.50."""
+        del call
+        return _SENDER_VERSION
+
+    # Octets -------------------------------------------------------------------------------------------------------
+
+    get_id = _get_octets("identifier")
+    get_transaction_id = _get_octets("transaction_identifier")
+    get_correlation_id = _get_octets("correlation_identifier")
+    get_sender_certificate = _get_octets("sender_certificate")
+    put_sender_certificate = _put_octets("sender_certificate")
+    get_sender_id = _get_octets("sender_identifier")
+    put_sender_id = _put_octets("sender_identifier")
+    get_extension = _get_octets("extension")
+    put_extension = _put_octets("extension")
+    get_destination_symmetric_key = _get_octets("symmetric_key")
+    put_destination_symmetric_key = _put_octets("symmetric_key")
+    get_signature = _get_octets("signature")
+    put_signature = _put_octets("signature")
+    get_compound_message = _get_octets("soap_compound_message")
+
+    def put_correlation_id(self, call: ComCall, value: Variant) -> None:
+        """3.17.4.1.27."""
+        identifier = octets(value, call.member.name)
+        if len(identifier) != MessageIdentifier.SIZE:
+            raise IllegalPropertySize(f"CorrelationId of {len(identifier)} octets, {MessageIdentifier.SIZE} are needed")
+        self.set("correlation_identifier", identifier)
+
+    def get_body(self, call: ComCall) -> Variant:
+        """3.17.4.1.21: as the type that was recorded with it."""
+        del call
+        body = self.state.body
+        return EMPTY if body is None else decode_body(body, self.state.body_type)
+
+    def put_body(self, call: ComCall, value: Variant) -> None:
+        """3.17.4.1.22."""
+        del call
+        body, body_type = encode_body(value)
+        self.set("body", body)
+        self.set("body_type", body_type)
+        self.set("body_length", len(body))
+
+    # Text and times -----------------------------------------------------------------------------------------------
+
+    get_sent_time = _get_date("sent_time")
+    get_arrived_time = _get_date("arrived_time")
+
+    def get_label(self, call: ComCall) -> str:
+        """3.17.4.1.30."""
+        del call
+        return self.state.label or ""
+
+    def put_label(self, call: ComCall, value: str | None) -> None:
+        """3.17.4.1.31: characters are UTF-16 units."""
+        del call
+        length = len((value or "").encode("utf-16-le", "surrogatepass")) // 2
+        if length > MAX_LABEL_CHARACTERS:
+            raise LabelTooLong(f"label of {length} characters, at most {MAX_LABEL_CHARACTERS}")
+        self.set("label", value)
+
+    def get_source_machine_guid(self, call: ComCall) -> str:
+        """3.17.4.1.19: without braces."""
+        del call
+        return str(self.state.source_machine_identifier).upper()
+
+    def get_connector_type_guid(self, call: ComCall) -> str:
+        """3.17.4.1.53: with braces."""
+        del call
+        return f"{{{self.state.connector_type_identifier}}}".upper()
+
+    def put_connector_type_guid(self, call: ComCall, value: str | None) -> None:
+        """3.17.4.1.54."""
+        if not _GUID.fullmatch(value or ""):
+            raise IllegalPropertyValue(f"{call.member.name} {value!r}: no GUID in braces")
+        self.set("connector_type_identifier", UUID(value))
+
+    def get_authentication_provider_name(self, call: ComCall) -> str:
+        """3.17.4.1.62."""
+        del call
+        return self.state.authentication_provider_name or ""
+
+    def put_authentication_provider_name(self, call: ComCall, value: str | None) -> None:
+        """3.17.4.1.63."""
+        del call
+        self.set("authentication_provider_name", value)
+
+    def get_lookup_id(self, call: ComCall) -> Variant:
+        """3.17.4.1.83: in decimal (DECISIONS)."""
+        del call
+        return Variant(VT.BSTR, str(self.state.lookup_identifier))
+
+    def get_soap_envelope(self, call: ComCall) -> str | None:
+        """3.17.4.1.88."""
+        del call
+        return self.state.soap_envelope
+
+    def put_soap_header(self, call: ComCall, value: str | None) -> None:
+        """3.17.4.1.90."""
+        del call
+        self._soap_header = value or ""
+
+    def put_soap_body(self, call: ComCall, value: str | None) -> None:
+        """3.17.4.1.91."""
+        del call
+        self._soap_body = value or ""
+
+    def get_properties(self, call: ComCall) -> None:
+        """3.17.4.1.67: not implemented, in Windows either."""
+        del call
+        raise ComError(E_NOTIMPL, "Properties")
+
+    # Queues -------------------------------------------------------------------------------------------------------
+
+    get_response_queue_info = _get_queue_info("response_queue_format_name")
+    get_response_queue_info_v1 = get_response_queue_info
+    get_response_queue_info_v2 = get_response_queue_info
+    putref_response_queue_info = _put_queue_info("response_queue_format_name")
+    putref_response_queue_info_v1 = putref_response_queue_info
+    putref_response_queue_info_v2 = putref_response_queue_info
+    put_response_queue_info_v1 = putref_response_queue_info
+    put_response_queue_info_v2 = putref_response_queue_info
+    get_admin_queue_info = _get_queue_info("administration_queue_format_name")
+    get_admin_queue_info_v1 = get_admin_queue_info
+    get_admin_queue_info_v2 = get_admin_queue_info
+    putref_admin_queue_info = _put_queue_info("administration_queue_format_name")
+    putref_admin_queue_info_v1 = putref_admin_queue_info
+    putref_admin_queue_info_v2 = putref_admin_queue_info
+    put_admin_queue_info_v1 = putref_admin_queue_info
+    put_admin_queue_info_v2 = putref_admin_queue_info
+    get_destination_queue_info = _get_queue_info("destination_queue_format_name")
+    get_transaction_status_queue_info = _get_queue_info("transaction_status_queue_format_name")
+
+    async def queue_info(self, call: ComCall, name: str | None) -> MSMQQueueInfo | None:
+        """An object for a queue, as far as its properties can be known; None for no name (DECISIONS)."""
+        from lanner.activex.queue_info import MSMQQueueInfo
+
+        if name is None:
+            return None
+        found = MSMQQueueInfo(self._environment)
+        await _answer(found.put_format_name(call, name))
+        with suppress(StatusError, ComError):
+            await _answer(found.refresh(call))
+        return found
+
+    async def get_destination(self, call: ComCall) -> MSMQDestination | None:
+        """3.17.4.1.82."""
+        state = self.state
+        return await self._destination(
+            call, state.destination_multi_queue_format_name or state.destination_queue_format_name
+        )
+
+    async def get_response_destination(self, call: ComCall) -> MSMQDestination | None:
+        """3.17.4.1.80. The rules there take the destinations for it (MQAC-3.17.4.1.80-1)."""
+        state = self.state
+        return await self._destination(call, state.response_multi_queue_format_name or state.response_queue_format_name)
+
+    async def putref_response_destination(self, call: ComCall, value: ComObject | Remote | None) -> None:
+        """3.17.4.1.81."""
+        from lanner.activex.destination import MSMQDestination
+
+        self.set("response_multi_queue_format_name", await _format_name_of(call, value, MSMQDestination))
+
+    async def _destination(self, call: ComCall, name: str | None) -> MSMQDestination | None:
+        from lanner.activex.destination import MSMQDestination
+
+        if name is None:
+            return None
+        found = MSMQDestination(self._environment)
+        await _answer(found.put_format_name(call, name))
+        return found
+
+    # Sending ------------------------------------------------------------------------------------------------------
+
+    async def send(self, call: ComCall, destination_queue: ComObject | Remote | None, transaction: Variant) -> None:
+        """3.17.4.1.48; a recoverable message is on disk when this answers."""
+        if destination_queue is None:
+            raise ComError(E_INVALIDARG, "DestinationQueue is NULL")
+        sending = Sending(
+            self._environment,
+            call.identity,
+            self.state,
+            frozenset(self._given),
+            self._requested_authentication_level,
+            self._context,
+            self._soap_header,
+            self._soap_body,
+        )
+        sending.check()
+        argument = resolve_transaction(self._environment, call, transaction)
+        await sending.send(_descriptor(destination_queue), argument)
+
+    async def attach_current_security_context(self, call: ComCall) -> None:
+        """3.17.4.1.49: what later calls of Send need to know of this caller. The message stays as it is."""
+        certificate = self.state.sender_certificate if "sender_certificate" in self._given else b""
+        self._context = await SecurityContext.of(self._environment, call.identity, certificate)
+
+    async def attach_current_security_context2(self, call: ComCall) -> None:
+        """3.17.4.1.87."""
+        await self.attach_current_security_context(call)
+
+
+def _descriptor(destination: ComObject | Remote) -> OpenQueueDescriptor:
+    """The open queue, or queues, that an MSMQQueue or an MSMQDestination stands for."""
+    from lanner.activex.destination import MSMQDestination
+    from lanner.activex.queue import MSMQQueue
+
+    if not isinstance(destination, (MSMQQueue, MSMQDestination)):
+        raise ComError(
+            E_INVALIDARG, "DestinationQueue is neither an MSMQQueue nor an MSMQDestination of this queue manager"
+        )
+    descriptor = destination.descriptor
+    if descriptor is None:
+        raise InvalidHandle("DestinationQueue is not open")
+    return descriptor
