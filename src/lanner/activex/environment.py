@@ -5,22 +5,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 from uuid import UUID
 
-from lanner.model.errors import NoInternalUserCert
+from lanner.model.errors import NoInternalUserCert, RemoteMachineNotAvailable
+from lanner.rpc.client import connect_tcp
 from lanner.services.internal_certificates import internal_signing_key
+from lanner.services.ports import HANDSHAKE_PORT
+from lanner.transfer.addresses import resolve
 
 if TYPE_CHECKING:
     from lanner.activex.transaction import TransactionManager
     from lanner.com.objects import ComObject
     from lanner.engine import Engine
+    from lanner.rpc.client import RpcClient
     from lanner.security.identity import Identity
     from lanner.security.internal_certificates import InternalCertificates
     from lanner.security.signing import SigningKey
     from lanner.security.users import UserFile
     from lanner.store.committer import Committer
     from lanner.transfer.transfer import Transfer
+
+# Ours: a computer that does not answer for so long is not there.
+CONNECT_TIMEOUT: Final = 30.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,8 @@ class Environment:
         # None: there are no external transactions.
         self.transaction_manager = transaction_manager
         self.settings = ActivexSettings() if settings is None else settings
+        # Where queue managers are asked for what only they know.
+        self.remote_port = HANDSHAKE_PORT
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -73,6 +82,16 @@ class Environment:
         """Wait until a batch of the store is on disk; a StatusError if it cannot be."""
         if ticket > self.store.synced:
             await self.committer.durable(ticket)
+
+    async def connect(self, computer: str) -> RpcClient:
+        """The RPC port of another computer's queue manager, as nobody in particular: callers here have given us no password for it."""
+        peers = {} if self.transfer is None else self.transfer.settings.peers
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                addresses = await asyncio.to_thread(resolve, computer, peers)
+                return await connect_tcp(addresses[0], self.remote_port)
+        except OSError as error:
+            raise RemoteMachineNotAvailable(f"{computer} cannot be reached: {error}") from error
 
     async def internal_signing_key(self, identity: Identity) -> SigningKey:
         """The key of the caller's internal certificate. Making one takes a moment, in another thread."""

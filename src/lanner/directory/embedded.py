@@ -78,6 +78,18 @@ _SERVER_ATTRIBUTES: Final = ("mSMQRoutingServices", "mSMQDsServices", "mSMQDepen
 _BY_NAME: Final = {QUEUE.name: "pathname", QUEUE_MANAGER.name: "computer_name", SITE.name: "name"}
 
 
+# What can be sent to by its place in the directory (MC-MQAC 3.12.6.1).
+_ADDRESSABLE: Final = frozenset(("mSMQQueue", "group", "mSMQ-Custom-Recipient"))
+
+
+def _without_server(path: str) -> str:
+    """The distinguished name of LDAP://server/name, either part of which before it may be missing."""
+    if path[:7].upper() == "LDAP://":
+        server, slash, name = path[7:].partition("/")
+        return name if slash and "=" not in server else path[7:]
+    return path
+
+
 class Refused(Exception):
     """The operation ends with this result."""
 
@@ -371,6 +383,12 @@ class EmbeddedDirectory:
         """3.1.6.8: the format name behind an alias."""
         entry = self._entries.find(full_path) if self.connected else None
         if entry is None or text_of(entry, "objectClass") != "mSMQ-Custom-Recipient":
+            return None
+        return self._format_name(entry)
+
+    def format_name_at(self, path: str) -> str | None:
+        entry = self._entries.find(_without_server(path)) if self.connected else None
+        if entry is None or text_of(entry, "objectClass") not in _ADDRESSABLE:
             return None
         return self._format_name(entry)
 

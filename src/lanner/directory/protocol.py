@@ -63,6 +63,10 @@ class Directory(Protocol):
         """3.1.6.9, one level deep: format names, DL= among them for a list inside; None if there is no such list."""
         ...
 
+    def format_name_at(self, path: str) -> str | None:
+        """The format name of the queue, distribution list or queue alias at a path of the directory (MC-MQAC 3.12.6.1); None if there is none."""
+        ...
+
     def computer_sid(self, computer_name: str) -> bytes | None:
         """The objectSid of a computer (MS-MQDMPR 3.1.7.1.3.1), or None if the directory cannot tell."""
         ...

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lanner.engine.directory_events import DirectoryEvents, identifier_is
 from lanner.model.directory_objects import Queue, QueueManager
 from lanner.model.enums import DirectoryOperationResult
-from lanner.model.errors import IllegalFormatname
+from lanner.model.errors import IllegalFormatname, QueueNotFound
 from lanner.wire.format_name import (
     ConnectorFormatName,
     DirectFormatName,
@@ -52,7 +53,7 @@ class Names(DirectoryEvents):
             return _queue_or_journal(self._by_identifier.get(name.identifier), is_journal=name.is_journal)
         elif isinstance(name, PrivateFormatName):
             if name.queue_manager_identifier == self.queue_manager.identifier:
-                queue = self._by_private_number.get(name.number)
+                queue = self._by_private_number.get(name.number) or self._by_private_name.get(name.number)
                 return _queue_or_journal(queue, is_journal=name.is_journal)
         elif isinstance(name, MachineFormatName):
             if name.identifier == self.queue_manager.identifier:
@@ -60,6 +61,18 @@ class Names(DirectoryEvents):
         elif isinstance(name, ConnectorFormatName):
             return self._by_connector.get(name.key)
         return None
+
+    @cached_property
+    def _by_private_name(self) -> dict[int, Queue]:
+        """Private queues by what MC-MQAC 3.1.6.2 makes of their names; a number that was given to a queue counts first."""
+        return {}
+
+    def private_format_name(self, path: PathName) -> PrivateFormatName:
+        """MS-MQMP 3.1.4.11: the private format name of a private queue here or of its journal."""
+        queue = None if path.subqueue is not None else self.find_by_path(path.without_suffix())
+        if queue is None or not queue.private_queue_number:
+            raise QueueNotFound(f"no private queue {path}")
+        return PrivateFormatName(self.queue_manager.identifier, queue.private_queue_number, path.is_journal)
 
     def find_outgoing_queue(self, name: FormatName) -> Queue | None:
         """The outgoing queue for a destination, if there is one."""
@@ -125,6 +138,14 @@ class Names(DirectoryEvents):
             raise IllegalFormatname(f"{name}: the distribution list has no members")
         elements = tuple(found[key] for key in sorted(found))
         return elements[0] if len(elements) == 1 else MultipleElementFormatName(elements)
+
+
+def private_queue_local_identifier(name: str) -> int:
+    """MC-MQAC 3.1.6.2: a number of 32 bits for the name of a private queue, which no queue manager has to be asked for."""
+    value = 0
+    for character in name:
+        value = (value << 5) + ord(character) + value & 0xFFFF_FFFF
+    return value
 
 
 def path_key(part: QueuePart) -> str:

@@ -8,7 +8,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from lanner.engine.directory_events import identifier_is
-from lanner.engine.names import Names, path_key
+from lanner.engine.names import Names, path_key, private_queue_local_identifier
 from lanner.engine.queue_properties import check_changes, copied_attributes, rights_to_change
 from lanner.engine.tables import QUEUE_KEY
 from lanner.model.directory_objects import OutgoingQueue, Queue, Site
@@ -188,6 +188,7 @@ class Queues(Names):
             self._by_identifier[queue.identifier] = queue
         if queue.private_queue_number:
             self._by_private_number[queue.private_queue_number] = queue
+            self._by_private_name.setdefault(private_queue_local_identifier(part.name), queue)
         parent = qm.queue_collection.get(queue.parent)
         if parent is not None:
             if part.is_journal:
@@ -213,6 +214,9 @@ class Queues(Names):
         self._by_path.pop(path_key(part), None)
         self._by_identifier.pop(queue.identifier, None)
         self._by_private_number.pop(queue.private_queue_number, None)
+        identifier = private_queue_local_identifier(part.name)
+        if self._by_private_name.get(identifier) is queue:
+            del self._by_private_name[identifier]
         parent = qm.queue_collection.get(queue.parent)
         if parent is not None and part.subqueue is not None:
             parent.subqueues.pop(part.subqueue.lower(), None)

@@ -27,7 +27,7 @@ from lanner.services.queue_client_answers import when_durable
 from lanner.services.queue_client_properties import Applicable, given_attributes, told_property, wanted_properties
 from lanner.services.queue_formats import format_name_of, queue_format_of
 from lanner.services.remote_read import VERSION
-from lanner.wire.format_name import PrivateFormatName, QueueFormatType
+from lanner.wire.format_name import QueueFormatType
 from lanner.wire.path_name import PathName
 from lanner.wire.security_descriptor import AccessMask, SecurityDescriptor, SecurityInformation
 
@@ -229,11 +229,7 @@ class QueueObjects:
             raise InvalidParameter("pObjectFormat is not of an unknown type")
         path = PathName.parse(lpwcs_path_name)
         with self._lock:
-            queue = None if path.subqueue is not None else self._engine.find_by_path(path.without_suffix())
-            manager = self._engine.queue_manager.identifier
-        if queue is None or not queue.private_queue_number:
-            raise QueueNotFound(f"no private queue {path}")
-        name = PrivateFormatName(manager, queue.private_queue_number, path.is_journal)
+            name = self._engine.private_format_name(path)
         return {"p_object_format": ObjectFormat(MQDS_QUEUE, queue_format_of(name)), RETURNS: MQ_OK}
 
     def query_registry(self, call: ServerCall, dw_query_type: int) -> Answer:

@@ -1,0 +1,149 @@
+"""From path names and directory paths to format names (MC-MQAC 3.1.6.2, 3.10.6.1, 3.12.6.1)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, cast
+
+from lanner.activex.environment import CONNECT_TIMEOUT
+from lanner.directory import AttributeFilter, Operator
+from lanner.engine.names import private_queue_local_identifier
+from lanner.model.directory_objects import Queue
+from lanner.model.enums import DirectoryOperationResult, QueueType
+from lanner.model.errors import (
+    IllegalQueuePathname,
+    QueueNotFound,
+    RemoteMachineNotAvailable,
+    RemoteProtocolError,
+)
+from lanner.rpc.faults import RpcConnectionError, RpcFault
+from lanner.services.interfaces.mqmp import QMCOMM, R_QM_OBJECT_PATH_TO_OBJECT_FORMAT, ObjectFormat
+from lanner.services.interfaces.mqmq import QueueFormat
+from lanner.services.management_client import check_status
+from lanner.services.queue_client_objects import MQDS_QUEUE
+from lanner.services.queue_formats import format_name_of
+from lanner.wire.format_name import (
+    DirectFormatName,
+    DistributionListFormatName,
+    FormatName,
+    MulticastFormatName,
+    MultipleElementFormatName,
+    PrivateFormatName,
+    PublicFormatName,
+    QueueFormatType,
+)
+from lanner.wire.path_name import PathName
+
+if TYPE_CHECKING:
+    from lanner.activex.environment import Environment
+
+# 3.10.6.1: what a public queue is called in the directory, each slash counting twice.
+MAX_PUBLIC_NAME: Final = 63
+_DIRECT: Final = "DIRECT=OS:"
+
+
+def names_one_queue(name: FormatName) -> bool:
+    """False for a name of several queues, and for an HTTP or multicast one."""
+    if isinstance(name, DirectFormatName):
+        return not name.is_http
+    return not isinstance(name, (MultipleElementFormatName, DistributionListFormatName, MulticastFormatName))
+
+
+def format_name_from_path(environment: Environment, text: str) -> str:
+    """3.1.6.2 Get Queue Format Name from Pathname."""
+    whole = PathName.parse(text)
+    path = whole.without_suffix()
+    engine = environment.engine
+    with environment.lock:
+        is_local = engine.is_local_host(path.computer)
+        if path.queue_type is QueueType.PUBLIC:
+            name = str(_public_name(environment, path, is_local=is_local))
+        elif not path.is_private:
+            raise IllegalQueuePathname(f"{text}: neither a public nor a private queue")
+        elif engine.queue_manager.directory_integrated and is_local:
+            # As it was created: names have no case, their numbers do.
+            queue = engine.find_by_path(path)
+            called = path.name if queue is None else PathName.parse(queue.pathname).name
+            name = str(PrivateFormatName(engine.queue_manager.identifier, private_queue_local_identifier(called)))
+        else:
+            # Also for the private queues of other computers: the document would name a queue of this one.
+            name = f"{_DIRECT}{path}"
+    return name + _suffix(whole)
+
+
+async def format_name_of_path(environment: Environment, text: str) -> str:
+    """3.10.6.1 Update QueueFormatName, for an object that has a path name only."""
+    whole = PathName.parse(text)
+    engine = environment.engine
+    with environment.lock:
+        is_local = engine.is_local_host(whole.computer)
+        if whole.is_on_this_computer:
+            whole = whole.with_computer(engine.queue_manager.computer_name)
+        path = whole.without_suffix()
+        if path.queue_type is QueueType.PUBLIC:
+            length = len(path.name) + path.name.count("/")
+            if length > MAX_PUBLIC_NAME:
+                raise IllegalQueuePathname(f"{text}: the name counts {length}, at most {MAX_PUBLIC_NAME}")
+            name: FormatName = _public_name(environment, path, is_local=is_local)
+        elif path.is_private and is_local:
+            name = engine.private_format_name(path)
+        elif not path.is_private:
+            # A queue of the computer itself, which has no other name.
+            return f"{_DIRECT}{whole}"
+    if path.is_private and not is_local:
+        name = await _ask_owner(environment, path)
+    if whole.subqueue is not None:
+        return f"{_DIRECT}{whole}"
+    return str(name) + _suffix(whole)
+
+
+def format_name_from_ads_path(environment: Environment, path: str) -> str:
+    """3.12.6.1 Get Queue Format Name from ADsPath."""
+    engine = environment.engine
+    with environment.lock:
+        is_offline = engine.queue_manager.directory_offline
+        found = None if is_offline else engine.directory.format_name_at(path)
+    if found is None:
+        raise QueueNotFound(f"{path}: the directory has no queue, alias or distribution list there")
+    return found
+
+
+def _suffix(path: PathName) -> str:
+    if path.is_journal:
+        return ";JOURNAL"
+    return "" if path.subqueue is None else f";{path.subqueue}"
+
+
+def _public_name(environment: Environment, path: PathName, *, is_local: bool) -> PublicFormatName:
+    engine = environment.engine
+    if engine.queue_manager.directory_offline:
+        raise QueueNotFound(f"{path}: the directory cannot be asked")
+    if is_local:
+        path = path.with_computer(engine.queue_manager.computer_name)
+    result, found = engine.read_directory(
+        "Queue", [AttributeFilter("Pathname", Operator.EQUALS, str(path))], ["Identifier"]
+    )
+    if result is not DirectoryOperationResult.SUCCESS or not isinstance(found, Queue):
+        raise QueueNotFound(f"{path}: {result.value}")
+    return PublicFormatName(found.identifier)
+
+
+async def _ask_owner(environment: Environment, path: PathName) -> FormatName:
+    """R_QMObjectPathToObjectFormat of the computer that has the queue (MS-MQMP 3.1.4.11)."""
+    unknown = ObjectFormat(MQDS_QUEUE, QueueFormat(QueueFormatType.UNKNOWN, 0, 0, None))
+    client = await environment.connect(path.computer)
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT):
+            owner = await client.bind(QMCOMM)
+            results = await owner.call(
+                R_QM_OBJECT_PATH_TO_OBJECT_FORMAT, lpwcs_path_name=str(path), p_object_format=unknown
+            )
+    except (OSError, RpcFault, RpcConnectionError, RemoteProtocolError) as error:
+        raise RemoteMachineNotAvailable(f"{path.computer} does not tell of {path}: {error}") from error
+    finally:
+        await client.close()
+    check_status(results)
+    told = cast("ObjectFormat", results["p_object_format"]).u
+    if told is None:
+        raise QueueNotFound(f"{path}: its computer tells nothing of it")
+    return format_name_of(told)
