@@ -1,0 +1,123 @@
+"""Everything of DCOM on its ports: a `Listener` of the daemon.
+
+The resolver and the activator are interfaces of the server that has the well-known port (MS-DCOM 1.9); the objects have a server and a
+port of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lanner.com.activator import Activator, ClassTable
+from lanner.com.exporter import Addresses, ObjectExporter
+from lanner.com.ping_sets import PING_PERIOD, PingSets
+from lanner.com.rem_unknown import rem_unknowns
+from lanner.com.resolver import ObjectResolver
+from lanner.rpc.pdu import AuthLevel
+from lanner.rpc.server import RpcServer
+
+if TYPE_CHECKING:
+    from lanner.com.objects import Remote
+    from lanner.com.objref import ObjRef
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ComSettings:
+    """What an operator may change."""
+
+    # Of the exporter; 0 is any that is free, since clients are told.
+    port: int = 0
+    # Below it nothing is activated and no object called (MS-DCOM 3.1.1.5.4).
+    minimum_level: AuthLevel = AuthLevel.PKT_INTEGRITY
+
+
+class ComListener:
+    """DCOM for the classes of this process."""
+
+    name = "com"
+
+    def __init__(
+        self,
+        classes: Callable[[], ClassTable],
+        resolver_server: Callable[[], RpcServer],
+        *,
+        bind: str,
+        names: tuple[str, ...] = (),
+        settings: ComSettings | None = None,
+    ) -> None:
+        """Serve classes; both of them are asked for when this starts, after the server with the well-known port."""
+        self._classes = classes
+        self._resolver_server = resolver_server
+        self._bind = bind
+        self._names = names
+        self._settings = ComSettings() if settings is None else settings
+        self._port = 0
+        self._server: RpcServer | None = None
+        self._exporter: ObjectExporter | None = None
+        self._pings = PingSets()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def address(self) -> str:
+        host = f"[{self._bind}]" if ":" in self._bind else self._bind
+        return f"{host}:{self._port or self._settings.port}"
+
+    @property
+    def exporter(self) -> ObjectExporter:
+        if self._exporter is None:
+            raise RuntimeError("DCOM has not started")
+        return self._exporter
+
+    async def start(self) -> None:
+        resolver_server = self._resolver_server()
+        server = self._server = RpcServer(users=resolver_server.users, providers=resolver_server.providers)
+        try:
+            self._port = await server.listen_tcp(self._bind, self._settings.port, step=0)
+        except BaseException:
+            await self.stop()
+            raise
+        clock = asyncio.get_running_loop().time
+        exporter = self._exporter = ObjectExporter(
+            server,
+            self._pings,
+            Addresses(self._bind, self._port, self._names),
+            clock,
+            minimum_level=self._settings.minimum_level,
+            resolve_foreign=self._resolve_foreign,
+        )
+        for rem_unknown in rem_unknowns(exporter):
+            server.register(rem_unknown)
+        for interface in Activator(exporter, self._classes()).interfaces:
+            resolver_server.register(interface)
+        resolver_server.register(ObjectResolver(exporter, self._pings, clock))
+        self._tick()
+
+    async def _resolve_foreign(self, objref: ObjRef, peer: str | None) -> Remote:
+        raise NotImplementedError
+
+    def _tick(self) -> None:
+        """Reclaim what nobody pings. Deadlines begin three periods ahead, so looking once in a period misses none."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        self.exporter.reclaim(self._pings.expire(now))
+        deadline = self._pings.next_deadline()
+        self._timer = loop.call_at(
+            now + PING_PERIOD if deadline is None else min(deadline, now + PING_PERIOD), self._tick
+        )
+
+    async def stop(self) -> None:
+        """Hang up on everybody: their objects are released."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._server is not None:
+            await self._server.stop()
+            self._server = None
+        if self._exporter is not None:
+            self._exporter.release_all()
