@@ -37,6 +37,7 @@ from lanner.transfer.session_states import SessionState
 from lanner.transfer.tracing import send_report
 from lanner.wire.format_name import DirectFormatName, FormatName, PrivateFormatName
 from lanner.wire.message import Message
+from lanner.wire.session_header import DEFAULT_WINDOW_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,8 +56,10 @@ _LOG = logging.getLogger(__name__)
 
 _user_flags = struct.Struct("<60xI").unpack_from  # UserHeader.Flags of a packet
 
-# Ours: so many bytes are handed to a connection before the others have their turn.
+# Ours: so many bytes and messages are handed to a connection before the others have their turn. Half a window of messages: while
+# the receiver writes one half to its disk the other half is on its way.
 _TURN_BYTES = 1 << 20
+_TURN_MESSAGES = DEFAULT_WINDOW_SIZE // 2
 # Ours: so many outgoing queues have their timers run before anything else has its turn.
 _TURN_ROUTES = 50
 # Ours: removals that nobody waits for are written at latest after so many seconds.
@@ -594,17 +597,18 @@ class Transfer(Connecting):
             return False
         link.send_waiting_express()
         session = link.session
-        limit = _TURN_BYTES
+        limit, count = _TURN_BYTES, _TURN_MESSAGES
         waiting = self._waiting_routes(link)
         while waiting and (room := session.room) > 0:
-            if limit <= 0:
+            if limit <= 0 or count <= 0:
                 return True
             highest = max(waiting)
             routes = waiting[highest]
             route = routes.popleft()
             if not routes:
                 del waiting[highest]
-            entries = route.table.next_unsent(1 if waiting else room, limit)
+            entries = route.table.next_unsent(1 if waiting else min(room, count), limit)
+            count -= len(entries)
             if route.table.is_waiting_for_sync:
                 self._unsynced[route] = None
             if entries and waiting and (own := route.table.priority_of(entries[0])) < max(waiting):
