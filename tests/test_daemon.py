@@ -14,6 +14,7 @@ import pytest
 
 from lanner import daemon
 from lanner.client import QueueManager
+from lanner.engine.settings import EventSettings
 from lanner.model.enums import OutgoingState, QueueAccessType
 from lanner.transfer.shell import TransferListener
 from lanner.wire.builder import MessageProperties
@@ -143,4 +144,24 @@ def test_the_flight_service_is_on_where_its_packages_are_and_can_be_switched_off
     with pytest.raises(daemon.SettingsError, match=r"flight: .*pip install 'lanner\[spark\]'"):
         run(enabled=True)
     assert seen == [f"grpc://{address}:1810", f"grpc://{address}:1811", None, None]
+    shutil.rmtree(tmp_path)
+
+
+@pytest.mark.usefixtures("_interpreter")
+def test_events_are_written_where_the_settings_say_so(tmp_path: Path) -> None:
+    config = tmp_path / "lanner.toml"
+    config.write_text("[events]\nenabled = true\nkeep_days = 0.5\nmax_mb = 3\n", encoding="utf-8")
+    seen: list[object] = []
+
+    def on_ready(running: daemon.Daemon) -> None:
+        seen.append(running.runtime.engine.settings.event_settings)
+        running._stop.set()
+
+    rpc = {"rpc": {"enabled": False}}
+    given = {"data": tmp_path / "data", "name": "alpha", "bind": free_address()} | rpc
+    daemon.serve(lambda: daemon.load_settings(config, given), on_ready)
+    daemon.serve(lambda: daemon.load_settings(None, given), on_ready)
+    assert seen == [EventSettings(keep_days=0.5, max_mb=3), None]
+    with pytest.raises(daemon.SettingsError, match=r"events\.keep_days = 0: above 0, at most 3650"):
+        daemon.load_settings(None, {"events": {"keep_days": 0}})
     shutil.rmtree(tmp_path)

@@ -30,6 +30,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 import lanner
 from lanner.client.runtime import Runtime, addresses_of, local_settings
+from lanner.engine.settings import EventSettings
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import INFINITE
 from lanner.model.errors import LannerError
@@ -176,6 +177,35 @@ class FlightTable(_Table):
     max_streams: Number = _FLIGHT.max_streams
 
 
+_EVENTS = EventSettings()
+
+
+class EventsTable(_Table):
+    """The fields of EventSettings, under the same names."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    # Whether what happens to messages is written down, for the data pipeline.
+    enabled: bool = False
+    keep_days: float = _EVENTS.keep_days
+    max_mb: int = _EVENTS.max_mb
+
+    @field_validator("keep_days", "max_mb")
+    @classmethod
+    def _can_be_used(cls, value: float, info: ValidationInfo) -> float:
+        given: dict[str, Any] = {str(info.field_name): value}
+        try:
+            EventSettings(**given)
+        except ValueError as error:
+            raise ValueError(str(error).partition(": ")[2]) from None
+        return value
+
+    @property
+    def settings(self) -> EventSettings | bool:
+        """What the engine is told."""
+        return EventSettings(self.keep_days, self.max_mb) if self.enabled else False
+
+
 class MetricsSettings(_Table):
     # ADDRESS:PORT; none, no endpoint.
     bind: str | None = None
@@ -205,6 +235,7 @@ class Settings(BaseSettings):
     transfer: TransferTable = TransferTable()
     rpc: RpcTable = RpcTable()
     flight: FlightTable = FlightTable()
+    events: EventsTable = EventsTable()
     # Computer name to address.
     peers: dict[str, str] = Field(default_factory=dict)
     metrics: MetricsSettings = MetricsSettings()
@@ -450,6 +481,7 @@ class Daemon:
             "journal_quota": _quota(settings.quota.journal_kb),
             "hardened_security": settings.security.hardened,
             "send_insecure_nacks": settings.security.send_insecure_nacks,
+            "events": settings.events.settings,
         }
         if settings.dns_domain is not None:
             overrides["dns_domain"] = settings.dns_domain

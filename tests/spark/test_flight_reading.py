@@ -14,6 +14,7 @@ import pyarrow.flight as fl
 import pytest
 
 from lanner.client import Message, QueueManager
+from lanner.engine import queue_kinds
 from lanner.errors import AccessDenied, InvalidParameter, QueueNotAvailable, QueueNotFound, ServiceNotAvailable
 from lanner.model.directory_objects import Queue
 from lanner.security.access_masks import QueueAccess
@@ -533,7 +534,7 @@ def test_a_bad_poll_is_told(qm: QueueManager, root: FlightQueues, request_: dict
 
 def test_kinds_of_queues_have_names(qm: QueueManager) -> None:
     with qm.runtime.lock:
-        report = Queue(reading.REPORT_QUEUE, pathname=r"ALPHA\reports")
-        assert reading.queue_kind(qm.runtime, report) == "report"
-        assert reading.queue_kind(qm.runtime, qm.operations.find("admin_queue$")) == "admin"
-        assert reading.queue_kind(qm.runtime, qm.operations.find("system$;DEADXACT")) == "xact_deadletter"
+        report = Queue(queue_kinds.REPORT_QUEUE, pathname=r"ALPHA\reports")
+        assert queue_kinds.queue_kind(qm.runtime.engine, report) == "report"
+        assert queue_kinds.queue_kind(qm.runtime.engine, qm.operations.find("admin_queue$")) == "admin"
+        assert queue_kinds.queue_kind(qm.runtime.engine, qm.operations.find("system$;DEADXACT")) == "xact_deadletter"

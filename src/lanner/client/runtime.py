@@ -18,6 +18,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
+from lanner.client.event_keeper import EventKeeper
 from lanner.directory import EmbeddedDirectory
 from lanner.engine import Engine, EngineSettings
 from lanner.model.errors import InvalidParameter
@@ -80,6 +81,9 @@ class Runtime:
                 self.engine.coordinator = coordinator
                 self.engine.deadline_changed = self._wake_timer
                 self.engine.queue_manager_started()
+                self._event_keeper: EventKeeper | None = None
+                if settings.event_settings is not None:
+                    self._event_keeper = EventKeeper(self.store, settings.event_settings)
                 ticket = self.store.ticket()
             self.store.sync(ticket)
         except BaseException:
@@ -87,6 +91,8 @@ class Runtime:
             raise
         self._timer = threading.Thread(target=self._mind_timers, name="lanner-timers", daemon=True)
         self._timer.start()
+        if self._event_keeper is not None:
+            self._event_keeper.start()
 
     def _public_key_lists(self) -> tuple[bytes, bytes]:
         return self._keys.public_key_lists()
@@ -165,6 +171,8 @@ class Runtime:
             self._is_closing = True
         self._wake_timer()
         self._timer.join()
+        if self._event_keeper is not None:
+            self._event_keeper.stop()
         with self.lock:
             self.engine.queue_manager_stopped()
             ticket = self.store.ticket()

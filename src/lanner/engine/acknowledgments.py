@@ -28,6 +28,7 @@ from lanner.model.enums import (
     SenderIdentifierType,
 )
 from lanner.model.errors import InsufficientResources, StatusError
+from lanner.model.events import EventKind
 from lanner.security.access import QUEUE_RIGHTS, is_granted
 from lanner.security.identity import ANONYMOUS, ANONYMOUS_IN_EVERYONE, SYSTEM, Identity
 from lanner.wire.builder import MessageProperties, set_message_class
@@ -155,7 +156,7 @@ class Acknowledgments(Sending):
                 qm.system_transactional_deadletter_queue if message.is_transactional else qm.system_deadletter_queue
             )
         # As on Windows, the class of a dead letter says why it is one.
-        self._copy_to(target, set_message_class(message.packet, reason))
+        self._copy_to(target, set_message_class(message.packet, reason), EventKind.DEAD_LETTERED, reason)
 
     def _application_deadletter_queue(self, message: Message) -> Queue | None:
         pathname = message.application_deadletter_queue
@@ -172,7 +173,7 @@ class Acknowledgments(Sending):
             if target is not None and self._is_newly_full(target):
                 _LOG.warning("the disk is full: %s gets no more copies until there is room", target.pathname)
         else:
-            self._copy_to(target, packet)
+            self._copy_to(target, packet, EventKind.JOURNALED)
 
     def _is_newly_full(self, target: Queue) -> bool:
         """Said once, not for each message: the log is on the same disk, perhaps."""
@@ -180,7 +181,7 @@ class Acknowledgments(Sending):
         self._full_copy_queues.add(target.number)
         return is_new
 
-    def _copy_to(self, target: Queue | None, packet: bytes) -> None:
+    def _copy_to(self, target: Queue | None, packet: bytes, kind: EventKind, reason: int = 0) -> None:
         """A copy in a journal or dead-letter queue; dropped when its quota would be exceeded."""
         if target is None:
             return
@@ -202,6 +203,8 @@ class Acknowledgments(Sending):
         position = self._new_position(target, packet, envelope, int(self.clock()))
         position.record.flags = DEAD_LETTER
         self._store(position, envelope)
+        if self.events is not None:
+            self.events.add(kind, position, reason)
         self.message_position_available(target, position)
 
     def _copy_quota(self, target: Queue) -> int:
@@ -310,8 +313,14 @@ class Acknowledgments(Sending):
                 if status is EnqueueStatus.QUEUE_MANAGER_QUOTA_EXCEEDED:
                     raise self._quota_exceeded()
                 verdict = REFUSALS[status]
-        self._refused(message, verdict)
+        self._refuse(queue, message, verdict)
         return verdict
+
+    def _refuse(self, queue: Queue | None, message: Message, reason: MessageClass) -> None:
+        """A message from another queue manager is not taken."""
+        if self.events is not None:
+            self.events.tell(EventKind.REFUSED, queue, 0, message.packet, reason=reason)
+        self._refused(message, reason)
 
     def _is_too_late(self, message: Message) -> bool:
         """Its time ran out on the way (QQB-3.1.1.1.1.4-1); TimeToBeReceived counts from the same moment."""
@@ -353,12 +362,12 @@ class Acknowledgments(Sending):
                     verdict = REFUSALS[status]
             finally:
                 self.close_queue(descriptor)
-        self._refused(message, verdict)
+        self._refuse(None, message, verdict)
         return verdict, None
 
     def refuse_message(self, message: Message, reason: MessageClass) -> None:
         """A message from another queue manager goes no further: what it asked for in this case."""
-        self._refused(message, reason)
+        self._refuse(None, message, reason)
 
     def _admission(
         self, queue: Queue | None, message: Message, sender: Identity | None, examination: Examination | None

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from lanner.directory import Directory
     from lanner.engine.directory_events import ChangeNotification
+    from lanner.engine.event_recorder import EventRecorder
     from lanner.engine.settings import EngineSettings
     from lanner.model.directory_objects import DirectoryObject, OutgoingQueue, Queue
     from lanner.model.enums import MessageClass
@@ -36,6 +37,9 @@ def _nothing() -> None:
 
 class EngineBase:
     """State shared by all layers. Every method is called with the store's lock held."""
+
+    # Writes down what happens to messages, where somebody wants that.
+    events: EventRecorder | None = None
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from lanner.engine.envelope import read_envelope
 from lanner.engine.outgoing_sequences import OutgoingSequences
 from lanner.model.enums import MessageClass, PositionState
+from lanner.model.events import EventKind
 from lanner.model.live import MessagePosition, Record
 from lanner.wire.builder import read_sequence
 from lanner.wire.message import Message
@@ -62,6 +63,8 @@ class Delivery(OutgoingSequences):
         position = queue.held_positions.get(lookup_id) or MessagePosition(queue, lookup_id, record)
         if position.state is PositionState.PURGE_PENDING:
             self._purge_pending_table.delete(self._position_key(position))
+        if self.events is not None:
+            self.events.add(EventKind.TRANSFERRED_OUT, position)
         self._remove(queue, position)
         return record.packet
 
@@ -90,7 +93,7 @@ class Delivery(OutgoingSequences):
             return False
         position = queue.held_positions.get(ordinal) or MessagePosition(queue, ordinal, record)
         self.message_position_deleted(queue, position, MessageClass.ACK_RECEIVE)
-        self._conclude(record.packet, message_class)
+        self._conclude(record.packet, message_class, ordinal)
         return True
 
     def final_acknowledgment_in_queue(self, queue: OutgoingQueue, lookup_id: int, message_class: int) -> bool:
@@ -98,11 +101,13 @@ class Delivery(OutgoingSequences):
         packet = self._take_delivered(queue, lookup_id)
         if packet is None:
             return False
-        self._conclude(packet, message_class)
+        self._conclude(packet, message_class, lookup_id)
         return True
 
-    def _conclude(self, packet: bytes, message_class: int) -> None:
+    def _conclude(self, packet: bytes, message_class: int, lookup_id: int) -> None:
         message = Message(packet)
+        if self.events is not None:
+            self.events.tell(EventKind.CONCLUDED, None, lookup_id, packet, reason=message_class)
         if message_class != MessageClass.ACK_RECEIVE:
             self._dead_letter(message, message_class)
         elif message.positive_journaling_requested:

@@ -7,7 +7,9 @@ import uuid
 
 from lanner.directory.embedded import ADMINISTRATORS
 from lanner.engine.directory_events import identifier_is
+from lanner.engine.event_recorder import EventRecorder
 from lanner.engine.persistence import apply_attributes, load_attributes
+from lanner.engine.queue_kinds import ADMINISTRATION_QUEUE
 from lanner.engine.staging import Staging
 from lanner.engine.tables import POSITION_KEY, QUEUE_KEY, QUEUE_MANAGER_KEY
 from lanner.model.directory_objects import (
@@ -42,8 +44,6 @@ SYSTEM_QUEUES = (
     ("change_notification_queue", r".\private$\notify_queue$", "Change notification queue"),
     ("awaiting_final_ack_queue", r".\private$\awaiting_final_ack$", "Messages that await their final acknowledgment"),
 )
-# Where administrative messages to this computer come; an ordinary private queue.
-ADMINISTRATION_QUEUE = r".\private$\admin_queue$"
 
 
 class Engine(Staging):
@@ -69,6 +69,8 @@ class Engine(Staging):
         self._set_outgoing_states()
         self._subscribe_acknowledgments()
         self._load_sequences()
+        if self.settings.event_settings is not None:
+            self.events = EventRecorder(self)
         self._recover()
         self._find_next_expiry()
         self.save_queue_manager()

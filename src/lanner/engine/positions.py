@@ -21,6 +21,7 @@ from lanner.engine.waiting import WaitingReads
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import INFINITE, MessageClass, MessageSeekAction, OperationType, PositionState
 from lanner.model.errors import MessageAlreadyReceived, MessageNotFound, TransactionUsage
+from lanner.model.events import EventKind
 from lanner.model.live import END, MAX_LOOKUP_ID, START, MessagePosition, TransactionalOperation
 
 if TYPE_CHECKING:
@@ -194,6 +195,8 @@ class Positions(WaitingReads):
         """3.1.7.2.1 Message Position Deleted."""
         if position.state is PositionState.PURGE_PENDING:
             self._purge_pending_table.delete(self._position_key(position))
+        if self.events is not None:
+            self.events.removed(position, reason)
         self._remove(queue, position)
         for subscriber in self.position_deleted_subscribers:
             subscriber(queue, position, reason)
@@ -241,6 +244,8 @@ class Positions(WaitingReads):
         # Of the lock that has ended: whoever locks it next may not want that (MC-MQAC 3.11.4.1.33).
         position.record.flags &= ~ALLOW_PEEK_WHEN_LOCKED
         queue.head_hint = min(queue.head_hint, position.lookup_id - 1)
+        if self.events is not None:
+            self.events.add(EventKind.RECEIVE_ABORTED, position)
         # Written again: it gets a new place in the visibility sequence, and its abort count is kept.
         self.store.put(queue.number, position.lookup_id, position.record, express=is_express(position.record.packet))
         self.message_position_available(queue, position)

@@ -30,6 +30,7 @@ from lanner.model.errors import (
     MessageNotAuthenticated,
     TransactionUsage,
 )
+from lanner.model.events import EventKind
 from lanner.model.live import MessagePosition, Record, TransactionalOperation
 from lanner.wire.builder import build
 from lanner.wire.format_name import FormatName, PublicFormatName
@@ -113,6 +114,8 @@ class Sending(Examining):
     def _arrive(self, position: MessagePosition, envelope: Envelope) -> None:
         """Store a message that comes from outside the queue, tell who asked, wake a reader."""
         self._store(position, envelope)
+        if self.events is not None:
+            self.events.arrived(position)
         if envelope.user_flags & WANTS_ATTENTION:
             for subscriber in self.position_arrived_subscribers:
                 subscriber(position.queue, position)
@@ -274,6 +277,8 @@ class Sending(Examining):
 
     def _move_now(self, position: MessagePosition, target: Queue) -> None:
         record = position.record
+        if self.events is not None:
+            self.events.add(EventKind.MOVED, position, target=target)
         self._remove(position.queue, position)
         moved = MessagePosition(
             target,
@@ -308,6 +313,8 @@ class Sending(Examining):
         self.queue_manager.total_bytes += size
         back = MessagePosition(queue, position.lookup_id, dataclasses.replace(record, visibility=0, reference=b""))
         self._store(back, read_envelope(record.packet))
+        if self.events is not None:
+            self.events.add(EventKind.RECEIVE_ABORTED, back)
         self.message_position_available(queue, back)
 
     def move_message_by_lookup_identifier(

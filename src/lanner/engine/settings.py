@@ -12,6 +12,8 @@ from lanner.security.identity import Identity
 from lanner.wire.builder import DEFAULT_TIME_TO_REACH_QUEUE
 from lanner.wire.sid import Sid
 
+_LONGEST_KEEP = 3650
+
 
 @dataclass(frozen=True, slots=True)
 class HostPolicy:
@@ -20,6 +22,20 @@ class HostPolicy:
     account_domain_name: str
     dns_domain_name: str = ""
     domain_guid: uuid.UUID = GUID_NULL
+
+
+@dataclass(frozen=True, slots=True)
+class EventSettings:
+    """How long the log of events reaches back; ValueError says what cannot be. What comes first counts."""
+
+    keep_days: float = 7.0
+    max_mb: int = 1024  # mebibytes of the store's file
+
+    def __post_init__(self) -> None:
+        if not 0 < self.keep_days <= _LONGEST_KEEP:
+            raise ValueError(f"keep_days {self.keep_days}: above 0, at most {_LONGEST_KEEP}")
+        if self.max_mb < 1:
+            raise ValueError(f"max_mb {self.max_mb}: 1 or more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +68,21 @@ class EngineSettings:
     # Gives the private halves of the encryption keys, whenever a message that was encrypted for us arrives.
     private_keys: Callable[[], PrivateKeys] | None = None
     encryption: EncryptionPreferences = DEFAULT_PREFERENCES
+    # Whether what happens to messages is written down, and for how long; True: as EventSettings has it.
+    events: EventSettings | bool = False
 
     # Whether an account is one of ours; without it only the caller itself can own what it creates.
     is_domain_user: Callable[[Sid], bool] | None = None
 
     # The user of a SID with its groups, None where it is not known (DECISIONS: a pluggable resolver).
     resolve_identity: Callable[[Sid], Identity | None] | None = None
+
+    @property
+    def event_settings(self) -> EventSettings | None:
+        """None: nothing is written down."""
+        if isinstance(self.events, EventSettings):
+            return self.events
+        return EventSettings() if self.events else None
 
     def query_policy(self) -> HostPolicy:
         """The names of this computer and its domain."""

@@ -85,7 +85,10 @@ class Staging(Dispatch):
                 self._published(number, horizon, needs_visit=needs_visit)
 
         horizon = {number: self.store.visible_bounds(number)[1] for number in self.store.staged(tokens)}
-        return self.store.publish(key, tokens, self._sequential_id.next, int(self.clock()), completed=completed)
+        tell = None if self.events is None else self.events.published
+        return self.store.publish(
+            key, tokens, self._sequential_id.next, int(self.clock()), tell=tell, completed=completed
+        )
 
     def _check_room(self, tokens: Sequence[bytes]) -> None:
         for number, (_, size) in self.store.staged(tokens).items():

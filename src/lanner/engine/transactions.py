@@ -16,6 +16,7 @@ from lanner.engine.delivery import Delivery
 from lanner.engine.envelope import is_express, read_envelope
 from lanner.model.enums import MessageClass, OperationType, PositionState
 from lanner.model.errors import DtcConnect, TransactionSequence
+from lanner.model.events import EventKind
 from lanner.model.live import MessagePosition, Transaction, TransactionalOperation
 from lanner.wire.builder import set_transaction_flags
 
@@ -145,6 +146,8 @@ class Transactions(Delivery):
             if operation.operation_type is OperationType.ENQUEUE:
                 if transaction.is_prepared:
                     self.store.delete(position.queue.number, position.lookup_id, position.record)
+                if self.events is not None:
+                    self.events.add(EventKind.SEND_ABORTED, position)
                 self._remove(position.queue, position)
             else:
                 self._give_back(position, is_abort=operation.operation_type is OperationType.DEQUEUE)

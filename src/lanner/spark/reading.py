@@ -7,7 +7,6 @@ it only ever goes away.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -17,13 +16,12 @@ import pyarrow as pa
 
 from lanner.client.operations import Operations
 from lanner.client.runtime import Runtime
-from lanner.engine.engine import ADMINISTRATION_QUEUE
-from lanner.model.directory_objects import OutgoingQueue, Queue
-from lanner.model.enums import QueueAccessType, QueueType
+from lanner.engine.queue_kinds import queue_kind, queue_text
+from lanner.model.directory_objects import Queue
+from lanner.model.enums import QueueAccessType
 from lanner.model.errors import QueueNotAvailable
 from lanner.spark.decode import Facts, Place, decode
 from lanner.spark.packets import Packets
-from lanner.spark.rows import OUTGOING
 from lanner.spark.schema import RowSchema
 from lanner.spark.vectors import SLACK
 from lanner.store.record import HEADER
@@ -50,8 +48,6 @@ _HEADER: Final = np.dtype(
 )
 _ENTRY: Final = np.dtype([("lookup_id", ">u8"), ("size", ">u4")])
 _CHECKSUM_SIZE: Final = 4  # before the packet of a staged row
-# MC-MQAC 2.2.2.13, note 3.
-REPORT_QUEUE: Final = uuid.UUID("55ee8f32-cce9-11cf-b108-0020afd61ce9")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,27 +58,6 @@ class Range:
     upto: int
     messages: int
     bytes: int
-
-
-def queue_kind(runtime: Runtime, queue: Queue) -> str:
-    """What a queue is for, in one word of the column `queue_kind`."""
-    qm = runtime.engine.queue_manager
-    if isinstance(queue, OutgoingQueue):
-        return OUTGOING
-    if queue is qm.system_deadletter_queue:
-        return "deadletter"
-    if queue is qm.system_transactional_deadletter_queue:
-        return "xact_deadletter"
-    if queue is qm.system_journal_queue or (queue.is_system and queue.parent):
-        return "journal"
-    if queue.queue_type is QueueType.CONNECTOR:
-        return "connector"
-    if queue.parent:
-        return "subqueue"
-    if queue.identifier == REPORT_QUEUE:
-        return "report"
-    is_admin = queue.pathname.lower().endswith(ADMINISTRATION_QUEUE.lower().removeprefix("."))
-    return "admin" if is_admin else "destination"
 
 
 class QueueSource:
@@ -220,12 +195,11 @@ def _one_by_one(scan: Scan) -> tuple[Packets, Facts]:
 
 def _place(runtime: Runtime, queue: Queue) -> Place:
     qm = runtime.engine.queue_manager
-    kind = queue_kind(runtime, queue)
-    is_foreign = isinstance(queue, OutgoingQueue) or kind == "connector"
+    kind = queue_kind(runtime.engine, queue)
     return Place(
         str(qm.identifier),
         qm.computer_name,
-        queue.pathname if is_foreign else str(runtime.engine.format_name_of(queue)),
+        queue_text(runtime.engine, queue),
         kind,
         PathName.parse(queue.pathname).subqueue if kind == "subqueue" else None,
     )

@@ -8,6 +8,7 @@ import lmdb
 
 from lanner.store.counters import Counter
 from lanner.store.environment import Environment
+from lanner.store.event_log import EVENT, EventBlock, put_block
 from lanner.store.format import table_key
 from lanner.store.overlay import Layer
 from lanner.store.queue_view import STATISTICS, MessageLayer, QueueView, Totals
@@ -26,7 +27,19 @@ _entry = INDEX_ENTRY.pack
 class Batch:
     """Filled under the lock; once it is being committed only the committing thread touches it."""
 
-    __slots__ = ("completions", "counters", "horizon", "number", "publications", "queues", "staged", "tables", "totals")
+    __slots__ = (
+        "completions",
+        "counters",
+        "event_horizon",
+        "events",
+        "horizon",
+        "number",
+        "publications",
+        "queues",
+        "staged",
+        "tables",
+        "totals",
+    )
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -39,6 +52,9 @@ class Batch:
         self.totals: dict[QueueView, Totals] = {}
         self.counters: list[tuple[Counter, int]] = []
         self.horizon = 0  # the last visibility number issued when the batch was closed
+        # They come along and make no batch: nobody waits for what happened to an express message (event_log.py).
+        self.events: list[EventBlock] = []
+        self.event_horizon = 0  # the last number of an event, as `horizon`
 
     def __bool__(self) -> bool:
         return bool(self.queues or self.tables)
@@ -65,7 +81,8 @@ class Batch:
         packets = sum(len(record.packet) for layer in self.queues.values() for record in layer.rows.values())
         staged = sum(len(packet) for _, packet in self.staged)
         pages = len(self.queues) + len(self.tables) + len(self.publications)
-        return packets + staged + 4096 * (8 + 4 * pages) + self.cost() // 8
+        events = EVENT.size * sum(len(block.records) for block in self.events)
+        return packets + staged + events + 4096 * (8 + 4 * pages) + self.cost() // 8
 
     def write(self, txn: lmdb.Transaction[bytes], environment: Environment) -> None:
         """Write everything but the publications, which may be long and are written without the lock."""
@@ -84,6 +101,8 @@ class Batch:
             rows += [(prefix + key, value) for key, value in changes.rows.items()]
         if rows:
             txn.cursor(environment.tables).putmulti(rows)
+        for first, records in self.events:
+            put_block(txn, environment, first, records)
 
     @staticmethod
     def _write_queue(txn: lmdb.Transaction[bytes], environment: Environment, number: int, layer: MessageLayer) -> None:

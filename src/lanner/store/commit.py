@@ -60,6 +60,7 @@ from lanner.store.allocation import Allocation
 from lanner.store.batch import Batch, load_totals
 from lanner.store.counters import Counters
 from lanner.store.environment import Environment
+from lanner.store.event_log import EventLog, trim_slice
 from lanner.store.lock import StoreLock
 from lanner.store.maintenance import Maintenance, sweep_slice
 from lanner.store.overlay import Layer
@@ -91,6 +92,8 @@ class GroupCommit:
         self.counters = Counters(environment, self.maintenance.wake)
         self.visibility = self.counters.get("visibility", 1 << 16)
         self.horizon_synced = self.visibility.last
+        self.events: EventLog | None = None
+        self._is_flush_wanted = False
         self.on_synced: list[Callable[[int], None]] = []
         self.on_failed: list[Callable[[int], None]] = []
 
@@ -125,6 +128,36 @@ class GroupCommit:
             # Express messages have numbers that no commit will tell of.
             self.horizon_synced = self.visibility.last
         return self.horizon_synced
+
+    def open_events(self) -> EventLog:
+        """The log of events, made if there is none."""
+        if self.events is None:
+            numbers = self.counters.get("events", 1 << 16)
+            self.events = EventLog(self._environment, numbers, lambda: self.current.events, self._want_flush)
+        return self.events
+
+    def _want_flush(self) -> None:
+        self._is_flush_wanted = True
+        self.maintenance.wake()
+
+    def flush_events(self) -> None:
+        """Have all events written that happened until now. Without the lock."""
+        with self._commit_lock:
+            if self.current.events:
+                self._lead()
+
+    def trim_events(self, before_ms: int, max_bytes: int) -> bool:
+        """Drop a slice of events that are older, or too many; True if there is more. Without the lock."""
+        environment = self._environment
+        if environment.events is None:
+            return False
+        with self._commit_lock:
+            with environment.write() as txn:
+                has_more = trim_slice(txn, environment, before_ms, max_bytes)
+            if has_more:
+                with self.lock.urgent():
+                    environment.renew()
+        return has_more
 
     # Committing
 
@@ -192,6 +225,7 @@ class GroupCommit:
         with self.lock:
             ticket = self.ticket()
         self.sync(ticket)
+        self.flush_events()
         try:
             with self._commit_lock, self.lock, self._environment.write() as txn:
                 self.counters.write_exact(txn)
@@ -201,7 +235,8 @@ class GroupCommit:
     def _maintain(self) -> bool:
         """Do what nobody waits for; True if there is more to do."""
         with self._commit_lock:
-            if self.counters.wanting:
+            if self.counters.wanting or self._is_flush_wanted:
+                self._is_flush_wanted = False
                 self._lead()
             return self._sweep()
 
@@ -228,6 +263,8 @@ class GroupCommit:
         batch = self.inflight = self.current
         self.current = Batch(batch.number + 1)
         batch.freeze(self.visibility.last)
+        if self.events is not None:
+            batch.event_horizon = self.events.closed()
         return batch
 
     def _complete(self, batch: Batch) -> None:
@@ -247,6 +284,8 @@ class GroupCommit:
         for counter, limit in batch.counters:
             counter.settle(limit)
         self.horizon_synced = batch.horizon
+        if self.events is not None:
+            self.events.completed(batch.event_horizon)
         self.synced = batch.number
         self._allocation.wrote(batch.size())
         if any(table.name == "garbage" for table in batch.tables):
@@ -275,6 +314,8 @@ class GroupCommit:
             self._failed.append([first, last])
         self.inflight = None
         self.current = Batch(last + 1)
+        if self.events is not None:
+            self.events.completed(self.events.closed())
         for batch in dropped:
             for queue in batch.queues:
                 queue.go_back()

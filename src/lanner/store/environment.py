@@ -38,6 +38,7 @@ class Environment:
         "_path",
         "env",
         "epoch",
+        "events",
         "last_number",
         "last_read",
         "memory",
@@ -80,8 +81,19 @@ class Environment:
         self.visible = self.env.open_db(b"visible")  # (queue, generation, visibility) -> lookup id, size; and totals
         self.tables = self.env.open_db(b"tables")  # length and name of the table, key -> value
         self.staged = self.env.open_db(b"staged")  # (stage, queue, 7 - priority, number) -> checksum, packet
+        try:
+            # first number -> events (event_log.py). Made when somebody wants such a log.
+            self.events: lmdb._Database | None = self.env.open_db(b"events", create=False)
+        except lmdb.NotFoundError:
+            self.events = None
         self.memory = MapTrimmer(self.data_file)
         self._begin()
+
+    def open_events(self) -> None:
+        """Have a database for events. Needs the store's lock."""
+        if self.events is None:
+            self.events = self.env.open_db(b"events")
+            self.renew()
 
     def _begin(self) -> None:
         # What was read from the snapshot last, until the next change, and its visibility number: a receive deletes it at
@@ -119,7 +131,10 @@ class Environment:
     def live(self) -> int:
         """Return the bytes of all pages that hold something, those of the free list left out."""
         pages = 2  # the meta pages
-        for db in (None, self.messages, self.visible, self.tables, self.staged):
+        databases = [None, self.messages, self.visible, self.tables, self.staged]
+        if self.events is not None:
+            databases.append(self.events)
+        for db in databases:
             stat = self.txn.stat(db)
             pages += stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
         return pages * self.env.stat()["psize"]

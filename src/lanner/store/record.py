@@ -28,6 +28,7 @@ __all__ = [
     "encode_reference",
     "encode_staged",
     "is_stored_reference",
+    "staged_packet",
     "stored_facts",
     "stored_reference",
 ]
@@ -93,11 +94,12 @@ def decode(raw: bytes, txn: lmdb.Transaction[bytes], staged: lmdb._Database) -> 
         raise StoreCorrupt(f"record of {len(raw)} bytes: format {version}, state {state} unknown")
     if version == _INLINE:
         return Record(packet, arrived, visibility, _STATES[state], abort_count, move_count, flags)
-    reference, packet = packet, _staged_packet(packet, txn, staged)
+    reference, packet = packet, staged_packet(packet, txn, staged)
     return Record(packet, arrived, visibility, _STATES[state], abort_count, move_count, flags, reference)
 
 
-def _staged_packet(reference: bytes, txn: lmdb.Transaction[bytes], staged: lmdb._Database) -> bytes:
+def staged_packet(reference: bytes, txn: lmdb.Transaction[bytes], staged: lmdb._Database) -> bytes:
+    """Return the packet of a staged row; StoreCorrupt if it is not what was written."""
     raw = txn.get(reference, db=staged)
     if raw is None or len(raw) < _CHECKSUM.size:
         raise StoreCorrupt(f"staged row {reference.hex()} is missing or cut short")

@@ -10,21 +10,33 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import NamedTuple
 
 import lmdb
 
-from lanner.model.errors import InvalidParameter
+from lanner.model.errors import InvalidParameter, StoreCorrupt
 from lanner.store.counters import Counter
 from lanner.store.environment import Environment
+from lanner.store.event_log import put_block
 from lanner.store.lock import StoreLock
 from lanner.store.queue_view import QueueView, Totals
-from lanner.store.record import MESSAGE_KEY, encode_reference
+from lanner.store.record import MESSAGE_KEY, encode_reference, staged_packet
 from lanner.store.table import Table
 
-__all__ = ["GARBAGE_STAGE", "INDEX_ENTRY", "STAGED_KEY", "Part", "Publication", "Stage", "Stages"]
+__all__ = [
+    "GARBAGE_STAGE",
+    "INDEX_ENTRY",
+    "STAGED_KEY",
+    "EventMaker",
+    "Part",
+    "Publication",
+    "PublishedEvents",
+    "Stage",
+    "Stages",
+]
 
 # A row of the index of visibility numbers: lookup id, size of the packet (of a published one: the average of its part).
 INDEX_ENTRY = struct.Struct(">QI")
@@ -40,6 +52,17 @@ _MAX_TOKEN = 64
 # Ours: rows written between two looks at who else wants to run.
 _CHUNK = 1000
 _PAUSE_SECONDS = 0.001
+
+
+# The event of an arrival, of its lookup id, packet and visibility number.
+EventMaker = Callable[[int, bytes, int], bytes]
+
+
+class PublishedEvents(NamedTuple):
+    """The events of a publication, made while it is written: the number of the first, and what makes them."""
+
+    first: int
+    make: EventMaker
 
 
 @dataclass(slots=True)
@@ -83,6 +106,7 @@ class Publication:
     first_visibility: int
     arrived: int
     flags: int
+    events: PublishedEvents | None = None
 
     def added_to(self, totals: Totals) -> Totals:
         """Count the messages in, unless the queue was dropped since."""
@@ -107,12 +131,34 @@ class Publication:
         """
         messages, visible = txn.cursor(environment.messages), txn.cursor(environment.visible)
         rows, entries = self._rows(), self._entries()
+        done = 0
         while chunk := list(islice(rows, _CHUNK)):
             with lock.urgent(timeout=0.05):
                 messages.putmulti(chunk)
                 visible.putmulti(list(islice(entries, _CHUNK)))
+                if self.events is not None:
+                    self._write_events(txn, environment, self.events, range(done, done + len(chunk)))
+            done += len(chunk)
             if len(chunk) == _CHUNK:
                 time.sleep(_PAUSE_SECONDS)
+
+    def _write_events(
+        self, txn: lmdb.Transaction[bytes], environment: Environment, events: PublishedEvents, indices: range
+    ) -> None:
+        part = self.part
+        first = indices.start
+        records: list[bytes] = []
+        for index in indices:
+            key = STAGED_KEY.pack(self.stage, part.queue, part.lane, index)
+            try:
+                packet = staged_packet(key, txn, environment.staged)
+            except StoreCorrupt:
+                # Whoever reads the message finds it out; here there is nothing to tell of it.
+                put_block(txn, environment, events.first + first, records)
+                first, records = index + 1, []
+                continue
+            records.append(events.make(self.first_lookup_id + index, packet, self.first_visibility + index))
+        put_block(txn, environment, events.first + first, records)
 
     def _rows(self) -> Iterator[tuple[bytes, bytes]]:
         queue, lane, number = self.part.queue, self.part.lane, self.view.number

@@ -17,11 +17,12 @@ from lanner.store.allocation import Allocation
 from lanner.store.commit import GroupCommit
 from lanner.store.counters import Counter
 from lanner.store.environment import DATA_FILE, DEFAULT_MAP_SIZE, Environment, copy_environment, sync_directory
+from lanner.store.event_log import EventLog
 from lanner.store.lock import DirectoryLock, StoreLock
 from lanner.store.queue_view import GARBAGE_QUEUE
 from lanner.store.record import MESSAGE_KEY, Record
 from lanner.store.scan import Scan, express_between, index_bounds, index_rows
-from lanner.store.staging import Publication, Stages
+from lanner.store.staging import EventMaker, Publication, PublishedEvents, Stages
 from lanner.store.table import Table
 
 __all__ = ["DEFAULT_RESERVE", "Store"]
@@ -170,6 +171,26 @@ class Store:
         """Return a persistent counter. `block`: how many values at most are left out after a crash."""
         return self._commits.counters.get(name, block)
 
+    # Events
+
+    @property
+    def events(self) -> EventLog:
+        """The log of events. The first call makes it."""
+        return self._commits.open_events()
+
+    @property
+    def has_events(self) -> bool:
+        """Whether there is a log of events, perhaps one that nobody writes to now."""
+        return self._environment.events is not None
+
+    def flush_events(self) -> None:
+        """Write events that no commit has come for yet. Needs the lock free."""
+        self._commits.flush_events()
+
+    def trim_events(self, before_ms: int, max_bytes: int) -> bool:
+        """Drop a slice of the events from before a time, and of those above a size; True if there is more. Needs the lock free."""
+        return self._commits.trim_events(before_ms, max_bytes)
+
     # Reading by visibility number
 
     def visible_bounds(self, queue: int) -> tuple[int, int]:
@@ -239,13 +260,14 @@ class Store:
         now: int,
         *,
         flags: int = 0,
+        tell: Callable[[int], EventMaker] | None = None,
         completed: Callable[[dict[int, int]], None] | None = None,
     ) -> bool:
         """Make all messages of the stages visible in this batch; False, and nothing done, if `key` was published before.
 
         `allocate(n)` reserves n SequentialIDs in a row and returns the first. `completed` is called under the lock when the
         batch is durable, with the number of new messages per queue; until then they are in no total and nobody sees them.
-        InvalidParameter for an unknown token.
+        InvalidParameter for an unknown token. `tell`, given a queue, gives what makes the events of its arrivals, in the same batch.
         """
         stages = self._stages.take(key, tokens, now)
         if stages is None:
@@ -257,9 +279,10 @@ class Store:
                 view = self._commits.queue(part.queue)
                 first = part.lane << 56 | allocate(part.messages)
                 number = self._number(part.messages)
-                batch.publications.append(
-                    Publication(view, view.generation, stage.number, part, first, number, now, flags)
-                )
+                publication = Publication(view, view.generation, stage.number, part, first, number, now, flags)
+                if tell is not None:
+                    publication.events = PublishedEvents(self.events.reserve(part.messages), tell(part.queue))
+                batch.publications.append(publication)
                 arrivals[part.queue] = arrivals.get(part.queue, 0) + part.messages
         if completed is not None:
             batch.completions.append(lambda _: completed(arrivals))
