@@ -22,7 +22,7 @@ from lanner.com.constants import (
     RPC_E_INVALID_IPID,
     RPC_E_VERSION_MISMATCH,
 )
-from lanner.com.objects import ComError, ComObject
+from lanner.com.objects import ComCall, ComError, ComObject
 from lanner.com.objref import (
     DualStringArray,
     ObjRef,
@@ -32,16 +32,17 @@ from lanner.com.objref import (
     StdObjRef,
     StringBinding,
 )
-from lanner.com.orpc import ORPCTHIS, OrpcThis
+from lanner.com.orpc import ORPCTHAT, ORPCTHIS, OrpcThat, OrpcThis
 from lanner.com.ping_sets import PING_PERIOD, PingSets, new_identifier
 from lanner.rpc.calls import MAX_REQUEST_SIZE
 from lanner.rpc.faults import FaultStatus, RpcFault
-from lanner.rpc.ndr import Decoder, Syntax, representation
+from lanner.rpc.ndr import Decoder, Encoder, Syntax, representation
 from lanner.rpc.ndr.stream import MAX_REQUEST_ELEMENTS
 from lanner.rpc.pdu import NDR20, AuthLevel, AuthType, SyntaxId
 from lanner.rpc.server import RpcServer, ServedInterface
 
 if TYPE_CHECKING:
+    from lanner.com import stubs
     from lanner.com.members import InterfaceTable
     from lanner.com.objects import Remote
     from lanner.rpc.calls import ServerCall
@@ -402,4 +403,27 @@ class ObjectInterface(ServedInterface):
 
 
 def _serve_automation(invocation: Invocation) -> bytes | Awaitable[bytes]:
-    raise NotImplementedError
+    """Run a member that a table declares."""
+    from lanner.com import stubs
+
+    call, table = invocation.call, invocation.table
+    member = table.by_opnum.get(call.opnum)
+    if member is None or not table.is_remote:
+        raise RpcFault(FaultStatus.NCA_OP_RNG_ERROR, f"{table.name} opnum {call.opnum}", did_not_execute=True)
+    com_call = ComCall(call.identity, call.auth_level, call.peer, invocation.exporter, table, member)
+    answer = stubs.serve(invocation.object, com_call, invocation.decoder)
+    return _encoded(answer) if isinstance(answer, stubs.Answer) else _encoded_later(answer)
+
+
+def _encoded(answer: stubs.Answer) -> bytes:
+    encoder = Encoder(representation(Syntax.NDR20))
+    ORPCTHAT.encode_whole(encoder, _NO_EXTENSIONS)
+    answer.encode(encoder)
+    return encoder.getvalue()
+
+
+async def _encoded_later(answer: Awaitable[stubs.Answer]) -> bytes:
+    return _encoded(await answer)
+
+
+_NO_EXTENSIONS: Final = OrpcThat()
