@@ -27,6 +27,8 @@ DISPID_STEP = 0x1_0000
 # COM's own interfaces, which the document's IDL repeats; lanner.com declares them.
 COM_INTERFACES = ("IConnectionPoint", "IConnectionPointContainer", "IEnumConnectionPoints", "IEnumConnections")
 
+COM_IDENTIFIERS = ("IUnknown", "IDispatch")
+
 # Names whose capitals do not say where their words begin.
 WORDS = {"ADsPath": "AdsPath", "IADs": "Iads", "_NewEnum": "NewEnum"}
 PREFIXES = {"method": "", "propget": "get_", "propput": "put_", "propputref": "putref_"}
@@ -38,6 +40,7 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID
 
+from lanner.com.constants import IID_IDISPATCH, IID_IUNKNOWN
 from lanner.com.members import Coclass, InterfaceTable, Member, Parameter
 '''
 
@@ -78,8 +81,16 @@ def dispids(interface: dict[str, Any]) -> dict[str, int]:
 
 
 def parameter(data: dict[str, Any]) -> str:
-    flags = "".join(f", {flag}=True" for flag in ("optional", "retval") if data.get(flag))
-    return f'Parameter("{data["name"]}", "{data["dir"]}", "{data["type"]}"{flags})'
+    marks = "".join(f", {flag}=True" for flag in ("optional", "retval") if data.get(flag))
+    kind = data["type"].rstrip("*")
+    if kind != data["type"] and kind.startswith("I") and kind != "IID":
+        marks += f", iid={identifier(kind)}"
+    return f'Parameter("{data["name"]}", "{data["dir"]}", "{data["type"]}"{marks})'
+
+
+def identifier(interface: str) -> str:
+    # Those of COM's own interfaces are in lanner.com.constants, which writes them as one word.
+    return f"IID_{interface.upper() if interface in COM_IDENTIFIERS else constant(interface)}"
 
 
 def member(data: dict[str, Any], dispid: int) -> str:
@@ -96,7 +107,7 @@ def interface_table(data: dict[str, Any]) -> str:
     lines = [
         f"{constant(data['name'])}: Final = InterfaceTable(",
         f'    name="{data["name"]}",',
-        f'    iid=UUID("{data["iid"]}"),',
+        f"    iid={identifier(data['name'])},",
         f'    base="{data["base"]}",',
         f"    is_dual={data['dual']},",
     ]
@@ -141,6 +152,7 @@ def make() -> str:
     data = json.loads(DATA.read_text())
     interfaces = [each for each in data["interfaces"] if each["name"] not in COM_INTERFACES]
     parts = [HEADER]
+    parts += [f'{identifier(each["name"])}: Final = UUID("{each["iid"]}")' for each in interfaces]
     parts += map(interface_table, interfaces)
     parts += map(coclass, data["coclasses"])
     parts += [listing("INTERFACES", interfaces), listing("COCLASSES", data["coclasses"])]

@@ -5,11 +5,56 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID
 
+from lanner.com.constants import IID_IDISPATCH, IID_IUNKNOWN
 from lanner.com.members import Coclass, InterfaceTable, Member, Parameter
 
+IID_ITRANSACTION: Final = UUID("0fb15084-af41-11ce-bd2b-204c4f4f5020")
+IID_IMSMQ_QUERY: Final = UUID("d7d6e072-dccd-11d0-aa4b-0060970debae")
+IID_IMSMQ_QUERY2: Final = UUID("eba96b0e-2168-11d3-898c-00e02c074f6b")
+IID_IMSMQ_QUERY3: Final = UUID("eba96b19-2168-11d3-898c-00e02c074f6b")
+IID_IMSMQ_QUERY4: Final = UUID("eba96b24-2168-11d3-898c-00e02c074f6b")
+IID_IMSMQ_MESSAGE: Final = UUID("d7d6e074-dccd-11d0-aa4b-0060970debae")
+IID_IMSMQ_MESSAGE2: Final = UUID("d9933be0-a567-11d2-b0f3-00e02c074f6b")
+IID_IMSMQ_MESSAGE3: Final = UUID("eba96b1a-2168-11d3-898c-00e02c074f6b")
+IID_IMSMQ_MESSAGE4: Final = UUID("eba96b23-2168-11d3-898c-00e02c074f6b")
+IID_IMSMQ_QUEUE: Final = UUID("d7d6e076-dccd-11d0-aa4b-0060970debae")
+IID_IMSMQ_QUEUE2: Final = UUID("ef0574e0-06d8-11d3-b100-00e02c074f6b")
+IID_IMSMQ_QUEUE3: Final = UUID("eba96b1b-2168-11d3-898c-00e02c074f6b")
+IID_IMSMQ_QUEUE4: Final = UUID("eba96b20-2168-11d3-898c-00e02c074f6b")
+IID_IMSMQ_PRIVATE_EVENT: Final = UUID("d7ab3341-c9d3-11d1-bb47-0080c7c5a2c0")
+IID_IMSMQ_EVENT: Final = UUID("d7d6e077-dccd-11d0-aa4b-0060970debae")
+IID_IMSMQ_EVENT2: Final = UUID("eba96b12-2168-11d3-898c-00e02c074f6b")
+IID_IMSMQ_EVENT3: Final = UUID("eba96b1c-2168-11d3-898c-00e02c074f6b")
+IID_DMSMQ_EVENT_EVENTS: Final = UUID("d7d6e078-dccd-11d0-aa4b-0060970debae")
+IID_IMSMQ_QUEUE_INFO: Final = UUID("d7d6e07b-dccd-11d0-aa4b-0060970debae")
+IID_IMSMQ_QUEUE_INFO2: Final = UUID("fd174a80-89cf-11d2-b0f2-00e02c074f6b")
+IID_IMSMQ_QUEUE_INFO3: Final = UUID("eba96b1d-2168-11d3-898c-00e02c074f6b")
+IID_IMSMQ_QUEUE_INFO4: Final = UUID("eba96b21-2168-11d3-898c-00e02c074f6b")
+IID_IMSMQ_QUEUE_INFOS: Final = UUID("d7d6e07d-dccd-11d0-aa4b-0060970debae")
+IID_IMSMQ_QUEUE_INFOS2: Final = UUID("eba96b0f-2168-11d3-898c-00e02c074f6b")
+IID_IMSMQ_QUEUE_INFOS3: Final = UUID("eba96b1e-2168-11d3-898c-00e02c074f6b")
+IID_IMSMQ_QUEUE_INFOS4: Final = UUID("eba96b22-2168-11d3-898c-00e02c074f6b")
+IID_IMSMQ_TRANSACTION: Final = UUID("d7d6e07f-dccd-11d0-aa4b-0060970debae")
+IID_IMSMQ_TRANSACTION2: Final = UUID("2ce0c5b0-6e67-11d2-b0e6-00e02c074f6b")
+IID_IMSMQ_TRANSACTION3: Final = UUID("eba96b13-2168-11d3-898c-00e02c074f6b")
+IID_IMSMQ_COORDINATED_TRANSACTION_DISPENSER: Final = UUID("d7d6e081-dccd-11d0-aa4b-0060970debae")
+IID_IMSMQ_COORDINATED_TRANSACTION_DISPENSER2: Final = UUID("eba96b10-2168-11d3-898c-00e02c074f6b")
+IID_IMSMQ_COORDINATED_TRANSACTION_DISPENSER3: Final = UUID("eba96b14-2168-11d3-898c-00e02c074f6b")
+IID_IMSMQ_TRANSACTION_DISPENSER: Final = UUID("d7d6e083-dccd-11d0-aa4b-0060970debae")
+IID_IMSMQ_TRANSACTION_DISPENSER2: Final = UUID("eba96b11-2168-11d3-898c-00e02c074f6b")
+IID_IMSMQ_TRANSACTION_DISPENSER3: Final = UUID("eba96b15-2168-11d3-898c-00e02c074f6b")
+IID_IMSMQ_APPLICATION: Final = UUID("d7d6e085-dccd-11d0-aa4b-0060970debae")
+IID_IMSMQ_APPLICATION2: Final = UUID("12a30900-7300-11d2-b0e6-00e02c074f6b")
+IID_IMSMQ_APPLICATION3: Final = UUID("eba96b1f-2168-11d3-898c-00e02c074f6b")
+IID_IMSMQ_DESTINATION: Final = UUID("eba96b16-2168-11d3-898c-00e02c074f6b")
+IID_IMSMQ_PRIVATE_DESTINATION: Final = UUID("eba96b17-2168-11d3-898c-00e02c074f6b")
+IID_IMSMQ_COLLECTION: Final = UUID("0188ac2f-ecb3-4173-9779-635ca2039c72")
+IID_IMSMQ_MANAGEMENT: Final = UUID("be5f0241-e489-4957-8cc4-a452fcf3e23e")
+IID_IMSMQ_OUTGOING_QUEUE_MANAGEMENT: Final = UUID("64c478fb-f9b0-4695-8a7f-439ac94326d3")
+IID_IMSMQ_QUEUE_MANAGEMENT: Final = UUID("7fbe7759-5760-444d-b8a5-5e7ab9a84cce")
 ITRANSACTION: Final = InterfaceTable(
     name="ITransaction",
-    iid=UUID("0fb15084-af41-11ce-bd2b-204c4f4f5020"),
+    iid=IID_ITRANSACTION,
     base="IUnknown",
     is_dual=False,
     members=(
@@ -50,7 +95,7 @@ ITRANSACTION: Final = InterfaceTable(
 )
 IMSMQ_QUERY: Final = InterfaceTable(
     name="IMSMQQuery",
-    iid=UUID("d7d6e072-dccd-11d0-aa4b-0060970debae"),
+    iid=IID_IMSMQ_QUERY,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -69,7 +114,7 @@ IMSMQ_QUERY: Final = InterfaceTable(
                 Parameter("RelLabel", "in", "VARIANT*", optional=True),
                 Parameter("RelCreateTime", "in", "VARIANT*", optional=True),
                 Parameter("RelModifyTime", "in", "VARIANT*", optional=True),
-                Parameter("ppqinfos", "out", "IMSMQQueueInfos**", retval=True),
+                Parameter("ppqinfos", "out", "IMSMQQueueInfos**", retval=True, iid=IID_IMSMQ_QUEUE_INFOS),
             ),
             "lookup_queue",
         ),
@@ -77,7 +122,7 @@ IMSMQ_QUERY: Final = InterfaceTable(
 )
 IMSMQ_QUERY2: Final = InterfaceTable(
     name="IMSMQQuery2",
-    iid=UUID("eba96b0e-2168-11d3-898c-00e02c074f6b"),
+    iid=IID_IMSMQ_QUERY2,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -96,7 +141,7 @@ IMSMQ_QUERY2: Final = InterfaceTable(
                 Parameter("RelLabel", "in", "VARIANT*", optional=True),
                 Parameter("RelCreateTime", "in", "VARIANT*", optional=True),
                 Parameter("RelModifyTime", "in", "VARIANT*", optional=True),
-                Parameter("ppqinfos", "out", "IMSMQQueueInfos2**", retval=True),
+                Parameter("ppqinfos", "out", "IMSMQQueueInfos2**", retval=True, iid=IID_IMSMQ_QUEUE_INFOS2),
             ),
             "lookup_queue",
         ),
@@ -105,14 +150,14 @@ IMSMQ_QUERY2: Final = InterfaceTable(
             0x6002_0001,
             "propget",
             "Properties",
-            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True),),
+            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_properties",
         ),
     ),
 )
 IMSMQ_QUERY3: Final = InterfaceTable(
     name="IMSMQQuery3",
-    iid=UUID("eba96b19-2168-11d3-898c-00e02c074f6b"),
+    iid=IID_IMSMQ_QUERY3,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -131,7 +176,7 @@ IMSMQ_QUERY3: Final = InterfaceTable(
                 Parameter("RelLabel", "in", "VARIANT*", optional=True),
                 Parameter("RelCreateTime", "in", "VARIANT*", optional=True),
                 Parameter("RelModifyTime", "in", "VARIANT*", optional=True),
-                Parameter("ppqinfos", "out", "IMSMQQueueInfos3**", retval=True),
+                Parameter("ppqinfos", "out", "IMSMQQueueInfos3**", retval=True, iid=IID_IMSMQ_QUEUE_INFOS3),
             ),
             "lookup_queue_v2",
         ),
@@ -140,7 +185,7 @@ IMSMQ_QUERY3: Final = InterfaceTable(
             0x6002_0001,
             "propget",
             "Properties",
-            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True),),
+            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_properties",
         ),
         Member(
@@ -160,7 +205,7 @@ IMSMQ_QUERY3: Final = InterfaceTable(
                 Parameter("RelModifyTime", "in", "VARIANT*", optional=True),
                 Parameter("MulticastAddress", "in", "VARIANT*", optional=True),
                 Parameter("RelMulticastAddress", "in", "VARIANT*", optional=True),
-                Parameter("ppqinfos", "out", "IMSMQQueueInfos3**", retval=True),
+                Parameter("ppqinfos", "out", "IMSMQQueueInfos3**", retval=True, iid=IID_IMSMQ_QUEUE_INFOS3),
             ),
             "lookup_queue",
         ),
@@ -168,7 +213,7 @@ IMSMQ_QUERY3: Final = InterfaceTable(
 )
 IMSMQ_QUERY4: Final = InterfaceTable(
     name="IMSMQQuery4",
-    iid=UUID("eba96b24-2168-11d3-898c-00e02c074f6b"),
+    iid=IID_IMSMQ_QUERY4,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -187,7 +232,7 @@ IMSMQ_QUERY4: Final = InterfaceTable(
                 Parameter("RelLabel", "in", "VARIANT*", optional=True),
                 Parameter("RelCreateTime", "in", "VARIANT*", optional=True),
                 Parameter("RelModifyTime", "in", "VARIANT*", optional=True),
-                Parameter("ppqinfos", "out", "IMSMQQueueInfos4**", retval=True),
+                Parameter("ppqinfos", "out", "IMSMQQueueInfos4**", retval=True, iid=IID_IMSMQ_QUEUE_INFOS4),
             ),
             "lookup_queue_v2",
         ),
@@ -196,7 +241,7 @@ IMSMQ_QUERY4: Final = InterfaceTable(
             0x6002_0001,
             "propget",
             "Properties",
-            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True),),
+            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_properties",
         ),
         Member(
@@ -216,7 +261,7 @@ IMSMQ_QUERY4: Final = InterfaceTable(
                 Parameter("RelModifyTime", "in", "VARIANT*", optional=True),
                 Parameter("MulticastAddress", "in", "VARIANT*", optional=True),
                 Parameter("RelMulticastAddress", "in", "VARIANT*", optional=True),
-                Parameter("ppqinfos", "out", "IMSMQQueueInfos4**", retval=True),
+                Parameter("ppqinfos", "out", "IMSMQQueueInfos4**", retval=True, iid=IID_IMSMQ_QUEUE_INFOS4),
             ),
             "lookup_queue",
         ),
@@ -224,7 +269,7 @@ IMSMQ_QUERY4: Final = InterfaceTable(
 )
 IMSMQ_MESSAGE: Final = InterfaceTable(
     name="IMSMQMessage",
-    iid=UUID("d7d6e074-dccd-11d0-aa4b-0060970debae"),
+    iid=IID_IMSMQ_MESSAGE,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -284,7 +329,7 @@ IMSMQ_MESSAGE: Final = InterfaceTable(
             0x6002_0008,
             "propget",
             "ResponseQueueInfo",
-            (Parameter("ppqinfoResponse", "out", "IMSMQQueueInfo**", retval=True),),
+            (Parameter("ppqinfoResponse", "out", "IMSMQQueueInfo**", retval=True, iid=IID_IMSMQ_QUEUE_INFO),),
             "get_response_queue_info",
         ),
         Member(
@@ -292,7 +337,7 @@ IMSMQ_MESSAGE: Final = InterfaceTable(
             0x6002_0008,
             "propputref",
             "ResponseQueueInfo",
-            (Parameter("pqinfoResponse", "in", "IMSMQQueueInfo*"),),
+            (Parameter("pqinfoResponse", "in", "IMSMQQueueInfo*", iid=IID_IMSMQ_QUEUE_INFO),),
             "putref_response_queue_info",
         ),
         Member(
@@ -331,7 +376,7 @@ IMSMQ_MESSAGE: Final = InterfaceTable(
             0x6002_000D,
             "propget",
             "AdminQueueInfo",
-            (Parameter("ppqinfoAdmin", "out", "IMSMQQueueInfo**", retval=True),),
+            (Parameter("ppqinfoAdmin", "out", "IMSMQQueueInfo**", retval=True, iid=IID_IMSMQ_QUEUE_INFO),),
             "get_admin_queue_info",
         ),
         Member(
@@ -339,7 +384,7 @@ IMSMQ_MESSAGE: Final = InterfaceTable(
             0x6002_000D,
             "propputref",
             "AdminQueueInfo",
-            (Parameter("pqinfoAdmin", "in", "IMSMQQueueInfo*"),),
+            (Parameter("pqinfoAdmin", "in", "IMSMQQueueInfo*", iid=IID_IMSMQ_QUEUE_INFO),),
             "putref_admin_queue_info",
         ),
         Member(31, 0x6002_000E, "propget", "Id", (Parameter("pvarMsgId", "out", "VARIANT*", retval=True),), "get_id"),
@@ -440,7 +485,7 @@ IMSMQ_MESSAGE: Final = InterfaceTable(
             0x6002_0018,
             "propget",
             "DestinationQueueInfo",
-            (Parameter("ppqinfoDest", "out", "IMSMQQueueInfo**", retval=True),),
+            (Parameter("ppqinfoDest", "out", "IMSMQQueueInfo**", retval=True, iid=IID_IMSMQ_QUEUE_INFO),),
             "get_destination_queue_info",
         ),
         Member(
@@ -489,7 +534,7 @@ IMSMQ_MESSAGE: Final = InterfaceTable(
             "method",
             "Send",
             (
-                Parameter("DestinationQueue", "in", "IMSMQQueue*"),
+                Parameter("DestinationQueue", "in", "IMSMQQueue*", iid=IID_IMSMQ_QUEUE),
                 Parameter("Transaction", "in", "VARIANT*", optional=True),
             ),
             "send",
@@ -499,7 +544,7 @@ IMSMQ_MESSAGE: Final = InterfaceTable(
 )
 IMSMQ_MESSAGE2: Final = InterfaceTable(
     name="IMSMQMessage2",
-    iid=UUID("d9933be0-a567-11d2-b0f3-00e02c074f6b"),
+    iid=IID_IMSMQ_MESSAGE2,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -559,7 +604,7 @@ IMSMQ_MESSAGE2: Final = InterfaceTable(
             0x6002_0008,
             "propget",
             "ResponseQueueInfo_v1",
-            (Parameter("ppqinfoResponse", "out", "IMSMQQueueInfo**", retval=True),),
+            (Parameter("ppqinfoResponse", "out", "IMSMQQueueInfo**", retval=True, iid=IID_IMSMQ_QUEUE_INFO),),
             "get_response_queue_info_v1",
         ),
         Member(
@@ -567,7 +612,7 @@ IMSMQ_MESSAGE2: Final = InterfaceTable(
             0x6002_0008,
             "propput",
             "ResponseQueueInfo_v1",
-            (Parameter("pqinfoResponse", "in", "IMSMQQueueInfo*"),),
+            (Parameter("pqinfoResponse", "in", "IMSMQQueueInfo*", iid=IID_IMSMQ_QUEUE_INFO),),
             "put_response_queue_info_v1",
         ),
         Member(
@@ -606,7 +651,7 @@ IMSMQ_MESSAGE2: Final = InterfaceTable(
             0x6002_000D,
             "propget",
             "AdminQueueInfo_v1",
-            (Parameter("ppqinfoAdmin", "out", "IMSMQQueueInfo**", retval=True),),
+            (Parameter("ppqinfoAdmin", "out", "IMSMQQueueInfo**", retval=True, iid=IID_IMSMQ_QUEUE_INFO),),
             "get_admin_queue_info_v1",
         ),
         Member(
@@ -614,7 +659,7 @@ IMSMQ_MESSAGE2: Final = InterfaceTable(
             0x6002_000D,
             "propput",
             "AdminQueueInfo_v1",
-            (Parameter("pqinfoAdmin", "in", "IMSMQQueueInfo*"),),
+            (Parameter("pqinfoAdmin", "in", "IMSMQQueueInfo*", iid=IID_IMSMQ_QUEUE_INFO),),
             "put_admin_queue_info_v1",
         ),
         Member(31, 0x6002_000E, "propget", "Id", (Parameter("pvarMsgId", "out", "VARIANT*", retval=True),), "get_id"),
@@ -715,7 +760,7 @@ IMSMQ_MESSAGE2: Final = InterfaceTable(
             0x6002_0018,
             "propget",
             "DestinationQueueInfo",
-            (Parameter("ppqinfoDest", "out", "IMSMQQueueInfo2**", retval=True),),
+            (Parameter("ppqinfoDest", "out", "IMSMQQueueInfo2**", retval=True, iid=IID_IMSMQ_QUEUE_INFO2),),
             "get_destination_queue_info",
         ),
         Member(
@@ -764,7 +809,7 @@ IMSMQ_MESSAGE2: Final = InterfaceTable(
             "method",
             "Send",
             (
-                Parameter("DestinationQueue", "in", "IMSMQQueue2*"),
+                Parameter("DestinationQueue", "in", "IMSMQQueue2*", iid=IID_IMSMQ_QUEUE2),
                 Parameter("Transaction", "in", "VARIANT*", optional=True),
             ),
             "send",
@@ -808,7 +853,7 @@ IMSMQ_MESSAGE2: Final = InterfaceTable(
             0x6002_0021,
             "propget",
             "TransactionStatusQueueInfo",
-            (Parameter("ppqinfoXactStatus", "out", "IMSMQQueueInfo2**", retval=True),),
+            (Parameter("ppqinfoXactStatus", "out", "IMSMQQueueInfo2**", retval=True, iid=IID_IMSMQ_QUEUE_INFO2),),
             "get_transaction_status_queue_info",
         ),
         Member(
@@ -883,7 +928,7 @@ IMSMQ_MESSAGE2: Final = InterfaceTable(
             0x6002_0027,
             "propget",
             "Properties",
-            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True),),
+            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_properties",
         ),
         Member(
@@ -915,7 +960,7 @@ IMSMQ_MESSAGE2: Final = InterfaceTable(
             0x6002_002B,
             "propget",
             "ResponseQueueInfo",
-            (Parameter("ppqinfoResponse", "out", "IMSMQQueueInfo2**", retval=True),),
+            (Parameter("ppqinfoResponse", "out", "IMSMQQueueInfo2**", retval=True, iid=IID_IMSMQ_QUEUE_INFO2),),
             "get_response_queue_info",
         ),
         Member(
@@ -923,7 +968,7 @@ IMSMQ_MESSAGE2: Final = InterfaceTable(
             0x6002_002B,
             "propputref",
             "ResponseQueueInfo",
-            (Parameter("pqinfoResponse", "in", "IMSMQQueueInfo2*"),),
+            (Parameter("pqinfoResponse", "in", "IMSMQQueueInfo2*", iid=IID_IMSMQ_QUEUE_INFO2),),
             "putref_response_queue_info",
         ),
         Member(
@@ -931,7 +976,7 @@ IMSMQ_MESSAGE2: Final = InterfaceTable(
             0x6002_002C,
             "propget",
             "AdminQueueInfo",
-            (Parameter("ppqinfoAdmin", "out", "IMSMQQueueInfo2**", retval=True),),
+            (Parameter("ppqinfoAdmin", "out", "IMSMQQueueInfo2**", retval=True, iid=IID_IMSMQ_QUEUE_INFO2),),
             "get_admin_queue_info",
         ),
         Member(
@@ -939,7 +984,7 @@ IMSMQ_MESSAGE2: Final = InterfaceTable(
             0x6002_002C,
             "propputref",
             "AdminQueueInfo",
-            (Parameter("pqinfoAdmin", "in", "IMSMQQueueInfo2*"),),
+            (Parameter("pqinfoAdmin", "in", "IMSMQQueueInfo2*", iid=IID_IMSMQ_QUEUE_INFO2),),
             "putref_admin_queue_info",
         ),
         Member(
@@ -954,7 +999,7 @@ IMSMQ_MESSAGE2: Final = InterfaceTable(
 )
 IMSMQ_MESSAGE3: Final = InterfaceTable(
     name="IMSMQMessage3",
-    iid=UUID("eba96b1a-2168-11d3-898c-00e02c074f6b"),
+    iid=IID_IMSMQ_MESSAGE3,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -1014,7 +1059,7 @@ IMSMQ_MESSAGE3: Final = InterfaceTable(
             0x6002_0008,
             "propget",
             "ResponseQueueInfo_v1",
-            (Parameter("ppqinfoResponse", "out", "IMSMQQueueInfo**", retval=True),),
+            (Parameter("ppqinfoResponse", "out", "IMSMQQueueInfo**", retval=True, iid=IID_IMSMQ_QUEUE_INFO),),
             "get_response_queue_info_v1",
         ),
         Member(
@@ -1022,7 +1067,7 @@ IMSMQ_MESSAGE3: Final = InterfaceTable(
             0x6002_0008,
             "propput",
             "ResponseQueueInfo_v1",
-            (Parameter("pqinfoResponse", "in", "IMSMQQueueInfo*"),),
+            (Parameter("pqinfoResponse", "in", "IMSMQQueueInfo*", iid=IID_IMSMQ_QUEUE_INFO),),
             "put_response_queue_info_v1",
         ),
         Member(
@@ -1061,7 +1106,7 @@ IMSMQ_MESSAGE3: Final = InterfaceTable(
             0x6002_000D,
             "propget",
             "AdminQueueInfo_v1",
-            (Parameter("ppqinfoAdmin", "out", "IMSMQQueueInfo**", retval=True),),
+            (Parameter("ppqinfoAdmin", "out", "IMSMQQueueInfo**", retval=True, iid=IID_IMSMQ_QUEUE_INFO),),
             "get_admin_queue_info_v1",
         ),
         Member(
@@ -1069,7 +1114,7 @@ IMSMQ_MESSAGE3: Final = InterfaceTable(
             0x6002_000D,
             "propput",
             "AdminQueueInfo_v1",
-            (Parameter("pqinfoAdmin", "in", "IMSMQQueueInfo*"),),
+            (Parameter("pqinfoAdmin", "in", "IMSMQQueueInfo*", iid=IID_IMSMQ_QUEUE_INFO),),
             "put_admin_queue_info_v1",
         ),
         Member(31, 0x6002_000E, "propget", "Id", (Parameter("pvarMsgId", "out", "VARIANT*", retval=True),), "get_id"),
@@ -1170,7 +1215,7 @@ IMSMQ_MESSAGE3: Final = InterfaceTable(
             0x6002_0018,
             "propget",
             "DestinationQueueInfo",
-            (Parameter("ppqinfoDest", "out", "IMSMQQueueInfo3**", retval=True),),
+            (Parameter("ppqinfoDest", "out", "IMSMQQueueInfo3**", retval=True, iid=IID_IMSMQ_QUEUE_INFO3),),
             "get_destination_queue_info",
         ),
         Member(
@@ -1219,7 +1264,7 @@ IMSMQ_MESSAGE3: Final = InterfaceTable(
             "method",
             "Send",
             (
-                Parameter("DestinationQueue", "in", "IDispatch*"),
+                Parameter("DestinationQueue", "in", "IDispatch*", iid=IID_IDISPATCH),
                 Parameter("Transaction", "in", "VARIANT*", optional=True),
             ),
             "send",
@@ -1263,7 +1308,7 @@ IMSMQ_MESSAGE3: Final = InterfaceTable(
             0x6002_0021,
             "propget",
             "TransactionStatusQueueInfo",
-            (Parameter("ppqinfoXactStatus", "out", "IMSMQQueueInfo3**", retval=True),),
+            (Parameter("ppqinfoXactStatus", "out", "IMSMQQueueInfo3**", retval=True, iid=IID_IMSMQ_QUEUE_INFO3),),
             "get_transaction_status_queue_info",
         ),
         Member(
@@ -1338,7 +1383,7 @@ IMSMQ_MESSAGE3: Final = InterfaceTable(
             0x6002_0027,
             "propget",
             "Properties",
-            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True),),
+            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_properties",
         ),
         Member(
@@ -1370,7 +1415,7 @@ IMSMQ_MESSAGE3: Final = InterfaceTable(
             0x6002_002B,
             "propget",
             "ResponseQueueInfo_v2",
-            (Parameter("ppqinfoResponse", "out", "IMSMQQueueInfo2**", retval=True),),
+            (Parameter("ppqinfoResponse", "out", "IMSMQQueueInfo2**", retval=True, iid=IID_IMSMQ_QUEUE_INFO2),),
             "get_response_queue_info_v2",
         ),
         Member(
@@ -1378,7 +1423,7 @@ IMSMQ_MESSAGE3: Final = InterfaceTable(
             0x6002_002B,
             "propput",
             "ResponseQueueInfo_v2",
-            (Parameter("pqinfoResponse", "in", "IMSMQQueueInfo2*"),),
+            (Parameter("pqinfoResponse", "in", "IMSMQQueueInfo2*", iid=IID_IMSMQ_QUEUE_INFO2),),
             "put_response_queue_info_v2",
         ),
         Member(
@@ -1386,7 +1431,7 @@ IMSMQ_MESSAGE3: Final = InterfaceTable(
             0x6002_002C,
             "propget",
             "AdminQueueInfo_v2",
-            (Parameter("ppqinfoAdmin", "out", "IMSMQQueueInfo2**", retval=True),),
+            (Parameter("ppqinfoAdmin", "out", "IMSMQQueueInfo2**", retval=True, iid=IID_IMSMQ_QUEUE_INFO2),),
             "get_admin_queue_info_v2",
         ),
         Member(
@@ -1394,7 +1439,7 @@ IMSMQ_MESSAGE3: Final = InterfaceTable(
             0x6002_002C,
             "propput",
             "AdminQueueInfo_v2",
-            (Parameter("pqinfoAdmin", "in", "IMSMQQueueInfo2*"),),
+            (Parameter("pqinfoAdmin", "in", "IMSMQQueueInfo2*", iid=IID_IMSMQ_QUEUE_INFO2),),
             "put_admin_queue_info_v2",
         ),
         Member(
@@ -1410,7 +1455,7 @@ IMSMQ_MESSAGE3: Final = InterfaceTable(
             0x6002_002E,
             "propget",
             "ResponseQueueInfo",
-            (Parameter("ppqinfoResponse", "out", "IMSMQQueueInfo3**", retval=True),),
+            (Parameter("ppqinfoResponse", "out", "IMSMQQueueInfo3**", retval=True, iid=IID_IMSMQ_QUEUE_INFO3),),
             "get_response_queue_info",
         ),
         Member(
@@ -1418,7 +1463,7 @@ IMSMQ_MESSAGE3: Final = InterfaceTable(
             0x6002_002E,
             "propputref",
             "ResponseQueueInfo",
-            (Parameter("pqinfoResponse", "in", "IMSMQQueueInfo3*"),),
+            (Parameter("pqinfoResponse", "in", "IMSMQQueueInfo3*", iid=IID_IMSMQ_QUEUE_INFO3),),
             "putref_response_queue_info",
         ),
         Member(
@@ -1426,7 +1471,7 @@ IMSMQ_MESSAGE3: Final = InterfaceTable(
             0x6002_002F,
             "propget",
             "AdminQueueInfo",
-            (Parameter("ppqinfoAdmin", "out", "IMSMQQueueInfo3**", retval=True),),
+            (Parameter("ppqinfoAdmin", "out", "IMSMQQueueInfo3**", retval=True, iid=IID_IMSMQ_QUEUE_INFO3),),
             "get_admin_queue_info",
         ),
         Member(
@@ -1434,7 +1479,7 @@ IMSMQ_MESSAGE3: Final = InterfaceTable(
             0x6002_002F,
             "propputref",
             "AdminQueueInfo",
-            (Parameter("pqinfoAdmin", "in", "IMSMQQueueInfo3*"),),
+            (Parameter("pqinfoAdmin", "in", "IMSMQQueueInfo3*", iid=IID_IMSMQ_QUEUE_INFO3),),
             "putref_admin_queue_info",
         ),
         Member(
@@ -1442,7 +1487,7 @@ IMSMQ_MESSAGE3: Final = InterfaceTable(
             0x6002_0030,
             "propget",
             "ResponseDestination",
-            (Parameter("ppdestRespons", "out", "IDispatch**", retval=True),),
+            (Parameter("ppdestRespons", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_response_destination",
         ),
         Member(
@@ -1450,7 +1495,7 @@ IMSMQ_MESSAGE3: Final = InterfaceTable(
             0x6002_0030,
             "propputref",
             "ResponseDestination",
-            (Parameter("pdestResponse", "in", "IDispatch*"),),
+            (Parameter("pdestResponse", "in", "IDispatch*", iid=IID_IDISPATCH),),
             "putref_response_destination",
         ),
         Member(
@@ -1458,7 +1503,7 @@ IMSMQ_MESSAGE3: Final = InterfaceTable(
             0x6002_0031,
             "propget",
             "Destination",
-            (Parameter("ppdestDestination", "out", "IDispatch**", retval=True),),
+            (Parameter("ppdestDestination", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_destination",
         ),
         Member(
@@ -1518,7 +1563,7 @@ IMSMQ_MESSAGE3: Final = InterfaceTable(
 )
 IMSMQ_MESSAGE4: Final = InterfaceTable(
     name="IMSMQMessage4",
-    iid=UUID("eba96b23-2168-11d3-898c-00e02c074f6b"),
+    iid=IID_IMSMQ_MESSAGE4,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -1578,7 +1623,7 @@ IMSMQ_MESSAGE4: Final = InterfaceTable(
             0x6002_0008,
             "propget",
             "ResponseQueueInfo_v1",
-            (Parameter("ppqinfoResponse", "out", "IMSMQQueueInfo**", retval=True),),
+            (Parameter("ppqinfoResponse", "out", "IMSMQQueueInfo**", retval=True, iid=IID_IMSMQ_QUEUE_INFO),),
             "get_response_queue_info_v1",
         ),
         Member(
@@ -1586,7 +1631,7 @@ IMSMQ_MESSAGE4: Final = InterfaceTable(
             0x6002_0008,
             "propput",
             "ResponseQueueInfo_v1",
-            (Parameter("pqinfoResponse", "in", "IMSMQQueueInfo*"),),
+            (Parameter("pqinfoResponse", "in", "IMSMQQueueInfo*", iid=IID_IMSMQ_QUEUE_INFO),),
             "put_response_queue_info_v1",
         ),
         Member(
@@ -1625,7 +1670,7 @@ IMSMQ_MESSAGE4: Final = InterfaceTable(
             0x6002_000D,
             "propget",
             "AdminQueueInfo_v1",
-            (Parameter("ppqinfoAdmin", "out", "IMSMQQueueInfo**", retval=True),),
+            (Parameter("ppqinfoAdmin", "out", "IMSMQQueueInfo**", retval=True, iid=IID_IMSMQ_QUEUE_INFO),),
             "get_admin_queue_info_v1",
         ),
         Member(
@@ -1633,7 +1678,7 @@ IMSMQ_MESSAGE4: Final = InterfaceTable(
             0x6002_000D,
             "propput",
             "AdminQueueInfo_v1",
-            (Parameter("pqinfoAdmin", "in", "IMSMQQueueInfo*"),),
+            (Parameter("pqinfoAdmin", "in", "IMSMQQueueInfo*", iid=IID_IMSMQ_QUEUE_INFO),),
             "put_admin_queue_info_v1",
         ),
         Member(31, 0x6002_000E, "propget", "Id", (Parameter("pvarMsgId", "out", "VARIANT*", retval=True),), "get_id"),
@@ -1734,7 +1779,7 @@ IMSMQ_MESSAGE4: Final = InterfaceTable(
             0x6002_0018,
             "propget",
             "DestinationQueueInfo",
-            (Parameter("ppqinfoDest", "out", "IMSMQQueueInfo4**", retval=True),),
+            (Parameter("ppqinfoDest", "out", "IMSMQQueueInfo4**", retval=True, iid=IID_IMSMQ_QUEUE_INFO4),),
             "get_destination_queue_info",
         ),
         Member(
@@ -1783,7 +1828,7 @@ IMSMQ_MESSAGE4: Final = InterfaceTable(
             "method",
             "Send",
             (
-                Parameter("DestinationQueue", "in", "IDispatch*"),
+                Parameter("DestinationQueue", "in", "IDispatch*", iid=IID_IDISPATCH),
                 Parameter("Transaction", "in", "VARIANT*", optional=True),
             ),
             "send",
@@ -1827,7 +1872,7 @@ IMSMQ_MESSAGE4: Final = InterfaceTable(
             0x6002_0021,
             "propget",
             "TransactionStatusQueueInfo",
-            (Parameter("ppqinfoXactStatus", "out", "IMSMQQueueInfo4**", retval=True),),
+            (Parameter("ppqinfoXactStatus", "out", "IMSMQQueueInfo4**", retval=True, iid=IID_IMSMQ_QUEUE_INFO4),),
             "get_transaction_status_queue_info",
         ),
         Member(
@@ -1902,7 +1947,7 @@ IMSMQ_MESSAGE4: Final = InterfaceTable(
             0x6002_0027,
             "propget",
             "Properties",
-            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True),),
+            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_properties",
         ),
         Member(
@@ -1934,7 +1979,7 @@ IMSMQ_MESSAGE4: Final = InterfaceTable(
             0x6002_002B,
             "propget",
             "ResponseQueueInfo_v2",
-            (Parameter("ppqinfoResponse", "out", "IMSMQQueueInfo2**", retval=True),),
+            (Parameter("ppqinfoResponse", "out", "IMSMQQueueInfo2**", retval=True, iid=IID_IMSMQ_QUEUE_INFO2),),
             "get_response_queue_info_v2",
         ),
         Member(
@@ -1942,7 +1987,7 @@ IMSMQ_MESSAGE4: Final = InterfaceTable(
             0x6002_002B,
             "propput",
             "ResponseQueueInfo_v2",
-            (Parameter("pqinfoResponse", "in", "IMSMQQueueInfo2*"),),
+            (Parameter("pqinfoResponse", "in", "IMSMQQueueInfo2*", iid=IID_IMSMQ_QUEUE_INFO2),),
             "put_response_queue_info_v2",
         ),
         Member(
@@ -1950,7 +1995,7 @@ IMSMQ_MESSAGE4: Final = InterfaceTable(
             0x6002_002C,
             "propget",
             "AdminQueueInfo_v2",
-            (Parameter("ppqinfoAdmin", "out", "IMSMQQueueInfo2**", retval=True),),
+            (Parameter("ppqinfoAdmin", "out", "IMSMQQueueInfo2**", retval=True, iid=IID_IMSMQ_QUEUE_INFO2),),
             "get_admin_queue_info_v2",
         ),
         Member(
@@ -1958,7 +2003,7 @@ IMSMQ_MESSAGE4: Final = InterfaceTable(
             0x6002_002C,
             "propput",
             "AdminQueueInfo_v2",
-            (Parameter("pqinfoAdmin", "in", "IMSMQQueueInfo2*"),),
+            (Parameter("pqinfoAdmin", "in", "IMSMQQueueInfo2*", iid=IID_IMSMQ_QUEUE_INFO2),),
             "put_admin_queue_info_v2",
         ),
         Member(
@@ -1974,7 +2019,7 @@ IMSMQ_MESSAGE4: Final = InterfaceTable(
             0x6002_002E,
             "propget",
             "ResponseQueueInfo",
-            (Parameter("ppqinfoResponse", "out", "IMSMQQueueInfo4**", retval=True),),
+            (Parameter("ppqinfoResponse", "out", "IMSMQQueueInfo4**", retval=True, iid=IID_IMSMQ_QUEUE_INFO4),),
             "get_response_queue_info",
         ),
         Member(
@@ -1982,7 +2027,7 @@ IMSMQ_MESSAGE4: Final = InterfaceTable(
             0x6002_002E,
             "propputref",
             "ResponseQueueInfo",
-            (Parameter("pqinfoResponse", "in", "IMSMQQueueInfo4*"),),
+            (Parameter("pqinfoResponse", "in", "IMSMQQueueInfo4*", iid=IID_IMSMQ_QUEUE_INFO4),),
             "putref_response_queue_info",
         ),
         Member(
@@ -1990,7 +2035,7 @@ IMSMQ_MESSAGE4: Final = InterfaceTable(
             0x6002_002F,
             "propget",
             "AdminQueueInfo",
-            (Parameter("ppqinfoAdmin", "out", "IMSMQQueueInfo4**", retval=True),),
+            (Parameter("ppqinfoAdmin", "out", "IMSMQQueueInfo4**", retval=True, iid=IID_IMSMQ_QUEUE_INFO4),),
             "get_admin_queue_info",
         ),
         Member(
@@ -1998,7 +2043,7 @@ IMSMQ_MESSAGE4: Final = InterfaceTable(
             0x6002_002F,
             "propputref",
             "AdminQueueInfo",
-            (Parameter("pqinfoAdmin", "in", "IMSMQQueueInfo4*"),),
+            (Parameter("pqinfoAdmin", "in", "IMSMQQueueInfo4*", iid=IID_IMSMQ_QUEUE_INFO4),),
             "putref_admin_queue_info",
         ),
         Member(
@@ -2006,7 +2051,7 @@ IMSMQ_MESSAGE4: Final = InterfaceTable(
             0x6002_0030,
             "propget",
             "ResponseDestination",
-            (Parameter("ppdestResponse", "out", "IDispatch**", retval=True),),
+            (Parameter("ppdestResponse", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_response_destination",
         ),
         Member(
@@ -2014,7 +2059,7 @@ IMSMQ_MESSAGE4: Final = InterfaceTable(
             0x6002_0030,
             "propputref",
             "ResponseDestination",
-            (Parameter("pdestResponse", "in", "IDispatch*"),),
+            (Parameter("pdestResponse", "in", "IDispatch*", iid=IID_IDISPATCH),),
             "putref_response_destination",
         ),
         Member(
@@ -2022,7 +2067,7 @@ IMSMQ_MESSAGE4: Final = InterfaceTable(
             0x6002_0031,
             "propget",
             "Destination",
-            (Parameter("ppdestDestination", "out", "IDispatch**", retval=True),),
+            (Parameter("ppdestDestination", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_destination",
         ),
         Member(
@@ -2082,7 +2127,7 @@ IMSMQ_MESSAGE4: Final = InterfaceTable(
 )
 IMSMQ_QUEUE: Final = InterfaceTable(
     name="IMSMQQueue",
-    iid=UUID("d7d6e076-dccd-11d0-aa4b-0060970debae"),
+    iid=IID_IMSMQ_QUEUE,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -2102,7 +2147,7 @@ IMSMQ_QUEUE: Final = InterfaceTable(
             0x6002_0002,
             "propget",
             "QueueInfo",
-            (Parameter("ppqinfo", "out", "IMSMQQueueInfo**", retval=True),),
+            (Parameter("ppqinfo", "out", "IMSMQQueueInfo**", retval=True, iid=IID_IMSMQ_QUEUE_INFO),),
             "get_queue_info",
         ),
         Member(
@@ -2122,7 +2167,7 @@ IMSMQ_QUEUE: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True, iid=IID_IMSMQ_MESSAGE),
             ),
             "receive",
         ),
@@ -2135,7 +2180,7 @@ IMSMQ_QUEUE: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True, iid=IID_IMSMQ_MESSAGE),
             ),
             "peek",
         ),
@@ -2145,7 +2190,7 @@ IMSMQ_QUEUE: Final = InterfaceTable(
             "method",
             "EnableNotification",
             (
-                Parameter("Event", "in", "IMSMQEvent*"),
+                Parameter("Event", "in", "IMSMQEvent*", iid=IID_IMSMQ_EVENT),
                 Parameter("Cursor", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
             ),
@@ -2162,7 +2207,7 @@ IMSMQ_QUEUE: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True, iid=IID_IMSMQ_MESSAGE),
             ),
             "receive_current",
         ),
@@ -2175,7 +2220,7 @@ IMSMQ_QUEUE: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True, iid=IID_IMSMQ_MESSAGE),
             ),
             "peek_next",
         ),
@@ -2188,7 +2233,7 @@ IMSMQ_QUEUE: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True, iid=IID_IMSMQ_MESSAGE),
             ),
             "peek_current",
         ),
@@ -2196,7 +2241,7 @@ IMSMQ_QUEUE: Final = InterfaceTable(
 )
 IMSMQ_QUEUE2: Final = InterfaceTable(
     name="IMSMQQueue2",
-    iid=UUID("ef0574e0-06d8-11d3-b100-00e02c074f6b"),
+    iid=IID_IMSMQ_QUEUE2,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -2216,7 +2261,7 @@ IMSMQ_QUEUE2: Final = InterfaceTable(
             0x6002_0002,
             "propget",
             "QueueInfo",
-            (Parameter("ppqinfo", "out", "IMSMQQueueInfo2**", retval=True),),
+            (Parameter("ppqinfo", "out", "IMSMQQueueInfo2**", retval=True, iid=IID_IMSMQ_QUEUE_INFO2),),
             "get_queue_info",
         ),
         Member(
@@ -2236,7 +2281,7 @@ IMSMQ_QUEUE2: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True, iid=IID_IMSMQ_MESSAGE),
             ),
             "receive_v1",
         ),
@@ -2249,7 +2294,7 @@ IMSMQ_QUEUE2: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True, iid=IID_IMSMQ_MESSAGE),
             ),
             "peek_v1",
         ),
@@ -2259,7 +2304,7 @@ IMSMQ_QUEUE2: Final = InterfaceTable(
             "method",
             "EnableNotification",
             (
-                Parameter("Event", "in", "IMSMQEvent2*"),
+                Parameter("Event", "in", "IMSMQEvent2*", iid=IID_IMSMQ_EVENT2),
                 Parameter("Cursor", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
             ),
@@ -2276,7 +2321,7 @@ IMSMQ_QUEUE2: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True, iid=IID_IMSMQ_MESSAGE),
             ),
             "receive_current_v1",
         ),
@@ -2289,7 +2334,7 @@ IMSMQ_QUEUE2: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True, iid=IID_IMSMQ_MESSAGE),
             ),
             "peek_next_v1",
         ),
@@ -2302,7 +2347,7 @@ IMSMQ_QUEUE2: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True, iid=IID_IMSMQ_MESSAGE),
             ),
             "peek_current_v1",
         ),
@@ -2317,7 +2362,7 @@ IMSMQ_QUEUE2: Final = InterfaceTable(
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage2**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage2**", retval=True, iid=IID_IMSMQ_MESSAGE2),
             ),
             "receive",
         ),
@@ -2331,7 +2376,7 @@ IMSMQ_QUEUE2: Final = InterfaceTable(
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage2**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage2**", retval=True, iid=IID_IMSMQ_MESSAGE2),
             ),
             "peek",
         ),
@@ -2346,7 +2391,7 @@ IMSMQ_QUEUE2: Final = InterfaceTable(
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage2**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage2**", retval=True, iid=IID_IMSMQ_MESSAGE2),
             ),
             "receive_current",
         ),
@@ -2360,7 +2405,7 @@ IMSMQ_QUEUE2: Final = InterfaceTable(
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage2**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage2**", retval=True, iid=IID_IMSMQ_MESSAGE2),
             ),
             "peek_next",
         ),
@@ -2374,7 +2419,7 @@ IMSMQ_QUEUE2: Final = InterfaceTable(
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage2**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage2**", retval=True, iid=IID_IMSMQ_MESSAGE2),
             ),
             "peek_current",
         ),
@@ -2383,14 +2428,14 @@ IMSMQ_QUEUE2: Final = InterfaceTable(
             0x6002_0012,
             "propget",
             "Properties",
-            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True),),
+            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_properties",
         ),
     ),
 )
 IMSMQ_QUEUE3: Final = InterfaceTable(
     name="IMSMQQueue3",
-    iid=UUID("eba96b1b-2168-11d3-898c-00e02c074f6b"),
+    iid=IID_IMSMQ_QUEUE3,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -2410,7 +2455,7 @@ IMSMQ_QUEUE3: Final = InterfaceTable(
             0x6002_0002,
             "propget",
             "QueueInfo",
-            (Parameter("ppqinfo", "out", "IMSMQQueueInfo3**", retval=True),),
+            (Parameter("ppqinfo", "out", "IMSMQQueueInfo3**", retval=True, iid=IID_IMSMQ_QUEUE_INFO3),),
             "get_queue_info",
         ),
         Member(
@@ -2430,7 +2475,7 @@ IMSMQ_QUEUE3: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True, iid=IID_IMSMQ_MESSAGE),
             ),
             "receive_v1",
         ),
@@ -2443,7 +2488,7 @@ IMSMQ_QUEUE3: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True, iid=IID_IMSMQ_MESSAGE),
             ),
             "peek_v1",
         ),
@@ -2453,7 +2498,7 @@ IMSMQ_QUEUE3: Final = InterfaceTable(
             "method",
             "EnableNotification",
             (
-                Parameter("Event", "in", "IMSMQEvent3*"),
+                Parameter("Event", "in", "IMSMQEvent3*", iid=IID_IMSMQ_EVENT3),
                 Parameter("Cursor", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
             ),
@@ -2470,7 +2515,7 @@ IMSMQ_QUEUE3: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True, iid=IID_IMSMQ_MESSAGE),
             ),
             "receive_current_v1",
         ),
@@ -2483,7 +2528,7 @@ IMSMQ_QUEUE3: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True, iid=IID_IMSMQ_MESSAGE),
             ),
             "peek_next_v1",
         ),
@@ -2496,7 +2541,7 @@ IMSMQ_QUEUE3: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True, iid=IID_IMSMQ_MESSAGE),
             ),
             "peek_current_v1",
         ),
@@ -2511,7 +2556,7 @@ IMSMQ_QUEUE3: Final = InterfaceTable(
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage3**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage3**", retval=True, iid=IID_IMSMQ_MESSAGE3),
             ),
             "receive",
         ),
@@ -2525,7 +2570,7 @@ IMSMQ_QUEUE3: Final = InterfaceTable(
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage3**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage3**", retval=True, iid=IID_IMSMQ_MESSAGE3),
             ),
             "peek",
         ),
@@ -2540,7 +2585,7 @@ IMSMQ_QUEUE3: Final = InterfaceTable(
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage3**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage3**", retval=True, iid=IID_IMSMQ_MESSAGE3),
             ),
             "receive_current",
         ),
@@ -2554,7 +2599,7 @@ IMSMQ_QUEUE3: Final = InterfaceTable(
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage3**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage3**", retval=True, iid=IID_IMSMQ_MESSAGE3),
             ),
             "peek_next",
         ),
@@ -2568,7 +2613,7 @@ IMSMQ_QUEUE3: Final = InterfaceTable(
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage3**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage3**", retval=True, iid=IID_IMSMQ_MESSAGE3),
             ),
             "peek_current",
         ),
@@ -2577,7 +2622,7 @@ IMSMQ_QUEUE3: Final = InterfaceTable(
             0x6002_0012,
             "propget",
             "Properties",
-            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True),),
+            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_properties",
         ),
         Member(
@@ -2599,7 +2644,7 @@ IMSMQ_QUEUE3: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage3**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage3**", retval=True, iid=IID_IMSMQ_MESSAGE3),
             ),
             "receive_by_lookup_id",
         ),
@@ -2614,7 +2659,7 @@ IMSMQ_QUEUE3: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage3**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage3**", retval=True, iid=IID_IMSMQ_MESSAGE3),
             ),
             "receive_next_by_lookup_id",
         ),
@@ -2629,7 +2674,7 @@ IMSMQ_QUEUE3: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage3**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage3**", retval=True, iid=IID_IMSMQ_MESSAGE3),
             ),
             "receive_previous_by_lookup_id",
         ),
@@ -2643,7 +2688,7 @@ IMSMQ_QUEUE3: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage3**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage3**", retval=True, iid=IID_IMSMQ_MESSAGE3),
             ),
             "receive_first_by_lookup_id",
         ),
@@ -2657,7 +2702,7 @@ IMSMQ_QUEUE3: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage3**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage3**", retval=True, iid=IID_IMSMQ_MESSAGE3),
             ),
             "receive_last_by_lookup_id",
         ),
@@ -2671,7 +2716,7 @@ IMSMQ_QUEUE3: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage3**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage3**", retval=True, iid=IID_IMSMQ_MESSAGE3),
             ),
             "peek_by_lookup_id",
         ),
@@ -2685,7 +2730,7 @@ IMSMQ_QUEUE3: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage3**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage3**", retval=True, iid=IID_IMSMQ_MESSAGE3),
             ),
             "peek_next_by_lookup_id",
         ),
@@ -2699,7 +2744,7 @@ IMSMQ_QUEUE3: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage3**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage3**", retval=True, iid=IID_IMSMQ_MESSAGE3),
             ),
             "peek_previous_by_lookup_id",
         ),
@@ -2712,7 +2757,7 @@ IMSMQ_QUEUE3: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage3**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage3**", retval=True, iid=IID_IMSMQ_MESSAGE3),
             ),
             "peek_first_by_lookup_id",
         ),
@@ -2725,7 +2770,7 @@ IMSMQ_QUEUE3: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage3**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage3**", retval=True, iid=IID_IMSMQ_MESSAGE3),
             ),
             "peek_last_by_lookup_id",
         ),
@@ -2742,7 +2787,7 @@ IMSMQ_QUEUE3: Final = InterfaceTable(
 )
 IMSMQ_QUEUE4: Final = InterfaceTable(
     name="IMSMQQueue4",
-    iid=UUID("eba96b20-2168-11d3-898c-00e02c074f6b"),
+    iid=IID_IMSMQ_QUEUE4,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -2762,7 +2807,7 @@ IMSMQ_QUEUE4: Final = InterfaceTable(
             0x6002_0002,
             "propget",
             "QueueInfo",
-            (Parameter("ppqinfo", "out", "IMSMQQueueInfo4**", retval=True),),
+            (Parameter("ppqinfo", "out", "IMSMQQueueInfo4**", retval=True, iid=IID_IMSMQ_QUEUE_INFO4),),
             "get_queue_info",
         ),
         Member(
@@ -2782,7 +2827,7 @@ IMSMQ_QUEUE4: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True, iid=IID_IMSMQ_MESSAGE),
             ),
             "receive_v1",
         ),
@@ -2795,7 +2840,7 @@ IMSMQ_QUEUE4: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True, iid=IID_IMSMQ_MESSAGE),
             ),
             "peek_v1",
         ),
@@ -2805,7 +2850,7 @@ IMSMQ_QUEUE4: Final = InterfaceTable(
             "method",
             "EnableNotification",
             (
-                Parameter("Event", "in", "IMSMQEvent3*"),
+                Parameter("Event", "in", "IMSMQEvent3*", iid=IID_IMSMQ_EVENT3),
                 Parameter("Cursor", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
             ),
@@ -2822,7 +2867,7 @@ IMSMQ_QUEUE4: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True, iid=IID_IMSMQ_MESSAGE),
             ),
             "receive_current_v1",
         ),
@@ -2835,7 +2880,7 @@ IMSMQ_QUEUE4: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True, iid=IID_IMSMQ_MESSAGE),
             ),
             "peek_next_v1",
         ),
@@ -2848,7 +2893,7 @@ IMSMQ_QUEUE4: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage**", retval=True, iid=IID_IMSMQ_MESSAGE),
             ),
             "peek_current_v1",
         ),
@@ -2863,7 +2908,7 @@ IMSMQ_QUEUE4: Final = InterfaceTable(
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True, iid=IID_IMSMQ_MESSAGE4),
             ),
             "receive",
         ),
@@ -2877,7 +2922,7 @@ IMSMQ_QUEUE4: Final = InterfaceTable(
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True, iid=IID_IMSMQ_MESSAGE4),
             ),
             "peek",
         ),
@@ -2892,7 +2937,7 @@ IMSMQ_QUEUE4: Final = InterfaceTable(
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True, iid=IID_IMSMQ_MESSAGE4),
             ),
             "receive_current",
         ),
@@ -2906,7 +2951,7 @@ IMSMQ_QUEUE4: Final = InterfaceTable(
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True, iid=IID_IMSMQ_MESSAGE4),
             ),
             "peek_next",
         ),
@@ -2920,7 +2965,7 @@ IMSMQ_QUEUE4: Final = InterfaceTable(
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("ReceiveTimeout", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True, iid=IID_IMSMQ_MESSAGE4),
             ),
             "peek_current",
         ),
@@ -2929,7 +2974,7 @@ IMSMQ_QUEUE4: Final = InterfaceTable(
             0x6002_0012,
             "propget",
             "Properties",
-            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True),),
+            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_properties",
         ),
         Member(
@@ -2951,7 +2996,7 @@ IMSMQ_QUEUE4: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True, iid=IID_IMSMQ_MESSAGE4),
             ),
             "receive_by_lookup_id",
         ),
@@ -2966,7 +3011,7 @@ IMSMQ_QUEUE4: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True, iid=IID_IMSMQ_MESSAGE4),
             ),
             "receive_next_by_lookup_id",
         ),
@@ -2981,7 +3026,7 @@ IMSMQ_QUEUE4: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True, iid=IID_IMSMQ_MESSAGE4),
             ),
             "receive_previous_by_lookup_id",
         ),
@@ -2995,7 +3040,7 @@ IMSMQ_QUEUE4: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True, iid=IID_IMSMQ_MESSAGE4),
             ),
             "receive_first_by_lookup_id",
         ),
@@ -3009,7 +3054,7 @@ IMSMQ_QUEUE4: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True, iid=IID_IMSMQ_MESSAGE4),
             ),
             "receive_last_by_lookup_id",
         ),
@@ -3023,7 +3068,7 @@ IMSMQ_QUEUE4: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True, iid=IID_IMSMQ_MESSAGE4),
             ),
             "peek_by_lookup_id",
         ),
@@ -3037,7 +3082,7 @@ IMSMQ_QUEUE4: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True, iid=IID_IMSMQ_MESSAGE4),
             ),
             "peek_next_by_lookup_id",
         ),
@@ -3051,7 +3096,7 @@ IMSMQ_QUEUE4: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True, iid=IID_IMSMQ_MESSAGE4),
             ),
             "peek_previous_by_lookup_id",
         ),
@@ -3064,7 +3109,7 @@ IMSMQ_QUEUE4: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True, iid=IID_IMSMQ_MESSAGE4),
             ),
             "peek_first_by_lookup_id",
         ),
@@ -3077,7 +3122,7 @@ IMSMQ_QUEUE4: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True, iid=IID_IMSMQ_MESSAGE4),
             ),
             "peek_last_by_lookup_id",
         ),
@@ -3101,7 +3146,7 @@ IMSMQ_QUEUE4: Final = InterfaceTable(
                 Parameter("WantDestinationQueue", "in", "VARIANT*", optional=True),
                 Parameter("WantBody", "in", "VARIANT*", optional=True),
                 Parameter("WantConnectorType", "in", "VARIANT*", optional=True),
-                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True),
+                Parameter("ppmsg", "out", "IMSMQMessage4**", retval=True, iid=IID_IMSMQ_MESSAGE4),
             ),
             "receive_by_lookup_id_allow_peek",
         ),
@@ -3109,7 +3154,7 @@ IMSMQ_QUEUE4: Final = InterfaceTable(
 )
 IMSMQ_PRIVATE_EVENT: Final = InterfaceTable(
     name="IMSMQPrivateEvent",
-    iid=UUID("d7ab3341-c9d3-11d1-bb47-0080c7c5a2c0"),
+    iid=IID_IMSMQ_PRIVATE_EVENT,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -3119,7 +3164,7 @@ IMSMQ_PRIVATE_EVENT: Final = InterfaceTable(
             0x6002_0001,
             "method",
             "FireArrivedEvent",
-            (Parameter("pq", "in", "IMSMQQueue*"), Parameter("msgcursor", "in", "long")),
+            (Parameter("pq", "in", "IMSMQQueue*", iid=IID_IMSMQ_QUEUE), Parameter("msgcursor", "in", "long")),
             "fire_arrived_event",
         ),
         Member(
@@ -3128,7 +3173,7 @@ IMSMQ_PRIVATE_EVENT: Final = InterfaceTable(
             "method",
             "FireArrivedErrorEvent",
             (
-                Parameter("pq", "in", "IMSMQQueue*"),
+                Parameter("pq", "in", "IMSMQQueue*", iid=IID_IMSMQ_QUEUE),
                 Parameter("hrStatus", "in", "HRESULT"),
                 Parameter("msgcursor", "in", "long"),
             ),
@@ -3138,14 +3183,14 @@ IMSMQ_PRIVATE_EVENT: Final = InterfaceTable(
 )
 IMSMQ_EVENT: Final = InterfaceTable(
     name="IMSMQEvent",
-    iid=UUID("d7d6e077-dccd-11d0-aa4b-0060970debae"),
+    iid=IID_IMSMQ_EVENT,
     base="IDispatch",
     is_dual=True,
     members=(),
 )
 IMSMQ_EVENT2: Final = InterfaceTable(
     name="IMSMQEvent2",
-    iid=UUID("eba96b12-2168-11d3-898c-00e02c074f6b"),
+    iid=IID_IMSMQ_EVENT2,
     base="IMSMQEvent",
     is_dual=True,
     members=(
@@ -3154,7 +3199,7 @@ IMSMQ_EVENT2: Final = InterfaceTable(
             0x6003_0000,
             "propget",
             "Properties",
-            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True),),
+            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_properties",
         ),
     ),
@@ -3162,7 +3207,7 @@ IMSMQ_EVENT2: Final = InterfaceTable(
 )
 IMSMQ_EVENT3: Final = InterfaceTable(
     name="IMSMQEvent3",
-    iid=UUID("eba96b1c-2168-11d3-898c-00e02c074f6b"),
+    iid=IID_IMSMQ_EVENT3,
     base="IMSMQEvent2",
     is_dual=True,
     members=(
@@ -3171,7 +3216,7 @@ IMSMQ_EVENT3: Final = InterfaceTable(
             0x6003_0000,
             "propget",
             "Properties",
-            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True),),
+            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_properties",
         ),
     ),
@@ -3179,7 +3224,7 @@ IMSMQ_EVENT3: Final = InterfaceTable(
 )
 DMSMQ_EVENT_EVENTS: Final = InterfaceTable(
     name="_DMSMQEventEvents",
-    iid=UUID("d7d6e078-dccd-11d0-aa4b-0060970debae"),
+    iid=IID_DMSMQ_EVENT_EVENTS,
     base="IDispatch",
     is_dual=False,
     members=(
@@ -3188,7 +3233,7 @@ DMSMQ_EVENT_EVENTS: Final = InterfaceTable(
             0,
             "method",
             "Arrived",
-            (Parameter("Queue", "in", "IDispatch*"), Parameter("Cursor", "in", "long")),
+            (Parameter("Queue", "in", "IDispatch*", iid=IID_IDISPATCH), Parameter("Cursor", "in", "long")),
             "arrived",
         ),
         Member(
@@ -3197,7 +3242,7 @@ DMSMQ_EVENT_EVENTS: Final = InterfaceTable(
             "method",
             "ArrivedError",
             (
-                Parameter("Queue", "in", "IDispatch*"),
+                Parameter("Queue", "in", "IDispatch*", iid=IID_IDISPATCH),
                 Parameter("ErrorCode", "in", "long"),
                 Parameter("Cursor", "in", "long"),
             ),
@@ -3207,7 +3252,7 @@ DMSMQ_EVENT_EVENTS: Final = InterfaceTable(
 )
 IMSMQ_QUEUE_INFO: Final = InterfaceTable(
     name="IMSMQQueueInfo",
-    iid=UUID("d7d6e07b-dccd-11d0-aa4b-0060970debae"),
+    iid=IID_IMSMQ_QUEUE_INFO,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -3359,7 +3404,7 @@ IMSMQ_QUEUE_INFO: Final = InterfaceTable(
             (
                 Parameter("Access", "in", "long"),
                 Parameter("ShareMode", "in", "long"),
-                Parameter("ppq", "out", "IMSMQQueue**", retval=True),
+                Parameter("ppq", "out", "IMSMQQueue**", retval=True, iid=IID_IMSMQ_QUEUE),
             ),
             "open",
         ),
@@ -3369,7 +3414,7 @@ IMSMQ_QUEUE_INFO: Final = InterfaceTable(
 )
 IMSMQ_QUEUE_INFO2: Final = InterfaceTable(
     name="IMSMQQueueInfo2",
-    iid=UUID("fd174a80-89cf-11d2-b0f2-00e02c074f6b"),
+    iid=IID_IMSMQ_QUEUE_INFO2,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -3521,7 +3566,7 @@ IMSMQ_QUEUE_INFO2: Final = InterfaceTable(
             (
                 Parameter("Access", "in", "long"),
                 Parameter("ShareMode", "in", "long"),
-                Parameter("ppq", "out", "IMSMQQueue2**", retval=True),
+                Parameter("ppq", "out", "IMSMQQueue2**", retval=True, iid=IID_IMSMQ_QUEUE2),
             ),
             "open",
         ),
@@ -3540,7 +3585,7 @@ IMSMQ_QUEUE_INFO2: Final = InterfaceTable(
             0x6002_0015,
             "propget",
             "Properties",
-            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True),),
+            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_properties",
         ),
         Member(
@@ -3556,7 +3601,7 @@ IMSMQ_QUEUE_INFO2: Final = InterfaceTable(
 )
 IMSMQ_QUEUE_INFO3: Final = InterfaceTable(
     name="IMSMQQueueInfo3",
-    iid=UUID("eba96b1d-2168-11d3-898c-00e02c074f6b"),
+    iid=IID_IMSMQ_QUEUE_INFO3,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -3708,7 +3753,7 @@ IMSMQ_QUEUE_INFO3: Final = InterfaceTable(
             (
                 Parameter("Access", "in", "long"),
                 Parameter("ShareMode", "in", "long"),
-                Parameter("ppq", "out", "IMSMQQueue3**", retval=True),
+                Parameter("ppq", "out", "IMSMQQueue3**", retval=True, iid=IID_IMSMQ_QUEUE3),
             ),
             "open",
         ),
@@ -3727,7 +3772,7 @@ IMSMQ_QUEUE_INFO3: Final = InterfaceTable(
             0x6002_0015,
             "propget",
             "Properties",
-            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True),),
+            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_properties",
         ),
         Member(
@@ -3783,7 +3828,7 @@ IMSMQ_QUEUE_INFO3: Final = InterfaceTable(
 )
 IMSMQ_QUEUE_INFO4: Final = InterfaceTable(
     name="IMSMQQueueInfo4",
-    iid=UUID("eba96b21-2168-11d3-898c-00e02c074f6b"),
+    iid=IID_IMSMQ_QUEUE_INFO4,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -3935,7 +3980,7 @@ IMSMQ_QUEUE_INFO4: Final = InterfaceTable(
             (
                 Parameter("Access", "in", "long"),
                 Parameter("ShareMode", "in", "long"),
-                Parameter("ppq", "out", "IMSMQQueue4**", retval=True),
+                Parameter("ppq", "out", "IMSMQQueue4**", retval=True, iid=IID_IMSMQ_QUEUE4),
             ),
             "open",
         ),
@@ -3954,7 +3999,7 @@ IMSMQ_QUEUE_INFO4: Final = InterfaceTable(
             0x6002_0015,
             "propget",
             "Properties",
-            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True),),
+            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_properties",
         ),
         Member(
@@ -4010,7 +4055,7 @@ IMSMQ_QUEUE_INFO4: Final = InterfaceTable(
 )
 IMSMQ_QUEUE_INFOS: Final = InterfaceTable(
     name="IMSMQQueueInfos",
-    iid=UUID("d7d6e07d-dccd-11d0-aa4b-0060970debae"),
+    iid=IID_IMSMQ_QUEUE_INFOS,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -4020,14 +4065,14 @@ IMSMQ_QUEUE_INFOS: Final = InterfaceTable(
             0x6002_0001,
             "method",
             "Next",
-            (Parameter("ppqinfoNext", "out", "IMSMQQueueInfo**", retval=True),),
+            (Parameter("ppqinfoNext", "out", "IMSMQQueueInfo**", retval=True, iid=IID_IMSMQ_QUEUE_INFO),),
             "next",
         ),
     ),
 )
 IMSMQ_QUEUE_INFOS2: Final = InterfaceTable(
     name="IMSMQQueueInfos2",
-    iid=UUID("eba96b0f-2168-11d3-898c-00e02c074f6b"),
+    iid=IID_IMSMQ_QUEUE_INFOS2,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -4037,7 +4082,7 @@ IMSMQ_QUEUE_INFOS2: Final = InterfaceTable(
             0x6002_0001,
             "method",
             "Next",
-            (Parameter("ppqinfoNext", "out", "IMSMQQueueInfo2**", retval=True),),
+            (Parameter("ppqinfoNext", "out", "IMSMQQueueInfo2**", retval=True, iid=IID_IMSMQ_QUEUE_INFO2),),
             "next",
         ),
         Member(
@@ -4045,14 +4090,14 @@ IMSMQ_QUEUE_INFOS2: Final = InterfaceTable(
             0x6002_0002,
             "propget",
             "Properties",
-            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True),),
+            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_properties",
         ),
     ),
 )
 IMSMQ_QUEUE_INFOS3: Final = InterfaceTable(
     name="IMSMQQueueInfos3",
-    iid=UUID("eba96b1e-2168-11d3-898c-00e02c074f6b"),
+    iid=IID_IMSMQ_QUEUE_INFOS3,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -4062,7 +4107,7 @@ IMSMQ_QUEUE_INFOS3: Final = InterfaceTable(
             0x6002_0001,
             "method",
             "Next",
-            (Parameter("ppqinfoNext", "out", "IMSMQQueueInfo3**", retval=True),),
+            (Parameter("ppqinfoNext", "out", "IMSMQQueueInfo3**", retval=True, iid=IID_IMSMQ_QUEUE_INFO3),),
             "next",
         ),
         Member(
@@ -4070,14 +4115,14 @@ IMSMQ_QUEUE_INFOS3: Final = InterfaceTable(
             0x6002_0002,
             "propget",
             "Properties",
-            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True),),
+            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_properties",
         ),
     ),
 )
 IMSMQ_QUEUE_INFOS4: Final = InterfaceTable(
     name="IMSMQQueueInfos4",
-    iid=UUID("eba96b22-2168-11d3-898c-00e02c074f6b"),
+    iid=IID_IMSMQ_QUEUE_INFOS4,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -4087,7 +4132,7 @@ IMSMQ_QUEUE_INFOS4: Final = InterfaceTable(
             0x6002_0001,
             "method",
             "Next",
-            (Parameter("ppqinfoNext", "out", "IMSMQQueueInfo4**", retval=True),),
+            (Parameter("ppqinfoNext", "out", "IMSMQQueueInfo4**", retval=True, iid=IID_IMSMQ_QUEUE_INFO4),),
             "next",
         ),
         Member(
@@ -4095,14 +4140,14 @@ IMSMQ_QUEUE_INFOS4: Final = InterfaceTable(
             0x6002_0002,
             "propget",
             "Properties",
-            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True),),
+            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_properties",
         ),
     ),
 )
 IMSMQ_TRANSACTION: Final = InterfaceTable(
     name="IMSMQTransaction",
-    iid=UUID("d7d6e07f-dccd-11d0-aa4b-0060970debae"),
+    iid=IID_IMSMQ_TRANSACTION,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -4141,7 +4186,7 @@ IMSMQ_TRANSACTION: Final = InterfaceTable(
 )
 IMSMQ_TRANSACTION2: Final = InterfaceTable(
     name="IMSMQTransaction2",
-    iid=UUID("2ce0c5b0-6e67-11d2-b0e6-00e02c074f6b"),
+    iid=IID_IMSMQ_TRANSACTION2,
     base="IMSMQTransaction",
     is_dual=True,
     members=(
@@ -4182,7 +4227,7 @@ IMSMQ_TRANSACTION2: Final = InterfaceTable(
             0x6003_0001,
             "propget",
             "Properties",
-            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True),),
+            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_properties",
         ),
     ),
@@ -4190,7 +4235,7 @@ IMSMQ_TRANSACTION2: Final = InterfaceTable(
 )
 IMSMQ_TRANSACTION3: Final = InterfaceTable(
     name="IMSMQTransaction3",
-    iid=UUID("eba96b13-2168-11d3-898c-00e02c074f6b"),
+    iid=IID_IMSMQ_TRANSACTION3,
     base="IMSMQTransaction2",
     is_dual=True,
     members=(
@@ -4231,7 +4276,7 @@ IMSMQ_TRANSACTION3: Final = InterfaceTable(
             0x6003_0001,
             "propget",
             "Properties",
-            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True),),
+            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_properties",
         ),
         Member(
@@ -4247,7 +4292,7 @@ IMSMQ_TRANSACTION3: Final = InterfaceTable(
 )
 IMSMQ_COORDINATED_TRANSACTION_DISPENSER: Final = InterfaceTable(
     name="IMSMQCoordinatedTransactionDispenser",
-    iid=UUID("d7d6e081-dccd-11d0-aa4b-0060970debae"),
+    iid=IID_IMSMQ_COORDINATED_TRANSACTION_DISPENSER,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -4256,14 +4301,14 @@ IMSMQ_COORDINATED_TRANSACTION_DISPENSER: Final = InterfaceTable(
             0x6002_0000,
             "method",
             "BeginTransaction",
-            (Parameter("ptransaction", "out", "IMSMQTransaction**", retval=True),),
+            (Parameter("ptransaction", "out", "IMSMQTransaction**", retval=True, iid=IID_IMSMQ_TRANSACTION),),
             "begin_transaction",
         ),
     ),
 )
 IMSMQ_COORDINATED_TRANSACTION_DISPENSER2: Final = InterfaceTable(
     name="IMSMQCoordinatedTransactionDispenser2",
-    iid=UUID("eba96b10-2168-11d3-898c-00e02c074f6b"),
+    iid=IID_IMSMQ_COORDINATED_TRANSACTION_DISPENSER2,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -4272,7 +4317,7 @@ IMSMQ_COORDINATED_TRANSACTION_DISPENSER2: Final = InterfaceTable(
             0x6002_0000,
             "method",
             "BeginTransaction",
-            (Parameter("ptransaction", "out", "IMSMQTransaction2**", retval=True),),
+            (Parameter("ptransaction", "out", "IMSMQTransaction2**", retval=True, iid=IID_IMSMQ_TRANSACTION2),),
             "begin_transaction",
         ),
         Member(
@@ -4280,14 +4325,14 @@ IMSMQ_COORDINATED_TRANSACTION_DISPENSER2: Final = InterfaceTable(
             0x6002_0001,
             "propget",
             "Properties",
-            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True),),
+            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_properties",
         ),
     ),
 )
 IMSMQ_COORDINATED_TRANSACTION_DISPENSER3: Final = InterfaceTable(
     name="IMSMQCoordinatedTransactionDispenser3",
-    iid=UUID("eba96b14-2168-11d3-898c-00e02c074f6b"),
+    iid=IID_IMSMQ_COORDINATED_TRANSACTION_DISPENSER3,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -4296,7 +4341,7 @@ IMSMQ_COORDINATED_TRANSACTION_DISPENSER3: Final = InterfaceTable(
             0x6002_0000,
             "method",
             "BeginTransaction",
-            (Parameter("ptransaction", "out", "IMSMQTransaction3**", retval=True),),
+            (Parameter("ptransaction", "out", "IMSMQTransaction3**", retval=True, iid=IID_IMSMQ_TRANSACTION3),),
             "begin_transaction",
         ),
         Member(
@@ -4304,14 +4349,14 @@ IMSMQ_COORDINATED_TRANSACTION_DISPENSER3: Final = InterfaceTable(
             0x6002_0001,
             "propget",
             "Properties",
-            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True),),
+            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_properties",
         ),
     ),
 )
 IMSMQ_TRANSACTION_DISPENSER: Final = InterfaceTable(
     name="IMSMQTransactionDispenser",
-    iid=UUID("d7d6e083-dccd-11d0-aa4b-0060970debae"),
+    iid=IID_IMSMQ_TRANSACTION_DISPENSER,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -4320,14 +4365,14 @@ IMSMQ_TRANSACTION_DISPENSER: Final = InterfaceTable(
             0x6002_0000,
             "method",
             "BeginTransaction",
-            (Parameter("ptransaction", "out", "IMSMQTransaction**", retval=True),),
+            (Parameter("ptransaction", "out", "IMSMQTransaction**", retval=True, iid=IID_IMSMQ_TRANSACTION),),
             "begin_transaction",
         ),
     ),
 )
 IMSMQ_TRANSACTION_DISPENSER2: Final = InterfaceTable(
     name="IMSMQTransactionDispenser2",
-    iid=UUID("eba96b11-2168-11d3-898c-00e02c074f6b"),
+    iid=IID_IMSMQ_TRANSACTION_DISPENSER2,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -4336,7 +4381,7 @@ IMSMQ_TRANSACTION_DISPENSER2: Final = InterfaceTable(
             0x6002_0000,
             "method",
             "BeginTransaction",
-            (Parameter("ptransaction", "out", "IMSMQTransaction2**", retval=True),),
+            (Parameter("ptransaction", "out", "IMSMQTransaction2**", retval=True, iid=IID_IMSMQ_TRANSACTION2),),
             "begin_transaction",
         ),
         Member(
@@ -4344,14 +4389,14 @@ IMSMQ_TRANSACTION_DISPENSER2: Final = InterfaceTable(
             0x6002_0001,
             "propget",
             "Properties",
-            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True),),
+            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_properties",
         ),
     ),
 )
 IMSMQ_TRANSACTION_DISPENSER3: Final = InterfaceTable(
     name="IMSMQTransactionDispenser3",
-    iid=UUID("eba96b15-2168-11d3-898c-00e02c074f6b"),
+    iid=IID_IMSMQ_TRANSACTION_DISPENSER3,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -4360,7 +4405,7 @@ IMSMQ_TRANSACTION_DISPENSER3: Final = InterfaceTable(
             0x6002_0000,
             "method",
             "BeginTransaction",
-            (Parameter("ptransaction", "out", "IMSMQTransaction3**", retval=True),),
+            (Parameter("ptransaction", "out", "IMSMQTransaction3**", retval=True, iid=IID_IMSMQ_TRANSACTION3),),
             "begin_transaction",
         ),
         Member(
@@ -4368,14 +4413,14 @@ IMSMQ_TRANSACTION_DISPENSER3: Final = InterfaceTable(
             0x6002_0001,
             "propget",
             "Properties",
-            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True),),
+            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_properties",
         ),
     ),
 )
 IMSMQ_APPLICATION: Final = InterfaceTable(
     name="IMSMQApplication",
-    iid=UUID("d7d6e085-dccd-11d0-aa4b-0060970debae"),
+    iid=IID_IMSMQ_APPLICATION,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -4391,7 +4436,7 @@ IMSMQ_APPLICATION: Final = InterfaceTable(
 )
 IMSMQ_APPLICATION2: Final = InterfaceTable(
     name="IMSMQApplication2",
-    iid=UUID("12a30900-7300-11d2-b0e6-00e02c074f6b"),
+    iid=IID_IMSMQ_APPLICATION2,
     base="IMSMQApplication",
     is_dual=True,
     members=(
@@ -4459,7 +4504,7 @@ IMSMQ_APPLICATION2: Final = InterfaceTable(
             0x6003_0006,
             "propget",
             "Properties",
-            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True),),
+            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_properties",
         ),
     ),
@@ -4467,7 +4512,7 @@ IMSMQ_APPLICATION2: Final = InterfaceTable(
 )
 IMSMQ_APPLICATION3: Final = InterfaceTable(
     name="IMSMQApplication3",
-    iid=UUID("eba96b1f-2168-11d3-898c-00e02c074f6b"),
+    iid=IID_IMSMQ_APPLICATION3,
     base="IMSMQApplication2",
     is_dual=True,
     members=(
@@ -4535,7 +4580,7 @@ IMSMQ_APPLICATION3: Final = InterfaceTable(
             0x6003_0006,
             "propget",
             "Properties",
-            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True),),
+            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_properties",
         ),
         Member(
@@ -4595,7 +4640,7 @@ IMSMQ_APPLICATION3: Final = InterfaceTable(
 )
 IMSMQ_DESTINATION: Final = InterfaceTable(
     name="IMSMQDestination",
-    iid=UUID("eba96b16-2168-11d3-898c-00e02c074f6b"),
+    iid=IID_IMSMQ_DESTINATION,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -4610,9 +4655,21 @@ IMSMQ_DESTINATION: Final = InterfaceTable(
             "get_is_open",
         ),
         Member(
-            10, 0x6002_0003, "propget", "IADs", (Parameter("ppIADs", "out", "IDispatch**", retval=True),), "get_iads"
+            10,
+            0x6002_0003,
+            "propget",
+            "IADs",
+            (Parameter("ppIADs", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
+            "get_iads",
         ),
-        Member(11, 0x6002_0003, "propputref", "IADs", (Parameter("pIADs", "in", "IDispatch*"),), "putref_iads"),
+        Member(
+            11,
+            0x6002_0003,
+            "propputref",
+            "IADs",
+            (Parameter("pIADs", "in", "IDispatch*", iid=IID_IDISPATCH),),
+            "putref_iads",
+        ),
         Member(
             12,
             0x6002_0004,
@@ -4647,7 +4704,7 @@ IMSMQ_DESTINATION: Final = InterfaceTable(
             0x6002_0007,
             "propget",
             "Destinations",
-            (Parameter("ppDestinations", "out", "IDispatch**", retval=True),),
+            (Parameter("ppDestinations", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_destinations",
         ),
         Member(
@@ -4655,7 +4712,7 @@ IMSMQ_DESTINATION: Final = InterfaceTable(
             0x6002_0007,
             "propputref",
             "Destinations",
-            (Parameter("pDestinations", "in", "IDispatch*"),),
+            (Parameter("pDestinations", "in", "IDispatch*", iid=IID_IDISPATCH),),
             "putref_destinations",
         ),
         Member(
@@ -4663,14 +4720,14 @@ IMSMQ_DESTINATION: Final = InterfaceTable(
             0x6002_0008,
             "propget",
             "Properties",
-            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True),),
+            (Parameter("ppcolProperties", "out", "IDispatch**", retval=True, iid=IID_IDISPATCH),),
             "get_properties",
         ),
     ),
 )
 IMSMQ_PRIVATE_DESTINATION: Final = InterfaceTable(
     name="IMSMQPrivateDestination",
-    iid=UUID("eba96b17-2168-11d3-898c-00e02c074f6b"),
+    iid=IID_IMSMQ_PRIVATE_DESTINATION,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -4687,7 +4744,7 @@ IMSMQ_PRIVATE_DESTINATION: Final = InterfaceTable(
 )
 IMSMQ_COLLECTION: Final = InterfaceTable(
     name="IMSMQCollection",
-    iid=UUID("0188ac2f-ecb3-4173-9779-635ca2039c72"),
+    iid=IID_IMSMQ_COLLECTION,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -4700,12 +4757,19 @@ IMSMQ_COLLECTION: Final = InterfaceTable(
             "item",
         ),
         Member(8, 0x6002_0001, "propget", "Count", (Parameter("pCount", "out", "long*", retval=True),), "get_count"),
-        Member(9, -4, "method", "_NewEnum", (Parameter("ppunk", "out", "IUnknown**", retval=True),), "get_new_enum"),
+        Member(
+            9,
+            -4,
+            "method",
+            "_NewEnum",
+            (Parameter("ppunk", "out", "IUnknown**", retval=True, iid=IID_IUNKNOWN),),
+            "get_new_enum",
+        ),
     ),
 )
 IMSMQ_MANAGEMENT: Final = InterfaceTable(
     name="IMSMQManagement",
-    iid=UUID("be5f0241-e489-4957-8cc4-a452fcf3e23e"),
+    iid=IID_IMSMQ_MANAGEMENT,
     base="IDispatch",
     is_dual=True,
     members=(
@@ -4789,7 +4853,7 @@ IMSMQ_MANAGEMENT: Final = InterfaceTable(
 )
 IMSMQ_OUTGOING_QUEUE_MANAGEMENT: Final = InterfaceTable(
     name="IMSMQOutgoingQueueManagement",
-    iid=UUID("64c478fb-f9b0-4695-8a7f-439ac94326d3"),
+    iid=IID_IMSMQ_OUTGOING_QUEUE_MANAGEMENT,
     base="IMSMQManagement",
     is_dual=True,
     members=(
@@ -4883,7 +4947,7 @@ IMSMQ_OUTGOING_QUEUE_MANAGEMENT: Final = InterfaceTable(
             0x6003_0002,
             "method",
             "EodGetSendInfo",
-            (Parameter("ppCollection", "out", "IMSMQCollection**", retval=True),),
+            (Parameter("ppCollection", "out", "IMSMQCollection**", retval=True, iid=IID_IMSMQ_COLLECTION),),
             "eod_get_send_info",
         ),
         Member(19, 0x6003_0003, "method", "Resume", (), "resume"),
@@ -4894,7 +4958,7 @@ IMSMQ_OUTGOING_QUEUE_MANAGEMENT: Final = InterfaceTable(
 )
 IMSMQ_QUEUE_MANAGEMENT: Final = InterfaceTable(
     name="IMSMQQueueManagement",
-    iid=UUID("7fbe7759-5760-444d-b8a5-5e7ab9a84cce"),
+    iid=IID_IMSMQ_QUEUE_MANAGEMENT,
     base="IMSMQManagement",
     is_dual=True,
     members=(

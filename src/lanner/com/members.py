@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Final, Literal, TypeAlias
 from uuid import UUID
 
-from lanner.com.constants import IID_IDISPATCH, IID_IUNKNOWN
+from lanner.com.constants import IID_IDISPATCH, IID_ITYPEINFO, IID_IUNKNOWN
 
 Direction: TypeAlias = Literal["in", "out", "inout"]
 Kind: TypeAlias = Literal["method", "propget", "propput", "propputref"]
@@ -26,6 +26,11 @@ class Parameter:
     type: str  # the IDL's words, with their stars
     optional: bool = False
     retval: bool = False
+    # Of what an interface pointer points to.
+    iid: UUID | None = None
+    # The parameters that say how many elements an array may have, and how many it has.
+    size_is: str = ""
+    length_is: str = ""
 
     @property
     def is_in(self) -> bool:
@@ -36,9 +41,9 @@ class Parameter:
         return self.direction != "in"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Member:
-    """A method, or one accessor of a property."""
+    """A method, or one accessor of a property. There is one of each: they are compared by identity."""
 
     opnum: int
     dispid: int
@@ -52,7 +57,7 @@ class Member:
         return self.kind != "method"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class InterfaceTable:
     """An interface and all its members, inherited ones first; those of IUnknown and IDispatch go without saying."""
 
@@ -76,7 +81,9 @@ class InterfaceTable:
 
     @cached_property
     def by_opnum(self) -> dict[int, Member]:
-        return {member.opnum: member for member in self.members}
+        """The members that can be called, those of IDispatch among them."""
+        inherited = IDISPATCH.members if self.is_dispatch else ()
+        return {member.opnum: member for member in (*inherited, *self.members)}
 
     @cached_property
     def by_name(self) -> dict[str, tuple[Member, ...]]:
@@ -95,14 +102,63 @@ class InterfaceTable:
 
     @cached_property
     def last_opnum(self) -> int:
-        """The last slot of the vtable; a call beyond it gets a fault."""
-        inherited = 6 if self.is_dispatch else 2
-        return max([inherited, *self.by_opnum])
+        """The last slot of the vtable, 2 if there are only those of IUnknown; a call beyond it gets a fault."""
+        return max([2, *self.by_opnum])
 
+
+# MS-OAUT 3.1.4; lanner.com.dispatch serves them for every object.
+_DISPATCH_MEMBERS: Final = (
+    Member(3, -1, "method", "GetTypeInfoCount", (Parameter("pctinfo", "out", "UINT*"),), "get_type_info_count"),
+    Member(
+        4,
+        -1,
+        "method",
+        "GetTypeInfo",
+        (
+            Parameter("iTInfo", "in", "UINT"),
+            Parameter("lcid", "in", "LCID"),
+            Parameter("ppTInfo", "out", "ITypeInfo**", iid=IID_ITYPEINFO),
+        ),
+        "get_type_info",
+    ),
+    Member(
+        5,
+        -1,
+        "method",
+        "GetIDsOfNames",
+        (
+            Parameter("riid", "in", "REFIID"),
+            Parameter("rgszNames", "in", "LPOLESTR*", size_is="cNames"),
+            Parameter("cNames", "in", "UINT"),
+            Parameter("lcid", "in", "LCID"),
+            Parameter("rgDispId", "out", "DISPID*", size_is="cNames"),
+        ),
+        "get_ids_of_names",
+    ),
+    Member(
+        6,
+        -1,
+        "method",
+        "Invoke",
+        (
+            Parameter("dispIdMember", "in", "DISPID"),
+            Parameter("riid", "in", "REFIID"),
+            Parameter("lcid", "in", "LCID"),
+            Parameter("dwFlags", "in", "DWORD"),
+            Parameter("pDispParams", "in", "DISPPARAMS*"),
+            Parameter("pVarResult", "out", "VARIANT*"),
+            Parameter("pExcepInfo", "out", "EXCEPINFO*"),
+            Parameter("pArgErr", "out", "UINT*"),
+            Parameter("cVarRef", "in", "UINT"),
+            Parameter("rgVarRefIdx", "in", "UINT*", size_is="cVarRef"),
+            Parameter("rgVarRef", "inout", "VARIANT*", size_is="cVarRef"),
+        ),
+        "invoke",
+    ),
+)
 
 IUNKNOWN: Final = InterfaceTable("IUnknown", IID_IUNKNOWN, "", is_dual=False, members=())
-# Its own members are lanner.com.dispatch's business.
-IDISPATCH: Final = InterfaceTable("IDispatch", IID_IDISPATCH, "IUnknown", is_dual=False, members=())
+IDISPATCH: Final = InterfaceTable("IDispatch", IID_IDISPATCH, "IUnknown", is_dual=False, members=_DISPATCH_MEMBERS)
 
 
 @dataclass(frozen=True, slots=True)

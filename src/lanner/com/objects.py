@@ -9,7 +9,7 @@ or a coroutine of it. It raises `ComError` or `StatusError`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 from uuid import UUID
 
 from lanner.com.constants import IID_IDISPATCH, IID_IUNKNOWN
@@ -20,7 +20,7 @@ from lanner.rpc.pdu import AuthLevel
 from lanner.security.identity import Identity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 class ComError(LannerError):
@@ -35,6 +35,14 @@ class ComError(LannerError):
 @dataclass(frozen=True, slots=True)
 class Success:
     """A result under a success code that is not S_OK: S_FALSE, MQ_INFORMATION_*."""
+
+    hresult: int
+    value: Value = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failure code that out parameters go back with, as IDispatch has it; other failures are exceptions and leave these empty."""
 
     hresult: int
     value: Value = None
@@ -96,3 +104,18 @@ class ComCall:
     exporter: Exporter
     interface: InterfaceTable
     member: Member
+
+
+# A property that is set by value can be set by reference, and the other way round, unless the object tells them apart.
+_OTHER_WAY: Final = {"put_": "putref_", "putref_": "put_"}
+
+
+def find_method(obj: ComObject, member: Member) -> Callable[..., Value] | None:
+    """Find what serves a member of an object; None if it is not served."""
+    method: Callable[..., Value] | None = getattr(obj, member.python, None)
+    if method is None:
+        prefix, _, name = member.python.partition("_")
+        other = _OTHER_WAY.get(f"{prefix}_")
+        if other is not None:
+            method = getattr(obj, f"{other}{name}", None)
+    return method

@@ -71,6 +71,15 @@ class Variant:
     def is_byref(self) -> bool:
         return bool(self.vt & VT.BYREF)
 
+    def dereferenced(self) -> Variant:
+        """The same without VT_BYREF: what it refers to."""
+        variant = self
+        while variant.vt & VT.BYREF:
+            variant = (
+                variant.value if variant.vt == VT.BYREF | VT.VARIANT else Variant(variant.vt & ~VT.BYREF, variant.value)
+            )
+        return variant
+
 
 @dataclass(frozen=True, slots=True)
 class SafeArray:
@@ -88,6 +97,14 @@ class SafeArray:
 
     def __repr__(self) -> str:
         return f"SafeArray({type_name(self.vt)}, {len(self.elements)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A user-defined type, as octets and a reference to its definition (MS-OAUT 2.2.28): no member here takes one."""
+
+    info: Any
+    data: bytes | None
 
 
 EMPTY: Final = Variant()
