@@ -84,6 +84,11 @@ def test_an_administrator_asks_and_acts(manager: Managed, level: str) -> None:
     ]
 
 
+def test_the_verification_trailer_of_the_first_call_may_begin_anywhere(manager: Managed) -> None:
+    """Scapy does not align it (MS-RPCE 2.2.2.13): TIDY and its terminator have ten octets."""
+    assert answers(manager, ["operator@MQ", PASSWORD, "PKT_PRIVACY"], ["action", None, "TIDY"]) == [[0, None]]
+
+
 @pytest.mark.parametrize("credentials", [[], ["alice@MQ", PASSWORD, "PKT_PRIVACY"]], ids=["anonymous", "a user"])
 def test_anybody_else_is_refused(manager: Managed, credentials: list[str]) -> None:
     calls: list[list[object]] = [["action", REMOTE, "PAUSE"], ["get", None, Machine.CONNECTED]]

@@ -109,6 +109,8 @@ class ServerConnection:
         self._fragmented: ServerCall | None = None
         self._calls: dict[int, ServerCall] = {}
         self._rest = b""
+        # A whole request is kept that may be begun when there is room for it.
+        self.has_more = False
         self._out: list[bytes] = []
         self._closed: str | None = None
 
@@ -132,9 +134,18 @@ class ServerConnection:
     def outstanding_calls(self) -> int:
         return len(self._calls)
 
-    def receive(self, data: bytes) -> list[Event]:
-        """Take what came from the client; after ConnectionClosed everything is dropped."""
+    @property
+    def unfinished(self) -> int:
+        """Bytes of a request of which fragments are missing."""
+        return 0 if self._fragmented is None else self._fragmented.size
+
+    def receive(self, data: bytes, max_calls: int | None = None) -> list[Event]:
+        """Take what came from the client; after ConnectionClosed everything is dropped.
+
+        Behind so many calls as `max_calls` it stops at the next request (`has_more`), and goes on there the next time.
+        """
         events: list[Event] = []
+        self.has_more = False
         if self._closed is not None:
             return events
         if self._rest:
@@ -150,9 +161,13 @@ class ServerConnection:
                 return events
             if end - position < length:
                 break
+            is_request = data[position + 2] == PacketType.REQUEST
+            if is_request and max_calls is not None and len(events) >= max_calls:
+                self.has_more = True
+                break
             pdu = data if length == end else data[position : position + length]
             position += length
-            if pdu[2] == PacketType.REQUEST:
+            if is_request:
                 self._request(pdu, events)
             else:
                 self._other(pdu, events)
@@ -206,6 +221,7 @@ class ServerConnection:
         self._calls.clear()
         self._fragmented = None
         self._rest = b""
+        self.has_more = False
         if self._group is not None:
             group, self._group = self._group, None
             self._groups.leave(group)
@@ -222,6 +238,7 @@ class ServerConnection:
         self._closed = reason
         self._fragmented = None
         self._rest = b""
+        self.has_more = False
         events.append(ConnectionClosed(reason))
         _LOG.info("%s: %s", self.peer, reason)
 

@@ -1,7 +1,7 @@
 """The RPC server: interfaces, listeners on TCP and on a Unix socket, and the dispatch of calls (MS-RPCE 3.3.3).
 
-The sockets are here, the protocol is in `connection`. One loop runs everything; a handler that waits is a coroutine, and the
-connection goes on meanwhile.
+The protocol is in `connection`, and what is on a socket between both in `server_socket`. One loop runs everything; a handler that waits is a
+coroutine, and the connection goes on meanwhile.
 """
 
 from __future__ import annotations
@@ -9,27 +9,24 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import os
 import socket
-import struct
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Final, cast
 from uuid import UUID
 
 from lanner.model.errors import RemoteProtocolError
 from lanner.rpc.association import AssociationGroups
-from lanner.rpc.calls import MAX_REQUEST_SIZE, CallCancelled, CallReceived, ServerCall
-from lanner.rpc.connection import ConnectionLimits, ServerConnection
+from lanner.rpc.calls import MAX_REQUEST_SIZE, ServerCall
+from lanner.rpc.connection import ConnectionLimits
 from lanner.rpc.faults import FaultStatus, RpcFault
 from lanner.rpc.interface import RETURNS, Interface, Method
 from lanner.rpc.ndr import Syntax, Value
-from lanner.rpc.pdu import NDR20, NDR64, AuthLevel, SyntaxId
+from lanner.rpc.pdu import NDR20, NDR64, SyntaxId
 from lanner.rpc.security import SecurityProviders
-from lanner.security.identity import ANONYMOUS, Identity
+from lanner.rpc.server_socket import ServerSocket, bind_unix
 from lanner.security.users import UserFile
 
 _LOG = logging.getLogger(__name__)
@@ -37,12 +34,6 @@ _LOG = logging.getLogger(__name__)
 # MS-MQMP 2.1, MS-MQQP 2.1: a port that is taken is passed over by eleven, and again.
 PORT_STEP: Final = 11
 PORT_TRIES: Final = 10
-# A peer that does not read gets no more answers, and is not read from, until it has taken these.
-_WRITE_HIGH_WATER: Final = 1 << 20
-# What SO_PEERCRED tells: process, user, group.
-_UCRED: Final = struct.Struct("3i")
-# Where a Unix socket has no need for small fragments.
-_LOCAL_FRAGMENT: Final = 0xFFF8
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +46,10 @@ class ServerLimits:
     max_unbound: int = 256
     # How long a connection may stay without a bind.
     bind_timeout: float = 30.0  # seconds
+    # How long a call waits for the end of one of the ConnectionLimits.max_calls before it, and is refused then.
+    busy_timeout: float = 1.0  # seconds
+    # Requests of which only some fragments have come; whoever has sent nothing for longest loses its connection when there are more.
+    max_unfinished: int = 0x1000_0000  # bytes
     connection: ConnectionLimits = field(default_factory=ConnectionLimits)
 
 
@@ -193,9 +188,12 @@ class RpcServer:
         # TCP endpoints, in the order in which they were opened.
         self.endpoints: list[TcpEndpoint] = []
         self._listening: list[asyncio.AbstractServer] = []
-        self._connections: dict[_Connection, None] = {}
-        self._unbound: dict[_Connection, None] = {}
+        self._connections: dict[ServerSocket, None] = {}
+        self._unbound: dict[ServerSocket, None] = {}
         self._by_peer: dict[str, int] = {}
+        # Who has not sent for longest comes first.
+        self._unfinished: dict[ServerSocket, int] = {}
+        self._unfinished_size = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._emptied: asyncio.Future[None] | None = None
         for interface in interfaces:
@@ -245,7 +243,7 @@ class RpcServer:
         """Listen on a Unix socket. Who connects is whom the kernel says (SO_PEERCRED); `mode` is who can."""
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
-            _bind_unix(listening, path, mode)
+            bind_unix(listening, path, mode)
             server = await asyncio.get_running_loop().create_unix_server(self._unix_connection, sock=listening)
         except BaseException:
             listening.close()
@@ -270,15 +268,15 @@ class RpcServer:
         self._listening.clear()
         self.endpoints.clear()
 
-    def _tcp_connection(self) -> _Connection:
-        return _Connection(self)
+    def _tcp_connection(self) -> ServerSocket:
+        return ServerSocket(self)
 
-    def _unix_connection(self) -> _Connection:
-        return _Connection(self, is_local=True)
+    def _unix_connection(self) -> ServerSocket:
+        return ServerSocket(self, is_local=True)
 
     # Connections -----------------------------------------------------------------------------------------------
 
-    def admit(self, connection: _Connection) -> str | None:
+    def admit(self, connection: ServerSocket) -> str | None:
         """Count a new connection; the answer says why it cannot stay."""
         peer = connection.peer
         if len(self._connections) >= self.limits.max_connections:
@@ -297,14 +295,28 @@ class RpcServer:
         self._by_peer[peer] = self._by_peer.get(peer, 0) + 1
         return None
 
-    def bound(self, connection: _Connection) -> None:
+    def bound(self, connection: ServerSocket) -> None:
         self._unbound.pop(connection, None)
 
-    def forget(self, connection: _Connection) -> None:
+    def unfinished(self, connection: ServerSocket, size: int) -> None:
+        """Count what has come of a request that is not whole yet; nobody fills the memory with beginnings."""
+        self._unfinished_size += size - self._unfinished.pop(connection, 0)
+        if size:
+            self._unfinished[connection] = size
+        while self._unfinished_size > self.limits.max_unfinished:
+            oldest = next(iter(self._unfinished))
+            _LOG.warning(
+                "%s: hung up to make room: %d bytes of unfinished requests", oldest.peer, self._unfinished_size
+            )
+            self.unfinished(oldest, 0)
+            oldest.abort()
+
+    def forget(self, connection: ServerSocket) -> None:
         if connection not in self._connections:
             return
         del self._connections[connection]
         self._unbound.pop(connection, None)
+        self.unfinished(connection, 0)
         left = self._by_peer[connection.peer] - 1
         if left:
             self._by_peer[connection.peer] = left
@@ -361,19 +373,6 @@ class RpcServer:
             connection.respond(call, stub)
 
 
-def _bind_unix(listening: socket.socket, path: Path, mode: int) -> None:
-    # A path in a socket address has room for 107 bytes; a data directory may be deeper.
-    opened = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        short = Path(f"/proc/self/fd/{opened}/{path.name}")
-        short.unlink(missing_ok=True)
-        listening.bind(str(short))
-        # Nobody can connect before the socket listens.
-        short.chmod(mode)
-    finally:
-        os.close(opened)
-
-
 @dataclass(slots=True)
 class Statistics:
     """What rpc_mgmt_inq_stats tells (C706 Q.2)."""
@@ -382,133 +381,3 @@ class Statistics:
     calls_out: int = 0
     packets_in: int = 0
     packets_out: int = 0
-
-
-class _Connection(asyncio.Protocol):
-    """A socket and the connection on it."""
-
-    def __init__(self, server: RpcServer, *, is_local: bool = False) -> None:
-        self._server = server
-        self._is_local = is_local
-        self.peer = "local" if is_local else ""
-        self._core: ServerConnection | None = None
-        self._transport: asyncio.Transport | None = None
-        self._tasks: dict[ServerCall, asyncio.Task[None]] = {}
-        self._timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are no subclasses of asyncio's.
-        transport = cast("asyncio.Transport", transport)
-        self._transport = transport
-        identity: Identity = ANONYMOUS
-        level = AuthLevel.NONE
-        local_address = ""
-        limits = self._server.limits.connection
-        connected: socket.socket = transport.get_extra_info("socket")
-        if self._is_local:
-            _, uid, _ = _UCRED.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
-            # The kernel vouches for the peer, and nobody else can read or change what it says.
-            level = AuthLevel.PKT_PRIVACY
-            if self._server.users is not None:
-                identity = self._server.users.unix_identity(uid)
-            self.peer = f"uid {uid}"
-            endpoint = str(transport.get_extra_info("sockname") or "")
-            limits = ConnectionLimits(
-                _LOCAL_FRAGMENT, limits.max_calls, limits.max_presentation_contexts, limits.max_security_contexts
-            )
-        else:
-            peername = transport.get_extra_info("peername")
-            self.peer = peername[0] if peername else ""
-            local_address, port = transport.get_extra_info("sockname")[:2]
-            endpoint = str(port)
-        refusal = self._server.admit(self)
-        if refusal is not None:
-            _LOG.warning("%s: refused: %s", self.peer, refusal)
-            transport.abort()
-            return
-        transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
-        self._core = ServerConnection(
-            self._server.find_interface,
-            self._server.groups,
-            self._server.providers,
-            peer=self.peer,
-            secondary_address=endpoint,
-            local_address=local_address,
-            identity=identity,
-            auth_level=level,
-            limits=limits,
-        )
-        self._timer = asyncio.get_running_loop().call_later(self._server.limits.bind_timeout, self._is_overdue)
-
-    def _is_overdue(self) -> None:
-        _LOG.info("%s: no bind within %g s", self.peer, self._server.limits.bind_timeout)
-        self.abort()
-
-    def data_received(self, data: bytes) -> None:
-        core = self._core
-        if core is None:
-            return
-        self._server.statistics.packets_in += 1
-        try:
-            events = core.receive(data)
-        except Exception:  # noqa: BLE001 (a fault of ours, which costs this peer its connection and nobody else)
-            _LOG.exception("%s: what it sent was not understood", self.peer)
-            self.abort()
-            return
-        for event in events:
-            if type(event) is CallReceived:
-                task = self._server.dispatch(event.call)
-                if task is not None:
-                    self._tasks[event.call] = task
-                    task.add_done_callback(partial(self._done, event.call))
-            elif type(event) is CallCancelled:
-                waiting = self._tasks.get(event.call)
-                if waiting is not None:
-                    # Not at once: a task that has not begun would end without a word, and without its own clean-up.
-                    asyncio.get_running_loop().call_soon(waiting.cancel)
-        if self._timer is not None and core.is_bound:
-            self._timer.cancel()
-            self._timer = None
-            self._server.bound(self)
-        self._flush()
-
-    def _done(self, call: ServerCall, task: asyncio.Task[None]) -> None:
-        del task
-        del self._tasks[call]
-        self._flush()
-
-    def _flush(self) -> None:
-        core, transport = self._core, self._transport
-        if core is None or transport is None:
-            return
-        data = core.data_to_send()
-        if data:
-            self._server.statistics.packets_out += 1
-            transport.write(data)
-        if core.is_closed:
-            transport.close()
-
-    def pause_writing(self) -> None:
-        if self._transport is not None:
-            self._transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
-
-    def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        del exc
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._server.forget(self)
-        for task in self._tasks.values():
-            task.cancel()
-        if self._core is not None:
-            self._core.close()
-            self._core = None
-        self._transport = None

@@ -25,12 +25,12 @@ def find_trailer(stub: bytes) -> tuple[int, list[tuple[int, bytes]]] | None:
 
     The text has a server look for the signature behind the stub data (MS-RPCE 2.2.2.13). Here it is looked for from the end, and
     counts only if commands follow it, up to one that is marked as the last, and to the last byte: so data that happens to hold the
-    signature stays data.
+    signature stays data. The text has clients begin at a multiple of four; scapy does not, so servers here do not insist.
     """
     start = stub.rfind(SIGNATURE, max(0, len(stub) - MAX_SIZE))
     while start >= 0:
         commands = _commands(stub, start + len(SIGNATURE))
-        if commands is not None and start % 4 == 0:
+        if commands is not None:
             return start, commands
         start = stub.rfind(SIGNATURE, max(0, len(stub) - MAX_SIZE), start + len(SIGNATURE) - 1)
     return None

@@ -1,0 +1,230 @@
+"""A socket of a server and the connection on it: who is at the other end, how fast it is read, and its calls that wait.
+
+A client may send many calls at once. It is not read from while as many of them run as one connection may have, nor while it does not
+take its answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import struct
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+from lanner.rpc.calls import CallCancelled, CallReceived, Event, ServerCall
+from lanner.rpc.connection import ServerConnection
+from lanner.rpc.pdu import AuthLevel
+from lanner.security.identity import ANONYMOUS, Identity
+
+if TYPE_CHECKING:
+    from lanner.rpc.server import RpcServer
+
+_LOG = logging.getLogger(__name__)
+
+# A peer that does not read gets no more answers, and is not read from, until it has taken these.
+_WRITE_HIGH_WATER: Final = 1 << 20
+# Calls that are begun before it is seen whether the answers so far are taken.
+_CALLS_AT_ONCE: Final = 16
+# What SO_PEERCRED tells: process, user, group.
+_UCRED: Final = struct.Struct("3i")
+# Where a Unix socket has no need for small fragments.
+_LOCAL_FRAGMENT: Final = 0xFFF8
+
+
+class ServerSocket(asyncio.Protocol):
+    """A socket and the connection on it."""
+
+    def __init__(self, server: RpcServer, *, is_local: bool = False) -> None:
+        self._server = server
+        self._is_local = is_local
+        self.peer = "local" if is_local else ""
+        self._core: ServerConnection | None = None
+        self._transport: asyncio.Transport | None = None
+        self._tasks: dict[ServerCall, asyncio.Task[None]] = {}
+        # Until the bind.
+        self._timer: asyncio.TimerHandle | None = None
+        # Calls have been read that cannot be begun yet: until one before them ends, or this is over.
+        self._busy: asyncio.TimerHandle | None = None
+        # Answers pile up.
+        self._is_choked = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are no subclasses of asyncio's.
+        transport = cast("asyncio.Transport", transport)
+        self._transport = transport
+        identity: Identity = ANONYMOUS
+        level = AuthLevel.NONE
+        local_address = ""
+        limits = self._server.limits.connection
+        connected: socket.socket = transport.get_extra_info("socket")
+        if self._is_local:
+            _, uid, _ = _UCRED.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+            # The kernel vouches for the peer, and nobody else can read or change what it says.
+            level = AuthLevel.PKT_PRIVACY
+            if self._server.users is not None:
+                identity = self._server.users.unix_identity(uid)
+            self.peer = f"uid {uid}"
+            endpoint = str(transport.get_extra_info("sockname") or "")
+            limits = replace(limits, max_fragment=_LOCAL_FRAGMENT)
+        else:
+            peername = transport.get_extra_info("peername")
+            self.peer = peername[0] if peername else ""
+            local_address, port = transport.get_extra_info("sockname")[:2]
+            endpoint = str(port)
+        refusal = self._server.admit(self)
+        if refusal is not None:
+            _LOG.warning("%s: refused: %s", self.peer, refusal)
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
+        self._core = ServerConnection(
+            self._server.find_interface,
+            self._server.groups,
+            self._server.providers,
+            peer=self.peer,
+            secondary_address=endpoint,
+            local_address=local_address,
+            identity=identity,
+            auth_level=level,
+            limits=limits,
+        )
+        self._timer = asyncio.get_running_loop().call_later(self._server.limits.bind_timeout, self._is_overdue)
+
+    def _is_overdue(self) -> None:
+        _LOG.info("%s: no bind within %g s", self.peer, self._server.limits.bind_timeout)
+        self.abort()
+
+    # Reading ---------------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        self._server.statistics.packets_in += 1
+        self._take(data)
+
+    def _take(self, data: bytes, *, refuse: bool = False) -> None:
+        """Go on with what came and what is left from before; `refuse` has calls beyond the limit refused, not kept."""
+        core = self._core
+        if core is None:
+            return
+        room = self._server.limits.connection.max_calls - core.outstanding_calls
+        while True:
+            try:
+                events = core.receive(data, None if refuse else min(room, _CALLS_AT_ONCE))
+            except Exception:  # noqa: BLE001 (a fault of ours, which costs this peer its connection and nobody else)
+                _LOG.exception("%s: what it sent was not understood", self.peer)
+                self.abort()
+                return
+            self._handle(events)
+            self._flush()
+            if not core.has_more:
+                break
+            room = self._server.limits.connection.max_calls - core.outstanding_calls
+            if room <= 0 or self._is_choked:
+                break
+            data = b""
+        if self._timer is not None and core.is_bound:
+            self._timer.cancel()
+            self._timer = None
+            self._server.bound(self)
+        self._server.unfinished(self, core.unfinished)
+        self._set_pace(core)
+
+    def _handle(self, events: list[Event]) -> None:
+        for event in events:
+            if type(event) is CallReceived:
+                task = self._server.dispatch(event.call)
+                if task is not None:
+                    self._tasks[event.call] = task
+                    task.add_done_callback(partial(self._done, event.call))
+            elif type(event) is CallCancelled:
+                waiting = self._tasks.get(event.call)
+                if waiting is not None:
+                    # Not at once: a task that has not begun would end without a word, and without its own clean-up.
+                    asyncio.get_running_loop().call_soon(waiting.cancel)
+
+    def _set_pace(self, core: ServerConnection) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        is_full = core.has_more and not self._is_choked
+        if is_full and self._busy is None:
+            self._busy = asyncio.get_running_loop().call_later(self._server.limits.busy_timeout, self._is_busy_for_long)
+        elif not is_full and self._busy is not None:
+            self._busy.cancel()
+            self._busy = None
+        if core.has_more or self._is_choked:
+            transport.pause_reading()
+        elif not transport.is_reading():
+            transport.resume_reading()
+
+    def _is_busy_for_long(self) -> None:
+        """Calls that wait for something may wait for what stands behind them in the line: a cancel, say."""
+        self._busy = None
+        self._take(b"", refuse=True)
+
+    def _done(self, call: ServerCall, task: asyncio.Task[None]) -> None:
+        del task
+        del self._tasks[call]
+        self._flush()
+        if self._core is not None and self._core.has_more and not self._is_choked:
+            self._take(b"")
+
+    # Writing ---------------------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        core, transport = self._core, self._transport
+        if core is None or transport is None:
+            return
+        data = core.data_to_send()
+        if data:
+            self._server.statistics.packets_out += 1
+            transport.write(data)
+        if core.is_closed:
+            transport.close()
+
+    def pause_writing(self) -> None:
+        self._is_choked = True
+        if self._core is not None:
+            self._set_pace(self._core)
+
+    def resume_writing(self) -> None:
+        self._is_choked = False
+        self._take(b"")
+
+    # The end ---------------------------------------------------------------------------------------------------
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        for timer in (self._timer, self._busy):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._busy = None
+        self._server.forget(self)
+        for task in self._tasks.values():
+            task.cancel()
+        if self._core is not None:
+            self._core.close()
+            self._core = None
+        self._transport = None
+
+
+def bind_unix(listening: socket.socket, path: Path, mode: int) -> None:
+    """Bind a Unix socket, in the place of one that may be left from before; `mode` is who can connect."""
+    # A path in a socket address has room for 107 bytes; a data directory may be deeper.
+    opened = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        short = Path(f"/proc/self/fd/{opened}/{path.name}")
+        short.unlink(missing_ok=True)
+        listening.bind(str(short))
+        # Nobody can connect before the socket listens.
+        short.chmod(mode)
+    finally:
+        os.close(opened)

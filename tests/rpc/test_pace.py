@@ -1,0 +1,153 @@
+"""How fast a server reads: many calls at once, answers nobody takes, requests that never become whole."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from functools import partial
+
+import pytest
+
+from lanner.rpc.connection import ConnectionLimits
+from lanner.rpc.faults import FaultStatus
+from lanner.rpc.pdu import NDR20, PFC_CONC_MPX, PFC_FIRST_FRAG, PFC_WHOLE, PacketType, SyntaxId, pack_empty
+from lanner.rpc.server import RawInterface, ServerLimits
+from tests.rpc.harness import SECOND, alter, bind, element, request
+from tests.rpc.loops import run
+from tests.rpc.served import NOTES, RAW, Notes, hung_up, raw_connection, served, until
+
+WAIT = 3
+LARGE = 1 << 20
+
+
+async def answer(reader: asyncio.StreamReader) -> tuple[int, int, bytes]:
+    """Type, call id and body of the next PDU."""
+    head = await reader.readexactly(16)
+    (size,) = struct.unpack_from("<H", head, 8)
+    (call_id,) = struct.unpack_from("<I", head, 12)
+    return head[2], call_id, await reader.readexactly(size - 16)
+
+
+async def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Bind both interfaces, for several calls at once."""
+    notes = SyntaxId(NOTES.uuid, *NOTES.version)
+    writer.write(bind(element(0, RAW, NDR20), element(1, notes, NDR20), flags=PFC_WHOLE | PFC_CONC_MPX))
+    assert (await answer(reader))[0] == PacketType.BIND_ACK
+
+
+def wait(number: int) -> bytes:
+    """A call that ends when the test says so."""
+    return request(struct.pack("<I", number), call_id=number, context_id=1, opnum=WAIT)
+
+
+def test_calls_that_come_in_one_piece_are_all_answered_in_order() -> None:
+    """However many: a connection may have 256 at once, and these are a thousand."""
+
+    async def main() -> None:
+        async with served(Notes()) as (_, port), raw_connection(port) as (reader, writer):
+            await begin(reader, writer)
+            writer.write(b"".join(request(b"%4d" % number, call_id=number) for number in range(1000)))
+            for number in range(1000):
+                kind, call_id, body = await answer(reader)
+                assert (kind, call_id, body[-4:]) == (PacketType.RESPONSE, number, b"%4d" % number)
+
+    run(main())
+
+
+def test_calls_beyond_the_limit_begin_when_others_end() -> None:
+    notes = Notes()
+    limits = ServerLimits(connection=ConnectionLimits(max_calls=4), busy_timeout=20)
+
+    async def main() -> None:
+        async with served(notes, limits) as (server, port), raw_connection(port) as (reader, writer):
+            await begin(reader, writer)
+            writer.write(b"".join(map(wait, range(10))))
+            await until(lambda: len(notes.waiting) == 4)
+            (connection,) = server._connections
+            assert connection._transport is not None
+            assert not connection._transport.is_reading()
+            for number in range(10):
+                await until(partial(notes.waiting.__contains__, number))
+                assert len(notes.waiting) <= number + 4
+                notes.waiting[number].set_result(number)
+                kind, call_id, body = await answer(reader)
+                assert (kind, call_id, body[-4:]) == (PacketType.RESPONSE, number, struct.pack("<I", number))
+            assert connection._transport.is_reading()
+            writer.write(request(b"the same connection"))
+            assert (await answer(reader))[2].endswith(b"the same connection")
+
+    run(main())
+
+
+def test_a_cancel_behind_calls_beyond_the_limit_gets_through() -> None:
+    """Calls may wait for ever; then those that have no room are refused, so that what comes behind them is read."""
+    notes = Notes()
+    limits = ServerLimits(connection=ConnectionLimits(max_calls=2), busy_timeout=0.001)
+
+    async def main() -> None:
+        async with served(notes, limits) as (_, port), raw_connection(port) as (reader, writer):
+            await begin(reader, writer)
+            writer.write(wait(10) + wait(11) + wait(12) + pack_empty(PacketType.CO_CANCEL, 10))
+            kind, call_id, body = await answer(reader)
+            assert (kind, call_id) == (PacketType.FAULT, 12)
+            assert struct.unpack_from("<I", body, 8)[0] == FaultStatus.NCA_SERVER_TOO_BUSY
+            assert (await answer(reader))[:2] == (PacketType.FAULT, 10)
+            assert notes.cancelled == [10]
+
+    run(main())
+
+
+def test_calls_wait_until_the_answers_before_them_are_taken() -> None:
+    """Small requests that were read together may have large answers."""
+
+    async def main() -> None:
+        async with served(Notes()) as (server, port), raw_connection(port) as (reader, writer):
+            server.register(RawInterface(SECOND, {0: lambda _: bytes(LARGE)}))
+            await begin(reader, writer)
+            writer.write(alter(element(2, SECOND, NDR20)))
+            await answer(reader)
+            writer.write(b"".join(request(call_id=number, context_id=2) for number in range(200)))
+            (connection,) = server._connections
+            await until(lambda: connection._is_choked)
+            assert connection._transport is not None
+            assert connection._transport.get_write_buffer_size() < 20 * LARGE
+            ended = 0
+            while ended < 200:
+                head = await reader.readexactly(16)
+                await reader.readexactly(struct.unpack_from("<H", head, 8)[0] - 16)
+                ended += bool(head[3] & 2)
+
+    run(main())
+
+
+def test_requests_that_never_become_whole_do_not_fill_the_memory(caplog: pytest.LogCaptureFixture) -> None:
+    """All connections together; who has sent nothing for longest goes."""
+
+    async def main() -> None:
+        limits = ServerLimits(max_unfinished=10_000)
+        begun = request(bytes(4000), flags=PFC_FIRST_FRAG)
+        async with served(Notes(), limits) as (server, port), raw_connection(port) as one, raw_connection(port) as two:
+            for reader, writer in (one, two):
+                await begin(reader, writer)
+                writer.write(begun)
+            await until(lambda: server._unfinished_size == 8000)
+            one[1].write(request(bytes(1000), flags=0))
+            await until(lambda: server._unfinished_size == 9000)
+            async with raw_connection(port) as (reader, writer):
+                await begin(reader, writer)
+                writer.write(begun)
+                assert await hung_up(two[0])
+                assert server._unfinished_size == 9000
+                for reader_, writer_ in ((reader, writer), one):
+                    writer_.write(request(b"the end", flags=2))
+                    received = b""
+                    while not received.endswith(b"the end"):
+                        received += (await answer(reader_))[2]
+                assert server._unfinished_size == 0
+                writer.write(begun)
+                await until(lambda: server._unfinished_size == 4000)
+            await until(lambda: server._unfinished_size == 0)
+
+    with caplog.at_level(logging.CRITICAL):
+        run(main())
