@@ -283,7 +283,7 @@ async def test_a_handle_tells_its_format_name(site: Site) -> None:
 @served
 async def test_a_queue_is_purged(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """3.1.4.22 rpc_ACPurgeQueue; in slices."""
-    monkeypatch.setattr(queue_client_handles, "PURGE_SLICE", 2)
+    monkeypatch.setattr("lanner.services.reads.PURGE_SLICE", 2)
     peer = await site.peer()
     reader = await peer.open()
     site.send(*[b"x"] * 5)

@@ -32,7 +32,7 @@ from lanner.services.interfaces.mqmp import RPC_QUEUE_HANDLE, CACCreateRemoteCur
 from lanner.services.queue_client_answers import when_durable
 from lanner.services.queue_client_remote import MAX_CURSORS
 from lanner.services.queue_formats import format_name_of
-from lanner.services.remote_read import PURGE_SLICE
+from lanner.services.reads import purge
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -267,14 +267,7 @@ class QueueHandles:
         return self._purge(self.find(call, h_queue).descriptor)
 
     async def _purge(self, descriptor: OpenQueueDescriptor) -> int:
-        newest: int | None = None
-        count = PURGE_SLICE
-        while count == PURGE_SLICE:
-            with self._lock:
-                newest = self._engine.newest_sequential_id if newest is None else newest
-                count = self._engine.purge_open_queue(descriptor, limit=PURGE_SLICE, newest=newest)
-                ticket = self._engine.store.ticket()
-            await self._committer.durable(ticket)
+        await purge(self._engine, self._committer, descriptor)
         return MQ_OK
 
 

@@ -43,6 +43,7 @@ from lanner.services.interfaces.mqqp import (
     RemoteReadDesc2,
 )
 from lanner.services.ports import ServerPorts
+from lanner.services.reads import purge
 from lanner.services.remote_queues import OpenQueueEntry, RemoteQueue, RemoteQueues, RemoteReadEntry
 
 _LOG = logging.getLogger(__name__)
@@ -83,8 +84,6 @@ _FROM_SERVER: Final = 1
 VERSION: Final = (0x06, 0x01, 7601)
 # A request needs no buffer, but may have one; beside it there is little.
 _MAX_REQUEST_SIZE: Final = MAX_BUFFER_SIZE + 1024
-# Ours: messages purged before others get their turn, about a twentieth of a second.
-PURGE_SLICE: Final = 5000
 
 
 class RemoteRead:
@@ -360,19 +359,10 @@ class RemoteRead:
         return InvalidHandle.status if queue is None else self._purge(queue)
 
     async def _purge(self, queue: RemoteQueue) -> int:
-        newest: int | None = None
-        count = PURGE_SLICE
-        while count == PURGE_SLICE:
-            try:
-                with self._lock:
-                    newest = self._engine.newest_sequential_id if newest is None else newest
-                    count = self._engine.purge_open_queue(queue.descriptor, limit=PURGE_SLICE, newest=newest)
-                    ticket = self._engine.store.ticket()
-            except StatusError as error:
-                return error.status
-            status = await self._durable(ticket)
-            if status != MQ_OK:
-                return status
+        try:
+            await purge(self._engine, self._committer, queue.descriptor)
+        except StatusError as error:
+            return error.status
         return MQ_OK
 
     def get_server_port(self, call: ServerCall, dw_port_type: int) -> Answer:
