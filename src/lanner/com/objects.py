@@ -54,6 +54,13 @@ class Remote(Protocol):
     @property
     def iid(self) -> UUID: ...
 
+    async def query_interface(self, iid: UUID) -> Remote: ...
+
+    async def reference(self) -> Value:
+        """Make an ObjRef of it, for somebody else."""
+
+    def release(self) -> None: ...
+
 
 class ComObject:
     """An object that remote clients hold. One Python object is one OID, whatever interfaces it is asked through."""

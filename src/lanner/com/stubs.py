@@ -25,7 +25,7 @@ from lanner.com import dispatch
 from lanner.com.automation_types import BSTR, DISPPARAMS, EXCEPINFO, VARIANT, VARIANT_BOOL, DispParams
 from lanner.com.constants import E_NOTIMPL, E_UNEXPECTED, IID_IDISPATCH, IID_IUNKNOWN, S_OK
 from lanner.com.members import IDISPATCH, Member, Parameter
-from lanner.com.objects import ComCall, ComError, ComObject, Failure, Success, find_method
+from lanner.com.objects import ComCall, ComError, ComObject, Failure, Remote, Success, find_method
 from lanner.com.objref import INTERFACE_POINTER, ObjRef
 from lanner.com.values import EMPTY, VT, SafeArray, Variant
 from lanner.model.errors import RemoteProtocolError, StatusError
@@ -278,14 +278,14 @@ class Stub:
             return results
         return self._response.mapped([*results, S_OK], _unless_reference(marshal))[:-1]
 
-    def response_references(self, results: list[Value]) -> list[ObjRef]:
-        """Give the references in results that came back."""
-        found: list[ObjRef] = []
+    def response_references(self, results: list[Value]) -> list[Value]:
+        """Give the references, or objects, in results."""
+        found: list[Value] = []
         self._response.mapped([*results, S_OK], lambda objref, _: found.append(objref))
         return found
 
     def response_with_objects(self, results: list[Value], objects: Sequence[Value]) -> list[Value]:
-        """Put objects in the place of the references that `response_references` found."""
+        """Put something else in the place of each that `response_references` found."""
         left = iter(objects)
         return self._response.mapped([*results, S_OK], lambda _objref, _iid: next(left))[:-1]
 
@@ -347,14 +347,16 @@ async def _serve_later(
         result = _run(obj, call, stub.with_objects(arguments, objects))
         if inspect.isawaitable(result):
             result = await result
-        return _answer(call, stub, arguments, result)
+        answer = _answer(call, stub, arguments, result)
+        return await answer if inspect.isawaitable(answer) else answer
     except Exception as problem:  # noqa: BLE001
         return Answer(stub, arguments, None, hresult_of(problem, call))
 
 
 async def _finish(call: ComCall, stub: Stub, arguments: list[Value], result: Awaitable[Value]) -> Answer:
     try:
-        return _answer(call, stub, arguments, await result)
+        answer = _answer(call, stub, arguments, await result)
+        return await answer if inspect.isawaitable(answer) else answer
     except Exception as problem:  # noqa: BLE001
         return Answer(stub, arguments, None, hresult_of(problem, call))
 
@@ -372,21 +374,35 @@ def _run(obj: ComObject, call: ComCall, arguments: list[Value]) -> Value:
 _DISPATCH: Final = {member: getattr(dispatch, member.python) for member in IDISPATCH.members}
 
 
-def _answer(call: ComCall, stub: Stub, arguments: list[Value], result: Value) -> Answer:
+def _answer(call: ComCall, stub: Stub, arguments: list[Value], result: Value) -> Answer | Awaitable[Answer]:
     hresult, value = S_OK, result
     if isinstance(result, Success | Failure):
         hresult, value = result.hresult, result.value
-    results = stub.with_references(stub.outs(value), _marshaller(call))
+    results = stub.outs(value)
+    foreign: list[Remote] = []
+
+    def marshal(value: Value, iid: UUID) -> Value:
+        if isinstance(value, ComObject):
+            return call.exporter.marshal(value, iid)
+        foreign.append(value)
+        return value
+
+    results = stub.with_references(results, marshal)
+    if foreign:
+        return _pass_on(call, Answer(stub, arguments, results, hresult))
     return Answer(stub, arguments, results, hresult)
 
 
-def _marshaller(call: ComCall) -> Convert:
-    def marshal(value: Value, iid: UUID) -> Value:
-        if not isinstance(value, ComObject):
-            raise ComError(E_NOTIMPL, f"{type(value).__name__} is not passed on")
-        return call.exporter.marshal(value, iid)
-
-    return marshal
+async def _pass_on(call: ComCall, answer: Answer) -> Answer:
+    """Put references in the place of other people's objects in an answer: their owners have to be asked for some."""
+    stub, results = answer.stub, answer.results or []
+    try:
+        made = [
+            each if isinstance(each, ObjRef) else await each.reference() for each in stub.response_references(results)
+        ]
+        return replace(answer, results=stub.response_with_objects(results, made))
+    except Exception as problem:  # noqa: BLE001
+        return replace(answer, results=None, hresult=hresult_of(problem, call))
 
 
 def hresult_of(problem: Exception, call: ComCall) -> int:
