@@ -79,7 +79,11 @@ class BoundInterface:
         return _decoded(method, answer, arguments, self._syntax)
 
     async def call_raw(self, opnum: int, stub: bytes, object_uuid: UUID | None = None) -> bytes:
-        return (await self._client.request(self._bound.context_id, opnum, stub, object_uuid)).stub
+        return (await self.request(opnum, stub, object_uuid)).stub
+
+    async def request(self, opnum: int, stub: bytes, object_uuid: UUID | None = None) -> Answered:
+        """The same, with the byte order of what comes back."""
+        return await self._client.request(self._bound.context_id, opnum, stub, object_uuid)
 
 
 class RpcClient(asyncio.Protocol):
@@ -98,6 +102,11 @@ class RpcClient(asyncio.Protocol):
     def assoc_group_id(self) -> int:
         """What another connection passes to share the context handles of this one."""
         return self._core.assoc_group_id
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a call can still be sent."""
+        return self._error is None and self._transport is not None and not self._transport.is_closing()
 
     async def bind(self, interface: Interface, syntaxes: tuple[Syntax, ...] | None = None) -> BoundInterface:
         return await self.bind_raw(*_proposed(interface, syntaxes))

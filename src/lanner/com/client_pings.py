@@ -1,0 +1,96 @@
+"""Which pings keep the objects of others alive (MS-DCOM 3.2.6.1): what to send next, and what an answer means. No I/O.
+
+A client has one set of objects at each resolver. ComplexPing makes the set and changes it, SimplePing is enough while it stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+from lanner.com.constants import OR_INVALID_OID, OR_INVALID_SET, OR_OK
+
+# MS-DCOM 3.2.2: "at most 2 minutes".
+PING_PERIOD: Final = 120.0  # seconds
+# Ours: cAddToSet is an unsigned short, and a resolver need not take that many at once.
+MAX_OIDS_PER_PING: Final = 1000
+_MAX_SEQUENCE: Final = 0xFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class SimplePing:
+    set_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ComplexPing:
+    set_id: int
+    sequence: int
+    added: tuple[int, ...]
+    removed: tuple[int, ...]
+
+
+class PingSet:
+    """The objects that are held at one resolver, and how many of them it knows about."""
+
+    def __init__(self) -> None:
+        self._held: Counter[int] = Counter()
+        self._told: set[int] = set()
+        self._set_id = 0
+        self._sequence = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing is held, and the resolver knows it."""
+        return not self._held and not self._told
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def hold(self, oid: int) -> None:
+        """An interface of this object is held; so often must it be let go."""
+        self._held[oid] += 1
+
+    def let_go(self, oid: int) -> None:
+        self._held[oid] -= 1
+        if self._held[oid] <= 0:
+            del self._held[oid]
+
+    def next_ping(self) -> SimplePing | ComplexPing | None:
+        """Say what is to be sent in this period; None if there is nothing to keep alive."""
+        if self._held.keys() == self._told:
+            return SimplePing(self._set_id) if self._told else None
+        return self.change()
+
+    def change(self) -> ComplexPing | None:
+        """Say what the resolver does not know yet; None if it knows everything."""
+        # In the order in which they came, so that none is put off for ever.
+        added = [oid for oid in self._held if oid not in self._told][:MAX_OIDS_PER_PING]
+        removed = sorted(self._told - self._held.keys())[:MAX_OIDS_PER_PING]
+        if not added and not removed:
+            return None
+        # A resolver ignores what has a lower number than what it has seen, so a row that has ended is not continued.
+        if self._sequence >= _MAX_SEQUENCE:
+            self._begin_again()
+            return self.change()
+        return ComplexPing(self._set_id, self._sequence + 1, tuple(added), tuple(removed) if self._set_id else ())
+
+    def answered(self, ping: SimplePing | ComplexPing, status: int, set_id: int = 0) -> None:
+        """Take the status of a ping, and the set that a ComplexPing names."""
+        if status in (OR_INVALID_SET, OR_INVALID_OID):
+            # Expired, or one object in it has gone: a new set is made of what is there (MS-DCOM 3.1.2.5.1.3 skips the others).
+            self._begin_again()
+        elif status == OR_OK and isinstance(ping, ComplexPing):
+            self._set_id = set_id
+            self._sequence = ping.sequence
+            self._told |= set(ping.added)
+            self._told -= set(ping.removed)
+            if not self._told:
+                # MS-DCOM 3.2.6.1: an empty set is forgotten; it runs out at the resolver.
+                self._begin_again()
+
+    def _begin_again(self) -> None:
+        self._set_id = 0
+        self._sequence = 0
+        self._told.clear()

@@ -1,0 +1,233 @@
+"""Calls on automation objects from the client: through the vtable and by name, with objects both ways."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+import pytest
+
+from lanner.com.client import ClientSettings, ComClient
+from lanner.com.client_dispatch import (
+    DISPATCH_PROPERTYGET,
+    DISPATCH_PROPERTYPUT,
+    DISPID_PROPERTYPUT,
+    DispatchError,
+    get_ids_of_names,
+    invoke,
+)
+from lanner.com.constants import (
+    DISP_E_BADPARAMCOUNT,
+    DISP_E_MEMBERNOTFOUND,
+    DISP_E_TYPEMISMATCH,
+    DISP_E_UNKNOWNNAME,
+    E_FAIL,
+    IID_IDISPATCH,
+    S_FALSE,
+)
+from lanner.com.members import InterfaceTable, Member, Parameter
+from lanner.com.objects import ComCall, ComError, ComObject, Success
+from lanner.com.remote_interface import RemoteInterface
+from lanner.com.values import EMPTY, VT, SafeArray, Variant
+from lanner.rpc.security import Credentials
+from tests.com import toys
+from tests.com.toys import DOMAIN, PASSWORD, USER, ToyServer
+from tests.rpc.loops import run
+
+CLSID_ALBUM: Final = UUID("0f8a4d36-6b1e-4b4f-9a51-3f0b7e2c8d11")
+IID_IALBUM: Final = UUID("0f8a4d36-6b1e-4b4f-9a51-3f0b7e2c8d12")
+
+GET_TITLE = Member(7, 1, "propget", "Title", (Parameter("pbstr", "out", "BSTR*", retval=True),), "get_title")
+PUT_TITLE = Member(8, 1, "propput", "Title", (Parameter("bstr", "in", "BSTR"),), "put_title")
+ADD = Member(
+    9,
+    2,
+    "method",
+    "Add",
+    (
+        Parameter("a", "in", "long"),
+        Parameter("b", "in", "VARIANT*", optional=True),
+        Parameter("sum", "out", "long*", retval=True),
+    ),
+    "add",
+)
+ECHO = Member(
+    10,
+    3,
+    "method",
+    "Echo",
+    (Parameter("value", "in", "VARIANT"), Parameter("same", "out", "VARIANT*", retval=True)),
+    "echo",
+)
+NEXT = Member(11, 4, "method", "Next", (Parameter("album", "out", "IAlbum**", retval=True, iid=IID_IALBUM),), "next_")
+TITLE_OF = Member(
+    12,
+    5,
+    "method",
+    "TitleOf",
+    (Parameter("album", "in", "IAlbum*", iid=IID_IALBUM), Parameter("title", "out", "BSTR*", retval=True)),
+    "title_of",
+)
+FAIL = Member(13, 6, "method", "Fail", (), "fail")
+IALBUM: Final = InterfaceTable(
+    "IAlbum",
+    IID_IALBUM,
+    "IDispatch",
+    is_dual=True,
+    members=(GET_TITLE, PUT_TITLE, ADD, ECHO, NEXT, TITLE_OF, FAIL),
+)
+
+
+class Album(ComObject):
+    interfaces = (IALBUM,)
+
+    def __init__(self, title: str = "") -> None:
+        self.title = title
+
+    def get_title(self, call: ComCall) -> str:
+        del call
+        return self.title
+
+    def put_title(self, call: ComCall, title: str) -> None:
+        del call
+        self.title = title
+
+    def add(self, call: ComCall, a: int, b: Variant) -> object:
+        del call
+        return a + b.value if b.vt == VT.I4 else Success(S_FALSE, a)
+
+    async def echo(self, call: ComCall, value: Variant) -> Variant:
+        del call
+        return value
+
+    def next_(self, call: ComCall) -> Album:
+        del call
+        return Album(f"{self.title}+")
+
+    def title_of(self, call: ComCall, album: Album) -> str:
+        del call
+        return album.title
+
+    def fail(self, call: ComCall) -> None:
+        del call
+        raise ComError(E_FAIL, "on purpose")
+
+
+@asynccontextmanager
+async def album(folder: Path, monkeypatch: pytest.MonkeyPatch, iid: UUID) -> AsyncIterator[RemoteInterface]:
+    monkeypatch.setattr(toys, "CLASSES", {CLSID_ALBUM: lambda: Album("one")})
+    async with ToyServer(folder) as server:
+        settings = ClientSettings(resolver_port=server.port)
+        async with ComClient(settings, credentials=Credentials(USER, PASSWORD, DOMAIN)) as client:
+            yield await client.activate("127.0.0.1", CLSID_ALBUM, iid)
+
+
+def test_members_through_the_vtable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with album(tmp_path, monkeypatch, IID_IALBUM) as one:
+            assert await one.call(GET_TITLE) == ["one"]
+            await one.call(PUT_TITLE, "two")
+            assert await one.call(GET_TITLE) == ["two"]
+            assert await one.call(ADD, 2, Variant(VT.I4, 3)) == [5]
+            assert await one.call_with_result(ADD, 2, EMPTY) == ([2], S_FALSE)
+            (following,) = await one.call(NEXT)
+            assert isinstance(following, RemoteInterface)
+            assert following.iid == IID_IALBUM
+            assert await following.call(GET_TITLE) == ["two+"]
+            assert await one.call(TITLE_OF, following) == ["two+"]
+            with pytest.raises(ComError) as failed:
+                await one.call(FAIL)
+            assert failed.value.hresult == E_FAIL
+
+    run(main())
+
+
+@pytest.mark.parametrize("iid", [IID_IALBUM, IID_IDISPATCH])
+def test_members_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, iid: UUID) -> None:
+    async def main() -> None:
+        async with album(tmp_path, monkeypatch, iid) as one:
+            (title,) = await get_ids_of_names(one, ["title"])
+            add, a, b = await get_ids_of_names(one, ["Add", "A", "B"])
+            found, _ = await invoke(one, title, flags=DISPATCH_PROPERTYGET)
+            assert found == Variant(VT.BSTR, "one")
+            await invoke(one, title, ["two"], flags=DISPATCH_PROPERTYPUT, named=[DISPID_PROPERTYPUT])
+            assert await one.invoke_dispatch(title, flags=DISPATCH_PROPERTYGET) == Variant(VT.BSTR, "two")
+            assert await one.invoke_dispatch(add, [2, 3]) == Variant(VT.I4, 5)
+            assert await one.invoke_dispatch(add, [3, 2], named=[b, a]) == Variant(VT.I4, 5)
+            assert await one.invoke_dispatch(add, [2, 3], named=[b]) == Variant(VT.I4, 5)
+            (following,) = await get_ids_of_names(one, ["Next"])
+            other = (await one.invoke_dispatch(following)).value
+            assert isinstance(other, RemoteInterface)
+            (title_of,) = await get_ids_of_names(one, ["TitleOf"])
+            assert await one.invoke_dispatch(title_of, [other]) == Variant(VT.BSTR, "two+")
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Variant(VT.I4, -5),
+        Variant(VT.UI8, (1 << 64) - 1),
+        Variant(VT.BSTR, "é\U0001f600"),
+        Variant(VT.BSTR, None),
+        Variant(VT.DECIMAL, Decimal("-1.25")),
+        Variant(VT.ARRAY | VT.UI1, bytes(range(256))),
+        Variant(VT.ARRAY | VT.BSTR, SafeArray.of(VT.BSTR, ["a", None])),
+        Variant(VT.ARRAY | VT.VARIANT, SafeArray.of(VT.VARIANT, [Variant(VT.BOOL, True), EMPTY])),
+        Variant(VT.DISPATCH, None),
+    ],
+    ids=repr,
+)
+def test_values_there_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: Variant) -> None:
+    async def main() -> None:
+        async with album(tmp_path, monkeypatch, IID_IDISPATCH) as one:
+            assert await one.invoke_dispatch(ECHO.dispid, [value]) == value
+
+    run(main())
+
+
+def test_arguments_by_reference_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with album(tmp_path, monkeypatch, IID_IDISPATCH) as one:
+            result, changed = await invoke(one, ADD.dispid, [2, Variant(VT.BYREF | VT.I4, 3)])
+            assert result == Variant(VT.I4, 5)
+            assert changed == (Variant(VT.BYREF | VT.I4, 3),)
+
+    run(main())
+
+
+def test_what_goes_wrong_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with album(tmp_path, monkeypatch, IID_IDISPATCH) as one:
+            with pytest.raises(ComError) as refused:
+                await get_ids_of_names(one, ["NoSuchThing"])
+            assert refused.value.hresult == DISP_E_UNKNOWNNAME
+            with pytest.raises(DispatchError) as failed:
+                await one.invoke_dispatch(FAIL.dispid)
+            assert (failed.value.hresult, failed.value.text, failed.value.source) == (E_FAIL, "on purpose", "Album")
+            with pytest.raises(DispatchError) as mistyped:
+                await one.invoke_dispatch(ADD.dispid, ["no number", 1])
+            assert (mistyped.value.hresult, mistyped.value.argument) == (DISP_E_TYPEMISMATCH, 0)
+            for dispid, arguments, hresult in [
+                (99, [], DISP_E_MEMBERNOTFOUND),
+                (ADD.dispid, [1, 2, 3], DISP_E_BADPARAMCOUNT),
+            ]:
+                with pytest.raises(DispatchError) as wrong:
+                    await one.invoke_dispatch(dispid, arguments)
+                assert wrong.value.hresult == hresult
+
+    run(main())
+
+
+def test_an_object_of_ours_without_an_exporter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with album(tmp_path, monkeypatch, IID_IALBUM) as one:
+            with pytest.raises(ComError, match="cannot be passed"):
+                await one.call(TITLE_OF, Album())
+
+    run(main())
