@@ -4,28 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final, Self, TypeVar
 from uuid import UUID
 
 import uvloop
 
+from lanner.com.activation_properties import ActivationReply, ActivationRequest
 from lanner.com.activator import ClassTable
 from lanner.com.constants import E_FAIL, S_OK
 from lanner.com.exporter import Invocation
-from lanner.com.interfaces import object_method
+from lanner.com.interfaces import (
+    IOBJECTEXPORTER,
+    IREMOTESCMACTIVATOR,
+    IREMUNKNOWN2,
+    REM_QUERY_INTERFACE,
+    REM_RELEASE,
+    REMOTE_CREATE_INSTANCE,
+    RemInterfaceRef,
+    object_method,
+)
 from lanner.com.listener import ComListener, ComSettings
 from lanner.com.members import InterfaceTable, Member
 from lanner.com.objects import ComError, ComObject
-from lanner.com.objref import INTERFACE_POINTER
-from lanner.com.orpc import OrpcThat
+from lanner.com.objref import INTERFACE_POINTER, ObjRefStandard, StdObjRef
+from lanner.com.orpc import OrpcThat, OrpcThis
+from lanner.rpc.client import RpcClient, connect_tcp
 from lanner.rpc.endpoint_mapper import EndpointMapper
-from lanner.rpc.interface import RETURNS, In, Interface, Out
+from lanner.rpc.interface import RETURNS, In, Interface, Method, Out
 from lanner.rpc.mgmt import MgmtInterface
 from lanner.rpc.ndr import Syntax, Value, i32
-from lanner.rpc.security import ServerSecurity, TargetNames
+from lanner.rpc.pdu import AuthLevel, AuthType
+from lanner.rpc.security import Credentials, ServerSecurity, TargetNames
 from lanner.rpc.server import RpcServer
 from lanner.security.users import UserFile
 
@@ -190,3 +202,84 @@ def toy_server_in_thread(
         if made.loop is not None and not failed:
             made.loop.call_soon_threadsafe(made.stop_event.set)  # type: ignore[attr-defined]
         thread.join(10)
+
+
+# A client, made of what the RPC runtime has -------------------------------------------------------------------------
+
+CREDENTIALS: Final = Credentials(USER, PASSWORD, DOMAIN)
+CID: Final = UUID("0f8a4d36-6b1e-4b4f-9a51-3f0b7e2c8dff")
+THIS: Final = OrpcThis.of(CID)
+
+
+class ToyClient:
+    """One connection to the resolver and one to the exporter."""
+
+    def __init__(self, server: ToyServer, resolver: RpcClient, objects: RpcClient) -> None:
+        self.server = server
+        self.resolver = resolver
+        self.objects = objects
+
+    async def alive(self, method: Method, **arguments: Value) -> dict[str, Value]:
+        """A call of IObjectExporter."""
+        return await (await self.resolver.bind(IOBJECTEXPORTER)).call(method, **arguments)
+
+    async def create(self, *iids: UUID, clsid: UUID = CLSID_COUNTER, this: OrpcThis = THIS) -> dict[str, Value]:
+        """RemoteCreateInstance, as it is answered."""
+        bound = await self.resolver.bind(IREMOTESCMACTIVATOR)
+        properties = ActivationRequest(clsid, iids or (IID_ICOUNTER,)).pack().pack()
+        return await bound.call(REMOTE_CREATE_INSTANCE, orpc_this=this, p_unk_outer=None, p_act_properties=properties)
+
+    async def activate(self, *iids: UUID) -> list[StdObjRef]:
+        """New references to the interfaces of a new object."""
+        answer = await self.create(*iids)
+        assert answer[RETURNS] == S_OK
+        reply = ActivationReply.unpack(answer["pp_act_properties"])
+        return [one.objref.std for one in reply.results if isinstance(one.objref, ObjRefStandard)]
+
+    async def call(
+        self, interface: Interface, ipid: UUID | None, method: Method, *, this: OrpcThis = THIS, **arguments: Value
+    ) -> dict[str, Value]:
+        """A call on an object."""
+        bound = await self.objects.bind(interface)
+        return await bound.call(method, ipid, orpc_this=this, **arguments)
+
+    async def add(self, std: StdObjRef, n: int = 1) -> int:
+        answer = await self.call(ICOUNTER, std.ipid, ADD, n=n)
+        assert answer[RETURNS] == S_OK
+        total: int = answer["total"]
+        return total
+
+    async def rem(self, method: Method, **arguments: Value) -> dict[str, Value]:
+        """A call on the Remote Unknown."""
+        return await self.call(IREMUNKNOWN2, self.server.com.exporter.ipid_rem_unknown, method, **arguments)
+
+    async def query(self, std: StdObjRef, *iids: UUID, refs: int = 1) -> dict[str, Value]:
+        return await self.rem(REM_QUERY_INTERFACE, ripid=std.ipid, c_refs=refs, c_iids=len(iids), iids=iids)
+
+    async def release(self, std: StdObjRef, public: int = 5, private: int = 0) -> None:
+        references = (RemInterfaceRef(std.ipid, public, private),)
+        answer = await self.rem(REM_RELEASE, c_interface_refs=1, interface_refs=references)
+        assert answer[RETURNS] == S_OK
+
+
+@asynccontextmanager
+async def toy_client(
+    server: ToyServer,
+    *,
+    level: AuthLevel = AuthLevel.PKT_INTEGRITY,
+    credentials: Credentials | None = CREDENTIALS,
+    auth_type: AuthType = AuthType.WINNT,
+) -> AsyncIterator[ToyClient]:
+    async with (
+        await connect_tcp(
+            server.address, server.port, credentials=credentials, level=level, auth_type=auth_type
+        ) as resolver,
+        await connect_tcp(
+            server.address,
+            server.com.exporter.addresses.port,
+            credentials=credentials,
+            level=level,
+            auth_type=auth_type,
+        ) as objects,
+    ):
+        yield ToyClient(server, resolver, objects)

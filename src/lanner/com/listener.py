@@ -60,7 +60,7 @@ class ComListener:
         self._port = 0
         self._server: RpcServer | None = None
         self._exporter: ObjectExporter | None = None
-        self._pings = PingSets()
+        self.pings = PingSets()
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -85,7 +85,7 @@ class ComListener:
         clock = asyncio.get_running_loop().time
         exporter = self._exporter = ObjectExporter(
             server,
-            self._pings,
+            self.pings,
             Addresses(self._bind, self._port, self._names),
             clock,
             minimum_level=self._settings.minimum_level,
@@ -95,7 +95,7 @@ class ComListener:
             server.register(rem_unknown)
         for interface in Activator(exporter, self._classes()).interfaces:
             resolver_server.register(interface)
-        resolver_server.register(ObjectResolver(exporter, self._pings, clock))
+        resolver_server.register(ObjectResolver(exporter, self.pings, clock))
         self._tick()
 
     async def _resolve_foreign(self, objref: ObjRef, peer: str | None) -> Remote:
@@ -105,8 +105,8 @@ class ComListener:
         """Reclaim what nobody pings. Deadlines begin three periods ahead, so looking once in a period misses none."""
         loop = asyncio.get_running_loop()
         now = loop.time()
-        self.exporter.reclaim(self._pings.expire(now))
-        deadline = self._pings.next_deadline()
+        self.exporter.reclaim(self.pings.expire(now))
+        deadline = self.pings.next_deadline()
         self._timer = loop.call_at(
             now + PING_PERIOD if deadline is None else min(deadline, now + PING_PERIOD), self._tick
         )
