@@ -79,23 +79,32 @@ class Message:
         if isinstance(body, str):
             body_type = VT_BSTR if body_type is None else body_type
             body = _encoded(body, TEXT_BODIES.get(body_type, "utf-16-le"))
+        elif type(body) is not bytes:
+            body = _octets(body, "body")
         if not isinstance(self.label, str):
             raise IllegalPropertyValue(f"label {self.label!r}: text expected")
+        # By place, and the rest only where it is set: names would double what the object costs.
         properties = MessageProperties(
-            body=_octets(body, "body"),
-            label=self.label,
-            priority=self.priority,
-            delivery_guarantee=DeliveryGuarantee.RECOVERABLE if self.recoverable else DeliveryGuarantee.EXPRESS,
-            time_to_reach_queue=_seconds(self.time_to_reach_queue, "time_to_reach_queue"),
-            time_to_be_received=_seconds(self.time_to_be_received, "time_to_be_received"),
-            body_type=body_type or 0,
-            application_tag=self.app_specific,
-            extension=_octets(self.extension, "extension"),
-            negative_journaling_requested=self.use_dead_letter_queue,
-            positive_journaling_requested=self.use_journal_queue,
-            tracing_requested=self.use_tracing or self.tracing_queue is not None,
+            body,
+            self.label,
+            self.priority,
+            DeliveryGuarantee.RECOVERABLE if self.recoverable else DeliveryGuarantee.EXPRESS,
+            _seconds(self.time_to_reach_queue, "time_to_reach_queue"),
+            INFINITE if self.time_to_be_received is None else _seconds(self.time_to_be_received, "time_to_be_received"),
+            MessageClass.NORMAL,
+            body_type or 0,
+            self.app_specific,
         )
+        if self.extension:
+            properties.extension = _octets(self.extension, "extension")
+        if self.use_dead_letter_queue:
+            properties.negative_journaling_requested = True
+        if self.use_journal_queue:
+            properties.positive_journaling_requested = True
+        if self.use_tracing:
+            properties.tracing_requested = True
         if self.tracing_queue is not None:
+            properties.tracing_requested = True
             properties.tracing_queue_identifier = _guid(self.tracing_queue, "tracing_queue")
         if self.acknowledge:
             properties.acknowledgements_requested = _member(Acknowledgements, self.acknowledge, "acknowledge")
