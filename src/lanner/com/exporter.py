@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import UUID, uuid4
 
+from lanner.com import stubs
 from lanner.com.constants import (
     E_NOINTERFACE,
     E_NOTIMPL,
@@ -42,7 +43,6 @@ from lanner.rpc.pdu import NDR20, AuthLevel, AuthType, SyntaxId
 from lanner.rpc.server import RpcServer, ServedInterface
 
 if TYPE_CHECKING:
-    from lanner.com import stubs
     from lanner.com.members import InterfaceTable
     from lanner.com.objects import Remote
     from lanner.rpc.calls import ServerCall
@@ -404,8 +404,6 @@ class ObjectInterface(ServedInterface):
 
 def _serve_automation(invocation: Invocation) -> bytes | Awaitable[bytes]:
     """Run a member that a table declares."""
-    from lanner.com import stubs
-
     call, table = invocation.call, invocation.table
     member = table.by_opnum.get(call.opnum)
     if member is None or not table.is_remote:
