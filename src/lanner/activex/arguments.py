@@ -1,17 +1,25 @@
-"""What clients pass in VARIANTs: optional arguments with their defaults (MC-MQAC 3.1.4.2), and numbers in whatever size a language has.
+"""What clients pass, in VARIANTs above all: optional arguments with their defaults (MC-MQAC 3.1.4.2), and numbers in whatever size a language has.
 
 The document names one type for each argument. Scripts pass small numbers as VT_I2, and variables by reference, so these are taken too.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from typing import Final
+from uuid import UUID
 
 from lanner.com.constants import E_INVALIDARG
 from lanner.com.objects import ComError
 from lanner.com.values import VT, Variant, is_missing
+from lanner.model.errors import IllegalPropertyValue
 
 INTEGERS: Final = frozenset((VT.I1, VT.UI1, VT.I2, VT.UI2, VT.I4, VT.UI4, VT.INT, VT.UINT, VT.I8, VT.UI8))
+_GUID: Final = re.compile(r"(?P<open>\{)?(?P<guid>[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12})(?P<close>\})?")
+# MS-OAUT 2.2.25: days from 1899-12-30 to 1970-01-01; and seconds in a day.
+_UNIX_EPOCH: Final = 25569.0
+_DAY: Final = 86400
 
 
 def dereferenced(variant: Variant) -> Variant:
@@ -57,6 +65,31 @@ def text(variant: Variant | None, what: str) -> str | None:
     if found.vt != VT.BSTR:
         raise wrong_type(found, what)
     return found.value or ""
+
+
+def to_date(seconds: int) -> Variant:
+    """VT_DATE of a moment, in seconds since 1970 UTC (MS-OAUT 2.2.25)."""
+    return Variant(VT.DATE, _UNIX_EPOCH + seconds / _DAY)
+
+
+def from_date(variant: Variant, what: str) -> int:
+    """The moment of a VT_DATE, to the second."""
+    if variant.vt not in (VT.DATE, VT.R8) or not math.isfinite(variant.value):
+        raise wrong_type(variant, what)
+    return round((float(variant.value) - _UNIX_EPOCH) * _DAY)
+
+
+def to_guid(identifier: UUID) -> str:
+    """A GUID as text, in braces."""
+    return f"{{{str(identifier).upper()}}}"
+
+
+def from_guid(text: str, what: str, *, without_braces: bool = True) -> UUID:
+    """The GUID of a text; IllegalPropertyValue if it is none."""
+    match = _GUID.fullmatch(text)
+    if match is None or (not match["open"] and not without_braces) or bool(match["open"]) != bool(match["close"]):
+        raise IllegalPropertyValue(f"{what}: {text[:64]!r} is no GUID")
+    return UUID(match["guid"])
 
 
 def wrong_type(variant: Variant, what: str) -> ComError:

@@ -11,6 +11,7 @@ from lanner.engine.names import private_queue_local_identifier
 from lanner.model.directory_objects import Queue
 from lanner.model.enums import DirectoryOperationResult, QueueType
 from lanner.model.errors import (
+    AccessDenied,
     IllegalQueuePathname,
     QueueNotFound,
     RemoteMachineNotAvailable,
@@ -36,6 +37,7 @@ from lanner.wire.path_name import PathName
 
 if TYPE_CHECKING:
     from lanner.activex.environment import Environment
+    from lanner.security.identity import Identity
 
 # 3.10.6.1: what a public queue is called in the directory, each slash counting twice.
 MAX_PUBLIC_NAME: Final = 63
@@ -71,7 +73,7 @@ def format_name_from_path(environment: Environment, text: str) -> str:
     return name + _suffix(whole)
 
 
-async def format_name_of_path(environment: Environment, text: str) -> str:
+async def format_name_of_path(environment: Environment, text: str, identity: Identity) -> str:
     """3.10.6.1 Update QueueFormatName, for an object that has a path name only."""
     whole = PathName.parse(text)
     engine = environment.engine
@@ -91,6 +93,9 @@ async def format_name_of_path(environment: Environment, text: str) -> str:
             # A queue of the computer itself, which has no other name.
             return f"{_DIRECT}{whole}"
     if path.is_private and not is_local:
+        if identity.is_anonymous:
+            # Nobody in particular has this computer dial others.
+            raise AccessDenied(f"{path}: {identity.name} may not have its computer asked")
         name = await _ask_owner(environment, path)
     if whole.subqueue is not None:
         return f"{_DIRECT}{whole}"

@@ -1,0 +1,153 @@
+"""What EnableNotification starts: a peek in the background that ends in one event (MC-MQAC 3.11.4.1.9).
+
+Nothing of the message is kept or taken: the client who hears of it reads it, if nobody was faster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, Protocol, cast
+
+from lanner.com.constants import E_INVALIDARG
+from lanner.com.objects import ComError
+from lanner.model.errors import (
+    IllegalCursorAction,
+    IOTimeout,
+    MessageAlreadyReceived,
+    MessageNotFound,
+    OperationCancelled,
+    QueueDeleted,
+    QueueNotAvailable,
+    StatusError,
+)
+
+if TYPE_CHECKING:
+    from lanner.activex.queue import MSMQQueue
+    from lanner.com.objects import ComObject, Remote
+    from lanner.model.live import Cursor, MessagePosition, OpenQueueDescriptor, WaitingMessageReadOperation
+
+_LOG = logging.getLogger(__name__)
+
+# Ours: notifications that one open queue may have pending at once.
+MAX_NOTIFICATIONS: Final = 256
+
+
+class MqMsgCursor(enum.IntEnum):
+    """2.2.2.8 MQMSGCURSOR."""
+
+    MQMSG_FIRST = 0
+    MQMSG_CURRENT = 1
+    MQMSG_NEXT = 2
+
+
+class NotificationTarget(Protocol):
+    """What an MSMQEvent does for us: Arrived, or ArrivedError with a code, on every sink."""
+
+    def fire(self, queue: ComObject, cursor: int, error: int | None) -> Awaitable[None] | None: ...
+
+
+# What was fired and is not through yet: the loop itself keeps no hold of its tasks.
+_FIRING: Final[set[asyncio.Future[None]]] = set()
+
+
+class Notification:
+    """One call of EnableNotification, until it has fired."""
+
+    def __init__(
+        self,
+        queue: MSMQQueue,
+        descriptor: OpenQueueDescriptor,
+        event: ComObject | Remote,
+        kind: MqMsgCursor,
+        cursor: Cursor | None,
+        milliseconds: int,
+    ) -> None:
+        if not callable(getattr(event, "fire", None)):
+            # An event of another computer's: what to call on it, no document tells.
+            raise ComError(E_INVALIDARG, "Event is no MSMQEvent of this queue manager")
+        self._queue = queue
+        self._descriptor = descriptor
+        self._event = cast("NotificationTarget", event)
+        self._kind = kind
+        self._cursor = cursor
+        self._milliseconds = milliseconds
+        self._loop = asyncio.get_running_loop()
+        self._reader: WaitingMessageReadOperation | None = None
+        self._is_forgotten = False
+        self._done: Callable[[Notification], None] | None = None
+
+    def begin(self, done: Callable[[Notification], None]) -> None:
+        """Peek, or wait to; `done` is called when there is nothing more to come of it. The event itself comes later, in the loop."""
+        self._done = done
+        engine = self._queue.environment.engine
+        end: MessagePosition | StatusError | None
+        with self._queue.environment.lock:
+            try:
+                end = self._peek()
+            except StatusError as error:
+                end = error
+            if end is None:
+                self._reader = engine.last_waiting_read
+        if end is not None:
+            self._ended(end)
+
+    def _peek(self) -> MessagePosition | None:
+        engine, descriptor, cursor = self._queue.environment.engine, self._descriptor, self._cursor
+        timeout, on_end = self._milliseconds, self._ended
+        if cursor is None:
+            return engine.peek_message(descriptor, timeout=timeout, on_end=on_end)
+        if self._kind is MqMsgCursor.MQMSG_CURRENT:
+            try:
+                return engine.peek_message(descriptor, timeout=timeout, cursor=cursor, on_end=on_end)
+            except MessageAlreadyReceived:
+                # "continually advance the cursor, seeking a suitable message".
+                pass
+        return engine.peek_next_message(descriptor, cursor, timeout=timeout, on_end=on_end)
+
+    def _ended(self, end: MessagePosition | StatusError) -> None:
+        """Called by whichever thread, with or without the lock."""
+        self._loop.call_soon_threadsafe(self._fire, end if isinstance(end, StatusError) else None)
+
+    def _fire(self, error: StatusError | None) -> None:
+        if self._done is not None:
+            self._done(self)
+        if self._is_forgotten:
+            return
+        self._is_forgotten = True
+        try:
+            firing = self._event.fire(self._queue, self._kind, None if error is None else self._code(error))
+        except Exception:  # noqa: BLE001 (logged; nobody here waits for it)
+            _LOG.exception("a notification of %s could not be fired", self._descriptor.format_name)
+            return
+        if inspect.isawaitable(firing):
+            task = asyncio.ensure_future(firing)
+            _FIRING.add(task)
+            task.add_done_callback(_fired)
+
+    def _code(self, error: StatusError) -> int:
+        """The ErrorCode of ArrivedError."""
+        if isinstance(error, (IOTimeout, IllegalCursorAction)) and not self._milliseconds:
+            return MessageNotFound.status
+        if isinstance(error, QueueNotAvailable):
+            return QueueDeleted.status
+        return error.status
+
+    def forget(self) -> None:
+        """The queue is closed by its own client: there is nothing to tell."""
+        self._is_forgotten = True
+        if self._done is not None:
+            self._done(self)
+        environment = self._queue.environment
+        with environment.lock:
+            if self._reader is not None and self._reader.is_waiting:
+                environment.engine.stop_waiting_read(self._reader, OperationCancelled("the queue was closed"))
+
+
+def _fired(task: asyncio.Future[None]) -> None:
+    _FIRING.discard(task)
+    if not task.cancelled() and task.exception() is not None:
+        _LOG.error("a notification could not be fired", exc_info=task.exception())

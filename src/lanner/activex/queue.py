@@ -1,0 +1,537 @@
+"""MSMQQueue: an open queue, to read messages from and to send them to (MC-MQAC 3.11).
+
+A read that waits is a coroutine: the connection, the object and the server go on meanwhile. It ends with its message, its time, its
+queue, or its client; a message that it has got, and nobody has heard of, goes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from lanner.activex import arguments
+from lanner.activex.message import MSMQMessage
+from lanner.activex.notifications import MAX_NOTIFICATIONS, MqMsgCursor, Notification
+from lanner.activex.tables import MSMQ_QUEUE
+from lanner.activex.transaction import resolve_transaction
+from lanner.com.constants import E_INVALIDARG
+from lanner.com.objects import ComError, ComObject
+from lanner.com.values import MISSING, VT, Variant
+from lanner.engine.reading import PEEK_ACCESS, RECEIVE_ACCESS
+from lanner.model.enums import INFINITE, MessageSeekAction, QueueAccessType, QueueShareMode
+from lanner.model.errors import (
+    AccessDenied,
+    InsufficientResources,
+    InvalidHandle,
+    IOTimeout,
+    MessageNotFound,
+    QueueNotAvailable,
+)
+from lanner.model.live import MAX_LOOKUP_ID
+from lanner.services.reads import Read, purge
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from lanner.activex.environment import Environment
+    from lanner.activex.queue_info import MSMQQueueInfo
+    from lanner.com.members import InterfaceTable
+    from lanner.com.objects import ComCall, Remote
+    from lanner.engine.reading import ReadEnd
+    from lanner.model.live import Cursor, MessagePosition, OpenQueueDescriptor, Transaction
+
+# MS-ERREF 2.1.
+OLE_E_BLANK: Final = 0x8004_0007
+# 2.2.2.3 MQACCESS, with MQ_ADMIN_ACCESS where it may stand.
+ACCESS: Final = {
+    0x01: QueueAccessType.RECEIVE,
+    0x02: QueueAccessType.SEND,
+    0x20: QueueAccessType.PEEK,
+    0x81: QueueAccessType.RECEIVE_ADMIN,
+    0xA0: QueueAccessType.PEEK_ADMIN,
+}
+# A position, whatever its number, for a seek that needs none.
+_ANYWHERE: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Wants:
+    """What of a message its reader wants."""
+
+    destination: bool
+    body: bool
+    connector_type: bool
+
+    @classmethod
+    def of(cls, destination: Variant, body: Variant, connector_type: Variant) -> _Wants:
+        return cls(
+            arguments.flag(destination, "WantDestinationQueue", default=False),
+            arguments.flag(body, "WantBody", default=True),
+            arguments.flag(connector_type, "WantConnectorType", default=False),
+        )
+
+
+def _receive_by(
+    seek: MessageSeekAction, *, allow_peek: bool = False
+) -> Callable[[MSMQQueue, ComCall, Variant, Variant, Variant, Variant, Variant], Awaitable[MSMQMessage]]:
+    """A member that receives the message at or beside a position."""
+
+    async def receive(
+        self: MSMQQueue,
+        call: ComCall,
+        lookup_id: Variant,
+        transaction: Variant,
+        want_destination_queue: Variant,
+        want_body: Variant,
+        want_connector_type: Variant,
+    ) -> MSMQMessage:
+        position = _lookup_id(lookup_id)
+        self.require(RECEIVE_ACCESS)
+        unit = resolve_transaction(self.environment, call, transaction).transaction
+        wants = _Wants.of(want_destination_queue, want_body, want_connector_type)
+        return await self.receive_at(seek, position, unit, wants, allow_peek=allow_peek)
+
+    return receive
+
+
+def _receive_from(
+    seek: MessageSeekAction,
+) -> Callable[[MSMQQueue, ComCall, Variant, Variant, Variant, Variant], Awaitable[MSMQMessage]]:
+    """A member that receives the first or the last message."""
+
+    async def receive(
+        self: MSMQQueue,
+        call: ComCall,
+        transaction: Variant,
+        want_destination_queue: Variant,
+        want_body: Variant,
+        want_connector_type: Variant,
+    ) -> MSMQMessage:
+        self.require(RECEIVE_ACCESS)
+        unit = resolve_transaction(self.environment, call, transaction).transaction
+        wants = _Wants.of(want_destination_queue, want_body, want_connector_type)
+        return await self.receive_at(seek, _ANYWHERE, unit, wants)
+
+    return receive
+
+
+def _peek_by(
+    seek: MessageSeekAction,
+) -> Callable[[MSMQQueue, ComCall, Variant, Variant, Variant, Variant], MSMQMessage]:
+    """A member that peeks at the message at or beside a position."""
+
+    def peek(
+        self: MSMQQueue,
+        call: ComCall,
+        lookup_id: Variant,
+        want_destination_queue: Variant,
+        want_body: Variant,
+        want_connector_type: Variant,
+    ) -> MSMQMessage:
+        del call
+        position = _lookup_id(lookup_id)
+        self.require(PEEK_ACCESS)
+        return self.peek_at(seek, position, _Wants.of(want_destination_queue, want_body, want_connector_type))
+
+    return peek
+
+
+def _peek_from(seek: MessageSeekAction) -> Callable[[MSMQQueue, ComCall, Variant, Variant, Variant], MSMQMessage]:
+    """A member that peeks at the first or the last message."""
+
+    def peek(
+        self: MSMQQueue,
+        call: ComCall,
+        want_destination_queue: Variant,
+        want_body: Variant,
+        want_connector_type: Variant,
+    ) -> MSMQMessage:
+        del call
+        self.require(PEEK_ACCESS)
+        return self.peek_at(seek, _ANYWHERE, _Wants.of(want_destination_queue, want_body, want_connector_type))
+
+    return peek
+
+
+class MSMQQueue(ComObject):
+    """3.11 MSMQQueue. One that a client made itself is good for nothing (3.11.3)."""
+
+    interfaces: ClassVar[tuple[InterfaceTable, ...]] = MSMQ_QUEUE.interfaces
+
+    def __init__(
+        self,
+        environment: Environment,
+        descriptor: OpenQueueDescriptor | None = None,
+        queue_info: MSMQQueueInfo | None = None,
+    ) -> None:
+        self.environment = environment
+        self._descriptor = descriptor
+        self._queue_info = queue_info
+        # Made when it is first used.
+        self._cursor: Cursor | None = None
+        self._notifications: set[Notification] = set()
+
+    # State (3.11.1) -----------------------------------------------------------------------------------------------
+
+    @property
+    def descriptor(self) -> OpenQueueDescriptor | None:
+        """The open queue; None if it is not open (any more)."""
+        descriptor = self._descriptor
+        return None if descriptor is None or descriptor.is_closed else descriptor
+
+    @property
+    def _is_open(self) -> bool:
+        if self._descriptor is None:
+            raise ComError(OLE_E_BLANK, "the object was not made by MSMQQueueInfo.Open")
+        return not self._descriptor.is_closed
+
+    def _opened(self) -> OpenQueueDescriptor:
+        if not self._is_open or self._descriptor is None:
+            raise InvalidHandle("the queue is closed")
+        return self._descriptor
+
+    def require(self, access: Container[QueueAccessType]) -> OpenQueueDescriptor:
+        """The checks with which every member that reads begins."""
+        descriptor = self._opened()
+        if descriptor.access_type not in access:
+            name = descriptor.access_type.name.lower()
+            raise AccessDenied(f"{descriptor.format_name} is open for {name} access only")
+        return descriptor
+
+    def released(self) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        descriptor = self._descriptor
+        for notification in list(self._notifications):
+            notification.forget()
+        if descriptor is None or descriptor.is_closed:
+            return
+        environment = self.environment
+        with environment.lock:
+            environment.engine.close_queue(descriptor)
+            ticket = environment.store.ticket()
+        environment.committer.ask(ticket)
+
+    # Properties ---------------------------------------------------------------------------------------------------
+
+    def get_access(self, call: ComCall) -> int:
+        """3.11.4.1.1."""
+        del call
+        return self._opened().access_type.value
+
+    def get_share_mode(self, call: ComCall) -> int:
+        """3.11.4.1.2."""
+        del call
+        return int(self._opened().share_mode is QueueShareMode.DENY_RECEIVE)
+
+    def get_queue_info(self, call: ComCall) -> MSMQQueueInfo | None:
+        """3.11.4.1.3."""
+        del call
+        self._opened()
+        return self._queue_info
+
+    def get_handle(self, call: ComCall) -> int:
+        """3.11.4.1.4."""
+        del call
+        return self._opened().handle
+
+    def get_handle2(self, call: ComCall) -> Variant:
+        """3.11.4.1.20."""
+        return Variant(VT.I8, self.get_handle(call))
+
+    def get_is_open(self, call: ComCall) -> int:
+        """3.11.4.1.5."""
+        del call
+        return int(self._is_open)
+
+    def get_is_open2(self, call: ComCall) -> bool:
+        """3.11.4.1.32."""
+        del call
+        return self._is_open
+
+    def close(self, call: ComCall) -> None:
+        """3.11.4.1.6. What waits on it ends."""
+        del call
+        self._opened()
+        self._close()
+
+    def reset(self, call: ComCall) -> None:
+        """3.11.4.1.10; a read that waits at the cursor ends."""
+        del call
+        self._opened()
+        cursor, self._cursor = self._cursor, None
+        if cursor is not None:
+            with self.environment.lock:
+                self.environment.engine.close_cursor(cursor)
+
+    async def purge(self, call: ComCall) -> None:
+        """3.11.4.1.31."""
+        del call
+        await purge(self.environment.engine, self.environment.committer, self.require(RECEIVE_ACCESS))
+
+    # Reads from the head and at the cursor ------------------------------------------------------------------------
+
+    async def receive(
+        self,
+        call: ComCall,
+        transaction: Variant = MISSING,
+        want_destination_queue: Variant = MISSING,
+        want_body: Variant = MISSING,
+        receive_timeout: Variant = MISSING,
+        want_connector_type: Variant = MISSING,
+    ) -> MSMQMessage | None:
+        """3.11.4.1.14."""
+        self.require(RECEIVE_ACCESS)
+        unit = resolve_transaction(self.environment, call, transaction).transaction
+        wants = _Wants.of(want_destination_queue, want_body, want_connector_type)
+        return await self._receive(unit, wants, _milliseconds(receive_timeout), None)
+
+    async def receive_current(
+        self,
+        call: ComCall,
+        transaction: Variant = MISSING,
+        want_destination_queue: Variant = MISSING,
+        want_body: Variant = MISSING,
+        receive_timeout: Variant = MISSING,
+        want_connector_type: Variant = MISSING,
+    ) -> MSMQMessage | None:
+        """3.11.4.1.16."""
+        self.require(RECEIVE_ACCESS)
+        unit = resolve_transaction(self.environment, call, transaction).transaction
+        wants = _Wants.of(want_destination_queue, want_body, want_connector_type)
+        return await self._receive(unit, wants, _milliseconds(receive_timeout), self._own_cursor())
+
+    async def peek(
+        self,
+        call: ComCall,
+        want_destination_queue: Variant = MISSING,
+        want_body: Variant = MISSING,
+        receive_timeout: Variant = MISSING,
+        want_connector_type: Variant = MISSING,
+    ) -> MSMQMessage | None:
+        """3.11.4.1.15."""
+        del call
+        descriptor = self.require(PEEK_ACCESS)
+        wants = _Wants.of(want_destination_queue, want_body, want_connector_type)
+        event = partial(self.environment.engine.peek_message, descriptor)
+        return await self._peek(wants, _milliseconds(receive_timeout), event, None)
+
+    async def peek_current(
+        self,
+        call: ComCall,
+        want_destination_queue: Variant = MISSING,
+        want_body: Variant = MISSING,
+        receive_timeout: Variant = MISSING,
+        want_connector_type: Variant = MISSING,
+    ) -> MSMQMessage | None:
+        """3.11.4.1.18."""
+        del call
+        descriptor = self.require(PEEK_ACCESS)
+        wants = _Wants.of(want_destination_queue, want_body, want_connector_type)
+        cursor = self._own_cursor()
+        event = partial(self.environment.engine.peek_message, descriptor, cursor=cursor)
+        return await self._peek(wants, _milliseconds(receive_timeout), event, cursor)
+
+    async def peek_next(
+        self,
+        call: ComCall,
+        want_destination_queue: Variant = MISSING,
+        want_body: Variant = MISSING,
+        receive_timeout: Variant = MISSING,
+        want_connector_type: Variant = MISSING,
+    ) -> MSMQMessage | None:
+        """3.11.4.1.17."""
+        del call
+        descriptor = self.require(PEEK_ACCESS)
+        wants = _Wants.of(want_destination_queue, want_body, want_connector_type)
+        cursor = self._own_cursor()
+        event = partial(self.environment.engine.peek_next_message, descriptor, cursor)
+        return await self._peek(wants, _milliseconds(receive_timeout), event, cursor)
+
+    # 3.11.4.1.7, .8, .11, .12, .13: the same, without WantConnectorType.
+    receive_v1 = receive
+    receive_current_v1 = receive_current
+    peek_v1 = peek
+    peek_current_v1 = peek_current
+    peek_next_v1 = peek_next
+
+    async def _receive(
+        self, transaction: Transaction | None, wants: _Wants, milliseconds: int, cursor: Cursor | None
+    ) -> MSMQMessage | None:
+        environment, descriptor = self.environment, self._opened()
+        read = Read(
+            environment.engine,
+            environment.committer,
+            descriptor,
+            is_receive=True,
+            cursor=cursor,
+            transaction=transaction,
+        )
+
+        def event(on_end: ReadEnd) -> MessagePosition | None:
+            return environment.engine.dequeue_message(
+                descriptor,
+                timeout=milliseconds,
+                cursor=cursor,
+                transaction=transaction,
+                two_phase_read=True,
+                on_end=on_end,
+            )
+
+        try:
+            read.begin(event, may_wait=milliseconds > 0)
+            await read.wait()
+        except (IOTimeout, MessageNotFound) as error:
+            self._timed_out(error, milliseconds)
+            return None
+        return await self._received(read, wants)
+
+    async def _received(self, read: Read, wants: _Wants) -> MSMQMessage:
+        """The message of a receive, which is gone from the queue, on disk too, when this returns."""
+        try:
+            message = self._message(read.position, wants)
+        except BaseException:
+            read.give_back()
+            raise
+        if read.transaction is None:
+            ticket = read.take()
+            if ticket:
+                await read.taken(ticket)
+        return message
+
+    async def _peek(
+        self,
+        wants: _Wants,
+        milliseconds: int,
+        event: Callable[..., MessagePosition | None],
+        cursor: Cursor | None,
+    ) -> MSMQMessage | None:
+        environment = self.environment
+        read = Read(environment.engine, environment.committer, self._opened(), is_receive=False, cursor=cursor)
+        try:
+            read.begin(lambda on_end: event(timeout=milliseconds, on_end=on_end), may_wait=milliseconds > 0)
+            position = await read.wait()
+        except (IOTimeout, MessageNotFound) as error:
+            self._timed_out(error, milliseconds)
+            return None
+        return self._message(position, wants)
+
+    def _timed_out(self, error: IOTimeout | MessageNotFound, milliseconds: int) -> None:
+        """A read without a message returns none, or raises the codes of the document (DECISIONS)."""
+        if self.environment.settings.timeout == "error":
+            raise error if milliseconds else MessageNotFound("there is no message")
+
+    def _message(self, position: MessagePosition, wants: _Wants) -> MSMQMessage:
+        return MSMQMessage.received(
+            self.environment,
+            position,
+            want_body=wants.body,
+            want_destination=wants.destination,
+            want_connector_type=wants.connector_type,
+        )
+
+    def _own_cursor(self) -> Cursor:
+        """3.11.1 Cursor: of this object alone."""
+        descriptor = self._opened()
+        if self._cursor is None:
+            with self.environment.lock:
+                self._cursor = self.environment.engine.open_cursor(descriptor)
+        if self._cursor is None:
+            raise QueueNotAvailable(f"{descriptor.format_name}: the queue was deleted")
+        return self._cursor
+
+    # Reads by lookup identifier -----------------------------------------------------------------------------------
+
+    receive_by_lookup_id = _receive_by(MessageSeekAction.CURRENT)
+    receive_by_lookup_id_allow_peek = _receive_by(MessageSeekAction.CURRENT, allow_peek=True)
+    receive_next_by_lookup_id = _receive_by(MessageSeekAction.NEXT)
+    receive_previous_by_lookup_id = _receive_by(MessageSeekAction.PREVIOUS)
+    receive_first_by_lookup_id = _receive_from(MessageSeekAction.FIRST)
+    receive_last_by_lookup_id = _receive_from(MessageSeekAction.LAST)
+    peek_by_lookup_id = _peek_by(MessageSeekAction.CURRENT)
+    peek_next_by_lookup_id = _peek_by(MessageSeekAction.NEXT)
+    peek_previous_by_lookup_id = _peek_by(MessageSeekAction.PREVIOUS)
+    peek_first_by_lookup_id = _peek_from(MessageSeekAction.FIRST)
+    peek_last_by_lookup_id = _peek_from(MessageSeekAction.LAST)
+
+    async def receive_at(
+        self,
+        seek: MessageSeekAction,
+        lookup_id: int,
+        transaction: Transaction | None,
+        wants: _Wants,
+        *,
+        allow_peek: bool = False,
+    ) -> MSMQMessage:
+        """Read Message By Lookup Identifier, to receive; `allow_peek`: others see it until the transaction has ended."""
+        environment, descriptor = self.environment, self._opened()
+        read = Read(environment.engine, environment.committer, descriptor, is_receive=True, transaction=transaction)
+
+        def event(on_end: ReadEnd) -> MessagePosition:
+            del on_end  # it never waits
+            return environment.engine.read_message_by_lookup_identifier(
+                descriptor,
+                lookup_id,
+                peek_operation=False,
+                lookup_operation=seek,
+                transaction=transaction,
+                two_phase_read=True,
+                allow_peek_when_locked=allow_peek,
+            )
+
+        read.begin(event, may_wait=False)
+        return await self._received(read, wants)
+
+    def peek_at(self, seek: MessageSeekAction, lookup_id: int, wants: _Wants) -> MSMQMessage:
+        """Read Message By Lookup Identifier, to peek."""
+        with self.environment.lock:
+            position = self.environment.engine.read_message_by_lookup_identifier(
+                self._opened(), lookup_id, peek_operation=True, lookup_operation=seek
+            )
+        return self._message(position, wants)
+
+    # Notification -------------------------------------------------------------------------------------------------
+
+    def enable_notification(
+        self, call: ComCall, event: ComObject | Remote | None, cursor: Variant, receive_timeout: Variant
+    ) -> None:
+        """3.11.4.1.9: one event for one call. The checks are in the order of the document."""
+        del call
+        try:
+            kind = MqMsgCursor(arguments.number(cursor, MqMsgCursor.MQMSG_FIRST, "Cursor"))
+        except ValueError:
+            raise ComError(E_INVALIDARG, "Cursor is none of MQMSGCURSOR") from None
+        self._opened()
+        if event is None:
+            raise ComError(E_INVALIDARG, "Event is NULL")
+        descriptor = self.require(PEEK_ACCESS)
+        milliseconds = _milliseconds(receive_timeout)
+        if len(self._notifications) >= MAX_NOTIFICATIONS:
+            raise InsufficientResources(f"{MAX_NOTIFICATIONS} notifications are pending on {descriptor.format_name}")
+        own = None if kind is MqMsgCursor.MQMSG_FIRST else self._own_cursor()
+        notification = Notification(self, descriptor, event, kind, own, milliseconds)
+        self._notifications.add(notification)
+        notification.begin(self._notifications.discard)
+
+
+def _milliseconds(variant: Variant) -> int:
+    """ReceiveTimeout; INFINITE is -1 to a language without unsigned numbers."""
+    return arguments.number(variant, INFINITE, "ReceiveTimeout") & INFINITE
+
+
+def _lookup_id(variant: Variant) -> int:
+    """A lookup identifier, as a number or in decimal digits (DECISIONS); zero is none."""
+    found = arguments.dereferenced(variant)
+    value = found.value
+    if found.vt == VT.BSTR and isinstance(value, str) and value.isascii() and value.strip().isdigit():
+        number = int(value) if len(value) <= 24 else 0
+    elif found.vt in arguments.INTEGERS:
+        number = int(value)
+    else:
+        raise arguments.wrong_type(found, "LookupId")
+    if not 0 < number <= MAX_LOOKUP_ID:
+        raise ComError(E_INVALIDARG, f"LookupId {number}")
+    return number
