@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import inspect
-import logging
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
+from lanner.activex.event import MSMQEvent
 from lanner.com.constants import E_INVALIDARG
 from lanner.com.objects import ComError
 from lanner.model.errors import (
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from lanner.com.objects import ComObject, Remote
     from lanner.model.live import Cursor, MessagePosition, OpenQueueDescriptor, WaitingMessageReadOperation
 
-_LOG = logging.getLogger(__name__)
-
 # Ours: notifications that one open queue may have pending at once.
 MAX_NOTIFICATIONS: Final = 256
 
@@ -42,16 +39,6 @@ class MqMsgCursor(enum.IntEnum):
     MQMSG_FIRST = 0
     MQMSG_CURRENT = 1
     MQMSG_NEXT = 2
-
-
-class NotificationTarget(Protocol):
-    """What an MSMQEvent does for us: Arrived, or ArrivedError with a code, on every sink."""
-
-    def fire(self, queue: ComObject, cursor: int, error: int | None) -> Awaitable[None] | None: ...
-
-
-# What was fired and is not through yet: the loop itself keeps no hold of its tasks.
-_FIRING: Final[set[asyncio.Future[None]]] = set()
 
 
 class Notification:
@@ -66,12 +53,12 @@ class Notification:
         cursor: Cursor | None,
         milliseconds: int,
     ) -> None:
-        if not callable(getattr(event, "fire", None)):
+        if not isinstance(event, MSMQEvent):
             # An event of another computer's: what to call on it, no document tells.
             raise ComError(E_INVALIDARG, "Event is no MSMQEvent of this queue manager")
         self._queue = queue
         self._descriptor = descriptor
-        self._event = cast("NotificationTarget", event)
+        self._event = event
         self._kind = kind
         self._cursor = cursor
         self._milliseconds = milliseconds
@@ -118,15 +105,7 @@ class Notification:
         if self._is_forgotten:
             return
         self._is_forgotten = True
-        try:
-            firing = self._event.fire(self._queue, self._kind, None if error is None else self._code(error))
-        except Exception:  # noqa: BLE001 (logged; nobody here waits for it)
-            _LOG.exception("a notification of %s could not be fired", self._descriptor.format_name)
-            return
-        if inspect.isawaitable(firing):
-            task = asyncio.ensure_future(firing)
-            _FIRING.add(task)
-            task.add_done_callback(_fired)
+        self._event.fire(self._queue, self._kind, None if error is None else self._code(error))
 
     def _code(self, error: StatusError) -> int:
         """The ErrorCode of ArrivedError."""
@@ -145,9 +124,3 @@ class Notification:
         with environment.lock:
             if self._reader is not None and self._reader.is_waiting:
                 environment.engine.stop_waiting_read(self._reader, OperationCancelled("the queue was closed"))
-
-
-def _fired(task: asyncio.Future[None]) -> None:
-    _FIRING.discard(task)
-    if not task.cancelled() and task.exception() is not None:
-        _LOG.error("a notification could not be fired", exc_info=task.exception())

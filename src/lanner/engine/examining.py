@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from lanner.directory import AttributeFilter, EmbeddedDirectory, Operator
 from lanner.engine.directory_events import identifier_is
 from lanner.engine.queues import Queues
-from lanner.model.directory_objects import InternalCertificate, QueueManager, User
+from lanner.model.directory_objects import GUID_NULL, InternalCertificate, QueueManager, User
 from lanner.model.enums import DirectoryOperationResult, MessageClass, SenderIdentifierType
 from lanner.model.errors import (
     CorruptedSecurityData,
@@ -22,14 +22,14 @@ from lanner.model.errors import (
     PublicKeyNotFound,
     RemoteProtocolError,
 )
-from lanner.security.certificates import add_certificate
+from lanner.security.certificates import add_certificate, remove_certificate
 from lanner.security.encryption import clear_encrypted
 from lanner.security.examination import NO_KEYS, Examination, examine
 from lanner.security.signing import is_registered, is_signed
 from lanner.wire.message import Message
 from lanner.wire.public_keys import MqdsPublicKeys
 from lanner.wire.sid import sid_text
-from lanner.wire.user_certificates import UserSignCerts
+from lanner.wire.user_certificates import UserSignCert, UserSignCerts
 
 if TYPE_CHECKING:
     from lanner.model.directory_objects import Queue
@@ -144,6 +144,19 @@ class Examining(Queues):
         add_certificate(user, certificate)
         if user.certificates == published:
             return True
+        result = self.write_directory(user, ["Certificates", "CertificateDigestList"])
+        return result is DirectoryOperationResult.SUCCESS
+
+    def unregister_certificate(self, identity: Identity, certificate: bytes) -> bool:
+        """Take a certificate off the user's object, and forget it if it is internal; False if the directory does not let it go."""
+        collection = self.queue_manager.internal_certificate_collection
+        internal = collection.get(str(identity.sid))
+        if internal is not None and internal.certificate == certificate:
+            del collection[str(identity.sid)]
+        user = self._user_of(identity)
+        if user is None:
+            return False
+        remove_certificate(user, UserSignCert(GUID_NULL, certificate).digest)
         result = self.write_directory(user, ["Certificates", "CertificateDigestList"])
         return result is DirectoryOperationResult.SUCCESS
 

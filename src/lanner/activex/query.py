@@ -1,0 +1,122 @@
+"""MSMQQuery: public queues by what the directory knows of them (MC-MQAC 3.13)."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from lanner.activex import arguments
+from lanner.activex.queue_infos import MSMQQueueInfos
+from lanner.activex.tables import MSMQ_QUERY
+from lanner.com.objects import ComObject
+from lanner.com.values import MISSING
+from lanner.directory import AttributeFilter, Operator
+from lanner.model.directory_objects import Queue
+from lanner.model.errors import IllegalRelation, NoDs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lanner.activex.environment import Environment
+    from lanner.com.members import InterfaceTable
+    from lanner.com.objects import ComCall
+    from lanner.com.values import Variant
+
+
+class RelOps(enum.IntEnum):
+    """2.2.2.20 RELOPS."""
+
+    REL_NOP = 0
+    REL_EQ = 1
+    REL_NEQ = 2
+    REL_LT = 3
+    REL_GT = 4
+    REL_LE = 5
+    REL_GE = 6
+
+
+_OPERATORS: Final = {
+    RelOps.REL_EQ: Operator.EQUALS,
+    RelOps.REL_NEQ: Operator.NOT_EQUALS,
+    RelOps.REL_LT: Operator.LESS_THAN,
+    RelOps.REL_GT: Operator.GREATER_THAN,
+    RelOps.REL_LE: Operator.LESS_THAN_OR_EQUAL,
+    RelOps.REL_GE: Operator.GREATER_THAN_OR_EQUAL,
+}
+
+
+class MSMQQuery(ComObject):
+    """3.13 MSMQQuery."""
+
+    interfaces: ClassVar[tuple[InterfaceTable, ...]] = MSMQ_QUERY.interfaces
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+
+    def lookup_queue(
+        self,
+        call: ComCall,
+        queue_guid: Variant,
+        service_type_guid: Variant,
+        label: Variant,
+        create_time: Variant,
+        modify_time: Variant,
+        rel_service_type: Variant,
+        rel_label: Variant,
+        rel_create_time: Variant,
+        rel_modify_time: Variant,
+        multicast_address: Variant = MISSING,
+        rel_multicast_address: Variant = MISSING,
+    ) -> MSMQQueueInfos:
+        """3.13.4.1.3. An address that is left out restricts nothing: the text of the parameter says otherwise, its rules do not."""
+        del call
+        criteria: tuple[tuple[str, Callable[[Variant], object], Variant, Variant], ...] = (
+            ("Identifier", _guid, queue_guid, MISSING),
+            ("Type", _guid, service_type_guid, rel_service_type),
+            ("Label", _text, label, rel_label),
+            ("CreateTime", _time, create_time, rel_create_time),
+            ("ModifyTime", _time, modify_time, rel_modify_time),
+            ("MulticastAddress", _address, multicast_address, rel_multicast_address),
+        )
+        filters = []
+        for name, read, value, relation in criteria:
+            operation = _operator(relation)
+            found = arguments.given(value)
+            if found is not None and operation is not None:
+                filters.append(AttributeFilter(name, operation, read(found)))
+        environment = self._environment
+        with environment.lock:
+            is_offline = environment.engine.queue_manager.directory_offline
+            queues = None if is_offline else environment.engine.read_all_of(Queue, filters)
+        if queues is None:
+            raise NoDs("the directory cannot be asked")
+        return MSMQQueueInfos(environment, [queue.identifier for queue in queues])
+
+    # 3.13.4.1.1: the same, without an address.
+    lookup_queue_v2 = lookup_queue
+
+
+def _operator(variant: Variant) -> Operator | None:
+    """None: the criterion does not count."""
+    number = arguments.number(variant, RelOps.REL_EQ, "relation")
+    try:
+        return _OPERATORS.get(RelOps(number))
+    except ValueError:
+        raise IllegalRelation(f"relation {number}") from None
+
+
+def _guid(variant: Variant) -> object:
+    return arguments.from_guid(_text(variant), "GUID", without_braces=False)
+
+
+def _text(variant: Variant) -> str:
+    return arguments.text(variant, "criterion") or ""
+
+
+def _time(variant: Variant) -> int:
+    return arguments.from_date(variant, "time")
+
+
+def _address(variant: Variant) -> str | None:
+    """An empty one is that of queues that have none."""
+    return _text(variant) or None
