@@ -48,6 +48,7 @@ _INLINE = 1  # the packet follows
 _REFERENCE = 2  # the key of a staged row follows
 _MAX_COUNT = 0xFFFF
 
+_AVAILABLE, _LOCKED = int(PositionState.AVAILABLE), int(PositionState.LOCKED)
 _STATES = {int(state): state for state in (PositionState.AVAILABLE, PositionState.LOCKED)}
 
 
@@ -63,7 +64,7 @@ def encode(record: Record, visibility: int) -> bytes:
     """Make the stored bytes of a record under a visibility number (0: locked, not visible)."""
     packet = record.packet
     # Only Available messages have a number.
-    state = PositionState.AVAILABLE if visibility else PositionState.LOCKED
+    state = _AVAILABLE if visibility else _LOCKED
     aborts, moves = record.abort_count, record.move_count
     if aborts > _MAX_COUNT or moves > _MAX_COUNT:
         aborts, moves = min(aborts, _MAX_COUNT), min(moves, _MAX_COUNT)
