@@ -5,7 +5,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
+import lanner
+from lanner.errors import AccessDenied
 from lanner.services.listener import RpcSettings
+from lanner.wire.sddl import parse_sddl
 from tests.cli.conftest import free_address
 from tests.client.served import ServedManager
 
@@ -31,6 +36,29 @@ def test_without_a_domain_no_principal_is_anybody(tmp_path: Path) -> None:
     try:
         served.runtime.users.add("alice", "secret")
         assert served.listener.identity_of("alice@") is None
+    finally:
+        served.close()
+    shutil.rmtree(tmp_path)
+
+
+def test_root_and_the_queue_managers_own_user_pass_every_access_list(tmp_path: Path) -> None:
+    """By the socket they are the system, as a program that opens the directory is: an administrator must be let in by the list."""
+    address = free_address()
+    served = ServedManager(tmp_path / "data", address)
+    try:
+        served.runtime.users.add("alice", "secret", administrator=True)
+        with (
+            lanner.connect(data=served.data) as here,
+            lanner.connect(address, "alice", "secret", port=served.port) as there,
+        ):
+            here.create_queue("sealed").send("x")
+            engine = served.engine
+            with engine.store.lock:
+                queue = next(one for one in engine.queue_manager.queue_collection.values() if "sealed" in one.pathname)
+                engine.set_queue_properties(queue, {"security": parse_sddl("D:").pack()})
+            with pytest.raises(AccessDenied):
+                there.open("sealed").peek(timeout=0)
+            assert here.open("sealed").peek(timeout=0).body == "x"
     finally:
         served.close()
     shutil.rmtree(tmp_path)

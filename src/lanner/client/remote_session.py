@@ -26,14 +26,14 @@ from lanner.model.errors import (
 )
 from lanner.rpc.client import BoundInterface, RpcClient, connect_tcp, connect_unix
 from lanner.rpc.endpoint_mapper import EPMAPPER, EPMAPPER_PORT, Tower, Twr
-from lanner.rpc.faults import FaultStatus, RpcConnectionError, RpcFault
+from lanner.rpc.faults import FaultStatus, InterfaceRefused, RpcConnectionError, RpcFault
 from lanner.rpc.interface import RETURNS, Interface, Method
 from lanner.rpc.ndr import NULL_HANDLE, Value
 from lanner.rpc.pdu import NDR20, AuthLevel, AuthType, SyntaxId
 from lanner.rpc.security import Credentials, SecurityError
 from lanner.services.interfaces.lanner import LANNER, LANNER_WHO
-from lanner.services.interfaces.mqmp import QMCOMM
-from lanner.services.interfaces.mqqp import QM2QM
+from lanner.services.interfaces.mqmp import QMCOMM, R_QM_GET_RTQM_SERVER_PORT
+from lanner.services.interfaces.mqqp import QM2QM, PortType
 from lanner.services.listener import LOCAL_SOCKET
 from lanner.services.ports import HANDSHAKE_PORT, READ_PORT
 from lanner.services.remote_read_client import OPEN_TIMEOUT, RemoteReader
@@ -210,9 +210,10 @@ class Session:
                 handshake = await client.bind(QMCOMM)
                 try:
                     reading = await client.bind(QM2QM)
-                except RpcConnectionError:
-                    # A process serves its interfaces on all its ports, but need not.
-                    reading_client = await replace(target, port=READ_PORT).connect()
+                except InterfaceRefused:
+                    # A process serves its interfaces on all its ports, but need not. qmcomm knows where qm2qm is.
+                    port = (await handshake.call(R_QM_GET_RTQM_SERVER_PORT, f_ip=PortType.IP_READ))[RETURNS]
+                    reading_client = await replace(target, port=port or READ_PORT).connect()
                     reading = await reading_client.bind(QM2QM)
         except BaseException:
             await client.close()
@@ -237,8 +238,7 @@ class Session:
         """Name and identifier of a queue manager of ours; None: it is somebody else's."""
         try:
             told = await self.call(LANNER, LANNER_WHO)
-        except RpcConnectionError:
-            # The interface was refused; the connection would tell so again.
+        except InterfaceRefused:
             return None
         return told["name"], told["identifier"]
 

@@ -8,7 +8,7 @@ from typing import Final
 from uuid import UUID
 
 from lanner.model.errors import RemoteProtocolError
-from lanner.rpc.faults import FORBIDDEN_STATUS, FaultStatus, RpcConnectionError, RpcFault
+from lanner.rpc.faults import FORBIDDEN_STATUS, FaultStatus, InterfaceRefused, RpcConnectionError, RpcFault
 from lanner.rpc.fragments import pack_fragments, pack_signed_fragments
 from lanner.rpc.pdu import (
     HEADER_SIZE,
@@ -273,7 +273,7 @@ class ClientConnection:
                 events.append(Bound(element.context_id, element.transfer_syntaxes[0]))
                 return
         reason = _name(ProviderReason, ack.results[0].reason)
-        events.append(Failed(header.call_id, RpcConnectionError(f"the server does not take the interface: {reason}")))
+        events.append(Failed(header.call_id, InterfaceRefused(f"the server does not take the interface: {reason}")))
 
     def _next_leg(self, signer: _Signer, trailer: SecTrailer | None, call_id: int) -> None:
         if trailer is None:

@@ -75,3 +75,7 @@ class RpcFault(LannerError):
 
 class RpcConnectionError(LannerError):
     """There is no connection, or the peer ended it or refused what was asked for in the beginning."""
+
+
+class InterfaceRefused(RpcConnectionError):
+    """The server does not serve an interface here; the connection goes on."""
