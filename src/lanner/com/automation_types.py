@@ -272,6 +272,7 @@ _POINTERS: Final[dict[int, tuple[dict[int, int], int]]] = {
     VT.DISPATCH: ({VT.DISPATCH: _FADF_DISPATCH, _SF_HAVEIID: _FADF_HAVEIID}, 4),
     VT.RECORD: ({VT.RECORD: _FADF_RECORD}, 4),
 }
+_ELEMENT_TYPES: Final = _SCALARS.keys() | _POINTERS.keys()
 
 
 class _WireSafeArray(Type):
@@ -436,7 +437,8 @@ class _WireVariant(Type):
         decoder.align(8)
         # MS-OAUT 2.2.29.1 gives the size for buffers to be made; ours need none, and not every client works it out.
         _, _, vt, _, _, _, tag = self._head.unpack(decoder.take(self._head.size))
-        if tag != self._tag(vt) or tag not in self._arms:
+        is_array_of_nothing = vt & VT.ARRAY and _of_elements(vt).switch not in _ELEMENT_TYPES
+        if tag != self._tag(vt) or tag not in self._arms or is_array_of_nothing:
             raise BadStub(f"a VARIANT of type {vt:#06x}, tag {tag:#x}")
         arm = self._arms[tag]
         if arm is None:
