@@ -29,7 +29,8 @@ class Stream:
     def __init__(self, address: str, before: Stream | None = None, /, **options: object) -> None:
         given = {"managers": address, "user": "root", "retrySeconds": 0, "columns": "body,seq,queue"} | options
         source = MsmqDataSource(CaseInsensitiveDict({name: str(value) for name, value in given.items()}))
-        self.schema = RowSchema.select(str(given["columns"])).arrow
+        select = RowSchema.select_events if given.get("mode") == "events" else RowSchema.select
+        self.schema = select(str(given["columns"])).arrow
         made = source.streamReader(from_arrow_schema(self.schema))
         assert isinstance(made, MsmqStreamReader)
         self.reader = made

@@ -313,7 +313,7 @@ def test_errors_say_what_is_wrong(qm: QueueManager, address: str, spark: SparkSe
         ({"queues": "q", "passwordEnv": "NOT_SET"}, "expected in the environment variable NOT_SET"),
         ({"queues": "q", "managers": "127.0.0.1:1"}, "no queue manager answers at grpc://127.0.0.1:1"),
         ({"queues": "q", "minPartition": 2}, "there is no option 'minpartition'; the nearest is 'minPartitions'"),
-        ({"queues": "q", "mode": "receive"}, "option mode is for a stream read, not for a batch read"),
+        ({"queues": "q", "mode": "receive"}, "option mode receive is for a stream read, not for a batch read"),
         ({"queues": "q", "password": "secret"}, "a secret cannot be one"),
         ({}, "option queues is missing"),
     ]

@@ -88,7 +88,7 @@ def test_lists_have_commas_or_are_json() -> None:
         ({"queues": "a", "minPartitions": "0"}, "option minPartitions = '0': a number from 1 on expected"),
         ({"queues": "a", "minPartitions": "-1"}, "a number from 1 on expected"),
         ({"queues": "a", "includeBody": "yes"}, "option includeBody = 'yes': true or false expected"),
-        ({"queues": "a", "mode": "events"}, "option mode = 'events': peek or receive expected"),
+        ({"queues": "a", "mode": "eventful"}, "option mode = 'eventful': peek or receive or events expected"),
         ({"queues": "a", "mode": "receive"}, "mode receive needs the option reader"),
         ({"queues": "a", "startingOffsets": "latest"}, "startingOffsets latest needs the option reader"),
         ({"queues": "a", "transport": "pigeon"}, "option transport = 'pigeon': flight expected"),

@@ -30,11 +30,11 @@ class MsmqBatchReader(DataSourceReader):
     def partitions(self) -> list[MessagePartition]:
         """Look for the queues and cut them."""
         options = self._options
-        managers = ask_all(options.access)
+        managers = ask_all(options.access, is_log=options.is_events)
         for offset in (options.starting, options.ending):
             if isinstance(offset, Offset):
                 check_managers(offset, managers)
-        found = find_queues(managers, options.queues)
+        found = find_queues(managers, options.queues, is_log=options.is_events)
         planner = Planner(self._columns, options.min_partitions, fail_on_data_loss=options.fail_on_data_loss)
         return planner.plan(
             [

@@ -18,6 +18,10 @@ what the caller may peek.
 **Errors** are Flight errors whose `extra_info` is {"error": class, "status": HRESULT or null, "message": text}. FlightUnauthenticatedError: who
 are you; FlightUnauthorizedError: AccessDenied; FlightUnavailableError: try again later; FlightServerError: everything else.
 
+**Events.** Where a queue manager writes down what happens to messages, that log is listed as `system$;EVENTS` with the kind `events`. It is read as queues are:
+its positions are the numbers of events, its rows have columns of their own (`schema.EVENT_COLUMNS`), a reader of it can only peek, and who may peek
+`system$;JOURNAL` may read it. `lost` tells how many numbers after `after` were dropped for their age.
+
 Reading
 -------
 ListFlights, criteria = nothing, or a pattern for the name such as `*orders*`
@@ -39,7 +43,7 @@ bounds      {queue, [queue_id]} -> as app_metadata of ListFlights
 measure     {queue, [after = 0], [upto], [max_messages], [max_bytes]} -> as bounds, with the range {after, upto, messages, bytes} that keeps
             to the limits; at least one message, if there is one
 poll        {queues: [{queue, after, [max_messages], [max_bytes]}, ...], [timeout_ms = 0, at most 60000]}
-            -> {queues: [{queue, queue_id, after, upto, messages, bytes, backlog_messages, backlog_bytes}, ...]}
+            -> {queues: [{queue, queue_id, after, upto, messages, bytes, backlog_messages, backlog_bytes, lost}, ...]}
             answers as soon as one of the queues has messages after its number. Without new messages upto = after.
 acquire     {queue, reader, [mode = "receive" | "peek"], [start = "earliest" | "latest" | number], [lease_ms = 30000], [take_over = false]}
             -> {queue_id, fence, start, acknowledged, lease_ms}

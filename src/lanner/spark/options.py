@@ -14,6 +14,7 @@ from typing import Final
 
 from lanner.model.errors import InvalidParameter
 from lanner.spark.connections import Access, parse_address
+from lanner.spark.event_names import EVENTS_NAME
 from lanner.spark.offsets import Offset
 
 MEBIBYTE: Final = 1 << 20
@@ -23,13 +24,22 @@ MAX_MESSAGES_PER_TRIGGER: Final = 1_000_000
 PARTITION_BYTES: Final = 32 * MEBIBYTE
 # Ours: seconds for which a queue manager may be away: a stream outlives its restart, somebody who waits for a batch wants to know.
 BATCH_RETRY, STREAM_RETRY = 5, 60
-PEEK, RECEIVE = "peek", "receive"
+PEEK, RECEIVE, EVENTS = "peek", "receive", "events"
 EARLIEST, LATEST = "earliest", "latest"
 
 _ACCESS: Final = ("managers", "transport", "user", "passwordFile", "passwordEnv", "tlsRoots", "retrySeconds")
-_READ: Final = ("queues", "path", "columns", "includeBody", "startingOffsets", "minPartitions", "failOnDataLoss")
+_READ: Final = (
+    "queues",
+    "path",
+    "mode",
+    "columns",
+    "includeBody",
+    "startingOffsets",
+    "minPartitions",
+    "failOnDataLoss",
+)
 _BATCH: Final = ("endingOffsets",)
-_STREAM: Final = ("mode", "reader", "leaseSeconds", "maxMessagesPerTrigger", "maxBytesPerTrigger")
+_STREAM: Final = ("reader", "leaseSeconds", "maxMessagesPerTrigger", "maxBytesPerTrigger")
 _WRITE: Final = ("queue", "path", "writeId")
 # Spark puts the place of its checkpoints among the options of a stream that is written.
 _WRITE_STREAM: Final = ("queue", "path", "failOnChangedReplay", "checkpointLocation", "queryName")
@@ -53,6 +63,8 @@ class ReadOptions:
     starting: str | Offset
     min_partitions: int
     fail_on_data_loss: bool
+    # The log of events, in place of queues.
+    is_events: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +169,16 @@ class _Options:
         return Access(managers, user, file, variable, self.text("tlsRoots"), seconds)
 
     def read(
-        self, retry: int, *, fail_on_data_loss: bool
-    ) -> tuple[Access, tuple[str, ...], str, bool, str | Offset, int, bool]:
+        self, retry: int, mode: str, *, fail_on_data_loss: bool
+    ) -> tuple[Access, tuple[str, ...], str, bool, str | Offset, int, bool, bool]:
         self._values["queues"] = self.either("queues") or ""
         queues = self.texts("queues")
+        if mode == EVENTS:
+            if queues:
+                raise InvalidParameter(
+                    f"option queues = {', '.join(queues)!r}: mode events reads what happened in all queues; leave it out and filter by `queue`"
+                )
+            queues = (EVENTS_NAME,)
         if not queues:
             raise InvalidParameter(
                 "option queues is missing: names with commas, or patterns such as orders*, *;journal or system$;*"
@@ -176,6 +194,7 @@ class _Options:
             starting,
             self.number("minPartitions", 1),
             self.flag("failOnDataLoss", default=fail_on_data_loss),
+            mode == EVENTS,
         )
 
 
@@ -203,7 +222,12 @@ def check_names(options: Mapping[str, str], role: str | None = None) -> None:
 def batch_options(options: Mapping[str, str]) -> BatchOptions:
     """Of spark.read. InvalidParameter says what is wrong."""
     given = _Options(options, "a batch read")
-    read = given.read(BATCH_RETRY, fail_on_data_loss=False)
+    if (given.text("mode") or "").lower() == RECEIVE:
+        raise InvalidParameter(
+            "option mode receive is for a stream read, not for a batch read, which Spark may do twice"
+        )
+    mode = given.one_of("mode", PEEK, EVENTS)
+    read = given.read(BATCH_RETRY, mode, fail_on_data_loss=False)
     if isinstance(read[4], str) and read[4] == LATEST:
         raise given.wrong("startingOffsets", "earliest or the JSON of an offset; latest has nothing to read in a batch")
     ending = given.text("endingOffsets") or LATEST
@@ -213,8 +237,9 @@ def batch_options(options: Mapping[str, str]) -> BatchOptions:
 def stream_options(options: Mapping[str, str]) -> StreamOptions:
     """Of spark.readStream."""
     given = _Options(options, "a stream read")
-    is_receiver = given.one_of("mode", PEEK, RECEIVE) == RECEIVE
-    read = given.read(STREAM_RETRY, fail_on_data_loss=is_receiver)
+    mode = given.one_of("mode", PEEK, RECEIVE, EVENTS)
+    is_receiver = mode == RECEIVE
+    read = given.read(STREAM_RETRY, mode, fail_on_data_loss=mode != PEEK)
     reader = given.text("reader")
     if reader is None and is_receiver:
         raise InvalidParameter(

@@ -74,6 +74,19 @@ def vanished(queue: str, after: int, upto: int, planned: int, found: int, *, is_
     _LOG.warning("%s", text)
 
 
+def aged_out(manager: str, after: int, count: int, *, is_error: bool) -> None:
+    """Tell of events that were dropped before anybody read them."""
+    text = (
+        f"queue manager {manager}: events with numbers in ({after}, {after + count}] are gone: they were older than its settings keep them, or too "
+        "many"
+    )
+    if is_error:
+        raise MessagesVanished(
+            f"{text}. Read more often, keep them longer ([events] keep_days, max_mb), or set failOnDataLoss to false"
+        )
+    _LOG.warning("%s", text)
+
+
 class Planner:
     """Cuts ranges into partitions."""
 
@@ -116,6 +129,8 @@ class Planner:
                     raise
                 _LOG.warning("%s", error)
                 continue
+            if plan.about.get("lost") and wanted.after:
+                aged_out(manager.address, wanted.after, plan.about["lost"], is_error=self._fails)
             count = sum(part.messages for part in plan.partitions)
             if wanted.messages is not None and count < wanted.messages:
                 vanished(wanted.name, wanted.after, wanted.upto, wanted.messages, count, is_error=self._fails)

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lanner.model.errors import QueueNotFound
+from lanner.model.errors import InvalidParameter, QueueNotFound
 from lanner.spark.connections import Access, Manager
+from lanner.spark.event_names import EVENTS_KIND, EVENTS_NAME, is_events
 
 _WILD: Final = frozenset("*?[")
 _FOREIGN: Final = ("outgoing", "connector")
@@ -43,18 +44,20 @@ class KnownManager:
     horizon: int
 
     @classmethod
-    def ask(cls, manager: Manager) -> KnownManager:
+    def ask(cls, manager: Manager, *, is_log: bool = False) -> KnownManager:
+        """`is_log`: the horizon is that of the log of events."""
         about = manager.call(lambda queues: queues.info())
-        return cls(manager, about["queue_manager_id"], about["queue_manager"], about["epoch"], about["horizon"])
+        horizon = about["horizon"]
+        if is_log:
+            horizon = manager.call(lambda queues: queues.bounds(EVENTS_NAME))["horizon"]
+        return cls(manager, about["queue_manager_id"], about["queue_manager"], about["epoch"], horizon)
 
 
-def ask_all(access: Access) -> list[KnownManager]:
+def ask_all(access: Access, *, is_log: bool = False) -> list[KnownManager]:
     """All queue managers of the options. Two addresses of the same one are refused: its messages would be there twice."""
-    from lanner.model.errors import InvalidParameter
-
     found: dict[str, KnownManager] = {}
     for address in access.managers:
-        known = KnownManager.ask(Manager(access, address))
+        known = KnownManager.ask(Manager(access, address), is_log=is_log)
         if known.identifier in found:
             other = found[known.identifier].manager.address
             raise InvalidParameter(f"option managers: {other} and {address} are the same queue manager, {known.name}")
@@ -87,11 +90,18 @@ def _short(base: str) -> str:
 
 
 def find_queues(
-    managers: Iterable[KnownManager], wanted: Sequence[str], *, patterns_only: bool = False
+    managers: Iterable[KnownManager], wanted: Sequence[str], *, patterns_only: bool = False, is_log: bool = False
 ) -> dict[str, list[FoundQueue]]:
-    """The queues of each queue manager, by its identifier. QueueNotFound if a name is on none of them; a pattern may find nothing."""
+    """The queues of each queue manager, by its identifier. QueueNotFound if a name is on none of them; a pattern may find nothing.
+
+    `is_log`: the log of events is wanted.
+    """
     found: dict[str, list[FoundQueue]] = {}
     names = [] if patterns_only else [name for name in wanted if not is_pattern(name)]
+    if not is_log and any(is_events(name) for name in names):
+        raise InvalidParameter(
+            f"option queues: {EVENTS_NAME} has no messages; read it with mode events, and without queues"
+        )
     patterns = [name for name in wanted if is_pattern(name)]
     refusals: dict[str, QueueNotFound] = {}
     missing = set(names)
@@ -107,6 +117,8 @@ def find_queues(
             queues[about["queue_id"]] = FoundQueue.of(about)
         if patterns:
             for about in known.manager.call(lambda flight: flight.queues()):
+                if about["queue_kind"] == EVENTS_KIND:
+                    continue
                 if any(matches(pattern, about["queue"], about["queue_kind"]) for pattern in patterns):
                     queues[about["queue_id"]] = FoundQueue.of(about)
         found[known.identifier] = list(queues.values())

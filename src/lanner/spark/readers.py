@@ -26,6 +26,7 @@ from lanner.model.enums import MessageSeekAction, QueueAccessType, QueueShareMod
 from lanner.model.errors import AccessDenied, InvalidParameter, QueueNotAvailable, SharingViolation
 from lanner.model.live import OpenQueueDescriptor
 from lanner.spark.errors import LeaseHeld, LeaseLost
+from lanner.spark.event_names import EVENTS_NUMBER
 
 TABLE: Final = "pipeline_readers"
 # Ours: messages that are removed in one commit; some tenths of a second in which nobody else has the store's lock.
@@ -98,7 +99,8 @@ class Readers:
 
     def _forget_deleted_queues(self) -> None:
         known = self._runtime.engine.queue_manager.queue_collection
-        for key in [key for key, _ in self._table.items() if _KEY.unpack_from(key)[0] not in known]:
+        numbers = {EVENTS_NUMBER, *known}
+        for key in [key for key, _ in self._table.items() if _KEY.unpack_from(key)[0] not in numbers]:
             self._table.delete(key)
 
     def close(self) -> None:
@@ -136,7 +138,7 @@ class Readers:
             key = self._key(queue, reader)
             row = self._row(key)
             if row is None:
-                first = self._first(start)
+                first = self._first(start, self._store.horizon)
                 row = _Row(first, first, 0, lease_ms, str(operations.identity.sid), is_receiver)
             else:
                 self._check_owner(operations, row, reader)
@@ -153,6 +155,31 @@ class Readers:
             ticket = self._store.ticket()
         self._store.sync(ticket)
         return Lease(queue.number, row.fence, row.start, row.acknowledged, row.lease_ms)
+
+    def remember(
+        self,
+        operations: Operations,
+        number: int,
+        reader: str,
+        start: str | int,
+        horizon: int,
+        lease_ms: int = DEFAULT_LEASE,
+    ) -> Lease:
+        """Where a reader that peeks has begun in something that is no queue, under a number of its own."""
+        _check(reader, lease_ms)
+        with self._runtime.lock:
+            key = _KEY.pack(number) + reader.encode()
+            row = self._row(key)
+            if row is None:
+                first = self._first(start, horizon)
+                row = _Row(first, first, 0, lease_ms, str(operations.identity.sid), is_receiver=False)
+            else:
+                self._check_owner(operations, row, reader)
+            row = dataclasses.replace(row, fence=row.fence + 1)
+            self._table.put(key, row.pack())
+            ticket = self._store.ticket()
+        self._store.sync(ticket)
+        return Lease(number, row.fence, row.start, row.acknowledged, row.lease_ms)
 
     def renew(self, operations: Operations, queue_name: str, reader: str, fence: int) -> Lease:
         """Keep the queue for another term. LeaseLost if somebody else has it by now."""
@@ -173,7 +200,13 @@ class Readers:
     def forget(self, operations: Operations, queue_name: str, reader: str) -> bool:
         """Forget a reader with its start; False if there is none."""
         with self._runtime.lock:
-            key = self._key(operations.find(queue_name), reader)
+            number = operations.find(queue_name).number
+        return self.forget_place(operations, number, reader)
+
+    def forget_place(self, operations: Operations, number: int, reader: str) -> bool:
+        """The same, by the number of the queue."""
+        with self._runtime.lock:
+            key = _KEY.pack(number) + reader.encode()
             row = self._row(key)
             if row is None:
                 return False
@@ -238,13 +271,14 @@ class Readers:
         raw = self._table.get(key)
         return None if raw is None else _Row.unpack(raw)
 
-    def _first(self, start: str | int) -> int:
+    @staticmethod
+    def _first(start: str | int, horizon: int) -> int:
         if start == "earliest":
             return 0
         if start == "latest":
-            return self._store.horizon
-        if isinstance(start, str) or not 0 <= start <= self._store.horizon:
-            raise InvalidParameter(f"start {start!r}: earliest, latest, or a number up to {self._store.horizon}")
+            return horizon
+        if isinstance(start, str) or not 0 <= start <= horizon:
+            raise InvalidParameter(f"start {start!r}: earliest, latest, or a number up to {horizon}")
         return start
 
     @staticmethod

@@ -97,6 +97,17 @@ class QueueSource:
             after, upto = self._store.visible_bounds(self._queue.number)
             return after, upto, self._store.horizon
 
+    @property
+    def horizon(self) -> int:
+        """The number up to which nothing more will come."""
+        with self._store.lock:
+            return self._store.horizon
+
+    @staticmethod
+    def lost(_after: int) -> int:
+        """What left a queue was taken out: nothing is dropped here for its age."""
+        return 0
+
     def measure(self, after: int, upto: int, *, max_messages: int | None = None, max_bytes: int | None = None) -> Range:
         """The longest range from `after` on that keeps to the limits; at least one message, if there is one."""
         messages = size = 0

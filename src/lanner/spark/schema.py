@@ -161,7 +161,34 @@ COLUMNS: Final = (
     ),
 )  # fmt: skip
 
+# What happened to a message (model.events), and to which.
+EVENT_COLUMNS: Final = _group(
+    "event",
+    ("qm_id", STRING, _READ, "identifier of the queue manager"),
+    ("qm_name", STRING, _READ, "its computer name"),
+    ("seq", BIGINT, _READ, "number of the event"),
+    ("event", STRING, _READ, "what happened, in one word"),
+    ("event_time", TIMESTAMP, _READ, "when, in milliseconds of this clock"),
+    ("queue", STRING, _READ, "format name of the queue in which it happened, also when that is gone; null where there was none"),
+    ("queue_kind", STRING, _READ, "what the queue was for, as with messages"),
+    ("target", STRING, _READ, "of moved: the queue it was moved to"),
+    ("lookup_id", BIGINT, _READ, "LookupIdentifier in the queue"),
+    ("message_seq", BIGINT, _READ, "the message's place in the visibility sequence, as `seq` of messages; null: it had none"),
+    ("msg_id_text", STRING, _READ, r"Identifier of the message as guid\number"),
+    ("correlation_text", STRING, _READ, "CorrelationIdentifier, null when it is all zero"),
+    ("class", INT, _READ, "Class of the message"),
+    ("class_name", STRING, _READ, "its name, null where the number has none"),
+    ("reason", INT, _READ, "the class that tells why: received, expired, purged, refused, dead_lettered, concluded"),
+    ("reason_name", STRING, _READ, "its name"),
+    ("size", BIGINT, _READ, "bytes of the packet"),
+    ("sent_time", TIMESTAMP, _READ, "SentTime, whole seconds of the sender's clock"),
+    ("priority", INT, _READ, "0 to 7; 0 for a transactional message"),
+    ("delivery", INT, _READ, "0 express, 1 recoverable"),
+    ("is_transactional", BOOLEAN, _READ, "whether it was sent in a transaction"),
+)  # fmt: skip
+
 BY_NAME: Final = {column.name: column for column in COLUMNS}
+EVENTS_BY_NAME: Final = {column.name: column for column in EVENT_COLUMNS}
 SETTABLE: Final = tuple(column.name for column in COLUMNS if column.settable)
 
 # What most questions are about; cheap, since nothing in it grows with the body.
@@ -207,8 +234,20 @@ class RowSchema:
                 return cls(tuple(BY_NAME[name] for name in names if include_body or name not in BODIES))
             columns = [name.strip() for name in columns.split(",")]
         names = tuple(columns)
-        _check_names(names, include_body=include_body)
+        _check_names(names, BY_NAME, include_body=include_body)
         return cls(tuple(BY_NAME[name] for name in names), "packet" in names)
+
+    @classmethod
+    def select_events(cls, columns: str | Iterable[str] = "all") -> RowSchema:
+        """The same of events; `core` is all of them."""
+        if isinstance(columns, str):
+            columns = columns.strip()
+            if columns in ("all", "core"):
+                return cls(EVENT_COLUMNS)
+            columns = [name.strip() for name in columns.split(",")]
+        names = tuple(columns)
+        _check_names(names, EVENTS_BY_NAME, include_body=True)
+        return cls(tuple(EVENTS_BY_NAME[name] for name in names))
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -225,12 +264,12 @@ class RowSchema:
         return ", ".join(f"`{column.name}` {column.ddl}" for column in self.columns)
 
 
-def _check_names(names: tuple[str, ...], *, include_body: bool) -> None:
+def _check_names(names: tuple[str, ...], known: dict[str, Column], *, include_body: bool) -> None:
     if not names:
         raise InvalidParameter("columns: all, core, or at least one name")
     for name in names:
-        if name not in BY_NAME:
-            near = difflib.get_close_matches(name, BY_NAME, 1, 0)[0]
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1, 0)[0]
             raise InvalidParameter(f"columns: there is no column {name!r}; the nearest is {near!r}")
         if not include_body and name in BODIES:
             raise InvalidParameter(f"columns names {name!r} and includeBody is false: leave one of them out")

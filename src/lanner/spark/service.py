@@ -19,6 +19,8 @@ from lanner.model.errors import AccessDenied, InvalidParameter, QueueNotFound
 from lanner.security.identity import Identity
 from lanner.spark.arrivals import Arrivals
 from lanner.spark.errors import EpochChanged
+from lanner.spark.event_names import EVENTS_NAME, EVENTS_NUMBER, is_events
+from lanner.spark.events import EventSource
 from lanner.spark.readers import DEFAULT_LEASE, Lease, Readers
 from lanner.spark.reading import PARTITION_BYTES, QueueSource, Range
 from lanner.spark.requests import MAX_EPOCH, Request
@@ -26,6 +28,7 @@ from lanner.spark.schema import RowSchema
 from lanner.spark.writing import Contents, StagedWrites
 
 Answer = dict[str, Any]
+Source = QueueSource | EventSource
 
 # Ours: milliseconds that one call may wait for messages.
 MAX_WAIT: Final = 60_000
@@ -39,7 +42,7 @@ MAX_MEASURED: Final = 1_000_000
 class Scan:
     """What one stream reads."""
 
-    source: QueueSource
+    source: Source
     after: int
     upto: int
     schema: RowSchema
@@ -125,23 +128,30 @@ class Service:
         operations = self.operations(identity)
         with self._runtime.lock:
             names = [self._name(queue) for queue in self._runtime.engine.queue_manager.queue_collection.values()]
+            if self._store.has_events:
+                names.append(EVENTS_NAME)
         for name in names:
             if pattern and not fnmatch.fnmatchcase(name.lower(), pattern.lower()):
                 continue
             try:
-                source = QueueSource(operations, name)
+                source = self._open(operations, name)
             except (AccessDenied, QueueNotFound):
                 continue
             about = self._about(source)
             ticket = {"queue": name, "queue_id": source.identifier, "epoch": self._store.epoch}
-            yield name, Plan(RowSchema(), [ticket], source.message_count, source.total_bytes, about)
+            schema = RowSchema.select_events() if is_events(name) else RowSchema()
+            yield name, Plan(schema, [ticket], source.message_count, source.total_bytes, about)
 
     def _name(self, queue: Queue) -> str:
         if isinstance(queue, OutgoingQueue):
             return queue.destination_format_name
         return str(self._runtime.engine.format_name_of(queue))
 
-    def _about(self, source: QueueSource) -> Answer:
+    @staticmethod
+    def _open(operations: Operations, name: str) -> Source:
+        return EventSource(operations) if is_events(name) else QueueSource(operations, name)
+
+    def _about(self, source: Source) -> Answer:
         after, upto, horizon = source.bounds()
         return {
             "queue": source.place.queue,
@@ -169,7 +179,11 @@ class Service:
         if len(parts) > MAX_PARTITIONS:
             raise InvalidParameter(f"{len(parts)} partitions, at most {MAX_PARTITIONS}: ask for bigger ones")
         tickets = [scan.ticket | dataclasses.asdict(part) for part in parts]
-        about = self._about(scan.source) | {"after": scan.after, "upto": scan.upto}
+        about = self._about(scan.source) | {
+            "after": scan.after,
+            "upto": scan.upto,
+            "lost": scan.source.lost(scan.after),
+        }
         return Plan(
             scan.schema, tickets, sum(part.messages for part in parts), sum(part.bytes for part in parts), about
         )
@@ -185,7 +199,10 @@ class Service:
 
     def _scan(self, identity: Identity, request: Request) -> Scan:
         columns, include_body = request.columns("columns"), request.flag("include_body", default=True)
-        schema = RowSchema.select(columns, include_body=include_body)
+        if is_events(request.text("queue")):
+            schema = RowSchema.select_events(columns)
+        else:
+            schema = RowSchema.select(columns, include_body=include_body)
         source = self._source(self.operations(identity), request)
         after, upto, horizon = source.bounds()
         after, upto = request.number("after", after), request.number("upto", upto)
@@ -201,9 +218,9 @@ class Service:
         }
         return Scan(source, after, max(after, upto), schema, ticket)
 
-    def _source(self, operations: Operations, request: Request) -> QueueSource:
+    def _source(self, operations: Operations, request: Request) -> Source:
         """The queue of a request; another one of the same name that was made since is refused."""
-        source = QueueSource(operations, request.text("queue"))
+        source = self._open(operations, request.text("queue"))
         identifier = request.number_or_none("queue_id")
         if identifier is not None and identifier != source.identifier:
             raise model_errors.QueueNotAvailable(
@@ -232,21 +249,18 @@ class Service:
         return self._about(source)
 
     def _measure(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
-        source, _after, found = self._measured(operations, request)
+        source, after, found = self._measured(operations, request)
         upto = request.number_or_none("upto")
         request.done()
-        return self._about(source) | dataclasses.asdict(found(upto))
+        return self._about(source) | dataclasses.asdict(found(upto)) | {"lost": source.lost(after)}
 
-    def _measured(
-        self, operations: Operations, request: Request
-    ) -> tuple[QueueSource, int, Callable[[int | None], Range]]:
+    def _measured(self, operations: Operations, request: Request) -> tuple[Source, int, Callable[[int | None], Range]]:
         source = self._source(operations, request)
         after = request.number("after", 0)
         most, size = request.number("max_messages", MAX_MEASURED), request.number_or_none("max_bytes")
 
         def measure(upto: int | None) -> Range:
-            with self._runtime.lock:
-                horizon = self._store.horizon
+            horizon = source.horizon
             upto = horizon if upto is None else min(upto, horizon)
             return source.measure(after, upto, max_messages=most, max_bytes=size)
 
@@ -281,6 +295,7 @@ class Service:
                     "queue_id": source.identifier,
                     "backlog_messages": source.message_count,
                     "backlog_bytes": source.total_bytes,
+                    "lost": source.lost(part.after),
                     **dataclasses.asdict(found),
                 }
             )
@@ -297,8 +312,13 @@ class Service:
             "take_over": request.flag("take_over", default=False),
         }
         queue, reader = request.text("queue"), request.text("reader")
-        self._source(operations, request)
+        source = self._source(operations, request)
         request.done()
+        if is_events(queue):
+            if arguments["is_receiver"]:
+                raise request.wrong("mode", f"peek: nobody takes anything out of {EVENTS_NAME}")
+            horizon = source.bounds()[2]
+            return _lease(self._readers.remember(operations, EVENTS_NUMBER, reader, arguments["start"], horizon))
         return _lease(self._readers.acquire(operations, queue, reader, **arguments))
 
     def _reader(self, operations: Operations, request: Request) -> tuple[Operations, str, str, int]:
@@ -317,6 +337,8 @@ class Service:
     def _forget(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
         queue, reader = request.text("queue"), request.text("reader")
         request.done()
+        if is_events(queue):
+            return {"forgotten": self._readers.forget_place(operations, EVENTS_NUMBER, reader)}
         return {"forgotten": self._readers.forget(operations, queue, reader)}
 
     def _acknowledge(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:

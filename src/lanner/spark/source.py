@@ -19,8 +19,8 @@ What a row has is in `schema`; which queues `queues` means, in `queue_names`.
 | startingOffsets | read | earliest (default), latest (streams), or the JSON of an offset: read on from its `to` |
 | endingOffsets | batch read | latest (default) or the JSON of an offset: read up to its `to` |
 | minPartitions | read | at least so many partitions, if there are messages enough |
-| failOnDataLoss | read | whether it is an error that messages vanish which were to be read; default: only in mode receive |
-| mode | stream read | peek (default) leaves messages in their queue, receive removes what has been processed |
+| failOnDataLoss | read | whether it is an error that messages or events vanish which were to be read; default: only of streams that receive or read events |
+| mode | read | peek (default) leaves messages in their queue, receive (streams) removes what has been processed; events reads what happened to messages |
 | reader | stream read | a name of this query's own, needed for mode receive and for startingOffsets latest |
 | leaseSeconds | stream read | how long the queues of a reader that died stay closed for others; default 30 |
 | maxMessagesPerTrigger, maxBytesPerTrigger | stream read | what one batch reads at most; default 1000000 and 64 MiB for each core |
@@ -66,7 +66,9 @@ class MsmqDataSource(DataSource):
     def schema(self) -> str:
         from lanner.spark.schema import RowSchema
 
-        columns, include_body = _columns(self.options)
+        columns, include_body, is_events = _columns(self.options)
+        if is_events:
+            return RowSchema.select_events(columns).ddl
         return RowSchema.select(columns, include_body=include_body).ddl
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -102,9 +104,10 @@ class MsmqDataSource(DataSource):
         return MsmqStreamWriter(options)
 
 
-def _columns(options: Mapping[str, str]) -> tuple[str, bool]:
-    lowered = {name.lower(): value for name, value in options.items()}
-    return lowered.get("columns") or "all", lowered.get("includebody", "true").strip().lower() != "false"
+def _columns(options: Mapping[str, str]) -> tuple[str, bool, bool]:
+    lowered = {name.lower(): value.strip() for name, value in options.items()}
+    is_events = lowered.get("mode", "").lower() == msmq_options.EVENTS
+    return lowered.get("columns") or "all", lowered.get("includebody", "true").lower() != "false", is_events
 
 
 def _chosen(schema: StructType, options: msmq_options.ReadOptions) -> Columns:
@@ -114,11 +117,14 @@ def _chosen(schema: StructType, options: msmq_options.ReadOptions) -> Columns:
     from lanner.spark.partitions import Columns
     from lanner.spark.schema import RowSchema
 
-    row = RowSchema.select(options.columns, include_body=options.include_body)
+    if options.is_events:
+        row = RowSchema.select_events(options.columns)
+    else:
+        row = RowSchema.select(options.columns, include_body=options.include_body)
     columns = Columns(options.columns, options.include_body)
     names = tuple(schema.fieldNames())
     if names != row.names:
-        row = RowSchema.select(names)
+        row = RowSchema.select_events(names) if options.is_events else RowSchema.select(names)
         columns = Columns(names, include_body=True)
     given = to_arrow_schema(schema, timezone="UTC")
     for field, ours in zip(given, row.arrow, strict=True):

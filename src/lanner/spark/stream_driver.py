@@ -20,7 +20,7 @@ from lanner.spark.batch_reader import check_managers
 from lanner.spark.leases import Leases
 from lanner.spark.offsets import ManagerOffset, Offset, QueueOffset
 from lanner.spark.options import EARLIEST, LATEST, StreamOptions
-from lanner.spark.partitions import Columns, MessagePartition, Planner, Wanted
+from lanner.spark.partitions import Columns, MessagePartition, Planner, Wanted, aged_out
 from lanner.spark.queue_names import FoundQueue, KnownManager, ask_all, find_queues, is_pattern
 
 _LOG: Final = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class StreamDriver:
         self._leases = (
             Leases(options.reader, options.lease_ms) if options.is_receiver and options.reader is not None else None
         )
-        self._managers = ask_all(options.access)
+        self._managers = ask_all(options.access, is_log=options.is_events)
         self._known = {known.identifier: known for known in self._managers}
         self._queues: dict[tuple[str, int], FoundQueue] = {}
         self._next_listing = 0.0
@@ -123,6 +123,9 @@ class StreamDriver:
             request = {"queue_id": queue.number, "epoch": known.epoch, "mode": "peek", "start": LATEST}
             reader = self._options.reader or ""
             number = known.manager.call(lambda flight: flight.acquire(queue.name, reader, **request))["start"]
+        elif start == EARLIEST and self._options.is_events:
+            # What was dropped before the stream began is not lost to it.
+            number = known.manager.call(lambda flight: flight.bounds(queue.name))["after"]
         else:
             number = 0 if start == EARLIEST else int(start)
         return QueueOffset(queue.name, number, number)
@@ -135,13 +138,16 @@ class StreamDriver:
 
     def aim(self) -> None:
         """Read what is there now, and nothing that comes later: Trigger.AvailableNow."""
-        self._targets = {known.identifier: KnownManager.ask(known.manager).horizon for known in self._managers}
+        again = [KnownManager.ask(known.manager, is_log=self._options.is_events) for known in self._managers]
+        self._targets = {known.identifier: known.horizon for known in again}
 
     # Queues ---------------------------------------------------------------------------------------------------------
 
     def _list(self, *, patterns_only: bool = False) -> None:
         """Look which queues are meant."""
-        found = find_queues(self._managers, self._options.queues, patterns_only=patterns_only)
+        found = find_queues(
+            self._managers, self._options.queues, patterns_only=patterns_only, is_log=self._options.is_events
+        )
         queues = {(identifier, queue.number): queue for identifier, some in found.items() for queue in some}
         self._queues = {**self._queues, **queues} if patterns_only else queues
         self._next_listing = time.monotonic() + LIST_INTERVAL
@@ -179,6 +185,8 @@ class StreamDriver:
         reached = start
         for ask, answer in zip(asks, answers, strict=True):
             if answer["messages"]:
+                if answer.get("lost"):
+                    aged_out(ask.known.name, ask.at.end, answer["lost"], is_error=self._options.fail_on_data_loss)
                 messages = ask.at.messages + answer["messages"]
                 at = replace(ask.at, name=ask.queue.name, end=answer["upto"], messages=messages)
                 reached = self._with(reached, ask.known, ask.queue, at)
