@@ -108,7 +108,8 @@ def status_of(error: BaseException | None) -> int:
 
 
 def find_member(thing: ComObject, name: str, revision: int = 0) -> tuple[InterfaceTable, Member]:
-    tables = [table for table in thing.interfaces if not revision or _revision(table) == revision]
+    every = (*thing.interfaces, *thing.extra_interfaces())
+    tables = [table for table in every if not revision or _revision(table) == revision]
     for table in reversed(tables):
         for member in table.members:
             if member.python == name:

@@ -6,13 +6,12 @@ where most members have only to look; longs are signed outside and unsigned insi
 
 from __future__ import annotations
 
-import inspect
-import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar
-from uuid import UUID
+from typing import TYPE_CHECKING, ClassVar, Final, Self
 
+from lanner.activex.arguments import from_guid, to_date, to_guid
+from lanner.activex.longs import from_long, to_long
 from lanner.activex.message_body import BYTES, decode_body, encode_body, octets
 from lanner.activex.message_sending import SIGNATURE_LEVELS, SecurityContext, Sending
 from lanner.activex.message_state import MessageState
@@ -44,8 +43,6 @@ if TYPE_CHECKING:
     from lanner.com.objects import ComCall, Remote
     from lanner.model.live import MessagePosition, OpenQueueDescriptor
 
-T = TypeVar("T")
-
 # 2.2.2.15 MQMSGPRIVLEVEL; Advanced, which came later, is not among them.
 _PRIVACY_LEVELS: Final = (MessagePrivacyLevel.NONE, MessagePrivacyLevel.BASE, MessagePrivacyLevel.ENHANCED)
 # 2.2.2.11 MQMSGACKNOWLEDGEMENT.
@@ -66,12 +63,6 @@ _DEADLETTER: Final = 1
 _JOURNAL: Final = 2
 # 3.17.4.1.50.
 _SENDER_VERSION: Final = 0x10
-# MS-OAUT 2.2.25: days from 1899-12-30 to 1970-01-01.
-_UNIX_EPOCH: Final = 25569.0
-_SECONDS_A_DAY: Final = 86_400
-_GUID: Final = re.compile(r"\{[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\}")
-_SIGN: Final = 0x8000_0000
-_UNSIGNED: Final = 0xFFFF_FFFF
 
 
 # Members that only look at an attribute, or set one --------------------------------------------------------------------
@@ -91,7 +82,7 @@ def _put_long(attribute: str, allowed: Container[int] | None = None) -> Callable
     def put(self: MSMQMessage, call: ComCall, value: int) -> None:
         if allowed is not None and value not in allowed:
             raise IllegalPropertyValue(f"{call.member.name} {value:#x}")
-        self.set(attribute, value & _UNSIGNED)
+        self.set(attribute, from_long(value))
 
     return put
 
@@ -132,7 +123,7 @@ def _get_flag(attribute: str) -> Callable[[MSMQMessage, ComCall], bool]:
 def _get_date(attribute: str) -> Callable[[MSMQMessage, ComCall], Variant]:
     def get(self: MSMQMessage, call: ComCall) -> Variant:
         del call
-        return Variant(VT.DATE, _UNIX_EPOCH + getattr(self.state, attribute) / _SECONDS_A_DAY)
+        return to_date(getattr(self.state, attribute))
 
     return get
 
@@ -152,30 +143,11 @@ def _put_queue_info(attribute: str) -> Callable[[MSMQMessage, ComCall, ComObject
     async def put(self: MSMQMessage, call: ComCall, value: ComObject | Remote | None) -> None:
         from lanner.activex.queue_info import MSMQQueueInfo
 
-        self.set(attribute, await _format_name_of(call, value, MSMQQueueInfo))
+        if value is not None and not isinstance(value, MSMQQueueInfo):
+            raise ComError(E_INVALIDARG, f"{call.member.name}: no MSMQQueueInfo of this queue manager")
+        self.set(attribute, None if value is None else str(await value.update_format_name(call)))
 
     return put
-
-
-async def _format_name_of(call: ComCall, value: ComObject | Remote | None, kind: type[ComObject]) -> str | None:
-    if value is None:
-        return None
-    if not isinstance(value, kind):
-        raise ComError(E_INVALIDARG, f"{call.member.name}: no {kind.__name__} of this queue manager")
-    get: Callable[[ComCall], Any] = getattr(value, "get_format_name")  # noqa: B009 (of whichever kind)
-    name: str | None = await _answer(get(call))
-    # A name that is none would be found out only when the message is sent.
-    return str(FormatName.parse(name)) if name else None
-
-
-async def _answer(result: T | Awaitable[T]) -> T:
-    """The result of a member, which may be one that waits."""
-    return await result if inspect.isawaitable(result) else result
-
-
-def to_long(value: int) -> int:
-    """A number of 32 bits as automation's long."""
-    return value - (1 << 32) if value & _SIGN else value
 
 
 class MSMQMessage(ComObject):
@@ -358,13 +330,11 @@ class MSMQMessage(ComObject):
     def get_connector_type_guid(self, call: ComCall) -> str:
         """3.17.4.1.53: with braces."""
         del call
-        return f"{{{self.state.connector_type_identifier}}}".upper()
+        return to_guid(self.state.connector_type_identifier)
 
     def put_connector_type_guid(self, call: ComCall, value: str | None) -> None:
         """3.17.4.1.54."""
-        if not _GUID.fullmatch(value or ""):
-            raise IllegalPropertyValue(f"{call.member.name} {value!r}: no GUID in braces")
-        self.set("connector_type_identifier", UUID(value))
+        self.set("connector_type_identifier", from_guid(value or "", call.member.name, without_braces=False))
 
     def get_authentication_provider_name(self, call: ComCall) -> str:
         """3.17.4.1.62."""
@@ -429,9 +399,9 @@ class MSMQMessage(ComObject):
         if name is None:
             return None
         found = MSMQQueueInfo(self._environment)
-        await _answer(found.put_format_name(call, name))
+        found.put_format_name(call, name)
         with suppress(StatusError, ComError):
-            await _answer(found.refresh(call))
+            await found.refresh(call)
         return found
 
     async def get_destination(self, call: ComCall) -> MSMQDestination | None:
@@ -450,7 +420,11 @@ class MSMQMessage(ComObject):
         """3.17.4.1.81."""
         from lanner.activex.destination import MSMQDestination
 
-        self.set("response_multi_queue_format_name", await _format_name_of(call, value, MSMQDestination))
+        if value is not None and not isinstance(value, MSMQDestination):
+            raise ComError(E_INVALIDARG, f"{call.member.name}: no MSMQDestination of this queue manager")
+        name = None if value is None else value.get_format_name(call)
+        # A name that is none would be found out only when the message is sent.
+        self.set("response_multi_queue_format_name", None if name is None else str(FormatName.parse(name)))
 
     async def _destination(self, call: ComCall, name: str | None) -> MSMQDestination | None:
         from lanner.activex.destination import MSMQDestination
@@ -458,7 +432,7 @@ class MSMQMessage(ComObject):
         if name is None:
             return None
         found = MSMQDestination(self._environment)
-        await _answer(found.put_format_name(call, name))
+        await found.put_format_name(call, name)
         return found
 
     # Sending ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,47 @@
+"""MSMQCollection: named values that a management object tells (MC-MQAC 3.15, 2.2.4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from lanner.activex import arguments
+from lanner.activex.tables import MSMQ_COLLECTION
+from lanner.com.enumerators import EnumVariant
+from lanner.com.objects import ComObject
+from lanner.model.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lanner.activex.environment import Environment
+    from lanner.com.members import InterfaceTable
+    from lanner.com.objects import ComCall
+    from lanner.com.values import Variant
+
+
+class MSMQCollection(ComObject):
+    """3.15 MSMQCollection. One that a client makes by itself is empty, and stays so (3.15.3)."""
+
+    interfaces: ClassVar[tuple[InterfaceTable, ...]] = MSMQ_COLLECTION.interfaces
+
+    def __init__(self, environment: Environment, values: Mapping[str, Variant] | None = None) -> None:
+        del environment  # as every coclass takes it
+        self._values: Mapping[str, Variant] = {} if values is None else values
+
+    def item(self, call: ComCall, index: Variant) -> Variant:
+        """3.15.4.1.1 Item."""
+        del call
+        key = arguments.text(index, "Index")
+        if key is None or key not in self._values:
+            raise InvalidParameter(f"no element {key!r}; there are {', '.join(self._values) or 'none'}")
+        return self._values[key]
+
+    def get_count(self, call: ComCall) -> int:
+        """3.15.4.1.2 Count."""
+        del call
+        return len(self._values)
+
+    def get_new_enum(self, call: ComCall) -> EnumVariant:
+        """3.15.4.1.3 _NewEnum: the elements in the order of the document's table."""
+        del call
+        return EnumVariant(tuple(self._values.values()))

@@ -1,0 +1,85 @@
+"""Where the questions and orders of management objects go: to this queue manager, or to that of another computer (MC-MQAC 3.3.6)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from lanner.activex.environment import CONNECT_TIMEOUT
+from lanner.model.errors import AccessDenied, RemoteMachineNotAvailable, RemoteProtocolError
+from lanner.rpc.faults import FaultStatus, RpcConnectionError, RpcFault
+from lanner.services.callers import require_administrator
+from lanner.services.interfaces.mqmr import QMMGMT, R_QM_MGMT_ACTION, R_QM_MGMT_GET_INFO
+from lanner.services.management_client import action_arguments, check_status, get_info_arguments, get_info_values
+from lanner.services.management_events import ManagementEvents
+
+if TYPE_CHECKING:
+    from lanner.activex.environment import Environment
+    from lanner.rpc.interface import Method
+    from lanner.rpc.ndr import Value
+    from lanner.security.identity import Identity
+    from lanner.wire.format_name import FormatName
+    from lanner.wire.propvariant import PropVariant
+
+
+class ManagementBinding:
+    """The document's hQmmgmtBind. What is asked here is asked as the caller; elsewhere, as nobody, who has to be an administrator here.
+
+    A connection to another computer lasts for one question: nothing is held between two of them.
+    """
+
+    def __init__(self, environment: Environment, computer_name: str | None) -> None:
+        self._environment = environment
+        self._events = ManagementEvents(environment.engine, environment.transfer)
+        with environment.lock:
+            is_here = not computer_name or environment.engine.is_local_host(computer_name)
+        self._elsewhere = None if is_here else computer_name
+
+    @property
+    def is_here(self) -> bool:
+        return self._elsewhere is None
+
+    async def get_info(
+        self, identity: Identity, queue: FormatName | None, *numbers: int, only_active: bool = False
+    ) -> tuple[PropVariant, ...]:
+        """3.3.6.2 QMMgmt Get Info, of a queue or of the machine; the StatusError of R_QMMgmtGetInfo if it fails.
+
+        `only_active`: a queue that nobody uses here is none to ask about (3.3.4.1.1). Other computers do not tell.
+        """
+        if self._elsewhere is not None:
+            return get_info_values(
+                await self._call(identity, self._elsewhere, R_QM_MGMT_GET_INFO, get_info_arguments(queue, numbers))
+            )
+        if queue is None:
+            return self._events.machine_properties(identity, numbers)
+        return self._events.queue_properties(identity, queue, numbers, only_active=only_active)
+
+    async def action(self, identity: Identity, queue: FormatName | None, action: str) -> None:
+        """3.3.6.3 QMMgmt Action, on a queue or on the machine; it is done, and on disk, when this returns."""
+        if self._elsewhere is not None:
+            check_status(await self._call(identity, self._elsewhere, R_QM_MGMT_ACTION, action_arguments(queue, action)))
+            return
+        if queue is None:
+            ticket = self._events.machine_action(identity, action)
+        else:
+            ticket = self._events.queue_action(identity, queue, action, only_active=True)
+        await self._environment.durable(ticket)
+
+    async def _call(
+        self, identity: Identity, computer: str, method: Method, arguments: dict[str, Value]
+    ) -> dict[str, Value]:
+        # Nobody else has this computer dial others.
+        require_administrator(self._environment.engine, identity)
+        client = await self._environment.connect(computer)
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                bound = await client.bind(QMMGMT)
+                return await bound.call(method, **arguments)
+        except RpcFault as fault:
+            if fault.status == FaultStatus.ACCESS_DENIED:
+                raise AccessDenied(f"{computer}: {fault}") from fault
+            raise RemoteMachineNotAvailable(f"{computer}: {fault}") from fault
+        except (OSError, RpcConnectionError, RemoteProtocolError) as error:
+            raise RemoteMachineNotAvailable(f"{computer}: {error}") from error
+        finally:
+            await client.close()
