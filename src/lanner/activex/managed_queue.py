@@ -96,7 +96,7 @@ class ManagedQueue(ComObject):
 
     async def get_is_local(self, call: ComCall) -> bool:
         """3.3.4.1.7 IsLocal."""
-        return await self.choice(call, ManagementQueueProperty.LOCATION, _LOCATIONS)
+        return bool(await self.choice(call, ManagementQueueProperty.LOCATION, _LOCATIONS))
 
     async def get_transactional_status(self, call: ComCall) -> int:
         """3.3.4.1.8 TransactionalStatus. Of a public queue only a directory can tell; R_QMMgmtGetInfo answers all the same."""

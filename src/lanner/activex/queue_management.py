@@ -65,7 +65,7 @@ def _source_infos(told: Value) -> Iterator[dict[str, Variant]]:
     if len(vectors) != len(_SOURCE_INFO) or not all(isinstance(vector, tuple) for vector in vectors):
         raise GenericError("PROPID_MGMT_QUEUE_EOD_SOURCE_INFO is not six vectors")
     try:
-        rows = list(zip(*vectors, strict=True))  # type: ignore[arg-type]  # tuples, as was just seen
+        rows = list(zip(*vectors, strict=True))
     except ValueError:
         raise GenericError("PROPID_MGMT_QUEUE_EOD_SOURCE_INFO: the vectors differ in length") from None
     for row in rows:
