@@ -128,7 +128,12 @@ class ToyServer:
     """A resolver on the well-known port, or another, and an exporter."""
 
     def __init__(
-        self, folder: Path, address: str = "127.0.0.1", port: int = 0, settings: ComSettings | None = None
+        self,
+        folder: Path,
+        address: str = "127.0.0.1",
+        port: int = 0,
+        settings: ComSettings | None = None,
+        classes: ClassTable = CLASSES,
     ) -> None:
         self.address = address
         self.port = port
@@ -139,7 +144,7 @@ class ToyServer:
         self.server = RpcServer(users=users, providers=security)
         self.server.register(EndpointMapper(self.server))
         self.server.register(MgmtInterface(self.server))
-        self.com = ComListener(lambda: CLASSES, lambda: self.server, bind=address, names=("QM1",), settings=settings)
+        self.com = ComListener(lambda: classes, lambda: self.server, bind=address, names=("QM1",), settings=settings)
         self.loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self) -> None:

@@ -7,13 +7,16 @@ port of their own.
 from __future__ import annotations
 
 import asyncio
-import logging
+import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lanner.com.activator import Activator, ClassTable
+from lanner.com.client import SERVER_SETTINGS, ComClient
+from lanner.com.constants import RPC_E_DISCONNECTED
 from lanner.com.exporter import Addresses, ObjectExporter
+from lanner.com.objects import ComError
 from lanner.com.ping_sets import PING_PERIOD, PingSets
 from lanner.com.rem_unknown import rem_unknowns
 from lanner.com.resolver import ObjectResolver
@@ -23,8 +26,7 @@ from lanner.rpc.server import RpcServer
 if TYPE_CHECKING:
     from lanner.com.objects import Remote
     from lanner.com.objref import ObjRef
-
-_LOG = logging.getLogger(__name__)
+    from lanner.rpc.security import Credentials
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +52,21 @@ class ComListener:
         bind: str,
         names: tuple[str, ...] = (),
         settings: ComSettings | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
-        """Serve classes; both of them are asked for when this starts, after the server with the well-known port."""
+        """Serve classes; they and the server with the well-known port are asked for when this starts, after that server.
+
+        `names` are those of this computer, and `credentials` what we call the event sinks of clients with.
+        """
         self._classes = classes
         self._resolver_server = resolver_server
         self._bind = bind
         self._names = names
         self._settings = ComSettings() if settings is None else settings
+        self._credentials = credentials
         self._port = 0
         self._server: RpcServer | None = None
+        self._client: ComClient | None = None
         self._exporter: ObjectExporter | None = None
         self.pings = PingSets()
         self._timer: asyncio.TimerHandle | None = None
@@ -74,6 +82,13 @@ class ComListener:
             raise RuntimeError("DCOM has not started")
         return self._exporter
 
+    @property
+    def client(self) -> ComClient:
+        """What calls the objects of clients."""
+        if self._client is None:
+            raise ComError(RPC_E_DISCONNECTED, "DCOM has ended")
+        return self._client
+
     async def start(self) -> None:
         resolver_server = self._resolver_server()
         server = self._server = RpcServer(users=resolver_server.users, providers=resolver_server.providers)
@@ -86,11 +101,12 @@ class ComListener:
         exporter = self._exporter = ObjectExporter(
             server,
             self.pings,
-            Addresses(self._bind, self._port, self._names),
+            Addresses(self._default_address(), self._port, self._names),
             clock,
             minimum_level=self._settings.minimum_level,
             resolve_foreign=self._resolve_foreign,
         )
+        self._client = ComClient(SERVER_SETTINGS, credentials=self._credentials, exporter=exporter)
         for rem_unknown in rem_unknowns(exporter):
             server.register(rem_unknown)
         for interface in Activator(exporter, self._classes()).interfaces:
@@ -99,7 +115,12 @@ class ComListener:
         self._tick()
 
     async def _resolve_foreign(self, objref: ObjRef, peer: str | None) -> Remote:
-        raise NotImplementedError
+        return await self.client.unmarshal(objref, peer=peer)
+
+    def _default_address(self) -> str:
+        """Where we are for somebody who has not reached us yet."""
+        is_everywhere = ipaddress.ip_address(self._bind).is_unspecified
+        return self._names[-1] if is_everywhere and self._names else self._bind
 
     def _tick(self) -> None:
         """Reclaim what nobody pings. Deadlines begin three periods ahead, so looking once in a period misses none."""
@@ -121,3 +142,7 @@ class ComListener:
             self._server = None
         if self._exporter is not None:
             self._exporter.release_all()
+        # Last: what our objects held of theirs is given back.
+        if self._client is not None:
+            client, self._client = self._client, None
+            await client.close()
