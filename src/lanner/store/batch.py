@@ -74,15 +74,23 @@ class Batch:
 
     def cost(self) -> int:
         """Return about how many bytes of the map a commit of this batch reads: a page for each message."""
-        return 4096 * (len(self.staged) + sum(len(layer.rows) + len(layer.hidden) for layer in self.queues.values()))
+        touched = len(self.staged)
+        for layer in self.queues.values():
+            touched += len(layer.rows) + len(layer.hidden)
+        return 4096 * touched
 
     def size(self) -> int:
         """Return about how many bytes of the file a commit of this batch takes: its packets, and some pages beside."""
-        packets = sum(len(record.packet) for layer in self.queues.values() for record in layer.rows.values())
-        staged = sum(len(packet) for _, packet in self.staged)
-        pages = len(self.queues) + len(self.tables) + len(self.publications)
-        events = EVENT.size * sum(len(block.records) for block in self.events)
-        return packets + staged + events + 4096 * (8 + 4 * pages) + self.cost() // 8
+        size = 4096 * (8 + 4 * (len(self.queues) + len(self.tables) + len(self.publications))) + self.cost() // 8
+        # Loops: of a batch of one message a sum costs several times as much.
+        for layer in self.queues.values():
+            for record in layer.rows.values():
+                size += len(record.packet)
+        for _, packet in self.staged:
+            size += len(packet)
+        for block in self.events:
+            size += EVENT.size * len(block.records)
+        return size
 
     def write(self, txn: lmdb.Transaction[bytes], environment: Environment) -> None:
         """Write everything but the publications, which may be long and are written without the lock."""
