@@ -112,7 +112,7 @@ class ComListener:
         for interface in Activator(exporter, self._classes()).interfaces:
             resolver_server.register(interface)
         resolver_server.register(ObjectResolver(exporter, self.pings, clock))
-        self._tick()
+        self.tick(clock())
 
     async def _resolve_foreign(self, objref: ObjRef, peer: str | None) -> Remote:
         return await self.client.unmarshal(objref, peer=peer)
@@ -122,15 +122,13 @@ class ComListener:
         is_everywhere = ipaddress.ip_address(self._bind).is_unspecified
         return self._names[-1] if is_everywhere and self._names else self._bind
 
-    def _tick(self) -> None:
+    def tick(self, now: float) -> None:
         """Reclaim what nobody pings. Deadlines begin three periods ahead, so looking once in a period misses none."""
         loop = asyncio.get_running_loop()
-        now = loop.time()
         self.exporter.reclaim(self.pings.expire(now))
         deadline = self.pings.next_deadline()
-        self._timer = loop.call_at(
-            now + PING_PERIOD if deadline is None else min(deadline, now + PING_PERIOD), self._tick
-        )
+        then = now + PING_PERIOD if deadline is None else min(deadline, now + PING_PERIOD)
+        self._timer = loop.call_at(then, lambda: self.tick(loop.time()))
 
     async def stop(self) -> None:
         """Hang up on everybody: their objects are released."""
