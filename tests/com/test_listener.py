@@ -47,6 +47,7 @@ class Impacket:
     def __init__(self) -> None:
         self.dcomrt: Any = pytest.importorskip("impacket.dcerpc.v5.dcomrt", reason="impacket is not installed")
         dtypes: Any = pytest.importorskip("impacket.dcerpc.v5.dtypes")
+        self.transport: Any = pytest.importorskip("impacket.dcerpc.v5.transport")
         self.uuid: Any = pytest.importorskip("impacket.uuid")
 
         class Add(self.dcomrt.DCOMCALL):  # type: ignore[name-defined, misc]  # untyped
@@ -61,13 +62,15 @@ class Impacket:
 
     @contextmanager
     def portmap(self) -> Iterator[Any]:
-        """A connection for one interface: impacket binds a second time where one alters the context."""
-        dcom = self.dcomrt.DCOMConnection(ADDRESS, USER, PASSWORD, DOMAIN, authLevel=5)
-        connected = dcom.get_dce_rpc()
+        """The well-known port, for one call of one interface: impacket connects, or at least binds, for each call."""
+        factory = self.transport.DCERPCTransportFactory(f"ncacn_ip_tcp:{ADDRESS}[135]")
+        factory.set_credentials(USER, PASSWORD, DOMAIN)
+        connection = factory.get_dce_rpc()
+        connection.set_auth_level(AuthLevel.PKT_INTEGRITY)
         try:
-            yield connected
+            yield connection
         finally:
-            connected.disconnect()
+            connection.disconnect()
 
     def iid(self, iid: UUID) -> bytes:
         made: bytes = self.uuid.uuidtup_to_bin((str(iid), "0.0"))
@@ -129,11 +132,13 @@ def test_impacket_asks_the_other_interfaces_of_the_well_known_port(tmp_path: Pat
     with toy_server_in_thread(tmp_path, ADDRESS, 135) as server:
         clsid, exporter = impacket.clsid(CLSID_COUNTER), server.com.exporter
         with impacket.portmap() as portmap:
+            portmap.connect()
             activator = impacket.dcomrt.IRemoteSCMActivator(portmap)
             factory = activator.RemoteGetClassObject(clsid, impacket.iid(IID_ICLASSFACTORY))
             assert factory.get_oxid() == exporter.oxid
             assert [type(one) for one in exporter.objects] == [ClassFactory]
         with impacket.portmap() as portmap:
+            portmap.connect()
             older = impacket.dcomrt.IActivation(portmap)
             oid = older.RemoteActivation(clsid, impacket.iid(IID_ICOUNTER2)).get_oid()
             assert len(exporter.objects) == 2
