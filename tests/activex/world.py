@@ -134,7 +134,17 @@ async def invoke(thing: ComObject, name: str, *arguments: object, by: Identity =
             method = getattr(thing, name.replace(one, other, 1), None)
     if method is None:
         raise ComError(E_NOTIMPL, f"{member.name} is not implemented")
-    call = ComCall(
+    result = method(_call(by, table, member), *given)
+    return await result if inspect.isawaitable(result) else result
+
+
+def called_by(thing: ComObject, name: str, by: Identity) -> ComCall:
+    """A call of a member, for what takes one."""
+    return _call(by, *find_member(thing, name))
+
+
+def _call(by: Identity, table: InterfaceTable, member: Member) -> ComCall:
+    return ComCall(
         identity=by,
         auth_level=AuthLevel.PKT_INTEGRITY,
         peer="test",
@@ -142,5 +152,3 @@ async def invoke(thing: ComObject, name: str, *arguments: object, by: Identity =
         interface=table,
         member=member,
     )
-    result = method(call, *given)
-    return await result if inspect.isawaitable(result) else result

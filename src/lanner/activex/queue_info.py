@@ -446,7 +446,7 @@ def _has_other_owners(security: bytes) -> bool:
     if descriptor.dacl is None:
         return True
     return any(
-        ace.ace_type is AceType.ACCESS_ALLOWED
+        ace.ace_type == AceType.ACCESS_ALLOWED
         and ace.mask & QueueAccess.TAKE_QUEUE_OWNERSHIP
         and ace.sid != descriptor.owner
         for ace in descriptor.dacl.aces
