@@ -17,6 +17,7 @@ from lanner.cli import (
     journals,
     moving,
     outgoing,
+    packets,
     queues,
     reading,
     sending,
@@ -45,9 +46,11 @@ for command in (
     tracing.trace,
     outgoing.status,
     doctor.doctor,
+    packets.export,
+    packets.import_,
     backups.backup,
 ):
-    app.command(cls=Command)(command)
+    app.command(command.__name__.rstrip("_"), cls=Command)(command)
 for name, group in (
     ("queue", queues.app),
     ("outgoing", outgoing.app),

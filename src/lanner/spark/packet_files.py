@@ -33,7 +33,7 @@ import json
 import os
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -43,6 +43,7 @@ from zlib import crc32
 
 import pyarrow as pa
 
+from lanner.client.message import Message as NewMessage
 from lanner.client.message import ReceivedMessage
 from lanner.client.queue_manager import QueueManager
 from lanner.model.directory_objects import Queue
@@ -54,7 +55,6 @@ from lanner.spark.packets import Packets
 from lanner.spark.reading import BATCH_BYTES, BATCH_ROWS, QueueSource
 from lanner.spark.schema import RowSchema
 from lanner.store.environment import sync_directory
-from lanner.wire.builder import MessageProperties
 from lanner.wire.layout import MAX_PACKET_SIZE
 from lanner.wire.message import Message
 
@@ -265,6 +265,20 @@ def export_packets(manager: QueueManager, queue: str, path: Path, *, progress: P
     return writer.totals
 
 
+def export_messages(
+    messages: Iterable[ReceivedMessage], origin: Origin, path: Path, *, progress: Progress | None = None
+) -> Totals:
+    """The same of messages that were peeked at, wherever that was: nobody tells their numbers of the visibility sequence, they are 0."""
+    with PacketWriter(path, origin) as writer:
+        for message in messages:
+            record = message.position.record
+            counts = record.abort_count, record.move_count
+            writer.write(StoredPacket(0, message.lookup_id, record.arrived, *counts, message.packet))
+            if progress is not None and not writer.totals.messages % _IMPORT_BATCH:
+                progress(writer.totals.messages)
+    return writer.totals
+
+
 def import_packets(manager: QueueManager, path: Path, queue: str, *, progress: Progress | None = None) -> Totals | None:
     """Send a copy of every message of a file to a queue: all of them at once, in one commit, or none.
 
@@ -288,9 +302,12 @@ def import_packets(manager: QueueManager, path: Path, queue: str, *, progress: P
         with PacketReader(path) as reader:
             found = iter(reader)
             while batch := list(islice(found, _IMPORT_BATCH)):
-                copies = [_copy(manager, message, reader, messages + number) for number, message in enumerate(batch)]
+                made = [
+                    _copy(message, reader, messages + number).properties(operations.names)
+                    for number, message in enumerate(batch)
+                ]
                 with operations.lock:
-                    engine.stage_messages(handle, key.digest(), copies)
+                    engine.stage_messages(handle, key.digest(), made)
                     ticket = store.ticket()
                 store.sync(ticket)
                 messages += len(batch)
@@ -311,10 +328,27 @@ def import_packets(manager: QueueManager, path: Path, queue: str, *, progress: P
     return Totals(messages, size)
 
 
-def _copy(manager: QueueManager, message: StoredPacket, reader: PacketReader, number: int) -> MessageProperties:
+def check_packets(path: Path) -> Totals:
+    """Count what is in a file. PacketFileError if it is not whole, or has a message that cannot be sent again."""
+    messages = size = 0
+    with PacketReader(path) as reader:
+        for message in reader:
+            _copy(message, reader, messages)
+            messages += 1
+            size += len(message.packet)
+    return Totals(messages, size)
+
+
+def copies(reader: PacketReader) -> Iterator[NewMessage]:
+    """The messages of a file as they can be sent again. PacketFileError if one cannot be read."""
+    for number, message in enumerate(reader):
+        yield _copy(message, reader, number)
+
+
+def _copy(message: StoredPacket, reader: PacketReader, number: int) -> NewMessage:
     try:
         Message.unpack(message.packet)
     except RemoteProtocolError as error:
         raise PacketFileError(f"{reader.path}: message {number + 1} cannot be read: {error}") from None
     position = MessagePosition(Queue(), message.lookup_id, Record(message.packet, message.arrived))
-    return ReceivedMessage(position).copy().properties(manager.operations.names)
+    return ReceivedMessage(position).copy()

@@ -1,0 +1,180 @@
+"""`lanner export` and `lanner import`: the messages of a queue in a file, and from there into a queue."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lanner.cli.errors import CommandError, UsageError, nothing
+from lanner.cli.options import DryRun, Json, QueueName
+from lanner.cli.output import counted, progress, say, size, write_json
+from lanner.cli.session import (
+    Manager,
+    Place,
+    is_transactional,
+    names_of,
+    open_manager,
+    path_name,
+    reaching,
+    source,
+    walk,
+)
+from lanner.client import QueueManager, remote
+from lanner.model.errors import StatusError
+from lanner.spark.settings import is_available
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lanner.spark.packet_files import Totals
+
+# Ours: messages that are sent together to a queue manager that runs.
+BATCH = 500
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A file of packets.", show_default=False)]
+
+
+def _check_packages() -> None:
+    if not is_available():
+        raise CommandError("files of packets need pyarrow and numpy: install them with `pip install 'lanner[spark]'`")
+
+
+@reaching
+def export(
+    queue: QueueName,
+    file: File,
+    *,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    at: Place,
+    json: Json = False,
+) -> None:
+    """Write the messages of a queue, journal, dead-letter queue or subqueue to a file, as they are. They stay there."""
+    _check_packages()
+    if file.exists() and not force:
+        raise UsageError(f"{file} exists: give another name, or --force to replace it")
+    if not file.absolute().parent.is_dir():
+        raise UsageError(f"{file}: there is no directory {file.parent}")
+    with open_manager(at) as manager:
+        origin = source(manager, queue)
+        name = path_name(origin)
+        count = len(origin)
+        if not count:
+            raise nothing(f"{name} is empty")
+        with progress("exporting", count) as advance:
+            totals = _export(manager, queue, file, _steps(advance))
+    if json:
+        write_json({"queue": name, "file": str(file), "messages": totals.messages, "bytes": totals.bytes})
+    else:
+        say(f"{counted(totals.messages)} of {name} are in {file}, {size(file.stat().st_size)}")
+
+
+def _steps(advance: Callable[[int], None]) -> Callable[[int], None]:
+    """Of totals, what came since."""
+    done = 0
+
+    def told(total: int) -> None:
+        nonlocal done
+        advance(total - done)
+        done = total
+
+    return told
+
+
+def _export(manager: Manager, queue: str, file: Path, told: Callable[[int], None]) -> Totals:
+    from lanner.spark.decode import Place as Seen
+    from lanner.spark.packet_files import Origin, export_messages, export_packets
+
+    if isinstance(manager, QueueManager):
+        return export_packets(manager, queue, file, progress=told)
+    opened = manager.open(queue)
+    identifier = manager.identifier if isinstance(manager, remote.QueueManager) else None
+    subqueue, kind = _kind(manager, queue)
+    seen = Seen(None if identifier is None else str(identifier), manager.name, opened.format_name, kind, subqueue)
+    return export_messages(walk(opened), Origin(seen, 0, int(time.time())), file, progress=told)
+
+
+def _kind(manager: Manager, queue: str) -> tuple[str | None, str]:
+    """Subqueue and kind, as far as a name tells them."""
+    kinds = {"journal": "journal", "deadletter": "deadletter", "deadxact": "xact_deadletter"}
+    text = str(names_of(manager).format_name(queue)).partition(":")[2]
+    suffix = text.partition(";")[2]
+    if not suffix:
+        return None, "destination"
+    kind = kinds.get(suffix.lower())
+    return (suffix, "subqueue") if kind is None else (None, kind)
+
+
+@reaching
+def import_(
+    file: File,
+    queue: QueueName,
+    *,
+    transaction: Annotated[
+        bool, typer.Option("--transaction", help="Send to a transactional queue of another computer.")
+    ] = False,
+    dry_run: DryRun = False,
+    at: Place,
+    json: Json = False,
+) -> None:
+    """Send the messages of a file to a queue. Each has the same content and a new id.
+
+    In a data directory that no queue manager runs on they come all at once, and only once however often it is tried. Elsewhere
+    they come all at once where the queue is transactional, else one after the other; and again, each time.
+    """
+    _check_packages()
+    from lanner.spark.packet_files import check_packets
+
+    with open_manager(at) as manager:
+        target = manager.open(queue)
+        name = target.format_name
+        transactional = transaction or bool(is_transactional(manager, queue))
+        found = check_packets(file)
+        totals: Totals | None = found
+        if not dry_run and found.messages:
+            with progress("importing", found.messages) as advance:
+                totals = _import(manager, file, queue, _steps(advance), transactional=transactional)
+    messages = 0 if totals is None else totals.messages
+    if json:
+        write_json(
+            {"file": str(file), "queue": name, "messages": messages, "dry_run": dry_run, "is_new": totals is not None}
+        )
+    elif totals is None:
+        say(f"{file} was imported to {name} before: nothing is done")
+    elif messages:
+        say(f"{'would import' if dry_run else 'imported'} {counted(messages)} from {file} to {name}")
+    if not found.messages:
+        raise nothing(f"{file} has no messages")
+
+
+def _import(
+    manager: Manager, file: Path, queue: str, told: Callable[[int], None], *, transactional: bool
+) -> Totals | None:
+    from lanner.spark.packet_files import PacketReader, Totals, copies, import_packets
+
+    if isinstance(manager, QueueManager):
+        return import_packets(manager, file, queue, progress=told)
+    target = manager.open(queue)
+    done = 0
+    with PacketReader(file) as reader:
+        messages = copies(reader)
+        if transactional:
+            with manager.transaction() as unit:
+                while batch := list(itertools.islice(messages, BATCH)):
+                    target.send_many(batch, transaction=unit)
+                    done += len(batch)
+                    told(done)
+        else:
+            while batch := list(itertools.islice(messages, BATCH)):
+                try:
+                    target.send_many(batch)
+                except StatusError as error:
+                    raise CommandError(
+                        f"{done} messages of {file} are in {queue}, and some of the next {len(batch)} may be, then: {error}"
+                    ) from error
+                done += len(batch)
+                told(done)
+    return Totals(done, 0)
