@@ -18,6 +18,7 @@ import socket
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
@@ -29,11 +30,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 import lanner
+from lanner.activex import COCLASSES
+from lanner.activex.environment import ActivexSettings, Environment
 from lanner.client.runtime import Runtime, addresses_of, local_settings
+from lanner.com.listener import ComListener, ComSettings
 from lanner.engine.settings import EventSettings
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import INFINITE
 from lanner.model.errors import LannerError
+from lanner.rpc.pdu import AuthLevel
+from lanner.rpc.security import Credentials
 from lanner.services.listener import RpcListener, RpcSettings
 from lanner.spark.settings import FlightSettings, PipelineUnavailable, flight_listener, flight_listener_if_available
 from lanner.transfer.settings import TransferSettings
@@ -42,6 +48,7 @@ from lanner.transfer.shell import TransferListener
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
 
+    from lanner.com.activator import ClassTable
     from lanner.model.directory_objects import Queue
     from lanner.spark.flight import FlightListener
     from lanner.transfer.transfer import Transfer
@@ -162,6 +169,36 @@ class RpcTable(_Table):
     keytab: Annotated[Path | None, Field(strict=False)] = _RPC.keytab
 
 
+class ComTable(_Table):
+    """How objects are served to COM clients."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    # Only together with RPC and its endpoint mapper, whose port activation needs.
+    enabled: bool = True
+    # 0: any that is free; clients are told.
+    port: Annotated[int, Field(ge=0, le=0xFFFF)] = ComSettings().port
+    # The least that callers must have (MS-DCOM 3.1.1.5.4).
+    authentication_level: Literal["none", "connect", "packet", "integrity", "privacy"] = "integrity"
+    # The account of `lanner user` that we call the event sinks of clients as; none: as nobody.
+    callback_user: str | None = None
+
+
+_AUTHENTICATION_LEVELS = {
+    "none": AuthLevel.NONE,
+    "connect": AuthLevel.CONNECT,
+    "packet": AuthLevel.PKT,
+    "integrity": AuthLevel.PKT_INTEGRITY,
+    "privacy": AuthLevel.PKT_PRIVACY,
+}
+
+
+class ActivexTable(_Table):
+    """The fields of ActivexSettings, under the same names."""
+
+    timeout: Literal["null", "error"] = ActivexSettings().timeout
+
+
 class FlightTable(_Table):
     """The fields of FlightSettings, under the same names."""
 
@@ -234,6 +271,8 @@ class Settings(BaseSettings):
     security: SecuritySettings = SecuritySettings()
     transfer: TransferTable = TransferTable()
     rpc: RpcTable = RpcTable()
+    com: ComTable = ComTable()
+    activex: ActivexTable = ActivexTable()
     flight: FlightTable = FlightTable()
     events: EventsTable = EventsTable()
     # Computer name to address.
@@ -499,7 +538,10 @@ class Daemon:
             if settings.transfer.enabled:
                 transfer = TransferListener(self.runtime.engine, settings.bind, settings.transfer_settings)
                 listeners.append(transfer)
-            listeners.append(self._rpc(None if transfer is None else transfer.transfer))
+            rpc = self._rpc(None if transfer is None else transfer.transfer)
+            listeners.append(rpc)
+            if settings.com.enabled and settings.rpc.enabled and settings.rpc.endpoint_mapper_port:
+                listeners.append(self._com(rpc, None if transfer is None else transfer.transfer))
             flight = self._flight()
             if flight is not None:
                 listeners.append(flight)
@@ -516,6 +558,36 @@ class Daemon:
             settings=RpcSettings(**self.settings.rpc.model_dump()),
             transfer=transfer,
             about=self.about,
+        )
+
+    def _com(self, rpc: RpcListener, transfer: Transfer | None) -> ComListener:
+        runtime, settings = self.runtime, self.settings
+
+        def classes() -> ClassTable:
+            environment = Environment(
+                runtime.engine,
+                rpc.committer,
+                transfer=transfer,
+                users=runtime.users,
+                certificates=runtime.certificates,
+                settings=ActivexSettings(**settings.activex.model_dump()),
+            )
+            return {clsid: partial(coclass, environment) for clsid, coclass in COCLASSES.items()}
+
+        credentials, user = None, settings.com.callback_user
+        if user is not None:
+            nt_hash = runtime.users.nt_hash(user)
+            if nt_hash is None:
+                raise SettingsError(f"com.callback_user: there is no account {user}; `lanner user add` makes one")
+            credentials = Credentials(user, nt_hash=nt_hash)
+        qm = runtime.engine.queue_manager
+        return ComListener(
+            classes,
+            lambda: rpc.server,
+            bind=settings.bind,
+            names=tuple(dict.fromkeys([qm.computer_name, qm.qualified_computer_name])),
+            settings=ComSettings(settings.com.port, _AUTHENTICATION_LEVELS[settings.com.authentication_level]),
+            credentials=credentials,
         )
 
     def _flight(self) -> FlightListener | None:

@@ -51,12 +51,20 @@ def test_without_a_file_everything_has_a_default(monkeypatch: pytest.MonkeyPatch
         "rpc.endpoint_mapper_port": 135,
         "rpc.requires_authentication": False,
         "rpc.keytab": None,
+        "com.enabled": True,
+        "com.port": 0,
+        "com.authentication_level": "integrity",
+        "com.callback_user": None,
+        "activex.timeout": "null",
         "flight.enabled": None,
         "flight.bind": None,
         "flight.port": 1810,
         "flight.tls_certificate": None,
         "flight.tls_key": None,
         "flight.max_streams": 64,
+        "events.enabled": False,
+        "events.keep_days": 7,
+        "events.max_mb": 1024,
     }
 
 

@@ -78,6 +78,20 @@ class RpcListener:
         self._committer: Committer | None = None
 
     @property
+    def server(self) -> RpcServer:
+        """What listens, for others who have interfaces for it."""
+        if self._server is None:
+            raise RuntimeError("RPC has not started")
+        return self._server
+
+    @property
+    def committer(self) -> Committer:
+        """What waits for the store, for whoever else serves RPC."""
+        if self._committer is None:
+            raise RuntimeError("RPC has not started")
+        return self._committer
+
+    @property
     def ports(self) -> list[int]:
         """TCP ports, in the order in which they were opened."""
         return [] if self._server is None else [endpoint.port for endpoint in self._server.endpoints]
