@@ -15,6 +15,7 @@ from lanner.spark.flight import FlightListener
 from lanner.spark.flight_client import FlightQueues
 from lanner.spark.settings import FlightSettings
 from tests.client.conftest import no_keys
+from tests.spark.worlds import Ingested, ingested
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,6 +71,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def business(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ingested:
+    """Generated traffic in the table `messages`, and its truth. Jobs may add tables of their own."""
+    return ingested(spark, tmp_path_factory.mktemp("business"))
 
 
 @pytest.fixture

@@ -297,7 +297,7 @@ class _Maker:
         fate = self._fate()
         formatter, body_type, body, extension = self._body(fate)
         label = self._label(queue)
-        acknowledge = chance.choice((0, 0, 0, 5, 5, 14, 15, 3))
+        acknowledge = chance.choice((0, 0, 0, 4, 5, 5, 12, 14, 15, 3))
         is_traced = chance.random() < 0.15
         properties = MessageProperties(
             body=body,
@@ -446,6 +446,8 @@ class _Maker:
             self._fail(life, here, arrived, fate)
             return
         truth["arrived"] = here.clock(arrived)
+        if life.source is not here:
+            self._report(life, life.packet, here, arrived, None)
         if life.wants(Acknowledgements.POS_ARRIVAL):
             self._acknowledge(life, here, arrived, MessageClass.ACK_REACH_QUEUE)
         if isinstance(fate, MessageClass):
@@ -487,8 +489,6 @@ class _Maker:
         life.packet = set_route_count(life.packet, max(len(path) - 2, 0))
         life.truth["hops"] = max(len(path) - 2, 0)
         life.truth["path"] = [machine.name for machine in path]
-        if len(path) > 1:
-            self._report(life, life.packet, here, now, None)
         return now
 
     def _gateway(self, site: str) -> Machine:

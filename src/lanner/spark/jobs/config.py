@@ -1,0 +1,219 @@
+"""pipeline.toml: what the jobs read, where they write, and how. Everything is checked before Spark starts.
+
+A section for each job, all of them optional; `[lake]` says where the tables are. Paths are relative to the file. There is no secret in
+it: `password_file` or `password_env` say where the password is.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+
+from lanner.model.errors import LannerError
+
+__all__ = ["ConfigError", "PipelineConfig", "load_config"]
+
+AVAILABLE_NOW: Final = "available-now"
+_EXAMPLE: Final = 'such as [lake] with path = "lake"'
+
+
+class ConfigError(LannerError):
+    """The configuration is not right; each line names a setting and says what was expected."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LakeConfig(_Section):
+    """`path`: the directory, or URI, of the tables."""
+
+    path: str
+
+
+class SparkConfig(_Section):
+    """For jobs that `lanner pipeline run` starts; spark-submit has its own. `settings`: Spark's own."""
+
+    master: str = "local[*]"
+    settings: dict[str, str | int | bool] = Field(default_factory=dict)
+
+
+class SourceConfig(_Section):
+    """The queue managers."""
+
+    managers: tuple[str, ...] = ()
+    user: str | None = None
+    password_file: str | None = None
+    password_env: str | None = None
+    tls_roots: str | None = None
+    retry_seconds: Annotated[int, Field(ge=0)] | None = None
+
+    def options(self, manager: str | None = None) -> dict[str, str]:
+        """The options of format("msmq"): for one queue manager, or all of them."""
+        found = {
+            "managers": manager if manager is not None else ",".join(self.managers),
+            "user": self.user,
+            "passwordFile": self.password_file,
+            "passwordEnv": self.password_env,
+            "tlsRoots": self.tls_roots,
+            "retrySeconds": self.retry_seconds,
+        }
+        return {name: str(value) for name, value in found.items() if value is not None}
+
+
+class IngestConfig(_Section):
+    """What becomes rows of the table `messages`."""
+
+    queues: tuple[str, ...] = ("*", "*;*", "system$;*")
+    packet_files: str | None = None  # a directory of what `lanner export` wrote
+    mode: Literal["peek", "receive"] = "peek"
+    reader: str = "lanner-pipeline"
+    include_body: bool = True
+    trigger: str = AVAILABLE_NOW  # or an interval, such as "30 seconds"
+    max_messages_per_trigger: Annotated[int, Field(ge=1)] | None = None
+    events: bool = False
+
+
+class LatencyConfig(_Section):
+    bucket_minutes: Annotated[int, Field(ge=1)] = 60
+
+
+class ThroughputConfig(_Section):
+    bucket_minutes: Annotated[int, Field(ge=1)] = 1
+
+
+class PoisonConfig(_Section):
+    """From how many aborted receives on, or how many times the same body, a message counts as poison."""
+
+    aborts: Annotated[int, Field(ge=1)] = 3
+    subqueues: tuple[str, ...] = ("poison", "retry")
+
+
+class ReplayConfig(_Section):
+    """Which dead letters go back to their queues; all conditions must hold. `send = false` only says what would be sent."""
+
+    classes: tuple[str, ...] = ()  # such as NACK_RECEIVE_TIMEOUT
+    destinations: tuple[str, ...] = ()  # patterns, such as *orders
+    labels: tuple[str, ...] = ()
+    since: dt.datetime | None = None
+    until: dt.datetime | None = None
+    time_to_be_received: Annotated[int, Field(ge=1)] | None = None
+    send: bool = False
+
+
+class MigrateConfig(_Section):
+    """A queue's content to another place."""
+
+    queues: tuple[str, ...] = ()
+    to: Literal["parquet", "jdbc", "kafka"] = "parquet"
+    mode: Literal["peek", "receive"] = "peek"
+    reader: str = "lanner-migrate"
+    name: str = "migration"  # of its checkpoint: another name begins anew
+    path: str | None = None  # parquet
+    url: str | None = None  # jdbc
+    table: str | None = None
+    driver: str | None = None
+    user: str | None = None
+    password_env: str | None = None
+    servers: str | None = None  # kafka
+    topic: str | None = None
+    columns: str = "all"
+
+    @model_validator(mode="after")
+    def _complete(self) -> MigrateConfig:
+        needed = {"parquet": ("path",), "jdbc": ("url", "table"), "kafka": ("servers", "topic")}[self.to]
+        missing = [name for name in needed if getattr(self, name) is None]
+        if self.queues and missing:
+            raise ValueError(f'to = "{self.to}" needs {" and ".join(missing)}')
+        return self
+
+
+class CompactConfig(_Section):
+    """A day of a queue manager is rewritten when it has more files than this; days older than `keep_days` are deleted."""
+
+    files: Annotated[int, Field(ge=1)] = 4
+    keep_days: Annotated[int, Field(ge=1)] | None = None
+
+
+class ReportConfig(_Section):
+    path: str = "report.html"
+    title: str = "Message queues"
+
+
+class PipelineConfig(_Section):
+    """All of it."""
+
+    lake: LakeConfig
+    spark: SparkConfig = SparkConfig()
+    source: SourceConfig = SourceConfig()
+    ingest: IngestConfig = IngestConfig()
+    latency: LatencyConfig = LatencyConfig()
+    throughput: ThroughputConfig = ThroughputConfig()
+    poison: PoisonConfig = PoisonConfig()
+    replay: ReplayConfig = ReplayConfig()
+    migrate: MigrateConfig = MigrateConfig()
+    compact: CompactConfig = CompactConfig()
+    report: ReportConfig = ReportConfig()
+
+    _base: Path = PrivateAttr(default=Path())
+
+    def resolve(self, path: str) -> str:
+        """A path of the file as Spark takes it: absolute, or a URI as it is."""
+        if "://" in path or urlsplit(path).scheme == "file":
+            return path
+        return str((self._base / path).absolute())
+
+    @classmethod
+    def of(cls, values: dict[str, Any], base: Path | None = None, where: str = "configuration") -> PipelineConfig:
+        """Check values as TOML has them. ConfigError has a line for each that is wrong."""
+        try:
+            config = cls.model_validate(values)
+        except ValidationError as error:
+            raise ConfigError("\n".join(f"{where}: {_told(each)}" for each in error.errors())) from None
+        config._base = base or Path()  # noqa: SLF001 (pydantic's way to make it)
+        return config
+
+
+def load_config(path: Path) -> PipelineConfig:
+    """Read a file. ConfigError says what is wrong with it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"there is no {path}; make one, {_EXAMPLE}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: TOML is text in UTF-8, and this is not") from None
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    return PipelineConfig.of(values, path.absolute().parent, str(path))
+
+
+def _told(error: Any) -> str:  # noqa: ANN401 (pydantic's own kind of dictionary)
+    location = [str(part) for part in error["loc"]]
+    name = ".".join(location)
+    if error["type"] == "extra_forbidden":
+        known = _names(location[:-1])
+        near = difflib.get_close_matches(location[-1], known, 1, 0)
+        return f"there is no setting {name}; the nearest is {'.'.join([*location[:-1], *near])}"
+    if error["type"] == "missing":
+        return f"{name} is missing, {_EXAMPLE}"
+    return f"{name}: {error['msg'].removeprefix('Value error, ')}" + (
+        "" if isinstance(error["input"], dict) else f", not {error['input']!r}"
+    )
+
+
+def _names(section: list[str]) -> list[str]:
+    model: Any = PipelineConfig
+    for part in section:
+        field = model.model_fields.get(part)
+        model = None if field is None else field.annotation
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            return [""]
+    return list(model.model_fields)

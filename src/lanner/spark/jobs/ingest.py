@@ -1,0 +1,156 @@
+"""ingest: what is in the queues, and in files of packets, into the table `messages`.
+
+A stream for each queue manager, with a checkpoint for each epoch of it: one that was restored from a backup is read anew, and what was
+seen before is found again by its identifier. Each batch is written under a name of its own, so that a batch which is written again
+replaces itself.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from lanner.spark.jobs.config import AVAILABLE_NOW, ConfigError
+from lanner.spark.jobs.session import Context, Result, submit
+from lanner.spark.jobs.tables import MESSAGES, PARTITIONS
+from lanner.spark.schema import RowSchema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+NAME: Final = "ingest"
+_BINARY_FILES: Final = "path string, modificationTime timestamp, length bigint, content binary"
+# Ours: files of packets that are read in one batch; each is in memory as a whole.
+_FILES_PER_BATCH: Final = 64
+
+
+def run(context: Context) -> Result:
+    config = context.config
+    if not config.source.managers and config.ingest.packet_files is None:
+        raise ConfigError(
+            'ingest: nothing to read; give source.managers, such as ["127.0.0.1:1810"], or ingest.packet_files'
+        )
+    written = Written()
+    sources: list[Callable[[], StreamingQuery]] = []
+    if config.ingest.packet_files is not None:
+        directory = config.resolve(config.ingest.packet_files)
+        sources.append(lambda: _start(context, packet_files(context.spark, directory), "files", written))
+    sources += [partial(_start_manager, context, manager, written) for manager in config.source.managers]
+    if config.ingest.trigger == AVAILABLE_NOW:
+        for start in sources:
+            context.progress.follow([start()], written.total)
+    else:
+        context.progress.follow([start() for start in sources], written.total)
+    return {"messages": written.total()}
+
+
+class Written:
+    """How many rows the streams have written."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, int] = {}
+
+    def add(self, batch: str, rows: int) -> None:
+        """A batch that is written again counts once."""
+        self._rows[batch] = rows
+
+    def total(self) -> int:
+        return sum(self._rows.values())
+
+
+def _start_manager(context: Context, manager: str, written: Written) -> StreamingQuery:
+    from lanner.spark.options import batch_options
+    from lanner.spark.queue_names import ask_all
+    from lanner.spark.source import MsmqDataSource
+
+    config = context.config.ingest
+    options = context.config.source.options(manager)
+    [known] = ask_all(batch_options({**options, "queues": "*"}).access)
+    # Spark changes what several streams would share.
+    session = context.spark.newSession()
+    session.dataSource.register(MsmqDataSource)
+    options |= {"mode": config.mode, "includeBody": str(config.include_body).lower()}
+    if config.mode == "receive":
+        options["reader"] = config.reader
+    if config.max_messages_per_trigger is not None:
+        options["maxMessagesPerTrigger"] = str(config.max_messages_per_trigger)
+    frame = session.readStream.format("msmq").options(**options).load(",".join(config.queues))
+    context.progress.say(f"{known.name} at {known.manager.address}, epoch {known.epoch:x}")
+    return _start(context, frame, f"{known.identifier}-{known.epoch:x}", written)
+
+
+def packet_files(spark: SparkSession, directory: str) -> DataFrame:
+    """A stream of the messages in files of packets; a file that was cut short is a row that says so."""
+    files = spark.readStream.format("binaryFile").schema(_BINARY_FILES)
+    files = files.option("pathGlobFilter", "*.packets").option("maxFilesPerTrigger", _FILES_PER_BATCH)
+    return files.load(directory).select("path", "content").mapInArrow(_decoded, RowSchema().ddl)
+
+
+def _decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for file in batch.to_pylist():
+            yield from _decoded_file(file["path"], file["content"])
+
+
+def _decoded_file(path: str, content: bytes) -> Iterator[pa.RecordBatch]:
+    from lanner.spark.decode import Place, decode_packets
+    from lanner.spark.packet_files import PacketFileError, PacketReader
+
+    with tempfile.NamedTemporaryFile() as copy:
+        copy.write(content)
+        copy.flush()
+        try:
+            with PacketReader(Path(copy.name)) as reader:
+                yield from reader.batches(RowSchema())
+        except PacketFileError as error:
+            # No packet at all: the row has the words of whoever tried to read it.
+            row = decode_packets([b""], place=Place(queue=path)).to_pylist()[0]
+            text = str(error).replace(copy.name, path)
+            import pyarrow as pa
+
+            schema = RowSchema().arrow
+            yield pa.RecordBatch.from_pylist([{**row, "packet_error": text}], schema=schema)
+
+
+def _start(context: Context, frame: DataFrame, key: str, written: Written) -> StreamingQuery:
+    path = context.lake.path(MESSAGES)
+
+    def write(batch: DataFrame, number: int) -> None:
+        name = f"{key}-{number:08d}"
+        written.add(name, write_batch(batch, path, name))
+
+    writer = frame.writeStream.queryName(f"{NAME} {key}").foreachBatch(write)
+    writer = writer.option("checkpointLocation", context.lake.checkpoint(f"{NAME}/{key}"))
+    trigger = context.config.ingest.trigger
+    writer = writer.trigger(availableNow=True) if trigger == AVAILABLE_NOW else writer.trigger(processingTime=trigger)
+    return writer.start()
+
+
+def write_batch(batch: DataFrame, path: str, name: str) -> int:
+    """Add rows to the table; what was written under this name before is replaced. How many there were."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F  # noqa: N812
+
+    counted = Observation()
+    day = F.to_date(F.coalesce("arrived_time", "read_time"))
+    rows = batch.withColumn("date", day).withColumn("batch", F.lit(name))
+    rows = rows.withColumn("qm_name", F.coalesce("qm_name", F.lit("unknown")))
+    # A day of a queue manager in one file, unless it is large.
+    rows = rows.hint("rebalance", "date", "qm_name")
+    rows = rows.observe(counted, F.count(F.lit(1)).alias("rows"))
+    writer = rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic").partitionBy(*PARTITIONS)
+    writer.parquet(path)
+    return int(counted.get["rows"])
+
+
+def main() -> None:
+    submit(NAME, run)
+
+
+if __name__ == "__main__":
+    main()

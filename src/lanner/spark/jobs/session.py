@@ -1,0 +1,112 @@
+"""A job as it runs: its Spark, its tables, and its word to whoever waits."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from lanner.model.errors import LannerError
+from lanner.spark.jobs.config import PipelineConfig, load_config
+from lanner.spark.jobs.progress import Progress
+from lanner.spark.jobs.tables import Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Result = dict[str, Any]
+# What a job would set for itself; the configuration, or spark-submit, may know better.
+DEFAULTS: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+# Local: no need for 200 parts of a shuffle.
+_LOCAL_PARTITIONS: Final = "4"
+# Set by spark-submit for the program it starts.
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a job is given."""
+
+    spark: SparkSession
+    config: PipelineConfig
+    progress: Progress
+
+    @property
+    def lake(self) -> Lake:
+        return Lake(self.spark, self.config.resolve(self.config.lake.path))
+
+    def make(self, table: str, frame: Any) -> int:  # noqa: ANN401 (a DataFrame, which is not imported before Spark is wanted)
+        """Replace a table; how many rows it has."""
+        started = time.monotonic()
+        self.lake.write(frame, table)
+        rows: int = self.lake.read(table).count()
+        self.progress.say(f"{table}: {rows} rows, {time.monotonic() - started:.1f} s")
+        return rows
+
+
+def start_spark(config: PipelineConfig, name: str) -> SparkSession:
+    """The session of a job: as the configuration says, or the one that spark-submit has set up."""
+    is_submitted = _SUBMITTED in os.environ
+    master = config.spark.master
+    if not is_submitted:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        if master.startswith("local"):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(f"lanner {name}")
+    settings: dict[str, str] = dict(DEFAULTS)
+    if not is_submitted:
+        builder = builder.master(master)
+        if master.startswith("local"):
+            settings["spark.sql.shuffle.partitions"] = _LOCAL_PARTITIONS
+            settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
+        settings |= {key: _text(value) for key, value in config.spark.settings.items()}
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+        session = builder.getOrCreate()
+    else:
+        session = builder.getOrCreate()
+        # What can still be set, unless it was given.
+        for key in ("spark.sql.session.timeZone", "spark.sql.sources.partitionColumnTypeInference.enabled"):
+            session.conf.set(key, settings[key])
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _text(value: str | int | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def submit(name: str, run: Callable[[Context], Result]) -> None:
+    """The program of a job for spark-submit: `spark-submit -m lanner.spark.jobs.lifecycle --config pipeline.toml`."""
+
+    def program(
+        config: Annotated[Path, typer.Option("--config", help="pipeline.toml")] = Path("pipeline.toml"),
+    ) -> None:
+        progress = Progress(name)
+        try:
+            settings = load_config(config)
+            spark = start_spark(settings, name)
+            try:
+                result = run(Context(spark, settings, progress))
+            finally:
+                spark.stop()
+        except LannerError as error:
+            progress.say(str(error))
+            raise typer.Exit(1) from error
+        progress.finish(result)
+
+    typer.run(program)

@@ -1,0 +1,178 @@
+"""The tables of the pipeline: where they are, what is in `messages`, and what other jobs may rely on.
+
+`messages` has a row for each time a message was seen in a queue, with every column of `lanner.spark.schema`. It is partitioned by
+date (of arrival), qm_name and batch. A batch is written whole, under a name that it has again when it must be written again. Even so a
+message may be there several times: a receive that was aborted makes it visible anew, a restored queue manager shows all it has a
+second time, and compaction that was killed leaves what it has rewritten. So whoever counts messages reads `observations`, where each
+is once for each queue it was seen in.
+
+All other tables are made from `messages`. Each run of their job replaces them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as F  # noqa: N812 (as everybody calls it)
+from pyspark.sql.window import Window
+
+from lanner.model.enums import MessageClass
+from lanner.model.errors import LannerError
+from lanner.spark.schema import COLUMNS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+MESSAGES: Final = "messages"
+EVENTS: Final = "events"
+PARTITIONS: Final = ("date", "qm_name", "batch")
+_DDL: Final = ", ".join(f"`{column.name}` {column.ddl}" for column in COLUMNS if column.name != "qm_name")
+MESSAGES_DDL: Final = f"{_DDL}, `date` date, `qm_name` string, `batch` string"
+
+DEAD_KINDS: Final = ("deadletter", "xact_deadletter")
+# Classes that say what became of another message; MS-MQMQ 2.2.18.1.6.
+POSITIVE: Final = (MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE)
+NEGATIVE: Final = tuple(member for member in MessageClass if member >= MessageClass.NACK_BAD_DEST_QUEUE)
+# What of a row says that it is the same message in the same queue.
+_KEY: Final = ("qm_id", "queue", "subqueue", "msg_id_text", "class")
+# What the jobs need of a message; no body, which is most of its size.
+_OBSERVED: Final = (
+    "qm_id",
+    "qm_name",
+    "queue",
+    "queue_kind",
+    "subqueue",
+    "seq",
+    "msg_id_text",
+    "correlation_text",
+    "class",
+    "class_name",
+    "app_specific",
+    "label",
+    "sent_time",
+    "arrived_time",
+    "time_to_be_received",
+    "priority",
+    "delivery",
+    "acknowledge",
+    "journal",
+    "trace",
+    "hop_count",
+    "abort_count",
+    "move_count",
+    "dest_format_name",
+    "resp_format_name",
+    "src_machine_id",
+    "sender_id",
+    "sender_id_type",
+    "authenticated",
+    "auth_level",
+    "priv_level",
+    "body_type",
+    "body_size",
+)
+
+
+class NoTable(LannerError):
+    """A job needs a table that another one has not made yet."""
+
+
+@dataclass(frozen=True)
+class Lake:
+    """The directory of the tables."""
+
+    spark: SparkSession
+    root: str
+
+    def path(self, table: str) -> str:
+        return f"{self.root.rstrip('/')}/{table}"
+
+    def checkpoint(self, name: str) -> str:
+        """Where a stream keeps its progress; Spark does not take names with an underscore for tables."""
+        return self.path(f"_checkpoints/{name}")
+
+    def has(self, table: str) -> bool:
+        """Whether a table has been written."""
+        path = _hadoop(self.spark).Path(self.path(table))
+        return bool(_file_system(self.spark, path).exists(path))
+
+    def read(self, table: str) -> DataFrame:
+        if not self.has(table):
+            maker = "ingest" if table in (MESSAGES, EVENTS) else table
+            raise NoTable(f"there is no table {table} in {self.root}: run the job {maker} first")
+        reader = self.spark.read
+        return (reader.schema(MESSAGES_DDL) if table == MESSAGES else reader).parquet(self.path(table))
+
+    def write(self, frame: DataFrame, table: str) -> None:
+        """Replace a table that is made of others."""
+        frame.write.mode("overwrite").parquet(self.path(table))
+
+    def files(self, table: str, pattern: str = "*") -> list[str]:
+        """The paths below a table that fit a pattern of Hadoop's."""
+        path = _hadoop(self.spark).Path(f"{self.path(table)}/{pattern}")
+        found = _file_system(self.spark, path).globStatus(path)
+        return [str(status.getPath().toString()) for status in found or ()]
+
+    def delete(self, path: str) -> None:
+        """Delete a file, or a directory with what is in it."""
+        place = _hadoop(self.spark).Path(path)
+        _file_system(self.spark, place).delete(place, True)
+
+
+def _hadoop(spark: SparkSession) -> Any:  # noqa: ANN401 (Java's)
+    return spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr] # noqa: SLF001 (there is no other way to files)
+
+
+def _file_system(spark: SparkSession, path: Any) -> Any:  # noqa: ANN401 (Java's)
+    return path.getFileSystem(spark._jsc.hadoopConfiguration())  # noqa: SLF001
+
+
+def observations(messages: DataFrame) -> DataFrame:
+    """Each message once for each queue it was seen in, as it was seen last, with its role; bodies only as their hash.
+
+    Roles: `waiting` in a queue, `received` (the copy in the journal of a queue; its arrived_time is when it was received), `journaled` (the
+    copy at its sender), `in_transit`, `dead`; `ack` and `report` are messages about others.
+    """
+    latest = Window.partitionBy(*_KEY).orderBy(F.desc("abort_count"), F.desc("move_count"), F.desc("seq"))
+    found = messages.where("packet_error is null and msg_id_text is not null").select(
+        *_OBSERVED,
+        F.sha2("body", 256).alias("body_sha256"),
+        F.col("xact_id").isNotNull().alias("is_transactional"),
+        F.col("signature").isNotNull().alias("is_signed"),
+        F.when(F.col("class") == int(MessageClass.REPORT), F.col("body")).alias("report_body"),
+        _role().alias("role"),
+    )
+    return found.withColumn("_place", F.row_number().over(latest)).where("_place = 1").drop("_place")
+
+
+def _role() -> Column:
+    kind, number = F.col("queue_kind"), F.col("class")
+    about_others = number.isin([int(member) for member in (*POSITIVE, *NEGATIVE)])
+    is_machine_journal = F.lower("queue").contains(r"\system$;")
+    return (
+        F.when(kind.isin(*DEAD_KINDS), "dead")
+        .when(number == int(MessageClass.REPORT), "report")
+        .when(about_others & F.col("correlation_text").isNotNull(), "ack")
+        .when(number == int(MessageClass.ORDER_ACK), "internal")
+        .when((kind == "journal") & is_machine_journal, "journaled")
+        .when(kind == "journal", "received")
+        .when(kind == "outgoing", "in_transit")
+        .otherwise("waiting")
+    )
+
+
+def machine_names(observed: DataFrame) -> DataFrame:
+    """The names of the queue managers that were read, by their identifiers."""
+    return observed.groupBy(F.col("qm_id").alias("machine_id")).agg(F.max("qm_name").alias("machine"))
+
+
+def named(frame: DataFrame, names: DataFrame, identifier: str, name: str) -> DataFrame:
+    """The frame with the name of a machine beside its identifier; the identifier where nobody knows the name."""
+    joined = frame.join(F.broadcast(names), F.col(identifier) == F.col("machine_id"), "left")
+    return joined.withColumn(name, F.coalesce("machine", F.col(identifier))).drop("machine_id", "machine")
+
+
+def seconds(later: str, earlier: str) -> Column:
+    """Seconds between two times, as a number."""
+    return F.unix_micros(F.col(later)) / 1e6 - F.unix_micros(F.col(earlier)) / 1e6
