@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lanner import errors
+    from lanner import com, errors
     from lanner.client import Cursor, Message, Queue, QueueManager, ReceivedMessage, Sender, Transaction
     from lanner.client.connect import connect
     from lanner.model.enums import Acknowledgements, EncryptionAlgorithm, HashAlgorithm, MessageClass
@@ -32,6 +32,7 @@ __all__ = [
     "Sender",
     "Transaction",
     "TransferSettings",
+    "com",
     "connect",
     "errors",
 ]
@@ -47,7 +48,7 @@ if not TYPE_CHECKING:  # else every name would be known to exist
 
     def __getattr__(name: str) -> object:
         """Import a name when it is first used: whoever imports one layer does not load them all."""
-        if name in ("aio", "errors"):
+        if name in ("aio", "com", "errors"):
             return import_module(f"lanner.{name}")
         if name not in __all__:
             raise AttributeError(f"module 'lanner' has no attribute {name!r}")

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from pathlib import Path
-from typing import Final
 from uuid import UUID
 
 import pytest
@@ -29,106 +28,38 @@ from lanner.com.constants import (
     IID_IDISPATCH,
     S_FALSE,
 )
-from lanner.com.members import InterfaceTable, Member, Parameter
-from lanner.com.objects import ComCall, ComError, ComObject, Success
+from lanner.com.objects import ComError
 from lanner.com.remote_interface import RemoteInterface
 from lanner.com.values import EMPTY, VT, SafeArray, Variant
 from lanner.rpc.security import Credentials
-from tests.com import toys
-from tests.com.toys import DOMAIN, PASSWORD, USER, ToyServer
-from tests.rpc.loops import run
-
-CLSID_ALBUM: Final = UUID("0f8a4d36-6b1e-4b4f-9a51-3f0b7e2c8d11")
-IID_IALBUM: Final = UUID("0f8a4d36-6b1e-4b4f-9a51-3f0b7e2c8d12")
-
-GET_TITLE = Member(7, 1, "propget", "Title", (Parameter("pbstr", "out", "BSTR*", retval=True),), "get_title")
-PUT_TITLE = Member(8, 1, "propput", "Title", (Parameter("bstr", "in", "BSTR"),), "put_title")
-ADD = Member(
-    9,
-    2,
-    "method",
-    "Add",
-    (
-        Parameter("a", "in", "long"),
-        Parameter("b", "in", "VARIANT*", optional=True),
-        Parameter("sum", "out", "long*", retval=True),
-    ),
-    "add",
-)
-ECHO = Member(
-    10,
-    3,
-    "method",
-    "Echo",
-    (Parameter("value", "in", "VARIANT"), Parameter("same", "out", "VARIANT*", retval=True)),
-    "echo",
-)
-NEXT = Member(11, 4, "method", "Next", (Parameter("album", "out", "IAlbum**", retval=True, iid=IID_IALBUM),), "next_")
-TITLE_OF = Member(
-    12,
-    5,
-    "method",
-    "TitleOf",
-    (Parameter("album", "in", "IAlbum*", iid=IID_IALBUM), Parameter("title", "out", "BSTR*", retval=True)),
-    "title_of",
-)
-FAIL = Member(13, 6, "method", "Fail", (), "fail")
-IALBUM: Final = InterfaceTable(
-    "IAlbum",
+from tests.com.albums import (
+    ADD,
+    CLSID_ALBUM,
+    ECHO,
+    FAIL,
+    GET_TITLE,
     IID_IALBUM,
-    "IDispatch",
-    is_dual=True,
-    members=(GET_TITLE, PUT_TITLE, ADD, ECHO, NEXT, TITLE_OF, FAIL),
+    NEXT,
+    PUT_TITLE,
+    TITLE_OF,
+    Album,
+    AlbumServer,
 )
-
-
-class Album(ComObject):
-    interfaces = (IALBUM,)
-
-    def __init__(self, title: str = "") -> None:
-        self.title = title
-
-    def get_title(self, call: ComCall) -> str:
-        del call
-        return self.title
-
-    def put_title(self, call: ComCall, title: str) -> None:
-        del call
-        self.title = title
-
-    def add(self, call: ComCall, a: int, b: Variant) -> object:
-        del call
-        return a + b.value if b.vt == VT.I4 else Success(S_FALSE, a)
-
-    async def echo(self, call: ComCall, value: Variant) -> Variant:
-        del call
-        return value
-
-    def next_(self, call: ComCall) -> Album:
-        del call
-        return Album(f"{self.title}+")
-
-    def title_of(self, call: ComCall, album: Album) -> str:
-        del call
-        return album.title
-
-    def fail(self, call: ComCall) -> None:
-        del call
-        raise ComError(E_FAIL, "on purpose")
+from tests.com.toys import DOMAIN, PASSWORD, USER
+from tests.rpc.loops import run
 
 
 @asynccontextmanager
-async def album(folder: Path, monkeypatch: pytest.MonkeyPatch, iid: UUID) -> AsyncIterator[RemoteInterface]:
-    monkeypatch.setattr(toys, "CLASSES", {CLSID_ALBUM: lambda: Album("one")})
-    async with ToyServer(folder) as server:
+async def album(folder: Path, iid: UUID) -> AsyncIterator[RemoteInterface]:
+    async with AlbumServer(folder) as server:
         settings = ClientSettings(resolver_port=server.port)
         async with ComClient(settings, credentials=Credentials(USER, PASSWORD, DOMAIN)) as client:
             yield await client.activate("127.0.0.1", CLSID_ALBUM, iid)
 
 
-def test_members_through_the_vtable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_through_the_vtable(tmp_path: Path) -> None:
     async def main() -> None:
-        async with album(tmp_path, monkeypatch, IID_IALBUM) as one:
+        async with album(tmp_path, IID_IALBUM) as one:
             assert await one.call(GET_TITLE) == ["one"]
             await one.call(PUT_TITLE, "two")
             assert await one.call(GET_TITLE) == ["two"]
@@ -147,9 +78,9 @@ def test_members_through_the_vtable(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("iid", [IID_IALBUM, IID_IDISPATCH])
-def test_members_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, iid: UUID) -> None:
+def test_members_by_name(tmp_path: Path, iid: UUID) -> None:
     async def main() -> None:
-        async with album(tmp_path, monkeypatch, iid) as one:
+        async with album(tmp_path, iid) as one:
             (title,) = await get_ids_of_names(one, ["title"])
             add, a, b = await get_ids_of_names(one, ["Add", "A", "B"])
             found, _ = await invoke(one, title, flags=DISPATCH_PROPERTYGET)
@@ -183,17 +114,17 @@ def test_members_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, iid: U
     ],
     ids=repr,
 )
-def test_values_there_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: Variant) -> None:
+def test_values_there_and_back(tmp_path: Path, value: Variant) -> None:
     async def main() -> None:
-        async with album(tmp_path, monkeypatch, IID_IDISPATCH) as one:
+        async with album(tmp_path, IID_IDISPATCH) as one:
             assert await one.invoke_dispatch(ECHO.dispid, [value]) == value
 
     run(main())
 
 
-def test_arguments_by_reference_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_by_reference_come_back(tmp_path: Path) -> None:
     async def main() -> None:
-        async with album(tmp_path, monkeypatch, IID_IDISPATCH) as one:
+        async with album(tmp_path, IID_IDISPATCH) as one:
             result, changed = await invoke(one, ADD.dispid, [2, Variant(VT.BYREF | VT.I4, 3)])
             assert result == Variant(VT.I4, 5)
             assert changed == (Variant(VT.BYREF | VT.I4, 3),)
@@ -201,9 +132,9 @@ def test_arguments_by_reference_come_back(tmp_path: Path, monkeypatch: pytest.Mo
     run(main())
 
 
-def test_what_goes_wrong_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_goes_wrong_by_name(tmp_path: Path) -> None:
     async def main() -> None:
-        async with album(tmp_path, monkeypatch, IID_IDISPATCH) as one:
+        async with album(tmp_path, IID_IDISPATCH) as one:
             with pytest.raises(ComError) as refused:
                 await get_ids_of_names(one, ["NoSuchThing"])
             assert refused.value.hresult == DISP_E_UNKNOWNNAME
@@ -224,9 +155,9 @@ def test_what_goes_wrong_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     run(main())
 
 
-def test_an_object_of_ours_without_an_exporter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_of_ours_without_an_exporter(tmp_path: Path) -> None:
     async def main() -> None:
-        async with album(tmp_path, monkeypatch, IID_IALBUM) as one:
+        async with album(tmp_path, IID_IALBUM) as one:
             with pytest.raises(ComError, match="cannot be passed"):
                 await one.call(TITLE_OF, Album())
 

@@ -341,11 +341,16 @@ class ComClient:
         check_hresult(answer["p_results"][0], f"{held.exporter}: RemAddRef")
         held.public_refs += _PUBLIC_REFS
 
-    def marshal(self, value: Value, iid: UUID) -> ObjRef:
-        """Make a reference to an object of our own."""
+    def marshal(self, value: Value, iid: UUID, reached: str = "") -> ObjRef:
+        """Make a reference to an object of our own, for somebody who sees us under an address."""
         if not isinstance(value, ComObject) or self.exporter is None:
             raise ComError(E_INVALIDARG, f"{type(value).__name__} cannot be passed to somebody else")
-        return self.exporter.marshal(value, iid)
+        return self.exporter.marshal(value, iid, reached=reached)
+
+    def knows(self, objref: ObjRef) -> bool:
+        """Whether a reference is to an exporter that we use already."""
+        std, res_addr = reference_parts(objref)
+        return (usable_addresses(res_addr.tcp(), self.settings.resolver_port), std.oxid) in self._exporters
 
     async def reference(self, held: HeldInterface) -> ObjRefStandard:
         """3.2.4.3: one of our references, for somebody else."""

@@ -125,6 +125,14 @@ class Calls:
         finally:
             exporter.calls -= 1
 
+    async def local_address(self, exporter: RemoteExporter) -> str:
+        """Under which address of ours an exporter sees us."""
+        async with _failures(str(exporter), self.settings.call_timeout):
+            if exporter.address is None:
+                await self._bound(exporter, SyntaxId(IID_IREMUNKNOWN, 0, 0))
+            address = exporter.address or exporter.addresses[0]
+            return await self.connections.local_address(address, exporter.level)
+
     async def _bound(self, exporter: RemoteExporter, syntax: SyntaxId) -> BoundInterface:
         """The interface at the address where the exporter answered, or at the first one that does."""
         if exporter.address is not None:

@@ -13,7 +13,7 @@ from lanner.com.constants import E_NOINTERFACE, ERROR_ACCESS_DENIED
 from lanner.com.objects import ComError
 from lanner.model.errors import RemoteProtocolError
 from lanner.rpc.client import BoundInterface, RpcClient, connect_tcp
-from lanner.rpc.faults import FaultStatus, RpcConnectionError, RpcFault
+from lanner.rpc.faults import FaultStatus, InterfaceRefused, RpcConnectionError, RpcFault
 from lanner.rpc.pdu import AuthLevel, AuthType, SyntaxId
 from lanner.rpc.security import Credentials, SecurityError
 
@@ -95,15 +95,19 @@ class Connections:
 
     async def bind(self, address: Address, level: AuthLevel, syntax: SyntaxId) -> BoundInterface:
         """An interface at an address; ComError if it cannot be reached or does not have it."""
-        if self._credentials is None:
-            level = AuthLevel.NONE
         connection = await self._connection(address, level)
         task = connection.bound.get(syntax.uuid)
         if task is None:
             task = connection.bound[syntax.uuid] = _started(self._bind(connection, address, syntax))
         return await _shared(task, address)
 
+    async def local_address(self, address: Address, level: AuthLevel) -> str:
+        """Under which address of ours somebody sees us."""
+        return (await self._connection(address, level)).client.local_address
+
     async def _connection(self, address: Address, level: AuthLevel) -> _Connection:
+        if self._credentials is None:
+            level = AuthLevel.NONE
         key = (address, level)
         task = self._dials.get(key)
         if task is not None and task.done() and not (_has_result(task) and task.result().client.is_open):
@@ -146,10 +150,12 @@ class Connections:
             # A bind that is given up leaves the connection in the middle of it.
             await connection.client.close()
             raise ComError(RPC_E_TIMEOUT, f"{address}: no answer to the bind within {self._timeout:g} s") from error
-        except (RpcConnectionError, RemoteProtocolError) as error:
+        except InterfaceRefused as error:
+            # It may have it later: exporters listen for what they have exported.
             connection.bound.pop(syntax.uuid, None)
-            hresult = E_NOINTERFACE if connection.client.is_open else SERVER_UNAVAILABLE
-            raise ComError(hresult, f"{address}: {error}") from error
+            raise ComError(E_NOINTERFACE, f"{address}: {error}") from error
+        except (RpcConnectionError, RemoteProtocolError) as error:
+            raise ComError(SERVER_UNAVAILABLE, f"{address}: {error}") from error
 
     async def close_to(self, address: Address) -> None:
         """Hang up: nothing at this address is needed any more."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID
 
+from lanner.com.constants import IID_IDISPATCH
 from lanner.com.members import InterfaceTable, Member, Parameter
 
 CLASSES: Final = {
@@ -41,7 +42,7 @@ MSMQ_EVENTS: Final = InterfaceTable(
             0,
             "method",
             "Arrived",
-            (Parameter("Queue", "in", "IDispatch*"), Parameter("Cursor", "in", "long")),
+            (Parameter("Queue", "in", "IDispatch*", iid=IID_IDISPATCH), Parameter("Cursor", "in", "long")),
             "arrived",
         ),
         Member(
@@ -50,7 +51,7 @@ MSMQ_EVENTS: Final = InterfaceTable(
             "method",
             "ArrivedError",
             (
-                Parameter("Queue", "in", "IDispatch*"),
+                Parameter("Queue", "in", "IDispatch*", iid=IID_IDISPATCH),
                 Parameter("ErrorCode", "in", "long"),
                 Parameter("Cursor", "in", "long"),
             ),

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 from lanner.com.client_connections import win32
 from lanner.com.client_dispatch import DISPATCH_METHOD, invoke
 from lanner.com.constants import succeeded
-from lanner.com.objects import ComError
+from lanner.com.objects import ComError, ComObject
 from lanner.com.orpc import ORPCTHAT, ORPCTHIS, OrpcThis
 from lanner.com.stubs import stub_of
 from lanner.model.errors import RemoteProtocolError
@@ -80,11 +80,14 @@ class RemoteInterface:
         stub, client, exporter = stub_of(member), self.client, self.held.exporter
         given: Sequence[Value] = arguments
         objects = stub.references(list(arguments))
+        reached = ""
+        if any(isinstance(each, ComObject) for each in objects):
+            reached = await client.calls.local_address(exporter)
         if objects:
             given = stub.with_objects(list(arguments), [await _passed_on(each) for each in objects])
         encoder = Encoder(representation(Syntax.NDR20))
         ORPCTHIS.encode_whole(encoder, OrpcThis.of(uuid4(), exporter.version))
-        stub.encode_request(encoder, given, client.marshal)
+        stub.encode_request(encoder, given, lambda value, iid: client.marshal(value, iid, reached))
         answer = await client.calls.request(exporter, self.iid, self.ipid, member.opnum, encoder.getvalue())
         decoder = Decoder(answer.stub, representation(Syntax.NDR20, "little" if answer.is_little else "big"))
         try:

@@ -108,6 +108,12 @@ class RpcClient(asyncio.Protocol):
         """Whether a call can still be sent."""
         return self._error is None and self._transport is not None and not self._transport.is_closing()
 
+    @property
+    def local_address(self) -> str:
+        """The address that the server sees us under; empty on a Unix socket."""
+        name = None if self._transport is None else self._transport.get_extra_info("sockname")
+        return str(name[0]) if isinstance(name, tuple) else ""
+
     async def bind(self, interface: Interface, syntaxes: tuple[Syntax, ...] | None = None) -> BoundInterface:
         return await self.bind_raw(*_proposed(interface, syntaxes))
 
