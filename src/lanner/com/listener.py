@@ -21,12 +21,12 @@ from lanner.com.ping_sets import PING_PERIOD, PingSets
 from lanner.com.rem_unknown import rem_unknowns
 from lanner.com.resolver import ObjectResolver
 from lanner.rpc.pdu import AuthLevel
+from lanner.rpc.security import Credentials
 from lanner.rpc.server import RpcServer
 
 if TYPE_CHECKING:
     from lanner.com.objects import Remote
     from lanner.com.objref import ObjRef
-    from lanner.rpc.security import Credentials
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,9 @@ class ComListener:
             minimum_level=self._settings.minimum_level,
             resolve_foreign=self._resolve_foreign,
         )
-        self._client = ComClient(SERVER_SETTINGS, credentials=self._credentials, exporter=exporter)
+        # Without an account as NTLM's anonymous user: calls to resolvers have integrity (MS-DCOM 3.2.4.1.2.2, 3.2.6.1).
+        credentials = Credentials() if self._credentials is None else self._credentials
+        self._client = ComClient(SERVER_SETTINGS, credentials=credentials, exporter=exporter)
         for rem_unknown in rem_unknowns(exporter):
             server.register(rem_unknown)
         for interface in Activator(exporter, self._classes()).interfaces:
