@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from lanner.rpc.association import MAX_HANDLES, AssociationGroups, ContextHandles
 from lanner.rpc.faults import FaultStatus, RpcFault
 from lanner.rpc.ndr import NULL_HANDLE
+from lanner.wire.sid import ANONYMOUS_LOGON, Sid
 
 MISMATCH = FaultStatus.NCA_FAULT_CONTEXT_MISMATCH
 
@@ -48,6 +49,20 @@ def test_a_handle_of_another_association() -> None:
     groups = AssociationGroups()
     ours, theirs = groups.join(None, "192.0.2.1"), groups.join(None, "192.0.2.1")
     assert refused(theirs.handles, ours.handles.add("orders", "queue")) == MISMATCH
+
+
+def test_a_handle_of_another_user() -> None:
+    """Of those who said who they are; what nobody was given is for everybody of the association."""
+    alice, bob = Sid.parse("S-1-5-21-1-2-3-1000"), Sid.parse("S-1-5-21-1-2-3-1001")
+    handles = ContextHandles()
+    hers, anybodys = handles.add("hers", "queue", owner=alice), handles.add("anybody's", "queue")
+    for other in (bob, ANONYMOUS_LOGON):
+        for use in (handles.get, handles.remove):
+            with pytest.raises(RpcFault) as caught:
+                use(hers, "queue", other)
+            assert caught.value.status == MISMATCH
+    assert handles.get(hers, "queue", alice) == handles.remove(hers, "queue", alice) == "hers"
+    assert handles.get(anybodys, "queue", alice) == handles.get(anybodys, "queue", bob) == "anybody's"
 
 
 def test_the_last_connection_runs_handles_down_newest_first() -> None:

@@ -8,16 +8,19 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from spnego._ntlm_raw.messages import NegotiateFlags
 
 from lanner.rpc.client_connection import Answered, Bound, ClientConnection, ClientEvent, Failed
 from lanner.rpc.connection import ConnectionLimits
 from lanner.rpc.faults import FaultStatus, RpcConnectionError, RpcFault
 from lanner.rpc.fragments import pack_signed_fragments
-from lanner.rpc.ntlm import Authenticate, NtlmAcceptor
+from lanner.rpc.ntlm import Authenticate, NtlmAcceptor, NtlmInitiator
 from lanner.rpc.pdu import (
     NDR20,
     PFC_DID_NOT_EXECUTE,
+    PFC_SUPPORT_HEADER_SIGN,
     PFC_WHOLE,
+    Auth3,
     AuthLevel,
     AuthType,
     Bind,
@@ -247,6 +250,23 @@ def test_a_call_without_a_signature_is_from_nobody() -> None:
         assert pair.identity == who
 
 
+def test_a_call_without_a_signature_has_no_use_of_handles() -> None:
+    """Slipped into a connection whose calls are signed, with a handle that everybody could read there."""
+    pair = Pair(level=AuthLevel.PKT_INTEGRITY)
+    pair.bind()
+    pair.call(b"open")
+    handle = pair.server.calls[-1].caller.add("orders", "queue")
+    pair.call(b"read")
+    assert pair.server.calls[-1].caller.get(handle, "queue") == "orders"
+    pair.server.send(_request(99)[0])
+    slipped_in = pair.server.calls[-1]
+    assert slipped_in.call_id == 99
+    with pytest.raises(RpcFault, match="CONTEXT_MISMATCH"):
+        slipped_in.caller.remove(handle, "queue")
+    assert not pair.server.calls[0].caller.includes(slipped_in.caller)
+    assert pair.server.calls[0].caller.includes(pair.server.calls[1].caller)
+
+
 def test_a_password_that_changes_hands_does_not_change_the_level() -> None:
     """A request at another level than its context's is refused."""
     pair = Pair(level=AuthLevel.PKT_PRIVACY)
@@ -366,6 +386,24 @@ def test_a_client_does_not_go_on_without_authentication() -> None:
         client.receive(answer)
 
 
+@pytest.mark.parametrize("is_needed", [False, True])
+def test_a_client_insists_on_signed_headers_where_nothing_else_covers_them(
+    monkeypatch: pytest.MonkeyPatch, is_needed: bool
+) -> None:
+    """Somebody in between takes the flag out of the bind_ack; with Kerberos, operations could be changed then."""
+    monkeypatch.setattr(NtlmInitiator, "always_signs_headers", not is_needed)
+    pair = Pair()
+    pair.client.bind(FIRST)
+    (ack,) = pair.server.send(pair.client.data_to_send())
+    assert ack[3] & PFC_SUPPORT_HEADER_SIGN
+    changed = ack[:3] + bytes([ack[3] & ~PFC_SUPPORT_HEADER_SIGN]) + ack[4:]
+    if is_needed:
+        with pytest.raises(SecurityError, match="sign headers"):
+            pair.client.receive(changed)
+    else:
+        assert isinstance(pair.client.receive(changed)[0], Bound)
+
+
 def test_a_client_is_told_of_a_refused_bind() -> None:
     client = ClientConnection(credentials=RIGHT, level=AuthLevel.PKT_PRIVACY)
     client.bind(FIRST)
@@ -450,6 +488,50 @@ def test_the_mic_covers_every_message() -> None:
         server.step(message[:60] + struct.pack("<I", flags & ~0x20) + message[64:])
 
 
+@pytest.mark.parametrize("flag", ["extended_session_security", "key_128", "sign", "seal"])
+@pytest.mark.parametrize("level", [AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY])
+def test_what_makes_signatures_weak_or_none_is_refused_by_both_sides(flag: str, level: AuthLevel) -> None:
+    """A peer of the last century does not know it, or somebody in between took it away."""
+    missing = NegotiateFlags[flag]
+    if flag == "seal" and level is AuthLevel.PKT_INTEGRITY:
+        return
+    server = SECURITY.accept(AuthType.WINNT, level)
+    assert server is not None
+    weak = NtlmInitiator(RIGHT, level, "qm1")
+    weak._context_req &= ~missing
+    negotiate = weak.step(b"")
+    assert negotiate is not None
+    challenge = server.step(negotiate)
+    assert not struct.unpack_from("<I", challenge, 20)[0] & missing
+    client = RIGHT.initiate(AuthType.WINNT, level, "qm1")
+    client.step(b"")
+    authenticate = weak.step(challenge)
+    assert authenticate is not None
+    for context, token in ((client, challenge), (server, authenticate)):
+        if flag == "sign":
+            # It shows when the first call is signed.
+            context.step(token)
+            with pytest.raises(SecurityError, match="signatures were not agreed on"):
+                context.protect(b"", b"", b"", header_signing=True)
+        else:
+            with pytest.raises(SecurityError, match=r"agreed on|extended session security"):
+                context.step(token)
+
+
+def test_a_password_proven_elsewhere_is_not_taken_again() -> None:
+    """An rpc_auth_3 that was seen on another connection, and one that was used already."""
+    _, message = handshake()
+    server, _ = handshake()
+    with pytest.raises(SecurityError):
+        server.step(message)
+    pair = Pair()
+    pair.bind()
+    assert pair.server.closed is None
+    again = Auth3(SecTrailer(AuthType.WINNT, AuthLevel.PKT_PRIVACY, 0, message)).pack(PFC_WHOLE, 1)
+    assert fault_of(pair.server.send(again)).status == FaultStatus.NCA_PROTO_ERROR
+    assert pair.server.closed is not None
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 2000), st.integers(0, 255), st.booleans())
 def test_any_change_of_a_token_is_refused_or_harmless(position: int, value: int, cut: bool) -> None:
@@ -496,7 +578,6 @@ def _uses(context: Context) -> list[Callable[[], object]]:
 def test_spnego_takes_a_second_mechanism_with_a_signed_list() -> None:
     """RFC 4178 4.2.2: the server may not like the first mechanism; then the list is signed."""
     from lanner.rpc.negotiate import KERBEROS_OID, NTLM_OID, NegotiateInitiator
-    from lanner.rpc.ntlm import NtlmInitiator
 
     class Unknown:
         is_complete = False

@@ -92,9 +92,11 @@ class Peer:
         syntax: Syntax = Syntax.NDR20,
         group: int = 0,
         address: str = ADDRESS,
+        local_address: str | None = None,
     ) -> Self:
         """Connect and bind; without interfaces to qm2qm and qmcomm, the latter in NDR, as it is declared."""
-        peer = cls(*await asyncio.open_connection(address, port))
+        local = None if local_address is None else (local_address, 0)
+        peer = cls(*await asyncio.open_connection(address, port, local_addr=local))
         offers = []
         for number, interface in enumerate(interfaces or (QM2QM, QMCOMM)):
             used = syntax if syntax in interface.syntaxes else Syntax.NDR20

@@ -22,7 +22,7 @@ from lanner.services.interfaces.mqmq import DlId, MulticastId, QueueFormat
 from lanner.services.interfaces.mqqp import QM2QM
 from lanner.services.remote_read import MQ_ACTION_PEEK_CURRENT, MQ_ACTION_PEEK_NEXT, MQ_ACTION_RECEIVE
 from lanner.wire.message import Message
-from tests.services.remote_read_peer import CLIENT_ID, Fault, Site, served, serving, until
+from tests.services.remote_read_peer import ADDRESS, CLIENT_ID, Fault, Site, served, serving, until
 
 OK = 0
 INVALID_PARAMETER = 0xC00E0006
@@ -250,7 +250,7 @@ async def test_a_queue_that_is_ready_stays_open_when_its_first_context_ends(site
     reader = await site.peer()
     q = await site.opened()
     assert (await reader.open_queue(first["ph_queue"]))[RETURNS] == OK
-    found = site.queues.find(first["ph_queue"])
+    found = site.queues.find(first["ph_queue"], ADDRESS)
     assert found is not None
     assert found.descriptor.remote_read_state is RemoteReadState.READY_FOR_READ
     closed = await opener.call(QMCOMM, mqmp.R_QM_CLOSE_REMOTE_QUEUE_CONTEXT, pph_context=first["pph_context"])
@@ -268,7 +268,7 @@ async def test_a_queue_that_is_ready_stays_open_when_its_first_context_ends(site
 async def test_a_queue_that_nobody_made_ready_closes_with_its_first_context(site: Site) -> None:
     peer = await site.peer()
     first = await peer.open_remote_queue(share=1)
-    found = site.queues.find(first["ph_queue"])
+    found = site.queues.find(first["ph_queue"], ADDRESS)
     assert found is not None
     assert found.descriptor.remote_read_state is RemoteReadState.OPENED
     await peer.call(QMCOMM, mqmp.R_QM_CLOSE_REMOTE_QUEUE_CONTEXT, pph_context=first["pph_context"])
@@ -412,7 +412,7 @@ async def test_the_end_of_a_receive_whose_message_is_free_again(site: Site) -> N
     site.send(b"one")
     q = await site.opened()
     read = await q.read()
-    found = site.queues.find(q.handle)
+    found = site.queues.find(q.handle, ADDRESS)
     assert found is not None
     (position,) = found.descriptor.unfinished_reads.values()
     with site.runtime.lock:

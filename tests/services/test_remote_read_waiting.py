@@ -7,6 +7,7 @@ import resource
 import threading
 import time
 from collections.abc import Awaitable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,18 @@ from lanner.services.interfaces.mqqp import QM2QM
 from lanner.services.management import ManagementService
 from lanner.services.remote_read import MQ_ACTION_PEEK_CURRENT, MQ_ACTION_PEEK_NEXT, MQ_ACTION_RECEIVE
 from lanner.wire.propvariant import NULL
-from tests.services.remote_read_peer import CO_CANCEL, INFINITE, ORPHANED, Fault, Read, RemoteOpen, Site, served, until
+from tests.services.remote_read_peer import (
+    ADDRESS,
+    CO_CANCEL,
+    INFINITE,
+    ORPHANED,
+    Fault,
+    Read,
+    RemoteOpen,
+    Site,
+    served,
+    until,
+)
 
 OK = 0
 GENERIC_ERROR = 0xC00E0001
@@ -31,6 +43,8 @@ MESSAGE_NOT_FOUND = 0xC00E0088
 NOT_FOUND = 0xC0000225
 CANCELED = 0x400E03E9
 QUEUE_NOT_AVAILABLE = 0xC00E004B
+# All that a handler asks of a call that it is handed past the server.
+CALL: Any = SimpleNamespace(peer=ADDRESS)
 # Longer than any test; none waits for it.
 LONG = 3_600_000
 
@@ -252,7 +266,7 @@ async def test_a_cancel_that_comes_when_the_message_is_there(site: Site) -> None
     waiting = asyncio.ensure_future(q.begin(timeout=LONG, dw_request_id=1))
     await site.waiting(1)
     site.send(b"one")
-    status: Any = site.service.cancel_receive(None, q.handle, q.handle, 1)  # type: ignore[arg-type] # never asked
+    status: Any = site.service.cancel_receive(CALL, q.handle, q.handle, 1)
     assert status == NOT_FOUND
     read = await waiting
     assert read.body == b"one"
@@ -315,7 +329,7 @@ async def test_a_queue_that_is_deleted_ends_what_waits_on_it(site: Site) -> None
     waiting = asyncio.ensure_future(q.begin(timeout=LONG, dw_request_id=1))
     await site.waiting(1)
     site.operations.delete_queue(".\\private$\\gone")
-    status: Any = site.service.cancel_receive(None, q.handle, q.handle, 1)  # type: ignore[arg-type] # never asked
+    status: Any = site.service.cancel_receive(CALL, q.handle, q.handle, 1)
     assert status == NOT_FOUND
     assert without_a_message(await waiting) == QUEUE_NOT_AVAILABLE
 

@@ -1,7 +1,8 @@
 """Association groups and the context handles that live in them (C706 9.3.3, 5.1.6; MS-RPCE 3.3.1.1.1, 3.3.1.4.1, 3.3.1.5.7).
 
 A group is the connections of one client process. A context handle is known in its group only, and is run down when the last
-connection of the group has ended.
+connection of the group has ended. One that was given to somebody who had said who it is serves nobody else, not even on the same
+connection: requests without a signature are easily slipped into one, and handles are not secret below the level privacy.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Final
 from uuid import uuid4
 
 from lanner.rpc.faults import FaultStatus, RpcFault
+from lanner.wire.sid import ANONYMOUS_LOGON, Sid
 
 _LOG = logging.getLogger(__name__)
 
@@ -30,6 +32,7 @@ class _Held:
     value: object
     kind: str
     rundown: Rundown | None
+    owner: Sid
 
 
 class ContextHandles:
@@ -42,7 +45,7 @@ class ContextHandles:
     def __len__(self) -> int:
         return len(self._held)
 
-    def add(self, value: object, kind: str, rundown: Rundown | None = None) -> bytes:
+    def add(self, value: object, kind: str, rundown: Rundown | None = None, owner: Sid = ANONYMOUS_LOGON) -> bytes:
         """A new handle, 20 octets; `rundown` is called if the client goes away without closing it.
 
         It is random, so that nobody guesses the handle of another client.
@@ -55,19 +58,19 @@ class ContextHandles:
         if len(self._held) >= MAX_HANDLES:
             raise RpcFault(FaultStatus.NCA_FAULT_REMOTE_NO_MEMORY, f"{MAX_HANDLES} context handles")
         handle = _ATTRIBUTES + uuid4().bytes_le
-        self._held[handle] = _Held(value, kind, rundown)
+        self._held[handle] = _Held(value, kind, rundown, owner)
         return handle
 
-    def get(self, handle: bytes, kind: str) -> object:
-        """What a handle stands for; one of another kind or group, or a closed one, is a fault."""
+    def get(self, handle: bytes, kind: str, caller: Sid = ANONYMOUS_LOGON) -> object:
+        """What a handle stands for; one of another kind, group or user, or a closed one, is a fault."""
         held = self._held.get(handle)
-        if held is None or held.kind != kind:
+        if held is None or held.kind != kind or held.owner not in (ANONYMOUS_LOGON, caller):
             raise RpcFault(FaultStatus.NCA_FAULT_CONTEXT_MISMATCH, f"context handle {handle.hex()} of kind {kind}")
         return held.value
 
-    def remove(self, handle: bytes, kind: str) -> object:
+    def remove(self, handle: bytes, kind: str, caller: Sid = ANONYMOUS_LOGON) -> object:
         """Close a handle in good order: without its rundown."""
-        value = self.get(handle, kind)
+        value = self.get(handle, kind, caller)
         del self._held[handle]
         return value
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
-from lanner.rpc.association import AssociationGroup
+from lanner.rpc.association import AssociationGroup, Rundown
 from lanner.rpc.pdu import AuthLevel, SyntaxId
 from lanner.rpc.security_contexts import SecurityContext
 from lanner.security.identity import Identity
+from lanner.wire.sid import ANONYMOUS_LOGON, Sid
 
 if TYPE_CHECKING:
     from lanner.rpc.connection import ServerConnection
@@ -39,6 +40,29 @@ class PresentationContext:
     transfer_syntax: SyntaxId
     # As the client asked for it; the minor version may be lower than the interface's.
     abstract_syntax: SyntaxId
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whom a context handle, or a number in the place of one, is given to: an association, and in it whoever has said who it is."""
+
+    group: AssociationGroup
+    sid: Sid
+
+    def includes(self, other: Caller) -> bool:
+        return other.group is self.group and self.sid in (ANONYMOUS_LOGON, other.sid)
+
+    def add(self, value: object, kind: str, rundown: Rundown | None = None) -> bytes:
+        """A context handle that this caller can use."""
+        return self.group.handles.add(value, kind, rundown, self.sid)
+
+    def get(self, handle: bytes, kind: str) -> object:
+        """What a context handle stands for, if it was given to this caller; else a fault."""
+        return self.group.handles.get(handle, kind, self.sid)
+
+    def remove(self, handle: bytes, kind: str) -> object:
+        """Close a context handle."""
+        return self.group.handles.remove(handle, kind, self.sid)
 
 
 class ServerCall:
@@ -99,6 +123,11 @@ class ServerCall:
     def identity(self) -> Identity:
         """Who asks: of the security context, or of the socket where that knows its peer."""
         return self.connection.identity if self.security is None else self.security.identity
+
+    @property
+    def caller(self) -> Caller:
+        """Where the call's context handles are."""
+        return Caller(self.group, self.identity.sid)
 
     @property
     def auth_level(self) -> AuthLevel:

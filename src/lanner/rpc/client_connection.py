@@ -131,6 +131,10 @@ class ClientConnection:
     def is_multiplexed(self) -> bool:
         return self._is_multiplexed
 
+    @property
+    def _asks_for_header_signing(self) -> bool:
+        return self.level >= AuthLevel.PKT_INTEGRITY
+
     def data_to_send(self) -> bytes:
         data = b"".join(self._out)
         self._out.clear()
@@ -224,7 +228,7 @@ class ClientConnection:
         trailer = None
         if token is not None and self._signer is not None:
             trailer = SecTrailer(self._signer.auth_type, self.level, self._signer.context_id, token)
-            if self.level >= AuthLevel.PKT_INTEGRITY:
+            if self._asks_for_header_signing:
                 flags |= PFC_SUPPORT_HEADER_SIGN
         pdu = Bind(self._max_fragment, self._max_fragment, self.assoc_group_id, self._elements, trailer)
         self._out.append(pdu.pack(packet_type, flags, call_id))
@@ -279,6 +283,8 @@ class ClientConnection:
         if trailer is None:
             raise SecurityError("the server does not authenticate")
         token = signer.context.step(trailer.token)
+        if signer.context.is_complete:
+            self._check_header_signing(signer.context)
         if not token:
             return
         # MS-RPCE 3.3.1.5.2.1: the last leg of an odd number goes without an answer.
@@ -289,6 +295,11 @@ class ClientConnection:
             # The contexts are the same as before; features are asked for in a bind only.
             self._elements = tuple(one for one in self._elements if one.transfer_syntaxes[0].uuid != _FEATURES)
             self._send_bind(PacketType.ALTER_CONTEXT, call_id, token)
+
+    def _check_header_signing(self, context: Context) -> None:
+        """Servers that cannot are long gone: somebody in between took the flag away, to change operations and contexts."""
+        if self._asks_for_header_signing and not self._header_signing and not context.always_signs_headers:
+            raise SecurityError("the server does not sign headers")
 
     def _response(self, pdu: bytes, header: Header, events: list[ClientEvent]) -> None:
         pending = self._pending.get(header.call_id)

@@ -280,12 +280,12 @@ class EndpointMapper(ServerInterface):
     @staticmethod
     def ept_lookup_handle_free(call: ServerCall, *, entry_handle: bytes) -> dict[str, Value]:
         if entry_handle != NULL_HANDLE:
-            call.group.handles.remove(entry_handle, _HANDLE_KIND)
+            call.caller.remove(entry_handle, _HANDLE_KIND)
         return {"entry_handle": NULL_HANDLE, "status": 0}
 
     @staticmethod
     def _taken(call: ServerCall, handle: bytes) -> list[Registration]:
-        value = call.group.handles.remove(handle, _HANDLE_KIND)
+        value = call.caller.remove(handle, _HANDLE_KIND)
         return value if isinstance(value, list) else []
 
     @staticmethod
@@ -295,6 +295,7 @@ class EndpointMapper(ServerInterface):
         if len(open_searches) >= MAX_SEARCHES:
             # Clients forget them; the oldest goes.
             handles.remove(open_searches[0], _HANDLE_KIND)
+        # What they find is for everybody, and so are they.
         return handles.add(left, _HANDLE_KIND)
 
 

@@ -31,6 +31,8 @@ _AP_REQ: Final = b"\x01\x00"
 class _Kerberos:
     """What both sides do when they have agreed."""
 
+    always_signs_headers: Final = False
+
     def __init__(self, proxy: GSSAPIProxy) -> None:
         self._proxy = proxy
         self.identity: Identity = ANONYMOUS

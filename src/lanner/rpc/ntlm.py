@@ -44,7 +44,9 @@ _MIC_END: Final = 88
 _PROOF_SIZE: Final = 16
 _CLIENT_CHALLENGE_SIZE: Final = 28
 
-# What a server agrees to. NTLM without extended session security, and keys below 128 bits, are left to the past.
+# What signatures need on both sides. Without them keys have 40 or 56 bits, and signatures are a CRC (MS-NLMP 3.4.4.1, 3.4.5.3).
+_STRONG: Final = NegotiateFlags.extended_session_security | NegotiateFlags.key_128
+# What a server agrees to.
 _OFFERED: Final = (
     NegotiateFlags.unicode
     | NegotiateFlags.request_target
@@ -126,6 +128,8 @@ class _Ntlm(NTLMProxy):
     With extended session security NTLM signs the whole PDU, whatever was said about header signing: so do all its users.
     """
 
+    always_signs_headers: Final = True
+
     def __init__(self, credential: NTLMHash, host: str | None = None, wanted: ContextReq = ContextReq.none) -> None:
         # MS-RPCE leaves the name of the service to whoever calls; RPCSS is what Windows takes for RPC.
         super().__init__(credential, hostname=host, service="RPCSS", context_req=wanted)
@@ -160,6 +164,17 @@ class _Ntlm(NTLMProxy):
         """MS-RPCE 3.3.1.5.2.2: what the provider cannot give is an error. A missing signature shows at the first call."""
         if level == AuthLevel.PKT_PRIVACY and not self._context_attr & NegotiateFlags.seal:
             raise SecurityError("NTLM: encryption was not agreed on")
+        if level >= AuthLevel.PKT and not self._is_anonymous and not self._is_strong:
+            raise SecurityError("NTLM: extended session security and keys of 128 bits were not agreed on")
+
+    @property
+    def _is_anonymous(self) -> bool:
+        """Whether the keys are known to everybody anyway."""
+        return self.identity.is_anonymous
+
+    @property
+    def _is_strong(self) -> bool:
+        return _STRONG & self._context_attr == _STRONG
 
     def protect(
         self, header: bytes, stub: bytes, trailer: bytes, *, seal: bool, header_signing: bool = True
@@ -314,7 +329,11 @@ class NtlmInitiator(_Ntlm):
         name = f"{credentials.domain}\\{credentials.user}" if credentials.domain else credentials.user
         known = NTLMHash(username=name, lm_hash=None, nt_hash=nt_hash.hex())
         super().__init__(known, host, wanted)
-        self._is_anonymous = not credentials.user
+        self._has_user = bool(credentials.user)
+
+    @property
+    def _is_anonymous(self) -> bool:
+        return not self._has_user
 
     def _step_initiate(
         self, in_token: bytes | None = None, *, channel_bindings: GssChannelBindings | None = None

@@ -35,6 +35,10 @@ class Mechanism(Protocol):
     @property
     def can_sign(self) -> bool: ...
 
+    @property
+    def always_signs_headers(self) -> bool:
+        """Whether a signature covers the whole PDU, whatever was said about header signing."""
+
     def signature_size(self, *, seal: bool) -> int: ...
 
     def step(self, token: bytes, /) -> bytes | None: ...
@@ -102,6 +106,10 @@ class Context:
             # The parsers of other people meet bytes that nobody vouches for.
             raise SecurityError(f"{type(error).__name__}: {error}") from error
         return answer or b""
+
+    @property
+    def always_signs_headers(self) -> bool:
+        return self._ready.always_signs_headers
 
     @property
     def signature_size(self) -> int:

@@ -39,8 +39,7 @@ if TYPE_CHECKING:
 
     from lanner.engine import Engine
     from lanner.model.live import Cursor, OpenQueueDescriptor
-    from lanner.rpc.association import AssociationGroup
-    from lanner.rpc.calls import ServerCall
+    from lanner.rpc.calls import Caller, ServerCall
     from lanner.rpc.server import Handler
     from lanner.services.interfaces.mqmq import QueueFormat
     from lanner.services.queue_client_answers import Answer, Answers, Results
@@ -61,7 +60,7 @@ class LocalQueue:
 
     context: int
     descriptor: OpenQueueDescriptor
-    group: AssociationGroup
+    caller: Caller
 
     def cursor(self, handle: int) -> Cursor:
         for cursor in self.descriptor.cursors:
@@ -103,12 +102,12 @@ class QueueHandles:
         """The queue of a context handle; one of somebody else is a fault."""
         if handle == NULL_HANDLE:
             raise InvalidHandle("a NULL queue handle")
-        return cast("LocalQueue", call.group.handles.get(handle, _KIND))
+        return cast("LocalQueue", call.caller.get(handle, _KIND))
 
     def find_context(self, call: ServerCall, context: int) -> LocalQueue:
-        """The queue of a number, for the association that was given it."""
+        """The queue of a number, for whom it was given to."""
         queue = self._queues.get(context)
-        if queue is None or queue.group is not call.group:
+        if queue is None or not queue.caller.includes(call.caller):
             raise InvalidHandle(f"hQMContext {context:#x} is not open")
         return queue
 
@@ -158,10 +157,10 @@ class QueueHandles:
             if access not in _READING or nothing is None:
                 raise
             return {"lplp_remote_queue_name": Pointed(self._elsewhere(name)), RETURNS: MQ_OK}
-        queue = LocalQueue(self._new_context(), descriptor, call.group)
+        queue = LocalQueue(self._new_context(), descriptor, call.caller)
         self._queues[queue.context] = queue
         try:
-            handle = call.group.handles.add(queue, _KIND, partial(self._close, queue))
+            handle = call.caller.add(queue, _KIND, partial(self._close, queue))
         except RpcFault:
             self._close(queue)
             raise
@@ -181,7 +180,7 @@ class QueueHandles:
     def close_handle(self, call: ServerCall, ph_queue: bytes) -> Answer:
         """3.1.4.18 rpc_ACCloseHandle: what waits on the queue ends."""
         self._close(self.find(call, ph_queue))
-        call.group.handles.remove(ph_queue, _KIND)
+        call.caller.remove(ph_queue, _KIND)
         return {"ph_queue": NULL_HANDLE, RETURNS: MQ_OK}
 
     def _close(self, queue: LocalQueue) -> None:

@@ -82,14 +82,14 @@ class RemoteOpens:
             if dw_share_mode not in (QueueShareMode.DENY_NONE, QueueShareMode.DENY_RECEIVE):
                 raise InvalidParameter(f"dwShareMode {dw_share_mode:#x}")
             name = _name_to_read(p_queue_format)
-            queue = self._queues.open(name, access, QueueShareMode(dw_share_mode), call.identity)
+            queue = self._queues.open(name, access, QueueShareMode(dw_share_mode), call.identity, call.peer)
         except SharingViolation:
             # The code that this method names in place of the event's (DECISIONS).
             return {RETURNS: StatusSharingViolation.status}
         except StatusError as error:
             return {RETURNS: error.status}
         try:
-            context = call.group.handles.add(queue, _KIND, partial(self._close, queue))
+            context = call.caller.add(queue, _KIND, partial(self._close, queue))
         except RpcFault:
             self._queues.close(queue)
             raise
@@ -104,7 +104,7 @@ class RemoteOpens:
     def close_remote_queue_context(self, call: ServerCall, pph_context: bytes) -> Results:
         """3.1.4.3 R_QMCloseRemoteQueueContext."""
         if pph_context != NULL_HANDLE:
-            self._close(cast("RemoteQueue", call.group.handles.remove(pph_context, _KIND)))
+            self._close(cast("RemoteQueue", call.caller.remove(pph_context, _KIND)))
         return {"pph_context": NULL_HANDLE}
 
     def _close(self, queue: RemoteQueue) -> None:
@@ -114,9 +114,9 @@ class RemoteOpens:
 
     def create_remote_cursor(self, call: ServerCall, ptb1: CACTransferBufferV1, h_queue: int) -> Results:
         """3.1.4.4 R_QMCreateRemoteCursor."""
-        del call, ptb1
+        del ptb1
         try:
-            queue = self._queues.find(h_queue)
+            queue = self._queues.find(h_queue, call.peer)
             if queue is None:
                 raise InvalidHandle(f"hQueue {h_queue:#x} is not open")
             if len(queue.descriptor.cursors) >= MAX_CURSORS:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from lanner.engine import Engine
     from lanner.model.live import Transaction
-    from lanner.rpc.association import AssociationGroup
-    from lanner.rpc.calls import ServerCall
+    from lanner.rpc.calls import Caller, ServerCall
     from lanner.rpc.server import Handler
     from lanner.services.queue_client_answers import Answer, Answers
     from lanner.store.committer import Committer
@@ -38,7 +37,7 @@ class TransactionHandle:
     """3.1.1.10."""
 
     transaction: Transaction
-    group: AssociationGroup
+    caller: Caller
 
 
 class TransactionHandles:
@@ -70,7 +69,7 @@ class TransactionHandles:
         if identifier is None or identifier == GUID_NULL:
             return None
         held = self._held.get(identifier)
-        if held is None or held.group is not call.group:
+        if held is None or not held.caller.includes(call.caller):
             raise TransactionSequence(f"transaction {identifier} was not enlisted")
         return held.transaction
 
@@ -93,10 +92,10 @@ class TransactionHandles:
             raise InvalidParameter("pUow is zero")
         with self._lock:
             transaction = self._engine.create_transaction(identifier)
-        held = TransactionHandle(transaction, call.group)
+        held = TransactionHandle(transaction, call.caller)
         self._held[identifier] = held
         try:
-            handle = call.group.handles.add(held, _KIND, partial(self._run_down, held))
+            handle = call.caller.add(held, _KIND, partial(self._run_down, held))
         except RpcFault:
             self._run_down(held)
             raise
@@ -113,7 +112,7 @@ class TransactionHandles:
     def _end(self, call: ServerCall, handle: bytes, event: Callable[[UUID], None]) -> Answers:
         if handle == NULL_HANDLE:
             raise InvalidHandle("a NULL transaction handle")
-        held = cast("TransactionHandle", call.group.handles.remove(handle, _KIND))
+        held = cast("TransactionHandle", call.caller.remove(handle, _KIND))
         identifier = held.transaction.identifier
         del self._held[identifier]
         try:

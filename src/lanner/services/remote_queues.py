@@ -1,8 +1,8 @@
 """Queues that other computers have opened, and what they read from them (MS-MQQP 3.1.1, MS-MQMP 3.1.1.7).
 
 qmcomm opens a queue and gives it a number; qm2qm reads by that number. The two need not come from one computer: an application opens, and
-the queue manager that supports it reads. So the number alone is the key to the queue (MS-MQQP 2.1), and it is random: nobody who was not
-given it finds one.
+the queue manager that supports it reads. So the number alone is the key to the queue (MS-MQQP 2.1), and it is random; who tries many is not
+heard any more (`guesses`).
 
 Everything here runs in the loop's thread, which is how the collections are serialized (MS-MQQP 3.1.1.3, 3.1.1.5). The engine alone may
 end a wait from another thread.
@@ -28,6 +28,7 @@ from lanner.model.errors import (
     TransactionSequence,
 )
 from lanner.model.live import MessagePosition, OpenQueueDescriptor, WaitingMessageReadOperation
+from lanner.services.guesses import Guesses
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
@@ -84,6 +85,8 @@ class RemoteQueue:
 
     handle: int
     descriptor: OpenQueueDescriptor
+    # Addresses that have shown that they know the number.
+    peers: set[str]
     open_entries: list[OpenQueueEntry] = field(default_factory=list)
     # By RequestId.
     pending: dict[int, RemoteReadEntry] = field(default_factory=dict)
@@ -97,11 +100,12 @@ class RemoteQueue:
 class RemoteQueues:
     """The remote opens of one queue manager; qmcomm and qm2qm share it."""
 
-    def __init__(self, engine: Engine, committer: Committer) -> None:
+    def __init__(self, engine: Engine, committer: Committer, guesses: Guesses | None = None) -> None:
         self.engine = engine
         self.lock = engine.store.lock
         self.committer = committer
         self._queues: dict[int, RemoteQueue] = {}
+        self._guesses = Guesses() if guesses is None else guesses
 
     def __len__(self) -> int:
         return len(self._queues)
@@ -116,17 +120,26 @@ class RemoteQueues:
         """MS-MQQP 3.1.1.3 rRemoteReadEntryCollection."""
         return (entry for queue in self._queues.values() for entry in queue.pending.values())
 
-    def find(self, handle: int) -> RemoteQueue | None:
-        """The open queue of a number."""
-        return self._queues.get(handle)
-
-    def find_ready(self, handle: int) -> RemoteQueue | None:
-        """The open queue of a number, if RemoteQMOpenQueue made it ready to read."""
+    def find(self, handle: int, peer: str) -> RemoteQueue | None:
+        """The open queue of a number that somebody says."""
         queue = self._queues.get(handle)
+        if queue is not None and peer in queue.peers:
+            return queue
+        if not self._guesses.may_guess(peer):
+            return None
+        if queue is None:
+            self._guesses.was_wrong(peer)
+            return None
+        queue.peers.add(peer)
+        return queue
+
+    def find_ready(self, handle: int, peer: str) -> RemoteQueue | None:
+        """The same, if RemoteQMOpenQueue made it ready to read."""
+        queue = self.find(handle, peer)
         return queue if queue is not None and queue.open_entries else None
 
     def open(
-        self, name: FormatName, access: QueueAccessType, share_mode: QueueShareMode, identity: Identity
+        self, name: FormatName, access: QueueAccessType, share_mode: QueueShareMode, identity: Identity, peer: str
     ) -> RemoteQueue:
         """Open Queue for somebody elsewhere (MS-MQMP 3.1.4.2)."""
         with self.lock:
@@ -135,7 +148,7 @@ class RemoteQueues:
             # A subqueue may have come into being.
             ticket = self.engine.store.ticket()
         self.committer.ask(ticket)
-        queue = RemoteQueue(self._new_handle(), descriptor)
+        queue = RemoteQueue(self._new_handle(), descriptor, {peer})
         self._queues[queue.handle] = queue
         return queue
 

@@ -124,13 +124,13 @@ class RemoteRead:
         del dw_mqs, h_queue
         if p_lic_guid is None or not p_queue or not dwp_context or p_queue != dwp_context:
             return InvalidParameter.status
-        queue = self._queues.find(dwp_context)
+        queue = self._queues.find(dwp_context, call.peer)
         if queue is None:
             # Note 13 has this for hQueue. An entry without a descriptor would be of no use to anybody.
             _LOG.warning("%s: RemoteQMOpenQueue with %#x, which is no open queue", call.peer, dwp_context)
             return InvalidParameter.status
         entry = OpenQueueEntry(queue, dwp_context, p_lic_guid)
-        context = call.group.handles.add(entry, _SESSION, partial(self._close, entry))
+        context = call.caller.add(entry, _SESSION, partial(self._close, entry))
         queue.open_entries.append(entry)
         queue.descriptor.remote_read_state = RemoteReadState.READY_FOR_READ
         return {"ph_context": context, RETURNS: MQ_OK}
@@ -139,7 +139,7 @@ class RemoteRead:
         """3.1.4.4 RemoteQMCloseQueue."""
         if pph_context == NULL_HANDLE:
             return InvalidHandle.status
-        self._close(cast("OpenQueueEntry", call.group.handles.remove(pph_context, _SESSION)))
+        self._close(cast("OpenQueueEntry", call.caller.remove(pph_context, _SESSION)))
         return {"pph_context": NULL_HANDLE, RETURNS: MQ_OK}
 
     def _close(self, entry: OpenQueueEntry) -> None:
@@ -170,13 +170,13 @@ class RemoteRead:
         self,
         call: ServerCall,
         desc: RemoteReadDesc | None,
-        begin: Callable[[RemoteReadDesc], RemoteReadEntry],
+        begin: Callable[[ServerCall, RemoteReadDesc], RemoteReadEntry],
         shape: Shape,
     ) -> Results | Awaitable[Results]:
         if desc is None:
             return {**shape(None, 0), RETURNS: InvalidHandle.status}
         try:
-            entry = begin(desc)
+            entry = begin(call, desc)
         except StatusError as error:
             return _refusal(desc, error, shape)
         if entry.end is None:
@@ -201,7 +201,7 @@ class RemoteRead:
         context = NULL_HANDLE
         if entry.is_receive:
             try:
-                context = call.group.handles.add(entry, _READ, partial(self._queues.give_back, entry))
+                context = call.caller.add(entry, _READ, partial(self._queues.give_back, entry))
             except RpcFault:
                 self._queues.give_back(entry)
                 raise
@@ -219,12 +219,12 @@ class RemoteRead:
             RETURNS: MQ_OK,
         }
 
-    def _start(self, desc: RemoteReadDesc) -> RemoteReadEntry:
+    def _start(self, call: ServerCall, desc: RemoteReadDesc) -> RemoteReadEntry:
         """The checks of 3.1.4.1 in their order, and the event."""
         handle, request_id, action = desc.h_remote_queue, desc.dw_request_id, desc.ul_action
         if not desc.dw_queue or desc.dw_queue != handle:
             raise InvalidParameter(f"dwQueue {desc.dw_queue:#x} is not hRemoteQueue {handle:#x}")
-        queue = self._queues.find_ready(handle)
+        queue = self._queues.find_ready(handle, call.peer)
         if queue is not None and request_id in queue.pending:
             raise InvalidParameter(f"a read with dwRequestID {request_id:#x} is pending")
         if not desc.h_cursor and action == MQ_ACTION_PEEK_NEXT:
@@ -265,11 +265,11 @@ class RemoteRead:
             descriptor, timeout=entry.timeout, cursor=cursor, tag=entry.tag, on_end=entry.wait_over
         )
 
-    def _look_up(self, lookup_id: int, desc: RemoteReadDesc) -> RemoteReadEntry:
+    def _look_up(self, lookup_id: int, call: ServerCall, desc: RemoteReadDesc) -> RemoteReadEntry:
         handle, action = desc.h_remote_queue, desc.ul_action
         if not handle or desc.ul_timeout or desc.h_cursor:
             raise InvalidParameter("a lookup has a queue, no time-out and no cursor")
-        queue = self._queues.find_ready(handle)
+        queue = self._queues.find_ready(handle, call.peer)
         if queue is None:
             raise InvalidParameter(f"hRemoteQueue {handle:#x} is not open")
         if action not in _LOOKUP_ACTIONS:
@@ -292,7 +292,7 @@ class RemoteRead:
         """3.1.4.2 RemoteQMEndReceive: answered when it is on disk."""
         if pph_context == NULL_HANDLE:
             return InvalidHandle.status
-        entry = cast("RemoteReadEntry", call.group.handles.remove(pph_context, _READ))
+        entry = cast("RemoteReadEntry", call.caller.remove(pph_context, _READ))
         status = MQ_OK
         ticket = 0
         try:
@@ -324,10 +324,9 @@ class RemoteRead:
 
     def cancel_receive(self, call: ServerCall, h_queue: int, p_queue: int, dw_request_id: int) -> Answer:
         """3.1.4.6 RemoteQMCancelReceive: the number is the key, whoever calls."""
-        del call
         if not p_queue or p_queue != h_queue:
             return InvalidParameter.status
-        queue = self._queues.find(h_queue)
+        queue = self._queues.find(h_queue, call.peer)
         if queue is None or not queue.pending:
             return InvalidHandle.status
         entry = queue.pending.get(dw_request_id)
@@ -343,8 +342,7 @@ class RemoteRead:
 
     def close_cursor(self, call: ServerCall, h_queue: int, h_cursor: int) -> Answer:
         """3.1.4.5 RemoteQMCloseCursor."""
-        del call
-        queue = self._queues.find(h_queue)
+        queue = self._queues.find(h_queue, call.peer)
         cursor = None if queue is None else _cursor_of(queue, h_cursor)
         if cursor is None:
             return InvalidHandle.status
@@ -354,8 +352,7 @@ class RemoteRead:
 
     def purge_queue(self, call: ServerCall, h_queue: int) -> Answer | Awaitable[Answer]:
         """3.1.4.7 RemoteQMPurgeQueue: answered when it is on disk; a failure is an HRESULT (DECISIONS)."""
-        del call
-        queue = self._queues.find_ready(h_queue)
+        queue = self._queues.find_ready(h_queue, call.peer)
         return InvalidHandle.status if queue is None else self._purge(queue)
 
     async def _purge(self, queue: RemoteQueue) -> int:

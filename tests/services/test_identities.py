@@ -1,0 +1,105 @@
+"""Handles and numbers serve whom they were given to: no other user of the association, nobody without a signature, no guesser."""
+
+from __future__ import annotations
+
+import pytest
+
+from lanner.rpc.interface import RETURNS
+from lanner.rpc.ndr import NULL_HANDLE
+from lanner.services import guesses
+from lanner.services.guesses import Guesses
+from lanner.services.interfaces import mqmp, mqqp
+from lanner.services.remote_read import MQ_ACTION_PEEK_CURRENT
+from tests.services import queue_client_peer, remote_read_peer
+from tests.services.queue_client_peer import RECEIVE, SEND, Open, Site
+
+INVALID_HANDLE = 0xC00E0007
+TRANSACTION_SEQUENCE = 0xC00E0051
+CONTEXT_MISMATCH = 0x1C00001A
+
+
+@queue_client_peer.served
+async def test_a_queue_and_a_transaction_of_another_user_of_the_association(site: Site) -> None:
+    """Whoever shares the connection of somebody, or comes from the same address with the number of its association, is not that one."""
+    alice_sid = site.add_user("alice")
+    bob_sid = site.add_user("bob", is_administrator=True)
+    site.create("hers", sid=alice_sid, transactional=True)
+    site.create("his", sid=bob_sid)
+    alice = await site.peer("alice")
+    group = alice.client.assoc_group_id
+    name = r"DIRECT=OS:.\private$\hers"
+    sending, reading = await alice.open(name, SEND), await alice.open(name, RECEIVE)
+    begun = await alice.begin()
+    for other, own in ((await site.peer(None, group), "q"), (await site.peer("bob", group), "his")):
+        assert await other.fault(mqmp.RPC_AC_PURGE_QUEUE, h_queue=reading.handle) == CONTEXT_MISMATCH
+        assert await other.fault(mqmp.RPC_AC_CLOSE_HANDLE, ph_queue=reading.handle) == CONTEXT_MISMATCH
+        assert (await reading.read(peer=other)).status == INVALID_HANDLE
+        assert await other.fault(mqmp.R_QM_COMMIT_TRANSACTION, ph_int_xact=begun.handle) == CONTEXT_MISMATCH
+        theirs = await other.open(rf"DIRECT=OS:.\private$\{own}", SEND)
+        assert (await theirs.send(b"x", begun))[RETURNS] == TRANSACTION_SEQUENCE
+    # Herself on another connection.
+    again = await site.peer("alice", group)
+    assert (await Open(again, sending.handle, sending.context).send(b"hers", begun))[RETURNS] == 0
+    committed = await again.call(mqmp.R_QM_COMMIT_TRANSACTION, ph_int_xact=begun.handle)
+    assert committed == {"ph_int_xact": NULL_HANDLE, RETURNS: 0}
+    assert (await reading.read(peer=again)).body == b"hers"
+    assert (await again.call(mqmp.RPC_AC_CLOSE_HANDLE, ph_queue=reading.handle))[RETURNS] == 0
+
+
+@queue_client_peer.served
+async def test_what_nobody_opened_is_everybodys_in_the_association(site: Site) -> None:
+    """Who says later who it is has not become somebody else."""
+    site.add_user("alice")
+    nobody = await site.peer()
+    opened = await nobody.open()
+    alice = await site.peer("alice", nobody.client.assoc_group_id)
+    assert await Open(alice, opened.handle, opened.context).purge() == 0
+
+
+@remote_read_peer.served
+async def test_who_guesses_numbers_of_open_queues_is_not_heard_any_more(
+    site: remote_read_peer.Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MS-MQQP has the number alone open a queue, to whoever knows it."""
+    monkeypatch.setattr(guesses, "MAX_WRONG", 4)
+    now = [0.0]
+    site.queues._guesses._clock = lambda: now[0]
+    site.send(b"secret")
+    opened = await site.opened()
+    local = "127.0.0.77"
+    thief = await site.peer(local_address=local)
+    right = opened.handle
+
+    async def try_one(number: int) -> int:
+        results = await thief.call(mqqp.QM2QM, mqqp.REMOTE_QM_PURGE_QUEUE, h_queue=number)
+        status: int = results[RETURNS]
+        return status
+
+    for number in range(4):
+        assert await try_one(right ^ 1 + number) == INVALID_HANDLE
+    assert await try_one(right) == INVALID_HANDLE
+    assert site.count() == 1
+    # Others go on, and whoever has been right once does so too.
+    assert (await opened.read(MQ_ACTION_PEEK_CURRENT)).body == b"secret"
+    now[0] += 1.5
+    assert await try_one(right) == 0
+    for number in range(4):
+        assert await try_one(right ^ 1 + number) == INVALID_HANDLE
+    assert await try_one(right) == 0
+
+
+def test_wrong_numbers_are_forgotten_in_time_and_so_are_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guesses, "MAX_PEERS", 3)
+    now = [100.0]
+    known = Guesses(lambda: now[0])
+    for _ in range(guesses.MAX_WRONG - 1):
+        known.was_wrong("192.0.2.1")
+    assert known.may_guess("192.0.2.1")
+    known.was_wrong("192.0.2.1")
+    assert not known.may_guess("192.0.2.1")
+    assert known.may_guess("192.0.2.2")
+    now[0] += guesses.FORGET_AFTER
+    assert known.may_guess("192.0.2.1")
+    for number in range(10):
+        known.was_wrong(f"192.0.2.{10 + number}")
+    assert len(known._wrong) == 3
