@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -48,12 +47,15 @@ MALFORMED = "_ws.malformed && !(dcerpc.auth_level == 6 && dcerpc.cn_alloc_hint <
 
 
 async def conversation(folder: Path, level: AuthLevel) -> int:
-    """All that a client may ask, failures among it; the exporter's port."""
+    """All that a client may ask, failures among it; the exporter's port.
+
+    All but RemQueryInterface on an object that is not there: tshark 4.0 reads results where the pointer to them is NULL.
+    """
     async with ToyServer(folder, ADDRESS, 135) as server, toy_client(server, level=level) as client:
         exporter = server.com.exporter
         await client.alive(SERVER_ALIVE)
         await client.alive(SERVER_ALIVE2)
-        std, other = await client.activate(IID_ICOUNTER, IID_IOTHER)
+        (std, _) = await client.activate(IID_ICOUNTER, IID_IOTHER)
         await client.create(IID_IDISPATCH, IID_ICOUNTER)
         await client.create(clsid=uuid4())
         await class_object(client, IID_ICLASSFACTORY)
@@ -71,7 +73,6 @@ async def conversation(folder: Path, level: AuthLevel) -> int:
         assert await client.add(std, 42) == 42
         await client.call(ICOUNTER, std.ipid, CLONE)
         await client.query(std, IID_ICOUNTER2, IID_IDISPATCH, refs=2)
-        await client.query(replace(other, ipid=uuid4()), IID_ICOUNTER)
         question: dict[str, Any] = {"ripid": std.ipid, "c_refs": 1, "c_iids": 1, "iids": (IID_ICOUNTER2,)}
         await client.call(IREMUNKNOWN, exporter.ipid_rem_unknown, REM_QUERY_INTERFACE, **question)
         await client.rem(REM_QUERY_INTERFACE2, ripid=std.ipid, c_iids=2, iids=(IID_IOTHER, IID_IDISPATCH))
@@ -95,9 +96,7 @@ def test_nothing_between_object_server_and_client_is_malformed(tmp_path: Path, l
     with captured(path, f"tcp and host {ADDRESS}"):
         run(main())
     (port,) = ports
-    (malformed,) = shown(path, f"({MALFORMED}) || dcerpc.fragment.error", port=port)
-    # The one that failed: tshark reads results where the pointer to them is NULL.
-    assert "RemQueryInterface response[Malformed Packet]" in malformed
+    assert shown(path, f"({MALFORMED}) || dcerpc.fragment.error", port=port) == []
     # Each dissector was asked, and had something to say.
     for name in ("oxid", "isystemactivator", "remact", "remunk", "remunk2"):
         assert shown(path, name, port=port), name
