@@ -6,6 +6,7 @@ the peer says about itself.
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from functools import partial
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from lanner.transfer.network import Connection, Network
     from lanner.transfer.settings import TransferSettings
 
+
+_LOG = logging.getLogger(__name__)
 
 # Ours, seconds: how long a queue that nobody knows the way to waits at most before the directory is asked again.
 _MAX_VALIDATION_INTERVAL = 60.0
@@ -78,6 +81,16 @@ class Connecting(ABC):
             finally:
                 self._is_turning = False
         self._flush_links()
+
+    @contextmanager
+    def _contained(self, link: Link | None) -> Iterator[None]:
+        """An error that nobody has foreseen ends the session it came up in, whose messages come again, and nothing else."""
+        try:
+            yield
+        except Exception:  # noqa: BLE001 (logged)
+            _LOG.exception("an error of ours%s", "" if link is None else f" ends the session with {link.peer}")
+            if link is not None and not link.is_closed:
+                self._close(link, "an error on our side, which is in the log")
 
     def _need_turn(self) -> None:
         """Something is to be done that came from outside any turn."""

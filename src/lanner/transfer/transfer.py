@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-import struct
 from collections import Counter, deque
 from typing import TYPE_CHECKING, cast
 
@@ -16,7 +15,6 @@ from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import ConnectionStatus, MessageClass, OutgoingState
 from lanner.transfer.addresses import get_destination_info
 from lanner.transfer.awaiting_final_ack import AwaitingFinalAck
-from lanner.transfer.connecting import Connecting
 from lanner.transfer.events import (
     FinalAckReceived,
     NothingAcknowledged,
@@ -27,17 +25,14 @@ from lanner.transfer.events import (
     UserMessageReceived,
 )
 from lanner.transfer.incoming import Incoming
-from lanner.transfer.incoming_senders import plain_sender
+from lanner.transfer.leaving import Leaving
 from lanner.transfer.outgoing_message_table import OutgoingMessagePosition
-from lanner.transfer.packets import ORDER_QUEUE_NUMBER, FinalAckBody, OrderAckBody, acknowledges
-from lanner.transfer.protection import EncryptionFailed, Protection
+from lanner.transfer.packets import ORDER_QUEUE_NUMBER, FinalAckBody, OrderAckBody
 from lanner.transfer.route import E_FAIL, FIXED_STATES, Route, Stage
 from lanner.transfer.session import Session
 from lanner.transfer.session_states import SessionState
-from lanner.transfer.tracing import send_report
 from lanner.wire.format_name import DirectFormatName, FormatName, PrivateFormatName
 from lanner.wire.message import Message
-from lanner.wire.session_header import DEFAULT_WINDOW_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,7 +40,7 @@ if TYPE_CHECKING:
 
     from lanner.engine import Engine
     from lanner.model.directory_objects import Queue
-    from lanner.model.live import DispatchEntry, MessagePosition
+    from lanner.model.live import MessagePosition
     from lanner.transfer.events import Event
     from lanner.transfer.link import Link
     from lanner.transfer.network import Connection, Network
@@ -54,12 +49,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-_user_flags = struct.Struct("<60xI").unpack_from  # UserHeader.Flags of a packet
-
-# Ours: so many bytes and messages are handed to a connection before the others have their turn. Half a window of messages: while
-# the receiver writes one half to its disk the other half is on its way.
-_TURN_BYTES = 1 << 20
-_TURN_MESSAGES = DEFAULT_WINDOW_SIZE // 2
 # Ours: so many outgoing queues have their timers run before anything else has its turn.
 _TURN_ROUTES = 50
 # Ours: removals that nobody waits for are written at latest after so many seconds.
@@ -70,13 +59,12 @@ _IDLE_CHECK = 60.0
 _IDLE_LIMIT = 600.0
 
 
-class Transfer(Connecting):
+class Transfer(Leaving):
     """MS-MQQB for one queue manager."""
 
     def __init__(self, engine: Engine, settings: TransferSettings, network: Network) -> None:
         super().__init__(engine, settings, network)
         engine.max_queues_for_others = settings.max_queues_for_others
-        self.protection = Protection(engine, run_in_thread=network.run_in_thread, ready=self._protected)
         self.awaiting_final_ack = AwaitingFinalAck(engine, lambda queue: self._route(queue).table)
         self.incoming = Incoming(
             engine,
@@ -85,15 +73,10 @@ class Transfer(Connecting):
             forwarded=self._show_sequence,
             is_known=self._is_known_peer,
         )
-        # Numbers of outgoing queues that something happened to, and whether an operator paused or resumed them.
-        self._awake: dict[int, bool] = {}
         self._unsettled: deque[tuple[int, Link, int]] = deque()  # (batch, link, message number)
         self._failed_batches: set[int] = set()
         # For an operator: OrderAcks that came from elsewhere than the messages had gone to.
         self.foreign_order_acks = 0
-        self._unsynced: dict[Route, None] = {}  # their next message is not on disk yet
-        self._unfilled: list[Link] = []  # there was more to send than one turn should take
-        self._is_sync_wanted = False
         self._lazy_sync_due: float | None = None
         self._is_running = False
         # Outgoing queues that nobody uses, by number, and since when.
@@ -190,9 +173,10 @@ class Transfer(Connecting):
                 queue = self.engine.queue_manager.queue_collection.get(number)
                 if isinstance(queue, OutgoingQueue) and not queue.is_deleted:
                     route = self._route(queue)
-                    if is_steered:
-                        self._pause(route)
-                    self._attend(route)
+                    with self._contained(route.link):
+                        if is_steered:
+                            self._pause(route)
+                        self._attend(route)
             unsynced, self._unsynced = self._unsynced, {}
             for route in unsynced:
                 if route.link is not None:
@@ -287,11 +271,12 @@ class Transfer(Connecting):
         with self._turn():
             session = link.session
             before = session.state
-            self._handle(link, session.receive(data))
-            link.received(len(data))
-            if before is SessionState.WAITING_ECR_MSG and session.state is SessionState.WAITING_CPR_MSG:
-                for route in link.routes:
-                    route.record(ConnectionStatus.ESTABLISH_PACKET_RECEIVED, self.clock())
+            with self._contained(link):
+                self._handle(link, session.receive(data))
+                link.received(len(data))
+                if before is SessionState.WAITING_ECR_MSG and session.state is SessionState.WAITING_CPR_MSG:
+                    for route in link.routes:
+                        route.record(ConnectionStatus.ESTABLISH_PACKET_RECEIVED, self.clock())
             self._mark_dirty(link)
 
     def disconnected(self, link: Link) -> None:
@@ -335,7 +320,8 @@ class Transfer(Connecting):
         with self._turn():
             now = self.monotonic()
             while (link := self._link_deadlines.take_due(now)) is not None:
-                self._handle(link, link.session.on_timer())
+                with self._contained(link):
+                    self._handle(link, link.session.on_timer())
                 self._mark_dirty(link)
             self._run_route_timers(now)
             self._run_incoming_timers(now)
@@ -361,7 +347,8 @@ class Transfer(Connecting):
             route = self._route_deadlines.take_due(now)
             if route is None:
                 return
-            self._run_timers(route, now)
+            with self._contained(route.link):
+                self._run_timers(route, now)
             self._route_deadlines.watch(route)
         self.network.wake()
 
@@ -524,8 +511,9 @@ class Transfer(Connecting):
 
     def _settle_link(self, link: Link, number: int) -> None:
         if not link.is_closed:
-            self._handle(link, link.session.settle(number))
-            link.settled(number)
+            with self._contained(link):
+                self._handle(link, link.session.settle(number))
+                link.settled(number)
             self._mark_dirty(link)
 
     def _close(self, link: Link, reason: str) -> None:
@@ -580,129 +568,3 @@ class Transfer(Connecting):
             # An empty queue misses nothing when its session ends.
             self._detach(route, problem="" if route.table.is_empty and not event.is_error else event.reason)
         self._mark_dirty(link)
-
-    # What leaves ----------------------------------------------------------------------------------------------
-
-    def _fill_links(self) -> None:
-        self._unfilled = [link for link in list(self._dirty) if self._fill(link)]
-        if self._is_sync_wanted:
-            self._is_sync_wanted = False
-            ticket = self.engine.store.ticket()
-            if ticket:
-                self.network.sync(ticket)
-
-    def _fill(self, link: Link) -> bool:
-        """Send from the link's queues while there is room, the highest priority first; whether more could be sent."""
-        if not link.is_open or not link.is_writable:
-            return False
-        link.send_waiting_express()
-        session = link.session
-        limit, count = _TURN_BYTES, _TURN_MESSAGES
-        waiting = self._waiting_routes(link)
-        while waiting and (room := session.room) > 0:
-            if limit <= 0 or count <= 0:
-                return True
-            highest = max(waiting)
-            routes = waiting[highest]
-            route = routes.popleft()
-            if not routes:
-                del waiting[highest]
-            entries = route.table.next_unsent(1 if waiting else min(room, count), limit)
-            count -= len(entries)
-            if route.table.is_waiting_for_sync:
-                self._unsynced[route] = None
-            if entries and waiting and (own := route.table.priority_of(entries[0])) < max(waiting):
-                # What stands before it cannot be sent yet; others come first.
-                waiting.setdefault(own, deque()).append(route)
-                continue
-            for entry in entries:
-                if not self._is_for(route, link, entry):
-                    self._leave(route, link)
-                    break
-                if not self._protect(route, link, entry):
-                    # Those behind it wait, too: the order of a queue is kept.
-                    break
-                limit -= len(entry.packet)
-                self.engine.add_message_to_dispatch_collection(entry.message_position, entry)
-            else:
-                # Whoever was served stands behind the others of its priority.
-                priority = (route.table.peek_priority() if waiting else highest) if entries else None
-                if priority is not None:
-                    waiting.setdefault(priority, deque()).append(route)
-        return False
-
-    @staticmethod
-    def _waiting_routes(link: Link) -> dict[int, deque[Route]]:
-        """The routes of a link that may have something to send, by the priority of the next message of each.
-
-        Asked once in a turn: while the lock is held, sending changes only the queue that is sent from.
-        """
-        waiting: dict[int, deque[Route]] = {}
-        if link.session.room > 0:
-            routes = [route for route in link.routes if route.is_sending and not route.table.is_empty]
-            if len(routes) == 1:
-                return {0: deque(routes)}
-            for route in routes:
-                priority = route.table.peek_priority()
-                if priority is not None:
-                    waiting.setdefault(priority, deque()).append(route)
-        return waiting
-
-    def _is_for(self, route: Route, link: Link, entry: OutgoingMessagePosition) -> bool:
-        """Whether a message may go to whoever is at the end of a link."""
-        return (
-            link.is_initiator
-            or not route.next_hops
-            or self._is_known(route, route.next_hop, link)
-            or acknowledges(entry.packet, link.remote_qm_guid)
-        )
-
-    def _protect(self, route: Route, link: Link, entry: OutgoingMessagePosition) -> bool:
-        """3.1.7.1.5 Encrypting the Message Body; False: not yet, or never."""
-        if plain_sender(entry.packet, *_user_flags(entry.packet)) is not None:
-            return True
-        try:
-            packet = self.protection.protect(entry.packet, link.remote_qm_guid, route.queue)
-        except EncryptionFailed as failure:
-            # 3.1.7.1.5.1. The documents list no class for this; the nearest is that of a receiver who cannot decrypt.
-            _LOG.warning("%s: a message cannot be encrypted and is not sent: %s", route.queue.pathname, failure)
-            route.table.refused(entry, MessageClass.NACK_BAD_ENCRYPTION)
-            route.record(failure.status, self.clock(), failure.error, str(failure))
-            # Those behind it get another turn: this one has begun without them.
-            self._awake.setdefault(route.queue.number, False)
-            self.network.wake()
-            return False
-        if packet is None:
-            return False
-        entry.packet = packet
-        return True
-
-    def _protected(self, queue: OutgoingQueue) -> None:
-        """A key was made, or a body encrypted: the queue's next message may leave."""
-        route = self.routes.get(queue.number)
-        if route is not None and route.link is not None:
-            self._mark_dirty(route.link)
-
-    def _send_user_message(self, dispatched: DispatchEntry) -> None:
-        """3.1.7.16 Send User Message Wrapper, 3.1.7.1 Send User Message Event."""
-        entry = cast("OutgoingMessagePosition", dispatched.protocol_data)
-        position = dispatched.message_position
-        route = self.routes[position.queue.number]
-        if route.link is not None and route.is_sending:
-            route.link.session.send(entry.packet, entry)
-            route.table.sent(entry)
-            if entry.tx_sequence_number:
-                self._route_deadlines.watch(route)
-            message = Message(entry.packet)
-            if message.tracing_requested:
-                send_report(self.engine, message, next_hop=route.link.remote_address)
-        self.engine.remove_message_from_dispatch_collection(position)
-
-    def _flush_links(self) -> None:
-        dirty, self._dirty = self._dirty, dict.fromkeys(self._unfilled)
-        for link in dirty:
-            link.flush()
-            if not link.is_closed:
-                self._link_deadlines.watch(link)
-        if self._dirty:
-            self.network.wake()

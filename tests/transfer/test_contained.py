@@ -1,0 +1,97 @@
+"""An error that nobody has foreseen costs the session it came up in, and nobody else anything."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.transfer.world import Node, World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path)
+    yield world
+    world.close()
+
+
+class Failing:
+    """In place of a method: fails so often, then does what it did."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, times: int = 1) -> None:
+        self.failed = 0
+        self._times = times
+        self._method = getattr(owner, name)
+        monkeypatch.setattr(owner, name, self)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 (whatever the method has)
+        if self.failed < self._times:
+            self.failed += 1
+            raise RuntimeError("nobody has foreseen this")
+        return self._method(*arguments, **named)
+
+
+@pytest.fixture
+def network(world: World) -> tuple[Node, Node, Node]:
+    """ALPHA and GAMMA have sessions with BETA."""
+    alpha, beta, gamma = (world.node(name, f"127.0.0.{i}") for i, name in enumerate(("ALPHA", "BETA", "GAMMA"), 2))
+    beta.create("q")
+    for node in (alpha, gamma):
+        node.send(beta.direct("q"), b"first")
+        node.sync()
+    world.tick(2)
+    return alpha, beta, gamma
+
+
+def test_a_message_that_cannot_be_processed_ends_one_session_and_comes_again(
+    world: World,
+    network: tuple[Node, Node, Node],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    alpha, beta, gamma = network
+    kept = gamma.route(beta.direct("q")).link
+    failing = Failing(monkeypatch, beta.engine, "insert_message")
+    with caplog.at_level(logging.ERROR):
+        alpha.send(beta.direct("q"), b"second")
+        alpha.sync()
+        world.tick(120, step=1)
+    assert failing.failed == 1
+    assert "an error of ours ends the session with 127.0.0.2" in caplog.text
+    assert beta.queue("q").message_count == 3
+    assert kept is not None
+    assert not kept.is_closed
+
+
+@pytest.mark.parametrize("method", ["next_unsent", "session_acked"])
+def test_a_queue_that_cannot_be_sent_from_begins_again(
+    world: World, network: tuple[Node, Node, Node], monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    alpha, beta, _ = network
+    failing = Failing(monkeypatch, alpha.route(beta.direct("q")).table, method)
+    alpha.send(beta.direct("q"), b"second")
+    alpha.sync()
+    world.tick(120, step=1)
+    assert failing.failed == 1
+    assert alpha.outgoing(beta.direct("q")).message_count == 0
+    assert beta.queue("q").message_count == 3
+
+
+def test_a_timer_that_fails_does_not_keep_those_of_others_from_running(
+    world: World, network: tuple[Node, Node, Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alpha, beta, gamma = network
+    sessions = [link.session for link in beta.transfer.links.values()]
+    failing = Failing(monkeypatch, sessions[0], "on_timer")
+    for node in (alpha, gamma):
+        node.send(beta.direct("q"), b"second")
+        node.sync()
+    world.tick(120, step=1)
+    assert failing.failed == 1
+    assert beta.queue("q").message_count == 4
+    for node in (alpha, gamma):
+        assert node.outgoing(beta.direct("q")).message_count == 0
