@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 import make_activex_tables
-from lanner.activex import tables
+from lanner.activex import COCLASSES, tables
 from lanner.com.constants import IID_IDISPATCH, IID_IUNKNOWN
 from lanner.com.members import IDISPATCH, IUNKNOWN, Coclass, InterfaceTable
 from lanner.com.objects import ComObject
@@ -82,6 +84,22 @@ def test_dispids_count_names_and_step_with_inheritance() -> None:
 )
 def test_python_names(name: str, kind: str, python: str) -> None:
     assert make_activex_tables.python_name(kind, name) == python
+
+
+@pytest.mark.parametrize("coclass", tables.COCLASSES, ids=lambda each: each.name)
+def test_every_coclass_has_its_class_whose_methods_fit_its_members(coclass: Coclass) -> None:
+    made = COCLASSES[coclass.clsid]
+    assert isinstance(made, type)
+    assert made.__name__ == coclass.name
+    assert issubclass(made, ComObject)
+    assert made.interfaces == coclass.interfaces
+    for table in coclass.interfaces:
+        for member in table.members:
+            method = getattr(made, member.python, None)
+            if method is not None:
+                count = len([parameter for parameter in member.parameters if parameter.is_in])
+                # The object, the caller, the arguments.
+                inspect.signature(method).bind(None, None, *[None] * count)
 
 
 class Management(ComObject):
