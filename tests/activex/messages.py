@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 from lanner.activex.message import MSMQMessage
@@ -13,6 +14,7 @@ from lanner.model.directory_objects import Queue
 from lanner.security.identity import SYSTEM, Identity
 from lanner.wire.message import Message
 from tests.activex.world import World
+from tests.engine.harness import Harness
 
 RECEIVE, SEND, PEEK = 1, 2, 0x20
 BYTES = VT.ARRAY | VT.UI1
@@ -113,3 +115,15 @@ def packets(world: World, format_name: str) -> list[Message]:
 def packet(world: World, format_name: str) -> Message:
     (found,) = packets(world, format_name)
     return found
+
+
+def bodies_after_a_kill(world: World, name: str = "q") -> list[bytes]:
+    """What a queue manager finds that starts on what is on disk now."""
+    with world.held() as h:
+        copy = h.path.with_name(f"{h.path.name}-copy")
+        shutil.copytree(h.path, copy)
+    again = Harness(copy)
+    try:
+        return again.bodies(name)
+    finally:
+        again.close()
