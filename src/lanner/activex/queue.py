@@ -6,7 +6,8 @@ queue, or its client; a message that it has got, and nobody has heard of, goes b
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -26,8 +27,10 @@ from lanner.model.errors import (
     InsufficientResources,
     InvalidHandle,
     IOTimeout,
+    MessageAlreadyReceived,
     MessageNotFound,
     QueueNotAvailable,
+    TransactionUsage,
 )
 from lanner.model.live import MAX_LOOKUP_ID
 from lanner.services.reads import Read, purge
@@ -482,12 +485,13 @@ class MSMQQueue(ComObject):
                 allow_peek_when_locked=allow_peek,
             )
 
-        read.begin(event, may_wait=False)
+        with _not_found():
+            read.begin(event, may_wait=False)
         return await self._received(read, wants)
 
     def peek_at(self, seek: MessageSeekAction, lookup_id: int, wants: _Wants) -> MSMQMessage:
         """Read Message By Lookup Identifier, to peek."""
-        with self.environment.lock:
+        with self.environment.lock, _not_found():
             position = self.environment.engine.read_message_by_lookup_identifier(
                 self._opened(), lookup_id, peek_operation=True, lookup_operation=seek
             )
@@ -515,6 +519,15 @@ class MSMQQueue(ComObject):
         notification = Notification(self, descriptor, event, kind, own, milliseconds)
         self._notifications.add(notification)
         notification.begin(self._notifications.discard)
+
+
+@contextlib.contextmanager
+def _not_found() -> Iterator[None]:
+    """3.11.4.1.21: whatever the reason, there is no such message. The event tells one that is locked or taken from one that never was."""
+    try:
+        yield
+    except (MessageAlreadyReceived, TransactionUsage) as error:
+        raise MessageNotFound(str(error)) from error
 
 
 def _milliseconds(variant: Variant) -> int:
