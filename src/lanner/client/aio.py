@@ -151,23 +151,33 @@ class QueueManager(BaseQueueManager):
             await self._committer.durable(outcome.ticket)
         return outcome.value
 
+    async def waited(self, waiting: Waiting) -> Outcome[ReceivedMessage]:
+        """What a read that has to wait ends with."""
+        loop = asyncio.get_running_loop()
+        over = asyncio.Event()
+        with self.runtime.lock:
+            waiting.on_over = partial(loop.call_soon_threadsafe, over.set)
+            if waiting.is_over:
+                over.set()
+        try:
+            await over.wait()
+            return waiting.finish()
+        except BaseException:
+            waiting.abandon()
+            raise
+
     async def read(self, outcome: Outcome[ReceivedMessage] | Waiting) -> ReceivedMessage:
-        """The message of a read, when it has come."""
+        """The message of a read, when it has come and, if that is a receive, is on disk as received."""
         if isinstance(outcome, Waiting):
-            loop = asyncio.get_running_loop()
-            over = asyncio.Event()
-            with self.runtime.lock:
-                outcome.on_over = partial(loop.call_soon_threadsafe, over.set)
-                if outcome.is_over:
-                    over.set()
+            outcome = await self.waited(outcome)
+        # Not by `received`: each coroutine on the way costs about as much as the queue does.
+        if outcome.ticket:
             try:
-                await over.wait()
-                finished = outcome.finish()
-            except BaseException:
-                outcome.abandon()
+                await self._committer.durable(outcome.ticket)
+            except asyncio.CancelledError:
+                self._undo([outcome.value])
                 raise
-            outcome = finished
-        return await self.received(outcome, [outcome.value])
+        return outcome.value
 
     async def received(self, outcome: Outcome[T], messages: list[ReceivedMessage]) -> T:
         """The value of a receive, when it is on disk; a caller who is cancelled meanwhile finds the messages in the queue."""
@@ -175,9 +185,12 @@ class QueueManager(BaseQueueManager):
             try:
                 await self._committer.durable(outcome.ticket)
             except asyncio.CancelledError:
-                self._committer.ask(self.operations.undo_receive(messages))
+                self._undo(messages)
                 raise
         return outcome.value
+
+    def _undo(self, messages: list[ReceivedMessage]) -> None:
+        self._committer.ask(self.operations.undo_receive(messages))
 
 
 class Queue(BaseQueue):

@@ -375,13 +375,15 @@ class Operations:
         cursor: Cursor | None = None,
         transaction: Transaction | None = None,
     ) -> Outcome[ReceivedMessage] | Waiting:
-        limit = milliseconds(timeout)
+        if timeout is not None and not timeout >= 0:
+            raise _bad_timeout(timeout)
         with self.lock:
             if cursor is None:
                 # A message that is there is removed at once; one that must be waited for, in two phases.
                 position = self.engine.try_dequeue_message(descriptor, transaction)
                 if position is not None:
                     return self._taken(position, transaction)
+            limit = milliseconds(timeout)
             is_two_phase = transaction is None and timeout != 0
             waiting = Waiting(self, descriptor, is_two_phase=is_two_phase, transaction=transaction)
             position = self.engine.dequeue_message(
@@ -523,6 +525,10 @@ def milliseconds(timeout: float | None) -> int:
     if timeout is None or timeout == math.inf:
         return INFINITE
     if not timeout >= 0:
-        raise InvalidParameter(f"time-out {timeout}: 0 or more seconds, or None for ever")
+        raise _bad_timeout(timeout)
     # A wait of less than a millisecond still waits.
     return min(max(int(timeout * 1000), 1 if timeout else 0), _LONGEST)
+
+
+def _bad_timeout(timeout: float) -> InvalidParameter:
+    return InvalidParameter(f"time-out {timeout}: 0 or more seconds, or None for ever")
