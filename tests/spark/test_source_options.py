@@ -91,7 +91,7 @@ def test_lists_have_commas_or_are_json() -> None:
         ({"queues": "a", "mode": "eventful"}, "option mode = 'eventful': peek or receive or events expected"),
         ({"queues": "a", "mode": "receive"}, "mode receive needs the option reader"),
         ({"queues": "a", "startingOffsets": "latest"}, "startingOffsets latest needs the option reader"),
-        ({"queues": "a", "transport": "pigeon"}, "option transport = 'pigeon': flight expected"),
+        ({"queues": "a", "transport": "pigeon"}, "option transport = 'pigeon': flight or rpc expected"),
         ({"queues": "a", "managers": "grpc://x:y"}, "a host, host:port"),
         ({"queues": "a", "managers": "http://x"}, "a host, host:port"),
         ({"queues": "a", "managers": "root:secret@x"}, "user and password do not belong into an address"),

@@ -87,25 +87,15 @@ def _steps(advance: Callable[[int], None]) -> Callable[[int], None]:
 def _export(manager: Manager, queue: str, file: Path, told: Callable[[int], None]) -> Totals:
     from lanner.spark.decode import Place as Seen
     from lanner.spark.packet_files import Origin, export_messages, export_packets
+    from lanner.spark.queue_names import kind_of_name
 
     if isinstance(manager, QueueManager):
         return export_packets(manager, queue, file, progress=told)
     opened = manager.open(queue)
     identifier = manager.identifier if isinstance(manager, remote.QueueManager) else None
-    subqueue, kind = _kind(manager, queue)
+    subqueue, kind = kind_of_name(str(names_of(manager).format_name(queue)))
     seen = Seen(None if identifier is None else str(identifier), manager.name, opened.format_name, kind, subqueue)
     return export_messages(walk(opened), Origin(seen, 0, int(time.time())), file, progress=told)
-
-
-def _kind(manager: Manager, queue: str) -> tuple[str | None, str]:
-    """Subqueue and kind, as far as a name tells them."""
-    kinds = {"journal": "journal", "deadletter": "deadletter", "deadxact": "xact_deadletter"}
-    text = str(names_of(manager).format_name(queue)).partition(":")[2]
-    suffix = text.partition(";")[2]
-    if not suffix:
-        return None, "destination"
-    kind = kinds.get(suffix.lower())
-    return (suffix, "subqueue") if kind is None else (None, kind)
 
 
 @reaching

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+FLIGHT, RPC = "flight", "rpc"
+
 PORT: Final = 1810
 PASSWORD_VARIABLE: Final = "LANNER_PASSWORD"  # noqa: S105 (its name)
 _SCHEMES: Final = ("grpc", "grpc+tcp", "grpc+tls")
@@ -43,6 +45,7 @@ class Access:
     password_variable: str | None = None
     tls_roots: str | None = None
     retry: int = 0  # seconds
+    transport: str = FLIGHT
 
     def password(self) -> str | None:
         """Read it; InvalidParameter if it is not where it should be."""
@@ -82,6 +85,20 @@ def parse_address(text: str) -> str:
         raise InvalidParameter(f"managers: {parts.hostname}: user and password do not belong into an address")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return f"{parts.scheme}://{host}:{port}"
+
+
+def parse_host(text: str) -> str:
+    """An address of remote read: a host, or host:port."""
+    expected = f"managers: {text!r}: with transport rpc a host or host:port expected"
+    try:
+        parts = urlsplit(f"//{text}")
+        port = parts.port
+    except ValueError:
+        raise InvalidParameter(expected) from None
+    if "://" in text or not parts.hostname or parts.path or parts.query or parts.fragment or "@" in parts.netloc:
+        raise InvalidParameter(expected)
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return host if port is None else f"{host}:{port}"
 
 
 _KEPT: Final[dict[tuple[int, Access, str], FlightQueues]] = {}

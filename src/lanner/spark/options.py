@@ -13,14 +13,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from lanner.model.errors import InvalidParameter
-from lanner.spark.connections import Access, parse_address
+from lanner.spark.connections import FLIGHT, RPC, Access, parse_address, parse_host
 from lanner.spark.event_names import EVENTS_NAME
 from lanner.spark.offsets import Offset
+from lanner.spark.queue_names import is_pattern
 
 MEBIBYTE: Final = 1 << 20
 # Ours: what one micro-batch reads at most, unless told otherwise; a first batch over a great backlog must not be all of it.
 MAX_BYTES_PER_TRIGGER: Final = 64 * MEBIBYTE * (os.cpu_count() or 1)
 MAX_MESSAGES_PER_TRIGGER: Final = 1_000_000
+# Each message is named in the offset.
+RPC_MESSAGES_PER_TRIGGER: Final = 2_000
 PARTITION_BYTES: Final = 32 * MEBIBYTE
 # Ours: seconds for which a queue manager may be away: a stream outlives its restart, somebody who waits for a batch wants to know.
 BATCH_RETRY, STREAM_RETRY = 5, 60
@@ -157,8 +160,9 @@ class _Options:
 
     def access(self, retry: int) -> Access:
         """How to reach the queue managers; `retry` is for how many seconds, unless an option says so."""
-        self.one_of("transport", "flight")
-        managers = tuple(dict.fromkeys(parse_address(text) for text in self.texts("managers") or ("127.0.0.1",)))
+        transport = self.one_of("transport", FLIGHT, RPC)
+        parse = parse_address if transport == FLIGHT else parse_host
+        managers = tuple(dict.fromkeys(parse(text) for text in self.texts("managers") or ("127.0.0.1",)))
         user = self.text("user")
         file, variable = self.text("passwordFile"), self.text("passwordEnv")
         if file is not None and variable is not None:
@@ -166,7 +170,9 @@ class _Options:
         if user is None and (file is not None or variable is not None):
             raise InvalidParameter("a password without an option user: whose is it?")
         seconds = self.number("retrySeconds", retry, least=0)
-        return Access(managers, user, file, variable, self.text("tlsRoots"), seconds)
+        if transport == RPC and self.text("tlsRoots") is not None:
+            raise InvalidParameter("option tlsRoots: transport rpc has no TLS; it encrypts with the password")
+        return Access(managers, user, file, variable, self.text("tlsRoots"), seconds, transport)
 
     def read(
         self, retry: int, mode: str, *, fail_on_data_loss: bool
@@ -183,6 +189,8 @@ class _Options:
             raise InvalidParameter(
                 "option queues is missing: names with commas, or patterns such as orders*, *;journal or system$;*"
             )
+        if self.one_of("transport", FLIGHT, RPC) == RPC:
+            self._check_rpc(mode, queues)
         starting: str | Offset = (self.text("startingOffsets") or EARLIEST).lower()
         if starting not in (EARLIEST, LATEST):
             starting = self.offset("startingOffsets")
@@ -196,6 +204,19 @@ class _Options:
             self.flag("failOnDataLoss", default=fail_on_data_loss),
             mode == EVENTS,
         )
+
+    def _check_rpc(self, mode: str, queues: tuple[str, ...]) -> None:
+        """What a remote read of any MSMQ computer cannot do."""
+        if mode == EVENTS:
+            raise InvalidParameter("option mode events: only Lanner has events, and tells of them by transport flight")
+        starting = (self.text("startingOffsets") or EARLIEST).lower()
+        if starting != EARLIEST or self.text("endingOffsets") is not None:
+            raise InvalidParameter(
+                "options startingOffsets and endingOffsets: transport rpc reads what is in the queues; it knows no positions"
+            )
+        for name in queues:
+            if is_pattern(name):
+                raise InvalidParameter(f"option queues: {name!r} is a pattern, and transport rpc takes names only")
 
 
 def check_names(options: Mapping[str, str], role: str | None = None) -> None:
@@ -239,9 +260,14 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions:
     given = _Options(options, "a stream read")
     mode = given.one_of("mode", PEEK, RECEIVE, EVENTS)
     is_receiver = mode == RECEIVE
+    is_rpc = given.one_of("transport", FLIGHT, RPC) == RPC
+    if is_rpc and mode == PEEK:
+        raise InvalidParameter(
+            "mode peek of a stream needs transport flight: nothing in a remote read tells what is new. With transport rpc a stream has mode receive"
+        )
     read = given.read(STREAM_RETRY, mode, fail_on_data_loss=mode != PEEK)
     reader = given.text("reader")
-    if reader is None and is_receiver:
+    if reader is None and is_receiver and not is_rpc:
         raise InvalidParameter(
             "mode receive needs the option reader: a name of this query's own, by which the queue managers know what it has received"
         )
@@ -254,7 +280,7 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions:
         is_receiver,
         reader,
         1000 * given.number("leaseSeconds", 30),
-        given.number("maxMessagesPerTrigger", MAX_MESSAGES_PER_TRIGGER),
+        given.number("maxMessagesPerTrigger", RPC_MESSAGES_PER_TRIGGER if is_rpc else MAX_MESSAGES_PER_TRIGGER),
         given.number("maxBytesPerTrigger", MAX_BYTES_PER_TRIGGER),
     )
 
@@ -263,6 +289,10 @@ def write_options(options: Mapping[str, str], *, is_stream: bool) -> WriteOption
     """Of df.write, or df.writeStream."""
     given = _Options(options, "a stream write" if is_stream else "a batch write")
     access = given.access(STREAM_RETRY if is_stream else BATCH_RETRY)
+    if access.transport == RPC:
+        raise InvalidParameter(
+            "option transport rpc: it only reads. Write to a queue manager of Lanner, which sends on to others, exactly once"
+        )
     if len(access.managers) > 1:
         raise InvalidParameter(
             f"option managers: {len(access.managers)} are given, and one is written to; it sends on what is for others"

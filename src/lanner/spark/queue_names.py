@@ -65,6 +65,16 @@ def ask_all(access: Access, *, is_log: bool = False) -> list[KnownManager]:
     return list(found.values())
 
 
+def kind_of_name(name: str) -> tuple[str | None, str]:
+    """Subqueue and kind of a queue, as far as its format name tells them."""
+    kinds = {"journal": "journal", "deadletter": "deadletter", "deadxact": "xact_deadletter"}
+    suffix = name.partition(";")[2]
+    if not suffix:
+        return None, "destination"
+    kind = kinds.get(suffix.lower())
+    return (suffix, "subqueue") if kind is None else (None, kind)
+
+
 def is_pattern(name: str) -> bool:
     return not _WILD.isdisjoint(name)
 

@@ -8,7 +8,7 @@ What a row has is in `schema`; which queues `queues` means, in `queue_names`.
 | option | of | what |
 |---|---|---|
 | managers | all | queue managers: host, host:port, grpc+tls://host:port, with commas; default 127.0.0.1. A writer has one |
-| transport | all | flight |
+| transport | all | flight (default); rpc: remote read of any MSMQ computer, by batches that peek and streams that receive, at least once, see `rpc_reading` |
 | user | all | who reads or writes; without it, anonymous |
 | passwordFile, passwordEnv | all | where the password is: a file of mode 0600, or a variable (default LANNER_PASSWORD), on driver and workers |
 | tlsRoots | all | file with the PEM of who vouches for grpc+tls addresses |
@@ -39,6 +39,7 @@ from pyspark.sql.datasource import DataSource
 
 from lanner.model.errors import InvalidParameter
 from lanner.spark import options as msmq_options
+from lanner.spark.connections import RPC
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -75,12 +76,20 @@ class MsmqDataSource(DataSource):
         from lanner.spark.batch_reader import MsmqBatchReader
 
         options = msmq_options.batch_options(self.options)
+        if options.access.transport == RPC:
+            from lanner.spark.rpc_batch import RpcBatchReader
+
+            return RpcBatchReader(options, _chosen(schema, options))
         return MsmqBatchReader(options, _chosen(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from lanner.spark.stream_reader import MsmqStreamReader
 
         options = msmq_options.stream_options(self.options)
+        if options.access.transport == RPC:
+            from lanner.spark.rpc_stream import RpcStreamReader
+
+            return RpcStreamReader(options, _chosen(schema, options))
         return MsmqStreamReader(options, _chosen(schema, options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
