@@ -55,6 +55,7 @@ from lanner.rpc.faults import FaultStatus, RpcConnectionError, RpcFault
 from lanner.rpc.interface import RETURNS, Interface
 from lanner.rpc.ndr import Decoder, Syntax, representation
 from lanner.rpc.pdu import NDR20, NDR64, AuthLevel, AuthType, SyntaxId
+from lanner.rpc.security import Credentials
 from lanner.rpc.server import RpcServer
 from lanner.wire.sid import EVERYONE, LOCAL_SYSTEM
 from tests.com.toys import (
@@ -80,12 +81,17 @@ from tests.rpc.loops import run
 class Bench:
     """An exporter without sockets, and a clock."""
 
-    def __init__(self, max_objects: int = 100) -> None:
+    def __init__(self, max_objects: int = 100, max_objects_per_user: int = 100) -> None:
         self.now = 0.0
         self.server = RpcServer()
         self.pings = PingSets()
         self.exporter = ObjectExporter(
-            self.server, self.pings, Addresses("192.0.2.1", 4000, ("QM1",)), lambda: self.now, max_objects=max_objects
+            self.server,
+            self.pings,
+            Addresses("192.0.2.1", 4000, ("QM1",)),
+            lambda: self.now,
+            max_objects=max_objects,
+            max_objects_per_user=max_objects_per_user,
         )
 
     def wait(self, seconds: float) -> None:
@@ -146,6 +152,20 @@ class TestMarshaling:
         assert bench.pings.oids == 3
         bench.exporter.release(kept[0].std.ipid, 5, 0, EVERYONE)
         bench.exporter.marshal(Counter(), IID_ICOUNTER)
+
+    def test_objects_of_one_user_are_bounded(self) -> None:
+        exporter = Bench(max_objects=10, max_objects_per_user=2).exporter
+        one, _ = [exporter.marshal(Counter(), IID_ICOUNTER, owner=EVERYONE) for _ in range(2)]
+        with pytest.raises(ComError) as caught:
+            exporter.marshal(Counter(), IID_ICOUNTER, owner=EVERYONE)
+        assert caught.value.hresult == E_OUTOFMEMORY
+        # Others have theirs, and more references to what is there cost nothing.
+        exporter.marshal(Counter(), IID_ICOUNTER, owner=LOCAL_SYSTEM)
+        exporter.marshal(Counter(), IID_ICOUNTER)
+        exporter.release(one.std.ipid, 5, 0, EVERYONE)
+        exporter.marshal(Counter(), IID_ICOUNTER, owner=EVERYONE)
+        exporter.release_all()
+        assert not exporter._by_owner
 
 
 class TestUnmarshaling:
@@ -463,6 +483,29 @@ class TestLevels:
                 assert len(server.com.exporter.objects) == 1
                 assert (await client.create())[RETURNS] == E_ACCESSDENIED
                 assert server.com.exporter.minimum_level == minimum
+
+        run(main())
+
+    def test_the_anonymous_have_no_objects_whatever_their_level(self, tmp_path: Path) -> None:
+        """The keys of a null session are known, so its signatures are nobody's."""
+
+        async def main() -> None:
+            async with (
+                ToyServer(tmp_path) as server,
+                toy_client(server) as somebody,
+                toy_client(server, credentials=Credentials()) as nobody,
+            ):
+                (std,) = await somebody.activate()
+                assert (await nobody.create())[RETURNS] == E_ACCESSDENIED
+                assert await fault(nobody.call(ICOUNTER, std.ipid, ADD, n=1)) == FaultStatus.ACCESS_DENIED
+                assert await somebody.add(std) == 1
+            open_to_all = ComSettings(minimum_level=AuthLevel.NONE)
+            async with (
+                ToyServer(tmp_path, settings=open_to_all) as server,
+                toy_client(server, credentials=None, level=AuthLevel.NONE) as nobody,
+            ):
+                (std,) = await nobody.activate()
+                assert await nobody.add(std) == 1
 
         run(main())
 

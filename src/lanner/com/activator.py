@@ -99,8 +99,8 @@ class Activator:
         # MS-DCOM 2.2.13.3: the flags are not looked at here.
         if not orpc_this.version.is_served:
             raise ComError(RPC_E_VERSION_MISMATCH, f"{orpc_this.version}")
-        if call.auth_level < self._exporter.minimum_level:
-            raise ComError(E_ACCESSDENIED, f"at level {call.auth_level.name}")
+        if not self._exporter.may_call(call):
+            raise ComError(E_ACCESSDENIED, f"{call.identity.name} at level {call.auth_level.name}")
 
     def _activate(
         self, call: ServerCall, clsid: UUID, iids: tuple[UUID, ...], *, is_class_object: bool
@@ -115,7 +115,13 @@ class Activator:
         results = []
         for iid in iids:
             try:
-                objref = self._exporter.marshal(made, iid, reached=call.connection.local_address)
+                objref = self._exporter.marshal(
+                    made,
+                    iid,
+                    reached=call.connection.local_address,
+                    # A factory is everybody's.
+                    owner=None if is_class_object else call.identity.sid,
+                )
             except ComError as error:
                 results.append(InterfaceResult(iid, error.hresult))
             else:

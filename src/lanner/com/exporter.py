@@ -7,6 +7,7 @@ reference left, when nobody pings it any more, or when the exporter ends.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -56,8 +57,9 @@ PUBLIC_REFS: Final = 5
 FIRST_OPNUM: Final = 3
 # Room for the largest body of a message and what is around it.
 MAX_OBJECT_REQUEST_SIZE: Final = MAX_REQUEST_SIZE + 0x1_0000
-# Ours: objects that all clients together may hold.
+# Ours: objects that all clients together may hold, and those of one user.
 MAX_OBJECTS: Final = 65_536
+MAX_OBJECTS_PER_USER: Final = MAX_OBJECTS // 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,8 @@ class ExportedObject:
 
     oid: int
     object: ComObject
+    # Who got the first reference to it; None if nobody asked for it.
+    owner: Sid | None
     last_call: float
     interfaces: dict[UUID, ExportedInterface] = field(default_factory=dict)
     # Calls that have not ended.
@@ -139,17 +143,18 @@ ForeignResolver: TypeAlias = Callable[[ObjRef, str | None], Awaitable["Remote"]]
 class CallExporter:
     """The exporter as the caller of one connection sees it: references name the address it has reached."""
 
-    __slots__ = ("_consumed", "_exporter", "_peer", "_reached")
+    __slots__ = ("_consumed", "_exporter", "_owner", "_peer", "_reached")
 
     def __init__(self, exporter: ObjectExporter, call: ServerCall) -> None:
         self._exporter = exporter
+        self._owner = call.identity.sid
         self._peer = call.peer
         self._reached = call.connection.local_address
         # Objects that came in with the call, with references that are taken: each stays at least until it has ended.
         self._consumed: list[ExportedObject] = []
 
     def marshal(self, obj: ComObject, iid: UUID, public_refs: int = PUBLIC_REFS) -> ObjRefStandard:
-        return self._exporter.marshal(obj, iid, public_refs, reached=self._reached)
+        return self._exporter.marshal(obj, iid, public_refs, reached=self._reached, owner=self._owner)
 
     async def unmarshal(self, objref: ObjRef) -> ComObject | Remote | None:
         local = self._exporter.unmarshal_local(objref)
@@ -176,6 +181,7 @@ class ObjectExporter:
         *,
         minimum_level: AuthLevel = AuthLevel.PKT_INTEGRITY,
         max_objects: int = MAX_OBJECTS,
+        max_objects_per_user: int = MAX_OBJECTS_PER_USER,
         resolve_foreign: ForeignResolver | None = None,
     ) -> None:
         self._server = server
@@ -184,6 +190,7 @@ class ObjectExporter:
         self._clock = clock
         self.minimum_level = minimum_level
         self._max_objects = max_objects
+        self._max_objects_per_user = max_objects_per_user
         self._resolve_foreign = resolve_foreign
         self.oxid = new_identifier(())
         self.ipid_rem_unknown = uuid4()
@@ -193,6 +200,7 @@ class ObjectExporter:
         # By the identity of the Python object.
         self._by_object: dict[int, ExportedObject] = {}
         self._interfaces: dict[UUID, ExportedInterface] = {}
+        self._by_owner: Counter[Sid] = Counter()
 
     @property
     def objects(self) -> list[ComObject]:
@@ -205,12 +213,22 @@ class ObjectExporter:
     # Marshaling (MS-DCOM 3.1.1.5.1, 3.1.1.5.3) ------------------------------------------------------------------
 
     def marshal(
-        self, obj: ComObject, iid: UUID, public_refs: int = PUBLIC_REFS, *, reached: str = ""
+        self,
+        obj: ComObject,
+        iid: UUID,
+        public_refs: int = PUBLIC_REFS,
+        *,
+        reached: str = "",
+        owner: Sid | None = None,
     ) -> ObjRefStandard:
-        """Make a reference to an interface of an object; ComError E_NOINTERFACE if it has no such interface."""
-        return ObjRefStandard(iid, self.add_references(obj, iid, public_refs), self.addresses.resolver(reached))
+        """Make a reference to an interface of an object; ComError E_NOINTERFACE if it has no such interface.
 
-    def add_references(self, obj: ComObject, iid: UUID, public_refs: int) -> StdObjRef:
+        `reached` is the address of ours that its holder uses, and `owner` whose object it counts as if it is new.
+        """
+        std = self.add_references(obj, iid, public_refs, owner)
+        return ObjRefStandard(iid, std, self.addresses.resolver(reached))
+
+    def add_references(self, obj: ComObject, iid: UUID, public_refs: int, owner: Sid | None = None) -> StdObjRef:
         """Export an interface of an object, if it is not exported yet, and add references to it."""
         exported = self._by_object.get(id(obj))
         interface = None if exported is None else exported.interfaces.get(iid)
@@ -219,7 +237,7 @@ class ObjectExporter:
             if table is None:
                 raise ComError(E_NOINTERFACE, f"{type(obj).__name__} has no interface {iid}")
             if exported is None:
-                exported = self._export(obj)
+                exported = self._export(obj, owner)
             interface = ExportedInterface(uuid4(), table, exported)
             exported.interfaces[iid] = self._interfaces[interface.ipid] = interface
             self._listen_for(table)
@@ -227,11 +245,15 @@ class ObjectExporter:
         interface.exported.last_call = self._clock()
         return StdObjRef(0, public_refs, self.oxid, interface.exported.oid, interface.ipid)
 
-    def _export(self, obj: ComObject) -> ExportedObject:
+    def _export(self, obj: ComObject, owner: Sid | None) -> ExportedObject:
         if len(self._objects) >= self._max_objects:
             raise ComError(E_OUTOFMEMORY, f"clients hold {len(self._objects)} objects")
+        if owner is not None:
+            if self._by_owner[owner] >= self._max_objects_per_user:
+                raise ComError(E_OUTOFMEMORY, f"{owner} holds {self._by_owner[owner]} objects")
+            self._by_owner[owner] += 1
         now = self._clock()
-        exported = ExportedObject(self._pings.allocate_oid(now), obj, now)
+        exported = ExportedObject(self._pings.allocate_oid(now), obj, owner, now)
         self._objects[exported.oid] = self._by_object[id(obj)] = exported
         return exported
 
@@ -302,6 +324,10 @@ class ObjectExporter:
         for interface in exported.interfaces.values():
             del self._interfaces[interface.ipid]
         exported.interfaces.clear()
+        if exported.owner is not None:
+            self._by_owner[exported.owner] -= 1
+            if not self._by_owner[exported.owner]:
+                del self._by_owner[exported.owner]
         self._pings.forget_oid(exported.oid)
         try:
             exported.object.released()
@@ -337,6 +363,12 @@ class ObjectExporter:
         if self._server.find_interface(syntax) is None:
             self._server.register(ObjectInterface(self, table))
 
+    def may_call(self, call: ServerCall) -> bool:
+        """Whether somebody is let in: at our level, and as somebody; keys of anonymous users are known to everybody."""
+        if self.minimum_level <= AuthLevel.NONE:
+            return True
+        return call.auth_level >= self.minimum_level and not call.identity.is_anonymous
+
     def admit(self, call: ServerCall, *, denied: int) -> tuple[OrpcThis, Decoder]:
         """The checks that every call on an object has to pass: its ORPCTHIS, and the stub behind it."""
         rep = representation(Syntax.NDR20, "little" if call.is_little else "big")
@@ -344,8 +376,8 @@ class ObjectExporter:
         orpc_this: OrpcThis = ORPCTHIS.decode_whole(decoder)
         if not orpc_this.version.is_served:
             raise RpcFault(RPC_E_VERSION_MISMATCH, f"{call!r}: {orpc_this.version}", did_not_execute=True)
-        if call.auth_level < self.minimum_level:
-            raise RpcFault(denied, f"{call!r} at level {call.auth_level.name}", did_not_execute=True)
+        if not self.may_call(call):
+            raise RpcFault(denied, f"{call!r} of {call.identity.name}", did_not_execute=True)
         if orpc_this.flags:
             raise RpcFault(RPC_E_INVALID_HEADER, f"{call!r}: flags {orpc_this.flags:#x}", did_not_execute=True)
         return orpc_this, decoder
