@@ -17,7 +17,7 @@ from lanner.com.constants import E_NOINTERFACE, E_NOTIMPL, E_UNEXPECTED, IID_IDI
 from lanner.com.members import IDISPATCH, InterfaceTable, Member, Parameter
 from lanner.com.objects import ComCall, ComError, ComObject, Success
 from lanner.com.objref import ObjRefStandard, StdObjRef
-from lanner.com.stubs import stub_of
+from lanner.com.stubs import MAX_REFERENCES, stub_of
 from lanner.com.values import EMPTY, MISSING, VT, SafeArray, Variant
 from lanner.model.errors import QueueNotFound
 from lanner.rpc.ndr import BadStub, Decoder, Encoder, Value
@@ -239,6 +239,15 @@ def test_an_object_without_the_declared_interface_is_not_given_out() -> None:
     message = Message()
     message.told.append(type("Bare", (ComObject,), {})())
     assert Caller(message, tables.IMSMQ_MESSAGE4).get("Destination") == (None, E_NOINTERFACE)
+
+
+def test_so_many_references_and_no_more() -> None:
+    message, info = Message(), Info()
+    caller = Caller(message, tables.IMSMQ_MESSAGE4)
+    caller.put("Body", Variant(VT.ARRAY | VT.DISPATCH, SafeArray.of(VT.DISPATCH, [info] * MAX_REFERENCES)))
+    assert len(message.told) == 1
+    with pytest.raises(BadStub, match="17 references"):
+        caller.put("Body", Variant(VT.ARRAY | VT.DISPATCH, SafeArray.of(VT.DISPATCH, [info] * (MAX_REFERENCES + 1))))
 
 
 def test_an_objref_that_is_none_is_a_bad_stub() -> None:

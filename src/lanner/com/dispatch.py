@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Final, NoReturn
 from uuid import UUID
@@ -149,11 +149,12 @@ def invoke(
     try:
         if riid != IID_NULL:
             raise ComError(DISP_E_UNKNOWNINTERFACE, str(riid))
-        member = _member(table_of(obj, call), dispid, flags)
+        table = table_of(obj, call)
+        member = _member(table, dispid, flags)
         arguments = _arguments(member, params, ref_indices, refs)
     except ComError as problem:
         return answer.of(problem.hresult, argument=problem.index if isinstance(problem, _ArgumentError) else 0)
-    call = replace(call, interface=table_of(obj, call), member=member)
+    call = ComCall(call.identity, call.auth_level, call.peer, call.exporter, table, member)
     try:
         method = find_method(obj, member)
         if method is None:

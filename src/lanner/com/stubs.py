@@ -55,6 +55,8 @@ _LOG = logging.getLogger(__name__)
 # What may follow the last parameter, as rpc.interface has it: the gap before a verification trailer, or before the end of a padded stub.
 _MAX_PADDING: Final = 7
 _HRESULT: Final = Parameter("HRESULT", "out", "HRESULT")
+# Ours: references in the arguments of one call. No member takes more than two; each foreign one means a search for its owner.
+MAX_REFERENCES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +117,18 @@ def mapped(value: Value, convert: Convert, iid: UUID | None) -> Value:
             base = value.vt & ~(VT.ARRAY | VT.BYREF)
             if base not in _ELEMENT_IIDS:
                 return value
-            return Variant(value.vt, mapped(value.value, convert, _ELEMENT_IIDS[base]))
+            inner = mapped(value.value, convert, _ELEMENT_IIDS[base])
+            return value if inner is value.value else Variant(value.vt, inner)
         case tuple():
-            return tuple([mapped(each, convert, iid) for each in value])
+            made = [mapped(each, convert, iid) for each in value]
+            is_same = all(new is old for new, old in zip(made, value, strict=True))
+            return value if is_same else tuple(made)
         case SafeArray():
-            return replace(value, elements=mapped(value.elements, convert, iid))
+            elements = mapped(value.elements, convert, iid)
+            return value if elements is value.elements else replace(value, elements=elements)
         case DispParams():
-            return replace(value, rgvarg=mapped(value.rgvarg, convert, None))
+            rgvarg = mapped(value.rgvarg, convert, None)
+            return value if rgvarg is value.rgvarg else replace(value, rgvarg=rgvarg)
         case ConnectData():
             return ConnectData(mapped(value.p_unk, convert, IID_IUNKNOWN), value.dw_cookie)
         case _:
@@ -201,6 +208,7 @@ class Stub:
             for index, each in enumerate(self._request.parameters)
             if each.type in ("VARIANT", "VARIANT*") and not each.size_is
         ]
+        self._unrelated = [UNRELATED] * len(self._sizes)
         self._is_sized = any(place is not None for place in self._sizes)
 
     def __repr__(self) -> str:
@@ -208,7 +216,7 @@ class Stub:
 
     def _related(self, arguments: Sequence[Value]) -> list[Correlation]:
         if not self._is_sized:
-            return [UNRELATED] * len(self._sizes)
+            return self._unrelated
         return [UNRELATED if place is None else Correlation(size=arguments[place]) for place in self._sizes]
 
     # The server's side
@@ -328,6 +336,8 @@ def serve(obj: ComObject, call: ComCall, decoder: Decoder) -> Answer | Awaitable
     stub = stub_of(call.member)
     arguments = stub.decode_request(decoder)
     references = stub.references(arguments)
+    if len(references) > MAX_REFERENCES:
+        raise BadStub(f"{call.member.name} request: {len(references)} references to objects")
     if references:
         return _serve_later(obj, call, stub, arguments, references)
     try:
