@@ -198,8 +198,13 @@ def test_a_wrong_password(server: AlbumServer) -> None:
 
 @pytest.mark.parametrize("level", ["integrity", "privacy"])
 def test_levels_and_nobody(server: AlbumServer, level: str) -> None:
-    with connect(HOST, port=server.port, level=level) as computer:  # type: ignore[arg-type]  # of the parameters
+    with connect(HOST, USER, PASSWORD, port=server.port, level=level) as computer:  # type: ignore[arg-type]  # of the parameters
         assert computer.dispatch(CLSID_ALBUM).Title == "one"
+    # Nobody in particular signs with keys that everybody knows.
+    with connect(HOST, port=server.port, level=level) as computer:  # type: ignore[arg-type]
+        with pytest.raises(AutomationError) as refused:
+            computer.dispatch(CLSID_ALBUM)
+        assert refused.value.hresult == E_ACCESSDENIED
     with pytest.raises(ValueError, match="level"):
         connect(HOST, level="none")  # type: ignore[arg-type]  # on purpose
     with pytest.raises(ValueError, match="authentication"):
