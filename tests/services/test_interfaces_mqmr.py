@@ -219,7 +219,8 @@ def test_a_reply_is_checked_as_strictly() -> None:
     good = R_QM_MGMT_GET_INFO.encode_response({"ap_var": (PropVariant(VT.BLOB, b"abcd"),), "returns": 0}, arguments)
     assert R_QM_MGMT_GET_INFO.decode_response(good, arguments)["ap_var"] == (PropVariant(VT.BLOB, b"abcd"),)
     without_array = good[:24] + bytes(4) + good[36:]
-    for bad in (without_array, good[:-1], struct.pack("<I", 2) + good[4:], good[:28] + b"\x05" + good[29:]):
+    more = good + bytes(16)
+    for bad in (without_array, good[:-1], more, struct.pack("<I", 2) + good[4:], good[:28] + b"\x05" + good[29:]):
         with pytest.raises(BadStub):
             R_QM_MGMT_GET_INFO.decode_response(bad, arguments)
 

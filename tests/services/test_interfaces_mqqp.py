@@ -56,6 +56,8 @@ def test_a_descriptor_in_ndr() -> None:
     assert len(NDR20_FLAT) == 44
     assert start_receive(NDR20_FLAT + NDR20_BUFFER) == DESC
     assert mqqp.REMOTE_QM_START_RECEIVE.encode_request({"lp_remote_read_desc": DESC}) == NDR20_FLAT + NDR20_BUFFER
+    # The gap behind eAckNack means nothing.
+    assert start_receive(NDR20_FLAT[:38] + b"\xff\xff" + NDR20_FLAT[40:] + NDR20_BUFFER) == DESC
 
 
 @pytest.mark.spec("MQQP-2.2.2.1-2")

@@ -142,8 +142,14 @@ def test_an_answer_that_breaks_the_declaration_ends_the_call_and_not_the_connect
 ) -> None:
     asked = get_info_arguments(None, [Machine.TYPE])
     good = R_QM_MGMT_GET_INFO.encode_response({"ap_var": (PropVariant(VT.BLOB, b"abcd"),), "returns": 0}, asked)
-    # Four octets at NULL; too short; another count; another tag.
-    bad = [good[:24] + bytes(4) + good[36:], good[:-1], b"\2" + good[1:], good[:16] + b"\x13" + good[17:]]
+    # Four octets at NULL; too short; too long; another count; another tag.
+    bad = [
+        good[:24] + bytes(4) + good[36:],
+        good[:-1],
+        good + bytes(16),
+        b"\2" + good[1:],
+        good[:16] + b"\x13" + good[17:],
+    ]
     with manager.unlocked(), open_tcp("127.0.0.1", other.port, timeout=30) as client:
         bound = client.bind(QMMGMT)
         for other.answer in bad:
