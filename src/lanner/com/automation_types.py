@@ -43,7 +43,7 @@ from lanner.rpc.ndr import (
     u64,
 )
 from lanner.rpc.ndr.pointers import Pointer
-from lanner.rpc.ndr.stream import MAX_POINTER_DEPTH, Slot
+from lanner.rpc.ndr.stream import Slot
 
 # What SafeArrayCreate allows.
 MAX_DIMENSIONS: Final = 60
@@ -431,9 +431,6 @@ class _WireVariant(Type):
         encoder.representation = outer
 
     def decode(self, decoder: Decoder, related: Correlation = UNRELATED) -> Variant:
-        # A VARIANT in a VARIANT counts as a pointer in a pointer, and the one between them as another.
-        if decoder.depth >= MAX_POINTER_DEPTH:
-            raise BadStub(f"VARIANTs and pointers nested deeper than {MAX_POINTER_DEPTH}")
         decoder.align(8)
         # MS-OAUT 2.2.29.1 gives the size for buffers to be made; ours need none, and not every client works it out.
         _, _, vt, _, _, _, tag = self._head.unpack(decoder.take(self._head.size))
@@ -444,6 +441,7 @@ class _WireVariant(Type):
         if arm is None:
             return Variant(vt)
         outer, decoder.representation = decoder.representation, _LITTLE
+        # So that the pointers in it notice when they are too deep: each VARIANT in a VARIANT counts as another.
         decoder.depth += 1
         value = arm.decode_whole(decoder, _of_elements(vt))
         decoder.depth -= 1
