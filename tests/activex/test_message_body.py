@@ -39,6 +39,7 @@ BODIES: list[tuple[int, Any, bytes]] = [
 
 @pytest.mark.spec("MQAC-3.17.4.1.20-1")
 @pytest.mark.spec("MQAC-3.17.4.1.21-1")
+@pytest.mark.spec("MQAC-3.17.4.1.22-1")
 @pytest.mark.spec("MQAC-3.17.4.1.22-3")
 @pytest.mark.spec("MQAC-3.17.4.1.22-4")
 @pytest.mark.spec("MQAC-3.17.4.1.22-5")

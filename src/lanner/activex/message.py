@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from lanner.activex.arguments import from_guid, to_date, to_guid
 from lanner.activex.longs import from_long, to_long
-from lanner.activex.message_body import BYTES, decode_body, encode_body, octets
+from lanner.activex.message_body import BYTES, decode_body, octets, saved_body
 from lanner.activex.message_sending import SIGNATURE_LEVELS, SecurityContext, Sending
 from lanner.activex.message_state import MessageState
 from lanner.activex.tables import MSMQ_MESSAGE
@@ -296,10 +296,10 @@ class MSMQMessage(ComObject):
         body = self.state.body
         return EMPTY if body is None else decode_body(body, self.state.body_type)
 
-    def put_body(self, call: ComCall, value: Variant) -> None:
-        """3.17.4.1.22."""
+    async def put_body(self, call: ComCall, value: Variant) -> None:
+        """3.17.4.1.22. An object of the client's takes a moment, in which it saves itself."""
         del call
-        body, body_type = encode_body(value)
+        body, body_type = await saved_body(value)
         self.set("body", body)
         self.set("body_type", body_type)
         self.set("body_length", len(body))

@@ -3,9 +3,9 @@
 BodyType is the type of the VARIANT. Numbers are stored little-endian in their natural size, text as UTF-16 without a terminator, octets
 as they are.
 
-A body of VT_UNKNOWN or VT_DISPATCH would be the state of an object that can save itself (IPersistStream). No class of MC-MQAC can, and
-the classes of clients live in the clients: they could not be made here again to be read. Such a put fails, and a body of such a
-type that another computer has sent reads as its octets.
+A body of VT_UNKNOWN or VT_DISPATCH is an object of the client's, which saves itself into the message (IPersistStream): its CLSID and its
+state. No class of MC-MQAC can do that. The classes of clients live in the clients and cannot be made here again, so such a body reads as
+its octets; the client that knows the class makes the object of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from typing import Any, Final
 from lanner.activex.arguments import dereferenced
 from lanner.com.constants import E_INVALIDARG, E_NOINTERFACE
 from lanner.com.objects import ComError
+from lanner.com.remote_interface import RemoteInterface
+from lanner.com.streams import saved
 from lanner.com.values import VT, Variant, type_name
+from lanner.wire.layout import MAX_PACKET_SIZE
 
 BYTES: Final = VT.ARRAY | VT.UI1
 _NUMBERS: Final[dict[int, struct.Struct]] = {
@@ -47,8 +50,16 @@ def octets(variant: Variant, what: str) -> bytes:
     return variant.value or b""
 
 
+async def saved_body(variant: Variant) -> tuple[bytes, int]:
+    """Body and BodyType of what a client puts, also of an object; ComError if it cannot be a body."""
+    variant = dereferenced(variant)
+    if variant.vt in _OBJECTS and isinstance(variant.value, RemoteInterface):
+        return await saved(variant.value, MAX_PACKET_SIZE), variant.vt
+    return encode_body(variant)
+
+
 def encode_body(variant: Variant) -> tuple[bytes, int]:
-    """Body and BodyType of what a client puts; ComError if it cannot be a body."""
+    """Body and BodyType of a value; ComError if it cannot be a body."""
     variant = dereferenced(variant)
     vt, value = variant.vt, variant.value
     if vt == BYTES:

@@ -45,7 +45,10 @@ from lanner.rpc.ndr import (
     guid,
     i16,
     i32,
+    i64,
+    u8,
     u32,
+    u64,
     wide_string,
 )
 from lanner.rpc.ndr.constructed import RunSegment, segments
@@ -77,6 +80,11 @@ _TYPES: Final[dict[str, Type]] = {
     "LCID": u32,
     "UINT": u32,
     "ULONG": u32,
+    "BOOL": i32,
+    "byte": u8,
+    "LARGE_INTEGER": i64,
+    "ULARGE_INTEGER": u64,
+    "CLSID": guid,
     "IID": guid,
     "REFIID": guid,
     "VARIANT_BOOL": VARIANT_BOOL,
