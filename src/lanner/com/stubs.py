@@ -55,7 +55,7 @@ from lanner.rpc.ndr.constructed import RunSegment, segments
 
 _LOG = logging.getLogger(__name__)
 
-# What may follow the last parameter, as rpc.interface has it: the gap before a verification trailer, or before the end of a padded stub.
+# What may follow the last parameter of a response, as rpc.interface has it: the gap before the end of a padded stub.
 _MAX_PADDING: Final = 7
 _HRESULT: Final = Parameter("HRESULT", "out", "HRESULT")
 # Ours: references in the arguments of one call. No member takes more than two; each foreign one means a search for its owner.
@@ -189,7 +189,8 @@ class _Way:
             if len(values[index]) != values[count]:
                 raise BadStub(f"{name}: {len(values[index])} elements where {values[count]} are announced")
         left = decoder.end - decoder.position
-        if not 0 <= left <= _MAX_PADDING:
+        # MS-DCOM 3.2.4.2: clients as old as Windows 2000 to 2003 append octets to requests, which recipients ignore.
+        if left < 0 or (related is not None and left > _MAX_PADDING):
             raise BadStub(f"{left} octets left over")
         return values
 
