@@ -7,6 +7,7 @@ import gc
 import json
 import shutil
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from lanner import daemon
+from lanner.com import AutomationError, Connection, connect, release
 from lanner.com.activation_properties import ActivationReply, ActivationRequest
 from lanner.com.constants import (
     E_NOINTERFACE,
@@ -24,6 +26,7 @@ from lanner.com.constants import (
     IID_IENUMVARIANT,
     IID_IUNKNOWN,
     REGDB_E_CLASSNOTREG,
+    RPC_E_DISCONNECTED,
     S_OK,
 )
 from lanner.com.interfaces import (
@@ -35,10 +38,13 @@ from lanner.com.interfaces import (
     REMOTE_CREATE_INSTANCE,
     REMOTE_GET_CLASS_OBJECT,
 )
+from lanner.com.listener import ComListener
 from lanner.com.objref import ObjRefStandard, StdObjRef
+from lanner.com.ping_sets import PING_TIMEOUT
 from lanner.rpc.client import RpcClient, connect_tcp
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.pdu import AuthLevel
+from lanner.wire.format_name import parse
 from tests.cli.conftest import free_address
 from tests.com.toys import CREDENTIALS, PASSWORD, THIS, USER
 from tests.interop.peers import ROOT, needs_endpoint_mapper_port
@@ -63,7 +69,8 @@ LISTED: Final = {
 class Client:
     """A client of one queue manager."""
 
-    def __init__(self, address: str, resolver: RpcClient) -> None:
+    def __init__(self, running: daemon.Daemon, address: str, resolver: RpcClient) -> None:
+        self.daemon = running
         self._address = address
         self._resolver = resolver
         self._objects: RpcClient | None = None
@@ -118,6 +125,26 @@ class Client:
         results = answer["pp_qi_results"]
         return {iid: one.hresult or one.std for iid, one in zip(iids, results, strict=True)}
 
+    async def script(self, script: Callable[[Connection], None]) -> None:
+        """Run a script that blocks, beside the daemon."""
+
+        def run() -> None:
+            with connect(self._address, USER, PASSWORD) as computer:
+                script(computer)
+
+        await asyncio.to_thread(run)
+
+    @property
+    def com(self) -> ComListener:
+        return next(one for one in self.daemon.listeners if isinstance(one, ComListener))
+
+    def handles(self, path: str) -> int:
+        """How many have a queue open."""
+        runtime = self.daemon.runtime
+        with runtime.lock:
+            queue = runtime.engine.find_queue(parse(f"DIRECT=OS:{path}"))
+            return 0 if queue is None else len(queue.open_queue_descriptors)
+
     async def close(self) -> None:
         if self._objects is not None:
             await self._objects.close()
@@ -137,11 +164,11 @@ def on_queue_manager(tmp_path: Path) -> Iterator[Callable[[Callable[[Client], Aw
 
         async def main(running: daemon.Daemon) -> None:
             try:
-                running.runtime.users.add(USER, PASSWORD)
+                running.runtime.users.add(USER, PASSWORD, administrator=True)
                 async with await connect_tcp(
                     address, 135, credentials=CREDENTIALS, level=AuthLevel.PKT_INTEGRITY
                 ) as resolver:
-                    client = Client(address, resolver)
+                    client = Client(running, address, resolver)
                     try:
                         async with asyncio.timeout(20):
                             await test(client)
@@ -221,5 +248,66 @@ def test_an_enumerator_is_no_class(on_queue_manager: OnQueueManager) -> None:
         found = await client.activate(CLSIDS["MSMQCollection"], IID_IUNKNOWN, IID_IENUMVARIANT)
         assert isinstance(found, list)
         assert found[1] == E_NOINTERFACE
+
+    on_queue_manager(test)
+
+
+PATH: Final = r"alpha\private$\orders"
+
+
+@pytest.mark.spec("MQAC-2.1-19")
+def test_the_last_release_closes_the_queue(on_queue_manager: OnQueueManager) -> None:
+    async def test(client: Client) -> None:
+        def script(computer: Connection) -> None:
+            info = computer.dispatch("MSMQ.MSMQQueueInfo")
+            info.PathName = PATH
+            info.Create()
+            queue = info.Open(1, 0)
+            assert queue.IsOpen2
+            assert client.handles(PATH) == 1
+            release(queue)
+            # Given back in the background, and done when the next call is answered after it.
+            for _ in range(1000):
+                assert info.Label == ""
+                if not client.handles(PATH):
+                    break
+            assert client.handles(PATH) == 0
+
+        await client.script(script)
+
+    on_queue_manager(test)
+
+
+@pytest.mark.spec("MQAC-2.1-25")
+def test_a_silent_client_loses_its_open_queue(on_queue_manager: OnQueueManager) -> None:
+    async def test(client: Client) -> None:
+        com, loop = client.com, asyncio.get_running_loop()
+        silence = asyncio.Event()
+        done = threading.Event()
+
+        def script(computer: Connection) -> None:
+            info = computer.dispatch("MSMQ.MSMQQueueInfo")
+            info.PathName = PATH
+            info.Create()
+            queue = info.Open(1, 0)
+            assert client.handles(PATH) == 1
+            loop.call_soon_threadsafe(silence.set)
+            assert done.wait(10)
+            with pytest.raises(AutomationError) as gone:
+                queue.Peek(ReceiveTimeout=0)
+            assert gone.value.hresult == RPC_E_DISCONNECTED
+
+        script_run = asyncio.create_task(client.script(script))
+        await asyncio.wait([script_run, asyncio.create_task(silence.wait())], return_when=asyncio.FIRST_COMPLETED)
+        try:
+            for elapsed in (PING_TIMEOUT - 10, PING_TIMEOUT + 10):
+                later = loop.time() + elapsed
+                com.exporter._clock = lambda later=later: later  # type: ignore[misc]
+                com.tick(later)
+                assert client.handles(PATH) == (1 if elapsed < PING_TIMEOUT else 0)
+            assert com.exporter.objects == []
+        finally:
+            done.set()
+            await script_run
 
     on_queue_manager(test)
