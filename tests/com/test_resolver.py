@@ -185,10 +185,21 @@ class TestFloods:
 
     def test_sets_of_all_peers_are_bounded(self) -> None:
         pings = PingSets(PingLimits(max_sets=8, max_sets_per_peer=3))
-        for number in range(8):
-            made(pings, peer=f"192.0.2.{number}")
-        assert pings.complex_ping(0, 1, (), (), "198.51.100.1", 0.0) == (ERROR_OUTOFMEMORY, 0)
+        oid = pings.allocate_oid(0.0)
+        kept = [made(pings, oid, peer=f"192.0.2.{number}") for number in range(8)]
+        assert pings.complex_ping(0, 1, (oid,), (), "198.51.100.1", 0.0) == (ERROR_OUTOFMEMORY, 0)
         assert pings.sets == 8
+        assert [pings.simple_ping(set_id, 0.0) for set_id in kept] == [OR_OK] * 8
+
+    def test_empty_sets_of_many_peers_keep_nobody_out(self) -> None:
+        pings = PingSets(PingLimits(max_sets=8, max_sets_per_peer=3))
+        oid = pings.allocate_oid(0.0)
+        kept = made(pings, oid)
+        for number in range(1000):
+            made(pings, peer=f"2001:db8::{number:x}")
+        assert pings.sets == 8
+        other = made(pings, oid, peer="198.51.100.1")
+        assert [pings.simple_ping(set_id, 0.0) for set_id in (kept, other)] == [OR_OK, OR_OK]
 
     def test_places_in_sets_are_bounded(self) -> None:
         pings = PingSets(PingLimits(max_members=10))

@@ -122,9 +122,10 @@ class PingSets:
         return OR_OK, set_id
 
     def _new_set(self, sequence: int, added: Iterable[int], peer: str, now: float) -> tuple[int, int]:
-        if len(self._sets) >= self._limits.max_sets and not self._make_room(peer):
+        own = self._by_peer.get(peer, {})
+        if len(own) >= self._limits.max_sets_per_peer and not self._make_room(own):
             return ERROR_OUTOFMEMORY, 0
-        if len(self._by_peer.get(peer, ())) >= self._limits.max_sets_per_peer and not self._make_room(peer):
+        if len(self._sets) >= self._limits.max_sets and not self._make_room(self._sets):
             return ERROR_OUTOFMEMORY, 0
         set_id = new_identifier(self._sets)
         made = self._sets[set_id] = _PingSet(peer, sequence, now + PING_TIMEOUT)
@@ -136,13 +137,13 @@ class PingSets:
                 return ERROR_OUTOFMEMORY, 0
         return OR_OK, set_id
 
-    def _make_room(self, peer: str) -> bool:
-        """Drop a set of this peer that keeps nothing alive, the oldest first."""
-        for set_id in self._by_peer.get(peer, ()):
-            if not self._sets[set_id].oids:
-                self._drop(set_id, 0.0)
-                return True
-        return False
+    def _make_room(self, candidates: Iterable[int]) -> bool:
+        """Drop the first set that keeps nothing alive. Only who has been told of an object can have a set that does."""
+        empty = next((set_id for set_id in candidates if not self._sets[set_id].oids), None)
+        if empty is None:
+            return False
+        self._drop(empty, 0.0)
+        return True
 
     def _add(self, to: _PingSet, oid: int) -> bool:
         if self._members >= self._limits.max_members:
