@@ -26,6 +26,7 @@ from lanner.com.constants import (
     DISP_E_UNKNOWNINTERFACE,
     DISP_E_UNKNOWNNAME,
     E_INVALIDARG,
+    E_NOINTERFACE,
     E_NOTIMPL,
     E_UNEXPECTED,
     IID_IDISPATCH,
@@ -444,6 +445,29 @@ def test_objects_as_arguments() -> None:
     for other in (EMPTY, NULL, Variant(VT.I4, 0), Variant(VT.BSTR, "")):
         assert put(other) == (DISP_E_TYPEMISMATCH, 0)
     assert len(message.told) == 4
+
+
+def test_objects_in_variables_of_the_caller() -> None:
+    """Scripts pass a variable as VT_BYREF|VT_VARIANT with the object in it; it comes back with new references."""
+    info, message, exporter = Info(), Message(), Exporter()
+    caller = Caller(message, exporter=exporter)
+    for inner in (info, exporter.let_in(Foreign(iid=IID_IDISPATCH))):
+        variable = Variant(VT.BYREF | VT.VARIANT, Variant(VT.DISPATCH, inner))
+        *_, changed, hresult = caller.invoke("ResponseQueueInfo", PUTREF, EMPTY, named=VALUE, refs={0: variable})
+        assert hresult == S_OK
+        wanted = exporter.marshal(info, IID_IDISPATCH) if inner is info else inner
+        assert changed == (Variant(VT.BYREF | VT.VARIANT, Variant(VT.DISPATCH, wanted)),)
+    assert message.told[0] is info
+    assert isinstance(message.told[1], Foreign)
+
+
+def test_an_object_that_is_not_there() -> None:
+    """The call fails before it begins, and its out parameters are as many as the client waits for."""
+    message = Message()
+    stray = Variant(VT.BYREF | VT.DISPATCH, Foreign(iid=IID_IDISPATCH).objref)
+    answer = Caller(message).invoke("ResponseQueueInfo", PUTREF, EMPTY, named=VALUE, refs={0: stray})
+    assert answer == (EMPTY, ExcepInfo(), 0, (EMPTY,), E_NOINTERFACE)
+    assert message.told == []
 
 
 def test_hresults_as_arguments() -> None:
