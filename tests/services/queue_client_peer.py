@@ -10,26 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
-import inspect
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lanner.client.message import Message
-from lanner.client.operations import Operations
 from lanner.client.runtime import Runtime, local_settings
-from lanner.model.enums import DeliveryGuarantee, QueueAccessType
+from lanner.model.enums import DeliveryGuarantee
 from lanner.rpc.client import BoundInterface, RpcClient, connect_tcp
 from lanner.rpc.faults import RpcFault
 from lanner.rpc.interface import RETURNS, Method
 from lanner.rpc.ndr import Pointed
 from lanner.rpc.security import Credentials, ServerSecurity, TargetNames
 from lanner.rpc.server import RpcServer
-from lanner.security.access_masks import QueueAccess
-from lanner.security.identity import ANONYMOUS, SYSTEM
 from lanner.services.interfaces import mqmp
 from lanner.services.interfaces.mqmp import QMCOMM, QMCOMM2, CACTransferBufferV2, ObjectFormat
 from lanner.services.interfaces.mqmq import QueueFormat
@@ -44,10 +38,9 @@ from lanner.wire.builder import MessageProperties
 from lanner.wire.format_name import parse
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.message import Message as Packet
-from lanner.wire.security_descriptor import Acl, SecurityDescriptor, allow
-from lanner.wire.sid import Sid
+from tests.services.site import ADDRESS, tests_of, until
+from tests.services.site import Site as BaseSite
 
-ADDRESS = "127.0.0.1"
 CLIENT_ID = uuid.UUID("0badc0de-0000-4000-8000-000000000001")
 Q = r"DIRECT=OS:.\private$\q"
 RECEIVE, SEND, PEEK = 1, 2, 0x20
@@ -222,16 +215,13 @@ class Peer:
         return Begun(self, uow, results["ph_int_xact"])
 
 
-class Site:
-    """A queue manager with one private queue `q`, and its RPC server."""
+class Site(BaseSite):
+    """A queue manager that serves qmcomm and qmcomm2."""
 
     def __init__(self, runtime: Runtime, server: RpcServer, queue_client: QueueClient, ports: ServerPorts) -> None:
-        self.runtime = runtime
-        self.server = server
+        super().__init__(runtime, server, ports.ip_handshake)
         self.queue_client = queue_client
         self.ports = ports
-        self.port = ports.ip_handshake
-        self.operations = Operations(runtime)
         self._peers: list[Peer] = []
 
     async def peer(self, user: str | None = None, group: int = 0) -> Peer:
@@ -245,31 +235,6 @@ class Site:
         for peer in self._peers:
             await peer.client.close()
 
-    def add_user(self, name: str, *, is_administrator: bool = False) -> Sid:
-        self.runtime.users.add(name, f"{name}-secret", administrator=is_administrator)
-        identity = self.runtime.users.identity(name)
-        assert identity is not None
-        return identity.sid
-
-    def create(
-        self,
-        name: str,
-        rights: int = QueueAccess.GENERIC_ALL,
-        sid: Sid = ANONYMOUS.sid,
-        owner: Sid = SYSTEM.sid,
-        **more: Any,
-    ) -> None:
-        """A private queue that gives rights, unless told otherwise to those who do not say who they are."""
-        security = SecurityDescriptor(owner=owner, dacl=Acl((allow(sid, rights),))).pack()
-        self.operations.create_queue(f".\\private$\\{name}", security=security, **more)
-
-    def send(self, *bodies: bytes, queue: str = "q", **properties: Any) -> None:
-        """Put messages into a queue from here."""
-        opened = self.operations.open(f".\\private$\\{queue}", QueueAccessType.SEND).value
-        for body in bodies:
-            self.operations.send(opened, Message(body=body, **({"recoverable": True} | properties)), None)
-        self.operations.close(opened)
-
     def bodies(self, queue: str = "q") -> list[bytes]:
         """What is in a queue and not locked, in order."""
         with self.runtime.lock:
@@ -280,19 +245,9 @@ class Site:
                 bodies.append(bytes(Packet(position.record.packet).body))
         return bodies
 
-    def count(self, queue: str = "q") -> int:
-        return self.operations.message_count(f".\\private$\\{queue}")
-
     async def waiting(self, count: int, queue: str = "q") -> None:
         """As soon as so many reads wait for a queue."""
         await until(lambda: len(self.operations.find(f".\\private$\\{queue}").waiting_reads) == count)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what nobody tells of; a test that would wait for ever fails."""
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
 
 
 @contextlib.asynccontextmanager
@@ -305,7 +260,6 @@ async def serving(path: Path, **options: Any) -> AsyncIterator[Site]:
     server = RpcServer(queue_client.interfaces, users=runtime.users, providers=providers)
     ports.ip_read = ports.ip_handshake = await server.listen_tcp(ADDRESS, 0)
     site = Site(runtime, server, queue_client, ports)
-    site.create("q")
     try:
         yield site
     finally:
@@ -315,18 +269,4 @@ async def serving(path: Path, **options: Any) -> AsyncIterator[Site]:
         runtime.close()
 
 
-def served(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """A test that is a coroutine function; its first parameter is the site."""
-
-    @functools.wraps(test)
-    def wrapper(tmp_path: Path, **arguments: Any) -> None:
-        async def run() -> None:
-            async with serving(tmp_path) as site:
-                await test(site, **arguments)
-
-        asyncio.run(run())
-
-    _, *rest = inspect.signature(test).parameters.values()
-    site = inspect.Parameter("tmp_path", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    wrapper.__signature__ = inspect.Signature([site, *rest])  # type: ignore[attr-defined] # what pytest looks at
-    return wrapper
+served = tests_of(serving)

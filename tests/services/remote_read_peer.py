@@ -11,25 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
-import inspect
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 from uuid import UUID
 
-from lanner.client.message import Message
-from lanner.client.operations import Operations
 from lanner.client.runtime import Runtime, local_settings
-from lanner.model.enums import QueueAccessType
 from lanner.rpc.interface import RETURNS, Interface, Method
 from lanner.rpc.ndr import NULL_HANDLE, Syntax
 from lanner.rpc.security import ServerSecurity, TargetNames
 from lanner.rpc.server import RpcServer, ServerInterface
-from lanner.security.access_masks import QueueAccess
-from lanner.security.identity import ANONYMOUS, SYSTEM
 from lanner.services.interfaces import mqmp, mqqp
 from lanner.services.interfaces.mqmp import QMCOMM, CACCreateRemoteCursor, CACTransferBufferV1
 from lanner.services.interfaces.mqmq import QueueFormat
@@ -39,10 +32,9 @@ from lanner.services.queue_client_remote import RemoteOpens
 from lanner.services.remote_queues import RemoteQueues, RemoteReadEntry
 from lanner.services.remote_read import MQ_ACTION_RECEIVE, RemoteRead
 from lanner.store.committer import Committer
-from lanner.wire.security_descriptor import Acl, SecurityDescriptor, allow
-from lanner.wire.sid import Sid
+from tests.services.site import ADDRESS, tests_of, until
+from tests.services.site import Site as BaseSite
 
-ADDRESS = "127.0.0.1"
 CLIENT_ID = UUID("0badc0de-0000-4000-8000-000000000001")
 INFINITE = 0xFFFF_FFFF
 
@@ -371,19 +363,15 @@ class RemoteOpen:
         return status
 
 
-class Site:
-    """A queue manager with one private queue `q`, and its RPC server."""
+class Site(BaseSite):
+    """A queue manager that serves remote reads."""
 
     def __init__(
         self, runtime: Runtime, server: RpcServer, queues: RemoteQueues, service: RemoteRead, port: int
     ) -> None:
-        self.runtime = runtime
-        self.server = server
+        super().__init__(runtime, server, port)
         self.queues = queues
         self.service = service
-        self.port = port
-        self.operations = Operations(runtime)
-        self.create("q")
         self._peers: list[Peer] = []
 
     async def peer(self, *interfaces: Interface, **options: Any) -> Peer:
@@ -402,44 +390,10 @@ class Site:
         for peer in self._peers:
             await peer.close()
 
-    def create(
-        self, name: str, rights: int = QueueAccess.GENERIC_ALL, sid: Sid = ANONYMOUS.sid, **attributes: Any
-    ) -> None:
-        """A private queue that gives rights to somebody; if not told, to those who do not say who they are."""
-        security = SecurityDescriptor(owner=SYSTEM.sid, dacl=Acl((allow(sid, rights),))).pack()
-        self.operations.create_queue(f".\\private$\\{name}", security=security, **attributes)
-
-    def send(self, *bodies: bytes, queue: str = "q", **properties: Any) -> list[int]:
-        """Put messages into a queue; their lookup identifiers."""
-        before = set(self.lookup_ids(queue))
-        opened = self.operations.open(f".\\private$\\{queue}", QueueAccessType.SEND).value
-        for body in bodies:
-            self.operations.send(opened, Message(body=body, **({"recoverable": True} | properties)), None)
-        self.operations.close(opened)
-        return [lookup_id for lookup_id in self.lookup_ids(queue) if lookup_id not in before]
-
-    def lookup_ids(self, queue: str = "q") -> list[int]:
-        found = []
-        with self.runtime.lock:
-            number = self.operations.find(f".\\private$\\{queue}").number
-            after: int | None = -1
-            while after is not None and (after := self.runtime.store.next(number, after)) is not None:
-                found.append(after)
-        return found
-
-    def count(self, queue: str = "q") -> int:
-        return self.operations.message_count(f".\\private$\\{queue}")
-
     async def waiting(self, count: int) -> list[RemoteReadEntry]:
         """The pending reads, as soon as there are so many."""
         await until(lambda: len(list(self.queues.remote_read_entries)) == count)
         return list(self.queues.remote_read_entries)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what nobody tells of."""
-    while not condition():  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
 
 
 @contextlib.asynccontextmanager
@@ -465,18 +419,4 @@ async def serving(
         runtime.close()
 
 
-def served(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """A test that is a coroutine function; its first parameter is the site."""
-
-    @functools.wraps(test)
-    def wrapper(tmp_path: Path, **arguments: Any) -> None:
-        async def run() -> None:
-            async with serving(tmp_path) as site:
-                await test(site, **arguments)
-
-        asyncio.run(run())
-
-    _, *rest = inspect.signature(test).parameters.values()
-    site = inspect.Parameter("tmp_path", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    wrapper.__signature__ = inspect.Signature([site, *rest])  # type: ignore[attr-defined] # what pytest looks at
-    return wrapper
+served = tests_of(serving)

@@ -119,8 +119,8 @@ def test_tidy_frees_what_no_message_needs_and_loses_none(manager: Managed, h: Ha
     queues = h.engine.queue_manager.queue_collection.values()
     counts = {queue.pathname: queue.message_count for queue in queues}
     assert sum(counts.values()) == 6
-    h.engine.store.stage(b"abandoned", h.queue("q").number, [(3, bytes(1000))], int(h.now))
-    h.engine.store.stage(b"in use", h.queue("q").number, [(3, bytes(1000))], int(h.now) + 100_000)
+    h.engine.store.stage(b"abandoned", h.queue("q").number, [(3, [bytes(1000)])], int(h.now))
+    h.engine.store.stage(b"in use", h.queue("q").number, [(3, [bytes(1000)])], int(h.now) + 100_000)
     h.now += 90_000
     assert manager.action(MACHINE, "TIDY") == 0
     assert {queue.pathname: queue.message_count for queue in queues} == counts
@@ -136,7 +136,7 @@ def test_storage_is_tidied_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyP
     runtime = Runtime(tmp_path / "data", local_settings("ALPHA"))
     try:
         with runtime.lock:
-            runtime.store.stage(b"abandoned", 1, [(3, b"packet")], int(time.time()) - 100_000)
+            runtime.store.stage(b"abandoned", 1, [(3, [b"packet"])], int(time.time()) - 100_000)
         for _ in range(10_000):
             with runtime.lock:
                 if not runtime.store.staged([b"abandoned"]):

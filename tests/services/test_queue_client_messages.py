@@ -24,7 +24,8 @@ from lanner.wire.builder import MessageProperties
 from lanner.wire.format_name import parse
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.sid import EVERYONE
-from tests.services.queue_client_peer import PEEK, RECEIVE, SEND, Site, served, until, with_old
+from tests.services.queue_client_peer import PEEK, RECEIVE, SEND, Site, served, with_old
+from tests.services.site import until
 
 OK = 0
 INVALID_PARAMETER = 0xC00E0006

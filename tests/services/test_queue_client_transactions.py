@@ -13,7 +13,8 @@ from lanner.rpc.interface import RETURNS
 from lanner.rpc.ndr import NULL_HANDLE
 from lanner.services.interfaces import mqmp
 from lanner.wire.identifiers import MessageIdentifier
-from tests.services.queue_client_peer import SEND, Begun, Open, Peer, Site, served, until, with_old
+from tests.services.queue_client_peer import SEND, Begun, Open, Peer, Site, served, with_old
+from tests.services.site import until
 
 OK = 0
 INVALID_PARAMETER = 0xC00E0006

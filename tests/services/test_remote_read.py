@@ -22,7 +22,8 @@ from lanner.services.interfaces.mqmq import DlId, MulticastId, QueueFormat
 from lanner.services.interfaces.mqqp import QM2QM
 from lanner.services.remote_read import MQ_ACTION_PEEK_CURRENT, MQ_ACTION_PEEK_NEXT, MQ_ACTION_RECEIVE
 from lanner.wire.message import Message
-from tests.services.remote_read_peer import ADDRESS, CLIENT_ID, Fault, Site, served, serving, until
+from tests.services.remote_read_peer import CLIENT_ID, Fault, Site, served, serving
+from tests.services.site import ADDRESS, until
 
 OK = 0
 INVALID_PARAMETER = 0xC00E0006

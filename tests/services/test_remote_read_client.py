@@ -29,7 +29,8 @@ from lanner.services.interfaces.mqqp import QM2QM
 from lanner.services.remote_read import MQ_LOOKUP_PEEK_NEXT, MQ_LOOKUP_RECEIVE_PREV
 from lanner.services.remote_read_client import OPEN_TIMEOUT, OpenRemoteQueue, RemoteReader
 from lanner.wire.format_name import parse
-from tests.services.remote_read_peer import Site, served, until
+from tests.services.remote_read_peer import Site, served
+from tests.services.site import until
 
 CLIENT_ID = UUID("7d9a1f00-0000-4000-8000-00000000c11e")
 NAME = parse(r"DIRECT=OS:.\private$\q")

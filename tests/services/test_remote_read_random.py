@@ -16,7 +16,8 @@ from lanner.services.remote_read import (
     MQ_LOOKUP_RECEIVE_NEXT,
     MQ_LOOKUP_RECEIVE_PREV,
 )
-from tests.services.remote_read_peer import CLIENT_ID, Fault, Read, RemoteOpen, Site, served, until
+from tests.services.remote_read_peer import CLIENT_ID, Fault, Read, RemoteOpen, Site, served
+from tests.services.site import until
 
 CLIENTS = 6
 CANCELED = 0x400E03E9

@@ -21,18 +21,8 @@ from lanner.services.interfaces.mqqp import QM2QM
 from lanner.services.management import ManagementService
 from lanner.services.remote_read import MQ_ACTION_PEEK_CURRENT, MQ_ACTION_PEEK_NEXT, MQ_ACTION_RECEIVE
 from lanner.wire.propvariant import NULL
-from tests.services.remote_read_peer import (
-    ADDRESS,
-    CO_CANCEL,
-    INFINITE,
-    ORPHANED,
-    Fault,
-    Read,
-    RemoteOpen,
-    Site,
-    served,
-    until,
-)
+from tests.services.remote_read_peer import CO_CANCEL, INFINITE, ORPHANED, Fault, Read, RemoteOpen, Site, served
+from tests.services.site import ADDRESS, until
 
 OK = 0
 GENERIC_ERROR = 0xC00E0001

@@ -20,18 +20,8 @@ from lanner.services.interfaces import mqqp
 from lanner.services.interfaces.mqqp import QM2QM
 from lanner.services.ports import ServerPorts
 from lanner.services.remote_read import MQ_ACTION_PEEK_CURRENT
-from tests.services.remote_read_peer import (
-    NDR20,
-    NDR64,
-    Fault,
-    Peer,
-    RemoteOpen,
-    Site,
-    context,
-    served,
-    serving,
-    until,
-)
+from tests.services.remote_read_peer import NDR20, NDR64, Fault, Peer, RemoteOpen, Site, context, served, serving
+from tests.services.site import until
 
 OK = 0
 INVALID_PARAMETER = 0xC00E0006

@@ -1,0 +1,106 @@
+"""A queue manager with an RPC server for tests of its services: what they ask of it beside the wire."""
+
+# What is in a message, or how a queue is made, is told by the client's declarations.
+# ruff: noqa: ANN401
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from lanner.client.message import Message
+from lanner.client.operations import Operations
+from lanner.client.runtime import Runtime
+from lanner.model.enums import QueueAccessType
+from lanner.rpc.server import RpcServer
+from lanner.security.access_masks import QueueAccess
+from lanner.security.identity import ANONYMOUS, SYSTEM
+from lanner.wire.security_descriptor import Acl, SecurityDescriptor, allow
+from lanner.wire.sid import Sid
+
+ADDRESS = "127.0.0.1"
+S = TypeVar("S")
+
+
+class Site:
+    """A queue manager with one private queue `q`, and its RPC server."""
+
+    def __init__(self, runtime: Runtime, server: RpcServer, port: int) -> None:
+        self.runtime = runtime
+        self.server = server
+        self.port = port
+        self.operations = Operations(runtime)
+        self.create("q")
+
+    def add_user(self, name: str, *, is_administrator: bool = False) -> Sid:
+        self.runtime.users.add(name, f"{name}-secret", administrator=is_administrator)
+        identity = self.runtime.users.identity(name)
+        assert identity is not None
+        return identity.sid
+
+    def create(
+        self,
+        name: str,
+        rights: int = QueueAccess.GENERIC_ALL,
+        sid: Sid = ANONYMOUS.sid,
+        owner: Sid = SYSTEM.sid,
+        **attributes: Any,
+    ) -> None:
+        """A private queue that gives rights, unless told otherwise to those who do not say who they are."""
+        security = SecurityDescriptor(owner=owner, dacl=Acl((allow(sid, rights),))).pack()
+        self.operations.create_queue(f".\\private$\\{name}", security=security, **attributes)
+
+    def send(self, *bodies: bytes, queue: str = "q", **properties: Any) -> list[int]:
+        """Put messages into a queue from here; their lookup identifiers."""
+        before = set(self.lookup_ids(queue))
+        opened = self.operations.open(f".\\private$\\{queue}", QueueAccessType.SEND).value
+        for body in bodies:
+            self.operations.send(opened, Message(body=body, **({"recoverable": True} | properties)), None)
+        self.operations.close(opened)
+        return [lookup_id for lookup_id in self.lookup_ids(queue) if lookup_id not in before]
+
+    def lookup_ids(self, queue: str = "q") -> list[int]:
+        found = []
+        with self.runtime.lock:
+            number = self.operations.find(f".\\private$\\{queue}").number
+            after: int | None = -1
+            while after is not None and (after := self.runtime.store.next(number, after)) is not None:
+                found.append(after)
+        return found
+
+    def count(self, queue: str = "q") -> int:
+        return self.operations.message_count(f".\\private$\\{queue}")
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what nobody tells of; a test that would wait for ever fails."""
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+def tests_of(
+    serving: Callable[[Path], AbstractAsyncContextManager[S]],
+) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
+    """What makes a test of a coroutine function whose first parameter is the site."""
+
+    def served(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def wrapper(tmp_path: Path, **arguments: Any) -> None:
+            async def run() -> None:
+                async with serving(tmp_path) as site:
+                    await test(site, **arguments)
+
+            asyncio.run(run())
+
+        _, *rest = inspect.signature(test).parameters.values()
+        site = inspect.Parameter("tmp_path", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        wrapper.__signature__ = inspect.Signature([site, *rest])  # type: ignore[attr-defined] # what pytest looks at
+        return wrapper
+
+    return served
