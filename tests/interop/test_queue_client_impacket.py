@@ -12,7 +12,7 @@ import struct
 import uuid
 from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 
@@ -24,56 +24,32 @@ from lanner.services.queue_client_receiving import MQ_ACTION_PEEK_CURRENT, MQ_AC
 from lanner.wire.builder import MessageProperties
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.message import Message
+from tests.interop import impacket_stubs
+from tests.interop.impacket_stubs import (
+    DWORD,
+    HANDLE,
+    QMCOMM,
+    QMCOMM2,
+    QUEUE_FORMAT,
+    Peer,
+    call_class,
+    dtypes,
+    name_queue,
+    ndr,
+    rpcrt,
+)
 from tests.services.queue_client_peer import Site, serving
 
-pytest.importorskip("impacket", reason="impacket is not installed")
-
-# Impacket has no types.
-Peer: TypeAlias = Any
-dtypes: Peer = importlib.import_module("impacket.dcerpc.v5.dtypes")
-ndr: Peer = importlib.import_module("impacket.dcerpc.v5.ndr")
-rpcrt: Peer = importlib.import_module("impacket.dcerpc.v5.rpcrt")
-transport: Peer = importlib.import_module("impacket.dcerpc.v5.transport")
-impacket_uuid: Peer = importlib.import_module("impacket.uuid")
 translated: Peer = importlib.import_module("tests.services.test_interfaces_impacket")
 
 USER = "root"
-QMCOMM = impacket_uuid.uuidtup_to_bin(("fdb3a030-065f-11d1-bb9b-00a024ea5525", "1.0"))
-QMCOMM2 = impacket_uuid.uuidtup_to_bin(("76d12b80-3467-11d3-91ff-0090272f9ea3", "1.0"))
-# Not "packet": there impacket signs no request, so nobody knows whose it is.
-LEVELS = {"connect": 2, "integrity": 5, "privacy": 6}
-DWORD = dtypes.DWORD
+LEVELS = {name: level for name, level in impacket_stubs.LEVELS.items() if name != "none"}
 PATH = r".\private$\made"
 NAME = r"OS:.\private$\made"
 RECEIVE, SEND = 1, 2
 QUEUE_EXISTS = 0xC00E0005
 IO_TIMEOUT = 0xC00E001B
 CONTEXT_MISMATCH = "nca_s_fault_context_mismatch"
-
-
-class HANDLE(ndr.NDRSTRUCT):  # type: ignore[misc]
-    structure = (("Data", '20s=b""'),)
-
-    def getAlignment(self) -> int:  # noqa: N802 (impacket's)
-        return 4
-
-
-class DirectName(ndr.NDRUNION):  # type: ignore[misc]
-    commonHdr = (("tag", ndr.NDRUSMALL),)  # noqa: N815
-    notAlign = True  # noqa: N815
-    union = {3: ("pDirectID", dtypes.LPWSTR)}  # noqa: RUF012
-
-
-class QUEUE_FORMAT(ndr.NDRSTRUCT):  # type: ignore[misc]  # noqa: N801
-    structure = (
-        ("qft", ndr.NDRUSMALL),
-        ("SuffixAndFlags", ndr.NDRUSMALL),
-        ("reserved", ndr.NDRUSHORT),
-        ("name", DirectName),
-    )
-
-    def getAlignment(self) -> int:  # noqa: N802
-        return 4
 
 
 class DWORDS(ndr.NDRUniConformantArray):  # type: ignore[misc]
@@ -101,10 +77,6 @@ class VARIANT(ndr.NDRSTRUCT):  # type: ignore[misc]
 
 class PWSTR(ndr.NDRPOINTER):  # type: ignore[misc]
     referent = (("Data", dtypes.LPWSTR),)
-
-
-def call_class(number: int | None, *members: tuple[str, Peer]) -> Peer:
-    return type("CALL", (ndr.NDRCALL,), {"opnum": number, "structure": members})
 
 
 CREATE = call_class(
@@ -142,11 +114,7 @@ class Client:
     """qmcomm and qmcomm2 on one connection."""
 
     def __init__(self, port: int, level: int) -> None:
-        channel = transport.DCERPCTransportFactory(f"ncacn_ip_tcp:127.0.0.1[{port}]")
-        channel.set_credentials(USER, f"{USER}-secret", "ALPHA")
-        self._qmcomm = channel.get_dce_rpc()
-        self._qmcomm.set_auth_level(level)
-        self._qmcomm.connect()
+        self._qmcomm = impacket_stubs.connect(port, level, USER, f"{USER}-secret")
         self._qmcomm.bind(QMCOMM)
         self._qmcomm2 = self._qmcomm.alter_ctx(QMCOMM2)
 
@@ -177,9 +145,7 @@ class Client:
 
     def open(self, access: int) -> tuple[bytes, int]:
         request = OPEN()
-        request["pQueueFormat"]["qft"] = request["pQueueFormat"]["name"]["tag"] = 3
-        request["pQueueFormat"]["SuffixAndFlags"] = request["pQueueFormat"]["reserved"] = 0
-        request["pQueueFormat"]["name"]["pDirectID"] = f"{NAME}\0"
+        name_queue(request["pQueueFormat"], NAME)
         request["dwDesiredAccess"] = access
         for name in ("dwShareMode", "hRemoteQueue", "dwpQueue", "dwRemoteProtocol", "dwpRemoteContext"):
             request[name] = 0

@@ -3,59 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import pytest
 
 from lanner.security.access_masks import QueueAccess
+from tests.interop import impacket_stubs
+from tests.interop.impacket_stubs import (
+    DWORD,
+    HANDLE,
+    LEVELS,
+    QM2QM,
+    QMCOMM,
+    QUEUE_FORMAT,
+    Peer,
+    call_class,
+    dtypes,
+    name_queue,
+    ndr,
+)
 from tests.services.remote_read_peer import Site, serving
 
-pytest.importorskip("impacket", reason="impacket is not installed")
-
-# Impacket has no types.
-Peer: TypeAlias = Any
-dtypes: Peer = importlib.import_module("impacket.dcerpc.v5.dtypes")
-ndr: Peer = importlib.import_module("impacket.dcerpc.v5.ndr")
-rpcrt: Peer = importlib.import_module("impacket.dcerpc.v5.rpcrt")
-transport: Peer = importlib.import_module("impacket.dcerpc.v5.transport")
-impacket_uuid: Peer = importlib.import_module("impacket.uuid")
-
 USER, PASSWORD = "alice", "Pass-word1"
-QM2QM = impacket_uuid.uuidtup_to_bin(("1088a980-eae5-11d0-8d9b-00a02453c337", "1.0"))
-QMCOMM = impacket_uuid.uuidtup_to_bin(("fdb3a030-065f-11d1-bb9b-00a024ea5525", "1.0"))
-# Not "packet": there impacket signs no request, so nobody knows whose it is.
-LEVELS = {"none": 1, "connect": 2, "integrity": 5, "privacy": 6}
-DWORD = dtypes.DWORD
-
-
-class HANDLE(ndr.NDRSTRUCT):  # type: ignore[misc]
-    structure = (("Data", '20s=b""'),)
-
-    def getAlignment(self) -> int:  # noqa: N802 (impacket's)
-        return 4
-
-
-class DirectName(ndr.NDRUNION):  # type: ignore[misc]
-    commonHdr = (("tag", ndr.NDRUSMALL),)  # noqa: N815
-    notAlign = True  # noqa: N815
-    union = {3: ("pDirectID", dtypes.LPWSTR)}  # noqa: RUF012
-
-
-class QUEUE_FORMAT(ndr.NDRSTRUCT):  # type: ignore[misc]  # noqa: N801
-    structure = (
-        ("qft", ndr.NDRUSMALL),
-        ("SuffixAndFlags", ndr.NDRUSMALL),
-        ("reserved", ndr.NDRUSHORT),
-        ("name", DirectName),
-    )
-
-    def getAlignment(self) -> int:  # noqa: N802
-        return 4
 
 
 class PQUEUE_FORMAT(ndr.NDRPOINTER):  # type: ignore[misc]  # noqa: N801
@@ -92,10 +64,6 @@ class PREMOTEREADDESC(ndr.NDRPOINTER):  # type: ignore[misc]
 
 class REMOTEREADDESC2(ndr.NDRSTRUCT):  # type: ignore[misc]
     structure = (("pRemoteReadDesc", PREMOTEREADDESC), ("SequentialId", ndr.NDRUHYPER))
-
-
-def call_class(number: int | None, *members: tuple[str, Peer]) -> Peer:
-    return type("CALL", (ndr.NDRCALL,), {"opnum": number, "structure": members})
 
 
 OPEN_REMOTE = call_class(
@@ -138,11 +106,7 @@ class Client:
     """qmcomm and qm2qm on one connection."""
 
     def __init__(self, port: int, level: int) -> None:
-        found = transport.DCERPCTransportFactory(f"ncacn_ip_tcp:127.0.0.1[{port}]")
-        found.set_credentials(USER, PASSWORD, "MQ")
-        self.qm2qm = found.get_dce_rpc()
-        self.qm2qm.set_auth_level(level)
-        self.qm2qm.connect()
+        self.qm2qm = impacket_stubs.connect(port, level, USER, PASSWORD)
         self.qm2qm.bind(QM2QM)
         self.qmcomm = self.qm2qm.alter_ctx(QMCOMM)
         self.handle = 0
@@ -158,11 +122,7 @@ class Client:
 
     def open_remote(self, name: str, access: int = 1) -> Peer:
         request = OPEN_REMOTE()
-        request["pQueueFormat"]["qft"] = 3
-        request["pQueueFormat"]["SuffixAndFlags"] = 0
-        request["pQueueFormat"]["reserved"] = 0
-        request["pQueueFormat"]["name"]["tag"] = 3
-        request["pQueueFormat"]["name"]["pDirectID"] = f"{name}\0"
+        name_queue(request["pQueueFormat"], name)
         for member in ("dwCallingProcessID", "dwShareMode", "dwMQS"):
             request[member] = 0
         request["dwDesiredAccess"] = access
