@@ -17,13 +17,14 @@ from lanner.model.errors import (
 from lanner.wire.builder import MessageProperties
 from lanner.wire.format_name import parse
 from lanner.wire.message import Message
+from lanner.wire.packet_template import MessageRun
 from tests.engine.harness import Harness, Reader
 
 
 def stage(h: Harness, token: bytes, *bodies: bytes, queue: str = "q", **properties: object) -> None:
     descriptor = h.open(queue, QueueAccessType.SEND)
     messages = [MessageProperties(body=body, **properties) for body in bodies]  # type: ignore[arg-type]
-    h.engine.stage_messages(descriptor, token, messages)
+    h.engine.stage_messages(descriptor, token, map(MessageRun.of, messages))
     h.engine.close_queue(descriptor)
 
 

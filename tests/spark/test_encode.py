@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 
 import pyarrow as pa
@@ -23,9 +24,17 @@ SOURCE = uuid.UUID(int=7)
 def encode(
     rows: list[dict[str, object]], queue: str | None = "q", schema: pa.Schema | None = None
 ) -> list[tuple[str, list[MessageProperties]]]:
+    """Queues, and the messages of rows behind each other that go there."""
     table = pa.Table.from_pylist(rows, schema=schema)
     batch = table.to_batches()[0]
-    return list(RowEncoder(batch.schema, NAMES, queue).messages(batch))
+    made: list[tuple[str, list[MessageProperties]]] = []
+    for name, run in RowEncoder(batch.schema, NAMES, queue).messages(batch):
+        if not made or made[-1][0] != name:
+            made.append((name, []))
+        for label, body in zip(run.labels, run.bodies, strict=True):
+            text = label.decode("utf-16-le").rstrip("\0")
+            made[-1][1].append(dataclasses.replace(run.properties, label=text, body=body))
+    return made
 
 
 def packets(messages: list[MessageProperties]) -> list[bytes]:

@@ -67,7 +67,7 @@ def test_a_scan_leaves_a_corrupt_record_out_and_has_it_put_aside(tmp_path: Path)
 
 def test_a_corrupt_published_packet_is_found(tmp_path: Path) -> None:
     store = open_store(tmp_path)
-    store.stage(b"t", QUEUE, [(3, b"one"), (3, b"two")], 1)
+    store.stage(b"t", QUEUE, [(3, [b"one", b"two"])], 1)
     store.publish(b"k", [b"t"], store.counter("sequential_id").next, 1)
     commit(store)
     with store._environment.env.begin() as txn:
@@ -86,7 +86,7 @@ def test_a_corrupt_published_packet_is_found(tmp_path: Path) -> None:
 
 
 def test_a_missing_staged_row_is_found(tmp_path: Path, store: Store) -> None:
-    store.stage(b"t", QUEUE, [(3, b"one")], 1)
+    store.stage(b"t", QUEUE, [(3, [b"one"])], 1)
     store.publish(b"k", [b"t"], store.counter("sequential_id").next, 1)
     commit(store)
     with store._environment.write() as txn:

@@ -93,12 +93,12 @@ def test_a_publication_reserves_numbers_for_the_time_it_takes(store: Store) -> N
     """While a long commit runs a counter cannot reserve, and the engine goes on issuing numbers."""
     counter = store.counter("c", 10)
     counter.next()
-    store.stage(b"t", 1, [(3, b"packet")], 1)
+    store.stage(b"t", 1, [(3, [b"packet"])], 1)
     store.publish(b"k", [b"t"], counter.next, 1)
     commit(store)
     assert counter._limit - counter.last > 10 * 512
     limit = counter._limit
-    store.stage(b"u", 1, [(3, b"packet")], 1)
+    store.stage(b"u", 1, [(3, [b"packet"])], 1)
     store.publish(b"l", [b"u"], counter.next, 1)
     commit(store)
     assert counter._limit == limit

@@ -119,7 +119,7 @@ class StoreAgainstDict(RuleBasedStateMachine):
         self.finish()
         first = self.sequential_id
         token = b"%d" % first
-        self.store.stage(token, queue, ((7, packet) for packet in packets), 1)
+        self.store.stage(token, queue, [(7, packets)], 1)
         assert self.store.publish(token, [token], self.allocate, 1)
         self.store.sync(self.store.ticket())
         for index, packet in enumerate(packets):

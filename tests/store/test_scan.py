@@ -6,8 +6,13 @@ import itertools
 import random
 import threading
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from lanner.model.enums import PositionState
 from lanner.store import Record, Store
+from lanner.store.queue_view import ExpressLayer
 from lanner.store.record import HEADER, MESSAGE_KEY
 from lanner.store.scan import Chunk
 from lanner.store.staging import INDEX_ENTRY
@@ -260,7 +265,7 @@ def test_chunks_give_what_a_scan_gives(store: Store) -> None:
     chance = random.Random(3)
     for number in range(1500):
         put(store, lookup_id(chance.randrange(8), number), b"%d" % number * chance.randrange(1, 20))
-    store.stage(b"token", QUEUE, [(3, b"staged %d" % n) for n in range(700)], 1)
+    store.stage(b"token", QUEUE, [(3, [b"staged %d" % n for n in range(700)])], 1)
     commit(store)
     store.publish(b"key", [b"token"], store.counter("ids").next, 1)
     commit(store)
@@ -306,3 +311,71 @@ def test_what_a_chunk_cannot_hold_is_left_to_the_scan(store: Store) -> None:
         environment.renew()
     assert first_chunk(store, 0, 1) is None
     assert packets(store, 0, 1) == []
+
+
+def test_a_scan_of_many_express_messages_lists_no_more_than_are_wanted(store: Store) -> None:
+    for key in range(1, 21):
+        put(store, key, b"%d" % key, express=key % 4 != 0)
+    commit(store)
+    with store.lock:
+        scan = store.scan(QUEUE, 0, None, 6)
+    assert (scan.upto, [number for number, _, _ in scan]) == (7, [1, 2, 3, 4, 5, 6, 7])
+    with store.lock:
+        scan = store.scan(QUEUE, 7, None, 100)
+    assert [number for number, _, _ in scan] == list(range(8, 21))
+
+
+def test_the_index_goes_over_express_messages_bit_by_bit(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lanner.store.store._EXPRESS_AT_ONCE", 3)
+    for key in range(1, 21):
+        put(store, key, b"x" * key, express=key % 2 == 0)
+    commit(store)
+    assert list(store.index(QUEUE, 0, 1 << 40)) == [(key, key, key) for key in range(1, 21)]
+    assert [number for number, _, _ in store.index(QUEUE, 4, 8)] == [5, 6, 7, 8]
+    found = store.index(QUEUE, 0, 20)
+    assert next(found)[0] == 1
+    take(store, 19)
+    take(store, 20)
+    commit(store)
+    assert [number for number, _, _ in found] == list(range(2, 19))
+
+
+@given(
+    steps=st.lists(st.tuples(st.sampled_from(["put", "take", "again"]), st.integers(1, 12)), max_size=60),
+    after=st.integers(0, 40),
+    length=st.integers(0, 40),
+    limit=st.none() | st.integers(1, 5),
+)
+def test_numbers_of_express_messages_are_found_in_order(
+    steps: list[tuple[str, int]], after: int, length: int, limit: int | None
+) -> None:
+    layer = ExpressLayer(0)
+    model: dict[int, int] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lanner.store.queue_view._MAX_GONE", 3)
+        for number, (step, key) in enumerate(steps, 1):
+            if step == "take" or key in model:
+                model.pop(key, None)
+                layer.visible.pop(key, None)
+            if step != "take":
+                model[key] = number
+                layer.number(key, number)
+                assert len(layer.order) <= 2 * len(model) + 3
+    upto = after + length
+    wanted = sorted((number, key) for key, number in model.items() if after < number <= upto)
+    assert layer.between(after, upto, limit) == wanted[:limit]
+    assert layer.last(upto) == max((number for number in model.values() if number <= upto), default=None)
+
+
+def test_bounds_with_express_messages(store: Store) -> None:
+    for key in (1, 2, 3):
+        put(store, key, express=True)
+    with store.lock:
+        assert store.visible_bounds(QUEUE) == (0, 3)
+    take(store, 1)
+    take(store, 3)
+    with store.lock:
+        assert store.visible_bounds(QUEUE) == (1, 2)
+    take(store, 2)
+    with store.lock:
+        assert store.visible_bounds(QUEUE) == (3, 3)

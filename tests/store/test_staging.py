@@ -14,7 +14,7 @@ NOW = 1_700_000_000
 
 
 def stage(store: Store, token: bytes, packets: list[tuple[int, bytes]], queue: int = QUEUE, now: int = NOW) -> None:
-    store.stage(token, queue, packets, now)
+    store.stage(token, queue, [(priority, [packet]) for priority, packet in packets], now)
     commit(store)
 
 
@@ -110,7 +110,7 @@ def test_a_token_has_1_to_64_bytes(store: Store, token: bytes) -> None:
 
 
 def test_stage_and_publish_may_share_a_batch(store: Store) -> None:
-    store.stage(b"t", QUEUE, [(3, b"one")], NOW)
+    store.stage(b"t", QUEUE, [(3, [b"one"])], NOW)
     publish(store, b"k", b"t")
     assert packets(store) == [b"one"]
 
@@ -189,7 +189,7 @@ def test_a_publication_into_a_queue_that_is_dropped_meanwhile_is_dropped_too(sto
 
 
 def test_thousands_of_messages_are_published_in_chunks_of_one_commit(store: Store) -> None:
-    store.stage(b"t", QUEUE, ((3, b"%d" % number) for number in range(5000)), NOW)
+    store.stage(b"t", QUEUE, [(3, [b"%d" % number for number in range(5000)])], NOW)
     assert publish(store, b"k", b"t") == (True, {QUEUE: 5000})
     assert packets(store) == [b"%d" % number for number in range(5000)]
     assert len({number for number, _, _ in store.scan(QUEUE, 0)}) == 5000

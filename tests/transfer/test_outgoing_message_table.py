@@ -17,6 +17,7 @@ from lanner.wire.builder import build, set_sequence
 from lanner.wire.format_name import parse
 from lanner.wire.identifiers import TxSequenceID
 from lanner.wire.message import Message
+from lanner.wire.packet_template import MessageRun
 from lanner.wire.session_header import SessionHeader
 from tests.transfer.outgoing import DESTINATION, Outgoing, bodies, numbers
 from tests.transfer.pairs import Pair, session_ack
@@ -86,7 +87,8 @@ def test_messages_that_are_published_together_leave(h: Outgoing) -> None:
     h.say(b"before", priority=2)
     assert bodies(h.packets()) == [b"before"]
     descriptor = h.open(DESTINATION, QueueAccessType.SEND)
-    h.engine.stage_messages(descriptor, b"token", [h.properties(b"low", priority=2), h.properties(b"high", priority=3)])
+    messages = h.properties(b"low", priority=2), h.properties(b"high", priority=3)
+    h.engine.stage_messages(descriptor, b"token", map(MessageRun.of, messages))
     h.engine.publish_stages(b"key", [b"token"])
     assert h.packets() == []
     h.sync()

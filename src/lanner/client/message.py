@@ -78,7 +78,7 @@ class Message:
         body, body_type = self.body, self.body_type
         if isinstance(body, str):
             body_type = VT_BSTR if body_type is None else body_type
-            body = _encoded(body, TEXT_BODIES.get(body_type, "utf-16-le"))
+            body = encode_text(body, body_type)
         elif type(body) is not bytes:
             body = _octets(body, "body")
         if not isinstance(self.label, str):
@@ -130,7 +130,9 @@ class Message:
         return properties
 
 
-def _encoded(text: str, encoding: str) -> bytes:
+def encode_text(text: str, body_type: int) -> bytes:
+    """Text as a body of that type has it."""
+    encoding = TEXT_BODIES.get(body_type, "utf-16-le")
     try:
         return text.encode(encoding)
     except UnicodeEncodeError as error:

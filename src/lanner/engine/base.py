@@ -116,6 +116,11 @@ class EngineBase:
         self.connection_active_subscribers: list[Callable[[], None]] = []
         self.stopped_subscribers: list[Callable[[], None]] = []
 
+    def next_message_ordinals(self, count: int) -> range:
+        """As many as `next_message_ordinal` would give one after the other; their lower 32 bits count."""
+        first = self._message_ordinal.next(count) - 1
+        return range(first, first + count)
+
     def next_message_ordinal(self) -> int:
         """MessageIdOrdinal (MS-MQQB 3.1.1.3): from 0, and again after 32 bits."""
         return self._message_ordinal.next() - 1 & 0xFFFF_FFFF

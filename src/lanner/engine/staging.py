@@ -15,13 +15,15 @@ from lanner.model.directory_objects import KILOBYTE, OutgoingQueue
 from lanner.model.enums import INFINITE, DeliveryGuarantee, EnqueueStatus, QueueAccessType
 from lanner.model.errors import InsufficientResources, InvalidParameter, QueueNotAvailable
 from lanner.model.live import START, MessagePosition
+from lanner.wire.format_name import FormatName, PublicFormatName
+from lanner.wire.packet_template import PacketTemplate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from lanner.model.directory_objects import Queue
     from lanner.model.live import OpenQueueDescriptor
-    from lanner.wire.builder import MessageProperties
+    from lanner.wire.packet_template import MessageRun
 
 _LANE_END = (1 << 56) - 1  # the last lookup identifier of a priority, without the priority
 
@@ -32,32 +34,49 @@ ABANDONED_STAGE = 86_400  # seconds
 class Staging(Dispatch):
     """Stage, publish, drop."""
 
-    def stage_messages(
-        self, descriptor: OpenQueueDescriptor, token: bytes, messages: Iterable[MessageProperties]
-    ) -> None:
+    def stage_messages(self, descriptor: OpenQueueDescriptor, token: bytes, runs: Iterable[MessageRun]) -> None:
         """Write messages under a token. They become recoverable, and transactional where the queue is."""
         queue = self._stageable(descriptor)
-        pack = self._packer(descriptor, queue)
-        is_local = not isinstance(queue, OutgoingQueue)
         now = int(self.clock())
-        rows = []
-        for properties in messages:
-            if is_local:
-                self._check_demands(queue, properties)
-            properties.delivery_guarantee = DeliveryGuarantee.RECOVERABLE
-            # To a transactional queue each goes as a transaction of its own.
-            properties.first_in_transaction = properties.last_in_transaction = queue.transactional
-            if not properties.sender_identifier:
-                properties.sender_identifier = self._sender_identifier(descriptor, properties.sender_identifier_type)
-            ordinal = self.next_message_ordinal()
-            index = self._next_transaction_index() if queue.transactional else None
-            packet = pack(properties, ordinal, now, index)
-            if may_expire(packet, in_transit=isinstance(queue, OutgoingQueue)) or wants_attention(packet):
+        packets = []
+        for run in runs:
+            if not len(run):
+                continue
+            made = self._pack_run(descriptor, queue, run, now)
+            # In these they are all the same.
+            first = made[0]
+            if may_expire(first, in_transit=isinstance(queue, OutgoingQueue)) or wants_attention(first):
                 self._stage_visits_table.put(token, b"")
-            rows.append((read_envelope(packet).priority, packet))
+            packets.append((read_envelope(first).priority, made))
         if self.store.refuses_sends:
             raise self._disk_full()
-        self.store.stage(token, queue.number, rows, now)
+        self.store.stage(token, queue.number, packets, now)
+
+    def _pack_run(self, descriptor: OpenQueueDescriptor, queue: Queue, run: MessageRun, now: int) -> list[bytes]:
+        properties = run.properties
+        if not isinstance(queue, OutgoingQueue):
+            self._check_demands(queue, properties)
+        properties.delivery_guarantee = DeliveryGuarantee.RECOVERABLE
+        # To a transactional queue each goes as a transaction of its own.
+        is_transactional = queue.transactional
+        properties.first_in_transaction = properties.last_in_transaction = is_transactional
+        if not properties.sender_identifier:
+            properties.sender_identifier = self._sender_identifier(descriptor, properties.sender_identifier_type)
+        name = FormatName.parse(descriptor.format_name)
+        if isinstance(name, PublicFormatName):
+            properties.destination_queue_manager_identifier = self._host_of(queue, name)
+        template = PacketTemplate(
+            properties,
+            source=self.queue_manager.identifier,
+            sent_time=now,
+            destination=name,
+            is_transactional=is_transactional,
+        )
+        contents = zip(self.next_message_ordinals(len(run)), run.labels, run.bodies, strict=True)
+        if is_transactional:
+            index = self._next_transaction_index
+            return [template.pack(ordinal, label, body, index()) for ordinal, label, body in contents]
+        return [template.pack(ordinal, label, body) for ordinal, label, body in contents]
 
     def _stageable(self, descriptor: OpenQueueDescriptor) -> Queue:
         self._require_ready()

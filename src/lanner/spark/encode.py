@@ -7,18 +7,20 @@ message can be given is an error, since what is silently left out is silently lo
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
 from typing import Any, Final
 
 import pyarrow as pa
 
-from lanner.client.message import Message
+from lanner.client.message import Message, encode_text
 from lanner.client.names import QueueNames
 from lanner.model.enums import INFINITE, Acknowledgements
 from lanner.model.errors import IllegalPropertyValue, InvalidParameter, StatusError
 from lanner.spark.rows import DEADLETTER, JOURNAL
 from lanner.spark.schema import BINARY, BY_NAME, SETTABLE, STRING
-from lanner.wire.builder import MessageProperties
+from lanner.wire.builder import MessageProperties, encode_label
+from lanner.wire.packet_template import MessageRun
 
 __all__ = ["RowEncoder", "check_columns"]
 
@@ -38,8 +40,6 @@ def _acknowledge(value: int) -> Acknowledgements:
 
 # Column, field of Message, what becomes of the value.
 _FIELDS: Final[dict[str, tuple[str, Callable[[Any], object] | None]]] = {
-    "body": ("body", None),
-    "label": ("label", None),
     "priority": ("priority", None),
     "time_to_reach_queue": ("time_to_reach_queue", _seconds),
     "time_to_be_received": ("time_to_be_received", _seconds),
@@ -73,26 +73,67 @@ class RowEncoder:
         self._columns = check_columns(schema, queue)
         self._queue_column = next((name for name in _QUEUE_COLUMNS if name in self._columns), None)
 
-    def messages(self, batch: pa.RecordBatch, first: int = 0) -> Iterator[tuple[str, list[MessageProperties]]]:
-        """The messages of a batch: runs of rows that go to the same queue, in the order of the rows.
+    def messages(self, batch: pa.RecordBatch, first: int = 0) -> Iterator[tuple[str, MessageRun]]:
+        """The messages of a batch: runs of rows that differ in label and body alone and go to the same queue, in the order of the rows.
 
         `first`: the number of the first row, for what is told of one that cannot be sent.
         """
         columns = {name: self._values(batch.column(name), name) for name in self._columns}
-        queues = [self._queue] * len(batch)
+        bodies = columns.pop("body")
+        labels = columns.pop("label", None)
+        end = 0
+        for values, rows in groupby(self._common(columns, bodies)):
+            start, end = end, end + sum(1 for _ in rows)
+            yield self._queue_of(columns, start, first), self._run(columns, bodies, labels, start, end, first)
+            del values
+
+    def _common(self, columns: dict[str, list[Any]], bodies: list[Any]) -> Iterable[object]:
+        """What rows of a run have in common, for each row."""
+        if columns:
+            return zip(*columns.values(), map(_kind, bodies), strict=True)
+        return map(_kind, bodies)
+
+    def _queue_of(self, columns: dict[str, list[Any]], row: int, first: int) -> str:
+        queue = self._queue
         if self._queue_column is not None:
-            queues = [name or self._queue for name in columns[self._queue_column]]
-        made: list[MessageProperties] = []
-        for row, queue in enumerate(queues):
-            if row and queue != queues[row - 1]:
-                yield self._known(queues[row - 1], first + row - 1), made
-                made = []
-            try:
-                made.append(self._message(columns, row))
-            except StatusError as error:
-                raise type(error)(f"row {first + row}: {error.args[0]}") from None
-        if made:
-            yield self._known(queues[-1], first + len(queues) - 1), made
+            queue = columns[self._queue_column][row] or queue
+        return self._known(queue, first + row)
+
+    def _run(
+        self,
+        columns: dict[str, list[Any]],
+        bodies: list[Any],
+        labels: list[str | None] | None,
+        start: int,
+        end: int,
+        first: int,
+    ) -> MessageRun:
+        try:
+            properties = self._message(columns, start, bodies[start])
+        except StatusError as error:
+            raise type(error)(f"row {first + start}: {error.args[0]}") from None
+        own = bodies[start:end]
+        if isinstance(own[0], str):
+            own = [self._text(body, properties.body_type, first + row) for row, body in enumerate(own, start)]
+        elif own[0] is None:
+            own = [b""] * len(own)
+        if labels is None:
+            return MessageRun(properties, [b""] * len(own), own)
+        return MessageRun(properties, [self._label(labels[row], first + row) for row in range(start, end)], own)
+
+    @staticmethod
+    def _text(body: str, body_type: int, row: int) -> bytes:
+        try:
+            return encode_text(body, body_type)
+        except StatusError as error:
+            raise type(error)(f"row {row}: {error.args[0]}") from None
+
+    @staticmethod
+    def _label(label: str | None, row: int) -> bytes:
+        try:
+            return encode_label(label) if label else b""
+        except StatusError as error:
+            raise type(error)(f"row {row}: {error.args[0]}") from None
 
     def _known(self, queue: str | None, row: int) -> str:
         if queue is None:
@@ -111,8 +152,9 @@ class RowEncoder:
         values: list[Any] = column.to_pylist()
         return values
 
-    def _message(self, columns: dict[str, list[Any]], row: int) -> MessageProperties:
-        message = Message()
+    def _message(self, columns: dict[str, list[Any]], row: int, body: str | bytes | None) -> MessageProperties:
+        """What a run has in common, of its first row; the body tells the body type."""
+        message = Message(body="" if isinstance(body, str) else b"")
         later: list[tuple[str, str]] = []
         for name, values in columns.items():
             value = values[row]
@@ -132,6 +174,10 @@ class RowEncoder:
         for field, value in later:
             setattr(properties, field, value)
         return properties
+
+
+def _kind(body: str | bytes | None) -> object:
+    return None if body is None else type(body)
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -57,6 +57,7 @@ from lanner.spark.schema import RowSchema
 from lanner.store.environment import sync_directory
 from lanner.wire.layout import MAX_PACKET_SIZE
 from lanner.wire.message import Message
+from lanner.wire.packet_template import MessageRun
 
 MAGIC: Final = b"LANNERPK"
 VERSION: Final = 1
@@ -303,7 +304,7 @@ def import_packets(manager: QueueManager, path: Path, queue: str, *, progress: P
             found = iter(reader)
             while batch := list(islice(found, _IMPORT_BATCH)):
                 made = [
-                    _copy(message, reader, messages + number).properties(operations.names)
+                    MessageRun.of(_copy(message, reader, messages + number).properties(operations.names))
                     for number, message in enumerate(batch)
                 ]
                 with operations.lock:

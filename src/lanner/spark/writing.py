@@ -4,7 +4,8 @@ A publication has a writer (a streaming query, or the writeId of a batch job) an
 is remembered, so doing it again does nothing, and doing it again with other messages is refused. What is not published is dropped by
 whoever gives up, or after a day.
 
-Tables: "pipeline_stages", token -> JSON of `_StageRow`; "pipeline_writers", digest of the writer's name -> JSON of `_WriterRow`.
+Tables: "pipeline_stages", token -> JSON of `_StageRow`; "pipeline_writers", digest of the writer's name -> JSON of `_WriterRow`;
+"pipeline_writer_expiry", seconds since 1970 and that digest -> nothing, for writers that need not be remembered for ever.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Final
+from itertools import islice
+from typing import Any, Final
 from zlib import crc32
 
 import pyarrow as pa
@@ -23,14 +26,19 @@ import pyarrow as pa
 from lanner.client.operations import Operations
 from lanner.client.runtime import Runtime
 from lanner.model.enums import QueueAccessType
-from lanner.model.errors import AccessDenied, InvalidParameter
+from lanner.model.errors import AccessDenied, InvalidParameter, StatusError
 from lanner.model.live import OpenQueueDescriptor
 from lanner.spark.encode import RowEncoder
 from lanner.spark.errors import PublicationDiffers, StageUnknown
-from lanner.wire.builder import MessageProperties
+from lanner.wire.packet_template import MessageRun
 
 STAGES: Final = "pipeline_stages"
 WRITERS: Final = "pipeline_writers"
+WRITER_EXPIRY: Final = "pipeline_writer_expiry"
+# Ours: writers that are forgotten with one publication.
+FORGET_AT_ONCE: Final = 100
+_EXPIRES: Final = struct.Struct(">I")
+_LATEST: Final = 0xFFFF_FFFF
 # Ours: messages that are made under one hold of the store's lock, a few milliseconds.
 AT_ONCE: Final = 250
 # Ours: bytes of bodies between two commits: what is staged stands in memory until then.
@@ -53,13 +61,9 @@ class Contents:
         return Contents(self.messages + other.messages, self.bytes + other.bytes, digest)
 
     @classmethod
-    def of(cls, messages: Iterable[MessageProperties]) -> Contents:
-        count = size = digest = 0
-        for properties in messages:
-            count += 1
-            size += len(properties.body)
-            digest += crc32(properties.body, crc32(properties.label.encode("utf-8", "surrogatepass"))) + 1
-        return cls(count, size, digest % (1 << _DIGEST_BITS))
+    def of(cls, run: MessageRun) -> Contents:
+        digest = sum(map(crc32, run.bodies, map(crc32, run.labels))) + len(run)
+        return cls(len(run), sum(map(len, run.bodies)), digest % (1 << _DIGEST_BITS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +111,9 @@ class StagedWrites:
         with runtime.lock:
             self._stages = self._store.table(STAGES)
             self._writers = self._store.table(WRITERS)
+            self._expiry = self._store.table(WRITER_EXPIRY)
             self._forget_dropped_stages()
+            self._forget_writers()
 
     def _forget_dropped_stages(self) -> None:
         """What was not written to its end never will be; and the engine drops what nobody has written to for a day."""
@@ -115,6 +121,19 @@ class StagedWrites:
             row = _StageRow(**json.loads(raw))
             if not row.is_whole or (row.messages and not self._store.staged([token])):
                 self._drop(token)
+
+    def _forget_writers(self) -> None:
+        """Forget some of the writers that said until when they may come again."""
+        now = int(self._engine.clock())
+        for key in [key for key, _ in islice(self._expiry.items(), FORGET_AT_ONCE)]:
+            if _EXPIRES.unpack_from(key)[0] > now:
+                return
+            self._expiry.delete(key)
+            digest = key[_EXPIRES.size :]
+            raw = self._writers.get(digest)
+            if raw is not None:
+                self._store.forget_publication(_publication_of(digest, _WriterRow(**json.loads(raw)).batch))
+                self._writers.delete(digest)
 
     # Staging --------------------------------------------------------------------------------------------------------
 
@@ -141,15 +160,19 @@ class StagedWrites:
             with ExitStack() as stack:
                 handles: dict[str, OpenQueueDescriptor] = {}
                 unsynced = 0
-                for name, messages in _runs(encoder, batches):
+                for first, name, run in _runs(encoder, batches):
                     if name not in handles:
-                        handles[name] = operations.open(name, QueueAccessType.SEND).value
+                        with _naming(lambda row=first: row):  # type: ignore[misc]
+                            handles[name] = operations.open(name, QueueAccessType.SEND).value
                         stack.callback(operations.close, handles[name])
-                    part = Contents.of(messages)
+                    part = Contents.of(run)
                     contents += part
                     unsynced += part.bytes
+                    counted = _Counted(first, run.bodies)
                     with self._runtime.lock:
-                        self._engine.stage_messages(handles[name], token, messages)
+                        with _naming(lambda rows=counted: rows.row):  # type: ignore[misc]
+                            counted_run = MessageRun(run.properties, run.labels, counted)
+                            self._engine.stage_messages(handles[name], token, [counted_run])
                         ticket = self._store.ticket()
                     if unsynced >= SYNC_EVERY:
                         self._store.sync(ticket)
@@ -167,21 +190,28 @@ class StagedWrites:
 
     # Publishing -----------------------------------------------------------------------------------------------------
 
-    def publish(self, operations: Operations, writer: str, batch: int, tokens: list[bytes]) -> Publication:
+    def publish(
+        self, operations: Operations, writer: str, batch: int, tokens: list[bytes], *, keep: int | None = None
+    ) -> Publication:
         """Make the messages of some tokens visible in one commit, once per writer and batch.
 
+        `keep`: for how many seconds that is remembered at least; for ever, if it is not said. After that the writer is a new one.
         A batch that is not above the writer's last one is done already; its tokens are dropped. All other tokens of the batch are dropped.
         """
         for token in tokens or [b"none"]:
             _check(token, writer, batch)
         tokens = list(dict.fromkeys(tokens))
         with self._runtime.lock:
+            self._forget_writers()
             before = self._writer(operations, writer)
             rows = {token: self._stage(operations, token, writer, batch) for token in tokens}
             if before is not None and batch <= before.batch:
                 publication = self._again(writer, batch, before, rows)
             else:
                 publication = self._publish(operations, writer, batch, before, rows)
+                if keep is not None:
+                    expires = int(self._engine.clock()) + keep
+                    self._expiry.put(_EXPIRES.pack(min(expires, _LATEST)) + _writer_key(writer), b"")
             for token in self._of(writer, batch):
                 self._drop(token)
             ticket = self._store.ticket()
@@ -293,13 +323,43 @@ class StagedWrites:
             raise AccessDenied(f"{what} belongs to another user than {identity.name}")
 
 
-def _runs(encoder: RowEncoder, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, list[MessageProperties]]]:
-    """Queue and messages, never so many that others wait long for the lock."""
+def _runs(encoder: RowEncoder, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, str, MessageRun]]:
+    """The number of the first row, queue and messages, never so many that others wait long for the lock."""
     row = 0
     for batch in batches:
         for start in range(0, len(batch), AT_ONCE):
-            yield from encoder.messages(batch.slice(start, AT_ONCE), row + start)
-        row += len(batch)
+            for name, run in encoder.messages(batch.slice(start, AT_ONCE), row):
+                yield row, name, run
+                row += len(run)
+
+
+class _Counted(Sequence[bytes]):
+    """Bodies that know which of them was asked for last: that is the row that could not be packed."""
+
+    def __init__(self, first: int, bodies: Sequence[bytes]) -> None:
+        self.row = first
+        self._first = first
+        self._bodies = bodies
+
+    def __len__(self) -> int:
+        return len(self._bodies)
+
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 (a number or a slice)
+        return self._bodies[index]
+
+    def __iter__(self) -> Iterator[bytes]:
+        for row, body in enumerate(self._bodies, self._first):
+            self.row = row
+            yield body
+
+
+@contextmanager
+def _naming(row: Callable[[], int]) -> Iterator[None]:
+    """Say which row could not be sent."""
+    try:
+        yield
+    except StatusError as error:
+        raise type(error)(f"row {row()}: {error.args[0]}") from None
 
 
 def _check(token: bytes, writer: str, batch: int) -> None:
@@ -316,4 +376,8 @@ def _writer_key(writer: str) -> bytes:
 
 
 def _publication_key(writer: str, batch: int) -> bytes:
-    return b"pipeline" + _writer_key(writer)[:24] + batch.to_bytes(8, "big")
+    return _publication_of(_writer_key(writer), batch)
+
+
+def _publication_of(digest: bytes, batch: int) -> bytes:
+    return b"pipeline" + digest[:24] + batch.to_bytes(8, "big")

@@ -192,23 +192,26 @@ class Stages:
         self._numbers = numbers
 
     def add(
-        self, token: bytes, queue: int, records: Iterable[tuple[int, bytes]], now: int
+        self, token: bytes, queue: int, packets: Iterable[tuple[int, Sequence[bytes]]], now: int
     ) -> list[tuple[bytes, bytes]]:
-        """Count messages, given as (priority, packet), into the stage `token`; return the rows to write."""
+        """Count messages, given as (priority, packets), into the stage `token`; return the rows to write."""
         if not 0 < len(token) <= _MAX_TOKEN:
             raise InvalidParameter(f"a stage token of {len(token)} bytes: 1 to {_MAX_TOKEN} are allowed")
         raw = self._stages.get(token)
         stage = Stage(self._numbers.next(), now) if raw is None else Stage.unpack(raw)
         stage.written = now
-        rows = []
-        for priority, packet in records:
+        rows: list[tuple[bytes, bytes]] = []
+        key, number = STAGED_KEY.pack, stage.number
+        for priority, run in packets:
+            if not run:
+                continue
             lane = 7 - priority
             part = stage.parts.get((queue, lane))
             if part is None:
                 part = stage.parts[queue, lane] = Part(queue, lane, 0, 0)
-            rows.append((STAGED_KEY.pack(stage.number, queue, lane, part.messages), packet))
-            part.messages += 1
-            part.size += len(packet)
+            rows += [(key(number, queue, lane, index), packet) for index, packet in enumerate(run, part.messages)]
+            part.messages += len(run)
+            part.size += sum(map(len, run))
         self._stages.put(token, stage.pack())
         return rows
 

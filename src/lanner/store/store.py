@@ -31,6 +31,8 @@ _LOG = logging.getLogger(__name__)
 
 # Ours: room kept on the disk so that messages can still be received when it is full.
 DEFAULT_RESERVE = 4 << 20
+# Ours: express messages that are listed under one hold of the lock, a few milliseconds.
+_EXPRESS_AT_ONCE = 10_000
 
 
 class Store:
@@ -201,33 +203,48 @@ class Store:
         """
         horizon = self._commits.horizon
         view = self._commits.queue(queue)
-        numbers = [number for number, _, _ in express_between(view, 0, horizon)]
+        numbers: list[int] = []
+        if view.express is not None:
+            last = view.express.last(horizon)
+            if last is not None:
+                numbers = [view.express.between(0, horizon, 1)[0][0], last]
         bounds = index_bounds(self._environment, view)
         if bounds is not None:
             numbers += bounds
         return (min(numbers) - 1, max(numbers)) if numbers else (horizon, horizon)
 
-    def scan(self, queue: int, after: int, upto: int | None = None) -> Scan:
-        """Begin to read the messages with a visibility number in (after, upto], at most to where all are decided."""
+    def scan(self, queue: int, after: int, upto: int | None = None, limit: int | None = None) -> Scan:
+        """Begin to read the messages with a visibility number in (after, upto], at most to where all are decided.
+
+        `limit`: how many are wanted; a scan of many express messages may end earlier then, at its `upto`, but not before so many.
+        """
         horizon = self._commits.horizon
         upto = horizon if upto is None else min(upto, horizon)
-        return Scan(self._commits.queue(queue), self._environment, after, upto, self._quarantine_scanned)
+        return Scan(self._commits.queue(queue), self._environment, after, upto, self._quarantine_scanned, limit)
 
     def index(self, queue: int, after: int, upto: int) -> Iterator[tuple[int, int, int]]:
         """Yield (visibility, lookup id, size of the packet) of what is visible in (after, upto], without reading it.
 
-        On a snapshot of the moment it is first asked, at most to where all are decided. Takes the lock itself, for that moment.
+        On a snapshot of the moment it is first asked, and on another one after many express messages; at most to where all are decided then.
+        Takes the lock itself, for these moments.
         """
         with self.lock:
             upto = min(upto, self._commits.horizon)
-            view = self._commits.queue(queue)
-            prefix = MESSAGE_KEY.pack(queue, view.generation, 0)[:8]
-            express = [(number, key, len(record.packet)) for number, key, record in express_between(view, after, upto)]
-            txn = self._environment.env.begin()
-        with txn:
-            rows = index_rows(txn, self._environment, prefix, after, upto)
-            durable = ((number, int.from_bytes(key, "big"), size) for number, key, size in rows)
-            yield from heapq.merge(durable, express) if express else durable
+        while True:
+            with self.lock:
+                view = self._commits.queue(queue)
+                prefix = MESSAGE_KEY.pack(queue, view.generation, 0)[:8]
+                found = express_between(view, after, upto, _EXPRESS_AT_ONCE)
+                express = [(number, key, len(record.packet)) for number, key, record in found]
+                txn = self._environment.env.begin()
+            end = express[-1][0] if len(express) == _EXPRESS_AT_ONCE else upto
+            with txn:
+                rows = index_rows(txn, self._environment, prefix, after, end)
+                durable = ((number, int.from_bytes(key, "big"), size) for number, key, size in rows)
+                yield from heapq.merge(durable, express) if express else durable
+            after = end
+            if end >= upto:
+                break
         self._environment.memory.trim()
 
     def split(self, queue: int, after: int, upto: int, target_bytes: int) -> list[tuple[int, int]]:
@@ -244,12 +261,12 @@ class Store:
 
     # Staging
 
-    def stage(self, token: bytes, queue: int, records: Iterable[tuple[int, bytes]], now: int) -> None:
-        """Write messages, given as (priority, packet), under a token: durable with this batch, invisible until published.
+    def stage(self, token: bytes, queue: int, packets: Iterable[tuple[int, Sequence[bytes]]], now: int) -> None:
+        """Write messages, given as (priority, packets), under a token: durable with this batch, invisible until published.
 
-        A token may be written to many times and for many queues; it exists from the first time, even without records.
+        A token may be written to many times and for many queues; it exists from the first time, even without messages.
         """
-        rows = self._stages.add(token, queue, records, now)
+        rows = self._stages.add(token, queue, packets, now)
         self._commits.current.staged += rows
 
     def publish(
