@@ -6,12 +6,14 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lanner.client import Message, QueueManager
 from lanner.errors import AccessDenied, InvalidParameter, IOTimeout, QueueNotFound, SharingViolation
 from lanner.model.enums import QueueAccessType
+from lanner.model.live import OpenQueueDescriptor
 from lanner.security.access_masks import QueueAccess
 from lanner.spark import readers
 from lanner.spark.errors import EpochChanged, LeaseHeld, LeaseLost
@@ -204,7 +206,7 @@ def test_acknowledging_is_receiving(qm: QueueManager, root: FlightQueues) -> Non
     assert len(qm.open("admin")) == 1
 
 
-def test_many_messages_take_several_commits(
+def test_many_messages_are_acknowledged_in_slices(
     qm: QueueManager, root: FlightQueues, q: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readers, "ACKNOWLEDGE_AT_ONCE", 4)
@@ -212,6 +214,55 @@ def test_many_messages_take_several_commits(
     lease = root.acquire(q, "r")
     assert root.acknowledge(q, "r", lease["fence"], 9, lease["epoch"])["removed"] == 9
     assert [message.body_bytes for message in qm.open(q)] == [b"9"]
+
+
+def test_an_acknowledgment_that_ends_halfway_goes_on_from_there(
+    qm: QueueManager, root: FlightQueues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each slice moves the mark behind what it removes, in one commit."""
+    monkeypatch.setattr(readers, "ACKNOWLEDGE_AT_ONCE", 10)
+    monkeypatch.setattr(readers, "SYNC_EVERY", 20)
+    queue = qm.create_queue("j", journal=True)
+    fill(qm, "j", 95)
+    lease = root.acquire("j", "r")
+    slices: list[int] = []
+    remove = readers.Readers._remove
+
+    def failing(self: readers.Readers, descriptor: OpenQueueDescriptor, after: int, upto: int) -> tuple[int, int]:
+        if len(slices) == 4:
+            raise InvalidParameter("the end of it")
+        slices.append(after)
+        return remove(self, descriptor, after, upto)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(readers.Readers, "_remove", failing)
+        with pytest.raises(InvalidParameter, match="the end of it"):
+            root.acknowledge("j", "r", lease["fence"], 95, lease["epoch"])
+    assert (len(queue), len(queue.journal)) == (55, 40)
+    again = root.acquire("j", "r", take_over=True)
+    assert again["acknowledged"] == 40
+    done = root.acknowledge("j", "r", again["fence"], 95, again["epoch"])
+    assert (done["removed"], done["acknowledged"]) == (55, 95)
+    assert (len(queue), len(queue.journal)) == (0, 95)
+
+
+def test_others_have_their_turn_while_many_messages_are_acknowledged(
+    qm: QueueManager, root: FlightQueues, q: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "ACKNOWLEDGE_AT_ONCE", 5)
+    fill(qm, q, 50)
+    lease = root.acquire(q, "r")
+    held: list[bool] = []
+    checked = readers.Readers._checked
+
+    def looking(self: readers.Readers, *arguments: Any) -> Any:  # noqa: ANN401 (passed on)
+        # Before each slice nobody has the lock but for this look.
+        held.append(qm.runtime.lock._is_owned())  # type: ignore[attr-defined]
+        return checked(self, *arguments)
+
+    monkeypatch.setattr(readers.Readers, "_checked", looking)
+    assert root.acknowledge(q, "r", lease["fence"], 50, lease["epoch"])["removed"] == 50
+    assert len(held) == 11, "ten slices, and the end"
 
 
 def test_what_expired_or_was_purged_meanwhile_is_no_error(qm: QueueManager, root: FlightQueues, q: str) -> None:

@@ -183,6 +183,33 @@ def test_a_row_that_cannot_be_sent_drops_the_whole_stream(qm: QueueManager, root
         assert list(qm.runtime.store.table("stages").items()) == []
 
 
+def test_what_cannot_be_packed_names_its_row(qm: QueueManager, root: FlightQueues, q: str) -> None:
+    rows = batch_of(*[b"x"] * 300, b"x" * (5 << 20), b"x")
+    with pytest.raises(LannerError, match=r"^row 300: "):
+        root.stage([batch_of(b"first"), rows.slice(1)], rows.schema, writer="w", queue=q)
+    qm.create_queue("signed", authentication=True)
+    named = batch_of(*[b"x"] * 3, queue=[q, q, "signed"])
+    with pytest.raises(MessageNotAuthenticated, match=r"row 2: queue .* takes signed messages only"):
+        root.stage([named], named.schema, writer="w")
+    named = batch_of(*[b"x"] * 3, queue=[q, "nowhere", q])
+    with pytest.raises(QueueNotFound, match=r"row 1: "):
+        root.stage([named], named.schema, writer="w")
+
+
+def test_writers_that_need_not_be_remembered_are_forgotten(qm: QueueManager, root: FlightQueues, q: str) -> None:
+    root.publish("kept", 0, [stage(root, b"a", writer="kept")])
+    root.publish("short", 0, [stage(root, b"b", writer="short")], keep_seconds=0)
+    assert root.last_published("short") == 0
+    root.publish("long", 0, [stage(root, b"c", writer="long")], keep_seconds=1000)
+    assert [root.last_published(name) for name in ("kept", "short", "long")] == [0, None, 0]
+    with qm.runtime.lock:
+        store = qm.runtime.store
+        assert len(list(store.table(writing.WRITERS).items())) == 2
+        assert len(list(store.table("publications").items())) == 2
+        assert len(list(store.table(writing.WRITER_EXPIRY).items())) == 1
+    assert root.publish("short", 0, [stage(root, b"d", writer="short")])["is_new"]
+
+
 def test_a_token_is_used_once(root: FlightQueues, q: str) -> None:
     rows = batch_of(b"a")
     root.stage([rows], rows.schema, writer="w", queue=q, token="ab" * 64)

@@ -52,13 +52,14 @@ acquire     {queue, reader, [mode = "receive" | "peek"], [start = "earliest" | "
             `take_over` ends another lease of this name. A reader that peeks has no lease: it only keeps `start`.
 renew       {queue, reader, fence} -> as acquire. LeaseLost: another fence is valid now, or somebody else receives.
 acknowledge {queue, reader, fence, upto, epoch} -> {removed, acknowledged}
-            receives everything in (start, upto]: journals and acknowledgments happen as for any receive. One commit for up to 50000 messages and the
+            receives everything in (start, upto]: journals and acknowledgments happen as for any receive. In slices, each in one commit with the
             reader's mark; doing it again does nothing. Renews the lease.
 release     {queue, reader, fence} -> {}; the reader's place is kept
 forget      {queue, reader} -> {forgotten}
-publish     {writer, batch, tokens} -> {is_new, messages, bytes, digest}
+publish     {writer, batch, tokens, [keep_seconds]} -> {is_new, messages, bytes, digest}
             one commit; all other tokens of the batch are dropped. Batches of a writer go up: one that is not above the last
-            is done already (is_new = false), and refused with PublicationDiffers if it is the last and its messages are others.
+            is done already (is_new = false), and refused with PublicationDiffers if it is the last and its messages are others. That is
+            remembered for ever, or for `keep_seconds`.
 drop        {tokens} or {writer, batch} -> {dropped}
 published   {writer} -> {batch or null, messages, bytes, digest}
 

@@ -229,8 +229,8 @@ class FlightQueues:
         staged: Answer = json.loads(answer.to_pybytes())
         return staged
 
-    def publish(self, writer: str, batch: int, tokens: Sequence[str]) -> Answer:
-        return self.act("publish", writer=writer, batch=batch, tokens=list(tokens))
+    def publish(self, writer: str, batch: int, tokens: Sequence[str], keep_seconds: int | None = None) -> Answer:
+        return self.act("publish", writer=writer, batch=batch, tokens=list(tokens), keep_seconds=keep_seconds)
 
     def drop(self, tokens: Sequence[str]) -> int:
         return int(self.act("drop", tokens=list(tokens))["dropped"])

@@ -29,8 +29,9 @@ from lanner.spark.errors import LeaseHeld, LeaseLost
 from lanner.spark.event_names import EVENTS_NUMBER
 
 TABLE: Final = "pipeline_readers"
-# Ours: messages that are removed in one commit; some tenths of a second in which nobody else has the store's lock.
-ACKNOWLEDGE_AT_ONCE: Final = 50_000
+# Ours: messages that are removed under one hold of the store's lock, some milliseconds; and before what is done is synced.
+ACKNOWLEDGE_AT_ONCE: Final = 500
+SYNC_EVERY: Final = 50_000
 # Ours: milliseconds.
 DEFAULT_LEASE: Final = 30_000
 LEASES: Final = range(1_000, 3_600_001)
@@ -220,10 +221,10 @@ class Readers:
     def acknowledge(self, operations: Operations, queue_name: str, reader: str, fence: int, upto: int) -> Acknowledged:
         """Receive everything up to a number, from where the reader began: it has been processed.
 
-        One commit removes up to ACKNOWLEDGE_AT_ONCE messages and moves the reader's mark; what more there is follows in further
-        ones. Doing it again does nothing.
+        In slices, so that others have their turn. Each removes messages and moves the reader's mark behind them in one commit: whatever
+        comes between, the mark is where the removed ones end. Doing it again does nothing.
         """
-        removed = 0
+        removed = unsynced = 0
         while True:
             with self._runtime.lock:
                 _, key, row = self._checked(operations, queue_name, reader, fence)
@@ -234,13 +235,21 @@ class Readers:
                         f"reader {reader} acknowledges up to {upto}, and nothing beyond {self._store.horizon} was shown yet"
                     )
                 if upto <= row.acknowledged:
-                    return Acknowledged(removed, row.acknowledged)
+                    break
                 count, end = self._remove(self._held[key].descriptor, row.acknowledged, upto)
                 removed += count
                 row = dataclasses.replace(row, acknowledged=end)
                 self._table.put(key, row.pack())
                 ticket = self._store.ticket()
-            self._store.sync(ticket)
+            unsynced += count
+            if unsynced >= SYNC_EVERY:
+                self._store.sync(ticket)
+                unsynced = 0
+        # Also what somebody else has done for this reader just now.
+        with self._runtime.lock:
+            ticket = self._store.ticket()
+        self._store.sync(ticket)
+        return Acknowledged(removed, row.acknowledged)
 
     def _remove(self, descriptor: OpenQueueDescriptor, after: int, upto: int) -> tuple[int, int]:
         """Receive what is visible in (after, upto], or a first part of it; how many, and up to where."""

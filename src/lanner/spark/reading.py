@@ -169,7 +169,7 @@ class QueueSource:
             if queue.is_deleted:
                 raise QueueNotAvailable(f"queue {queue.pathname} was deleted")
             held = list(queue.held_positions)
-            scan = self._store.scan(queue.number, after, upto)
+            scan = self._store.scan(queue.number, after, upto, BATCH_ROWS)
         with scan:
             chunk = scan.chunk(BATCH_ROWS, BATCH_BYTES)
             packets, facts = _one_by_one(scan) if chunk is None else _together(chunk)

@@ -361,8 +361,9 @@ class Service:
 
     def _publish(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
         writer, batch, tokens = request.text("writer"), request.number("batch", 0), request.octets_list("tokens")
+        keep = request.number_or_none("keep_seconds")
         request.done()
-        done = self._writes.publish(operations, writer, batch, tokens)
+        done = self._writes.publish(operations, writer, batch, tokens, keep=keep)
         return {"is_new": done.is_new, **_contents(done.contents)}
 
     def _drop(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from lanner.spark.flight_client import FlightQueues
 
 _LOG: Final = logging.getLogger(__name__)
+# Ours: seconds for which a write that has no name of its own is remembered.
+FORGET_AFTER: Final = 86_400
 # Of the task of a stream: set by Spark, the same after a restart from the checkpoint.
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 
@@ -68,12 +70,18 @@ def _stage(options: WriteOptions, writer: str, batch: int, rows: Iterator[pa.Rec
     return Staged(writer, batch, token, manager.once(put))
 
 
-def _publish(options: WriteOptions, writer: str, batch: int, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Make the rows of all tasks visible, in the order of the partitions."""
+def _publish(
+    options: WriteOptions,
+    writer: str,
+    batch: int,
+    messages: Sequence[WriterCommitMessage | None],
+    keep: int | None = None,
+) -> None:
+    """Make the rows of all tasks visible, in the order of the partitions. `keep`: for so many seconds it may be asked for again."""
     tokens = [one.token for one in messages if isinstance(one, Staged) and one.token is not None]
     manager = _manager(options)
     try:
-        manager.call(lambda flight: flight.publish(writer, batch, tokens))
+        manager.call(lambda flight: flight.publish(writer, batch, tokens, keep))
     except PublicationDiffers as error:
         if options.fail_on_changed_replay:
             raise PublicationDiffers(
@@ -105,7 +113,8 @@ class MsmqBatchWriter(DataSourceArrowWriter):
         return _stage(self._options, self._writer, 0, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        _publish(self._options, self._writer, 0, messages)
+        # Without a writeId nobody will ever come again under this name but for an answer that was lost.
+        _publish(self._options, self._writer, 0, messages, None if self._options.write_id else FORGET_AFTER)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         del messages

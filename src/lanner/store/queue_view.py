@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from lanner.store.environment import Environment
 from lanner.store.overlay import Layer, Overlay
 from lanner.store.record import MAX_LOOKUP_ID, MESSAGE_KEY, Record, StoredFacts, decode, stored_facts
 
-__all__ = ["GARBAGE_QUEUE", "STATISTICS", "MessageLayer", "QueueView", "Totals"]
+__all__ = ["GARBAGE_QUEUE", "STATISTICS", "ExpressLayer", "MessageLayer", "QueueView", "Totals"]
 
 # The totals of a queue on disk: generation, messages, bytes of packets.
 STATISTICS = struct.Struct(">IQQ")
@@ -46,6 +47,54 @@ class MessageLayer(Layer[int, Record]):
         self.unstaged: list[bytes] = []  # staged rows whose published messages end with it
 
 
+# Ours: so many numbers of messages that are gone may be remembered beside those that are there.
+_MAX_GONE = 1024
+
+
+class ExpressLayer(MessageLayer):
+    """The express messages of a queue.
+
+    `order` has (number, lookup id) in the order of the numbers, so that a range of them is found without a look at all others. What
+    was put again or is gone is still in it, until there is too much of that.
+    """
+
+    __slots__ = ("order",)
+
+    def __init__(self, generation: int) -> None:
+        super().__init__(generation)
+        self.order: list[tuple[int, int]] = []
+
+    def number(self, lookup_id: int, number: int) -> None:
+        """Note the number of a message; numbers only ever go up."""
+        self.visible[lookup_id] = number
+        order = self.order
+        order.append((number, lookup_id))
+        if len(order) > 2 * len(self.visible) + _MAX_GONE:
+            # A key that is put again was popped before: the dictionary is in the order of the numbers, too.
+            order[:] = [(number, lookup_id) for lookup_id, number in self.visible.items()]
+
+    def between(self, after: int, upto: int, limit: int | None = None) -> list[tuple[int, int]]:
+        """(number, lookup id) of what is there with a number in (after, upto]; the first so many of it."""
+        order, visible = self.order, self.visible
+        found: list[tuple[int, int]] = []
+        for index in range(bisect_left(order, (after + 1, 0)), len(order)):
+            number, lookup_id = order[index]
+            if number > upto or len(found) == limit:
+                break
+            if visible.get(lookup_id) == number:
+                found.append((number, lookup_id))
+        return found
+
+    def last(self, upto: int) -> int | None:
+        """The highest number up to `upto` that a message has."""
+        order, visible = self.order, self.visible
+        for index in range(bisect_left(order, (upto + 1, 0)) - 1, -1, -1):
+            number, lookup_id = order[index]
+            if visible.get(lookup_id) == number:
+                return number
+        return None
+
+
 class QueueView(Overlay[int, Record]):
     """All methods need the store's lock. `begin` makes the current layer when a change needs one."""
 
@@ -75,7 +124,7 @@ class QueueView(Overlay[int, Record]):
         self._environment = environment
         self.synced = totals
         self.generation, self.messages, self.size = totals
-        self.express: MessageLayer | None = None
+        self.express: ExpressLayer | None = None
         self.express_messages = 0
         self.express_size = 0
         # The highest lookup id seen in each priority: above it nothing can be replaced, and a new message is always above it.
@@ -191,19 +240,23 @@ class QueueView(Overlay[int, Record]):
         else:
             self._replace(lookup_id)
         size = len(record.packet)
+        record.visibility = number
         if express:
-            layer = self.express
-            if layer is None:
-                layer = self.express = MessageLayer(self.generation)
+            volatile = self.express
+            if volatile is None:
+                volatile = self.express = ExpressLayer(self.generation)
             self.express_messages += 1
             self.express_size += size
-        else:
-            layer = self.current or self._begin(self)
-            self.messages += 1
-            self.size += size
+            volatile.keys.add(lookup_id)
+            volatile.rows[lookup_id] = record
+            if number:
+                volatile.number(lookup_id, number)
+            return
+        layer = self.current or self._begin(self)
+        self.messages += 1
+        self.size += size
         layer.keys.add(lookup_id)
         layer.rows[lookup_id] = record
-        record.visibility = number
         if number:
             layer.visible[lookup_id] = number
 

@@ -59,14 +59,16 @@ class Scan:
         after: int,
         upto: int,
         corrupt: Callable[[int, int], None],
+        limit: int | None = None,
     ) -> None:
+        """`limit`: so many express messages are enough; the range ends with the last of them then."""
         self.after = after
-        self.upto = upto
+        self._express = express_between(view, after, upto, limit)
+        self.upto = self._express[-1][0] if limit is not None and len(self._express) == limit else upto
         self._queue = view.number
         self._generation = view.generation
         self._environment = environment
         self._corrupt = corrupt
-        self._express = express_between(view, after, upto)
         self._txn: lmdb.Transaction[bytes] | None = environment.env.begin()
         self._close_lock = threading.Lock()
 
@@ -186,15 +188,13 @@ class Scan:
             self.close()
 
 
-def express_between(view: QueueView, after: int, upto: int) -> list[tuple[int, int, Record]]:
-    """List the visible express messages with a number in (after, upto], in the order of the numbers."""
+def express_between(view: QueueView, after: int, upto: int, limit: int | None = None) -> list[tuple[int, int, Record]]:
+    """List the visible express messages with a number in (after, upto], in the order of the numbers; the first so many."""
     layer = view.express
     if layer is None:
         return []
     rows = layer.rows
-    found = [(number, key, rows[key]) for key, number in layer.visible.items() if after < number <= upto]
-    found.sort(key=lambda row: row[0])
-    return found
+    return [(number, key, rows[key]) for number, key in layer.between(after, upto, limit)]
 
 
 def index_rows(
