@@ -265,7 +265,7 @@ def test_chunks_give_what_a_scan_gives(store: Store) -> None:
     chance = random.Random(3)
     for number in range(1500):
         put(store, lookup_id(chance.randrange(8), number), b"%d" % number * chance.randrange(1, 20))
-    store.stage(b"token", QUEUE, [(3, b"staged %d" % n) for n in range(700)], 1)
+    store.stage(b"token", QUEUE, [(3, [b"staged %d" % n for n in range(700)])], 1)
     commit(store)
     store.publish(b"key", [b"token"], store.counter("ids").next, 1)
     commit(store)

@@ -14,11 +14,11 @@ import dataclasses
 import hashlib
 import json
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
 
 import pyarrow as pa
@@ -30,7 +30,7 @@ from lanner.model.errors import AccessDenied, InvalidParameter, StatusError
 from lanner.model.live import OpenQueueDescriptor
 from lanner.spark.encode import RowEncoder
 from lanner.spark.errors import PublicationDiffers, StageUnknown
-from lanner.wire.builder import MessageProperties
+from lanner.wire.packet_template import MessageRun
 
 STAGES: Final = "pipeline_stages"
 WRITERS: Final = "pipeline_writers"
@@ -61,13 +61,9 @@ class Contents:
         return Contents(self.messages + other.messages, self.bytes + other.bytes, digest)
 
     @classmethod
-    def of(cls, messages: Iterable[MessageProperties]) -> Contents:
-        count = size = digest = 0
-        for properties in messages:
-            count += 1
-            size += len(properties.body)
-            digest += crc32(properties.body, crc32(properties.label.encode("utf-8", "surrogatepass"))) + 1
-        return cls(count, size, digest % (1 << _DIGEST_BITS))
+    def of(cls, run: MessageRun) -> Contents:
+        digest = sum(map(crc32, run.bodies, map(crc32, run.labels))) + len(run)
+        return cls(len(run), sum(map(len, run.bodies)), digest % (1 << _DIGEST_BITS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,18 +160,19 @@ class StagedWrites:
             with ExitStack() as stack:
                 handles: dict[str, OpenQueueDescriptor] = {}
                 unsynced = 0
-                for first, name, messages in _runs(encoder, batches):
+                for first, name, run in _runs(encoder, batches):
                     if name not in handles:
                         with _naming(lambda row=first: row):  # type: ignore[misc]
                             handles[name] = operations.open(name, QueueAccessType.SEND).value
                         stack.callback(operations.close, handles[name])
-                    part = Contents.of(messages)
+                    part = Contents.of(run)
                     contents += part
                     unsynced += part.bytes
-                    counted = _Counted(first, messages)
+                    counted = _Counted(first, run.bodies)
                     with self._runtime.lock:
                         with _naming(lambda rows=counted: rows.row):  # type: ignore[misc]
-                            self._engine.stage_messages(handles[name], token, counted)
+                            counted_run = MessageRun(run.properties, run.labels, counted)
+                            self._engine.stage_messages(handles[name], token, [counted_run])
                         ticket = self._store.ticket()
                     if unsynced >= SYNC_EVERY:
                         self._store.sync(ticket)
@@ -326,28 +323,34 @@ class StagedWrites:
             raise AccessDenied(f"{what} belongs to another user than {identity.name}")
 
 
-def _runs(encoder: RowEncoder, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, str, list[MessageProperties]]]:
+def _runs(encoder: RowEncoder, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, str, MessageRun]]:
     """The number of the first row, queue and messages, never so many that others wait long for the lock."""
     row = 0
     for batch in batches:
         for start in range(0, len(batch), AT_ONCE):
-            for name, messages in encoder.messages(batch.slice(start, AT_ONCE), row):
-                yield row, name, messages
-                row += len(messages)
+            for name, run in encoder.messages(batch.slice(start, AT_ONCE), row):
+                yield row, name, run
+                row += len(run)
 
 
-class _Counted:
-    """Messages that know which of them was asked for last: that is the one that could not be packed."""
+class _Counted(Sequence[bytes]):
+    """Bodies that know which of them was asked for last: that is the row that could not be packed."""
 
-    def __init__(self, first: int, messages: list[MessageProperties]) -> None:
+    def __init__(self, first: int, bodies: Sequence[bytes]) -> None:
         self.row = first
         self._first = first
-        self._messages = messages
+        self._bodies = bodies
 
-    def __iter__(self) -> Iterator[MessageProperties]:
-        for row, properties in enumerate(self._messages, self._first):
+    def __len__(self) -> int:
+        return len(self._bodies)
+
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 (a number or a slice)
+        return self._bodies[index]
+
+    def __iter__(self) -> Iterator[bytes]:
+        for row, body in enumerate(self._bodies, self._first):
             self.row = row
-            yield properties
+            yield body
 
 
 @contextmanager

@@ -261,12 +261,12 @@ class Store:
 
     # Staging
 
-    def stage(self, token: bytes, queue: int, records: Iterable[tuple[int, bytes]], now: int) -> None:
-        """Write messages, given as (priority, packet), under a token: durable with this batch, invisible until published.
+    def stage(self, token: bytes, queue: int, packets: Iterable[tuple[int, Sequence[bytes]]], now: int) -> None:
+        """Write messages, given as (priority, packets), under a token: durable with this batch, invisible until published.
 
-        A token may be written to many times and for many queues; it exists from the first time, even without records.
+        A token may be written to many times and for many queues; it exists from the first time, even without messages.
         """
-        rows = self._stages.add(token, queue, records, now)
+        rows = self._stages.add(token, queue, packets, now)
         self._commits.current.staged += rows
 
     def publish(
