@@ -20,8 +20,8 @@ from lanner.activex.tables import (
 )
 from lanner.com.constants import E_NOTIMPL
 from lanner.com.values import EMPTY, MISSING, VT, Variant
-from lanner.model.directory_objects import OutgoingQueue, Queue
-from lanner.model.enums import MessagePrivacyLevel, QueuePrivacyLevel
+from lanner.model.directory_objects import OutgoingQueue, Queue, QueueManager
+from lanner.model.enums import DirectoryOperationResult, MessagePrivacyLevel, QueuePrivacyLevel
 from lanner.model.errors import RemoteMachineNotAvailable, StatusError
 from lanner.rpc.server import RpcServer
 from lanner.security.access_masks import QueueAccess, QueueManagerAccess
@@ -790,7 +790,82 @@ class TestNames:
         assert of_public.format_name == f"PUBLIC={pub.identifier};JOURNAL"
 
 
+@pytest.fixture
+def remote(world: World) -> Queue:
+    """A public queue of another computer, which only the directory knows here."""
+    entries = (allow(EVERYONE, QueueAccess.GET_QUEUE_PROPERTIES), allow(ALICE.sid, ALL))
+    with world.held() as h:
+        sites = h.engine.queue_manager.site_identifier_list
+        h.directory.create_object(QueueManager(computer_name="BETA", site_identifier_list=list(sites)))
+        queue = Queue(pathname=r"BETA\pub", label="remote")
+        queue.security = SecurityDescriptor(owner=ALICE.sid, dacl=Acl(entries)).pack()
+        _, identifier = h.directory.create_object(queue)
+    assert identifier is not None
+    queue.identifier = identifier
+    return queue
+
+
+class TestPublicElsewhere:
+    NAMES = ("PUBLIC={}", r"DIRECT=OS:BETA\pub")
+
+    @pytest.mark.spec("MQAC-3.10.4.1.29-2", "MQAC-3.10.4.1.31-1")
+    @pytest.mark.parametrize("name", NAMES)
+    def test_refresh(self, world: World, remote: Queue, name: str) -> None:
+        made = info(world, name=name.format(remote.identifier))
+        assert world.call(made, "get_label", by=STRANGER) == "remote"
+        assert world.call(made, "get_path_name", by=STRANGER).lower() == r"beta\pub"
+        assert world.call(made, "get_ads_path", by=STRANGER).startswith("LDAP://CN=pub,")
+        fresh = info(world, name=name.format(remote.identifier))
+        assert world.status(fresh, "refresh", by=ANONYMOUS) == DENIED
+        by_path = info(world, r"BETA\pub")
+        world.call(by_path, "refresh")
+        assert world.call(by_path, "get_format_name") == f"PUBLIC={remote.identifier}"
+
+    @pytest.mark.spec("MQAC-3.10.4.1.30-2")
+    @pytest.mark.parametrize("name", NAMES)
+    def test_update(self, world: World, remote: Queue, name: str) -> None:
+        made = info(world, name=name.format(remote.identifier))
+        world.call(made, "put_label", "new")
+        assert world.status(made, "update", by=STRANGER) == DENIED
+        assert self.published(world).label == "remote"
+        assert world.status(made, "update", by=ALICE) == 0
+        assert self.published(world).label == "new"
+        with world.held() as h:
+            h.directory.connected = False
+        world.call(made, "put_label", "newer")
+        assert world.status(made, "update", by=ALICE) & 0x80000000
+
+    @pytest.mark.spec("MQAC-3.10.4.1.27-3")
+    def test_delete(self, world: World, remote: Queue) -> None:
+        made = info(world, name=f"PUBLIC={remote.identifier}")
+        assert world.status(made, "delete", by=STRANGER) == DENIED
+        assert self.published(world).label == "remote"
+        assert world.status(made, "delete", by=ALICE) == 0
+        assert made.format_name is None
+        with world.held() as h:
+            assert h.engine.read_all_of(Queue) == []
+
+    @staticmethod
+    def published(world: World) -> Queue:
+        with world.held() as h:
+            found = h.engine.read_all_of(Queue)
+        assert found is not None
+        (queue,) = found
+        return queue
+
+    def test_a_directory_that_fails(self, world: World, remote: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+        made = info(world, name=f"PUBLIC={remote.identifier}")
+        failure = (DirectoryOperationResult.GENERIC_ERROR, None)
+        with world.held() as h:
+            monkeypatch.setattr(h.directory, "read", lambda *_: failure)
+        assert world.status(made, "refresh") == 0xC00E0043
+
+
 class TestElsewhere:
+    def test_nobody_in_particular_has_others_asked(self, world: World) -> None:
+        made = info(world, r"127.0.0.1\private$\q")
+        assert world.status(made, "open", 2, 0, by=ANONYMOUS) == DENIED
+
     @pytest.mark.spec("MQAC-3.10.6.1-4")
     def test_a_computer_that_cannot_be_reached(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(world.environment, "remote_port", 1)

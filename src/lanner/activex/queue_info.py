@@ -376,7 +376,6 @@ class MSMQQueueInfo(ComObject):
                     published.security = seen.security
                     seen = published
                 self._copy(seen)
-        self._changes.clear()
         self.is_refreshed = True
 
     def _copy(self, queue: Queue) -> None:
