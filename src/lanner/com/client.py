@@ -99,11 +99,15 @@ class ComClient:
         credentials: Credentials | None = None,
         auth_type: AuthType = AuthType.WINNT,
         exporter: ObjectExporter | None = None,
+        local_address: str | None = None,
     ) -> None:
-        """Make a client that calls under these credentials; `exporter` is where references to objects of our own come from."""
+        """Make a client that calls under these credentials; `exporter` is where references to objects of our own come from.
+
+        `local_address` is the one of this computer that calls come from: who serves at one address only must be found there.
+        """
         self.settings = ClientSettings() if settings is None else settings
         self.exporter = exporter
-        self.calls = Calls(self.settings, credentials, auth_type)
+        self.calls = Calls(self.settings, credentials, auth_type, local_address)
         self._loop = asyncio.get_running_loop()
         # Resolvers by the addresses that references give for them; OXIDs are unique at one resolver only.
         self._resolvers: dict[_Addresses, Resolver] = {}

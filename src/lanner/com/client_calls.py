@@ -71,13 +71,20 @@ def check_hresult(hresult: int, what: str) -> None:
 class Calls:
     """The calls of one client, and the connections they go through."""
 
-    def __init__(self, settings: ClientSettings, credentials: Credentials | None, auth_type: AuthType) -> None:
+    def __init__(
+        self,
+        settings: ClientSettings,
+        credentials: Credentials | None,
+        auth_type: AuthType,
+        local_address: str | None = None,
+    ) -> None:
         self.settings = settings
         self.connections = Connections(
             credentials,
             auth_type,
             connect_timeout=settings.connect_timeout,
             max_connections=settings.max_connections,
+            local_address=local_address,
         )
 
     async def ask(

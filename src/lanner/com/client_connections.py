@@ -83,8 +83,11 @@ class Connections:
         *,
         connect_timeout: float,
         max_connections: int | None = None,
+        local_address: str | None = None,
     ) -> None:
+        """Call under these credentials, from an address of this computer, or any."""
         self._credentials = credentials
+        self._local_address = None if local_address is None else (local_address, 0)
         self._auth_type = auth_type
         self._timeout = connect_timeout
         self._max_connections = max_connections
@@ -131,7 +134,12 @@ class Connections:
         try:
             async with asyncio.timeout(self._timeout):
                 client = await connect_tcp(
-                    address.host, address.port, credentials=self._credentials, auth_type=self._auth_type, level=level
+                    address.host,
+                    address.port,
+                    credentials=self._credentials,
+                    auth_type=self._auth_type,
+                    level=level,
+                    local_address=self._local_address,
                 )
         except (OSError, TimeoutError, UnicodeError) as error:
             raise ComError(SERVER_UNAVAILABLE, f"{address} cannot be reached: {str(error) or 'no answer'}") from error

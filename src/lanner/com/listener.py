@@ -108,7 +108,9 @@ class ComListener:
         )
         # Without an account as NTLM's anonymous user: calls to resolvers have integrity (MS-DCOM 3.2.4.1.2.2, 3.2.6.1).
         credentials = Credentials() if self._credentials is None else self._credentials
-        self._client = ComClient(SERVER_SETTINGS, credentials=credentials, exporter=exporter)
+        # References to our objects name the address that a sink is called from: it must be the one where we are.
+        source = None if ipaddress.ip_address(self._bind).is_unspecified else self._bind
+        self._client = ComClient(SERVER_SETTINGS, credentials=credentials, exporter=exporter, local_address=source)
         for rem_unknown in rem_unknowns(exporter):
             server.register(rem_unknown)
         for interface in Activator(exporter, self._classes()).interfaces:
