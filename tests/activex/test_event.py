@@ -199,7 +199,7 @@ def test_a_sink_that_hangs_is_waited_for_alone_and_not_for_ever(
         while cookie in event.connections:  # noqa: ASYNC110 (nobody else tells)
             await asyncio.sleep(0.001)
 
-    world.run(until_given_up())
+    world.run(asyncio.wait_for(until_given_up(), 10))
     assert hanging.is_released
     fire(world, event, Queue())
     assert len(good.told) == 2

@@ -165,7 +165,7 @@ def test_a_client_that_has_gone_is_forgotten_and_the_others_are_told(world: Worl
         while len(served.connections) > 1:  # noqa: ASYNC110 (nobody else tells)
             await asyncio.sleep(0.005)
 
-    world.run(fire())
+    world.run(asyncio.wait_for(fire(), 20))
     assert sink.told == [("Arrived", None, 0)]
 
 
