@@ -170,6 +170,13 @@ class TestCertificates:
             monkeypatch.setattr(h.directory, "write", lambda *_: DirectoryOperationResult.GENERIC_ERROR)
         external = octets(certificate.certificate)
         assert world.status(application, "register_certificate", MISSING, external, by=ALICE) == DS_ERROR
+        monkeypatch.setattr("lanner.security.internal_certificates.generate_certificate", lambda *_: certificate)
+        assert world.status(application, "register_certificate", by=ALICE) == DS_ERROR
+        # Also where there is one already, which then stays.
+        assert world.status(application, "register_certificate", by=ALICE) == DS_ERROR
+        certificates = world.environment.certificates
+        assert certificates is not None
+        assert certificates.find(str(ALICE.sid)) == certificate
 
     @pytest.mark.spec("MQAC-3.2.4.2.1-4", "MQAC-3.2.4.2.1-5")
     def test_internal_ones(

@@ -131,14 +131,15 @@ class MSMQApplication(ComObject):
             # Whether the directory takes it at all, before anything is lost.
             await self._register(identity, old.certificate)
             with environment.lock:
-                environment.engine.unregister_certificate(identity, old.certificate)
+                is_written = environment.engine.unregister_certificate(identity, old.certificate)
+            if not is_written:
+                raise DsError(f"the directory does not let go of a certificate of {identity.name}")
             await asyncio.to_thread(certificates.remove, str(identity.sid))
         elif identity.is_anonymous:
             raise IllegalUser(f"{identity.name} is nobody: there is no internal certificate for it")
-        await environment.internal_signing_key(identity)
-        with environment.lock:
-            ticket = environment.store.ticket()
-        await environment.durable(ticket)
+        made = await environment.internal_signing_key(identity)
+        # It is there by now, if the directory takes it.
+        await self._register(identity, made.certificate)
         return None
 
     # The version --------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 from uuid import UUID
@@ -68,15 +67,6 @@ class Environment:
         self.settings = ActivexSettings() if settings is None else settings
         # Where queue managers are asked for what only they know.
         self.remote_port = HANDSHAKE_PORT
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        return asyncio.get_running_loop()
-
-    @property
-    def clock(self) -> Callable[[], float]:
-        """Seconds since 1970 UTC."""
-        return self.engine.clock
 
     async def durable(self, ticket: int) -> None:
         """Wait until a batch of the store is on disk; a StatusError if it cannot be."""
