@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import struct
 from functools import partial
 
 import pytest
 
+from lanner.rpc.calls import ServerCall
+from lanner.rpc.client import connect_tcp, open_tcp
 from lanner.rpc.connection import ConnectionLimits
 from lanner.rpc.faults import FaultStatus
 from lanner.rpc.pdu import NDR20, PFC_CONC_MPX, PFC_FIRST_FRAG, PFC_WHOLE, PacketType, SyntaxId, pack_empty
@@ -117,6 +120,67 @@ def test_calls_wait_until_the_answers_before_them_are_taken() -> None:
                 head = await reader.readexactly(16)
                 await reader.readexactly(struct.unpack_from("<H", head, 8)[0] - 16)
                 ended += bool(head[3] & 2)
+
+    run(main())
+
+
+def test_answers_that_nobody_takes_do_not_fill_the_memory(caplog: pytest.LogCaptureFixture) -> None:
+    """Calls that waited for the same thing end together; who has taken nothing for longest goes."""
+    waiting: list[asyncio.Future[bytes]] = []
+
+    def wait_for_it(call: ServerCall) -> asyncio.Future[bytes]:
+        waiting.append(asyncio.get_running_loop().create_future())
+        return waiting[-1]
+
+    async def main() -> None:
+        limits = ServerLimits(max_unsent=40 * LARGE)
+        async with served(Notes(), limits) as (server, port), raw_connection(port) as one, raw_connection(port) as two:
+            server.register(RawInterface(SECOND, {0: wait_for_it}))
+            for reader, writer in (one, two):
+                await begin(reader, writer)
+                writer.write(alter(element(2, SECOND, NDR20)))
+                await answer(reader)
+                writer.write(b"".join(request(call_id=number, context_id=2) for number in range(30)))
+                await until(lambda: len(waiting) in (30, 60))
+                await asyncio.sleep(0)
+            first, second = server._connections
+            for future in waiting[:30]:
+                future.set_result(bytes(LARGE))
+            await until(lambda: first.unsent > 20 * LARGE)
+            for future in waiting[30:]:
+                future.set_result(bytes(LARGE))
+            await until(lambda: server.connections == 1)
+            assert list(server._connections) == [second]
+            assert second.unsent <= 40 * LARGE
+            ended = 0
+            while ended < 30:
+                head = await two[0].readexactly(16)
+                await two[0].readexactly(struct.unpack_from("<H", head, 8)[0] - 16)
+                ended += bool(head[3] & 2)
+            await until(lambda: not server.choked)
+
+    with caplog.at_level(logging.CRITICAL):
+        run(main())
+
+
+def test_a_peer_that_vanishes_is_noticed() -> None:
+    """By the kernel, on both sides; without it a server would keep what a client that lost its power has locked."""
+
+    def options(connected: socket.socket) -> list[int]:
+        asked = [socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT]
+        alive = connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        return [alive, *(connected.getsockopt(socket.IPPROTO_TCP, option) for option in asked)]
+
+    async def main() -> None:
+        async with served(Notes()) as (server, port), await connect_tcp("127.0.0.1", port) as client:
+            await client.bind(NOTES)
+            (connection,) = server._connections
+            blocking = await asyncio.to_thread(open_tcp, "127.0.0.1", port, timeout=10)
+            for transport in (connection._transport, client._transport):
+                assert transport is not None
+                assert options(transport.get_extra_info("socket")) == [1, 60, 15, 4, 120_000]
+            assert options(blocking._socket) == [1, 60, 15, 4, 120_000]
+            blocking.close()
 
     run(main())
 

@@ -19,6 +19,7 @@ from lanner.model.errors import RemoteProtocolError
 from lanner.rpc.client_connection import MAX_FRAGMENT, Answered, Bound, ClientConnection, ClientEvent, Failed
 from lanner.rpc.faults import RpcConnectionError
 from lanner.rpc.interface import Interface, Method
+from lanner.rpc.liveness import notice_death
 from lanner.rpc.ndr import ByteOrder, Syntax, Value
 from lanner.rpc.pdu import NDR20, NDR64, AuthLevel, AuthType, SyntaxId
 from lanner.rpc.security import Credentials, SecurityError
@@ -226,7 +227,8 @@ async def connect_tcp(
     """Connect to a server; without credentials there is no authentication, whatever the level."""
     core = _core(host, credentials, auth_type, level, assoc_group_id)
     loop = asyncio.get_running_loop()
-    _, client = await loop.create_connection(lambda: RpcClient(core), host, port, local_addr=local_address)
+    transport, client = await loop.create_connection(lambda: RpcClient(core), host, port, local_addr=local_address)
+    notice_death(transport.get_extra_info("socket"))
     return client
 
 
@@ -342,6 +344,7 @@ def open_tcp(
     except OSError as error:
         raise RpcConnectionError(f"{host} port {port} cannot be reached: {error}") from error
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    notice_death(connected)
     return BlockingClient(connected, core)
 
 

@@ -50,6 +50,8 @@ class ServerLimits:
     busy_timeout: float = 1.0  # seconds
     # Requests of which only some fragments have come; whoever has sent nothing for longest loses its connection when there are more.
     max_unfinished: int = 0x1000_0000  # bytes
+    # Answers that their clients have not taken; whoever has taken nothing for longest loses its connection when there are more.
+    max_unsent: int = 0x2000_0000  # bytes
     connection: ConnectionLimits = field(default_factory=ConnectionLimits)
 
 
@@ -194,6 +196,8 @@ class RpcServer:
         # Who has not sent for longest comes first.
         self._unfinished: dict[ServerSocket, int] = {}
         self._unfinished_size = 0
+        # Who does not take its answers, for longest first.
+        self.choked: dict[ServerSocket, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._emptied: asyncio.Future[None] | None = None
         for interface in interfaces:
@@ -311,12 +315,23 @@ class RpcServer:
             self.unfinished(oldest, 0)
             oldest.abort()
 
+    def limit_unsent(self) -> None:
+        """A hundred calls of one client may wait for the same large message; nobody fills the memory with answers."""
+        unsent = sum(connection.unsent for connection in self.choked)
+        while unsent > self.limits.max_unsent:
+            oldest = next(iter(self.choked))
+            del self.choked[oldest]
+            _LOG.warning("%s: hung up to make room: %d bytes of answers that nobody takes", oldest.peer, unsent)
+            unsent -= oldest.unsent
+            oldest.abort()
+
     def forget(self, connection: ServerSocket) -> None:
         if connection not in self._connections:
             return
         del self._connections[connection]
         self._unbound.pop(connection, None)
         self.unfinished(connection, 0)
+        self.choked.pop(connection, None)
         left = self._by_peer[connection.peer] - 1
         if left:
             self._by_peer[connection.peer] = left

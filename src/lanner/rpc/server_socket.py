@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from lanner.rpc.calls import CallCancelled, CallReceived, Event, ServerCall
 from lanner.rpc.connection import ServerConnection
+from lanner.rpc.liveness import notice_death
 from lanner.rpc.pdu import AuthLevel
 from lanner.security.identity import ANONYMOUS, Identity
 
@@ -76,6 +77,7 @@ class ServerSocket(asyncio.Protocol):
             self.peer = peername[0] if peername else ""
             local_address, port = transport.get_extra_info("sockname")[:2]
             endpoint = str(port)
+            notice_death(connected)
         refusal = self._server.admit(self)
         if refusal is not None:
             _LOG.warning("%s: refused: %s", self.peer, refusal)
@@ -183,16 +185,25 @@ class ServerSocket(asyncio.Protocol):
         if data:
             self._server.statistics.packets_out += 1
             transport.write(data)
+            if self._is_choked:
+                self._server.limit_unsent()
         if core.is_closed:
             transport.close()
 
+    @property
+    def unsent(self) -> int:
+        """Bytes that wait for the peer to take them."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
     def pause_writing(self) -> None:
         self._is_choked = True
+        self._server.choked[self] = None
         if self._core is not None:
             self._set_pace(self._core)
 
     def resume_writing(self) -> None:
         self._is_choked = False
+        self._server.choked.pop(self, None)
         self._take(b"")
 
     # The end ---------------------------------------------------------------------------------------------------
