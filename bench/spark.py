@@ -2,8 +2,8 @@
 
     python -m bench.spark [--messages N] [--size BYTES] [--rounds N]
 
-Everything shares one machine: Spark (local[2]), the queue manager in this process, and the disk. Each round of a read ends in Spark's
-`noop` sink; a write is timed until its messages are published. The memory is the queue manager's own, before and at its highest.
+Everything shares one machine: Spark (local[2]), the queue manager, which is `lanner serve` in a process of its own, and the disk. Each round of a
+read ends in Spark's `noop` sink; a write is timed until its messages are published. The memory is the queue manager's own, before and after.
 """
 
 from __future__ import annotations
@@ -23,16 +23,19 @@ import psutil
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.machine import facts
-from bench.peers.process import BUILD
+from bench.peers.process import BUILD, Server
 from bench.ready_source import ReadySource
 from bench.report import Writer, print_rows
 from lanner.client import Message, QueueManager
-from lanner.spark.flight import FlightListener
-from lanner.spark.settings import FlightSettings
+from lanner.client.connect import connect
+from lanner.client.remote import QueueManager as RemoteManager
+from lanner.model.errors import ServiceNotAvailable
 
 ROOT = Path(__file__).resolve().parent.parent
 PASSWORD = "bench"  # of the user that is made for the run
 FILL_BATCH = 5000
+# Of its own: the ports are the usual ones.
+ADDRESS = "127.0.0.64"
 
 
 @contextmanager
@@ -63,42 +66,53 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
         session.stop()
 
 
-@contextmanager
-def flight(directory: Path) -> Iterator[tuple[QueueManager, str]]:
-    with QueueManager(directory / "spark-data", "BENCH") as manager:
+def fill(data: Path, messages: int, size: int) -> None:
+    """Make the data directory: a user, and a queue to read."""
+    body = os.urandom(size)
+    with QueueManager(data, "BENCH") as manager:
         manager.runtime.users.add("bench", PASSWORD, administrator=True)
-        listener = FlightListener(manager.runtime, FlightSettings(port=0))
-        listener.open()
+        queue = manager.create_queue("read")
+        for start in range(0, messages, FILL_BATCH):
+            count = min(FILL_BATCH, messages - start)
+            queue.send_many(Message(body=body, recoverable=True) for _ in range(count))
+
+
+@contextmanager
+def serve(data: Path) -> Iterator[tuple[Server, RemoteManager]]:
+    """A queue manager on it, and a connection to look after its queues."""
+    lanner = str(Path(sys.executable).with_name("lanner"))
+    server = Server([lanner, "serve", "--data", str(data), "--bind", ADDRESS], data.parent)
+    try:
+        yield server, connected(server, data)
+    finally:
+        server.stop()
+
+
+def connected(server: Server, data: Path) -> RemoteManager:
+    while True:
         try:
-            yield manager, listener.address
-        finally:
-            listener.close()
+            return connect(data=data)
+        except ServiceNotAvailable:
+            server.check()
+            time.sleep(0.1)
 
 
 class Bench:
     """The ways to read and write, each as a function that does it once."""
 
-    def __init__(self, spark: SparkSession, manager: QueueManager, address: str, messages: int, size: int) -> None:
+    def __init__(self, spark: SparkSession, manager: RemoteManager, messages: int, size: int) -> None:
         self._spark = spark
         self._manager = manager
-        self._address = address
         self._messages = messages
         self._size = size
         self._written = 0
-
-    def fill(self) -> None:
-        queue = self._manager.create_queue("read")
-        body = os.urandom(self._size)
-        for start in range(0, self._messages, FILL_BATCH):
-            count = min(FILL_BATCH, self._messages - start)
-            queue.send_many(Message(body=body, recoverable=True) for _ in range(count))
 
     def _ready(self, columns: str) -> None:
         options = {"rows": str(self._messages), "size": str(self._size), "columns": columns}
         _drain(self._spark.read.format("ready").options(**options).load())
 
     def _read(self, columns: str) -> None:
-        options = {"managers": self._address, "user": "bench", "queues": "read", "columns": columns}
+        options = {"managers": ADDRESS, "user": "bench", "queues": "read", "columns": columns}
         _drain(self._spark.read.format("msmq").options(**options, minPartitions="2").load())
 
     def reads(self) -> dict[str, Callable[[], None]]:
@@ -122,7 +136,7 @@ class Bench:
         name = f"written{self._written}"
         self._written += 1
         self._manager.create_queue(name)
-        writer = self._rows().write.format("msmq").options(managers=self._address, user="bench", queue=name)
+        writer = self._rows().write.format("msmq").options(managers=ADDRESS, user="bench", queue=name)
         writer.mode("append").save()
         if len(self._manager.open(name)) != self._messages:
             raise AssertionError("messages were lost, or are there twice")
@@ -150,14 +164,16 @@ def rates(ways: dict[str, Callable[[], None]], messages: int, rounds: int) -> di
 
 def spark(directory: Path, messages: int, size: int, rounds: int, out: Writer) -> dict[str, float]:
     """The whole benchmark; the median rates by name."""
-    process = psutil.Process()
-    with spark_session(directory) as session, flight(directory) as (manager, address):
-        bench = Bench(session, manager, address, messages, size)
-        bench.fill()
+    data = directory / "spark-data"
+    fill(data, messages, size)
+    with spark_session(directory) as session, serve(data) as (server, manager):
+        process = psutil.Process(server.process.pid)
+        bench = Bench(session, manager, messages, size)
         before = process.memory_info().rss
         found = rates(bench.reads(), messages, rounds)
         after = process.memory_info().rss
         found |= rates(bench.writes(), messages, rounds)
+        manager.close()
     median = {name: statistics.median(values) for name, values in found.items()}
     against = {
         "Lanner, all columns": "ready batches, all columns",

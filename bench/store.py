@@ -157,7 +157,7 @@ def stages(ours: Ours, messages: int) -> None:
     def stage() -> None:
         for _ in range(messages // 1000):
             with store.lock:
-                store.stage(b"token", 2, ((3, PACKET) for _ in range(1000)), 1)
+                store.stage(b"token", 2, [(3, [PACKET] * 1000)], 1)
                 ticket = store.ticket()
             store.sync(ticket)
 
