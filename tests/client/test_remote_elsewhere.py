@@ -128,3 +128,14 @@ def test_everything_of_the_documents_works_without_our_own_interface(other: Othe
             qm.status()
         qm.delete_queue("orders")
         assert r"ALPHA\private$\orders" not in [queue.name for queue in qm.queues()]
+
+
+def test_what_a_server_does_not_serve_is_told_and_costs_nothing_else(other: OtherManager) -> None:
+    other.serve([*other.queue_client, other.remote_read], 2103)
+    with lanner.connect(other.address, "alice", "secret", port=2103) as qm:
+        queue = qm.create_queue("orders", transactional=True)
+        with qm.transaction() as tx:
+            queue.send("hello", transaction=tx)
+            with pytest.raises(errors.UnsupportedOperation, match="does not serve"):
+                qm.pause(r"DIRECT=OS:beta\private$\far")
+        assert queue.receive(timeout=0).body == "hello"

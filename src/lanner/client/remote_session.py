@@ -22,6 +22,7 @@ from lanner.model.errors import (
     SharingViolation,
     StatusError,
     StatusSharingViolation,
+    UnsupportedOperation,
     status_error,
 )
 from lanner.rpc.client import BoundInterface, RpcClient, connect_tcp, connect_unix
@@ -269,6 +270,9 @@ class Sessions:
         with translated(f"{self.target.place}: {what}" if what else self.target.place):
             try:
                 return await work(session)
+            except InterfaceRefused as error:
+                # The connection is as good as before.
+                raise UnsupportedOperation(f"{self.target.place} does not serve this: {error}") from error
             except (RpcConnectionError, SecurityError, RemoteProtocolError):
                 if self._session is session:
                     self._session = None

@@ -53,6 +53,10 @@ class ServerSocket(asyncio.Protocol):
         self._busy: asyncio.TimerHandle | None = None
         # Answers pile up.
         self._is_choked = False
+        # Nothing is read, for one of both reasons.
+        self._is_held = False
+        # Bytes of a request that has come in part.
+        self._unfinished = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no subclasses of asyncio's.
@@ -132,8 +136,11 @@ class ServerSocket(asyncio.Protocol):
             self._timer.cancel()
             self._timer = None
             self._server.bound(self)
-        self._server.unfinished(self, core.unfinished)
-        self._set_pace(core)
+        if core.unfinished != self._unfinished:
+            self._unfinished = core.unfinished
+            self._server.unfinished(self, self._unfinished)
+        if core.has_more or self._is_held:
+            self._set_pace(core)
 
     def _handle(self, events: list[Event]) -> None:
         for event in events:
@@ -158,10 +165,12 @@ class ServerSocket(asyncio.Protocol):
         elif not is_full and self._busy is not None:
             self._busy.cancel()
             self._busy = None
-        if core.has_more or self._is_choked:
+        is_held = core.has_more or self._is_choked
+        if is_held and not self._is_held:
             transport.pause_reading()
-        elif not transport.is_reading():
+        elif self._is_held and not is_held:
             transport.resume_reading()
+        self._is_held = is_held
 
     def _is_busy_for_long(self) -> None:
         """Calls that wait for something may wait for what stands behind them in the line: a cancel, say."""
