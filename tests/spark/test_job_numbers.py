@@ -92,7 +92,7 @@ def skews(business: Ingested) -> dict[Pair, tuple[float, bool, bool]]:
         there, here = forth.get(key), back.get(key)
         if there and here:
             value = (min(there) - min(here)) / 2
-            spread = max(max(there) - min(there), max(here) - min(here), max(there) + min(here))
+            spread = max(max(there) - min(there), max(here) - min(here), max(there) + min(here), max(here) + min(there))
         elif there:
             value, spread = min(there), max(there) - min(there)
         else:

@@ -18,6 +18,7 @@ from lanner.cli import (
     moving,
     outgoing,
     packets,
+    pipeline,
     queues,
     reading,
     sending,
@@ -56,6 +57,7 @@ for name, group in (
     ("outgoing", outgoing.app),
     ("deadletter", deadletters.app),
     ("user", users.app),
+    ("pipeline", pipeline.app),
 ):
     for registered in group.registered_commands:
         registered.cls = Command

@@ -3,3 +3,58 @@
 One module per job, each with pure functions from DataFrames to DataFrames, `run` for `lanner pipeline run`, and `main` for
 spark-submit. `config` reads pipeline.toml, `tables` knows where everything is, `session` starts Spark.
 """
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from lanner.spark.jobs.session import Context, Result
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job: its module, what it is for, and the tables it makes."""
+
+    name: str
+    text: str
+    tables: tuple[str, ...] = ()
+
+    @property
+    def module(self) -> str:
+        return f"{__name__}.{self.name}"
+
+    @property
+    def run(self) -> Callable[[Context], Result]:
+        """What does it. Imports Spark."""
+        found: Callable[[Context], Result] = importlib.import_module(self.module).run
+        return found
+
+
+# In the order in which they need each other.
+JOBS: Final = {
+    job.name: job
+    for job in (
+        Job("ingest", "queues, journals, dead letters and files of packets into a table", ("messages",)),
+        Job("lifecycle", "one row for each message: sent, each hop, arrived, received, dead", ("lifecycle",)),
+        Job("acks", "acknowledgments: positive, negative, missing, and why", ("acks", "ack_summary")),
+        Job(
+            "latency",
+            "percentiles by route and queue, and how wrong the clocks are",
+            ("latency", "latency_by_queue", "clock_skew"),
+        ),
+        Job("throughput", "what came and went, depth of queues, when they will be empty", ("throughput", "backlog")),
+        Job("poison", "messages that receivers choke on", ("poison",)),
+        Job("routes", "where the traffic flows", ("routes",)),
+        Job("audit", "who sends what to whom, signed or not; kinds of bodies", ("audit", "census", "broken")),
+        Job("report", "a page with the plots of all this"),
+        Job("replay", "dead letters back to their queues; only says what it would send, unless told to", ("replays",)),
+        Job("migrate", "the content of queues to Parquet, a database or Kafka"),
+        Job("compact", "few large files instead of many small ones; old days deleted", ("messages",)),
+    )
+}
+# What `lanner pipeline run all` does.
+ALL: Final = ("ingest", "lifecycle", "acks", "latency", "throughput", "poison", "routes", "audit", "report")

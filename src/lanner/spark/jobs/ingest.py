@@ -8,7 +8,7 @@ replaces itself.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -64,24 +64,32 @@ class Written:
 
 
 def _start_manager(context: Context, manager: str, written: Written) -> StreamingQuery:
-    from lanner.spark.options import batch_options
-    from lanner.spark.queue_names import ask_all
-    from lanner.spark.source import MsmqDataSource
-
     config = context.config.ingest
-    options = context.config.source.options(manager)
-    [known] = ask_all(batch_options({**options, "queues": "*"}).access)
-    # Spark changes what several streams would share.
-    session = context.spark.newSession()
-    session.dataSource.register(MsmqDataSource)
-    options |= {"mode": config.mode, "includeBody": str(config.include_body).lower()}
+    options = {"mode": config.mode, "includeBody": str(config.include_body).lower()}
     if config.mode == "receive":
         options["reader"] = config.reader
     if config.max_messages_per_trigger is not None:
         options["maxMessagesPerTrigger"] = str(config.max_messages_per_trigger)
-    frame = session.readStream.format("msmq").options(**options).load(",".join(config.queues))
+    key, frame = manager_stream(context, manager, config.queues, options)
+    return _start(context, frame, key, written)
+
+
+def manager_stream(
+    context: Context, manager: str, queues: Sequence[str], options: Mapping[str, str]
+) -> tuple[str, DataFrame]:
+    """A stream of queues of one queue manager, and a name for what it is: who, and in which epoch."""
+    from lanner.spark.options import batch_options
+    from lanner.spark.queue_names import ask_all
+    from lanner.spark.source import MsmqDataSource
+
+    access = context.config.source.options(manager)
+    [known] = ask_all(batch_options({**access, "queues": "*"}).access)
+    # Spark changes what several streams would share.
+    session = context.spark.newSession()
+    session.dataSource.register(MsmqDataSource)
+    reader = session.readStream.format("msmq").options(**access).options(**options)
     context.progress.say(f"{known.name} at {known.manager.address}, epoch {known.epoch:x}")
-    return _start(context, frame, f"{known.identifier}-{known.epoch:x}", written)
+    return f"{known.identifier}-{known.epoch:x}", reader.load(",".join(queues))
 
 
 def packet_files(spark: SparkSession, directory: str) -> DataFrame:

@@ -9,6 +9,7 @@ A pair whose differences lie more than half an hour apart within an hour has had
 
 `latency` then has for each route, queue and hour the percentiles of delivery (sent to arrived), as the clocks say (`raw_*`) and with
 the skew taken off (never below 0), of the wait in the queue (arrived to received, one clock), and how many differences were negative.
+`latency_by_queue` has the same for each queue as a whole, without the hours in which a clock was set.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "latency"
 SKEW: Final = "clock_skew"
+BY_QUEUE: Final = "latency_by_queue"
 # Ours: no message is on its way for so long that its clocks must have been set.
 STEP_SECONDS: Final = 1800
 _SHARES: Final = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
@@ -71,6 +73,7 @@ def clock_skew(pairs: DataFrame, minutes: int = 60) -> DataFrame:
         F.col("most_forth") - F.col("least_forth"),
         F.col("most_back") - F.col("least_back"),
         F.col("most_forth") - lower,
+        F.col("most_back") + upper,
         F.lit(0.0),
     )
     has_both = upper.isNotNull() & lower.isNotNull()
@@ -87,8 +90,8 @@ def clock_skew(pairs: DataFrame, minutes: int = 60) -> DataFrame:
     )
 
 
-def latency(messages: DataFrame, skews: DataFrame, minutes: int = 60) -> DataFrame:
-    """Percentiles by route, queue and period. Periods are by the clock of the destination."""
+def deliveries(messages: DataFrame, skews: DataFrame, minutes: int = 60) -> DataFrame:
+    """Each message whose arrival is known, with the skew taken off. Periods are by the clock of the destination."""
     is_forth = F.col("source_id") < F.col("destination_id")
     timed = messages.where("arrived_time is not null and sent_time is not null and destination_id is not null").select(
         "source",
@@ -109,19 +112,23 @@ def latency(messages: DataFrame, skews: DataFrame, minutes: int = 60) -> DataFra
     joined = timed.join(known, ["machine_a", "machine_b", "pair_period"], "left")
     ahead = F.coalesce(F.when(F.col("is_forth"), F.col("skew_seconds")).otherwise(-F.col("skew_seconds")), F.lit(0.0))
     corrected = F.greatest(F.col("raw") - ahead, F.lit(0.0))
-    rows = joined.select("*", ahead.alias("skew"), corrected.alias("delivery"))
-    percentiles = [
+    return joined.select("*", ahead.alias("skew"), corrected.alias("delivery"))
+
+
+def percentiles(rows: DataFrame, *keys: str) -> DataFrame:
+    """Percentiles of deliveries and waits, by route, queue, period or whatever they are grouped by."""
+    shares = [
         F.percentile(column, share).alias(f"{column}_{name}")
         for column in ("raw", "delivery", "wait")
         for name, share in _SHARES
     ]
-    return rows.groupBy("source", "destination", "queue", "period").agg(
+    return rows.groupBy(*keys).agg(
         F.count(F.lit(1)).alias("messages"),
         F.count(F.when(F.col("raw") < 0, 1)).alias("negative"),
         F.avg("skew").alias("skew_seconds"),
         F.max("method").alias("skew_method"),
         F.coalesce(F.max("is_step"), F.lit(False)).alias("is_step"),
-        *percentiles,
+        *shares,
         F.max("delivery").alias("delivery_max"),
     )
 
@@ -132,8 +139,10 @@ def run(context: Context) -> Result:
     messages = context.lake.read("lifecycle")
     names = machine_names(observed)
     context.make(SKEW, _with_names(clock_skew(samples(observed, messages), minutes), names))
-    rows = context.make(NAME, latency(messages, context.lake.read(SKEW), minutes))
-    return {"rows": rows}
+    rows = deliveries(messages, context.lake.read(SKEW), minutes)
+    steady = rows.where("not coalesce(is_step, false)")
+    context.make(BY_QUEUE, percentiles(steady, "queue"))
+    return {"rows": context.make(NAME, percentiles(rows, "source", "destination", "queue", "period"))}
 
 
 def _with_names(skews: DataFrame, names: DataFrame) -> DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -90,8 +91,32 @@ def _text(value: str | int | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+_OURS: Final = re.compile(r"^(?:lanner[\w.]+: )(.*)$", re.MULTILINE)
+
+
+class JobFailed(LannerError):
+    """Spark could not do it; the message is the last word of whoever knew why."""
+
+
+def told(error: Exception) -> str:
+    """What matters of an error that Spark wraps in pages of Java."""
+    text = str(error)
+    ours = _OURS.findall(text)
+    return ours[-1] if ours else text.strip().partition("\n")[0]
+
+
+def run_job(name: str, run: Callable[[Context], Result], context: Context) -> Result:
+    """Do a job; JobFailed says what Spark could not do."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return run(context)
+    except PySparkException as error:
+        raise JobFailed(f"{name}: {told(error)}") from error
+
+
 def submit(name: str, run: Callable[[Context], Result]) -> None:
-    """The program of a job for spark-submit: `spark-submit -m lanner.spark.jobs.lifecycle --config pipeline.toml`."""
+    """The program of a job, for spark-submit: it takes the file of its module, and `--config pipeline.toml`."""
 
     def program(
         config: Annotated[Path, typer.Option("--config", help="pipeline.toml")] = Path("pipeline.toml"),
@@ -101,7 +126,7 @@ def submit(name: str, run: Callable[[Context], Result]) -> None:
             settings = load_config(config)
             spark = start_spark(settings, name)
             try:
-                result = run(Context(spark, settings, progress))
+                result = run_job(name, run, Context(spark, settings, progress))
             finally:
                 spark.stop()
         except LannerError as error:

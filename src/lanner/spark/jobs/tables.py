@@ -35,7 +35,7 @@ DEAD_KINDS: Final = ("deadletter", "xact_deadletter")
 POSITIVE: Final = (MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE)
 NEGATIVE: Final = tuple(member for member in MessageClass if member >= MessageClass.NACK_BAD_DEST_QUEUE)
 # What of a row says that it is the same message in the same queue.
-_KEY: Final = ("qm_id", "queue", "subqueue", "msg_id_text", "class")
+KEY: Final = ("qm_id", "queue", "subqueue", "msg_id_text", "class")
 # What the jobs need of a message; no body, which is most of its size.
 _OBSERVED: Final = (
     "qm_id",
@@ -114,6 +114,11 @@ class Lake:
         found = _file_system(self.spark, path).globStatus(path)
         return [str(status.getPath().toString()) for status in found or ()]
 
+    def touch(self, path: str) -> None:
+        """Make an empty file, as a mark."""
+        place = _hadoop(self.spark).Path(path)
+        _file_system(self.spark, place).create(place, True).close()
+
     def delete(self, path: str) -> None:
         """Delete a file, or a directory with what is in it."""
         place = _hadoop(self.spark).Path(path)
@@ -134,7 +139,7 @@ def observations(messages: DataFrame) -> DataFrame:
     Roles: `waiting` in a queue, `received` (the copy in the journal of a queue; its arrived_time is when it was received), `journaled` (the
     copy at its sender), `in_transit`, `dead`; `ack` and `report` are messages about others.
     """
-    latest = Window.partitionBy(*_KEY).orderBy(F.desc("abort_count"), F.desc("move_count"), F.desc("seq"))
+    latest = Window.partitionBy(*KEY).orderBy(F.desc("abort_count"), F.desc("move_count"), F.desc("seq"))
     found = messages.where("packet_error is null and msg_id_text is not null").select(
         *_OBSERVED,
         F.sha2("body", 256).alias("body_sha256"),

@@ -1,0 +1,77 @@
+"""compact: few large files instead of many small ones, and an end to old days.
+
+A day of a queue manager in `messages` that has more than `compact.files` files is written anew, each message once for each queue it was seen
+in, and then its old files are deleted. A job that is killed in between leaves rows twice, which no other job minds, and which the next
+run puts right. Days before `compact.keep_days` are deleted. Run it when no other job reads the table.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.window import Window
+
+from lanner.spark.jobs.session import Context, Result, submit
+from lanner.spark.jobs.tables import KEY, MESSAGES, PARTITIONS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+NAME: Final = "compact"
+
+
+def latest(rows: DataFrame) -> DataFrame:
+    """Each message as it was seen last in each queue; what cannot be read, once."""
+    order = (F.desc("abort_count"), F.desc("move_count"), F.desc("seq"))
+    place = F.row_number().over(Window.partitionBy(*KEY, F.sha2("packet", 256), "packet_error").orderBy(*order))
+    return rows.withColumn("_place", place).where("_place = 1").drop("_place")
+
+
+def run(context: Context, today: dt.date | None = None) -> Result:
+    lake, config = context.lake, context.config.compact
+    table = lake.read(MESSAGES)
+    today = today or dt.datetime.now(dt.UTC).date()
+    deleted = 0
+    if config.keep_days is not None:
+        oldest = today - dt.timedelta(days=config.keep_days)
+        for path in lake.files(MESSAGES, "date=*"):
+            day = _value(path, "date")
+            if day < oldest.isoformat():
+                lake.delete(path)
+                context.progress.say(f"{day} is older than {config.keep_days} days: deleted")
+                deleted += 1
+    files: dict[str, list[str]] = {}
+    for path in lake.files(MESSAGES, "date=*/qm_name=*/batch=*/*.parquet"):
+        files.setdefault(path.rpartition("/batch=")[0], []).append(path)
+    rewritten = 0
+    for place, found in sorted(files.items()):
+        if len(found) <= config.files:
+            continue
+        batches = lake.files(MESSAGES, f"{place.partition('/' + MESSAGES + '/')[2]}/batch=*")
+        day, name = _value(place, "date"), _value(place, "qm_name")
+        rows = latest(table.where((F.col("date") == day) & (F.col("qm_name") == name)))
+        rows = rows.withColumn("batch", F.lit(f"compact-{uuid.uuid4().hex}"))
+        writer = rows.repartition(1).sortWithinPartitions("queue", "seq").write.mode("append")
+        writer.partitionBy(*PARTITIONS).parquet(lake.path(MESSAGES))
+        for batch in batches:
+            lake.delete(batch)
+        context.progress.say(f"{name}, {day}: {len(found)} files were rewritten")
+        rewritten += 1
+    return {"rewritten": rewritten, "deleted": deleted}
+
+
+def _value(path: str, name: str) -> str:
+    """What a part of a path says: date=2026-03-02."""
+    return unquote(path.partition(f"/{name}=")[2].partition("/")[0])
+
+
+def main() -> None:
+    submit(NAME, run)
+
+
+if __name__ == "__main__":
+    main()

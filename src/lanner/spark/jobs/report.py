@@ -1,0 +1,162 @@
+"""report: the tables as one page, `report.path`. A table that is not there yet leaves its section out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from lanner.spark.jobs.config import ConfigError
+from lanner.spark.jobs.latency import bucket
+from lanner.spark.jobs.session import Context, Result, submit
+from lanner.spark.jobs.tables import Lake
+from lanner.spark.report import ReportData, Rows, render
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+NAME: Final = "report"
+# Ours: points of the plot of traffic, and lines of a list.
+_POINTS, _LINES = 180, 12
+
+
+def gather(lake: Lake, title: str) -> ReportData:
+    """What the page shows, each part counted by Spark."""
+    data = ReportData(title)
+    messages = lake.read("lifecycle")
+    data.status = {row["status"]: row["count"] for row in messages.groupBy("status").count().collect()}
+    first = messages.agg(
+        F.min("sent_time").alias("first"),
+        F.max("sent_time").alias("last"),
+        F.sum("body_size").alias("bytes"),
+        F.countDistinct("source_id").alias("machines"),
+    ).collect()[0]
+    data.first, data.last, data.bytes, data.machines = (
+        first["first"],
+        first["last"],
+        first["bytes"] or 0,
+        first["machines"],
+    )
+    if lake.has("throughput"):
+        data.traffic = _traffic(lake.read("throughput"))
+        data.backlog = _rows(lake.read("backlog").orderBy(F.desc("depth"), "queue").limit(_LINES))
+    if lake.has("latency_by_queue"):
+        found = lake.read("latency_by_queue").orderBy(F.desc("messages"), "queue")
+        data.latency = _rows(found.limit(2 * _LINES))
+        data.reference, data.skew = _skew(lake.read("clock_skew"))
+    if lake.has("acks"):
+        acks = lake.read("ack_summary")
+        data.acks = _rows(acks.groupBy("queue", "outcome").agg(F.sum("messages").alias("messages")))
+    data.reasons = _reasons(messages)
+    if lake.has("routes"):
+        data.routes = _routes(lake.read("routes"))
+    if lake.has("poison"):
+        data.poison = _rows(lake.read("poison").orderBy(F.desc("aborts"), "queue", "label").limit(_LINES))
+    if lake.has("audit"):
+        data.audit = _senders(lake.read("audit"))
+        census = lake.read("census").groupBy("formatter")
+        counted = census.agg(F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes"))
+        data.census = _rows(counted.orderBy(F.desc("messages"), "formatter"))
+        data.broken = sum(row["messages"] for row in lake.read("broken").collect())
+    return data
+
+
+def _rows(frame: DataFrame) -> Rows:
+    return [row.asDict() for row in frame.collect()]
+
+
+def _traffic(found: DataFrame) -> Rows:
+    """All queues together, in as many periods as a plot has points."""
+    [edges] = found.agg(F.min("period").alias("first"), F.max("period").alias("last")).collect()
+    if edges["first"] is None:
+        return []
+    span = (edges["last"] - edges["first"]).total_seconds() / 60
+    minutes = next(m for m in (1, 2, 5, 10, 15, 30, 60, 120, 360, 720, 1440, 10_080, 1 << 30) if span / m <= _POINTS)
+    names = ("arrived", "received", "failed")
+    grouped = found.groupBy(bucket("period", minutes).alias("period")).agg(*(F.sum(name).alias(name) for name in names))
+    rows = _rows(grouped.orderBy("period"))
+    return _filled(rows, 60 * minutes, names)
+
+
+def _filled(rows: Rows, length: int, names: tuple[str, ...]) -> Rows:
+    """With zeros where nothing happened."""
+    import datetime as dt
+
+    by_time = {int(row["period"].timestamp()): row for row in rows}
+    if len(by_time) < 2 or (max(by_time) - min(by_time)) // length > 10 * _POINTS:
+        return rows
+    nothing: dict[str, Any] = dict.fromkeys(names, 0)
+    return [
+        by_time.get(time, {"period": dt.datetime.fromtimestamp(time, dt.UTC), **nothing})
+        for time in range(min(by_time), max(by_time) + 1, length)
+    ]
+
+
+def _skew(found: DataFrame) -> tuple[str | None, Rows]:
+    """Each clock against that of the machine which most others exchange messages with."""
+    both = found.selectExpr("name_a as one", "name_b as other", "skew_seconds as skew", "is_step", "method")
+    both = both.unionByName(
+        found.selectExpr("name_b as one", "name_a as other", "-skew_seconds as skew", "is_step", "method")
+    )
+    best = both.groupBy("one").agg(F.countDistinct("other").alias("n")).orderBy(F.desc("n"), "one").limit(1).collect()
+    if not best:
+        return None, []
+    reference = best[0]["one"]
+    grouped = (
+        both.where(F.col("one") == reference)
+        .groupBy(F.col("other").alias("machine"))
+        .agg(
+            F.coalesce(
+                F.expr("percentile(skew, 0.5) filter (where not is_step and method = 'two-way')"),
+                F.expr("percentile(skew, 0.5) filter (where not is_step)"),
+                F.expr("percentile(skew, 0.5)"),
+            ).alias("skew_seconds"),
+            # A clock that was set shows in the spread of its hours, too.
+            (F.max("is_step") | (F.expr("max(skew) - min(skew)") > 1800)).alias("is_step"),
+        )
+    )
+    return reference, _rows(grouped.orderBy("machine"))
+
+
+def _reasons(messages: DataFrame) -> Rows:
+    from lanner.spark.jobs.acks import reason
+
+    failed = messages.withColumn("class", F.coalesce("dead_class", "nack_class")).where("class is not null")
+    named = failed.withColumn("reason", F.coalesce(reason("class"), F.hex("class")))
+    return _rows(named.groupBy("reason").agg(F.count(F.lit(1)).alias("messages")).orderBy(F.desc("messages"), "reason"))
+
+
+def _routes(found: DataFrame) -> Rows:
+    """The whole ways, with the hops where reports tell of them instead."""
+    hops = found.where("kind = 'hop'")
+    chosen = hops if hops.limit(1).count() else found.where("kind = 'route'")
+    return _rows(chosen.orderBy(F.desc("messages"), "source", "destination").limit(5 * _LINES))
+
+
+def _senders(found: DataFrame) -> Rows:
+    grouped = found.groupBy("sender", "source").agg(
+        F.countDistinct("queue").alias("queues"),
+        *(F.sum(name).alias(name) for name in ("messages", "signed", "verified", "encrypted")),
+    )
+    return _rows(grouped.orderBy(F.desc(F.col("messages") - F.col("signed")), "sender", "source").limit(_LINES))
+
+
+def run(context: Context) -> Result:
+    config = context.config
+    path = config.resolve(config.report.path)
+    if "://" in path:
+        raise ConfigError(f"report.path {path}: a path on this machine expected")
+    page = render(gather(context.lake, config.report.title))
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(page, encoding="utf-8")
+    context.progress.say(f"{path}: {len(page) // 1024} KiB")
+    return {"report": path}
+
+
+def main() -> None:
+    submit(NAME, run)
+
+
+if __name__ == "__main__":
+    main()

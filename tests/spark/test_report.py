@@ -1,0 +1,154 @@
+"""The report: one page that needs nothing else, and whose numbers are those of the truth."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from lanner.spark.jobs import acks, audit, latency, lifecycle, poison, report, routes, throughput
+from lanner.spark.report import ReportData, duration, number, render, short, size
+from tests.spark.test_job_lifecycle import outcome, status
+from tests.spark.test_job_numbers import is_seen
+from tests.spark.worlds import Ingested
+
+VOID = {"meta", "br", "rect", "path", "line", "circle"}
+EVERYTHING = (
+    "What became of messages",
+    "Traffic",
+    "Backlog",
+    "Acknowledgments",
+    "Why messages died",
+    "Bodies",
+    "How long it took",
+    "Routes",
+    "Clocks",
+    "Poison",
+    "Senders",
+)
+
+
+class Page(HTMLParser):
+    """Every tag closed, and what was seen on the way."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.links: list[str] = []
+        self.text: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.links += [value or "" for name, value in attributes if name in ("src", "href", "data", "action")]
+        assert not any(name.startswith("on") for name, _ in attributes)
+        if tag not in VOID or tag in ("rect", "path"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def checked(text: str) -> Page:
+    page = Page(text)
+    assert page.open == []
+    assert page.links == []
+    assert not page.tags & {"script", "link", "iframe", "img", "object", "form"}
+    assert not re.search(r"url\(|@import|https?://", text)
+    return page
+
+
+@pytest.fixture(scope="module")
+def made(business: Ingested) -> ReportData:
+    for job in (lifecycle, acks, latency, throughput, poison, routes, audit):
+        if not business.context.lake.has(job.NAME):
+            job.run(business.context)
+    return report.gather(business.context.lake, "Orders & <more>")
+
+
+def test_every_section_is_there_and_nothing_is_fetched(made: ReportData) -> None:
+    text = render(made, dt.datetime(2026, 3, 3, tzinfo=dt.UTC))
+    page = checked(text)
+    words = "".join(page.text)
+    for title in EVERYTHING:
+        assert title in words
+    assert "Orders & <more>" in words
+    assert "prefers-color-scheme: dark" in text
+    assert "width=device-width" in text
+
+
+def test_its_numbers_are_those_of_the_truth(business: Ingested, made: ReportData) -> None:
+    messages = business.truth["messages"]
+    assert made.status == {name: [status(m) for m in messages].count(name) for name in set(map(status, messages))}
+    assert made.bytes == sum(m["body_size"] for m in messages if is_seen(m))
+    asked = [m for m in messages if is_seen(m) and m["acknowledge"]]
+    missing = sum(outcome(m) == "missing" for m in asked)
+    assert sum(row["messages"] for row in made.acks if row["outcome"] == "missing") == missing > 0
+    assert sum(row["messages"] for row in made.census) == sum(map(is_seen, messages))
+    assert made.broken == business.truth["broken_packets"]
+    assert sum(row["arrived"] for row in made.traffic) == sum(
+        row["arrived"] for row in business.context.lake.read("throughput").collect()
+    )
+
+
+def test_the_clock_that_was_set_is_marked(business: Ingested, made: ReportData) -> None:
+    set_back = next(m["name"] for m in business.truth["machines"] if max(m["skews"]) - min(m["skews"]) > 3000)
+    if made.reference == set_back:
+        assert all(row["is_step"] for row in made.skew)
+    else:
+        assert {row["machine"] for row in made.skew if row["is_step"]} == {set_back}
+    real = {m["name"]: m["skews"] for m in business.truth["machines"]}
+    for row in made.skew:
+        if not row["is_step"]:
+            assert made.reference is not None
+            differences = [a - b for a, b in zip(real[row["machine"]], real[made.reference], strict=True)]
+            assert min(differences) - 4 <= row["skew_seconds"] <= max(differences) + 4
+
+
+def test_nothing_is_a_page_too() -> None:
+    page = checked(render(ReportData()))
+    assert "No messages were seen." in "".join(page.text)
+    assert not any(title in "".join(page.text) for title in EVERYTHING)
+
+
+def test_what_messages_say_cannot_break_out(made: ReportData) -> None:
+    evil = "</svg><script>alert(1)</script>\"'&"
+    rows = [{"queue": evil, "label": evil, "source": evil, "messages": 1, "aborts": 3, "different_bodies": 1}]
+    routes_rows = [{"source": evil, "destination": "B", "messages": 1, "median_seconds": None}]
+    checked(render(ReportData(poison=rows, routes=routes_rows)))
+
+
+def test_the_page_is_written_where_the_configuration_says(business: Ingested) -> None:
+    path = Path(report.run(business.context)["report"])
+    assert path == business.context.config._base / "report.html"
+    checked(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (number(1234567), "1\u202f234\u202f567"),
+        (number(None), "\u2013"),
+        (size(1536), "1.5 KiB"),
+        (duration(5.0), "5 s"),
+        (duration(-90.5), "-90.5 s"),
+        (duration(300), "5 min"),
+        (duration(86_400 * 3), "3.0 d"),
+        (short(r"DIRECT=OS:LYON-1\private$\orders"), "orders on LYON-1"),
+        (short("PUBLIC=x"), "PUBLIC=x"),
+        (short(None), "?"),
+    ],
+)
+def test_words(found: str, expected: str) -> None:
+    assert found == expected
