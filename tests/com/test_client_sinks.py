@@ -12,11 +12,11 @@ import pytest
 
 from lanner.com import Connection, Dispatch, connect, with_events
 from lanner.com.client import SERVER_SETTINGS
-from lanner.com.client_pings import PING_PERIOD
 from lanner.com.constants import CONNECT_E_CANNOTCONNECT
 from lanner.com.interfaces import COMPLEX_PING, IOBJECTEXPORTER, RESOLVE_OXID2, SERVER_ALIVE2, SIMPLE_PING
 from lanner.com.objects import ComError, ComObject
 from lanner.com.objref import DualStringArray, StringBinding
+from lanner.com.ping_sets import PING_PERIOD
 from lanner.com.resolver import ObjectResolver
 from lanner.rpc.calls import ServerCall
 from lanner.rpc.pdu import AuthLevel

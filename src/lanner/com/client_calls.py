@@ -17,10 +17,10 @@ from lanner.com.client_connections import (
     fault_error,
     win32,
 )
-from lanner.com.client_pings import PING_PERIOD
 from lanner.com.constants import IID_IREMUNKNOWN, RPC_E_CALL_REJECTED, succeeded
 from lanner.com.objects import ComError
 from lanner.com.orpc import OrpcThis
+from lanner.com.ping_sets import PING_PERIOD
 from lanner.model.errors import RemoteProtocolError
 from lanner.rpc.endpoint_mapper import EPMAPPER_PORT
 from lanner.rpc.faults import FaultStatus, RpcConnectionError, RpcFault
@@ -45,6 +45,7 @@ class ClientSettings:
     connect_timeout: float = 10.0
     # For each call to an object.
     call_timeout: float | None = None
+    # MS-DCOM 3.2.2: at most 2 minutes.
     ping_period: float = PING_PERIOD
     resolver_port: int = EPMAPPER_PORT
     # How long an exporter of which nothing is held is remembered.

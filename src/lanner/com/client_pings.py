@@ -11,8 +11,6 @@ from typing import Final
 
 from lanner.com.constants import OR_INVALID_OID, OR_INVALID_SET, OR_OK
 
-# MS-DCOM 3.2.2: "at most 2 minutes".
-PING_PERIOD: Final = 120.0  # seconds
 # Ours: cAddToSet is an unsigned short, and a resolver need not take that many at once.
 MAX_OIDS_PER_PING: Final = 1000
 _MAX_SEQUENCE: Final = 0xFFFF

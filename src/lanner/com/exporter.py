@@ -35,7 +35,7 @@ from lanner.com.objref import (
     StringBinding,
 )
 from lanner.com.orpc import ORPCTHAT, ORPCTHIS, OrpcThat, OrpcThis
-from lanner.com.ping_sets import PING_PERIOD, PingSets, new_identifier
+from lanner.com.ping_sets import PingSets, new_identifier
 from lanner.rpc.calls import MAX_REQUEST_SIZE
 from lanner.rpc.faults import FaultStatus, RpcFault
 from lanner.rpc.ndr import Decoder, Encoder, Syntax, representation
@@ -346,7 +346,7 @@ class ObjectExporter:
             exported = self._objects.get(oid)
             if exported is None:
                 self._pings.forget_oid(oid)
-            elif exported.calls or now - exported.last_call < PING_PERIOD:
+            elif exported.calls or now - exported.last_call < self._pings.period:
                 self._pings.spare(oid, now)
             else:
                 _LOG.info("%s is reclaimed: nobody pings it", type(exported.object).__name__)

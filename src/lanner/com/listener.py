@@ -37,6 +37,8 @@ class ComSettings:
     port: int = 0
     # Below it nothing is activated and no object called (MS-DCOM 3.1.1.5.4).
     minimum_level: AuthLevel = AuthLevel.PKT_INTEGRITY
+    # Seconds in which clients are to ping. They go by the document's period: another one is for tests.
+    ping_period: float = PING_PERIOD
 
 
 class ComListener:
@@ -68,7 +70,7 @@ class ComListener:
         self._server: RpcServer | None = None
         self._client: ComClient | None = None
         self._exporter: ObjectExporter | None = None
-        self.pings = PingSets()
+        self.pings = PingSets(period=self._settings.ping_period)
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -131,7 +133,8 @@ class ComListener:
         loop = asyncio.get_running_loop()
         self.exporter.reclaim(self.pings.expire(now))
         deadline = self.pings.next_deadline()
-        then = now + PING_PERIOD if deadline is None else min(deadline, now + PING_PERIOD)
+        latest = now + self._settings.ping_period
+        then = latest if deadline is None else min(deadline, latest)
         self._timer = loop.call_at(then, lambda: self.tick(loop.time()))
 
     async def stop(self) -> None:

@@ -17,7 +17,8 @@ from lanner.com.constants import ERROR_OUTOFMEMORY, OR_INVALID_OID, OR_INVALID_S
 
 # MS-DCOM 3.1.2.2: "SHOULD be exactly 2 minutes", and the timer of a set three times that.
 PING_PERIOD: Final = 120.0  # seconds
-PING_TIMEOUT: Final = 3 * PING_PERIOD
+PERIODS: Final = 3
+PING_TIMEOUT: Final = PERIODS * PING_PERIOD
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,11 @@ class _PingSet:
 class PingSets:
     """The SETID table and the OID table of a resolver."""
 
-    def __init__(self, limits: PingLimits | None = None) -> None:
+    def __init__(self, limits: PingLimits | None = None, period: float = PING_PERIOD) -> None:
+        """Keep sets that are to be pinged once in a period, in seconds."""
         self._limits = PingLimits() if limits is None else limits
+        self.period = period
+        self._timeout = PERIODS * period
         # In the order of their deadlines.
         self._sets: OrderedDict[int, _PingSet] = OrderedDict()
         self._by_peer: dict[str, dict[int, None]] = {}
@@ -58,7 +62,7 @@ class PingSets:
         """A new object identifier, which nobody pings yet."""
         oid = new_identifier(self._counts)
         self._counts[oid] = 0
-        self._unpinged[oid] = now + PING_TIMEOUT
+        self._unpinged[oid] = now + self._timeout
         return oid
 
     def forget_oid(self, oid: int) -> None:
@@ -69,7 +73,7 @@ class PingSets:
     def spare(self, oid: int, now: float) -> None:
         """An object whose time was up is still called: it gets another chance to be pinged."""
         if oid in self._counts and not self._counts[oid]:
-            self._unpinged[oid] = now + PING_TIMEOUT
+            self._unpinged[oid] = now + self._timeout
             self._unpinged.move_to_end(oid)
 
     @property
@@ -128,7 +132,7 @@ class PingSets:
         if len(self._sets) >= self._limits.max_sets and not self._make_room(self._sets):
             return ERROR_OUTOFMEMORY, 0
         set_id = new_identifier(self._sets)
-        made = self._sets[set_id] = _PingSet(peer, sequence, now + PING_TIMEOUT)
+        made = self._sets[set_id] = _PingSet(peer, sequence, now + self._timeout)
         self._by_peer.setdefault(peer, {})[set_id] = None
         for oid in added:
             # Objects that nobody knows are passed over here, unlike in a set that is there.
@@ -163,11 +167,11 @@ class PingSets:
         self._counts[oid] -= 1
         if self._counts[oid]:
             return False
-        self._unpinged[oid] = now + PING_TIMEOUT
+        self._unpinged[oid] = now + self._timeout
         return True
 
     def _restart(self, set_id: int, found: _PingSet, now: float) -> None:
-        found.deadline = now + PING_TIMEOUT
+        found.deadline = now + self._timeout
         self._sets.move_to_end(set_id)
 
     def _drop(self, set_id: int, now: float) -> list[int]:
