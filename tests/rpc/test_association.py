@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lanner.rpc import association
 from lanner.rpc.association import MAX_HANDLES, AssociationGroups, ContextHandles
 from lanner.rpc.faults import FaultStatus, RpcFault
 from lanner.rpc.ndr import NULL_HANDLE
@@ -108,6 +109,34 @@ def test_handles_have_a_limit() -> None:
         handles.add(number, "queue")
     with pytest.raises(RpcFault, match="REMOTE_NO_MEMORY"):
         handles.add("one more", "queue")
+
+
+def test_all_handles_of_an_address_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many associations do not help; others have theirs."""
+    monkeypatch.setattr(association, "MAX_HANDLES_OF_PEER", 4)
+    groups = AssociationGroups()
+    one, two = groups.join(None, "192.0.2.1"), groups.join(None, "192.0.2.1")
+    held = [group.handles.add("x", "queue") for group in (one, two) for _ in range(2)]
+    for group in (one, two, groups.join(None, "192.0.2.1")):
+        with pytest.raises(RpcFault, match="NO_MEMORY"):
+            group.handles.add("x", "queue")
+    groups.join(None, "192.0.2.2").handles.add("x", "queue")
+    one.handles.remove(held[0], "queue")
+    held[0] = two.handles.add("x", "queue")
+    groups.leave(two)
+    for _ in range(3):
+        one.handles.add("x", "queue")
+    with pytest.raises(RpcFault, match="NO_MEMORY"):
+        one.handles.add("x", "queue")
+
+
+def test_nothing_is_kept_of_addresses_that_have_left() -> None:
+    groups = AssociationGroups()
+    for number in range(3):
+        group = groups.join(None, f"192.0.2.{number}")
+        group.handles.add("x", "queue")
+        groups.leave(group)
+    assert groups._tallies == {}
 
 
 def test_who_comes_from_elsewhere_does_not_find_a_group() -> None:

@@ -23,6 +23,8 @@ _LOG = logging.getLogger(__name__)
 _ATTRIBUTES: Final = bytes(4)
 # Ours: handles one client may hold. Windows' queue managers hand out one for each open queue and cursor.
 MAX_HANDLES: Final = 10_000
+# Ours: all clients of one address together, who could take the memory of everybody else.
+MAX_HANDLES_OF_PEER: Final = 100_000
 
 Rundown = Callable[[], object]
 
@@ -35,12 +37,21 @@ class _Held:
     owner: Sid
 
 
+@dataclass(slots=True)
+class _Tally:
+    """What an address has."""
+
+    groups: int = 0
+    handles: int = 0
+
+
 class ContextHandles:
     """The context handles of one group."""
 
-    def __init__(self) -> None:
+    def __init__(self, tally: _Tally | None = None) -> None:
         self._held: dict[bytes, _Held] = {}
         self._is_over = False
+        self._tally = _Tally() if tally is None else tally
 
     def __len__(self) -> int:
         return len(self._held)
@@ -57,6 +68,9 @@ class ContextHandles:
             raise RpcFault(FaultStatus.NCA_FAULT_CONTEXT_MISMATCH, "the association has ended")
         if len(self._held) >= MAX_HANDLES:
             raise RpcFault(FaultStatus.NCA_FAULT_REMOTE_NO_MEMORY, f"{MAX_HANDLES} context handles")
+        if self._tally.handles >= MAX_HANDLES_OF_PEER:
+            raise RpcFault(FaultStatus.NCA_FAULT_REMOTE_NO_MEMORY, f"{MAX_HANDLES_OF_PEER} context handles")
+        self._tally.handles += 1
         handle = _ATTRIBUTES + uuid4().bytes_le
         self._held[handle] = _Held(value, kind, rundown, owner)
         return handle
@@ -72,6 +86,7 @@ class ContextHandles:
         """Close a handle in good order: without its rundown."""
         value = self.get(handle, kind, caller)
         del self._held[handle]
+        self._tally.handles -= 1
         return value
 
     def values(self, kind: str) -> Iterator[tuple[bytes, object]]:
@@ -82,6 +97,7 @@ class ContextHandles:
         self._is_over = True
         while self._held:
             handle, held = self._held.popitem()
+            self._tally.handles -= 1
             if held.rundown is not None:
                 try:
                     held.rundown()
@@ -92,11 +108,11 @@ class ContextHandles:
 class AssociationGroup:
     """One client process, as far as a server can tell."""
 
-    def __init__(self, group_id: int, peer: str) -> None:
+    def __init__(self, group_id: int, peer: str, tally: _Tally) -> None:
         self.id = group_id
         # The address it came from, without a port.
         self.peer = peer
-        self.handles = ContextHandles()
+        self.handles = ContextHandles(tally)
         self.connections = 0
 
     def __repr__(self) -> str:
@@ -110,6 +126,7 @@ class AssociationGroups:
 
     def __init__(self) -> None:
         self._groups: dict[int, AssociationGroup] = {}
+        self._tallies: dict[str, _Tally] = {}
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -122,7 +139,9 @@ class AssociationGroups:
     def join(self, group: AssociationGroup | None, peer: str) -> AssociationGroup:
         """Count a connection in a group, or in a new one."""
         if group is None:
-            group = AssociationGroup(self._new_id(), peer)
+            tally = self._tallies.setdefault(peer, _Tally())
+            tally.groups += 1
+            group = AssociationGroup(self._new_id(), peer, tally)
             self._groups[group.id] = group
         group.connections += 1
         return group
@@ -132,6 +151,10 @@ class AssociationGroups:
         group.connections -= 1
         if group.connections == 0:
             del self._groups[group.id]
+            tally = self._tallies[group.peer]
+            tally.groups -= 1
+            if not tally.groups:
+                del self._tallies[group.peer]
             group.handles.run_down()
 
     def _new_id(self) -> int:
