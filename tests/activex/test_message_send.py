@@ -428,6 +428,19 @@ def test_a_message_that_is_sent_on_is_from_whoever_sends_it(world: World) -> Non
     assert (kept.sender_identifier, kept.signature, kept.sender_certificate) == (BOB.sid.pack(), b"", b"")
 
 
+def test_a_message_of_a_queue_manager_is_sent_on_by_whoever_sends_it(world: World) -> None:
+    name, admin = create(world), create(world, "admin")
+    message = new_message(world, ack=1)
+    world.call(message, "putref_admin_queue_info", queue_info(world, admin))
+    send(world, message, name)
+    acknowledgment = receive(world, admin)
+    assert world.call(acknowledgment, "get_sender_id_type") == 2
+    send(world, acknowledgment, ELSEWHERE, by=ALICE)
+    kept = packet(world, ELSEWHERE)
+    assert (kept.sender_identifier_type, kept.sender_identifier) == (SenderIdentifierType.SID, ALICE.sid.pack())
+    assert world.call(acknowledgment, "get_sender_id_type") == 1
+
+
 @pytest.mark.spec("MQAC-2.2.2.14-1")
 def test_no_identity_is_sent_where_none_is_wanted(world: World, new_world: Callable[..., World]) -> None:
     """A receiving queue manager checks the rights of whoever the message names; of nobody, those of the anonymous user."""

@@ -109,8 +109,10 @@ class Sending:
         properties = state.properties()
         is_of_connector = state.connector_type_identifier != GUID_NULL
         properties.message_class = state.message_class if is_of_connector else MessageClass.NORMAL
-        properties.sender_identifier = self._sender_identifier()
-        properties.sender_certificate = self._sender_certificate()
+        properties.sender_identifier_type = kind = self._sender_identifier_type()
+        if kind:
+            properties.sender_identifier = self._sender_identifier()
+        properties.sender_certificate = self._sender_certificate(is_named=bool(kind))
         properties.time_to_be_received = self._time_to_be_received()
         properties.soap_header += self.soap_header
         properties.soap_body += self.soap_body
@@ -124,18 +126,21 @@ class Sending:
         self._set_response(properties, descriptor)
         return properties
 
+    def _sender_identifier_type(self) -> SenderIdentifierType:
+        """What came with a received message is not the sender of this one, which is no queue manager in any case."""
+        if "sender_identifier_type" in self.given:
+            return SenderIdentifierType(self.state.sender_identifier_type)
+        return SenderIdentifierType.SID
+
     def _sender_identifier(self) -> bytes:
-        """What came with a received message is not the sender of this one."""
-        if self.state.sender_identifier_type != SenderIdentifierType.SID:
-            return b""
         if "sender_identifier" in self.given and self.state.sender_identifier:
             return self.state.sender_identifier
         return self.identity.sid.pack() if self.context is None else self.context.sender_identifier
 
-    def _sender_certificate(self) -> bytes:
+    def _sender_certificate(self, *, is_named: bool) -> bytes:
         if "sender_certificate" in self.given and self.state.sender_certificate:
             return self.state.sender_certificate
-        if self.state.sender_identifier_type != SenderIdentifierType.SID:
+        if not is_named:
             # Whoever names no sender is not named by a certificate either.
             return b""
         if self.context is not None and self.context.sender_certificate:
@@ -252,6 +257,7 @@ class Sending:
         state.sent_time = int(engine.clock())
         state.message_class = properties.message_class
         state.time_to_be_received = properties.time_to_be_received
+        state.sender_identifier_type = properties.sender_identifier_type
         state.sender_identifier = properties.sender_identifier
         state.sender_certificate = properties.sender_certificate
         state.destination_queue_format_name = None if descriptor.multiple else descriptor.format_name

@@ -179,7 +179,6 @@ class MessageState:
             privacy_level=self.privacy_level,
             hash_algorithm=self.hash_algorithm,
             encryption_algorithm=self.encryption_algorithm,
-            sender_identifier_type=SenderIdentifierType(self.sender_identifier_type),
             soap_header=self.soap_header,
             soap_body=self.soap_body,
         )
