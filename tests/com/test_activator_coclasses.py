@@ -42,8 +42,9 @@ from lanner.com.listener import ComListener
 from lanner.com.objref import ObjRefStandard, StdObjRef
 from lanner.com.ping_sets import PING_TIMEOUT
 from lanner.rpc.client import RpcClient, connect_tcp
+from lanner.rpc.faults import RpcConnectionError
 from lanner.rpc.interface import RETURNS
-from lanner.rpc.pdu import AuthLevel
+from lanner.rpc.pdu import NDR20, NDR64, AuthLevel, SyntaxId
 from lanner.wire.format_name import parse
 from tests.cli.conftest import free_address
 from tests.com.toys import CREDENTIALS, PASSWORD, THIS, USER
@@ -192,7 +193,7 @@ def on_queue_manager(tmp_path: Path) -> Iterator[Callable[[Callable[[Client], Aw
 OnQueueManager = Callable[[Callable[[Client], Awaitable[None]]], None]
 
 
-@pytest.mark.spec("MQAC-1.9-1", "MQAC-1.7-2", "MQAC-2.1-7", "MQAC-2.1-10")
+@pytest.mark.spec("MQAC-1.9-1", "MQAC-1.7-2", "MQAC-2.1-2", "MQAC-2.1-7", "MQAC-2.1-10")
 def test_fifteen_classes_are_activated_and_have_their_interfaces(on_queue_manager: OnQueueManager) -> None:
     everything = {iid for listed in LISTED.values() for iid in listed} | set(IIDS.values())
 
@@ -214,6 +215,11 @@ def test_fifteen_classes_are_activated_and_have_their_interfaces(on_queue_manage
                 more -= {IID_ICONNECTIONPOINTCONTAINER, IIDS["IConnectionPoint"], IIDS["IMSMQPrivateEvent"]}
             assert not more, (name, [one for one, iid in IIDS.items() if iid in more])
             assert listed <= granted.keys(), name
+            objects = await client.objects()
+            for iid in granted:
+                await objects.bind_raw(SyntaxId(iid), (NDR20,))
+                with pytest.raises(RpcConnectionError):
+                    await objects.bind_raw(SyntaxId(iid), (NDR64,))
             (factory,) = await client.made(clsid, IID_ICLASSFACTORY, is_class_object=True)
             bound = await (await client.objects()).bind(ICLASSFACTORY)
             answer = await bound.call(CREATE_INSTANCE, factory.ipid, orpc_this=THIS, riid=IID_IDISPATCH)

@@ -236,11 +236,11 @@ class ObjRefCustom:
     object_data: bytes
 
     def pack(self) -> bytes:
-        # cbExtension is zero. The other field means nothing to a receiver; Windows writes the size there.
+        # cbExtension is zero. The other field means nothing to a receiver; what impacket writes there, Windows is known to take.
         return (
             _header(OBJREF_CUSTOM, self.iid)
             + guid_to_bytes(self.clsid)
-            + struct.pack("<II", 0, len(self.object_data))
+            + struct.pack("<II", 0, len(self.object_data) + 8)
             + self.object_data
         )
 
