@@ -641,6 +641,11 @@ def test_destinations(world: World) -> None:
         assert world.call(found, "get_transaction_status_queue_info") is None
 
 
+def test_a_message_does_not_show_what_is_in_it(world: World) -> None:
+    message = new_message(world, text("secret"), destination_symmetric_key=octets(b"secret"), label="secret")
+    assert "secret" not in repr(message.state)
+
+
 def test_a_released_message_holds_nothing(world: World) -> None:
     message = new_message(world, octets(bytes(1000)))
     world.call(message, "attach_current_security_context")

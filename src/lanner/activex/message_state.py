@@ -31,7 +31,7 @@ BASE_PROVIDER: Final = "Microsoft Base Cryptographic Provider, v1.0"
 NO_IDENTIFIER: Final = bytes(MessageIdentifier.SIZE)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class MessageState:
     """The attributes, first as in a message that a client has just made (3.17.3). Empty octets and None are the document's NULL."""
 
@@ -153,6 +153,10 @@ class MessageState:
             if want_destination:
                 state.destination_multi_queue_format_name = _text(several.destination.format_name)
         return state
+
+    def __repr__(self) -> str:
+        """Never its body, nor its keys."""
+        return f"<MessageState {self.identifier.hex()}, a body of {self.body_length} octets>"
 
     def properties(self) -> MessageProperties:
         """What can be sent as it is: everything but what says who the sender is, and the class."""
