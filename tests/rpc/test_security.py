@@ -144,6 +144,29 @@ def test_wrong_credentials_with_ntlm_are_told_to_the_first_call(credentials: Cre
     assert pair.server.closed is not None
 
 
+def test_after_a_wrong_password_at_level_connect_calls_are_refused() -> None:
+    """They carry no token, and look like those of nobody."""
+    pair = Pair(Credentials(USER, "wrong"), level=AuthLevel.CONNECT)
+    pair.bind()
+    assert fault_of(pair.server.send(request(call_id=9))).status == FaultStatus.ACCESS_DENIED
+    assert pair.server.calls == []
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_no_second_password_is_tried(level: AuthLevel) -> None:
+    wrong = Credentials(USER, "wrong")
+    server = Harness(SECURITY)
+    context = wrong.initiate(AuthType.WINNT, level, "qm1")
+    (first,) = server.send(leg(context, b"", 7, PacketType.BIND))
+    right = RIGHT.initiate(AuthType.WINNT, level, "qm1")
+    right.step(b"")
+    for one, is_refused in ((context, False), (right, True)):
+        token = one.step(token_of(first))
+        answer = server.send(Auth3(SecTrailer(AuthType.WINNT, level, 7, token)).pack(PFC_WHOLE, 50))
+        assert bool(answer) == is_refused
+    assert server.closed is not None
+
+
 def test_wrong_credentials_with_spnego_are_told_at_once() -> None:
     pair = Pair(Credentials(USER, "wrong"), AuthType.GSS_NEGOTIATE)
     pair.client.bind(FIRST)

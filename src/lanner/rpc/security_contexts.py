@@ -161,7 +161,8 @@ class SecurityContexts:
             raise Refused(FaultStatus.NCA_FAULT_REMOTE_NO_MEMORY, str(error), flags=PFC_DID_NOT_EXECUTE) from error
         trailer = auth3.trailer
         context = self._contexts.get(trailer.auth_context_id)
-        if context is None or context.is_complete:
+        if context is None or context.is_complete or context.is_invalid:
+            # Nobody tries one password after the other.
             raise RemoteProtocolError("rpc_auth_3, and nothing to complete")
         self._check(context, trailer)
         # A failure is told to the first call that uses the context.
