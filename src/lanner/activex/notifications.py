@@ -104,7 +104,6 @@ class Notification:
             self._done(self)
         if self._is_forgotten:
             return
-        self._is_forgotten = True
         self._event.fire(self._queue, self._kind, None if error is None else self._code(error))
 
     def _code(self, error: StatusError) -> int:
