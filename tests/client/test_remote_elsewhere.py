@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import socket
 import threading
 from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
@@ -14,8 +15,11 @@ import lanner
 from lanner import errors
 from lanner.client import remote
 from lanner.client.runtime import Runtime, addresses_of, local_settings
+from lanner.rpc.calls import ServerCall
+from lanner.rpc.pdu import SyntaxId
 from lanner.rpc.security import ServerSecurity, TargetNames
-from lanner.rpc.server import RpcServer, ServedInterface
+from lanner.rpc.server import RawInterface, RpcServer, ServedInterface
+from lanner.services.interfaces.lanner import LANNER, LANNER_WHO
 from lanner.services.listener import LOCAL_SOCKET
 from lanner.services.management import ManagementService
 from lanner.services.ports import ServerPorts
@@ -139,3 +143,27 @@ def test_what_a_server_does_not_serve_is_told_and_costs_nothing_else(other: Othe
             with pytest.raises(errors.UnsupportedOperation, match="does not serve"):
                 qm.pause(r"DIRECT=OS:beta\private$\far")
         assert queue.receive(timeout=0).body == "hello"
+
+
+def test_a_server_that_never_answers_is_given_up() -> None:
+    """Somebody takes the connection, and says nothing."""
+    with socket.create_server((free_address(), 0)) as silent:
+        address, port = silent.getsockname()
+        with pytest.raises(errors.RemoteMachineNotAvailable, match=r"did not answer in 0\.05 s"):
+            lanner.connect(address, port=port, timeout=0.05)
+
+
+def test_a_server_that_stops_answering_is_given_up(other: OtherManager) -> None:
+    """It takes the binds, and then a call has no answer."""
+    never: asyncio.Future[bytes] = asyncio.Future(loop=other._loop)
+    asked = []
+
+    def say_nothing(call: ServerCall) -> asyncio.Future[bytes]:
+        asked.append(call)
+        return never
+
+    silent = RawInterface(SyntaxId(LANNER.uuid, *LANNER.version), {LANNER_WHO.opnum: say_nothing})
+    other.serve([*other.queue_client, other.remote_read, silent], 2103)
+    with pytest.raises(errors.RemoteMachineNotAvailable, match="did not answer"):
+        lanner.connect(other.address, port=2103, timeout=0.5)
+    assert len(asked) == 1

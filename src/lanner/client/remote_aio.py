@@ -120,7 +120,8 @@ class QueueManager:
     async def connect(cls, target: Target) -> Self:
         sessions = Sessions(target)
         try:
-            who = await sessions.do("", Session.who)
+            async with target.in_time():
+                who = await sessions.do("", Session.who)
         except BaseException:
             await sessions.close()
             raise

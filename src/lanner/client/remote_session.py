@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
@@ -103,11 +103,16 @@ class Target:
     async def connect(self) -> RpcClient:
         """A connection; a StatusError says why there is none."""
         with translated(self.place):
-            try:
-                async with asyncio.timeout(self.timeout):
-                    return await (self._local() if self.host is None else self._elsewhere(self.host))
-            except TimeoutError:
-                raise RemoteMachineNotAvailable(f"{self.place} did not answer in {self.timeout:g} s") from None
+            return await (self._local() if self.host is None else self._elsewhere(self.host))
+
+    @asynccontextmanager
+    async def in_time(self) -> AsyncIterator[None]:
+        """RemoteMachineNotAvailable if the block takes longer than a connection may."""
+        try:
+            async with asyncio.timeout(self.timeout):
+                yield
+        except TimeoutError:
+            raise RemoteMachineNotAvailable(f"{self.place} did not answer in {self.timeout:g} s") from None
 
     async def _local(self) -> RpcClient:
         directory = Path() if self.data is None else self.data
@@ -205,6 +210,11 @@ class Session:
 
     @classmethod
     async def open(cls, target: Target) -> Session:
+        async with target.in_time():
+            return await cls._open(target)
+
+    @classmethod
+    async def _open(cls, target: Target) -> Session:
         client = reading_client = await target.connect()
         try:
             with translated(target.place):
