@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -143,7 +144,8 @@ async def work_and_vanish(client: ComClient, number: int) -> None:
     await asyncio.sleep(0)
     vanish(client)
     if waiting is not None:
-        with pytest.raises(ComError):
+        # Unless it was in time for a message that another one has lost.
+        with contextlib.suppress(ComError):
             await waiting
 
 
