@@ -1,4 +1,4 @@
-"""The process that is killed: a queue manager with its Flight service. Run as `python -m tests.spark.killed_service DATA`."""
+"""The process that is killed: a queue manager with its Flight service. Run as `python -m tests.spark.killed_service DATA [PORT]`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.client.conftest import no_keys
 
 
 def main() -> None:
-    manager = QueueManager(sys.argv[1], name="ALPHA", public_keys=no_keys)
+    manager = QueueManager(sys.argv[1], name="ALPHA", public_keys=no_keys, events=True)
     known = {queue.name.rpartition("\\")[2] for queue in manager.queues()}
     for name in ("source", "target"):
         if name not in known:
             manager.create_queue(name, transactional=name == "target")
-    listener = FlightListener(manager.runtime, FlightSettings(port=0))
+    listener = FlightListener(manager.runtime, FlightSettings(port=int(sys.argv[2]) if len(sys.argv) > 2 else 0))
     listener.open()
     sys.stdout.write(f"{listener.address}\n")
     sys.stdout.flush()

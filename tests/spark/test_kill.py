@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +21,9 @@ import pytest
 
 from lanner.client import Message, QueueManager
 from lanner.errors import LannerError
+from lanner.spark.events import EventSource
 from lanner.spark.flight_client import FlightQueues
+from lanner.spark.schema import RowSchema
 from tests.client.conftest import no_keys
 
 ROOT = Path(__file__).parents[2]
@@ -33,9 +36,9 @@ class Killed(Exception):
 
 
 @contextlib.contextmanager
-def running(data: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+def running(data: Path, port: int = 0) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.spark.killed_service", data], cwd=ROOT, stdout=subprocess.PIPE
+        [sys.executable, "-m", "tests.spark.killed_service", data, str(port)], cwd=ROOT, stdout=subprocess.PIPE
     )
     assert process.stdout is not None
     try:
@@ -83,14 +86,32 @@ class Pipeline:
 
 
 def fill(data: Path, accounts: Path) -> None:
-    with QueueManager(data, name="ALPHA", public_keys=no_keys) as manager:
+    with QueueManager(data, name="ALPHA", public_keys=no_keys, events=True) as manager:
         shutil.copy(accounts, manager.runtime.users.path)
         source = manager.create_queue("source")
         source.send_many(Message(body=b"%d" % number, recoverable=True) for number in range(MESSAGES))
 
 
+def check_events(manager: QueueManager, sent: int) -> None:
+    """An event is in the log if and only if what it tells of is on disk: each arrival and each receive, once."""
+    source = EventSource(manager.operations)
+    after, upto, _ = source.bounds()
+    rows = [row for batch in source.batches(after, upto, RowSchema.select_events()) for row in batch.to_pylist()]
+    found = Counter((row["event"], row["queue"].rpartition("\\")[2], row["msg_id_text"]) for row in rows)
+    assert set(found.values()) == {1}, "an event is there twice"
+    assert Counter((event, queue) for event, queue, _ in found) == {
+        ("arrived", "source"): sent,
+        ("received", "source"): sent,
+        ("arrived", "target"): sent,
+    }
+    assert {name for event, queue, name in found if queue == "target"} == {
+        str(message.id) for message in manager.open("target")
+    }
+
+
 def check(data: Path) -> None:
-    with QueueManager(data, name="ALPHA", public_keys=no_keys) as manager:
+    with QueueManager(data, name="ALPHA", public_keys=no_keys, events=True) as manager:
+        check_events(manager, MESSAGES)
         assert len(manager.open("source")) == 0
         moved = [int(message.body_bytes) for message in manager.open("target")]
         assert sorted(moved) == list(range(MESSAGES)), "something was lost or doubled"
@@ -107,7 +128,7 @@ def test_killed_at_a_named_point(tmp_path: Path, accounts: Path, point: str) -> 
     data = tmp_path / "data"
     fill(data, accounts)
     pipeline = Pipeline()
-    for crash in (point, point, "never"):
+    for crash in (point, "never"):
         with running(data) as (process, address), FlightQueues(address, user="root", password="secret") as queues:
             if crash == "never":
                 assert pipeline.run(queues, crash, process)
@@ -117,7 +138,8 @@ def test_killed_at_a_named_point(tmp_path: Path, accounts: Path, point: str) -> 
     check(data)
 
 
-def test_killed_at_random_moments(tmp_path: Path, accounts: Path) -> None:
+@pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.soak)])
+def test_killed_at_random_moments(tmp_path: Path, accounts: Path, kills: int) -> None:
     data = tmp_path / "data"
     fill(data, accounts)
     pipeline, chance = Pipeline(), random.Random(5)
@@ -125,7 +147,7 @@ def test_killed_at_random_moments(tmp_path: Path, accounts: Path) -> None:
     for life in range(60):
         with running(data) as (process, address):
             timer = threading.Timer(chance.uniform(0.05, 0.35), process.kill)
-            if life < 12:
+            if life < kills:
                 timer.start()
             try:
                 with FlightQueues(address, user="root", password="secret") as queues:
