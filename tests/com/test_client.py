@@ -370,6 +370,34 @@ def test_releases_go_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     run(main())
 
 
+def test_an_exporter_that_does_not_answer_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "other").mkdir()
+
+    async def main() -> None:
+        async with pair(tmp_path) as pair_, ToyServer(tmp_path / "other") as other:
+            calls = pair_.client.calls
+            call, silence = calls.call_rem_unknown, asyncio.Event()
+            counter = await pair_.counter()
+            dead = await pair_.client.activate(HOST, CLSID_COUNTER, IID_ICOUNTER, port=other.port)
+            silent = dead.held.exporter
+
+            async def hang(exporter: RemoteExporter, method: Method, arguments: Mapping[str, Value]) -> Value:
+                if exporter is silent:
+                    await silence.wait()
+                return await call(exporter, method, arguments)
+
+            monkeypatch.setattr(calls, "call_rem_unknown", hang)
+            dead.release()
+            await asyncio.sleep(0)
+            counter.release()
+            await pair_.until_objects(0)
+            assert len(other.com.exporter.objects) == 1
+            silence.set()
+            await until(lambda: not other.com.exporter.objects)
+
+    run(main())
+
+
 # Calls ---------------------------------------------------------------------------------------------------------------
 
 
@@ -458,7 +486,7 @@ def test_a_connection_that_was_cut_is_made_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [ClientSettings(max_interfaces=2), ClientSettings(max_interfaces_per_resolver=2)], ids=["all", "of one"]
+    "settings", [ClientSettings(max_interfaces=2), ClientSettings(max_interfaces_per_host=2)], ids=["all", "of one"]
 )
 def test_interfaces_have_a_limit(tmp_path: Path, settings: ClientSettings) -> None:
     async def main() -> None:
@@ -474,10 +502,13 @@ def test_interfaces_have_a_limit(tmp_path: Path, settings: ClientSettings) -> No
     run(main())
 
 
-def test_connections_have_a_limit(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "settings", [ClientSettings(max_connections=2), ClientSettings(max_connections_per_host=2)], ids=["all", "to one"]
+)
+def test_connections_have_a_limit(tmp_path: Path, settings: ClientSettings) -> None:
     async def main() -> None:
         # One without security and one with it for the resolver: there is none left for the object.
-        async with pair(tmp_path, ClientSettings(max_connections=2)) as pair_:
+        async with pair(tmp_path, settings) as pair_:
             counter = await pair_.counter()
             with pytest.raises(ComError) as refused:
                 await add(counter, 1)
@@ -548,7 +579,15 @@ def test_a_reference_that_leads_nowhere(peer: str | None) -> None:
     run(main())
 
 
-def test_a_resolver_that_takes_calls_and_never_answers() -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ClientSettings(connect_timeout=0.05, max_resolving=2),
+        ClientSettings(connect_timeout=0.05, max_resolving_per_host=2),
+    ],
+    ids=["all", "of one"],
+)
+def test_a_resolver_that_takes_calls_and_never_answers(settings: ClientSettings) -> None:
     """A peer that means harm: the time is bounded, and so are those who wait."""
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -558,7 +597,6 @@ def test_a_resolver_that_takes_calls_and_never_answers() -> None:
     async def main() -> None:
         server = await asyncio.start_server(silent, HOST, 0)
         port = server.sockets[0].getsockname()[1]
-        settings = ClientSettings(connect_timeout=0.05, max_resolving=2)
         async with server, ComClient(settings) as client:
             objref = ObjRefStandard(IID_IUNKNOWN, NULL_STDOBJREF, DualStringArray(bindings(f"127.0.0.1[{port}]")))
             tried = await asyncio.gather(

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 from uuid import UUID
@@ -79,14 +80,21 @@ SERVER_SETTINGS: Final = ClientSettings(
     connect_timeout=5.0,
     call_timeout=15.0,
     idle_timeout=5.0,
-    max_connections=256,
+    max_connections=512,
+    max_connections_per_host=32,
     max_interfaces=4096,
-    max_interfaces_per_resolver=512,
+    max_interfaces_per_host=512,
+    max_resolving=64,
+    max_resolving_per_host=8,
     max_calls_per_exporter=16,
-    max_resolving=32,
 )
 
 _Addresses = tuple[Address, ...]
+
+
+def _check_limit(count: int, limit: int | None, what: str) -> None:
+    if limit is not None and count >= limit:
+        raise ComError(SERVER_TOO_BUSY, f"{count} {what}")
 
 
 class ComClient:
@@ -112,10 +120,11 @@ class ComClient:
         # Resolvers by the addresses that references give for them; OXIDs are unique at one resolver only.
         self._resolvers: dict[_Addresses, Resolver] = {}
         self._exporters: dict[tuple[_Addresses, int], RemoteExporter] = {}
-        self._resolving = 0
+        # By host.
+        self._resolving: Counter[str] = Counter()
         self._abandoned: deque[HeldInterface] = deque()
         self._to_release: dict[RemoteExporter, list[RemInterfaceRef]] = {}
-        self._releasing: asyncio.Task[None] | None = None
+        self._releasing: dict[RemoteExporter, asyncio.Task[None]] = {}
         self._pinging: asyncio.Task[None] | None = None
         self._hanging_up: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -239,12 +248,9 @@ class ComClient:
             held.public_refs += std.public_refs
             return held
         limits, resolver = self.settings, exporter.resolver
-        if limits.max_interfaces is not None and self.interfaces >= limits.max_interfaces:
-            raise ComError(SERVER_TOO_BUSY, f"{self.interfaces} interfaces of others are held")
-        if limits.max_interfaces_per_resolver is not None and (
-            resolver.interfaces >= limits.max_interfaces_per_resolver
-        ):
-            raise ComError(SERVER_TOO_BUSY, f"{resolver.interfaces} interfaces of {exporter} are held")
+        of_host = sum(one.interfaces for one in self._resolvers.values() if one.host == resolver.host)
+        _check_limit(self.interfaces, limits.max_interfaces, "interfaces of others are held")
+        _check_limit(of_host, limits.max_interfaces_per_host, f"interfaces of {resolver.host} are held")
         held = HeldInterface(exporter, iid, std, res_addr)
         exporter.interfaces[std.ipid] = held
         resolver.interfaces += 1
@@ -257,11 +263,11 @@ class ComClient:
         return held
 
     async def _resolve(self, key: _Addresses, oxid: int, peer: str | None) -> RemoteExporter:
-        limit = self.settings.max_resolving
-        if limit is not None and self._resolving >= limit:
-            raise ComError(SERVER_TOO_BUSY, f"{self._resolving} exporters are being resolved")
+        limits, host = self.settings, key[0].host
+        _check_limit(self._resolving.total(), limits.max_resolving, "exporters are being resolved")
+        _check_limit(self._resolving[host], limits.max_resolving_per_host, f"exporters of {host} are being resolved")
         resolver = self._resolvers.setdefault(key, Resolver(key))
-        self._resolving += 1
+        self._resolving[host] += 1
         try:
             async with resolver.lock:
                 found = self._exporters.get((key, oxid))
@@ -270,7 +276,7 @@ class ComClient:
                     self._let_rest(found)
                 return found
         finally:
-            self._resolving -= 1
+            self._resolving -= Counter({host: 1})
             self._hang_up(self._forget_resolver(resolver))
 
     async def _resolved(self, resolver: Resolver, oxid: int, peer: str | None) -> RemoteExporter:
@@ -388,12 +394,24 @@ class ComClient:
                 exporter.resolver.pings.let_go(held.oid)
             self._to_release.setdefault(exporter, []).append(RemInterfaceRef(held.ipid, held.public_refs, 0))
             self._let_rest(exporter)
-        if self._to_release and not self._is_closed and (self._releasing is None or self._releasing.done()):
-            self._releasing = self._loop.create_task(self._release())
+        if not self._is_closed:
+            self._release_all()
 
-    async def _release(self) -> None:
-        while self._to_release:
-            exporter, references = next(iter(self._to_release.items()))
+    def _release_all(self) -> None:
+        """Each exporter by itself: one that does not answer holds up no other."""
+        for exporter in self._to_release.keys() - self._releasing.keys():
+            task = self._releasing[exporter] = self._loop.create_task(self._release(exporter))
+            task.add_done_callback(partial(self._released, exporter))
+
+    def _released(self, exporter: RemoteExporter, task: asyncio.Task[None]) -> None:
+        del task
+        del self._releasing[exporter]
+        # What came in the last moment.
+        if exporter in self._to_release:
+            self._release_all()
+
+    async def _release(self, exporter: RemoteExporter) -> None:
+        while references := self._to_release.get(exporter):
             batch = tuple(references[:_RELEASES_AT_ONCE])
             del references[:_RELEASES_AT_ONCE]
             if not references:
@@ -417,7 +435,7 @@ class ComClient:
         exporter.idle = None
         if exporter.interfaces:
             return
-        if exporter.calls or exporter in self._to_release:
+        if exporter.calls or exporter in self._releasing:
             self._let_rest(exporter)
             return
         self._exporters = {key: one for key, one in self._exporters.items() if one is not exporter}
@@ -500,8 +518,6 @@ class ComClient:
         tasks = [task for task in (self._pinging, *self._hanging_up) if task is not None]
         if self._pinging is not None:
             self._pinging.cancel()
-        if self._releasing is not None:
-            tasks.append(self._releasing)
         if tasks:
             await asyncio.wait(tasks)
         for exporter in self._exporters.values():
@@ -511,7 +527,9 @@ class ComClient:
             if given_back:
                 self._to_release.setdefault(exporter, []).extend(given_back)
                 exporter.interfaces.clear()
-        await self._release()
+        while self._to_release or self._releasing:
+            self._release_all()
+            await asyncio.wait(self._releasing.values())
         self._exporters.clear()
         self._resolvers.clear()
         await self.calls.connections.close()

@@ -50,13 +50,17 @@ class ClientSettings:
     resolver_port: int = EPMAPPER_PORT
     # How long an exporter of which nothing is held is remembered.
     idle_timeout: float = 30.0
+    # In all, and to one host.
     max_connections: int | None = None
-    # Interfaces held at once, in all and of one resolver.
+    max_connections_per_host: int | None = None
+    # Interfaces held at once.
     max_interfaces: int | None = None
-    max_interfaces_per_resolver: int | None = None
-    # Calls under way to one exporter, and exporters that are being resolved.
-    max_calls_per_exporter: int | None = None
+    max_interfaces_per_host: int | None = None
+    # Exporters that are being resolved.
     max_resolving: int | None = None
+    max_resolving_per_host: int | None = None
+    # Calls under way to one exporter.
+    max_calls_per_exporter: int | None = None
 
     @property
     def resolver_level(self) -> AuthLevel:
@@ -85,6 +89,7 @@ class Calls:
             auth_type,
             connect_timeout=settings.connect_timeout,
             max_connections=settings.max_connections,
+            max_connections_per_host=settings.max_connections_per_host,
             local_address=local_address,
         )
 

@@ -83,6 +83,7 @@ class Connections:
         *,
         connect_timeout: float,
         max_connections: int | None = None,
+        max_connections_per_host: int | None = None,
         local_address: str | None = None,
     ) -> None:
         """Call under these credentials, from an address of this computer, or any."""
@@ -91,6 +92,7 @@ class Connections:
         self._auth_type = auth_type
         self._timeout = connect_timeout
         self._max_connections = max_connections
+        self._max_connections_per_host = max_connections_per_host
         self._dials: dict[tuple[Address, AuthLevel], asyncio.Task[_Connection]] = {}
 
     def __len__(self) -> int:
@@ -122,13 +124,16 @@ class Connections:
         return await _shared(task, address)
 
     def _make_room(self, address: Address) -> None:
-        if self._max_connections is None or len(self._dials) < self._max_connections:
+        """Make sure that there may be one more; those that have broken do not count."""
+        if self._max_connections is None and self._max_connections_per_host is None:
             return
         for key, task in list(self._dials.items()):
             if task.done() and not (_has_result(task) and task.result().client.is_open):
                 del self._dials[key]
-        if len(self._dials) >= self._max_connections:
-            raise ComError(SERVER_TOO_BUSY, f"{address}: {len(self._dials)} connections are open")
+        of_host = sum(key[0].host == address.host for key in self._dials)
+        for count, limit in ((len(self._dials), self._max_connections), (of_host, self._max_connections_per_host)):
+            if limit is not None and count >= limit:
+                raise ComError(SERVER_TOO_BUSY, f"{address}: {count} connections are open")
 
     async def _dial(self, address: Address, level: AuthLevel) -> _Connection:
         try:

@@ -34,6 +34,10 @@ class Resolver:
         # Interfaces held of objects of this resolver.
         self.interfaces = 0
 
+    @property
+    def host(self) -> str:
+        return self.addresses[0].host
+
 
 class RemoteExporter:
     """An object exporter: how it is called."""
