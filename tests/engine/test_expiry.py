@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lanner.engine.tables import EXPIRY_HOLDS
 from lanner.model.enums import Acknowledgements, MessageClass, OperationType, PositionState
 from lanner.model.live import MessagePosition
 from lanner.wire.format_name import parse
@@ -191,3 +192,61 @@ def test_a_message_given_back_by_an_abort_in_time_expires_later(h: Harness) -> N
     assert (h.bodies(), removals) == ([b"a"], [])
     h.tick(1)
     assert (h.bodies(), removals) == ([], [EXPIRED])
+
+
+def test_what_is_held_does_not_expire_until_it_is_released(h: Harness) -> None:
+    """Of the data pipeline: what a batch is processing is there until it is received."""
+    queue = h.create()
+    for body in (b"durable", b"express", b"later"):
+        h.send(body=body, recoverable=body != b"express", time_to_be_received=10)
+    h.sync()
+    with h.store.scan(queue.number, 0) as scan:
+        numbers = {Message(record.packet).body: number for number, _, record in scan}
+    h.engine.hold_expiry(queue, numbers[b"express"], 30)
+    h.tick(11)
+    assert sorted(h.bodies()) == [b"durable", b"express"]
+    h.engine.release_expiry(queue, numbers[b"durable"])
+    h.tick(1)
+    assert len(h.bodies()) == 2, "the hold reaches further than that"
+    h.engine.release_expiry(queue, numbers[b"express"])
+    h.tick(1)
+    assert h.bodies() == []
+    assert h.engine.expiries == 3
+    h.engine.release_expiry(queue)
+
+
+def test_a_hold_lasts_over_a_restart_for_a_time(h: Harness) -> None:
+    queue = h.create()
+    h.send(time_to_be_received=10)
+    h.engine.hold_expiry(queue, 1 << 40, 30)
+    h.sync()
+    h.now += 11
+    h.crash()
+    h.tick(29)
+    assert len(h.bodies()) == 1
+    h.tick(2)
+    assert h.bodies() == []
+    h.restart()
+    h.send(time_to_be_received=10)
+    h.tick(11)
+    assert h.bodies() == [], "it is forgotten"
+
+
+def test_messages_of_other_queues_expire_while_many_are_held(h: Harness) -> None:
+    queue = h.create()
+    h.create("other")
+    for name in ("q", "other"):
+        for _ in range(3):
+            h.send(name, time_to_be_received=10)
+    h.engine.hold_expiry(queue, 1 << 40, 30)
+    h.tick(11)
+    assert (len(h.bodies()), h.bodies("other")) == (3, [])
+
+
+def test_the_hold_of_a_queue_that_is_gone_is_forgotten(h: Harness) -> None:
+    queue = h.create()
+    h.engine.hold_expiry(queue, 1 << 40, 30)
+    h.engine.delete_queue(queue)
+    h.restart()
+    assert h.engine._expiry_holds == {}
+    assert list(h.store.table(EXPIRY_HOLDS).items()) == []

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -303,6 +304,87 @@ def test_messages_that_vanish_are_an_error_for_a_receiver(qm: QueueManager, addr
         stream.read()
     relaxed = Stream(address, stream, **RECEIVE, failOnDataLoss="false")
     assert list(relaxed.batches()) == [[b"0", b"2"]]
+
+
+def late(qm: QueueManager, seconds: float) -> None:
+    """Let time pass for the queue manager, and what is due happen."""
+    engine = qm.runtime.engine
+    with qm.runtime.lock:
+        engine.clock = lambda: time.time() + seconds
+        engine.on_timer()
+        ticket = qm.runtime.store.ticket()
+    qm.runtime.store.sync(ticket)
+
+
+def test_what_a_receiver_has_planned_does_not_expire(qm: QueueManager, address: str) -> None:
+    queue = qm.create_queue("q", journal=True)
+    queue.send_many(Message(body=b"%d" % number, recoverable=True, time_to_be_received=100) for number in range(4))
+    queue.send(Message(body=b"express", time_to_be_received=100))
+    stream = Stream(address, **RECEIVE, maxMessagesPerTrigger=2)
+    assert stream.plan()
+    late(qm, 101)
+    assert len(queue) == 2, "the others have expired"
+    assert stream.read().column("body").to_pylist() == [b"0", b"1"]
+    stream.end()
+    assert stream.batch() is None
+    assert (len(queue), len(queue.journal)) == (0, 2)
+
+
+def test_a_message_that_expires_while_a_batch_is_planned_is_not_counted(
+    qm: QueueManager, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = qm.create_queue("q")
+    queue.send(Message(body=b"short", recoverable=True, time_to_be_received=100))
+    fill(qm, "q", 2)
+    stream = Stream(address, **RECEIVE)
+    hold = leases.Leases.hold
+
+    def too_late(self: leases.Leases, *arguments: Any) -> str | None:  # noqa: ANN401 (passed on)
+        late(qm, 101)
+        return hold(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(leases.Leases, "hold", too_late)
+        assert stream.plan()
+    assert stream.read().column("body").to_pylist() == numbers(0, 2)
+
+
+def test_what_a_reader_has_planned_that_is_gone_expires(qm: QueueManager, address: str) -> None:
+    queue = qm.create_queue("q")
+    queue.send(Message(body=b"0", recoverable=True, time_to_be_received=100))
+    stream = Stream(address, **RECEIVE, leaseSeconds=1)
+    assert stream.plan()
+    stream.reader.stop()
+    deadline = time.monotonic() + 20
+    while len(queue):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+        late(qm, 101)
+    with pytest.raises(MessagesVanished, match="1 of 1 messages"):
+        Stream(address, stream, **RECEIVE).read()
+
+
+def test_nobody_purges_what_a_receiver_has_to_itself(qm: QueueManager, address: str) -> None:
+    queue = qm.create_queue("q")
+    fill(qm, "q", 2)
+    stream = Stream(address, **RECEIVE)
+    assert stream.plan()
+    with pytest.raises(SharingViolation):
+        queue.purge()
+    assert stream.read().num_rows == 2
+
+
+def test_a_stream_that_peeks_counts_what_expired_and_goes_on(
+    qm: QueueManager, address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = qm.create_queue("q")
+    queue.send(Message(body=b"short", recoverable=True, time_to_be_received=100))
+    fill(qm, "q", 1)
+    stream = Stream(address, queues="q")
+    assert stream.plan()
+    late(qm, 101)
+    assert stream.read().column("body").to_pylist() == [b"0"]
+    assert "1 of 2 messages" in caplog.text
 
 
 def test_a_queue_manager_that_restarts_is_waited_for(

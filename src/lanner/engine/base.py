@@ -71,6 +71,7 @@ class EngineBase:
         self._expiry_table = store.table(tables.EXPIRY)
         self._outgoing_sequences_table = store.table(tables.OUTGOING_SEQUENCES)
         self._stage_visits_table = store.table(tables.STAGE_VISITS)
+        self._expiry_holds_table = store.table(tables.EXPIRY_HOLDS)
 
         self._descriptors: dict[int, OpenQueueDescriptor] = {}
         self._by_path: dict[str, Queue] = {}
@@ -96,6 +97,10 @@ class EngineBase:
         self._volatile_expiry: list[tuple[int, int, int]] = []
         self._volatile_expiry_limit = 0  # when the heap is longer, messages that have gone are taken out
         self._next_expiry: int | None = None
+        # Queue: the visibility number up to which nothing expires for now, and when that ends on the monotonic clock (None: when it is said).
+        self._expiry_holds: dict[int, tuple[int, float | None]] = {}
+        # How many messages have expired since the start.
+        self.expiries = 0
 
         self._durable_callbacks: list[tuple[int, Callable[[], None]]] = []
 

@@ -69,6 +69,7 @@ class Engine(Staging):
         self._set_outgoing_states()
         self._subscribe_acknowledgments()
         self._load_sequences()
+        self._load_expiry_holds()
         if self.settings.event_settings is not None:
             self.events = EventRecorder(self)
         self._recover()

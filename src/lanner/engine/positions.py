@@ -16,7 +16,7 @@ import heapq
 from typing import TYPE_CHECKING
 
 from lanner.engine.envelope import Envelope, is_express, may_expire, read_envelope
-from lanner.engine.tables import EXPIRY_KEY, POSITION_KEY
+from lanner.engine.tables import EXPIRY_KEY, HOLD, POSITION_KEY, QUEUE_KEY
 from lanner.engine.waiting import WaitingReads
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import INFINITE, MessageClass, MessageSeekAction, OperationType, PositionState
@@ -236,6 +236,7 @@ class Positions(WaitingReads):
             return
         self._unhold(position)
         if self._has_expired(position):
+            self.expiries += 1
             self.message_position_deleted(queue, position, self._expiry_reason(queue))
             return
         if is_abort:
@@ -334,13 +335,21 @@ class Positions(WaitingReads):
             return
         still_locked = False
         ended = 0
+        held: list[tuple[int, int, int]] = []
         for entry in self._due(int(now)):
-            if ended == EXPIRY_SLICE:
+            if ended == EXPIRY_SLICE or len(held) == EXPIRY_SLICE:
                 break
-            if self._expire(entry):
+            if self._expiry_holds and self._is_held(entry):
+                held.append(entry)
+                still_locked = True
+            elif self._expire(entry):
                 ended += 1
             else:
                 still_locked = True
+        for entry in held:
+            if self.store.is_express(*entry[1:]):
+                # Taken out of the heap; the end of a hold tells nobody of it.
+                heapq.heappush(self._volatile_expiry, entry)
         self._find_next_expiry()
         if still_locked and ended < EXPIRY_SLICE:
             # A locked message's entry stays until the lock ends; look again in a second.
@@ -359,6 +368,47 @@ class Positions(WaitingReads):
             if deadline > now:
                 return
             yield deadline, number, lookup_id
+
+    # Ours: what somebody is processing, and will receive when that is done, does not expire meanwhile. The data pipeline needs it: the
+    # range that a batch reads is written down before it is read, and is read again after a crash.
+
+    def hold_expiry(self, queue: Queue, upto: int, seconds: int) -> None:
+        """Let nothing of a queue expire up to a visibility number, until it is released; after a restart, for so many seconds."""
+        self._expiry_holds[queue.number] = (upto, None)
+        self._expiry_holds_table.put(QUEUE_KEY.pack(queue.number), HOLD.pack(upto, seconds))
+
+    def release_expiry(self, queue: Queue, upto: int | None = None) -> None:
+        """Let messages expire again, if the hold reaches no further than `upto`."""
+        hold = self._expiry_holds.get(queue.number)
+        if hold is not None and (upto is None or hold[0] <= upto):
+            self._drop_hold(queue.number)
+
+    def _drop_hold(self, number: int) -> None:
+        del self._expiry_holds[number]
+        self._expiry_holds_table.delete(QUEUE_KEY.pack(number))
+
+    def _load_expiry_holds(self) -> None:
+        now = self.monotonic()
+        for key, value in list(self._expiry_holds_table.items()):
+            number = QUEUE_KEY.unpack(key)[0]
+            upto, seconds = HOLD.unpack(value)
+            if number in self.queue_manager.queue_collection:
+                self._expiry_holds[number] = (upto, now + seconds)
+            else:
+                self._expiry_holds_table.delete(key)
+
+    def _is_held(self, entry: tuple[int, int, int]) -> bool:
+        _, number, lookup_id = entry
+        hold = self._expiry_holds.get(number)
+        if hold is None:
+            return False
+        upto, until = hold
+        if until is not None and until <= self.monotonic():
+            # Whoever held it has not come back.
+            self._drop_hold(number)
+            return False
+        record = self.store.get(number, lookup_id)
+        return record is not None and 0 < record.visibility <= upto
 
     def _expire(self, entry: tuple[int, int, int]) -> bool:
         """The time of a message has run out. False: it waits for the end of a lock."""
@@ -383,6 +433,7 @@ class Positions(WaitingReads):
             )
             return True
         if position.state is PositionState.AVAILABLE:
+            self.expiries += 1
             self.message_position_deleted(position.queue, position, self._expiry_reason(position.queue))
             return True
         return False

@@ -15,11 +15,13 @@ TRANSACTIONS: Final = "transactions"  # GUID of a prepared transaction: its oper
 PURGE_PENDING: Final = "purge_pending"  # POSITION_KEY: a message that was purged while it was locked
 EXPIRY: Final = "expiry"  # EXPIRY_KEY: a recoverable message that expires
 OUTGOING_SEQUENCES: Final = "outgoing_sequences"  # QUEUE_KEY: the transactional sequence to its destination
+EXPIRY_HOLDS: Final = "expiry_holds"  # QUEUE_KEY: HOLD of the messages that do not expire for now
 STAGE_VISITS: Final = "stage_visits"  # token of a stage: its messages are looked at one by one when published
 
 QUEUE_KEY: Final = struct.Struct(">I")  # queue
 POSITION_KEY: Final = struct.Struct(">IQ")  # queue, lookup id
 EXPIRY_KEY: Final = struct.Struct(">IIQ")  # seconds since 1970, queue, lookup id
+HOLD: Final = struct.Struct(">QI")  # visibility number, seconds that it lasts after a start
 QUEUE_MANAGER_KEY: Final = b"queue_manager"
 EPOCH_KEY: Final = b"epoch"
 EPOCH: Final = struct.Struct(">Q")

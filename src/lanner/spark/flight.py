@@ -51,6 +51,10 @@ acquire     {queue, reader, [mode = "receive" | "peek"], [start = "earliest" | "
             LeaseHeld while another one of this name has its lease, SharingViolation while others have the queue open to receive.
             `take_over` ends another lease of this name. A reader that peeks has no lease: it only keeps `start`.
 renew       {queue, reader, fence} -> as acquire. LeaseLost: another fence is valid now, or somebody else receives.
+hold        {queue, reader, fence, upto, epoch} -> {expiries}
+            nothing expires that is not acknowledged, up to `upto`, while the reader has its lease; after a restart of the queue manager, for one term.
+            Purges need a queue that nobody has to himself. So what was planned is there until it is acknowledged. `poll` and `measure` tell `expiries`,
+            too: if it is another now, messages have expired since, and what was counted must be counted again. Renews the lease.
 acknowledge {queue, reader, fence, upto, epoch} -> {removed, acknowledged}
             receives everything in (start, upto]: journals and acknowledgments happen as for any receive. In slices, each in one commit with the
             reader's mark; doing it again does nothing. Renews the lease.

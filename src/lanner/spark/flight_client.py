@@ -179,6 +179,9 @@ class FlightQueues:
     def renew(self, queue: str, reader: str, fence: int) -> Answer:
         return self.act("renew", queue=queue, reader=reader, fence=fence)
 
+    def hold(self, queue: str, reader: str, fence: int, upto: int, epoch: int) -> Answer:
+        return self.act("hold", queue=queue, reader=reader, fence=fence, upto=upto, epoch=epoch)
+
     def acknowledge(self, queue: str, reader: str, fence: int, upto: int, epoch: int) -> Answer:
         return self.act("acknowledge", queue=queue, reader=reader, fence=fence, upto=upto, epoch=epoch)
 

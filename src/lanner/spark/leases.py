@@ -97,6 +97,16 @@ class Leases:
                 _LOG.info("waiting: %s", error)
             time.sleep(_PAUSE)
 
+    def hold(self, known: KnownManager, number: int, upto: int) -> str | None:
+        """Let nothing expire up to a number, in a queue that is held: a batch is going to read it. What changes when messages expire."""
+        lease = self._leases[known.identifier, number]
+        if upto <= lease.acknowledged:
+            return None
+        answer = lease.manager.call(
+            lambda flight: flight.hold(lease.queue.name, self._reader, lease.fence, upto, lease.epoch)
+        )
+        return str(answer["expiries"])
+
     def acknowledge(self, known: KnownManager, number: int, upto: int) -> None:
         """Remove everything up to a number from a queue that is held. Doing it again asks nobody."""
         lease = self._leases[known.identifier, number]

@@ -111,7 +111,8 @@ class Readers:
         self._sweeper.join()
         with self._runtime.lock:
             for key in list(self._held):
-                self._let_go(key)
+                # What is held stays so: the reader may come back when the queue manager does.
+                self._let_go(key, releases=False)
             ticket = self._store.ticket()
         self._store.sync(ticket)
 
@@ -145,7 +146,8 @@ class Readers:
                 self._check_owner(operations, row, reader)
             if is_receiver:
                 self._check_free(key, row, reader, queue, take_over=take_over)
-                self._let_go(key)
+                # The same reader goes on: what it holds, it holds.
+                self._let_go(key, releases=False)
             descriptor = self._open(operations, queue_name, access, is_receiver=is_receiver)
             row = dataclasses.replace(row, fence=row.fence + 1, lease_ms=lease_ms, is_receiver=is_receiver)
             self._table.put(key, row.pack())
@@ -227,7 +229,7 @@ class Readers:
         removed = unsynced = 0
         while True:
             with self._runtime.lock:
-                _, key, row = self._checked(operations, queue_name, reader, fence)
+                queue, key, row = self._checked(operations, queue_name, reader, fence)
                 if not row.is_receiver:
                     raise InvalidParameter(f"reader {reader} only peeks: it has nothing to acknowledge")
                 if upto > self._store.horizon:
@@ -240,6 +242,7 @@ class Readers:
                 removed += count
                 row = dataclasses.replace(row, acknowledged=end)
                 self._table.put(key, row.pack())
+                self._runtime.engine.release_expiry(queue, end)
                 ticket = self._store.ticket()
             unsynced += count
             if unsynced >= SYNC_EVERY:
@@ -250,6 +253,20 @@ class Readers:
             ticket = self._store.ticket()
         self._store.sync(ticket)
         return Acknowledged(removed, row.acknowledged)
+
+    def hold(self, operations: Operations, queue_name: str, reader: str, fence: int, upto: int) -> None:
+        """Nothing expires that the reader has not acknowledged up to a number, for as long as it keeps its lease: it is being processed.
+
+        After a restart of the queue manager, for one term of the lease.
+        """
+        with self._runtime.lock:
+            queue, _, row = self._checked(operations, queue_name, reader, fence)
+            if not row.is_receiver:
+                raise InvalidParameter(f"reader {reader} only peeks: it cannot hold messages")
+            if upto > row.acknowledged:
+                self._runtime.engine.hold_expiry(queue, upto, -(-row.lease_ms // 1000))
+            ticket = self._store.ticket()
+        self._store.sync(ticket)
 
     def _remove(self, descriptor: OpenQueueDescriptor, after: int, upto: int) -> tuple[int, int]:
         """Receive what is visible in (after, upto], or a first part of it; how many, and up to where."""
@@ -335,9 +352,12 @@ class Readers:
         self._held[key] = _Held(row.fence, descriptor, time.monotonic() + row.lease_ms / 1000)
         self._changed.set()
 
-    def _let_go(self, key: bytes) -> None:
+    def _let_go(self, key: bytes, *, releases: bool = True) -> None:
         held = self._held.pop(key, None)
         if held is not None:
+            queue = held.descriptor.queue
+            if releases and queue is not None:
+                self._runtime.engine.release_expiry(queue)
             self._runtime.engine.close_queue(held.descriptor)
 
     def _check_free(self, key: bytes, row: _Row, reader: str, queue: Queue, *, take_over: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import json
+import secrets
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -72,6 +73,7 @@ class Service:
         self._arrivals = Arrivals(runtime)
         self._readers = Readers(runtime)
         self._writes = StagedWrites(runtime)
+        self._life = secrets.token_hex(4)
         self.actions: dict[str, tuple[Callable[[Operations, Request, Callable[[], bool]], Answer], str]] = {
             "info": (self._info, "the queue manager, its epoch and the newest number of its visibility sequence"),
             "bounds": (self._bounds, "which numbers the messages of a queue have"),
@@ -81,6 +83,7 @@ class Service:
             "renew": (self._renew, "keep a queue for another term"),
             "release": (self._release, "let others receive from a queue"),
             "forget": (self._forget, "forget a named reader and its start"),
+            "hold": (self._hold, "let nothing expire up to a number: it is being processed"),
             "acknowledge": (self._acknowledge, "remove everything up to a number: it has been processed"),
             "publish": (self._publish, "make staged messages visible in one commit, once"),
             "drop": (self._drop, "drop staged messages"),
@@ -252,7 +255,8 @@ class Service:
         source, after, found = self._measured(operations, request)
         upto = request.number_or_none("upto")
         request.done()
-        return self._about(source) | dataclasses.asdict(found(upto)) | {"lost": source.lost(after)}
+        more = {"lost": source.lost(after), "expiries": self._expiries()}
+        return self._about(source) | dataclasses.asdict(found(upto)) | more
 
     def _measured(self, operations: Operations, request: Request) -> tuple[Source, int, Callable[[int | None], Range]]:
         source = self._source(operations, request)
@@ -279,7 +283,11 @@ class Service:
             one.done()
         request.done()
 
+        expiries = self._expiries()
+
         def look() -> list[Range] | None:
+            nonlocal expiries
+            expiries = self._expiries()
             found = [measure(None) for _, _, measure in queues]
             return found if any(part.messages for part in found) else None
 
@@ -296,6 +304,7 @@ class Service:
                     "backlog_messages": source.message_count,
                     "backlog_bytes": source.total_bytes,
                     "lost": source.lost(part.after),
+                    "expiries": expiries,
                     **dataclasses.asdict(found),
                 }
             )
@@ -340,6 +349,16 @@ class Service:
         if is_events(queue):
             return {"forgotten": self._readers.forget_place(operations, EVENTS_NUMBER, reader)}
         return {"forgotten": self._readers.forget(operations, queue, reader)}
+
+    def _hold(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
+        self._check_epoch(request, is_needed=True)
+        upto = request.number("upto")
+        self._readers.hold(*self._reader(operations, request), upto)
+        return {"expiries": self._expiries()}
+
+    def _expiries(self) -> str:
+        """Changes when a message expires: who finds it the same before and after has counted right."""
+        return f"{self._life}-{self._runtime.engine.expiries}"
 
     def _acknowledge(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
         # Numbers of another epoch would remove other messages.

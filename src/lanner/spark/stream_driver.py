@@ -187,13 +187,20 @@ class StreamDriver:
             if answer["messages"]:
                 if answer.get("lost"):
                     aged_out(ask.known.name, ask.at.end, answer["lost"], is_error=self._options.fail_on_data_loss)
-                messages = ask.at.messages + answer["messages"]
+                messages = ask.at.messages + self._held(ask, answer)
                 at = replace(ask.at, name=ask.queue.name, end=answer["upto"], messages=messages)
                 reached = self._with(reached, ask.known, ask.queue, at)
         if self._targets is not None and self._leases is not None and reached == start:
             # Spark ends the query now, and tells nobody.
             self._leases.release()
         return reached
+
+    def _held(self, ask: _Ask, answer: dict[str, Any]) -> int:
+        """How many messages a batch will find in its range; a receiver holds them before Spark writes the range down."""
+        if self._leases is None or self._leases.hold(ask.known, ask.queue.number, answer["upto"]) == answer["expiries"]:
+            return int(answer["messages"])
+        request = ask.request(Limits()) | {"epoch": ask.known.epoch, "upto": answer["upto"]}
+        return int(ask.known.manager.call(lambda flight: flight.act("measure", **request))["messages"])
 
     def _ask(self, start: Offset, known: KnownManager, queue: FoundQueue) -> _Ask:
         # A queue that is new to the stream is read from its beginning.
@@ -291,6 +298,8 @@ class StreamDriver:
                 after, messages = (upto.start, 0) if before is None else (before.end, before.messages)
                 if upto.end > after:
                     self._hold(known, FoundQueue(number, upto.name), upto)
+                    if self._leases is not None:
+                        self._leases.hold(known, number, upto.end)
                     ranges.append(Wanted(upto.name, number, after, upto.end, upto.messages - messages))
             wanted.append((known.manager, reached.epoch, ranges))
         return self._planner.plan(wanted)
