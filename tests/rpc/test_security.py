@@ -18,6 +18,8 @@ from lanner.rpc.ntlm import Authenticate, NtlmAcceptor, NtlmInitiator
 from lanner.rpc.pdu import (
     NDR20,
     PFC_DID_NOT_EXECUTE,
+    PFC_FIRST_FRAG,
+    PFC_LAST_FRAG,
     PFC_SUPPORT_HEADER_SIGN,
     PFC_WHOLE,
     Auth3,
@@ -27,7 +29,9 @@ from lanner.rpc.pdu import (
     Header,
     PacketType,
     RejectReason,
+    Request,
     SecTrailer,
+    assemble,
 )
 from lanner.rpc.security import Context, Credentials, Mechanism, SecurityError
 from lanner.security.identity import ANONYMOUS, Identity
@@ -41,6 +45,7 @@ from tests.rpc.harness import (
     USER,
     Accounts,
     Harness,
+    alter,
     bind,
     element,
     fault_of,
@@ -355,6 +360,30 @@ def test_a_token_for_a_finished_context(change: int, is_refused: bool) -> None:
         pdus = pack_signed_fragments(PacketType.REQUEST, 99, b"\x09\0\0\0", b"x", 5840, signer, header_signing=True)
         server.send(b"".join(pdus))
         assert server.calls[-1].identity == ALICE
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_header_signing_may_be_agreed_on_later(asks: bool) -> None:
+    """MS-RPCE 3.3.1.5.2.2: with the bind or with an alter_context."""
+    server = Harness(SECURITY).bound()
+    flags = PFC_WHOLE | (PFC_SUPPORT_HEADER_SIGN if asks else 0)
+    (answer,) = server.send(alter(element(9, SECOND), flags=flags))
+    assert Header.unpack(answer).flags == flags
+    assert server.connection._security.header_signing == asks
+
+
+def test_fragments_at_level_connect_may_have_tokens_that_mean_nothing() -> None:
+    """MS-RPCE 3.3.1.5.2.2; they and their padding are no part of the stub."""
+    pair = Pair(level=AuthLevel.CONNECT)
+    pair.bind()
+    for first, second in ((True, True), (True, False), (False, True)):
+        for part, flags, has_token in ((b"one ", PFC_FIRST_FRAG, first), (b"two", PFC_LAST_FRAG, second)):
+            trailer = SecTrailer(AuthType.WINNT, AuthLevel.CONNECT, 0, bytes(16), 5) if has_token else None
+            body = Request(0, 0, 0).pack_front() + part + (bytes(5) if has_token else b"")
+            pair.server.send(assemble(PacketType.REQUEST, flags, 77, body, trailer))
+        call = pair.server.calls[-1]
+        assert (call.stub, call.identity) == (b"one two", ALICE)
+        pair.server.connection.respond(call, b"")
 
 
 def test_security_contexts_have_a_limit() -> None:
