@@ -10,11 +10,13 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Final
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from lanner.com.constants import (
+    CLSID_ACTIVATIONCONTEXTINFO,
     CLSID_ACTIVATIONPROPERTIESIN,
     CLSID_ACTIVATIONPROPERTIESOUT,
+    CLSID_CONTEXTMARSHALER,
     CLSID_INSTANTIATIONINFO,
     CLSID_PROPSOUTINFO,
     CLSID_SCMREPLYINFO,
@@ -22,6 +24,7 @@ from lanner.com.constants import (
     CLSID_SERVERLOCATIONINFO,
     IID_IACTIVATIONPROPERTIESIN,
     IID_IACTIVATIONPROPERTIESOUT,
+    IID_ICONTEXT,
     NCACN_IP_TCP,
     S_OK,
 )
@@ -53,7 +56,7 @@ from lanner.rpc.ndr import (
     wide_string,
 )
 from lanner.rpc.ndr.stream import MAX_REQUEST_ELEMENTS
-from lanner.wire.reader import Reader
+from lanner.wire.reader import Reader, guid_to_bytes
 
 # MS-DCOM 2.2.28.1.
 MAX_REQUESTED_INTERFACES: Final = 0x8000
@@ -148,6 +151,29 @@ class ScmRequestInfoData:
 
 
 @dataclass(frozen=True, slots=True)
+class ActivationContextInfoData:
+    """ActivationContextInfoData, MS-DCOM 2.2.22.2.5."""
+
+    client_ok: Annotated[int, i32]
+    b_reserved1: Annotated[int, i32]
+    dw_reserved1: Annotated[int, u32]
+    dw_reserved2: Annotated[int, u32]
+    p_ifd_client_ctx: Annotated[ObjRef | None, INTERFACE_POINTER]
+    p_ifd_prototype_ctx: Annotated[ObjRef | None, INTERFACE_POINTER]
+
+
+# Context, MS-DCOM 2.2.20: versions, ContextId, Flags, Reserved, dwNumExtents, cbExtents, MshlFlags, Count, Frozen.
+_CONTEXT: Final = struct.Struct("<HH16sIIIIIII")
+_CTXMSHLFLAGS_BYVAL: Final = 2
+
+
+def client_context(identifier: UUID) -> ObjRefCustom:
+    """The context of a client without properties, which every request has to have (MS-DCOM 3.2.4.1.1.2)."""
+    data = _CONTEXT.pack(1, 1, guid_to_bytes(identifier), _CTXMSHLFLAGS_BYVAL, 0, 0, 0, 0, 0, 1)
+    return ObjRefCustom(IID_ICONTEXT, CLSID_CONTEXTMARSHALER, data)
+
+
+@dataclass(frozen=True, slots=True)
 class LocationInfoData:
     """LocationInfoData, MS-DCOM 2.2.22.2.6: it is there, and says nothing."""
 
@@ -191,6 +217,7 @@ class PropsOutInfo:
 _CUSTOM_HEADER: Final = Struct(CustomHeader)
 _INSTANTIATION_INFO: Final = Struct(InstantiationInfoData)
 _SCM_REQUEST_INFO: Final = Struct(ScmRequestInfoData)
+_ACTIVATION_CONTEXT_INFO: Final = Struct(ActivationContextInfoData)
 _LOCATION_INFO: Final = Struct(LocationInfoData)
 _SCM_REPLY_INFO: Final = Struct(ScmReplyInfoData)
 _PROPS_OUT_INFO: Final = Struct(PropsOutInfo)
@@ -253,9 +280,11 @@ class ActivationRequest:
         info = replace(info, this_size=len(serialize(_INSTANTIATION_INFO, info)))
         # ClientImpLevel 2: Windows writes RPC_C_IMP_LEVEL_IDENTIFY.
         scm = ScmRequestInfoData(None, RemoteRequestScmInfo(2, len(self.protseqs), self.protseqs))
+        context = ActivationContextInfoData(0, 0, 0, 0, client_context(uuid4()), None)
         blob = pack_blob(
             {
                 CLSID_INSTANTIATIONINFO: serialize(_INSTANTIATION_INFO, info),
+                CLSID_ACTIVATIONCONTEXTINFO: serialize(_ACTIVATION_CONTEXT_INFO, context),
                 CLSID_SERVERLOCATIONINFO: serialize(_LOCATION_INFO, LocationInfoData()),
                 CLSID_SCMREQUESTINFO: serialize(_SCM_REQUEST_INFO, scm),
             }
