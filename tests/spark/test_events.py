@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lanner.client import Message, QueueManager
-from lanner.engine.event_recorder import _properties_at
+from lanner.engine.event_recorder import _properties_at, _row
 from lanner.engine.settings import EventSettings
 from lanner.errors import AccessDenied, InvalidParameter, QueueNotFound
 from lanner.model.events import EventKind
@@ -26,6 +26,7 @@ from lanner.spark.partitions import MessagesVanished
 from lanner.spark.schema import EVENT_COLUMNS, RowSchema
 from lanner.store.event_log import EVENT
 from lanner.wire.layout import locate
+from lanner.wire.message import Message as Packet
 from tests.spark.streams import Stream
 from tests.spark.test_decode import any_packets, common_packets
 
@@ -329,6 +330,10 @@ def test_spark_reads_events(spark: SparkSession, qm: QueueManager, address: str,
 def test_class_and_correlation_are_found_where_they_are(packet: bytes) -> None:
     flags = int.from_bytes(packet[60:64], "little")
     assert _properties_at(packet, flags) == locate(packet).properties
+    *_, message_class, _, _, _, source, ordinal, correlation = EVENT.unpack(_row(1, 0, 0, 0, packet, 0, 0, 0))
+    message = Packet(packet)
+    assert (message_class, correlation) == (message.message_class, message.correlation_identifier)
+    assert source + ordinal.to_bytes(4, "little") == message.identifier_bytes
 
 
 def test_events_end_where_the_settings_say(start: Callable[..., QueueManager]) -> None:

@@ -50,7 +50,8 @@ _properties = struct.Struct("<2xH20s").unpack_from  # MessagePropertiesHeader: M
 _u16 = struct.Struct("<H").unpack_from
 _security_sizes = struct.Struct("<2xHHHII").unpack_from
 
-_SHAPE: Final = at.SH | at.TH | at.CQ | 7 << at.DQ_SHIFT | 7 << at.AQ_SHIFT | 7 << at.RQ_SHIFT
+_AFTER_COUNT: Final = at.DESTINATION_OFFSET + 2
+_SHAPE: Final = at.TH | at.CQ | 7 << at.DQ_SHIFT | 7 << at.AQ_SHIFT | 7 << at.RQ_SHIFT
 _DIRECT_ONLY: Final = 7 << at.DQ_SHIFT
 
 
@@ -78,7 +79,9 @@ class EventRecorder:
 
     def arrived(self, position: MessagePosition) -> None:
         """A message came to a queue from outside it."""
-        self.add(self._arrival(position.queue, position.record.packet), position)
+        queue, record = position.queue, position.record
+        packet = record.packet
+        self.tell(self._arrival(queue, packet), queue, position.lookup_id, packet, record.visibility)
 
     def _arrival(self, queue: Queue, packet: bytes) -> EventKind:
         if packet[16:32] != self._source:
@@ -87,7 +90,9 @@ class EventRecorder:
 
     def removed(self, position: MessagePosition, reason: MessageClass) -> None:
         """A message left its queue for a reason."""
-        self.add(REMOVALS.get(reason, EventKind.PURGED), position, reason)
+        record = position.record
+        kind = REMOVALS.get(reason, EventKind.PURGED)
+        self.tell(kind, position.queue, position.lookup_id, record.packet, record.visibility, reason)
 
     def add(self, kind: EventKind, position: MessagePosition, reason: int = 0, target: Queue | None = None) -> None:
         """Something happened to a message."""
@@ -105,11 +110,15 @@ class EventRecorder:
         target: Queue | None = None,
     ) -> None:
         """The same, of a message that has no place."""
-        number = 0 if queue is None else self._number(queue)
-        if number in self._inner or self._has_no_room():
+        number = 0 if queue is None else queue.number
+        if number in self._inner or ((self._is_full or self._store.refuses_sends) and self._has_no_room()):
             return
+        if queue is not None and number not in self._named:
+            self._name(queue)
+        if target is not None and target.number not in self._named:
+            self._name(target)
         now = int(self._clock() * 1000)
-        other = 0 if target is None else self._number(target)
+        other = 0 if target is None else target.number
         try:
             self._append(_row(kind, now, number, lookup_id, packet, visibility, reason, other))
         except InsufficientResources as error:
@@ -127,7 +136,8 @@ class EventRecorder:
     def published(self, number: int) -> EventMaker:
         """What makes the events of messages that are published to a queue."""
         queue = self._engine.queue_manager.queue_collection[number]
-        self._number(queue)
+        if number not in self._named:
+            self._name(queue)
         now = int(self._clock() * 1000)
         arrival = self._arrival
 
@@ -136,16 +146,14 @@ class EventRecorder:
 
         return make
 
-    def _number(self, queue: Queue) -> int:
-        number = queue.number
-        if number not in self._named:
-            self._named.add(number)
-            engine = self._engine
-            value = json.dumps([queue_text(engine, queue), queue_kind(engine, queue)]).encode()
-            key = QUEUE_KEY.pack(number)
-            if self._queues.get(key) != value:
-                self._queues.put(key, value)
-        return number
+    def _name(self, queue: Queue) -> None:
+        """Write down what a queue is called, for when it is gone."""
+        engine, number = self._engine, queue.number
+        self._named.add(number)
+        value = json.dumps([queue_text(engine, queue), queue_kind(engine, queue)]).encode()
+        key = QUEUE_KEY.pack(number)
+        if self._queues.get(key) != value:
+            self._queues.put(key, value)
 
 
 def _row(
@@ -153,7 +161,11 @@ def _row(
 ) -> bytes:
     sent_time, ordinal, flags = _fixed(packet)
     if flags & _SHAPE == _DIRECT_ONLY:
-        position = at.DESTINATION_OFFSET + 2 + _u16(packet, at.DESTINATION_OFFSET)[0] + 3 & ~3
+        # What most messages are: to a direct name, with nothing else but perhaps who sent it.
+        position = _AFTER_COUNT + _u16(packet, at.DESTINATION_OFFSET)[0] + 3 & ~3
+        if flags & at.SH:
+            sender, *others = _security_sizes(packet, position)
+            position += at.SECURITY_HEADER_SIZE + (sender + 3 & ~3) + sum([size + 3 & ~3 for size in others if size])
     else:
         position = _properties_at(packet, flags)
     message_class, correlation = _properties(packet, position)
