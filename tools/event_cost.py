@@ -5,6 +5,7 @@ Run as `python -m tools.event_cost` in the root of the project.
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import tempfile
 import time
@@ -37,7 +38,7 @@ def measure(directory: Path, *, events: bool, express: bool) -> tuple[list[float
         marks.append(time.thread_time())
         harness.sync()
         marks.append(time.thread_time())
-        rounds.append([1e6 * (after - before) / AT_ONCE for before, after in zip(marks, marks[1:], strict=False)])
+        rounds.append([1e6 * (after - before) / AT_ONCE for before, after in itertools.pairwise(marks)])
     size = harness.store.events.size() / (2 * MESSAGES) if events else 0.0
     harness.close()
     return [statistics.median(column) for column in zip(*rounds, strict=True)], size
