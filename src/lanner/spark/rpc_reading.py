@@ -2,7 +2,8 @@
 
 What remote read lacks decides what can be had. There is no number that tells what is new, only lookup identifiers, which say where a message stands in its
 queue. So a batch walks over a queue from its first message to its last, in one task, and a stream can only receive: what it has processed is gone, and
-whatever is there is new. The columns `seq`, `abort_count` and `move_count` are null. Some thousand messages a second can be read so.
+whatever is there is new. The columns `seq`, `abort_count` and `move_count` are null. Each message is a call of its own, in a
+stream three.
 """
 
 from __future__ import annotations
