@@ -81,7 +81,7 @@ def fill(data: Path, messages: int, size: int) -> None:
 def serve(data: Path) -> Iterator[tuple[Server, RemoteManager]]:
     """A queue manager on it, and a connection to look after its queues."""
     lanner = str(Path(sys.executable).with_name("lanner"))
-    server = Server([lanner, "serve", "--data", str(data), "--bind", ADDRESS], data.parent)
+    server = Server([lanner, "serve", "--data", str(data.resolve()), "--bind", ADDRESS], data.parent)
     try:
         yield server, connected(server, data)
     finally:

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import shutil
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -165,3 +166,32 @@ def test_events_are_written_where_the_settings_say_so(tmp_path: Path) -> None:
     with pytest.raises(daemon.SettingsError, match=r"events\.keep_days = 0: above 0, at most 3650"):
         daemon.load_settings(None, {"events": {"keep_days": 0}})
     shutil.rmtree(tmp_path)
+
+
+ARENAS = """
+import ctypes, threading
+from lanner.daemon import limit_arenas
+
+limit_arenas()
+libc = ctypes.CDLL(None)
+barrier = threading.Barrier(8)
+def take():
+    barrier.wait()
+    libc.free(ctypes.c_void_p(libc.malloc(100_000)))
+libc.malloc.restype = ctypes.c_void_p
+threads = [threading.Thread(target=take) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+libc.fdopen.restype = ctypes.c_void_p
+out = ctypes.c_void_p(libc.fdopen(1, b"w"))
+libc.malloc_info(0, out)
+libc.fflush(out)
+"""
+
+
+def test_threads_share_one_heap() -> None:
+    """In a process of its own: what is limited once stays so."""
+    told = subprocess.run([sys.executable, "-c", ARENAS], capture_output=True, text=True, check=True).stdout
+    assert told.count("<heap nr=") == 1

@@ -6,6 +6,7 @@ One asyncio loop runs everything that listens. SIGTERM and SIGINT stop it, SIGHU
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import dataclasses
 import difflib
 import gc
@@ -18,6 +19,7 @@ import socket
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
@@ -64,6 +66,7 @@ _COMPUTER_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
 _HOST_NAME = re.compile(r"(?![0-9.]+$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
 # How long a thread that computes may keep the loop's thread waiting; the interpreter's own is ten times that.
 _SWITCH_INTERVAL = 0.0005  # seconds
+_M_ARENA_MAX = -8  # of mallopt(3)
 
 
 class SettingsError(LannerError):
@@ -728,4 +731,11 @@ def serve(load: Callable[[], Settings], on_ready: Callable[[Daemon], None]) -> N
         daemon = Daemon(load)
         await daemon.run(ready)
 
+    limit_arenas()
     uvloop.run(run())
+
+
+def limit_arenas() -> None:
+    """Have all threads share the C library's heap: each of the many that serve Arrow streams would keep what it has freed to itself."""
+    with suppress(AttributeError):  # not glibc
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
