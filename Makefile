@@ -2,6 +2,8 @@
 # make run       a queue manager on this machine, its data in ./data
 # make test      every test but the soak tests
 # make lint      ruff and mypy
+# make demo      two queue managers exchange messages, the data pipeline looks at them; the report is build/demo/report.html
+# make test-cluster  the jobs of the pipeline on a Spark cluster of this machine
 # make lock      requirements.lock again, after the dependencies in pyproject.toml changed
 
 PYTHON ?= python3
@@ -14,7 +16,7 @@ CODE := src tests tools $(wildcard bench)
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := install
-.PHONY: install run test lint bench conformance soak lock clean
+.PHONY: install run test test-cluster demo lint bench conformance soak lock clean
 
 install: $(STAMP)
 
@@ -33,6 +35,14 @@ run: install
 
 test: install
 	$(PYTEST) tests
+
+# Spark needs Java 17 or newer; pip brings the rest of it.
+test-cluster: install
+	$(PYTEST) tests/spark/test_cluster.py -m cluster --timeout 0
+
+demo: install
+	rm -rf build/demo
+	$(BIN)/python -m lanner.spark.demo build/demo
 
 lint: install
 	$(BIN)/ruff check .

@@ -241,7 +241,7 @@ def _traffic(data: ReportData) -> str:
     grid = "".join(f'<line x1="0" x2="{_PLOT_WIDTH}" y1="{y}" y2="{y}"/>' for y in (0, 50, 100, 150))
     labels = "".join(f"<span>{escape(number(top * share, 0 if top >= 4 else 1))}</span>" for share in (1, 0.5, 0))
     ticks = [dt.datetime.fromtimestamp(start + (end - start) * share, dt.UTC) for share in (0, 1 / 3, 2 / 3, 1)]
-    shape = "%H:%M" if end - start < 172_800 else "%d %b"
+    shape = "%H:%M:%S" if end - start < 600 else "%H:%M" if end - start < 172_800 else "%d %b"
     axis = "".join(f"<span>{escape(tick.strftime(shape))}</span>" for tick in ticks)
     step = duration(times[1] - times[0] if len(times) > 1 else 60)
     svg = (
@@ -383,7 +383,9 @@ def _routes(data: ReportData) -> str:
         anchor = "middle" if abs(dx) < radius * 0.3 else ("start" if dx > 0 else "end")
         lx, ly = x + 11 * dx / radius, y + 15 * dy / radius + 4
         labels.append(f'<text x="{lx:.1f}" y="{ly:.1f}" text-anchor="{anchor}">{escape(machine)}</text>')
-    svg = f'<svg class="map" viewBox="0 0 {_MAP_SIZE} {_MAP_SIZE}" role="img" aria-label="Map of routes">{"".join(paths + labels)}</svg>'
+    # Two machines need no great circle.
+    widest = min(200 + 40 * len(machines), 560)
+    svg = f'<svg class="map" style="max-width:{widest}px" viewBox="0 0 {_MAP_SIZE} {_MAP_SIZE}" role="img" aria-label="Map of routes">{"".join(paths + labels)}</svg>'
     return _section("Routes", "The thicker, the more messages.", svg)
 
 

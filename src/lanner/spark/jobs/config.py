@@ -85,7 +85,7 @@ class LatencyConfig(_Section):
 
 
 class ThroughputConfig(_Section):
-    bucket_minutes: Annotated[int, Field(ge=1)] = 1
+    bucket_seconds: Annotated[int, Field(ge=1)] = 60
 
 
 class PoisonConfig(_Section):

@@ -32,9 +32,8 @@ STEP_SECONDS: Final = 1800
 _SHARES: Final = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 
 
-def bucket(time: str | Column, minutes: int) -> Column:
-    """The beginning of the period that a time is in."""
-    length = 60 * minutes
+def bucket(time: str | Column, length: int) -> Column:
+    """The beginning of the period that a time is in; `length` is in seconds."""
     return F.timestamp_seconds(F.floor(F.unix_seconds(time) / length) * length)
 
 
@@ -56,7 +55,7 @@ def clock_skew(pairs: DataFrame, minutes: int = 60) -> DataFrame:
     found = pairs.select(
         F.least("from", "to").alias("machine_a"),
         F.greatest("from", "to").alias("machine_b"),
-        bucket(F.when(is_forth, F.col("arrived_time")).otherwise(F.col("sent_time")), minutes).alias("period"),
+        bucket(F.when(is_forth, F.col("arrived_time")).otherwise(F.col("sent_time")), 60 * minutes).alias("period"),
         F.when(is_forth, delta).alias("forth"),
         F.when(~is_forth, delta).alias("back"),
     )
@@ -100,8 +99,10 @@ def deliveries(messages: DataFrame, skews: DataFrame, minutes: int = 60) -> Data
         F.least("source_id", "destination_id").alias("machine_a"),
         F.greatest("source_id", "destination_id").alias("machine_b"),
         # The period of the pair is by the clock of machine_b.
-        bucket(F.when(is_forth, F.col("arrived_time")).otherwise(F.col("sent_time")), minutes).alias("pair_period"),
-        bucket("arrived_time", minutes).alias("period"),
+        bucket(F.when(is_forth, F.col("arrived_time")).otherwise(F.col("sent_time")), 60 * minutes).alias(
+            "pair_period"
+        ),
+        bucket("arrived_time", 60 * minutes).alias("period"),
         is_forth.alias("is_forth"),
         seconds("arrived_time", "sent_time").alias("raw"),
         seconds("received_time", "arrived_time").alias("wait"),

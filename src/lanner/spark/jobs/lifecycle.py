@@ -213,8 +213,19 @@ def _named_queues(rows: DataFrame) -> DataFrame:
         .groupBy("addressed")
         .agg(F.min("seen_queue").alias("known_queue"))
     )
-    joined = rows.join(F.broadcast(known), "addressed", "left")
-    return joined.withColumn("queue", F.coalesce("seen_queue", "known_queue", "addressed"))
+    # A machine that is known by one of its queues is known by the others, too.
+    host = F.substring_index("addressed", "\\", 1)
+    hosts = (
+        known.select(host.alias("host"), F.substring_index("known_queue", "\\", 1).alias("known_host"))
+        .groupBy("host")
+        .agg(F.min("known_host").alias("known_host"))
+    )
+    joined = rows.join(F.broadcast(known), "addressed", "left").withColumn("host", host)
+    joined = joined.join(F.broadcast(hosts), "host", "left")
+    rest = F.expr("substring(addressed, length(host) + 1)")
+    return joined.withColumn(
+        "queue", F.coalesce("seen_queue", "known_queue", F.concat("known_host", rest), "addressed")
+    ).drop("host", "known_host")
 
 
 def run(context: Context) -> Result:

@@ -19,10 +19,32 @@ if TYPE_CHECKING:
 NAME: Final = "report"
 # Ours: points of the plot of traffic, and lines of a list.
 _POINTS, _LINES = 180, 12
+# Seconds that a point of the plot may stand for.
+_LENGTHS: Final = (
+    1,
+    2,
+    5,
+    10,
+    15,
+    30,
+    60,
+    120,
+    300,
+    600,
+    900,
+    1800,
+    3600,
+    7200,
+    21_600,
+    43_200,
+    86_400,
+    604_800,
+    1 << 40,
+)
 
 
-def gather(lake: Lake, title: str) -> ReportData:
-    """What the page shows, each part counted by Spark."""
+def gather(lake: Lake, title: str, seconds: int = 60) -> ReportData:
+    """What the page shows, each part counted by Spark; `seconds` is the length of the periods of `throughput`."""
     data = ReportData(title)
     messages = lake.read("lifecycle")
     data.status = {row["status"]: row["count"] for row in messages.groupBy("status").count().collect()}
@@ -39,7 +61,7 @@ def gather(lake: Lake, title: str) -> ReportData:
         first["machines"],
     )
     if lake.has("throughput"):
-        data.traffic = _traffic(lake.read("throughput"))
+        data.traffic = _traffic(lake.read("throughput"), seconds)
         data.backlog = _rows(lake.read("backlog").orderBy(F.desc("depth"), "queue").limit(_LINES))
     if lake.has("latency_by_queue"):
         found = lake.read("latency_by_queue").orderBy(F.desc("messages"), "queue")
@@ -66,17 +88,19 @@ def _rows(frame: DataFrame) -> Rows:
     return [row.asDict() for row in frame.collect()]
 
 
-def _traffic(found: DataFrame) -> Rows:
+def _traffic(found: DataFrame, seconds: int) -> Rows:
     """All queues together, in as many periods as a plot has points."""
     [edges] = found.agg(F.min("period").alias("first"), F.max("period").alias("last")).collect()
     if edges["first"] is None:
         return []
-    span = (edges["last"] - edges["first"]).total_seconds() / 60
-    minutes = next(m for m in (1, 2, 5, 10, 15, 30, 60, 120, 360, 720, 1440, 10_080, 1 << 30) if span / m <= _POINTS)
+    span = (edges["last"] - edges["first"]).total_seconds()
+    length = next(length for length in _LENGTHS if span / length <= _POINTS)
+    # The table knows nothing shorter than its own periods.
+    length = max(length, seconds)
     names = ("arrived", "received", "failed")
-    grouped = found.groupBy(bucket("period", minutes).alias("period")).agg(*(F.sum(name).alias(name) for name in names))
+    grouped = found.groupBy(bucket("period", length).alias("period")).agg(*(F.sum(name).alias(name) for name in names))
     rows = _rows(grouped.orderBy("period"))
-    return _filled(rows, 60 * minutes, names)
+    return _filled(rows, length, names)
 
 
 def _filled(rows: Rows, length: int, names: tuple[str, ...]) -> Rows:
@@ -147,7 +171,7 @@ def run(context: Context) -> Result:
     path = config.resolve(config.report.path)
     if "://" in path:
         raise ConfigError(f"report.path {path}: a path on this machine expected")
-    page = render(gather(context.lake, config.report.title))
+    page = render(gather(context.lake, config.report.title, config.throughput.bucket_seconds))
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).write_text(page, encoding="utf-8")
     context.progress.say(f"{path}: {len(page) // 1024} KiB")
