@@ -78,6 +78,9 @@ class Exporter:
             raise ComError(E_NOINTERFACE, f"no {ipid}")
         return self.objects[ipid]
 
+    def discard(self, obj: ComObject) -> None:
+        obj.released()
+
     def let_in(self, foreign: Foreign) -> ObjRefStandard:
         """Know a foreign object by its reference."""
         self.foreign[foreign.objref.std.ipid] = foreign

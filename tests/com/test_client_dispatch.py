@@ -12,6 +12,7 @@ import pytest
 
 from lanner.com.client import ClientSettings, ComClient
 from lanner.com.client_dispatch import (
+    DISPATCH_METHOD,
     DISPATCH_PROPERTYGET,
     DISPATCH_PROPERTYPUT,
     DISPID_PROPERTYPUT,
@@ -25,9 +26,12 @@ from lanner.com.constants import (
     DISP_E_TYPEMISMATCH,
     DISP_E_UNKNOWNNAME,
     E_FAIL,
+    E_OUTOFMEMORY,
     IID_IDISPATCH,
     S_FALSE,
 )
+from lanner.com.dispatch import DISPATCH_ZERO_VAR_RESULT
+from lanner.com.exporter import ObjectExporter
 from lanner.com.objects import ComError
 from lanner.com.remote_interface import RemoteInterface
 from lanner.com.values import EMPTY, VT, SafeArray, Variant
@@ -151,6 +155,38 @@ def test_what_goes_wrong_by_name(tmp_path: Path) -> None:
                 with pytest.raises(DispatchError) as wrong:
                     await one.invoke_dispatch(dispid, arguments)
                 assert wrong.value.hresult == hresult
+
+    run(main())
+
+
+def test_an_object_that_nobody_wants_is_taken_back(tmp_path: Path) -> None:
+    """A statement such as `album.Next` in VB: what the call has made holds nothing."""
+
+    async def main() -> None:
+        async with album(tmp_path, IID_IDISPATCH) as one:
+            Album.gone.clear()
+            flags = DISPATCH_METHOD | DISPATCH_ZERO_VAR_RESULT
+            assert await one.invoke_dispatch(NEXT.dispid, flags=flags) == EMPTY
+            assert [each.title for each in Album.gone] == ["one+"]
+
+    run(main())
+
+
+@pytest.mark.parametrize("is_by_name", [False, True])
+def test_an_object_that_cannot_be_exported_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_by_name: bool
+) -> None:
+    async def main() -> None:
+        async with album(tmp_path, IID_IALBUM) as one:
+            Album.gone.clear()
+            monkeypatch.setattr(ObjectExporter, "_export", refuse)
+            with pytest.raises(ComError) as refused:
+                await (one.invoke_dispatch(NEXT.dispid) if is_by_name else one.call(NEXT))
+            assert refused.value.hresult == E_OUTOFMEMORY
+            assert [each.title for each in Album.gone] == ["one+"]
+
+    def refuse(*_: object) -> None:
+        raise ComError(E_OUTOFMEMORY, "too many objects")
 
     run(main())
 

@@ -162,14 +162,14 @@ def invoke(
         result = method(call, *arguments)
         if inspect.isawaitable(result):
             return _finish(answer, call, result)
-        return answer.done(member, result)
+        return answer.done(call, result)
     except Exception as problem:  # noqa: BLE001 (whatever it is, it ends this call alone)
         return answer.failed(call, problem)
 
 
 async def _finish(answer: _Answer, call: ComCall, result: Awaitable[Value]) -> Value:
     try:
-        return answer.done(call.member, await result)
+        return answer.done(call, await result)
     except Exception as problem:  # noqa: BLE001
         return answer.failed(call, problem)
 
@@ -195,11 +195,15 @@ class _Answer:
         value = (result, info, argument, self.refs)
         return Failure(hresult, value) if hresult >> 31 else Success(hresult, value)
 
-    def done(self, member: Member, result: Value) -> Success | Failure:
+    def done(self, call: ComCall, result: Value) -> Success | Failure:
         hresult, value = S_OK, result
         if isinstance(result, Success):
             hresult, value = result.hresult, result.value
-        return self.of(hresult, _result(member, value))
+        is_made = call.member.kind == "method" and isinstance(value, ComObject)
+        if is_made and self.flags & DISPATCH_ZERO_VAR_RESULT:
+            # The client does not want what it has ordered, so it will never release it.
+            call.exporter.discard(value)
+        return self.of(hresult, _result(call.member, value))
 
     def failed(self, call: ComCall, problem: Exception) -> Success | Failure:
         match problem:

@@ -163,6 +163,9 @@ class CallExporter:
         self._consumed.append(local)
         return local.object
 
+    def discard(self, obj: ComObject) -> None:
+        self._exporter.discard(obj)
+
     def close(self) -> None:
         """The call has ended."""
         for exported in self._consumed:
@@ -329,10 +332,12 @@ class ObjectExporter:
             if not self._by_owner[exported.owner]:
                 del self._by_owner[exported.owner]
         self._pings.forget_oid(exported.oid)
-        try:
-            exported.object.released()
-        except Exception:  # noqa: BLE001 (logged; the caller has done with it)
-            _LOG.exception("%s was not released well", type(exported.object).__name__)
+        _release_object(exported.object)
+
+    def discard(self, obj: ComObject) -> None:
+        """An object that was made for a client does not reach it: nobody else would close what it holds."""
+        if id(obj) not in self._by_object:
+            _release_object(obj)
 
     def release_all(self) -> None:
         """The exporter ends: no client reaches anything any more."""
@@ -412,6 +417,13 @@ class ObjectExporter:
             exported.calls -= 1
             exported.last_call = self._clock()
             view.close()
+
+
+def _release_object(obj: ComObject) -> None:
+    try:
+        obj.released()
+    except Exception:  # noqa: BLE001 (logged; the caller has done with it)
+        _LOG.exception("%s was not released well", type(obj).__name__)
 
 
 def _is_a(table: InterfaceTable, bound: InterfaceTable) -> bool:

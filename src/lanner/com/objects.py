@@ -100,6 +100,9 @@ class Exporter(Protocol):
 
     async def unmarshal(self, objref: Value) -> ComObject | Remote | None: ...
 
+    def discard(self, obj: ComObject) -> None:
+        """Take back an object that was made for a client and does not reach it."""
+
 
 @dataclass(frozen=True, slots=True)
 class ComCall:

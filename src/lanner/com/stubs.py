@@ -402,7 +402,11 @@ def _answer(call: ComCall, stub: Stub, arguments: list[Value], result: Value) ->
 
     def marshal(value: Value, iid: UUID) -> Value:
         if isinstance(value, ComObject):
-            return call.exporter.marshal(value, iid)
+            try:
+                return call.exporter.marshal(value, iid)
+            except ComError:
+                call.exporter.discard(value)
+                raise
         foreign.append(value)
         return value
 
