@@ -11,9 +11,12 @@ import pytest
 
 from lanner.client import Message, QueueManager
 from lanner.errors import LannerError
-from lanner.spark.jobs import ingest
+from lanner.spark.flight import FlightListener
+from lanner.spark.jobs import ingest, lifecycle, throughput
 from lanner.spark.jobs.config import ConfigError
 from lanner.spark.jobs.tables import MESSAGES, NoTable, observations
+from lanner.spark.settings import FlightSettings
+from tests.client.conftest import no_keys
 from tests.spark.worlds import Ingested, context
 
 if TYPE_CHECKING:
@@ -107,10 +110,6 @@ def test_queues_of_a_queue_manager_become_rows_once(
 def test_a_restored_queue_manager_is_read_anew_and_counted_once(
     spark: SparkSession, start: Callable[..., QueueManager], accounts: Path, tmp_path: Path
 ) -> None:
-    from lanner.spark.flight import FlightListener
-    from lanner.spark.settings import FlightSettings
-    from tests.client.conftest import no_keys
-
     qm = start()
     shutil.copy(accounts, qm.runtime.users.path)
     qm.create_queue("orders").send_many(Message(body=f"{n}", recoverable=True) for n in range(5))
@@ -130,6 +129,31 @@ def test_a_restored_queue_manager_is_read_anew_and_counted_once(
         restored.open("orders").send(Message(body="after", recoverable=True))
         assert read(restored) == {"messages": 6}
     assert observations(context(spark, tmp_path).lake.read(MESSAGES)).count() == 7
+
+
+def test_events_become_rows_and_throughput_knows_what_no_journal_has(
+    spark: SparkSession, start: Callable[..., QueueManager], accounts: Path, tmp_path: Path
+) -> None:
+    qm = start(events=True)
+    shutil.copy(accounts, qm.runtime.users.path)
+    orders = qm.create_queue("orders")
+    orders.send_many(Message(body=f"{n}", recoverable=True) for n in range(10))
+    orders.receive_many(6)
+    orders.move(orders.peek(0).lookup_id, "aside")
+    orders.send(Message(body="late", time_to_be_received=0))
+    with FlightListener(qm.runtime, FlightSettings(port=0)) as service:
+        source = {"managers": [service.address], "user": "root"}
+        made = context(spark, tmp_path, source=source, ingest={"queues": ["orders", "orders;*"], "events": True})
+        # 10 and the late one arrived, 6 were received, one was moved, one expired.
+        assert ingest.run(made) == {"messages": 4, "events": 11 + 6 + 1 + 1}
+        assert ingest.run(made) == {"messages": 0, "events": 0}
+    lifecycle.run(made)
+    throughput.run(made)
+    rows = made.lake.read("throughput").collect()
+    assert {row["queue"] for row in rows} == {r"DIRECT=OS:ALPHA\private$\orders"}
+    assert [sum(row[name] for row in rows) for name in ("arrived", "received", "failed")] == [11, 6, 1]
+    [left] = made.lake.read("backlog").collect()
+    assert left["depth"] == len(orders) + len(orders.subqueue("aside")) == 4
 
 
 def test_errors_say_what_to_do(spark: SparkSession, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ class Job:
 JOBS: Final = {
     job.name: job
     for job in (
-        Job("ingest", "queues, journals, dead letters and files of packets into a table", ("messages",)),
+        Job("ingest", "queues, journals, dead letters and files of packets into tables", ("messages", "events")),
         Job("lifecycle", "one row for each message: sent, each hop, arrived, received, dead", ("lifecycle",)),
         Job("acks", "acknowledgments: positive, negative, missing, and why", ("acks", "ack_summary")),
         Job(

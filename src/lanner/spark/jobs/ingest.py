@@ -1,4 +1,4 @@
-"""ingest: what is in the queues, and in files of packets, into the table `messages`.
+"""ingest: what is in the queues, and in files of packets, into the table `messages`; with `ingest.events` the logs of events into `events`.
 
 A stream for each queue manager, with a checkpoint for each epoch of it: one that was restored from a backup is read anew, and what was
 seen before is found again by its identifier. Each batch is written under a name of its own, so that a batch which is written again
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from lanner.spark.jobs.config import AVAILABLE_NOW, ConfigError
 from lanner.spark.jobs.session import Context, Result, submit
-from lanner.spark.jobs.tables import MESSAGES, PARTITIONS
+from lanner.spark.jobs.tables import EVENTS, MESSAGES, PARTITIONS
 from lanner.spark.schema import RowSchema
 
 if TYPE_CHECKING:
@@ -35,18 +35,20 @@ def run(context: Context) -> Result:
         raise ConfigError(
             'ingest: nothing to read; give source.managers, such as ["127.0.0.1:1810"], or ingest.packet_files'
         )
-    written = Written()
+    written, told = Written(), Written()
     sources: list[Callable[[], StreamingQuery]] = []
     if config.ingest.packet_files is not None:
         directory = config.resolve(config.ingest.packet_files)
         sources.append(lambda: _start(context, packet_files(context.spark, directory), "files", written))
     sources += [partial(_start_manager, context, manager, written) for manager in config.source.managers]
+    if config.ingest.events:
+        sources += [partial(_start_events, context, manager, told) for manager in config.source.managers]
     if config.ingest.trigger == AVAILABLE_NOW:
         for start in sources:
             context.progress.follow([start()], written.total)
     else:
         context.progress.follow([start() for start in sources], written.total)
-    return {"messages": written.total()}
+    return {"messages": written.total()} | ({"events": told.total()} if config.ingest.events else {})
 
 
 class Written:
@@ -74,6 +76,11 @@ def _start_manager(context: Context, manager: str, written: Written) -> Streamin
     return _start(context, frame, key, written)
 
 
+def _start_events(context: Context, manager: str, written: Written) -> StreamingQuery:
+    key, frame = manager_stream(context, manager, (), {"mode": "events"})
+    return _start(context, frame, f"events-{key}", written, EVENTS)
+
+
 def manager_stream(
     context: Context, manager: str, queues: Sequence[str], options: Mapping[str, str]
 ) -> tuple[str, DataFrame]:
@@ -89,7 +96,7 @@ def manager_stream(
     session.dataSource.register(MsmqDataSource)
     reader = session.readStream.format("msmq").options(**access).options(**options)
     context.progress.say(f"{known.name} at {known.manager.address}, epoch {known.epoch:x}")
-    return f"{known.identifier}-{known.epoch:x}", reader.load(",".join(queues))
+    return f"{known.identifier}-{known.epoch:x}", reader.load(",".join(queues) or None)
 
 
 def packet_files(spark: SparkSession, directory: str) -> DataFrame:
@@ -125,8 +132,8 @@ def _decoded_file(path: str, content: bytes) -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_pylist([{**row, "packet_error": text}], schema=schema)
 
 
-def _start(context: Context, frame: DataFrame, key: str, written: Written) -> StreamingQuery:
-    path = context.lake.path(MESSAGES)
+def _start(context: Context, frame: DataFrame, key: str, written: Written, table: str = MESSAGES) -> StreamingQuery:
+    path = context.lake.path(table)
 
     def write(batch: DataFrame, number: int) -> None:
         name = f"{key}-{number:08d}"
@@ -145,7 +152,7 @@ def write_batch(batch: DataFrame, path: str, name: str) -> int:
     from pyspark.sql import functions as F  # noqa: N812
 
     counted = Observation()
-    day = F.to_date(F.coalesce("arrived_time", "read_time"))
+    day = F.to_date("event_time" if "event_time" in batch.columns else F.coalesce("arrived_time", "read_time"))
     rows = batch.withColumn("date", day).withColumn("batch", F.lit(name))
     rows = rows.withColumn("qm_name", F.coalesce("qm_name", F.lit("unknown")))
     # A day of a queue manager in one file, unless it is large.

@@ -6,11 +6,14 @@ message may be there several times: a receive that was aborted makes it visible 
 second time, and compaction that was killed leaves what it has rewritten. So whoever counts messages reads `observations`, where each
 is once for each queue it was seen in.
 
-All other tables are made from `messages`. Each run of their job replaces them.
+`events` has the log of events of queue managers that write one, partitioned in the same way; an event has its number, and is there once.
+
+All other tables are made from these. Each run of their job replaces them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +22,8 @@ from pyspark.sql.window import Window
 
 from lanner.model.enums import MessageClass
 from lanner.model.errors import LannerError
-from lanner.spark.schema import COLUMNS
+from lanner.spark.schema import COLUMNS, EVENT_COLUMNS
+from lanner.spark.schema import Column as SchemaColumn
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -27,8 +31,15 @@ if TYPE_CHECKING:
 MESSAGES: Final = "messages"
 EVENTS: Final = "events"
 PARTITIONS: Final = ("date", "qm_name", "batch")
-_DDL: Final = ", ".join(f"`{column.name}` {column.ddl}" for column in COLUMNS if column.name != "qm_name")
-MESSAGES_DDL: Final = f"{_DDL}, `date` date, `qm_name` string, `batch` string"
+
+
+def _ddl(columns: Iterable[SchemaColumn]) -> str:
+    named = ", ".join(f"`{column.name}` {column.ddl}" for column in columns if column.name != "qm_name")
+    return f"{named}, `date` date, `qm_name` string, `batch` string"
+
+
+# Tables that are never made anew: what is in them is not told by whatever file comes first.
+SCHEMAS: Final = {MESSAGES: _ddl(COLUMNS), EVENTS: _ddl(EVENT_COLUMNS)}
 
 DEAD_KINDS: Final = ("deadletter", "xact_deadletter")
 # Classes that say what became of another message; MS-MQMQ 2.2.18.1.6.
@@ -102,7 +113,7 @@ class Lake:
             maker = "ingest" if table in (MESSAGES, EVENTS) else table
             raise NoTable(f"there is no table {table} in {self.root}: run the job {maker} first")
         reader = self.spark.read
-        return (reader.schema(MESSAGES_DDL) if table == MESSAGES else reader).parquet(self.path(table))
+        return (reader.schema(SCHEMAS[table]) if table in SCHEMAS else reader).parquet(self.path(table))
 
     def write(self, frame: DataFrame, table: str) -> None:
         """Replace a table that is made of others."""

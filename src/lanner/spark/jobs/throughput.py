@@ -1,9 +1,9 @@
-"""throughput: what came and went, by queue and minute, how much lay in the queue, and when it will be empty.
+"""throughput: what came and went, by queue and period, how much lay in the queue, and when it will be empty.
 
 `throughput` has a row for each queue and each period in which something happened: arrived, received, failed (expired, purged or dead in the
 queue), bytes, and `depth`, what is left at its end of all that was seen. A message of which only the receive is known counts as
 arrived then, too. `backlog` has a row for each queue: its depth now, its rates over the last periods, and the minutes until it is
-empty at those rates; null if it only grows. Times are by the clock of the queue's machine.
+empty at those rates; null if it only grows. Times are by the clock of the queue's machine. Queues of which there are events are counted from those.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pyspark.sql.window import Window
 from lanner.model.enums import MessageClass
 from lanner.spark.jobs.latency import bucket
 from lanner.spark.jobs.session import Context, Result, submit
+from lanner.spark.jobs.tables import EVENTS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,9 +32,16 @@ _ENDED_THERE: Final = (
 )
 # Ours: the rates of a backlog are those of its last so many periods.
 _RECENT: Final = 60
+# What the log of events calls it. A move within a queue changes nothing.
+_EVENTS: Final = {
+    "arrived": ("arrived", "transferred_in"),
+    "received": ("received",),
+    "failed": ("expired", "purged"),
+}
+_QUEUE_KINDS: Final = ("destination", "subqueue", "admin", "report")
 
 
-def throughput(messages: DataFrame, minutes: int = 1) -> DataFrame:
+def throughput(messages: DataFrame, length: int = 60) -> DataFrame:
     """What happened in each queue, period by period."""
     code = F.coalesce("nack_class", "dead_class")
     ended = F.when(
@@ -53,27 +61,43 @@ def throughput(messages: DataFrame, minutes: int = 1) -> DataFrame:
     )
     counted = (
         events.where("e.time is not null")
-        .groupBy("queue", bucket(F.col("e.time"), minutes).alias("period"))
+        .groupBy("queue", bucket(F.col("e.time"), length).alias("period"))
         .agg(
             *(F.count(F.when(F.col("e.event") == name, 1)).alias(name) for name in ("arrived", "received", "failed")),
             F.sum(F.when(F.col("e.event") == "arrived", F.col("bytes")).otherwise(0)).alias("bytes"),
         )
     )
+    return _with_depth(counted)
+
+
+def throughput_of_events(events: DataFrame, length: int = 60) -> DataFrame:
+    """The same from logs of events, where nothing must be guessed: also what no journal has, and what was never acknowledged."""
+    found = events.where(F.col("queue").isNotNull() & F.col("queue_kind").isin(*_QUEUE_KINDS))
+    counted = found.groupBy(
+        F.regexp_replace("queue", ";.*$", "").alias("queue"), bucket("event_time", length).alias("period")
+    ).agg(
+        *(F.count(F.when(F.col("event").isin(*kinds), 1)).alias(name) for name, kinds in _EVENTS.items()),
+        F.sum(F.when(F.col("event").isin(*_EVENTS["arrived"]), F.col("size")).otherwise(0)).alias("bytes"),
+    )
+    return _with_depth(counted.where("arrived + received + failed > 0"))
+
+
+def _with_depth(counted: DataFrame) -> DataFrame:
     so_far = Window.partitionBy("queue").orderBy("period").rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    depth = F.sum(F.col("arrived") - F.col("received") - F.col("failed")).over(so_far)
-    return counted.withColumn("depth", depth)
+    return counted.withColumn("depth", F.sum(F.col("arrived") - F.col("received") - F.col("failed")).over(so_far))
 
 
-def backlog(found: DataFrame, minutes: int = 1) -> DataFrame:
+def backlog(found: DataFrame, length: int = 60) -> DataFrame:
     """What lies in each queue at the end, and for how long still."""
+    minutes = _RECENT * length / 60
     newest = found.groupBy("queue").agg(
         F.max("period").alias("last_period"), F.max_by("depth", "period").alias("depth")
     )
-    edge = F.timestamp_seconds(F.unix_seconds("last_period") - _RECENT * minutes * 60)
+    edge = F.timestamp_seconds(F.unix_seconds("last_period") - _RECENT * length)
     recent = found.join(newest.select("queue", "last_period"), "queue").where(F.col("period") > edge)
     rates = recent.groupBy("queue").agg(
-        (F.sum("arrived") / (_RECENT * minutes)).alias("arrived_per_minute"),
-        (F.sum(F.col("received") + F.col("failed")) / (_RECENT * minutes)).alias("left_per_minute"),
+        (F.sum("arrived") / minutes).alias("arrived_per_minute"),
+        (F.sum(F.col("received") + F.col("failed")) / minutes).alias("left_per_minute"),
     )
     shrink = F.col("left_per_minute") - F.col("arrived_per_minute")
     drained = F.when(F.col("depth") <= 0, F.lit(0.0)).when(shrink > 0, F.col("depth") / shrink)
@@ -81,9 +105,14 @@ def backlog(found: DataFrame, minutes: int = 1) -> DataFrame:
 
 
 def run(context: Context) -> Result:
-    minutes = context.config.throughput.bucket_minutes
-    rows = context.make(NAME, throughput(context.lake.read("lifecycle"), minutes))
-    context.make(BACKLOG, backlog(context.lake.read(NAME), minutes))
+    length = context.config.throughput.bucket_seconds
+    found = throughput(context.lake.read("lifecycle"), length)
+    if context.lake.has(EVENTS):
+        told = throughput_of_events(context.lake.read(EVENTS), length)
+        # Who writes events knows best; of the others' queues there are the messages.
+        found = found.join(told.select("queue").distinct(), "queue", "left_anti").unionByName(told)
+    rows = context.make(NAME, found)
+    context.make(BACKLOG, backlog(context.lake.read(NAME), length))
     return {"rows": rows}
 
 

@@ -1,0 +1,163 @@
+"""The jobs on a real Spark cluster: a master and two workers on loopback, from the package that pip installs. `make test-cluster`."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pyspark
+import pytest
+
+from lanner.client import Message, QueueManager
+from lanner.spark.flight import FlightListener
+from lanner.spark.generator import generate
+from lanner.spark.jobs import JOBS
+from lanner.spark.settings import FlightSettings
+from tests.client.conftest import no_keys
+from tests.spark.conftest import ROOT
+from tests.spark.test_job_lifecycle import outcome, status
+from tests.spark.test_job_numbers import is_seen
+
+pytestmark = pytest.mark.cluster
+
+HOME = Path(pyspark.__file__).parent
+ENVIRONMENT = os.environ | {
+    "SPARK_HOME": str(HOME),
+    "SPARK_LOCAL_IP": "127.0.0.1",
+    "PYSPARK_PYTHON": sys.executable,
+    "PYSPARK_DRIVER_PYTHON": sys.executable,
+    "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+}
+PATIENCE = 120.0  # seconds
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a master with two workers."""
+    place = tmp_path_factory.mktemp("cluster")
+    port, web = free_port(), free_port()
+    address = f"spark://127.0.0.1:{port}"
+    environment = ENVIRONMENT | {
+        "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
+        "SPARK_WORKER_DIR": str(place / "work"),
+        "SPARK_DAEMON_MEMORY": "512m",
+    }
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str, *command: str) -> Path:
+        log = place / f"{name}.log"
+        with log.open("wb") as out:
+            started.append(
+                subprocess.Popen(
+                    [str(HOME / "bin" / "spark-class"), *command],
+                    env=environment,
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                    cwd=place,
+                )
+            )
+        return log
+
+    def wait(log: Path, text: str, count: int = 1) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while log.read_text(encoding="utf-8", errors="replace").count(text) < count:
+            assert time.monotonic() < deadline, log.read_text(encoding="utf-8", errors="replace")
+            assert all(process.poll() is None for process in started), log.read_text(encoding="utf-8")
+            time.sleep(0.1)
+
+    try:
+        host = ["--host", "127.0.0.1", "--port"]
+        master = start("master", "org.apache.spark.deploy.master.Master", *host, str(port), "--webui-port", str(web))
+        wait(master, "I have been elected leader")
+        for name in ("one", "two"):
+            options = ["--cores", "1", "--memory", "1g", "--host", "127.0.0.1", "--webui-port", str(free_port())]
+            start(name, "org.apache.spark.deploy.worker.Worker", *options, address)
+        wait(master, "Registering worker", 2)
+        yield address
+    finally:
+        for process in started:
+            process.terminate()
+        for process in started:
+            process.wait(30)
+
+
+def run(command: list[str], directory: Path, **more: str) -> str:
+    done = subprocess.run(
+        command, cwd=directory, env=ENVIRONMENT | more, capture_output=True, text=True, check=False, timeout=900
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_jobs_give_the_same_on_a_cluster(cluster: str, tmp_path: Path) -> None:
+    world = generate(seed=21, orders=800)
+    world.write_files(tmp_path / "packets")
+    password = secrets.token_urlsafe()
+    with QueueManager(tmp_path / "shop", "SHOP", dns_domain="example.com", public_keys=no_keys) as manager:
+        manager.runtime.users.add("root", password, administrator=True)
+        orders = manager.create_queue("orders", journal=True)
+        orders.send_many(Message(body=f"{number}", recoverable=True) for number in range(300))
+        orders.receive_many(200)
+        with FlightListener(manager.runtime, FlightSettings(port=0)) as service:
+            (tmp_path / "pipeline.toml").write_text(
+                f"""
+                [lake]
+                path = "lake"
+                [spark]
+                master = "{cluster}"
+                [spark.settings]
+                "spark.executor.memory" = "512m"
+                "spark.driver.host" = "127.0.0.1"
+                "spark.driver.bindAddress" = "127.0.0.1"
+                "spark.sql.shuffle.partitions" = 2
+                "spark.executorEnv.LANNER_PASSWORD" = "{password}"
+                [source]
+                managers = ["{service.address}"]
+                user = "root"
+                [ingest]
+                packet_files = "packets"
+                """,
+                encoding="utf-8",
+            )
+            lanner = [str(Path(sys.executable).parent / "lanner"), "pipeline"]
+            told = json.loads(run([*lanner, "run", "all", "--json"], tmp_path, LANNER_PASSWORD=password))
+    kept = sum(s.machine is world.restored and s.time <= world.backup_at for s in world.sightings)
+    assert told["ingest"]["messages"] == len(world.sightings) + kept + 300
+    assert told["lifecycle"]["messages"] == len(world.messages) + 300
+    check_tables(tmp_path / "lake", world.truth()["messages"])
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "orders on SHOP" in page
+
+    # One of them as any program for spark-submit; all workers take part.
+    listed = run([*lanner, "list", "--json"], tmp_path).splitlines()
+    programs = {job["job"]: job["program"] for job in map(json.loads, listed)}
+    assert set(programs) == set(JOBS)
+    options = ["--master", cluster, "--executor-memory", "512m", "--conf", "spark.driver.host=127.0.0.1"]
+    run([str(HOME / "bin" / "spark-submit"), *options, programs["acks"], "--config", "pipeline.toml"], tmp_path)
+    check_tables(tmp_path / "lake", world.truth()["messages"])
+
+
+def check_tables(lake: Path, messages: list[dict[str, object]]) -> None:
+    rows = ds.dataset(lake / "lifecycle", format="parquet").to_table(columns=["source", "status"]).to_pylist()
+    found = Counter(row["status"] for row in rows if row["source"] != "SHOP")
+    assert found == Counter(status(message) for message in messages)
+    assert Counter(row["status"] for row in rows if row["source"] == "SHOP") == {"received": 200, "waiting": 100}
+    asked = [message for message in messages if is_seen(message) and message["acknowledge"]]
+    acks = ds.dataset(lake / "acks", format="parquet").to_table(columns=["outcome"]).to_pylist()
+    assert Counter(row["outcome"] for row in acks) == Counter(outcome(message) for message in asked)
