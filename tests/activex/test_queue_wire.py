@@ -28,10 +28,13 @@ from lanner.activex.tables import (
     IMSMQ_TRANSACTION_DISPENSER2,
     IMSMQ_TRANSACTION_DISPENSER3,
     ITRANSACTION,
+    MSMQ_MESSAGE,
     MSMQ_QUEUE_INFO,
     MSMQ_TRANSACTION_DISPENSER,
 )
 from lanner.com.client import RemoteInterface
+from lanner.com.constants import E_OUTOFMEMORY
+from lanner.com.holdings import HoldingLimits
 from lanner.com.members import InterfaceTable
 from lanner.com.objects import ComError
 from lanner.com.values import MISSING, VT, Variant
@@ -212,3 +215,36 @@ def test_a_transaction_that_its_client_forgot_is_aborted(world: World, wire: Wir
     assert bodies(world) == []
     transaction.release()
     until(world, lambda: bodies(world) == [b"1"])
+
+
+@pytest.mark.parametrize("member", ["receive", "receive_first_by_lookup_id"])
+def test_who_can_hold_no_more_takes_no_message(world: World, wire: Wire, q: Queue, member: str) -> None:
+    """What its reader cannot be given would be lost."""
+    send(world, b"1")
+    queue = opened(wire)
+    holdings = wire.server.com.exporter.holdings
+    holdings.limits = HoldingLimits(max_objects=holdings.objects)
+    arguments = RECEIVE_NOW if member == "receive" else RECEIVE_NOW[:4]
+    with pytest.raises(ComError) as refused:
+        wire.call(queue, IMSMQ_QUEUE4, member, *arguments)
+    assert refused.value.hresult == E_OUTOFMEMORY
+    holdings.limits = HoldingLimits()
+    assert body(wire, wire.call(queue, IMSMQ_QUEUE4, member, *arguments)) == b"1"
+    assert bodies(world) == []
+
+
+def test_contents_of_objects_are_counted(world: World, wire: Wire, q: Queue) -> None:
+    """Bodies that clients put into messages, those of received ones, and names, until they are given back."""
+    holdings = wire.server.com.exporter.holdings
+    message = wire.create(MSMQ_MESSAGE.clsid, IMSMQ_MESSAGE4)
+    wire.call(message, IMSMQ_MESSAGE4, "put_body", Variant(VT.ARRAY | VT.UI1, bytes(50_000)))
+    assert 50_000 <= holdings.octets < 51_000
+    queue_info = info(wire)
+    wire.call(queue_info, IMSMQ_QUEUE_INFO4, "put_label", "x" * 70_000)
+    assert 120_000 <= holdings.octets < 121_000
+    send(world, bytes(30_000))
+    received = wire.call(opened(wire), IMSMQ_QUEUE4, "receive", *RECEIVE_NOW)
+    assert 150_000 <= holdings.octets < 151_000
+    for each in (message, received, queue_info):
+        each.release()
+    until(world, lambda: holdings.octets < 1000)

@@ -11,7 +11,8 @@ import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
+from uuid import UUID
 
 import pytest
 
@@ -143,12 +144,31 @@ def called_by(thing: ComObject, name: str, by: Identity) -> ComCall:
     return _call(by, *find_member(thing, name))
 
 
+class _NoWire:
+    """Where nothing is exported, because nothing comes from outside."""
+
+    def marshal(self, obj: ComObject, iid: UUID, public_refs: int = 5) -> object:
+        raise NotImplementedError
+
+    async def unmarshal(self, objref: object) -> ComObject | None:
+        raise NotImplementedError
+
+    def discard(self, obj: ComObject) -> None:
+        raise NotImplementedError
+
+    def require_room(self) -> None:
+        """There is always room."""
+
+
+NO_WIRE: Final = _NoWire()
+
+
 def _call(by: Identity, table: InterfaceTable, member: Member) -> ComCall:
     return ComCall(
         identity=by,
         auth_level=AuthLevel.PKT_INTEGRITY,
         peer="test",
-        exporter=None,  # type: ignore[arg-type]  # there is no wire
+        exporter=NO_WIRE,
         interface=table,
         member=member,
     )

@@ -81,6 +81,9 @@ class Exporter:
     def discard(self, obj: ComObject) -> None:
         obj.released()
 
+    def require_room(self) -> None:
+        """There is always room."""
+
     def let_in(self, foreign: Foreign) -> ObjRefStandard:
         """Know a foreign object by its reference."""
         self.foreign[foreign.objref.std.ipid] = foreign

@@ -31,6 +31,7 @@ from lanner.com.constants import (
     S_OK,
 )
 from lanner.com.exporter import Addresses, ObjectExporter
+from lanner.com.holdings import HoldingLimits
 from lanner.com.interfaces import (
     IREMUNKNOWN,
     IREMUNKNOWN2,
@@ -81,7 +82,7 @@ from tests.rpc.loops import run
 class Bench:
     """An exporter without sockets, and a clock."""
 
-    def __init__(self, max_objects: int = 100, max_objects_per_user: int = 100) -> None:
+    def __init__(self, limits: HoldingLimits | None = None) -> None:
         self.now = 0.0
         self.server = RpcServer()
         self.pings = PingSets()
@@ -90,8 +91,7 @@ class Bench:
             self.pings,
             Addresses("192.0.2.1", 4000, ("QM1",)),
             lambda: self.now,
-            max_objects=max_objects,
-            max_objects_per_user=max_objects_per_user,
+            limits=limits,
         )
 
     def wait(self, seconds: float) -> None:
@@ -144,7 +144,7 @@ class TestMarshaling:
         assert bench.pings.oids == 0
 
     def test_objects_are_bounded(self) -> None:
-        bench = Bench(max_objects=3)
+        bench = Bench(HoldingLimits(max_objects=3))
         kept = [bench.exporter.marshal(Counter(), IID_ICOUNTER) for _ in range(3)]
         with pytest.raises(ComError) as caught:
             bench.exporter.marshal(Counter(), IID_ICOUNTER)
@@ -154,7 +154,7 @@ class TestMarshaling:
         bench.exporter.marshal(Counter(), IID_ICOUNTER)
 
     def test_objects_of_one_user_are_bounded(self) -> None:
-        exporter = Bench(max_objects=10, max_objects_per_user=2).exporter
+        exporter = Bench(HoldingLimits(max_objects=10, max_objects_per_user=2)).exporter
         one, _ = [exporter.marshal(Counter(), IID_ICOUNTER, owner=EVERYONE) for _ in range(2)]
         with pytest.raises(ComError) as caught:
             exporter.marshal(Counter(), IID_ICOUNTER, owner=EVERYONE)
@@ -165,7 +165,7 @@ class TestMarshaling:
         exporter.release(one.std.ipid, 5, 0, EVERYONE)
         exporter.marshal(Counter(), IID_ICOUNTER, owner=EVERYONE)
         exporter.release_all()
-        assert not exporter._by_owner
+        assert (exporter.holdings.objects, exporter.holdings.octets) == (0, 0)
 
 
 class TestUnmarshaling:

@@ -51,6 +51,10 @@ class MSMQApplication(ComObject):
         # None: this computer.
         self._computer_name: str | None = None
 
+    @property
+    def octets(self) -> int:
+        return len(self._computer_name or "")
+
     # The directory ------------------------------------------------------------------------------------------------
 
     def machine_id_of_machine_name(self, call: ComCall, machine_name: str | None) -> str:

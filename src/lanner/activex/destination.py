@@ -47,6 +47,10 @@ class MSMQDestination(ComObject):
         descriptor = self._descriptor
         return None if descriptor is None or descriptor.is_closed else descriptor
 
+    @property
+    def octets(self) -> int:
+        return sum([len(text) for text in (self.format_name, self._directory_path, self._path_name) if text])
+
     def released(self) -> None:
         self._close()
 

@@ -46,6 +46,10 @@ class ManagedQueue(ComObject):
     def object_is_initialized(self) -> bool:
         return self._queue is not None
 
+    @property
+    def octets(self) -> int:
+        return len(self._computer_name or "") + len(self._queue_format_name)
+
     def released(self) -> None:
         self._binding = self._queue = None
 

@@ -186,6 +186,10 @@ class MSMQMessage(ComObject):
         )
         return cls(environment, state)
 
+    @property
+    def octets(self) -> int:
+        return self.state.octets + len(self._soap_header) + len(self._soap_body)
+
     def released(self) -> None:
         """It holds nothing but octets; of those the body may be large."""
         self.state = MessageState()

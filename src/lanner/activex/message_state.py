@@ -154,6 +154,19 @@ class MessageState:
                 state.destination_multi_queue_format_name = _text(several.destination.format_name)
         return state
 
+    @property
+    def octets(self) -> int:
+        """How much it holds, names and small things aside."""
+        return (
+            len(self.body or b"")
+            + len(self.extension)
+            + len(self.sender_certificate)
+            + len(self.sender_identifier)
+            + len(self.symmetric_key)
+            + len(self.signature)
+            + len(self.authentication_provider_name or "")
+        )
+
     def __repr__(self) -> str:
         """Never its body, nor its keys."""
         return f"<MessageState {self.identifier.hex()}, a body of {self.body_length} octets>"

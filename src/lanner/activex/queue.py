@@ -94,7 +94,7 @@ def _receive_by(
         self.require(RECEIVE_ACCESS)
         unit = resolve_transaction(self.environment, call, transaction).transaction
         wants = _Wants.of(want_destination_queue, want_body, want_connector_type)
-        return await self.receive_at(seek, position, unit, wants, allow_peek=allow_peek)
+        return await self.receive_at(call, seek, position, unit, wants, allow_peek=allow_peek)
 
     return receive
 
@@ -115,7 +115,7 @@ def _receive_from(
         self.require(RECEIVE_ACCESS)
         unit = resolve_transaction(self.environment, call, transaction).transaction
         wants = _Wants.of(want_destination_queue, want_body, want_connector_type)
-        return await self.receive_at(seek, _ANYWHERE, unit, wants)
+        return await self.receive_at(call, seek, _ANYWHERE, unit, wants)
 
     return receive
 
@@ -290,7 +290,7 @@ class MSMQQueue(ComObject):
         self.require(RECEIVE_ACCESS)
         unit = resolve_transaction(self.environment, call, transaction).transaction
         wants = _Wants.of(want_destination_queue, want_body, want_connector_type)
-        return await self._receive(unit, wants, _milliseconds(receive_timeout), None)
+        return await self._receive(call, unit, wants, _milliseconds(receive_timeout), None)
 
     async def receive_current(
         self,
@@ -305,7 +305,7 @@ class MSMQQueue(ComObject):
         self.require(RECEIVE_ACCESS)
         unit = resolve_transaction(self.environment, call, transaction).transaction
         wants = _Wants.of(want_destination_queue, want_body, want_connector_type)
-        return await self._receive(unit, wants, _milliseconds(receive_timeout), self._own_cursor())
+        return await self._receive(call, unit, wants, _milliseconds(receive_timeout), self._own_cursor())
 
     async def peek(
         self,
@@ -362,7 +362,12 @@ class MSMQQueue(ComObject):
     peek_next_v1 = peek_next
 
     async def _receive(
-        self, transaction: Transaction | None, wants: _Wants, milliseconds: int, cursor: Cursor | None
+        self,
+        call: ComCall,
+        transaction: Transaction | None,
+        wants: _Wants,
+        milliseconds: int,
+        cursor: Cursor | None,
     ) -> MSMQMessage | None:
         environment, descriptor = self.environment, self._opened()
         read = Read(
@@ -390,11 +395,13 @@ class MSMQQueue(ComObject):
         except (IOTimeout, MessageNotFound) as error:
             self._timed_out(error, milliseconds)
             return None
-        return await self._received(read, wants)
+        return await self._received(call, read, wants)
 
-    async def _received(self, read: Read, wants: _Wants) -> MSMQMessage:
+    async def _received(self, call: ComCall, read: Read, wants: _Wants) -> MSMQMessage:
         """The message of a receive, which is gone from the queue, on disk too, when this returns."""
         try:
+            # What its client could not be given stays where it is.
+            call.exporter.require_room()
             message = self._message(read.position, wants)
         except BaseException:
             read.give_back()
@@ -462,6 +469,7 @@ class MSMQQueue(ComObject):
 
     async def receive_at(
         self,
+        call: ComCall,
         seek: MessageSeekAction,
         lookup_id: int,
         transaction: Transaction | None,
@@ -487,7 +495,7 @@ class MSMQQueue(ComObject):
 
         with _not_found():
             read.begin(event, may_wait=False)
-        return await self._received(read, wants)
+        return await self._received(call, read, wants)
 
     def peek_at(self, seek: MessageSeekAction, lookup_id: int, wants: _Wants) -> MSMQMessage:
         """Read Message By Lookup Identifier, to peek."""

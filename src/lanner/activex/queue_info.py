@@ -92,6 +92,12 @@ class MSMQQueueInfo(ComObject):
         # What a client has put since the queue was last read or written.
         self._changes: dict[str, Any] = {}
 
+    @property
+    def octets(self) -> int:
+        """Names are as long as clients like; whether a queue can have them is seen when it is made or opened."""
+        texts = self.path_name, self.format_name, self.queue.label, self.queue.multicast_address
+        return sum([len(text) for text in texts if text])
+
     def _put(self, attribute: str, value: object) -> None:
         setattr(self.queue, attribute, value)
         self._changes[attribute] = value

@@ -7,7 +7,6 @@ reference left, when nobody pings it any more, or when the exporter ends.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -17,13 +16,13 @@ from lanner.com import stubs
 from lanner.com.constants import (
     E_NOINTERFACE,
     E_NOTIMPL,
-    E_OUTOFMEMORY,
     IID_IDISPATCH,
     RPC_E_DISCONNECTED,
     RPC_E_INVALID_HEADER,
     RPC_E_INVALID_IPID,
     RPC_E_VERSION_MISMATCH,
 )
+from lanner.com.holdings import HoldingLimits, Holdings
 from lanner.com.objects import ComCall, ComError, ComObject
 from lanner.com.objref import (
     DualStringArray,
@@ -57,9 +56,8 @@ PUBLIC_REFS: Final = 5
 FIRST_OPNUM: Final = 3
 # Room for the largest body of a message and what is around it.
 MAX_OBJECT_REQUEST_SIZE: Final = MAX_REQUEST_SIZE + 0x1_0000
-# Ours: objects that all clients together may hold, and those of one user.
-MAX_OBJECTS: Final = 65_536
-MAX_OBJECTS_PER_USER: Final = MAX_OBJECTS // 4
+# Ours: octets of a request that are not worth counting, whatever its caller holds.
+SMALL_REQUEST: Final = 0x1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +114,8 @@ class ExportedObject:
     interfaces: dict[UUID, ExportedInterface] = field(default_factory=dict)
     # Calls that have not ended.
     calls: int = 0
+    # What it held when it was last looked at.
+    octets: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +166,9 @@ class CallExporter:
     def discard(self, obj: ComObject) -> None:
         self._exporter.discard(obj)
 
+    def require_room(self) -> None:
+        self._exporter.holdings.require_room(self._owner)
+
     def close(self) -> None:
         """The call has ended."""
         for exported in self._consumed:
@@ -183,8 +186,7 @@ class ObjectExporter:
         clock: Callable[[], float],
         *,
         minimum_level: AuthLevel = AuthLevel.PKT_INTEGRITY,
-        max_objects: int = MAX_OBJECTS,
-        max_objects_per_user: int = MAX_OBJECTS_PER_USER,
+        limits: HoldingLimits | None = None,
         resolve_foreign: ForeignResolver | None = None,
     ) -> None:
         self._server = server
@@ -192,8 +194,7 @@ class ObjectExporter:
         self.addresses = addresses
         self._clock = clock
         self.minimum_level = minimum_level
-        self._max_objects = max_objects
-        self._max_objects_per_user = max_objects_per_user
+        self.holdings = Holdings(limits)
         self._resolve_foreign = resolve_foreign
         self.oxid = new_identifier(())
         self.ipid_rem_unknown = uuid4()
@@ -203,7 +204,6 @@ class ObjectExporter:
         # By the identity of the Python object.
         self._by_object: dict[int, ExportedObject] = {}
         self._interfaces: dict[UUID, ExportedInterface] = {}
-        self._by_owner: Counter[Sid] = Counter()
 
     @property
     def objects(self) -> list[ComObject]:
@@ -249,16 +249,19 @@ class ObjectExporter:
         return StdObjRef(0, public_refs, self.oxid, interface.exported.oid, interface.ipid)
 
     def _export(self, obj: ComObject, owner: Sid | None) -> ExportedObject:
-        if len(self._objects) >= self._max_objects:
-            raise ComError(E_OUTOFMEMORY, f"clients hold {len(self._objects)} objects")
-        if owner is not None:
-            if self._by_owner[owner] >= self._max_objects_per_user:
-                raise ComError(E_OUTOFMEMORY, f"{owner} holds {self._by_owner[owner]} objects")
-            self._by_owner[owner] += 1
+        self.holdings.add(owner)
         now = self._clock()
         exported = ExportedObject(self._pings.allocate_oid(now), obj, owner, now)
         self._objects[exported.oid] = self._by_object[id(obj)] = exported
+        self._weigh(exported)
         return exported
+
+    def _weigh(self, exported: ExportedObject) -> None:
+        """See what an object holds after a call, unless it is gone meanwhile."""
+        octets = exported.object.octets
+        if octets != exported.octets and exported.oid in self._objects:
+            self.holdings.grow(exported.owner, octets - exported.octets)
+            exported.octets = octets
 
     def unmarshal_local(self, objref: ObjRef) -> ExportedObject | None:
         """Find our own object of a reference that came in, and take the references it brings; None if it is somebody else's."""
@@ -327,10 +330,7 @@ class ObjectExporter:
         for interface in exported.interfaces.values():
             del self._interfaces[interface.ipid]
         exported.interfaces.clear()
-        if exported.owner is not None:
-            self._by_owner[exported.owner] -= 1
-            if not self._by_owner[exported.owner]:
-                del self._by_owner[exported.owner]
+        self.holdings.remove(exported.owner, exported.octets)
         self._pings.forget_oid(exported.oid)
         _release_object(exported.object)
 
@@ -400,14 +400,23 @@ class ObjectExporter:
             raise RpcFault(RPC_E_INVALID_IPID, f"{call!r}: {table.name} at this IPID", did_not_execute=True)
         handler = self._handlers.get(table.iid, _serve_automation)
         exported = interface.exported
+        if len(call.stub) > SMALL_REQUEST:
+            self._require_octets(exported, call)
         view = CallExporter(self, call)
         invocation = Invocation(call, exported.object, table, view, orpc_this, decoder)
         exported.last_call = self._clock()
         answer = handler(invocation)
         if isinstance(answer, bytes):
+            self._weigh(exported)
             view.close()
             return answer
         return self._finish(exported, view, answer)
+
+    def _require_octets(self, exported: ExportedObject, call: ServerCall) -> None:
+        try:
+            self.holdings.require_octets(exported.owner)
+        except ComError as error:
+            raise RpcFault(error.hresult, f"{call!r}: {error}", did_not_execute=True) from None
 
     async def _finish(self, exported: ExportedObject, view: CallExporter, answer: Awaitable[bytes]) -> bytes:
         exported.calls += 1
@@ -416,6 +425,7 @@ class ObjectExporter:
         finally:
             exported.calls -= 1
             exported.last_call = self._clock()
+            self._weigh(exported)
             view.close()
 
 

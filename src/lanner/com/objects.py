@@ -72,6 +72,11 @@ class ComObject:
         """Give the interfaces that come on top, such as IConnectionPointContainer; none of them is what IDispatch speaks of."""
         return ()
 
+    @property
+    def octets(self) -> int:
+        """How much it holds of what its client gave it or is to get, roughly; small things are not worth counting."""
+        return 0
+
     def released(self) -> None:
         """No client holds it any more: close what it holds. Called once, in the event loop."""
 
@@ -102,6 +107,9 @@ class Exporter(Protocol):
 
     def discard(self, obj: ComObject) -> None:
         """Take back an object that was made for a client and does not reach it."""
+
+    def require_room(self) -> None:
+        """Raise ComError if the caller may hold no more objects: who is to get one that cannot be made again asks first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,83 @@
+"""What clients hold of this process: objects, and octets in them; altogether, and of each user (ours: MS-DCOM knows no limits).
+
+An object is counted before it is exported, its octets after each call that may have changed them. So a limit on octets may be passed by
+what one call brings; who has passed it gets no new objects, and may put nothing large into those it has, until it lets go of some.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from lanner.com.constants import E_OUTOFMEMORY
+from lanner.com.objects import ComError
+
+if TYPE_CHECKING:
+    from lanner.wire.sid import Sid
+
+MAX_OBJECTS: Final = 65_536
+MAX_OCTETS: Final = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class HoldingLimits:
+    """Of all clients together, and of one user."""
+
+    max_objects: int = MAX_OBJECTS
+    max_objects_per_user: int = MAX_OBJECTS // 4
+    # A hundred and more of the largest messages.
+    max_octets: int = MAX_OCTETS
+    max_octets_per_user: int = MAX_OCTETS // 2
+
+
+class Holdings:
+    """The counts."""
+
+    def __init__(self, limits: HoldingLimits | None = None) -> None:
+        self.limits = HoldingLimits() if limits is None else limits
+        self.objects = 0
+        self.octets = 0
+        self._objects_of: Counter[Sid] = Counter()
+        self._octets_of: Counter[Sid] = Counter()
+
+    def require_room(self, owner: Sid | None) -> None:
+        """Raise E_OUTOFMEMORY if the user, or all together, can have no more. An object without an owner counts for nobody alone."""
+        limits = self.limits
+        if self.objects >= limits.max_objects:
+            raise ComError(E_OUTOFMEMORY, f"clients hold {self.objects} objects")
+        if owner is not None and self._objects_of[owner] >= limits.max_objects_per_user:
+            raise ComError(E_OUTOFMEMORY, f"{owner} holds {self._objects_of[owner]} objects")
+        self.require_octets(owner)
+
+    def require_octets(self, owner: Sid | None) -> None:
+        """The same for the contents of objects that there are."""
+        limits = self.limits
+        if self.octets >= limits.max_octets:
+            raise ComError(E_OUTOFMEMORY, f"clients hold {self.octets} octets")
+        if owner is not None and self._octets_of[owner] >= limits.max_octets_per_user:
+            raise ComError(E_OUTOFMEMORY, f"{owner} holds {self._octets_of[owner]} octets")
+
+    def add(self, owner: Sid | None) -> None:
+        """One object more, if there is room for it."""
+        self.require_room(owner)
+        self.objects += 1
+        if owner is not None:
+            self._objects_of[owner] += 1
+
+    def grow(self, owner: Sid | None, octets: int) -> None:
+        """So many octets more in an object; fewer if negative."""
+        self.octets += octets
+        if owner is not None:
+            self._octets_of[owner] += octets
+
+    def remove(self, owner: Sid | None, octets: int) -> None:
+        """One object less, that had so many octets."""
+        self.objects -= 1
+        self.octets -= octets
+        if owner is None:
+            return
+        self._objects_of[owner] -= 1
+        self._octets_of[owner] -= octets
+        if not self._objects_of[owner]:
+            del self._objects_of[owner], self._octets_of[owner]
