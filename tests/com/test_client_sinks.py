@@ -7,18 +7,26 @@ import queue
 from collections.abc import Awaitable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from lanner.com import Connection, Dispatch, connect, with_events
+from lanner.com.automation_types import ExcepInfo
 from lanner.com.client import SERVER_SETTINGS
-from lanner.com.constants import CONNECT_E_CANNOTCONNECT
+from lanner.com.constants import CONNECT_E_CANNOTCONNECT, IID_IDISPATCH
+from lanner.com.exporter import Invocation
 from lanner.com.interfaces import COMPLEX_PING, IOBJECTEXPORTER, RESOLVE_OXID2, SERVER_ALIVE2, SIMPLE_PING
+from lanner.com.members import IDISPATCH
 from lanner.com.objects import ComError, ComObject
-from lanner.com.objref import DualStringArray, StringBinding
+from lanner.com.objref import DualStringArray, ObjRefStandard, StdObjRef, StringBinding
+from lanner.com.orpc import ORPCTHAT, OrpcThat
 from lanner.com.ping_sets import PING_PERIOD
 from lanner.com.resolver import ObjectResolver
+from lanner.com.stubs import stub_of
+from lanner.com.values import VT, Variant
 from lanner.rpc.calls import ServerCall
+from lanner.rpc.ndr import Encoder, Syntax, representation
 from lanner.rpc.pdu import AuthLevel
 from tests.com.albums import CLSID_ALBUM, IALBUM_EVENTS, AlbumServer, album_server
 from tests.com.test_automation_client import Listener, until
@@ -189,3 +197,28 @@ def test_dispatch_is_what_events_bring(computer: Connection) -> None:
         album.Play(1)
         # The very object, not a copy under another name.
         assert came.get(timeout=10) == album
+
+
+def test_what_a_sink_answers_leads_to_nobody_else(server: AlbumServer, computer: Connection) -> None:
+    """A stranger may put references into its answers, too: they are dialled no more than those it asks with."""
+    album = computer.dispatch(CLSID_ALBUM)
+    with_events(album, Listener(), IALBUM_EVENTS)
+    own = computer._parts.own
+    assert own is not None
+    elsewhere = ObjRefStandard(
+        IID_IDISPATCH, StdObjRef(0, 5, 1, 2, uuid4()), DualStringArray((StringBinding(7, "127.0.0.2[1]"),))
+    )
+
+    def answer(invocation: Invocation) -> bytes:
+        stub = stub_of(IDISPATCH.by_opnum[invocation.call.opnum])
+        encoder = Encoder(representation(Syntax.NDR20))
+        ORPCTHAT.encode_whole(encoder, OrpcThat())
+        results = [Variant(VT.DISPATCH, elsewhere), ExcepInfo(), 0, ()]
+        stub.encode_response(encoder, results, 0, stub.decode_request(invocation.decoder))
+        return encoder.getvalue()
+
+    own.exporter.serve(IALBUM_EVENTS.iid, answer)
+    (served,) = server.albums
+    album.Play(1)
+    (error,) = served.event_errors
+    assert "without an address that can be used" in str(error)

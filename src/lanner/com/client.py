@@ -229,7 +229,9 @@ class ComClient:
         finally:
             remote.release()
 
-    async def unmarshal_any(self, objref: ObjRef | None) -> ComObject | RemoteInterface | None:
+    async def unmarshal_any(
+        self, objref: ObjRef | None, *, peer: str | None = None
+    ) -> ComObject | RemoteInterface | None:
         """Take a reference that a call has brought: perhaps none, perhaps to an object of our own."""
         if objref is None:
             return None
@@ -239,7 +241,7 @@ class ComClient:
                 local = await self.exporter.unmarshal(objref)
                 if isinstance(local, ComObject):
                     return local
-        return await self.unmarshal(objref)
+        return await self.unmarshal(objref, peer=peer)
 
     def _hold(self, exporter: RemoteExporter, iid: UUID, std: StdObjRef, res_addr: DualStringArray) -> HeldInterface:
         """3.2.4.1.2.3.2: enter a reference in the tables."""
@@ -266,7 +268,7 @@ class ComClient:
         limits, host = self.settings, key[0].host
         _check_limit(self._resolving.total(), limits.max_resolving, "exporters are being resolved")
         _check_limit(self._resolving[host], limits.max_resolving_per_host, f"exporters of {host} are being resolved")
-        resolver = self._resolvers.setdefault(key, Resolver(key))
+        resolver = self._resolvers.setdefault(key, Resolver(key, peer))
         self._resolving[host] += 1
         try:
             async with resolver.lock:

@@ -24,8 +24,10 @@ _LEVELS: Final = frozenset(AuthLevel)
 class Resolver:
     """An object resolver: where it answered, and what is pinged there."""
 
-    def __init__(self, addresses: tuple[Address, ...]) -> None:
+    def __init__(self, addresses: tuple[Address, ...], peer: str | None = None) -> None:
         self.addresses = addresses
+        # The stranger it belongs to, if it is one's: whatever else that says is believed no more.
+        self.peer = peer
         # Where it answered.
         self.address: Address | None = None
         self.pings = PingSet()

@@ -97,7 +97,7 @@ class RemoteInterface:
             raise ComError(win32(FaultStatus.BAD_STUB_DATA), f"{exporter}: {error}") from error
         references = stub.response_references(results)
         if references:
-            found = [await client.unmarshal_any(objref) for objref in references]
+            found = [await client.unmarshal_any(objref, peer=exporter.resolver.peer) for objref in references]
             results = stub.response_with_objects(results, found)
         return results, hresult
 
