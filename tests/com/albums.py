@@ -11,7 +11,7 @@ from uuid import UUID
 
 from lanner.com.client_thread import LoopThread
 from lanner.com.connection_points import Connectable
-from lanner.com.constants import E_FAIL, IID_IDISPATCH, IID_IUNKNOWN, S_FALSE
+from lanner.com.constants import E_FAIL, E_INVALIDARG, IID_IDISPATCH, IID_IUNKNOWN, S_FALSE
 from lanner.com.enumerators import EnumVariant
 from lanner.com.listener import ComSettings
 from lanner.com.members import InterfaceTable, Member, Parameter
@@ -79,6 +79,7 @@ PUT_SEQUEL = Member(
     18, 8, "propputref", "Sequel", (Parameter("album", "in", "IAlbum*", iid=IID_IALBUM),), "putref_sequel"
 )
 PLAY = Member(19, 9, "method", "Play", (Parameter("times", "in", "long"),), "play")
+BROKEN = Member(21, 11, "propget", "Broken", (Parameter("n", "out", "long*", retval=True),), "get_broken")
 WAIT = Member(20, 10, "method", "Wait", (), "wait")
 IALBUM: Final = InterfaceTable(
     "IAlbum",
@@ -100,6 +101,7 @@ IALBUM: Final = InterfaceTable(
         PUT_SEQUEL,
         PLAY,
         WAIT,
+        BROKEN,
     ),
 )
 PLAYED: Final = Member(
@@ -151,6 +153,10 @@ class Album(Connectable):
     def get_new_enum(self, call: ComCall) -> ComObject:
         del call
         return EnumVariant(Variant(VT.BSTR, track) for track in self.tracks)
+
+    def get_broken(self, call: ComCall) -> int:
+        del call
+        raise ComError(E_INVALIDARG, "broken")
 
     def get_sequel(self, call: ComCall) -> Album | None:
         del call

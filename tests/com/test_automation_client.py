@@ -156,6 +156,13 @@ def test_a_member_that_fails(album: Dispatch) -> None:
     assert str(error) == "on purpose [E_FAIL 0x80004005]"
 
 
+def test_a_property_that_fails_is_no_method(album: Dispatch) -> None:
+    """pywin32 cannot tell, and gives a method: the code is one of those that a method answers with when its value is asked for."""
+    with pytest.raises(AutomationError) as failed:
+        album.Broken  # noqa: B018
+    assert failed.value.hresult == E_INVALIDARG
+
+
 def test_a_member_that_is_not_there(album: Dispatch) -> None:
     assert not hasattr(album, "Nothing")
     assert not hasattr(album, "_NewEnum")

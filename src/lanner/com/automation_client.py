@@ -35,6 +35,7 @@ from lanner.com.client_dispatch import (
     DISPID_NEWENUM,
     DISPID_PROPERTYPUT,
     DISPID_VALUE,
+    DispatchError,
     get_ids_of_names,
     invoke,
 )
@@ -90,16 +91,19 @@ _AUTHENTICATION: Final = {
 class AutomationError(ComError):
     """A call on an object that failed, with its HRESULT and the name of that."""
 
-    def __init__(self, hresult: int, text: str, *, source: str = "", argument: int | None = None) -> None:
+    def __init__(self, hresult: int, text: str, source: str = "", argument: int | None = None) -> None:
         super().__init__(hresult, text)
         self.source = source
         # Which argument is the cause, counted from 0; None if it is none, or nobody has said.
         self.argument = argument
+        self.is_of_member = False
 
     @classmethod
     def of(cls, error: ComError) -> AutomationError:
-        source, argument = getattr(error, "source", ""), getattr(error, "argument", None)
-        return cls(error.hresult, error.text, source=source, argument=argument)
+        made = cls(error.hresult, error.text)
+        if isinstance(error, DispatchError):
+            made.source, made.argument, made.is_of_member = error.source, error.argument, error.is_of_member
+        return made
 
     @property
     def name(self) -> str:
@@ -307,7 +311,7 @@ class Dispatch:
             try:
                 return self._invoke(dispid, flags=DISPATCH_PROPERTYGET)
             except AutomationError as error:
-                if error.hresult not in _IS_NO_PROPERTY:
+                if error.is_of_member or error.hresult not in _IS_NO_PROPERTY:
                     raise
             self._shape.methods.add(key)
         return _Method(self, name)

@@ -37,8 +37,12 @@ _INVOKE: Final = IDISPATCH.by_opnum[6]
 class DispatchError(ComError):
     """A call by name that failed: the code of the member if it has said one, who says so, and in which argument the fault lies."""
 
-    def __init__(self, hresult: int, text: str, *, source: str = "", argument: int | None = None) -> None:
+    def __init__(
+        self, hresult: int, text: str, *, source: str = "", argument: int | None = None, is_of_member: bool = False
+    ) -> None:
         super().__init__(hresult, text)
+        # Whether the member was called, and it is what failed.
+        self.is_of_member = is_of_member
         self.source = source
         # Counted from the first.
         self.argument = argument
@@ -86,5 +90,6 @@ def _error(remote: RemoteInterface, hresult: int, info: ExcepInfo, argument: int
     if hresult == DISP_E_EXCEPTION:
         # MS-OAUT 2.2.34: one of the two says what it was.
         code = info.scode or info.w_code or hresult
-        return DispatchError(code, info.bstr_description or f"{where}it failed", source=info.bstr_source or "")
+        text = info.bstr_description or f"{where}it failed"
+        return DispatchError(code, text, source=info.bstr_source or "", is_of_member=True)
     return DispatchError(hresult, f"{where}the call is not possible", argument=argument)
