@@ -561,6 +561,10 @@ def test_the_host_that_was_called_is_called_first() -> None:
     found = usable_addresses(bindings("QM1[5000]", "10.0.0.7[5000]"), None, first="10.0.0.7")
     assert found == (Address("10.0.0.7", 5000), Address("QM1", 5000))
     assert usable_addresses(bindings("QM1"), None) == ()
+    # Even if it goes by another name there.
+    found = usable_addresses(bindings("QM1[5000]", "QM1.mq.test[5000]"), None, first="10.0.0.7")
+    assert found == (Address("10.0.0.7", 5000), Address("QM1", 5000), Address("QM1.mq.test", 5000))
+    assert usable_addresses((), None, first="10.0.0.7") == ()
 
 
 @pytest.mark.parametrize("peer", ["10.0.0.7", None])

@@ -111,7 +111,9 @@ def reference_parts(objref: ObjRef) -> tuple[StdObjRef, DualStringArray]:
 def usable_addresses(
     bindings: Sequence[StringBinding], port: int | None, *, peer: str | None = None, first: str = ""
 ) -> tuple[Address, ...]:
-    """Where somebody with these bindings may be called, the host `first` first; `port` where a binding names none.
+    """Where somebody with these bindings may be called; `port` where a binding names none.
+
+    The host `first` is known to answer: it comes first, even if no binding has it, for its names need not be known here.
 
     With `peer`, only there: what a stranger says decides about ports of its own, and about no other computer.
     """
@@ -124,6 +126,8 @@ def usable_addresses(
         if peer is not None and _is_another(binding.host, peer):
             continue
         found[Address(host, chosen)] = None
+    if first and found and first.lower() not in {address.host.lower() for address in found}:
+        found = {Address(first, next(iter(found)).port): None, **found}
     ordered = sorted(found, key=lambda address: address.host.lower() != first.lower())
     return tuple(ordered[:MAX_ADDRESSES])
 
