@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PASSWORD = "bench"  # of the user that is made for the run
 FILL_BATCH = 5000
 # Of its own: the ports are the usual ones.
-ADDRESS = "127.0.0.64"
+ADDRESS = "127.0.0.68"
 
 
 @contextmanager

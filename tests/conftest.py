@@ -10,6 +10,10 @@ pytest_plugins = ["pytester", "spec_plugin"]
 
 TESTS = Path(__file__).parent
 
+# What runs in one process when several share the work: a file, but for these folders, whose files share ports that others
+# have fixed, or a Spark that takes long to start.
+TOGETHER = {"interop", "spark"}
+
 # A broken unit is told in seconds, before the tests that start processes.
 LATER = {"test_house.py": 1, "interop": 2, "adversity": 3}
 
@@ -19,5 +23,13 @@ def turn(path: Path) -> int:
     return LATER.get(path.relative_to(TESTS).parts[0], 0) if path.is_relative_to(TESTS) else max(LATER.values())
 
 
+def group(path: Path) -> str:
+    """Say with which others a test file runs."""
+    parts = path.relative_to(TESTS).parts if path.is_relative_to(TESTS) else (str(path),)
+    return parts[0] if parts[0] in TOGETHER else "/".join(parts)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: turn(item.path))
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(group(item.path)))
