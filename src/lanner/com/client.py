@@ -81,11 +81,12 @@ SERVER_SETTINGS: Final = ClientSettings(
     call_timeout=15.0,
     idle_timeout=5.0,
     max_connections=512,
-    max_connections_per_host=32,
+    # Programs of one computer that have sinks take two each: their exporter, and a resolver unless they share one, as on Windows.
+    max_connections_per_host=128,
     max_interfaces=4096,
     max_interfaces_per_host=512,
-    max_resolving=64,
-    max_resolving_per_host=8,
+    max_resolving=256,
+    max_resolving_per_host=32,
     max_calls_per_exporter=16,
 )
 
