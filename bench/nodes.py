@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import queue
 import subprocess
 import sys
 import threading
@@ -26,7 +27,8 @@ from bench.workload import BODY
 from lanner.client.runtime import Runtime, local_settings
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import DeliveryGuarantee, QueueAccessType, QueueShareMode
-from lanner.model.live import OpenQueueDescriptor
+from lanner.model.errors import StatusError
+from lanner.model.live import MessagePosition, OpenQueueDescriptor
 from lanner.security.access_masks import QueueAccess
 from lanner.security.identity import ANONYMOUS, SYSTEM
 from lanner.services.listener import RpcListener, RpcSettings
@@ -40,6 +42,7 @@ from lanner.wire.sid import EVERYONE
 
 Answer = dict[str, Any]
 _BATCH = 100
+_PATIENCE = 60_000  # milliseconds
 
 
 class Node:
@@ -203,20 +206,14 @@ class _Served:
         """Receive what `send` sends: the seconds that each took."""
         seconds = []
         for _ in range(count):
-            arrived = threading.Event()
-            bodies: list[bytes] = []
-
-            def satisfied(end: object, arrived: threading.Event = arrived, bodies: list[bytes] = bodies) -> None:
-                bodies.append(Message(end.record.packet).body)  # type: ignore[attr-defined] # a position
-                arrived.set()
-
+            ended: queue.SimpleQueue[MessagePosition | StatusError] = queue.SimpleQueue()
             with self.runtime.lock:
                 handle = self._handle(name, QueueAccessType.RECEIVE)
-                position = self.engine.dequeue_message(handle, timeout=60, on_end=satisfied)
-            if position is not None:
-                satisfied(position)
-            arrived.wait()
-            seconds.append(time.monotonic() - json.loads(bodies[0])["time"])
+                position = self.engine.dequeue_message(handle, timeout=_PATIENCE, on_end=ended.put)
+            end = ended.get() if position is None else position
+            if isinstance(end, StatusError):
+                raise end
+            seconds.append(time.monotonic() - json.loads(Message(end.record.packet).body)["time"])
         return {"seconds": seconds}
 
     async def run(self) -> None:
