@@ -11,16 +11,16 @@ import pytest
 
 from lanner.com import VT, AutomationError, Connection, Dispatch, Variant, connect, with_events
 from lanner.model.errors import QueueNotFound, SharingViolation
+from tests.cli.conftest import free_address
 from tests.interop.com_daemon import PASSWORD, USER, ComDaemon, com_daemon
 
-ADDRESS = "127.0.0.43"
 RECEIVE, SEND, PEEK = 1, 2, 32
 DENY_NONE, DENY_RECEIVE_SHARE = 0, 1
 
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComDaemon]:
-    with com_daemon(tmp_path_factory.mktemp("com"), ADDRESS) as made:
+    with com_daemon(tmp_path_factory.mktemp("com"), free_address()) as made:
         yield made
 
 

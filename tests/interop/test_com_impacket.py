@@ -9,13 +9,13 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from tests.cli.conftest import free_address
 from tests.interop.com_daemon import PASSWORD, USER, ComDaemon, com_daemon
 from tests.interop.com_impacket import IID_IDISPATCH, Object, Peer, dcomrt, dtypes, oaut, plain, variant, wire
 
 rpcrt = pytest.importorskip("impacket.dcerpc.v5.rpcrt")
 Untyped: TypeAlias = Any  # impacket has no types
 
-ADDRESS = "127.0.0.41"
 LEVELS = {"integrity": 5, "privacy": 6}
 
 # MC-MQAC 1.9.
@@ -44,7 +44,7 @@ MQ_ERROR_SHARING_VIOLATION = 0xC00E0009
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComDaemon]:
-    with com_daemon(tmp_path_factory.mktemp("com"), ADDRESS) as made:
+    with com_daemon(tmp_path_factory.mktemp("com"), free_address()) as made:
         yield made
 
 

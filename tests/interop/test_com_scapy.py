@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import free_address
 from tests.interop.com_daemon import PASSWORD, USER, ComDaemon, com_daemon
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("msrpcs") is None, reason="scapy-rpc is not installed")
 
 PEER = Path(__file__).with_name("scapy_com.py")
-ADDRESS = "127.0.0.44"
 CLSID_QUEUE_INFO = "d7d6e07c-dccd-11d0-aa4b-0060970debae"
 
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComDaemon]:
-    with com_daemon(tmp_path_factory.mktemp("com"), ADDRESS) as made:
+    with com_daemon(tmp_path_factory.mktemp("com"), free_address()) as made:
         yield made
 
 
