@@ -69,10 +69,6 @@ class KillingSource(MsmqDataSource):
         self._deaths = Deaths(options.pop("marks"))
         super().__init__(options)
 
-    @classmethod
-    def name(cls) -> str:
-        return "killing"
-
     def streamReader(self, schema: StructType) -> KillingReader:
         made = super().streamReader(schema)
         assert isinstance(made, MsmqStreamReader)

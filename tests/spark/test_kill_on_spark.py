@@ -32,16 +32,14 @@ def free_port() -> int:
         return port
 
 
-def started(
-    spark: SparkSession, address: str, place: Path, kind: str = "msmq", *, is_last: bool, **options: str
-) -> StreamingQuery:
+def started(spark: SparkSession, address: str, place: Path, *, is_last: bool, **options: str) -> StreamingQuery:
     """The stream from source to target; the last one ends when it has read everything."""
     given = {"managers": address, "user": "root", **options}
     limits = {"mode": "receive", "reader": "mover", "queues": "source", "maxMessagesPerTrigger": str(AT_ONCE)}
     # A stream whose first batch is done again does not know that it is the one that held the queue.
     reading = {"columns": "body,label", "leaseSeconds": "2"}
-    rows = spark.readStream.format(kind).options(**given, **limits, **reading).load()
-    writer = rows.writeStream.format(kind).options(**given, queue="target")
+    rows = spark.readStream.format("msmq").options(**given, **limits, **reading).load()
+    writer = rows.writeStream.format("msmq").options(**given, queue="target")
     writer = writer.option("checkpointLocation", str(place / "checkpoint"))
     return (writer.trigger(availableNow=True) if is_last else writer).start()
 
@@ -61,20 +59,22 @@ def end(query: StreamingQuery) -> None:
 
 def kill_workers(spark: SparkSession, data: Path, place: Path, points: list[str]) -> None:
     """Kill a worker at each point, one after the other, and begin again from the checkpoint each time."""
-    spark.dataSource.register(KillingSource)
+    # Under the name that every session knows: Spark looks for a sink in whichever session is the active one.
+    session = spark.newSession()
+    session.dataSource.register(KillingSource)
     marks = place / "marks"
     marks.mkdir()
     with running(data) as (_, address):
         for point in points:
             mark = marks / point
             mark.touch()
-            query = started(spark, address, place, "killing", is_last=False, marks=str(marks))
+            query = started(session, address, place, is_last=False, marks=str(marks))
             # Where a worker died the query may go on, or fail: it is as good as dead then.
             until_dead_or(query, lambda mark=mark: not mark.exists())  # type: ignore[misc]
             assert not mark.exists(), query.exception()
             mark.with_suffix(".died").unlink()
             end(query)
-        query = started(spark, address, place, "killing", is_last=True, marks=str(marks))
+        query = started(session, address, place, is_last=True, marks=str(marks))
         assert query.awaitTermination(100)
         assert query.exception() is None
 
