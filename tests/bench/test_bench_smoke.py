@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import io
-import multiprocessing
 import os
+import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from bench.peers.process import Missing, Server, free_port, require
 from bench.report import Contender, Goal, Table, alternate, print_table
 from bench.workload import Scale
 
+ROOT = Path(__file__).parents[2]
 TINY = Scale(rounds=1, factor=0.002, depth=2000)
 
 
@@ -30,8 +30,20 @@ def run_case(name: str, directory: Path) -> str:
 @pytest.mark.parametrize("name", CASES)
 def test_case_runs_without_peers(name: str, tmp_path: Path) -> None:
     """Each in its own process: what a case puts into the environment, Spark's Java above all, would stay for other tests."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-        assert "Lanner" in process.submit(run_case, name, tmp_path).result()
+    command = "import sys; from pathlib import Path; from tests.bench.test_bench_smoke import run_case; "
+    command += "print(run_case(sys.argv[1], Path(sys.argv[2])))"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    told = subprocess.run(
+        [sys.executable, "-c", command, name, str(tmp_path)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    assert "Lanner" in told.stdout
 
 
 def test_ratio_compares_the_best_of_each_side_and_above_one_is_better() -> None:
