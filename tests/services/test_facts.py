@@ -50,6 +50,7 @@ def qm(alpha: ServedManager) -> Iterator[remote.QueueManager]:
         ("peer", {"name": 1}, "needs the text `name`"),
         ("peer", {"name": "beta", "addresses": [1]}, "needs the list of texts `addresses`"),
         ("move", {"queue": "DIRECT=OS:.\\private$\\x", "target": "DIRECT=OS:.\\private$\\x;y", "lookup_ids": ["-1"]}, "lookup id"),
+        ("move", {"queue": "DIRECT=OS:.\\private$\\x", "target": "DIRECT=OS:.\\private$\\x;y", "lookup_ids": ["9" * 5000]}, "lookup id"),
         ("register certificate", {"sid": "x", "certificate": "x"}, "x"),
     ],
 )  # fmt: skip

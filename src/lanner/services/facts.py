@@ -21,6 +21,7 @@ from lanner.directory import AttributeFilter, Operator
 from lanner.model.directory_objects import QueueManager
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import MQ_OK, GenericError, IllegalUser, InvalidParameter, StatusError
+from lanner.model.live import MAX_LOOKUP_ID
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.server import ServerInterface
 from lanner.services.callers import refuse_in_hardened_mode, require_administrator
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from lanner.transfer.transfer import Transfer
 
 _LOG: Final = logging.getLogger(__name__)
+_LOOKUP_ID_DIGITS: Final = len(str(MAX_LOOKUP_ID))
 
 Document = dict[str, object]
 Request = Mapping[object, object]
@@ -260,7 +262,7 @@ def _texts(request: Request, key: str) -> list[str]:
 
 def _number(text: str) -> int:
     """A lookup id has 64 bits and is text: many writers of JSON have only 53."""
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > _LOOKUP_ID_DIGITS:
         raise InvalidParameter(f"lookup id {text!r}")
     return int(text)
 
