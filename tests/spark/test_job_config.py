@@ -128,7 +128,7 @@ def test_wrong_use_starts_no_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_jobs_run_from_the_command_line(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from lanner.spark.generator import generate
 
-    generate(seed=2, orders=40).write_files(tmp_path / "packets")
+    generate(seed=2, orders=10).write_files(tmp_path / "packets")
     path = str(config(tmp_path, '[lake]\npath = "lake"\n[ingest]\npacket_files = "packets"'))
     # The session is that of all tests.
     monkeypatch.setattr("lanner.spark.jobs.session.start_spark", lambda *_: context(spark, tmp_path).spark)
@@ -136,12 +136,10 @@ def test_jobs_run_from_the_command_line(spark: SparkSession, tmp_path: Path, mon
     told = RUN.invoke(app, ["pipeline", "run", "ingest", "lifecycle", "--json", "--config", path])
     assert told.exit_code == 0, told.stderr
     result = json.loads(told.stdout)
-    assert result["lifecycle"]["messages"] > 20
+    assert result["lifecycle"]["messages"] > 5
     assert "lifecycle: done in" in told.stderr
     page = RUN.invoke(app, ["pipeline", "report", "-o", str(tmp_path / "page.html"), "--config", path])
     assert page.stdout.strip() == str(tmp_path / "page.html")
-    too_early = RUN.invoke(app, ["pipeline", "run", "acks", "throughput", "--config", path])
-    assert too_early.exit_code == 0
     (tmp_path / "other").mkdir()
     empty = str(config(tmp_path / "other", '[lake]\npath = "lake"'))
     failed = RUN.invoke(app, ["pipeline", "run", "acks", "--config", empty])

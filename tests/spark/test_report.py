@@ -129,7 +129,10 @@ def test_what_messages_say_cannot_break_out(made: ReportData) -> None:
     checked(render(ReportData(poison=rows, routes=routes_rows)))
 
 
-def test_the_page_is_written_where_the_configuration_says(business: Ingested) -> None:
+def test_the_page_is_written_where_the_configuration_says(
+    business: Ingested, made: ReportData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "gather", lambda *_: made)
     path = Path(report.run(business.context)["report"])
     assert path == business.context.config._base / "report.html"
     checked(path.read_text(encoding="utf-8"))
