@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -360,12 +361,30 @@ class TestChecks:
 
     @pytest.mark.parametrize(
         "wrong",
-        [(MISSING, Variant(VT.BSTR, "x")), (MISSING, MISSING, EMPTY), (MISSING, MISSING, MISSING, Variant(VT.R8, 0.0))],
+        [
+            (MISSING, Variant(VT.BSTR, "x")),
+            (MISSING, MISSING, EMPTY),
+            (MISSING, MISSING, MISSING, Variant(VT.R8, 1e30)),
+        ],
     )
     def test_arguments_of_wrong_types(self, world: World, q: Queue, wrong: tuple[Variant, ...]) -> None:
         send(world, b"1")
         assert world.status(opened(world), "receive", *wrong) == E_INVALIDARG
         assert bodies(world) == [b"1"]
+
+    @pytest.mark.parametrize(
+        "number",
+        [
+            Variant(VT.R8, 0.4),
+            Variant(VT.R4, 0.0),
+            Variant(VT.CY, 0),
+            Variant(VT.I2, 0),
+            Variant(VT.DECIMAL, Decimal(0)),
+        ],
+    )
+    def test_a_number_that_was_worked_out(self, world: World, q: Queue, number: Variant) -> None:
+        """`[TimeSpan]::FromSeconds(0).TotalMilliseconds`, say: no integer to COM, but a number."""
+        assert world.call(opened(world), "receive", MISSING, MISSING, MISSING, number) is None
 
 
 class TestReceive:

@@ -1,6 +1,7 @@
 """What clients pass, in VARIANTs above all: optional arguments with their defaults (MC-MQAC 3.1.4.2), and numbers in whatever size a language has.
 
-The document names one type for each argument. Scripts pass small numbers as VT_I2, and variables by reference, so these are taken too.
+The document names one type for each argument. Scripts pass small numbers as VT_I2, what they have worked out as VT_R8, and variables by
+reference, so these are taken too.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import re
 from typing import Final
 from uuid import UUID
 
+from lanner.com.coercion import change_type
 from lanner.com.constants import E_INVALIDARG
 from lanner.com.objects import ComError
 from lanner.com.values import VT, Variant, is_missing
 from lanner.model.errors import IllegalPropertyValue
 
+_NUMBERS: Final = frozenset((VT.R4, VT.R8, VT.CY, VT.DECIMAL))
 INTEGERS: Final = frozenset((VT.I1, VT.UI1, VT.I2, VT.UI2, VT.I4, VT.UI4, VT.INT, VT.UINT, VT.I8, VT.UI8))
 _GUID: Final = re.compile(r"(?P<open>\{)?(?P<guid>[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12})(?P<close>\})?")
 # MS-OAUT 2.2.25: days from 1899-12-30 to 1970-01-01; and seconds in a day.
@@ -42,6 +45,11 @@ def number(variant: Variant | None, default: int, what: str) -> int:
     found = given(variant)
     if found is None:
         return default
+    if found.vt in _NUMBERS:
+        try:
+            found = change_type(found, VT.I8)
+        except ComError:
+            raise wrong_type(found, what) from None
     if found.vt not in INTEGERS:
         raise wrong_type(found, what)
     return int(found.value)
