@@ -60,12 +60,14 @@ _PUBLIC: Final = "PUBLIC="
 _TOLD: Final = ("identifier", "create_time", "modify_time", "qualified_pathname", "directory_path")
 
 
-def _get(value: Callable[[MSMQQueueInfo], T]) -> Callable[[MSMQQueueInfo, ComCall], Awaitable[T]]:
-    """A property that is read from the queue first, unless it was (3.10.4.1.1)."""
+def _get(value: Callable[[MSMQQueueInfo], T]) -> Callable[[MSMQQueueInfo, ComCall], T | Awaitable[T]]:
+    """A property that is read from the queue first, unless it was (3.10.4.1.1): then it is there at once."""
 
-    async def get(self: MSMQQueueInfo, call: ComCall) -> T:
-        if not self.is_refreshed:
-            await self.refresh(call)
+    def get(self: MSMQQueueInfo, call: ComCall) -> T | Awaitable[T]:
+        return value(self) if self.is_refreshed else refreshed(self, call)
+
+    async def refreshed(self: MSMQQueueInfo, call: ComCall) -> T:
+        await self.refresh(call)
         return value(self)
 
     return get
