@@ -538,7 +538,7 @@ class TestSecurityDescriptor:
 class TestDelete:
     @pytest.mark.spec("MQAC-3.10.4.1.27-1")
     @pytest.mark.parametrize(
-        "name", [*NOT_ONE, r"DIRECT=OS:.\private$\none", r"DIRECT=OS:BETA\private$\q", f"PUBLIC={uuid.uuid4()}"]
+        "name", [*NOT_ONE, r"DIRECT=OS:.\private$\none", r"DIRECT=OS:BETA\private$\q", f"PUBLIC={uuid.UUID(int=77)}"]
     )
     def test_what_cannot_be_deleted(self, world: World, q: Queue, name: str) -> None:
         assert world.status(info(world, name=name), "delete") & 0x80000000
@@ -662,7 +662,7 @@ class TestOpen:
 
 
 class TestRefreshAndUpdate:
-    BAD = (*NOT_ONE, r"DIRECT=OS:BETA\private$\q", r"DIRECT=OS:.\private$\none", f"PUBLIC={uuid.uuid4()}")
+    BAD = (*NOT_ONE, r"DIRECT=OS:BETA\private$\q", r"DIRECT=OS:.\private$\none", f"PUBLIC={uuid.UUID(int=77)}")
 
     @pytest.mark.spec("MQAC-3.10.4.1.29-1", "MQAC-3.10.4.1.30-1")
     @pytest.mark.parametrize("name", BAD)
