@@ -2,7 +2,7 @@ r"""`make demo`: two queue managers exchange some ten thousand messages of a mad
 
     python -m lanner.spark.demo DIRECTORY [--messages 10000]
 
-SHOP takes orders and sends them to WAREHOUSE, which ships, writes invoices back, and has a clock that is forty seconds ahead. Most goes well.
+SHOP takes orders and sends them to WAREHOUSE, which ships, writes invoices back, and has a clock that is five seconds ahead. Most goes well.
 Quotations that nobody reads in time expire, a queue of samples is full after a while, some payments are poison and are
 put aside after three attempts, and a few orders are for a department that was closed. All of it is real: two queue managers of this
 process, at two addresses of this machine, and the protocol between them. Then all jobs of the pipeline run, and the path of the
@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import random
 import secrets
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -26,16 +27,18 @@ import typer
 from lanner.client import Message, QueueManager
 from lanner.client.message import VT_BSTR
 from lanner.model.enums import Acknowledgements
-from lanner.model.errors import IOTimeout
+from lanner.model.errors import IOTimeout, LannerError
 from lanner.spark.connections import PASSWORD_VARIABLE
 from lanner.spark.jobs import ALL, JOBS
 from lanner.spark.jobs.config import load_config
 from lanner.spark.jobs.progress import Progress
 from lanner.spark.jobs.session import Context, run_job, start_spark
+from lanner.transfer.settings import TRANSFER_PORT
 
 SHOP, WAREHOUSE = "SHOP", "WAREHOUSE"
-ADDRESSES: Final = {SHOP: "127.0.0.91", WAREHOUSE: "127.0.0.92"}
-AHEAD: Final = 40  # seconds
+# Loopback addresses that nothing else is likely to use.
+_NETWORK: Final = "127.0.77"
+AHEAD: Final = 5  # seconds
 USER: Final = "pipeline"
 # That it has arrived, that it was received, and whatever prevents it.
 EVERYTHING: Final = Acknowledgements.FULL_REACH_QUEUE | Acknowledgements.FULL_RECEIVE
@@ -62,6 +65,7 @@ user = "{user}"
 
 [ingest]
 queues = ["*", "*;*", "system$;*"]
+events = true
 
 [throughput]
 bucket_seconds = 1
@@ -72,15 +76,29 @@ title = "Orders between SHOP and WAREHOUSE"
 """
 
 
-def queue_name(machine: str, queue: str) -> str:
-    """The name of a queue that both machines understand."""
-    return rf"DIRECT=TCP:{ADDRESSES[machine]}\private$\{queue}"
+def free_addresses() -> dict[str, str]:
+    """An address for each machine, where nobody listens."""
+    found: list[str] = []
+    for last in range(1, 255):
+        address = f"{_NETWORK}.{last}"
+        with socket.socket() as probe:
+            try:
+                probe.bind((address, TRANSFER_PORT))
+            except OSError:
+                continue
+        found.append(address)
+        if len(found) == 2:
+            return dict(zip((SHOP, WAREHOUSE), found, strict=True))
+    raise LannerError(f"port {TRANSFER_PORT} is in use at all addresses of {_NETWORK}: two queue managers need it")
 
 
 class Business:
     """Orders, payments, samples and quotations from the shop; invoices from the warehouse."""
 
-    def __init__(self, shop: QueueManager, warehouse: QueueManager, messages: int, seed: int = 1) -> None:
+    def __init__(
+        self, shop: QueueManager, warehouse: QueueManager, addresses: dict[str, str], messages: int, seed: int = 1
+    ) -> None:
+        self.addresses = addresses
         self.shop, self.warehouse = shop, warehouse
         self.chance = random.Random(seed)  # noqa: S311 (repeatable is what is wanted)
         # An order has an invoice, and half of the rest is payments, samples and quotations.
@@ -92,6 +110,10 @@ class Business:
         shop.create_queue("invoices", journal=True)
         for manager in (shop, warehouse):
             manager.create_queue("acks")
+
+    def queue_name(self, machine: str, queue: str) -> str:
+        """The name of a queue that both machines understand."""
+        return rf"DIRECT=TCP:{self.addresses[machine]}\private$\{queue}"
 
     def run(self, progress: Callable[[str], None]) -> None:
         for number in range(ROUNDS):
@@ -128,13 +150,13 @@ class Business:
         for message in messages:
             for name, value in more.items():
                 setattr(message, name, value)
-            message.administration_queue = queue_name(acks, "acks")
+            message.administration_queue = self.queue_name(acks, "acks")
             message.recoverable = True
             message.use_dead_letter_queue = True
             # Nobody tells what became of an order for a department that is closed: the copy here is all that is left of it.
             message.use_journal_queue = queue == "closed" or self.chance.random() < 0.1
             prepared.append(message)
-        sender.open(queue_name(machine, queue)).send_many(prepared)
+        sender.open(self.queue_name(machine, queue)).send_many(prepared)
         self.sent += len(prepared)
 
     def _orders(self, count: int) -> Iterator[Message]:
@@ -155,7 +177,7 @@ class Business:
 
     def _pay(self, count: int) -> None:
         """In transactions; one in ten is given up, and some payments are poison."""
-        target = self.shop.open(queue_name(WAREHOUSE, "payments"))
+        target = self.shop.open(self.queue_name(WAREHOUSE, "payments"))
         left = count
         while left > 0:
             size = min(self.chance.randrange(1, 6), left)
@@ -173,7 +195,7 @@ class Business:
                     label="payment that cannot be read" if is_poison else "payment",
                     use_dead_letter_queue=True,
                     acknowledge="full_receive",
-                    administration_queue=queue_name(SHOP, "acks"),
+                    administration_queue=self.queue_name(SHOP, "acks"),
                 )
                 target.send(message, transaction=unit)
             if self.chance.random() < 0.1:
@@ -236,20 +258,21 @@ def main(
 ) -> None:
     progress = Progress("demo")
     directory.mkdir(parents=True)
+    addresses = free_addresses()
     os.environ[PASSWORD_VARIABLE] = secrets.token_urlsafe()
     with ExitStack() as stack:
         managers = []
-        for name, address in ADDRESSES.items():
-            manager = stack.enter_context(QueueManager(directory / name.lower(), name, bind=address))
+        for name, address in addresses.items():
+            manager = stack.enter_context(QueueManager(directory / name.lower(), name, bind=address, events=True))
             managers.append(manager)
         shop, warehouse = managers
         warehouse.runtime.engine.clock = lambda: time.time() + AHEAD
-        progress.say(f"{SHOP} at {ADDRESSES[SHOP]} and {WAREHOUSE} at {ADDRESSES[WAREHOUSE]} exchange messages")
-        business = Business(shop, warehouse, messages)
+        progress.say(f"{SHOP} at {addresses[SHOP]} and {WAREHOUSE} at {addresses[WAREHOUSE]} exchange messages")
+        business = Business(shop, warehouse, addresses, messages)
         business.run(progress.show)
         progress.say(f"{business.sent} messages were sent, and their acknowledgments came back")
-        addresses = [stack.enter_context(_Flight(manager)) for manager in managers]
-        report = _look(directory, addresses)
+        services = [stack.enter_context(_Flight(manager)) for manager in managers]
+        report = _look(directory, services)
     sys.stdout.write(f"{report}\n")
 
 
@@ -271,10 +294,10 @@ class _Flight:
         self._listener.close()
 
 
-def _look(directory: Path, addresses: list[str]) -> str:
+def _look(directory: Path, services: list[str]) -> str:
     """Run all jobs; the path of the report."""
     path = directory / "pipeline.toml"
-    managers = ", ".join(f'"{address}"' for address in addresses)
+    managers = ", ".join(f'"{address}"' for address in services)
     path.write_text(_SETTINGS.format(managers=managers, user=USER).lstrip(), encoding="utf-8")
     config = load_config(path)
     spark = start_spark(config, "demo")

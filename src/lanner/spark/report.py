@@ -384,7 +384,7 @@ def _routes(data: ReportData) -> str:
         lx, ly = x + 11 * dx / radius, y + 15 * dy / radius + 4
         labels.append(f'<text x="{lx:.1f}" y="{ly:.1f}" text-anchor="{anchor}">{escape(machine)}</text>')
     # Two machines need no great circle.
-    widest = min(200 + 40 * len(machines), 560)
+    widest = min(300 + 40 * len(machines), 560)
     svg = f'<svg class="map" style="max-width:{widest}px" viewBox="0 0 {_MAP_SIZE} {_MAP_SIZE}" role="img" aria-label="Map of routes">{"".join(paths + labels)}</svg>'
     return _section("Routes", "The thicker, the more messages.", svg)
 
