@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 from lanner.client import QueueManager
@@ -145,9 +146,22 @@ def test_the_queue_manager_is_killed_at_twenty_random_moments(
 ) -> None:
     data = tmp_path / "data"
     fill(data, accounts)
-    chance = random.Random(5)
-    kill_queue_manager(spark, data, tmp_path, 20, lambda _queues, _kill: time.sleep(chance.uniform(0.1, 4.0)))
-    check(data)
+    chance, sent = random.Random(5), MESSAGES
+
+    def wait(queues: FlightQueues, kill: int) -> None:
+        """For a while in which messages keep coming, so that always something is under way."""
+        nonlocal sent
+        until, batch = time.monotonic() + chance.uniform(0.5, 4.0), 0
+        while time.monotonic() < until:
+            bodies = pa.array([b"%d" % number for number in range(sent, sent + 40)], pa.binary())
+            rows = pa.RecordBatch.from_pydict({"body": bodies})
+            staged = queues.stage([rows], rows.schema, writer=f"sender {kill}", batch=batch, queue="source")
+            queues.publish(f"sender {kill}", batch, [staged["token"]])
+            sent, batch = sent + 40, batch + 1
+            time.sleep(0.1)
+
+    kill_queue_manager(spark, data, tmp_path, 20, wait)
+    check(data, sent)
 
 
 def test_the_helpers_of_this_file_find_what_was_doubled(accounts: Path, tmp_path: Path) -> None:
