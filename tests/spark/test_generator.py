@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from lanner.client import QueueManager
 from lanner.errors import LannerError
+from lanner.spark.generated_queues import fill
 from lanner.spark.generator import World, generate, read_truth
 from lanner.spark.packet_files import PacketReader
 from lanner.spark.schema import RowSchema
@@ -101,6 +104,23 @@ def test_files_hold_everything_and_a_restored_machine_has_numbers_twice(world: W
     assert rows == len(world.sightings) + kept
     assert numbers[2] == set(range(1, len(numbers[2]) + 1))
     assert len(numbers[1] & numbers[2]) > kept > 0, "numbers of before the crash come again for other messages"
+
+
+def test_a_real_queue_manager_has_the_queues_of_a_machine(world: World, start: Callable[..., QueueManager]) -> None:
+    machine = next(sighting.machine for sighting in world.sightings if sighting.subqueue)
+    expected = collections.Counter(
+        sighting.queue.lower()
+        for sighting in world.sightings
+        if sighting.machine is machine and len(sighting.packet) >= 64
+    )
+    qm = start(machine.name)
+    assert fill(world, qm) == sum(expected.values())
+    for queue, count in expected.items():
+        assert len(qm.open(queue)) == count
+    [poison] = [sighting for sighting in world.sightings if sighting.subqueue and sighting.machine is machine][:1]
+    first = qm.open(poison.queue).peek(timeout=0)
+    assert (first.abort_count, first.move_count) == (poison.abort_count, 1)
+    assert int(first.arrived_time.timestamp()) == machine.clock(poison.time)
 
 
 def test_too_little_is_refused() -> None:

@@ -12,6 +12,7 @@ import pytest
 from lanner.client import Message, QueueManager
 from lanner.errors import LannerError
 from lanner.spark.flight import FlightListener
+from lanner.spark.generated_queues import fill
 from lanner.spark.jobs import ingest, lifecycle, throughput
 from lanner.spark.jobs.config import ConfigError
 from lanner.spark.jobs.tables import MESSAGES, NoTable, observations
@@ -105,6 +106,33 @@ def test_queues_of_a_queue_manager_become_rows_once(
     roles = {row["role"]: row["count"] for row in found.groupBy("role").count().collect()}
     assert (roles["received"], roles["ack"], roles["dead"]) == ((12, 12, 1) if mode == "peek" else (20, 20, 1))
     assert roles["waiting"] == 9
+
+
+def test_a_queue_manager_and_files_of_its_packets_give_the_same(
+    spark: SparkSession, start: Callable[..., QueueManager], accounts: Path, tmp_path: Path, business: Ingested
+) -> None:
+    """Journals, dead-letter, administration and report queues: over Flight and from files."""
+    name = business.world.machines[0].name
+    qm = start(name)
+    shutil.copy(accounts, qm.runtime.users.path)
+    count = fill(business.world, qm)
+    with FlightListener(qm.runtime, FlightSettings(port=0)) as service:
+        made = context(spark, tmp_path, source={"managers": [service.address], "user": "root"})
+        assert ingest.run(made) == {"messages": count}
+    columns = (
+        "role",
+        "class",
+        "msg_id_text",
+        "correlation_text",
+        "arrived_time",
+        "abort_count",
+        "subqueue",
+        "body_sha256",
+    )
+    found = observations(made.lake.read(MESSAGES)).select(*columns).collect()
+    told = observations(business.context.lake.read(MESSAGES)).where(f"qm_name = '{name}'").select(*columns).collect()
+    assert {tuple(row) for row in found} == {tuple(row) for row in told}
+    assert {row["role"] for row in found} >= {"received", "journaled", "dead", "ack", "report"}
 
 
 def test_a_restored_queue_manager_is_read_anew_and_counted_once(

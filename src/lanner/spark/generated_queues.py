@@ -1,0 +1,57 @@
+r"""A generated machine as a real queue manager: its queues, journals, dead-letter, administration and report queues, as they would be found.
+
+    world = generate()
+    with QueueManager("data", name=world.machines[0].name) as manager:
+        fill(world, manager)
+
+Messages are put where the generator saw them, with the times and counts it gave them. They do not arrive: nothing is acknowledged, journaled or
+expires because of it. What cannot be read is left out, since no queue would have taken it.
+"""
+
+from __future__ import annotations
+
+from lanner.client.queue_manager import QueueManager
+from lanner.engine.envelope import read_envelope
+from lanner.engine.positions import DEAD_LETTER
+from lanner.model.enums import QueueAccessType
+from lanner.model.errors import RemoteProtocolError
+from lanner.spark.generator import ACKS, REPORTS, Sighting, World
+from lanner.wire.message import Message
+
+__all__ = ["fill"]
+
+
+def fill(world: World, manager: QueueManager) -> int:
+    """Put into a queue manager what the machine of its name has; how many messages that is. Its queues are made."""
+    machine = next(machine for machine in world.machines if machine.name == manager.name)
+    for queue in world.queues:
+        if queue.machine is machine:
+            manager.create_queue(queue.name, transactional=queue.is_transactional, journal=queue.has_journal)
+    manager.create_queue(ACKS)
+    manager.create_queue(f".\\{REPORTS}")
+    found = sorted((s for s in world.sightings if s.machine is machine), key=lambda sighting: sighting.time)
+    count = sum(_put(manager, sighting) for sighting in found)
+    with manager.runtime.lock:
+        ticket = manager.runtime.store.ticket()
+    manager.runtime.store.sync(ticket)
+    return count
+
+
+def _put(manager: QueueManager, sighting: Sighting) -> bool:
+    try:
+        Message.unpack(sighting.packet)
+    except RemoteProtocolError:
+        return False
+    engine, operations = manager.runtime.engine, manager.operations
+    if sighting.subqueue is not None:
+        # A subqueue comes into being when somebody opens it.
+        operations.close(manager.done(operations.open(sighting.queue, QueueAccessType.MOVE)))
+    with operations.lock:
+        queue = operations.find(sighting.queue)
+        envelope = read_envelope(sighting.packet)
+        # Not an event of the data model: it did not happen here and now, and must have no consequences.
+        position = engine._new_position(queue, sighting.packet, envelope, sighting.machine.clock(sighting.time))  # noqa: SLF001
+        record = position.record
+        record.abort_count, record.move_count, record.flags = sighting.abort_count, sighting.move_count, DEAD_LETTER
+        engine._store(position, envelope)  # noqa: SLF001
+    return True
