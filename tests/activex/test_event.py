@@ -54,7 +54,13 @@ class Sink:
     def release(self) -> None:
         self.is_released = True
 
-    async def invoke_dispatch(self, dispid: int, arguments: Sequence[Variant]) -> Variant:
+    async def invoke_dispatch(
+        self,
+        dispid: int,
+        arguments: Sequence[Variant],
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 (the client's own word)
+    ) -> Variant:
         if self.answers is not None:
             await self.answers.wait()
         end = self.ends.pop(0) if self.ends else None

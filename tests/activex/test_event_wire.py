@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 from uuid import UUID
@@ -15,6 +16,7 @@ from lanner.activex.event import MSMQEvent
 from lanner.activex.tables import (
     DMSMQ_EVENT_EVENTS,
     IMSMQ_EVENT3,
+    IMSMQ_PRIVATE_EVENT,
     IMSMQ_QUEUE4,
     IMSMQ_QUEUE_INFO4,
     MSMQ_EVENT,
@@ -22,7 +24,7 @@ from lanner.activex.tables import (
 )
 from lanner.com.client import ClientSettings, ComClient, RemoteInterface
 from lanner.com.client_exporter import OwnObjects
-from lanner.com.connection_points import ICONNECTION_POINT, ICONNECTION_POINT_CONTAINER
+from lanner.com.connection_points import ICONNECTION_POINT, ICONNECTION_POINT_CONTAINER, MAX_CONNECTIONS
 from lanner.com.exporter import Invocation
 from lanner.com.members import InterfaceTable
 from lanner.com.objects import ComCall, ComObject
@@ -179,3 +181,56 @@ def test_a_sink_that_is_unadvised_is_given_back(world: World, wire: Wire) -> Non
 
     world.run(asyncio.wait_for(given_back(), 10))
     assert not event.is_released
+
+
+class BusySink(Sink):
+    """Its program does not return before it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on = asyncio.Event()
+
+    async def arrived(self, call: ComCall, queue: RemoteInterface, cursor: int) -> None:  # type: ignore[override]  # takes a while
+        super().arrived(call, queue, cursor)
+        await self.go_on.wait()
+
+
+async def _busy(count: int) -> list[BusySink]:
+    return [BusySink() for _ in range(count)]
+
+
+async def _told(sinks: Sequence[BusySink]) -> None:
+    await asyncio.wait_for(asyncio.gather(*[sink.is_told.wait() for sink in sinks]), 20)
+
+
+def test_all_sinks_of_a_program_are_told_at_once(world: World, wire: Wire) -> None:
+    """Who is not told does not ask for the next event."""
+    event = wire.create(MSMQ_EVENT.clsid, IMSMQ_EVENT3)
+    point = wire.query(event, ICONNECTION_POINT)
+    sinks = world.run(_busy(MAX_CONNECTIONS))
+    for sink in sinks:
+        wire.call(point, ICONNECTION_POINT, "advise", sink)
+    wire.call(wire.query(event, IMSMQ_PRIVATE_EVENT), IMSMQ_PRIVATE_EVENT, "fire_arrived_event", None, 0)
+    world.run(_told(sinks))
+    for sink in sinks:
+        sink.go_on.set()
+
+
+def test_a_sink_may_take_longer_than_other_calls(world: World, wire: Wire) -> None:
+    """A program works with the message before it returns."""
+    calls = wire.server.com.client.calls
+    event = wire.create(MSMQ_EVENT.clsid, IMSMQ_EVENT3)
+    (sink,) = world.run(_busy(1))
+    wire.call(wire.query(event, ICONNECTION_POINT), ICONNECTION_POINT, "advise", sink)
+    (served,) = [one for one in wire.objects if isinstance(one, MSMQEvent)]
+    calls.settings = replace(calls.settings, call_timeout=0.005)
+    private = wire.query(event, IMSMQ_PRIVATE_EVENT)
+    wire.call(private, IMSMQ_PRIVATE_EVENT, "fire_arrived_event", None, 0)
+    world.run(_told([sink]))
+    world.run(asyncio.sleep(0.02))
+    sink.go_on.set()
+    sink.is_told.clear()
+    wire.call(private, IMSMQ_PRIVATE_EVENT, "fire_arrived_event", None, 1)
+    world.run(_told([sink]))
+    assert [told[2] for told in sink.told] == [0, 1]
+    assert len(served.connections) == 1

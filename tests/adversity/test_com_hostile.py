@@ -54,9 +54,16 @@ class Recorder:
         self.calls: list[tuple[RemoteExporter, UUID, UUID, int, bytes]] = []
         request = client.calls.request
 
-        async def record(exporter: RemoteExporter, iid: UUID, ipid: UUID, opnum: int, stub: bytes) -> Answered:
+        async def record(
+            exporter: RemoteExporter,
+            iid: UUID,
+            ipid: UUID,
+            opnum: int,
+            stub: bytes,
+            timeout: float | None = None,  # noqa: ASYNC109 (as the client has it)
+        ) -> Answered:
             self.calls.append((exporter, iid, ipid, opnum, stub))
-            return await request(exporter, iid, ipid, opnum, stub)
+            return await request(exporter, iid, ipid, opnum, stub, timeout)
 
         client.calls.request = record  # type: ignore[method-assign]
         self.send = request

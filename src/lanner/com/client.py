@@ -87,7 +87,8 @@ SERVER_SETTINGS: Final = ClientSettings(
     max_interfaces_per_host=512,
     max_resolving=256,
     max_resolving_per_host=32,
-    max_calls_per_exporter=16,
+    # Every sink may be told of something at the same time, and a program have all sinks of its computer.
+    max_calls_per_exporter=1024,
 )
 
 _Addresses = tuple[Address, ...]

@@ -125,14 +125,22 @@ class Calls:
     ) -> dict[str, Value]:
         return await self.call_method(exporter, IID_IREMUNKNOWN, exporter.ipid_rem_unknown, method, arguments)
 
-    async def request(self, exporter: RemoteExporter, iid: UUID, ipid: UUID, opnum: int, stub: bytes) -> Answered:
-        """Send a stub, which begins with ORPCTHIS, to an interface of an object."""
+    async def request(
+        self,
+        exporter: RemoteExporter,
+        iid: UUID,
+        ipid: UUID,
+        opnum: int,
+        stub: bytes,
+        timeout: float | None = None,  # noqa: ASYNC109 (as for every call here)
+    ) -> Answered:
+        """Send a stub, which begins with ORPCTHIS, to an interface of an object; without a time of its own it has that of the settings."""
         limit = self.settings.max_calls_per_exporter
         if limit is not None and exporter.calls >= limit:
             raise ComError(RPC_E_CALL_REJECTED, f"{exporter}: {exporter.calls} calls are under way")
         exporter.calls += 1
         try:
-            async with _failures(str(exporter), self.settings.call_timeout):
+            async with _failures(str(exporter), self.settings.call_timeout if timeout is None else timeout):
                 bound = await self._bound(exporter, SyntaxId(iid, 0, 0))
                 return await bound.request(opnum, stub, ipid)
         finally:

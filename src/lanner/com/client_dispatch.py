@@ -61,6 +61,7 @@ async def invoke(
     *,
     flags: int = DISPATCH_METHOD,
     named: Sequence[int] = (),
+    timeout: float | None = None,  # noqa: ASYNC109 (as for every call here)
 ) -> tuple[Variant, tuple[Variant, ...]]:
     """Call a member by its DISPID. The last arguments may be named, by the DISPIDs of their parameters.
 
@@ -77,7 +78,7 @@ async def invoke(
         rgvarg[index] = EMPTY
     params = DispParams.of(tuple(rgvarg), tuple(named)[::-1])
     results, hresult = await remote.call_with_result(
-        _INVOKE, dispid, IID_NULL, _LCID, flags, params, len(indices), indices, refs
+        _INVOKE, dispid, IID_NULL, _LCID, flags, params, len(indices), indices, refs, timeout=timeout
     )
     result, info, argument, changed = results
     if not succeeded(hresult):

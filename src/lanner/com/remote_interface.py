@@ -75,7 +75,12 @@ class RemoteInterface:
             raise ComError(hresult, f"{self.held.exporter}: {member.name}")
         return results
 
-    async def call_with_result(self, member: Member, *arguments: Value) -> tuple[list[Value], int]:
+    async def call_with_result(
+        self,
+        member: Member,
+        *arguments: Value,
+        timeout: float | None = None,  # noqa: ASYNC109 (as for every call here)
+    ) -> tuple[list[Value], int]:
         """The same, whatever the result code is."""
         stub, client, exporter = stub_of(member), self.client, self.held.exporter
         given: Sequence[Value] = arguments
@@ -88,7 +93,7 @@ class RemoteInterface:
         encoder = Encoder(representation(Syntax.NDR20))
         ORPCTHIS.encode_whole(encoder, OrpcThis.of(uuid4(), exporter.version))
         stub.encode_request(encoder, given, lambda value, iid: client.marshal(value, iid, reached))
-        answer = await client.calls.request(exporter, self.iid, self.ipid, member.opnum, encoder.getvalue())
+        answer = await client.calls.request(exporter, self.iid, self.ipid, member.opnum, encoder.getvalue(), timeout)
         decoder = Decoder(answer.stub, representation(Syntax.NDR20, "little" if answer.is_little else "big"))
         try:
             ORPCTHAT.decode_whole(decoder)
@@ -102,10 +107,16 @@ class RemoteInterface:
         return results, hresult
 
     async def invoke_dispatch(
-        self, dispid: int, arguments: Sequence[Value] = (), *, flags: int = DISPATCH_METHOD, named: Sequence[int] = ()
+        self,
+        dispid: int,
+        arguments: Sequence[Value] = (),
+        *,
+        flags: int = DISPATCH_METHOD,
+        named: Sequence[int] = (),
+        timeout: float | None = None,  # noqa: ASYNC109 (as for every call here)
     ) -> Variant:
         """Call a member by its DISPID, as event sinks are called; arguments are Variants, or what can be one."""
-        result, _ = await invoke(self, dispid, arguments, flags=flags, named=named)
+        result, _ = await invoke(self, dispid, arguments, flags=flags, named=named, timeout=timeout)
         return result
 
     async def query_interface(self, iid: UUID) -> RemoteInterface:
