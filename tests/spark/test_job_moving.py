@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812
 
 from lanner.client import Message, QueueManager
 from lanner.spark.jobs import compact, ingest, migrate, replay
 from lanner.spark.jobs.config import ConfigError, ReplayConfig
 from lanner.spark.jobs.session import Context, JobFailed
-from lanner.spark.jobs.tables import MESSAGES, Lake, observations
+from lanner.spark.jobs.tables import MESSAGES, Lake, NoTable, observations
 from tests.spark.worlds import Ingested, context
 
 if TYPE_CHECKING:
@@ -223,6 +225,43 @@ def test_many_small_files_become_one_and_old_days_go(spark: SparkSession, busine
     assert compact.run(job, day) == {"rewritten": 1, "deleted": 0}
     assert {tuple(row) for row in observed(job)} == before
     assert compact.run(job, dt.date(2026, 5, 1)) == {"rewritten": 0, "deleted": 1}
+
+
+def test_what_is_ingested_while_files_are_compacted_stays(
+    spark: SparkSession, business: Ingested, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A path that has the name of the table in it, too.
+    job = context(spark, tmp_path, lake={"path": "messages/lake"}, compact={"files": 1})
+    rows = business.context.lake.read(MESSAGES).where("packet_error is null").limit(9).drop("date", "batch")
+    rows = rows.withColumns({"qm_name": F.lit("ALPHA"), "arrived_time": F.lit(dt.datetime(2026, 3, 2, tzinfo=dt.UTC))})
+    rows = rows.withColumn("msg_id_text", F.concat(F.lit("x\\"), F.monotonically_increasing_id())).localCheckpoint()
+    path = job.lake.path(MESSAGES)
+    for number in range(2):
+        ingest.write_batch(rows.withColumn("queue", F.lit(f"queue {number}")), path, f"batch-{number}")
+
+    def files(lake: Lake, table: str, pattern: str = "*") -> list[str]:
+        monkeypatch.undo()
+        ingest.write_batch(rows.withColumn("queue", F.lit("late")), path, "batch-late")
+        return lake.files(table, pattern)
+
+    monkeypatch.setattr(Lake, "files", files)
+    assert compact.run(job) == {"rewritten": 1, "deleted": 0}
+    counted = {row["queue"]: row["count"] for row in job.lake.read(MESSAGES).groupBy("queue").count().collect()}
+    assert counted == {"queue 0": 9, "queue 1": 9, "late": 9}
+
+
+def test_a_table_is_replaced_when_the_new_one_is_whole(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(spark, str(tmp_path))
+    for rows in (5, 3):
+        lake.write(spark.range(rows), "acks")
+        assert lake.read("acks").count() == rows
+    with pytest.raises(PySparkException):
+        lake.write(spark.range(9).selectExpr("if(id = 8, raise_error('killed'), id) as id"), "acks")
+    assert lake.read("acks").count() == 3
+    lake.write(spark.range(7), "acks")
+    assert lake.read("acks").count() == 7
+    with pytest.raises(NoTable, match="run the job latency first"):
+        lake.read("clock_skew")
 
 
 def observed(job: Context) -> list[Any]:

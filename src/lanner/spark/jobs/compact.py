@@ -2,7 +2,8 @@
 
 A day of a queue manager in `messages` that has more than `compact.files` files is written anew, each message once for each queue it was seen
 in, and then its old files are deleted. A job that is killed in between leaves rows twice, which no other job minds, and which the next
-run puts right. Days before `compact.keep_days` are deleted. Run it when no other job reads the table.
+run puts right. Days before `compact.keep_days` are deleted. `ingest` may go on meanwhile: only files that were read are deleted. Run it when no
+other job reads the table.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def latest(rows: DataFrame) -> DataFrame:
 
 def run(context: Context, today: dt.date | None = None) -> Result:
     lake, config = context.lake, context.config.compact
-    table = lake.read(MESSAGES)
+    lake.read(MESSAGES)  # NoTable, if it is not there
     today = today or dt.datetime.now(dt.UTC).date()
     deleted = 0
     if config.keep_days is not None:
@@ -51,9 +52,11 @@ def run(context: Context, today: dt.date | None = None) -> Result:
     for place, found in sorted(files.items()):
         if len(found) <= config.files:
             continue
-        batches = lake.files(MESSAGES, f"{place.partition('/' + MESSAGES + '/')[2]}/batch=*")
+        # What comes from now on is neither read nor deleted.
+        batches = {path.rpartition("/")[0] for path in found}
         day, name = _value(place, "date"), _value(place, "qm_name")
-        rows = latest(table.where((F.col("date") == day) & (F.col("qm_name") == name)))
+        is_found = F.col("batch").isin(sorted(_value(path, "batch") for path in batches))
+        rows = latest(lake.read(MESSAGES).where((F.col("date") == day) & (F.col("qm_name") == name) & is_found))
         rows = rows.withColumn("batch", F.lit(f"compact-{uuid.uuid4().hex}"))
         writer = rows.repartition(1).sortWithinPartitions("queue", "seq").write.mode("append")
         writer.partitionBy(*PARTITIONS).parquet(lake.path(MESSAGES))
@@ -66,7 +69,7 @@ def run(context: Context, today: dt.date | None = None) -> Result:
 
 def _value(path: str, name: str) -> str:
     """What a part of a path says: date=2026-03-02."""
-    return unquote(path.partition(f"/{name}=")[2].partition("/")[0])
+    return unquote(path.rpartition(f"/{name}=")[2].partition("/")[0])
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ is once for each queue it was seen in.
 
 `events` has the log of events of queue managers that write one, partitioned in the same way; an event has its number, and is there once.
 
-All other tables are made from these. Each run of their job replaces them.
+All other tables are made from these. Each run of their job replaces them, each when it is whole.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pyspark.sql.window import Window
 
 from lanner.model.enums import MessageClass
 from lanner.model.errors import LannerError
+from lanner.spark.jobs import JOBS
 from lanner.spark.schema import COLUMNS, EVENT_COLUMNS
 from lanner.spark.schema import Column as SchemaColumn
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 MESSAGES: Final = "messages"
 EVENTS: Final = "events"
 PARTITIONS: Final = ("date", "qm_name", "batch")
+# Where tables are while they are made; Spark does not take names with an underscore for tables.
+_NEW: Final = "_new"
 
 
 def _ddl(columns: Iterable[SchemaColumn]) -> str:
@@ -110,14 +113,19 @@ class Lake:
 
     def read(self, table: str) -> DataFrame:
         if not self.has(table):
-            maker = "ingest" if table in (MESSAGES, EVENTS) else table
+            maker = next((job.name for job in JOBS.values() if table in job.tables), table)
             raise NoTable(f"there is no table {table} in {self.root}: run the job {maker} first")
         reader = self.spark.read
         return (reader.schema(SCHEMAS[table]) if table in SCHEMAS else reader).parquet(self.path(table))
 
     def write(self, frame: DataFrame, table: str) -> None:
-        """Replace a table that is made of others."""
-        frame.write.mode("overwrite").parquet(self.path(table))
+        """Replace a table that is made of others, when all of the new one is there: a job that dies before leaves the old one."""
+        new, place = (_hadoop(self.spark).Path(self.path(name)) for name in (f"{_NEW}/{table}", table))
+        frame.write.mode("overwrite").parquet(new.toString())
+        files = _file_system(self.spark, place)
+        files.delete(place, True)
+        if not files.rename(new, place):
+            raise LannerError(f"{new.toString()} could not be made {place.toString()}: run the job again")
 
     def files(self, table: str, pattern: str = "*") -> list[str]:
         """The paths below a table that fit a pattern of Hadoop's."""
