@@ -28,6 +28,9 @@ from lanner.com.values import VT, Variant
 from lanner.rpc.calls import ServerCall
 from lanner.rpc.ndr import Encoder, Syntax, representation
 from lanner.rpc.pdu import AuthLevel
+from lanner.rpc.security import Credentials
+from lanner.security.identity import ANONYMOUS
+from lanner.security.users import UserFile
 from tests.com.albums import CLSID_ALBUM, IALBUM_EVENTS, AlbumServer, album_server
 from tests.com.test_automation_client import Listener, until
 from tests.com.toys import PASSWORD, USER
@@ -41,12 +44,15 @@ class Witness(ObjectResolver):
     def __init__(self, *given: object) -> None:
         super().__init__(*given)  # type: ignore[arg-type]  # as it is
         self.asked: list[tuple[str, AuthLevel]] = []
+        self.callers: set[str] = set()
         WITNESSES.append(self)
 
     def invoke(self, call: ServerCall) -> bytes | Awaitable[bytes]:
         method = IOBJECTEXPORTER.method(call.opnum)
         assert method is not None
         self.asked.append((method.name, call.auth_level))
+        if call.auth_level > AuthLevel.NONE:
+            self.callers.add(call.identity.name)
         return super().invoke(call)
 
 
@@ -222,3 +228,27 @@ def test_what_a_sink_answers_leads_to_nobody_else(server: AlbumServer, computer:
     album.Play(1)
     (error,) = served.event_errors
     assert "without an address that can be used" in str(error)
+
+
+@pytest.mark.parametrize("has_accounts", [False, True])
+def test_sinks_are_called_as_the_account_for_it_where_accounts_are_known(
+    server: AlbumServer, computer: Connection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, has_accounts: bool
+) -> None:
+    """A client in Python knows none, which its references say: it hears of events all the same."""
+    (tmp_path / "client").mkdir()
+    accounts = UserFile(tmp_path / "client" / "users.json")
+    accounts.add("caller", "Pass-word2")
+    server.com.client.calls.connections._credentials = Credentials("caller", "Pass-word2")
+    if has_accounts:
+        monkeypatch.setattr("lanner.com.client_exporter._NoAccounts", lambda: accounts)
+        monkeypatch.setattr(
+            "lanner.com.client_exporter._ClientAddresses.resolver",
+            lambda self, reached: DualStringArray((StringBinding.tcp(reached, self.port),), self.security),
+        )
+    album = computer.dispatch(CLSID_ALBUM)
+    listener = Listener()
+    with_events(album, listener, IALBUM_EVENTS)
+    album.Play(1)
+    listener.heard.get(timeout=10)
+    (witness,) = WITNESSES
+    assert witness.callers == {"caller" if has_accounts else ANONYMOUS.name}

@@ -217,7 +217,9 @@ class ComClient:
         """
         self._check()
         std, res_addr = reference_parts(objref)
-        key = usable_addresses(res_addr.tcp(), self.settings.resolver_port, peer=peer)
+        # A stranger whose resolver names no security has no accounts, as our own clients have none.
+        is_anonymous = peer is not None and not res_addr.security_bindings
+        key = usable_addresses(res_addr.tcp(), self.settings.resolver_port, peer=peer, is_anonymous=is_anonymous)
         if not key:
             raise ComError(win32(OR_INVALID_OXID), "a reference without an address that can be used")
         exporter = self._exporters.get((key, std.oxid)) or await self._resolve(key, std.oxid, peer)
@@ -303,7 +305,7 @@ class ComClient:
         return self._exporter(
             resolver,
             oxid,
-            usable_addresses(bindings.tcp(), None, peer=peer, first=address.host),
+            usable_addresses(bindings.tcp(), None, peer=peer, first=address.host, is_anonymous=address.is_anonymous),
             answer["pipid_rem_unknown"],
             answer["p_authn_hint"],
             negotiated(version, str(address)),

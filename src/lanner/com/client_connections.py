@@ -46,8 +46,11 @@ _BY_FAULT: Final[dict[int, int]] = {
 
 
 class Address(NamedTuple):
+    """Where to call; and whether as NTLM's anonymous user, since nobody there knows any account."""
+
     host: str
     port: int
+    is_anonymous: bool = False
 
     def __str__(self) -> str:
         return f"{self.host}[{self.port}]"
@@ -136,13 +139,16 @@ class Connections:
                 raise ComError(SERVER_TOO_BUSY, f"{address}: {count} connections are open")
 
     async def _dial(self, address: Address, level: AuthLevel) -> _Connection:
+        credentials, auth_type = self._credentials, self._auth_type
+        if address.is_anonymous and credentials is not None:
+            credentials, auth_type = Credentials(), AuthType.WINNT
         try:
             async with asyncio.timeout(self._timeout):
                 client = await connect_tcp(
                     address.host,
                     address.port,
-                    credentials=self._credentials,
-                    auth_type=self._auth_type,
+                    credentials=credentials,
+                    auth_type=auth_type,
                     level=level,
                     local_address=self._local_address,
                 )

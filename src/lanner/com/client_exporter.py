@@ -42,11 +42,11 @@ class _NoAccounts:
 
 @dataclass(frozen=True, slots=True)
 class _ClientAddresses(Addresses):
-    """Resolver and exporter share a port."""
+    """Resolver and exporter share a port. The resolver names no security: who calls is not to name an account that is not known here."""
 
     def resolver(self, reached: str) -> DualStringArray:
         port = None if self.port == EPMAPPER_PORT else self.port
-        return DualStringArray((StringBinding.tcp(reached or self.address, port),), self.security)
+        return DualStringArray((StringBinding.tcp(reached or self.address, port),))
 
 
 class OwnObjects:

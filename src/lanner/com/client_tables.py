@@ -109,7 +109,12 @@ def reference_parts(objref: ObjRef) -> tuple[StdObjRef, DualStringArray]:
 
 
 def usable_addresses(
-    bindings: Sequence[StringBinding], port: int | None, *, peer: str | None = None, first: str = ""
+    bindings: Sequence[StringBinding],
+    port: int | None,
+    *,
+    peer: str | None = None,
+    first: str = "",
+    is_anonymous: bool = False,
 ) -> tuple[Address, ...]:
     """Where somebody with these bindings may be called; `port` where a binding names none.
 
@@ -125,9 +130,9 @@ def usable_addresses(
         host = binding.host if peer is None else peer
         if peer is not None and _is_another(binding.host, peer):
             continue
-        found[Address(host, chosen)] = None
+        found[Address(host, chosen, is_anonymous)] = None
     if first and found and first.lower() not in {address.host.lower() for address in found}:
-        found = {Address(first, next(iter(found)).port): None, **found}
+        found = {Address(first, next(iter(found)).port, is_anonymous): None, **found}
     ordered = sorted(found, key=lambda address: address.host.lower() != first.lower())
     return tuple(ordered[:MAX_ADDRESSES])
 
