@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lanner.model.directory_objects import Queue
-from lanner.model.enums import INFINITE, EnqueueStatus, OperationType, PositionState, QueueAccessType
+from lanner.model.enums import (
+    INFINITE,
+    Acknowledgements,
+    EnqueueStatus,
+    OperationType,
+    PositionState,
+    QueueAccessType,
+)
+from lanner.model.errors import InvalidParameter
 from lanner.model.live import Transaction
 from lanner.wire.message import Message
 from tests.engine.harness import Harness, Reader
@@ -302,3 +311,37 @@ def test_a_message_sent_outside_transactions_is_there_at_once(h: Harness) -> Non
     assert len(reader.ends) == 1
     assert h.bodies() == [b"b"]
     assert h.receive() == b"b"
+
+
+def test_a_restored_message_is_as_it_was_found_and_has_no_consequences(h: Harness) -> None:
+    queue = h.create("q", quota=0)
+    h.create("admin")
+    demands: dict[str, Any] = {
+        "time_to_be_received": 10,
+        "acknowledgements_requested": Acknowledgements.FULL_REACH_QUEUE | Acknowledgements.FULL_RECEIVE,
+        "administration_queue_format_name": h.name("admin"),
+    }
+    packet = h.message(b"old", **demands).packet
+    position = h.engine.restore_message(queue, packet, arrived=int(h.now) - 500, abort_count=4, move_count=2)
+    record = position.record
+    assert (record.arrived, record.abort_count, record.move_count) == (int(h.now) - 500, 4, 2)
+    h.restart()
+    h.tick(1000)
+    assert h.bodies("q") == [b"old"]
+    assert h.receive("q") == b"old"
+    assert h.bodies("admin") == []
+    assert (h.queue("q").total_bytes, h.queue("q").message_count) == (0, 0)
+
+
+def test_who_waits_gets_a_restored_message(h: Harness) -> None:
+    queue, reader = h.create("q"), Reader()
+    h.engine.dequeue_message(h.open("q"), on_end=reader)
+    h.engine.restore_message(queue, h.message(b"old").packet, arrived=int(h.now))
+    h.sync()
+    assert reader.body == b"old"
+
+
+def test_nothing_is_restored_into_an_outgoing_queue(h: Harness) -> None:
+    outgoing = h.open(r"DIRECT=OS:BETA\private$\q", QueueAccessType.SEND).queue
+    with pytest.raises(InvalidParameter, match="cannot be restored"):
+        h.engine.restore_message(outgoing, h.message(b"old").packet, arrived=int(h.now))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from lanner.engine.envelope import WANTS_ATTENTION, Envelope, read_envelope
 from lanner.engine.examining import Examining
+from lanner.engine.positions import DEAD_LETTER
 from lanner.engine.reading import RECEIVE_ACCESS
 from lanner.model.directory_objects import GUID_NULL, KILOBYTE, OutgoingQueue
 from lanner.model.enums import (
@@ -120,6 +121,24 @@ class Sending(Examining):
             for subscriber in self.position_arrived_subscribers:
                 subscriber(position.queue, position)
         self.message_position_available(position.queue, position)
+
+    def restore_message(
+        self, queue: Queue, packet: bytes, *, arrived: int, abort_count: int = 0, move_count: int = 0
+    ) -> MessagePosition:
+        """Ours: put a message into a queue as it was found somewhere else, with its time of arrival and its counts.
+
+        Who waits for a message gets it. But it does not arrive: no quota is checked, nothing is acknowledged, journaled or told as an event, and it
+        never expires.
+        """
+        if isinstance(queue, OutgoingQueue):
+            raise InvalidParameter("an outgoing queue sends what is in it: a message cannot be restored there")
+        envelope = read_envelope(packet)
+        position = self._new_position(queue, packet, envelope, arrived)
+        record = position.record
+        record.abort_count, record.move_count, record.flags = abort_count, move_count, DEAD_LETTER
+        self._store(position, envelope)
+        self.message_position_available(queue, position)
+        return position
 
     def enqueue_message_to_an_open_queue(
         self,

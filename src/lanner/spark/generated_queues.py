@@ -11,8 +11,6 @@ expires because of it. What cannot be read is left out, since no queue would hav
 from __future__ import annotations
 
 from lanner.client.queue_manager import QueueManager
-from lanner.engine.envelope import read_envelope
-from lanner.engine.positions import DEAD_LETTER
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import RemoteProtocolError
 from lanner.spark.generator import ACKS, REPORTS, Sighting, World
@@ -47,11 +45,11 @@ def _put(manager: QueueManager, sighting: Sighting) -> bool:
         # A subqueue comes into being when somebody opens it.
         operations.close(manager.done(operations.open(sighting.queue, QueueAccessType.MOVE)))
     with operations.lock:
-        queue = operations.find(sighting.queue)
-        envelope = read_envelope(sighting.packet)
-        # Not an event of the data model: it did not happen here and now, and must have no consequences.
-        position = engine._new_position(queue, sighting.packet, envelope, sighting.machine.clock(sighting.time))  # noqa: SLF001
-        record = position.record
-        record.abort_count, record.move_count, record.flags = sighting.abort_count, sighting.move_count, DEAD_LETTER
-        engine._store(position, envelope)  # noqa: SLF001
+        engine.restore_message(
+            operations.find(sighting.queue),
+            sighting.packet,
+            arrived=sighting.machine.clock(sighting.time),
+            abort_count=sighting.abort_count,
+            move_count=sighting.move_count,
+        )
     return True
