@@ -343,5 +343,6 @@ def test_who_waits_gets_a_restored_message(h: Harness) -> None:
 
 def test_nothing_is_restored_into_an_outgoing_queue(h: Harness) -> None:
     outgoing = h.open(r"DIRECT=OS:BETA\private$\q", QueueAccessType.SEND).queue
+    assert outgoing is not None
     with pytest.raises(InvalidParameter, match="cannot be restored"):
         h.engine.restore_message(outgoing, h.message(b"old").packet, arrived=int(h.now))
