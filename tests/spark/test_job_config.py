@@ -57,7 +57,11 @@ def test_a_whole_configuration(tmp_path: Path) -> None:
     found = load_config(path)
     assert found.resolve(found.lake.path) == str(tmp_path / "lake")
     assert found.resolve("s3a://bucket/lake") == "s3a://bucket/lake"
-    assert found.source.options("beta") == {"managers": "beta", "user": "alice", "passwordFile": "secret"}
+    assert found.source.options("beta") == {
+        "managers": "beta",
+        "user": "alice",
+        "passwordFile": str(tmp_path / "secret"),
+    }
     assert found.replay.send is False, "a dry run unless told otherwise"
 
 
@@ -84,6 +88,21 @@ def test_a_whole_configuration(tmp_path: Path) -> None:
             "poison.aborts: Input should be greater than or equal to 1, not 0",
         ),
         ('[lake]\npath = "x"\n[migrate]\nqueues = ["a"]\nto = "jdbc"', 'to = "jdbc" needs url and table'),
+        (
+            '[lake]\npath = "x"\n[ingest]\ntrigger = "30 secnds"',
+            'ingest: trigger = "30 secnds": available-now expected, or',
+        ),
+        ('[lake]\npath = "x"\n[ingest]\nqueues = "orders"', "ingest.queues: a list expected, such as"),
+        (
+            '[lake]\npath = "x"\n[source]\nmanagers = ["http://x"]',
+            "source: managers: 'http://x': a host, host:port, grpc",
+        ),
+        (
+            '[lake]\npath = "x"\n[replay]\nclasses = ["TIMEOUT"]',
+            "there is no class TIMEOUT; there are NACK_BAD_DEST_QUEUE",
+        ),
+        ('lake = "x"', "lake: a section expected, as in [lake]"),
+        ('[lake]\npath = "lake[1]"', "Spark takes [ ] for a pattern"),
         ("[lake\n", "pipeline.toml: Expected ']'"),
     ],
 )
@@ -91,6 +110,12 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, expected: str) -> Non
     with pytest.raises(ConfigError) as caught:
         load_config(config(tmp_path, text))
     assert expected in str(caught.value)
+
+
+def test_a_password_in_an_address_is_not_repeated() -> None:
+    with pytest.raises(ConfigError, match="do not belong into an address") as caught:
+        PipelineConfig.of({"lake": {"path": "x"}, "source": {"managers": ["grpc://alice:wonder@shop:1810"]}})
+    assert "wonder" not in str(caught.value)
 
 
 def test_all_errors_are_told_at_once() -> None:

@@ -325,13 +325,15 @@ class Queues(Names):
             # They have no descriptor: what may be read of them is in `_check_open`, the rest is administration.
             self._require_administrator(queue, identity)
         elif not is_granted(self._guarding_queue(queue).security, identity, rights):
-            raise AccessDenied(f"{identity.name} has no right {rights!r} on queue {queue.pathname}")
+            raise AccessDenied(f"{identity.name} has no right {_right_name(rights)} on queue {queue.pathname}")
 
     def _check_machine_access(self, identity: Identity, rights: QueueManagerAccess) -> None:
         if identity.is_system:
             return
         if not is_granted(self.queue_manager.security, identity, rights, QUEUE_MANAGER_MAPPING):
-            raise AccessDenied(f"{identity.name} has no right {rights!r} on {self.queue_manager.computer_name}")
+            raise AccessDenied(
+                f"{identity.name} has no right {_right_name(rights)} on {self.queue_manager.computer_name}"
+            )
 
     def _guarding_queue(self, queue: Queue) -> Queue:
         """A journal or a subqueue is guarded by its queue's descriptor."""
@@ -604,3 +606,7 @@ def _directory_error(result: DirectoryOperationResult, message: str) -> StatusEr
     if result is DirectoryOperationResult.OBJECT_ALREADY_EXISTS:
         return QueueExists(text)
     return DsError(text)
+
+
+def _right_name(rights: int) -> str:
+    return getattr(rights, "name", None) or f"{rights:#x}"

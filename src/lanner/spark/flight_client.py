@@ -87,11 +87,13 @@ class FlightQueues:
             named = _named(self.address, error)
             if isinstance(named, FlightFailed):
                 # So ends a handshake that finds nobody.
-                named = ServiceNotAvailable(f"no queue manager answers at {self.address}: {error}")
+                named = ServiceNotAvailable(
+                    f"no queue manager answers at {self.address}: is it running, is [flight] of its settings on, does it want grpc+tls?"
+                )
             raise named from None
         # A handshake that is refused comes back empty, without an error.
         if not header[1]:
-            raise NotAuthenticated("user or password is not right")
+            raise NotAuthenticated(f"user or password is not right: user {self._credentials[0]} at {self.address}")
         self._options = fl.FlightCallOptions(headers=[header])
 
     def __enter__(self) -> Self:

@@ -1,13 +1,14 @@
 """pipeline.toml: what the jobs read, where they write, and how. Everything is checked before Spark starts.
 
-A section for each job, all of them optional; `[lake]` says where the tables are. Paths are relative to the file. There is no secret in
-it: `password_file` or `password_env` say where the password is.
+A section for each job, all of them optional; `[lake]` says where the tables are. Paths are relative to the file, that of the password too. There is
+no secret in it: `password_file` or `password_env` say where the password is.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import difflib
+import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -15,12 +16,23 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
-from lanner.model.errors import LannerError
+from lanner.model.enums import MessageClass
+from lanner.model.errors import InvalidParameter, LannerError
+from lanner.spark.connections import parse_address
 
 __all__ = ["ConfigError", "PipelineConfig", "load_config"]
 
 AVAILABLE_NOW: Final = "available-now"
 _EXAMPLE: Final = 'such as [lake] with path = "lake"'
+_INTERVAL: Final = re.compile(r"[1-9][0-9]* (?:millisecond|second|minute|hour|day)s?")
+# In paths these are patterns to Spark.
+_PATTERN: Final = frozenset("*?[]{}\\")
+# What pydantic calls by names of Python's.
+_KINDS: Final = {
+    "tuple_type": 'a list expected, such as ["a", "b"]',
+    "model_type": "a section expected, as in " + _EXAMPLE.removeprefix("such as "),
+    "dict_type": "a section expected",
+}
 
 
 class ConfigError(LannerError):
@@ -66,6 +78,15 @@ class SourceConfig(_Section):
         }
         return {name: str(value) for name, value in found.items() if value is not None}
 
+    @model_validator(mode="after")
+    def _addresses(self) -> SourceConfig:
+        try:
+            for manager in self.managers:
+                parse_address(manager)
+        except InvalidParameter as error:
+            raise ValueError(error.args[0]) from None
+        return self
+
 
 class IngestConfig(_Section):
     """What becomes rows of the table `messages`."""
@@ -78,6 +99,12 @@ class IngestConfig(_Section):
     trigger: str = AVAILABLE_NOW  # or an interval, such as "30 seconds"
     max_messages_per_trigger: Annotated[int, Field(ge=1)] | None = None
     events: bool = False
+
+    @model_validator(mode="after")
+    def _trigger(self) -> IngestConfig:
+        if self.trigger != AVAILABLE_NOW and _INTERVAL.fullmatch(self.trigger) is None:
+            raise ValueError(f'trigger = "{self.trigger}": {AVAILABLE_NOW} expected, or an interval such as 30 seconds')
+        return self
 
 
 class LatencyConfig(_Section):
@@ -105,6 +132,14 @@ class ReplayConfig(_Section):
     until: dt.datetime | None = None
     time_to_be_received: Annotated[int, Field(ge=1)] | None = None
     send: bool = False
+
+    @model_validator(mode="after")
+    def _known(self) -> ReplayConfig:
+        known = [member.name for member in MessageClass if member >= MessageClass.NACK_BAD_DEST_QUEUE]
+        for name in self.classes:
+            if name.upper() not in known:
+                raise ValueError(f"classes: there is no class {name}; there are {', '.join(known)}")
+        return self
 
 
 class MigrateConfig(_Section):
@@ -177,6 +212,14 @@ class PipelineConfig(_Section):
         except ValidationError as error:
             raise ConfigError("\n".join(f"{where}: {_told(each)}" for each in error.errors())) from None
         config._base = base or Path()  # noqa: SLF001 (pydantic's way to make it)
+        given = {"password_file": config.source.password_file, "tls_roots": config.source.tls_roots}
+        paths = {name: config.resolve(path) for name, path in given.items() if path is not None}
+        config = config.model_copy(update={"source": config.source.model_copy(update=paths)})
+        lake = config.resolve(config.lake.path)
+        if _PATTERN & set(lake):
+            raise ConfigError(
+                f"{where}: lake.path {lake}: Spark takes {' '.join(sorted(_PATTERN & set(lake)))} for a pattern"
+            )
         return config
 
 
@@ -204,6 +247,8 @@ def _told(error: Any) -> str:  # noqa: ANN401 (pydantic's own kind of dictionary
         return f"there is no setting {name}; the nearest is {'.'.join([*location[:-1], *near])}"
     if error["type"] == "missing":
         return f"{name} is missing, {_EXAMPLE}"
+    if error["type"] in _KINDS:
+        return f"{name}: {_KINDS[error['type']]}, not {error['input']!r}"
     return f"{name}: {error['msg'].removeprefix('Value error, ')}" + (
         "" if isinstance(error["input"], dict) else f", not {error['input']!r}"
     )
