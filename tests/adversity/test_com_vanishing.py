@@ -17,7 +17,7 @@ from tests.rpc.loops import run
 AT_ONCE = 40
 
 
-async def work_and_vanish(client: ComClient, number: int) -> None:
+async def work_and_vanish(client: ComClient, number: int, together: asyncio.Barrier) -> None:
     """Send a message, take another in a transaction that stays open, perhaps wait for one more; then nothing."""
     script = Script(client)
     info = await script.prepare()
@@ -29,6 +29,8 @@ async def work_and_vanish(client: ComClient, number: int) -> None:
     transaction = await script.call(dispenser, "BeginTransaction")
     reading = await script.call(info, "Open", RECEIVE, 0)
     assert await script.call(reading, "Receive", transaction, ReceiveTimeout=10_000) is not None
+    # Who waits for one more must not get the first one of another.
+    await together.wait()
     waiting = None
     if number % 2:
         waiting = asyncio.ensure_future(
@@ -69,7 +71,8 @@ async def check(folder: Path, count: int, ping_period: float, *, real_time: bool
         before = made.coclass_objects
         for start in range(0, count, AT_ONCE):
             numbers = range(start, min(start + AT_ONCE, count))
-            await asyncio.gather(*[work_and_vanish(made.client(), number) for number in numbers])
+            together = asyncio.Barrier(len(numbers))
+            await asyncio.gather(*[work_and_vanish(made.client(), number, together) for number in numbers])
         if not real_time:
             # What was broken off is noticed, and everything else is still held: the clients may come back.
             await until(lambda: made.com._server is not None and not made.com._server.connections)

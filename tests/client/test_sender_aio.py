@@ -191,7 +191,7 @@ def test_a_peer_that_acknowledges_nothing() -> None:
     script = Script(lambda _session, _event: None)
 
     async def main(server: Server) -> None:
-        sender = await Sender(server.address, port=PORT, timeout=0.05).__aenter__()
+        sender = await Sender(server.address, port=PORT, timeout=0.5).__aenter__()
         await sender.send(ORDERS, "express")
         with pytest.raises(IOTimeout, match="2 messages are unacknowledged"):
             await sender.send(ORDERS, Message(body="recoverable", recoverable=True))
