@@ -232,8 +232,9 @@ class Business:
             if b"NaN" not in taken.body_bytes:
                 unit.commit()
                 continue
+            # Its count is that of now: this attempt is in it.
             unit.abort()
-            if taken.abort_count + 1 >= POISON_ATTEMPTS:
+            if taken.abort_count >= POISON_ATTEMPTS:
                 payments.move(taken.lookup_id, "poison")
 
     def _settle(self, progress: Callable[[str], None]) -> None:

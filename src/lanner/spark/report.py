@@ -249,7 +249,10 @@ def _traffic(data: ReportData) -> str:
         f'aria-label="Messages over time">{grid}{"".join(paths)}</svg>'
     )
     plot = f'<div class="plot"><div class="y">{labels}</div>{svg}<div class="x">{axis}</div></div>'
-    note = f"Messages in each {step}, all queues, by the clocks of the machines they came to."
+    note = (
+        f"Messages in each {step}, all queues, by the clocks of the machines they came to. "
+        "Queues of which there are events count all that came to them, acknowledgments too."
+    )
     return _section("Traffic", note, _legend(series) + plot)
 
 
@@ -329,7 +332,8 @@ def _latency(data: ReportData) -> str:
     ]
     note = (
         "Way: from sending to arriving, with the estimated difference of the clocks taken off. Wait: from arriving to being received. "
-        "Half, 95 % and 99 % of messages were at least as quick. Clocks tell whole seconds; hours in which one was set are left out."
+        "Half, 95 % and 99 % of messages were at least as quick. Counted are those of which the arrival is known: they are in a queue, or were "
+        "acknowledged. Clocks tell whole seconds; hours in which one was set are left out."
     )
     return _section("How long it took", note, _table(columns, rows))
 

@@ -1,0 +1,44 @@
+"""The traffic of `make demo`: real queue managers, and everything in it that the report is to show."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from lanner.client import Message, QueueManager
+from lanner.spark.demo import AHEAD, POISON_ATTEMPTS, SHOP, WAREHOUSE, Business, free_addresses
+
+Start = Callable[..., QueueManager]
+
+
+def test_two_queue_managers_do_business(start: Start) -> None:
+    addresses = free_addresses()
+    shop, warehouse = (start(name, name, bind=address, events=True) for name, address in addresses.items())
+    warehouse.runtime.engine.clock = lambda: time.time() + AHEAD
+    business = Business(shop, warehouse, addresses, messages=1000)
+    business.run(lambda _: None)
+    assert 800 < business.sent < 1200
+    assert not any(len(queue) for manager in (shop, warehouse) for queue in manager.outgoing_queues())
+    # Orders of the last rounds are left; what was taken was answered.
+    orders, invoices = warehouse.open("orders"), shop.open("invoices")
+    assert len(orders) + len(orders.journal) == 80 * business.per_round
+    assert len(orders) >= 8 * business.per_round
+    assert len(invoices) + len(invoices.journal) == len(orders.journal) > 0
+    assert (len(warehouse.open("quotations")), len(warehouse.open("payments"))) == (0, 0)
+    dead = Counter(message.label.partition(" ")[0] for message in warehouse.dead_letter)
+    assert dead["quotation"] == 20 * (business.per_round // 4)
+    assert len(shop.open("acks")) >= len(orders) + 2 * len(orders.journal)
+
+
+def test_poison_is_put_aside_after_so_many_attempts(start: Start) -> None:
+    shop, warehouse = start(SHOP, SHOP), start(WAREHOUSE, WAREHOUSE)
+    business = Business(shop, warehouse, {SHOP: "127.0.0.1", WAREHOUSE: "127.0.0.1"}, messages=1000)
+    payments = warehouse.open("payments")
+    with warehouse.transaction() as unit:
+        for body in (b"<payment/>", b"<payment><amount>NaN</amount></payment>"):
+            payments.send(Message(body=body), transaction=unit)
+    business._take_payments()
+    assert (len(payments), len(payments.journal)) == (0, 1)
+    [poison] = warehouse.open("payments;poison")
+    assert poison.abort_count == POISON_ATTEMPTS == 3
