@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lanner.cli.app import app
+from lanner.daemon import EventsTable
 from lanner.spark.jobs import ALL, JOBS
 from lanner.spark.jobs.config import ConfigError, PipelineConfig, load_config
 from lanner.spark.jobs.session import JobFailed, run_job
@@ -116,6 +119,17 @@ def test_a_password_in_an_address_is_not_repeated() -> None:
     with pytest.raises(ConfigError, match="do not belong into an address") as caught:
         PipelineConfig.of({"lake": {"path": "x"}, "source": {"managers": ["grpc://alice:wonder@shop:1810"]}})
     assert "wonder" not in str(caught.value)
+
+
+def test_the_settings_in_the_guide_are_settings() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text(encoding="utf-8")
+    found = [tomllib.loads(text) for text in re.findall(r"^```toml\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)]
+    ours = [settings for settings in found if "events" not in settings]
+    assert len(ours) == len(found) - 1 >= 2
+    for settings in ours:
+        PipelineConfig.of({"lake": {"path": "lake"}} | settings)
+    [daemon] = [settings for settings in found if "events" in settings]
+    assert EventsTable.model_validate(daemon["events"]).enabled
 
 
 def test_all_errors_are_told_at_once() -> None:

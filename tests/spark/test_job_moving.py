@@ -16,7 +16,7 @@ from lanner.client import Message, QueueManager
 from lanner.spark.jobs import compact, ingest, migrate, replay
 from lanner.spark.jobs.config import ConfigError, ReplayConfig
 from lanner.spark.jobs.session import Context, JobFailed
-from lanner.spark.jobs.tables import MESSAGES, Lake, NoTable, observations
+from lanner.spark.jobs.tables import EVENTS, MESSAGES, Lake, NoTable, observations
 from tests.spark.worlds import Ingested, context
 
 if TYPE_CHECKING:
@@ -212,19 +212,22 @@ def test_many_small_files_become_one_and_old_days_go(spark: SparkSession, busine
         ingest.run(job)
     before = {tuple(row) for row in observed(job)}
     assert len(job.lake.files(MESSAGES, "date=*/qm_name=*/batch=*/*.parquet")) == 5
-    day = dt.date(2026, 3, 10)
-    assert compact.run(job, day) == {"rewritten": 1, "deleted": 0}
+    today = dt.date(2026, 3, 10)
+    assert compact.run(job, today) == {"rewritten": 1, "deleted": 0}
     assert len(job.lake.files(MESSAGES, "date=*/qm_name=*/batch=*/*.parquet")) == 1
     assert {tuple(row) for row in observed(job)} == before
     assert job.lake.read(MESSAGES).count() >= len(before)
-    assert compact.run(job, day) == {"rewritten": 0, "deleted": 0}
+    assert compact.run(job, today) == {"rewritten": 0, "deleted": 0}
     # A second time what was there: as if it had been killed before it deleted the old files.
     ingest.write_batch(job.lake.read(MESSAGES).drop("date", "batch"), job.lake.path(MESSAGES), "again-1")
     ingest.write_batch(job.lake.read(MESSAGES).drop("date", "batch"), job.lake.path(MESSAGES), "again-2")
     assert {tuple(row) for row in observed(job)} == before
-    assert compact.run(job, day) == {"rewritten": 1, "deleted": 0}
+    assert compact.run(job, today) == {"rewritten": 1, "deleted": 0}
     assert {tuple(row) for row in observed(job)} == before
-    assert compact.run(job, dt.date(2026, 5, 1)) == {"rewritten": 0, "deleted": 1}
+    for day in ("2026-03-02", "2026-04-30"):
+        job.lake.touch(f"{job.lake.path(EVENTS)}/date={day}/qm_name=ALPHA/batch=1/part.parquet")
+    assert compact.run(job, dt.date(2026, 5, 1)) == {"rewritten": 0, "deleted": 2}
+    assert [path.rpartition("=")[2] for path in job.lake.files(EVENTS, "date=*")] == ["2026-04-30"]
 
 
 def test_what_is_ingested_while_files_are_compacted_stays(

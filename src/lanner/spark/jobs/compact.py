@@ -2,7 +2,7 @@
 
 A day of a queue manager in `messages` that has more than `compact.files` files is written anew, each message once for each queue it was seen
 in, and then its old files are deleted. A job that is killed in between leaves rows twice, which no other job minds, and which the next
-run puts right. Days before `compact.keep_days` are deleted. `ingest` may go on meanwhile: only files that were read are deleted. Run it when no
+run puts right. Days before `compact.keep_days` are deleted, of `events` too. `ingest` may go on meanwhile: only files that were read are deleted. Run it when no
 other job reads the table.
 """
 
@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.window import Window
 
 from lanner.spark.jobs.session import Context, Result, submit
-from lanner.spark.jobs.tables import KEY, MESSAGES, PARTITIONS
+from lanner.spark.jobs.tables import EVENTS, KEY, MESSAGES, PARTITIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,11 +39,11 @@ def run(context: Context, today: dt.date | None = None) -> Result:
     deleted = 0
     if config.keep_days is not None:
         oldest = today - dt.timedelta(days=config.keep_days)
-        for path in lake.files(MESSAGES, "date=*"):
+        for path in (*lake.files(MESSAGES, "date=*"), *lake.files(EVENTS, "date=*")):
             day = _value(path, "date")
             if day < oldest.isoformat():
                 lake.delete(path)
-                context.progress.say(f"{day} is older than {config.keep_days} days: deleted")
+                context.progress.say(f"{path} is older than {config.keep_days} days: deleted")
                 deleted += 1
     files: dict[str, list[str]] = {}
     for path in lake.files(MESSAGES, "date=*/qm_name=*/batch=*/*.parquet"):

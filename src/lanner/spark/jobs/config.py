@@ -170,7 +170,7 @@ class MigrateConfig(_Section):
 
 
 class CompactConfig(_Section):
-    """A day of a queue manager is rewritten when it has more files than this; days older than `keep_days` are deleted."""
+    """A day of a queue manager is rewritten when it has more files than this; days older than `keep_days` are deleted, of `events` too."""
 
     files: Annotated[int, Field(ge=1)] = 4
     keep_days: Annotated[int, Field(ge=1)] | None = None
