@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ from lanner.spark.flight import FlightListener
 from lanner.spark.generated_queues import fill
 from lanner.spark.jobs import ingest, lifecycle, throughput
 from lanner.spark.jobs.config import ConfigError
+from lanner.spark.jobs.progress import Progress
 from lanner.spark.jobs.tables import MESSAGES, NoTable, observations
 from lanner.spark.settings import FlightSettings
 from tests.client.conftest import no_keys
@@ -106,6 +109,29 @@ def test_queues_of_a_queue_manager_become_rows_once(
     roles = {row["role"]: row["count"] for row in found.groupBy("role").count().collect()}
     assert (roles["received"], roles["ack"], roles["dead"]) == ((12, 12, 1) if mode == "peek" else (20, 20, 1))
     assert roles["waiting"] == 9
+
+
+def test_patterns_that_find_nothing_are_told(
+    spark: SparkSession, qm: QueueManager, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dead letters that a user may not read must not look like there were none."""
+    qm.create_queue("orders")
+    monkeypatch.setenv("PASSWORD_OF_ALICE", "wonder")
+    told = {}
+    for user, variable in (("alice", "PASSWORD_OF_ALICE"), ("root", "LANNER_PASSWORD")):
+        monkeypatch.setenv("LANNER_PASSWORD", "secret")
+        source = {"managers": [address], "user": user, "password_env": variable}
+        out = io.StringIO()
+        job = replace(context(spark, tmp_path, source=source), progress=Progress("ingest", out))
+        ingest.manager_stream(job, address, ("*", "*;*", "system$;*", "bills*"), {})
+        told[user] = out.getvalue().splitlines()[1:]
+    assert told == {
+        "alice": [
+            "ingest: ALPHA: system$;* finds no queue that alice may read",
+            "ingest: ALPHA: bills* finds no queue that alice may read",
+        ],
+        "root": ["ingest: ALPHA: bills* finds no queue that root may read"],
+    }
 
 
 def test_a_queue_manager_and_files_of_its_packets_give_the_same(

@@ -137,3 +137,14 @@ def find_queues(
             where = ", ".join(known.name for known in managers)
             raise QueueNotFound(f"option queues: there is no queue {name} on {where}: {refusals[name].args[0]}")
     return found
+
+
+def patterns_without_queues(known: KnownManager, wanted: Sequence[str]) -> list[str]:
+    """Patterns that find nothing: no such queue, or none that the user may read, since a queue manager lists only those."""
+    patterns = [name for name in wanted if is_pattern(name)]
+    listed = known.manager.call(lambda flight: flight.queues()) if patterns else []
+    return [
+        pattern
+        for pattern in patterns
+        if not any(matches(pattern, about["queue"], about["queue_kind"]) for about in listed)
+    ]

@@ -86,7 +86,7 @@ def manager_stream(
 ) -> tuple[str, DataFrame]:
     """A stream of queues of one queue manager, and a name for what it is: who, and in which epoch."""
     from lanner.spark.options import batch_options
-    from lanner.spark.queue_names import ask_all
+    from lanner.spark.queue_names import ask_all, patterns_without_queues
     from lanner.spark.source import MsmqDataSource
 
     access = context.config.source.options(manager)
@@ -96,6 +96,10 @@ def manager_stream(
     session.dataSource.register(MsmqDataSource)
     reader = session.readStream.format("msmq").options(**access).options(**options)
     context.progress.say(f"{known.name} at {known.manager.address}, epoch {known.epoch:x}")
+    for pattern in patterns_without_queues(known, queues):
+        # Dead letters that are not there look like good news.
+        reader_name = context.config.source.user or "nobody in particular"
+        context.progress.say(f"{known.name}: {pattern} finds no queue that {reader_name} may read")
     return f"{known.identifier}-{known.epoch:x}", reader.load(",".join(queues) or None)
 
 
