@@ -97,7 +97,11 @@ def test_a_stream_that_fails_says_why(qm: QueueManager, address: str, spark: Spa
 
 
 def driver(address: str, directory: Path, point: str) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, **SPARK_ENVIRONMENT, "SPARK_LOCAL_DIRS": str(directory / "local")}
+    local = directory / "local"
+    local.mkdir(exist_ok=True)
+    # Who is killed does not tidy up: all of it goes where the test's files are.
+    places = {"SPARK_LOCAL_DIRS": str(local), "SPARK_SUBMIT_OPTS": f"-Djava.io.tmpdir={local}", "TMPDIR": str(local)}
+    environment = {**os.environ, **SPARK_ENVIRONMENT, **places}
     command = [sys.executable, "-m", "tests.spark.killed_driver", address, str(directory), point]
     return subprocess.Popen(
         command,
@@ -147,10 +151,10 @@ def run_until_killed(address: str, directory: Path, point: str) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_killed_at_named_points(qm: QueueManager, address: str, spark: SparkSession, tmp_path: Path) -> None:
+def test_killed_at_a_named_point(qm: QueueManager, address: str, spark: SparkSession, tmp_path: Path) -> None:
+    """Where most can be doubled; each run of a driver takes its time, the other points are for `make soak`, and for test_kill.py without Spark."""
     prepare(qm)
-    for point in ("after publish", "after acknowledge"):
-        run_until_killed(address, tmp_path, point)
+    run_until_killed(address, tmp_path, "after publish")
     assert len(bodies(qm, "target")) < MESSAGES, "it was killed on its way"
     finish(spark, qm, address, tmp_path)
 

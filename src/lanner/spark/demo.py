@@ -52,8 +52,9 @@ path = "lake"
 [spark]
 master = "local[*]"
 
-# Small tables: most of the time goes into compiling queries.
+# Small tables: most of the time goes into compiling queries. Over Unix sockets Spark prints an error for each worker that it ends when it was idle.
 [spark.settings]
+"spark.python.unix.domain.socket.enabled" = false
 "spark.sql.shuffle.partitions" = 2
 "spark.sql.codegen.wholeStage" = false
 "spark.sql.codegen.factoryMode" = "NO_CODEGEN"
