@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -13,12 +14,14 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pyarrow.dataset as ds
 import pyspark
 import pytest
 
 from lanner.client import Message, QueueManager
 from lanner.spark.flight import FlightListener
+from lanner.spark.flight_client import FlightQueues
 from lanner.spark.generator import generate
 from lanner.spark.jobs import JOBS
 from lanner.spark.settings import FlightSettings
@@ -26,6 +29,8 @@ from tests.client.conftest import no_keys
 from tests.spark.conftest import ROOT
 from tests.spark.test_job_lifecycle import outcome, status
 from tests.spark.test_job_numbers import is_seen
+from tests.spark.test_kill import MESSAGES, check, fill, running
+from tests.spark.test_kill_on_spark import AT_ONCE, moved
 
 pytestmark = pytest.mark.cluster
 
@@ -151,6 +156,67 @@ def test_the_jobs_give_the_same_on_a_cluster(cluster: str, tmp_path: Path) -> No
     options = ["--master", cluster, "--executor-memory", "512m", "--conf", "spark.driver.host=127.0.0.1"]
     run([str(HOME / "bin" / "spark-submit"), *options, programs["acks"], "--config", "pipeline.toml"], tmp_path)
     check_tables(tmp_path / "lake", world.truth()["messages"])
+
+
+# From one queue to another, batch by batch, until nothing is left; begun again from its checkpoint when Spark gives up.
+MOVER = """
+import sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+from tests.spark.test_kill_on_spark import started
+
+master, address, place = sys.argv[1:]
+builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false").config("spark.executor.memory", "512m")
+for name in ("host", "bindAddress"):
+    builder = builder.config(f"spark.driver.{name}", "127.0.0.1")
+spark = builder.config("spark.executorEnv.LANNER_PASSWORD", "secret").getOrCreate()
+for _ in range(5):
+    query = started(spark, address, Path(place), is_last=True)
+    try:
+        query.awaitTermination()
+        break
+    except Exception as error:
+        print(error)
+else:
+    sys.exit("it failed again and again")
+spark.stop()
+"""
+
+
+def executors() -> list[psutil.Process]:
+    """The Java machines of this test's own workers in which tasks run."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if any("CoarseGrainedExecutorBackend" in word for word in process.cmdline()) and "java" in process.name():
+                found.append(process)
+    return found
+
+
+def test_executors_are_killed(cluster: str, accounts: Path, tmp_path: Path) -> None:
+    data, log = tmp_path / "data", tmp_path / "mover.log"
+    fill(data, accounts)
+    with running(data) as (_, address), FlightQueues(address, user="root", password="secret") as queues:
+        command = [sys.executable, "-c", MOVER, cluster, address, str(tmp_path)]
+        with log.open("wb") as out:
+            mover = subprocess.Popen(
+                command, env=ENVIRONMENT | {"LANNER_PASSWORD": "secret"}, stdout=out, stderr=out, cwd=tmp_path
+            )
+        try:
+            for batches in (1, 3):
+                deadline = time.monotonic() + PATIENCE
+                while moved(queues) < batches * AT_ONCE or not executors():
+                    assert mover.poll() is None, log.read_text(encoding="utf-8")
+                    assert time.monotonic() < deadline, log.read_text(encoding="utf-8")
+                    time.sleep(0.02)
+                for executor in executors():
+                    executor.kill()
+            assert moved(queues) < MESSAGES, "they were killed on their way"
+            assert mover.wait(2 * PATIENCE) == 0, log.read_text(encoding="utf-8")
+        finally:
+            mover.kill()
+            mover.wait()
+    check(data)
 
 
 def check_tables(lake: Path, messages: list[dict[str, object]]) -> None:

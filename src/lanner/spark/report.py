@@ -275,7 +275,7 @@ def _backlog(data: ReportData) -> str:
         drained = "not shrinking" if minutes is None else f"empty in {duration(60 * minutes)}"
         told = f"{number(row['depth'])}, {drained}"
         lines.append(_bar(short(row["queue"]), told, [(row["depth"] / most, "--c1", told)], title=row["queue"]))
-    note = "What was not received at the end, and how long it takes at the rates of the last hour. What a queue without a journal gave away counts as still there, unless an acknowledgment told."
+    note = "What was not received at the end, and how long it takes at the latest rates. What a queue without a journal gave away counts as still there, unless an acknowledgment told."
     return _section("Backlog", note, _bars(lines))
 
 
