@@ -14,6 +14,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 BUILD_TOOLS := cython setuptools wheel
 CODE := src tests tools $(wildcard bench)
 PYTEST := $(BIN)/python -m pytest
+# Two processes share the tests: files, or folders whose files must not run at once (tests/conftest.py).
+SHARED := -n 2 --dist loadgroup
 
 .DEFAULT_GOAL := install
 .PHONY: install run test test-cluster demo lint bench conformance soak lock clean
@@ -34,7 +36,7 @@ run: install
 	$(BIN)/lanner serve --data ./data --bind 127.0.0.1
 
 test: install
-	$(PYTEST) tests
+	$(PYTEST) tests $(SHARED)
 
 # Spark needs Java 17 or newer; pip brings the rest of it.
 test-cluster: install
@@ -55,7 +57,7 @@ bench: install
 # The report is made from a failed run too; the run's exit code is kept.
 conformance: install
 	@mkdir -p build
-	@status=0; $(PYTEST) tests --spec-results build/spec-results.json || status=$$?; \
+	@status=0; $(PYTEST) tests $(SHARED) --spec-results build/spec-results.json || status=$$?; \
 	$(BIN)/python tools/spec_report.py build/spec-results.json --write docs/conformance.md || status=$$?; exit $$status
 
 soak: install
