@@ -230,11 +230,12 @@ def test_many_small_files_become_one_and_old_days_go(spark: SparkSession, busine
     assert [path.rpartition("=")[2] for path in job.lake.files(EVENTS, "date=*")] == ["2026-04-30"]
 
 
+# The second path has the name of the table in it, too.
+@pytest.mark.parametrize("lake", ["lake", "messages/lake"])
 def test_what_is_ingested_while_files_are_compacted_stays(
-    spark: SparkSession, business: Ingested, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, business: Ingested, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lake: str
 ) -> None:
-    # A path that has the name of the table in it, too.
-    job = context(spark, tmp_path, lake={"path": "messages/lake"}, compact={"files": 1})
+    job = context(spark, tmp_path, lake={"path": lake}, compact={"files": 1})
     rows = business.context.lake.read(MESSAGES).where("packet_error is null").limit(9).drop("date", "batch")
     rows = rows.withColumns({"qm_name": F.lit("ALPHA"), "arrived_time": F.lit(dt.datetime(2026, 3, 2, tzinfo=dt.UTC))})
     rows = rows.withColumn("msg_id_text", F.concat(F.lit("x\\"), F.monotonically_increasing_id())).localCheckpoint()
@@ -242,10 +243,10 @@ def test_what_is_ingested_while_files_are_compacted_stays(
     for number in range(2):
         ingest.write_batch(rows.withColumn("queue", F.lit(f"queue {number}")), path, f"batch-{number}")
 
-    def files(lake: Lake, table: str, pattern: str = "*") -> list[str]:
+    def files(tables: Lake, table: str, pattern: str = "*") -> list[str]:
         monkeypatch.undo()
         ingest.write_batch(rows.withColumn("queue", F.lit("late")), path, "batch-late")
-        return lake.files(table, pattern)
+        return tables.files(table, pattern)
 
     monkeypatch.setattr(Lake, "files", files)
     assert compact.run(job) == {"rewritten": 1, "deleted": 0}
