@@ -3,7 +3,8 @@
     python -m bench.spark [--messages N] [--size BYTES] [--rounds N]
 
 Everything shares one machine: Spark (local[2]), the queue manager, which is `lanner serve` in a process of its own, and the disk. Each round of a
-read ends in Spark's `noop` sink; a write is timed until its messages are published. The memory is the queue manager's own, before and after.
+read ends in Spark's `noop` sink; a write is timed until its messages are published. The memory is the queue manager's own, before and after. At the end
+it sends a backlog to another queue manager, once left alone and once while Spark reads from it as fast as it can.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import shutil
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,8 +36,9 @@ from lanner.model.errors import ServiceNotAvailable
 ROOT = Path(__file__).resolve().parent.parent
 PASSWORD = "bench"  # of the user that is made for the run
 FILL_BATCH = 5000
-# Of its own: the ports are the usual ones.
+# Of their own: the ports are the usual ones. The others are where backlogs go.
 ADDRESS = "127.0.0.68"
+ALONE, BESIDE = "127.0.0.69", "127.0.0.70"
 
 
 @contextmanager
@@ -67,21 +70,46 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
 
 
 def fill(data: Path, messages: int, size: int) -> None:
-    """Make the data directory: a user, and a queue to read."""
+    """Make the data directory: a user, a queue to read, and a backlog for each of the others."""
     body = os.urandom(size)
     with QueueManager(data, "BENCH") as manager:
         manager.runtime.users.add("bench", PASSWORD, administrator=True)
-        queue = manager.create_queue("read")
-        for start in range(0, messages, FILL_BATCH):
-            count = min(FILL_BATCH, messages - start)
-            queue.send_many(Message(body=body, recoverable=True) for _ in range(count))
+        manager.create_queue("read")
+        for name, wanted in {
+            "read": messages,
+            **dict.fromkeys(map(backlog_name, (ALONE, BESIDE)), messages // 4),
+        }.items():
+            queue = manager.open(name)
+            for start in range(0, wanted, FILL_BATCH):
+                count = min(FILL_BATCH, wanted - start)
+                queue.send_many(Message(body=body, recoverable=True) for _ in range(count))
+
+
+def backlog_name(address: str) -> str:
+    return rf"DIRECT=TCP:{address}\private$\in"
+
+
+def transfer_rate(directory: Path, address: str, messages: int) -> float:
+    """Messages per second from when a tenth of a backlog has come to an address until all of it has."""
+    data = directory / address
+    with QueueManager(data, "TARGET") as embedded:
+        embedded.create_queue("in")
+    with serve(data, address) as (_, manager):
+        queue = manager.open("in")
+        began, before = 0.0, 0
+        while (count := len(queue)) < messages:
+            if not before and count >= messages // 10:
+                began, before = time.perf_counter(), count
+            time.sleep(0.01)
+        manager.close()
+        return (messages - before) / (time.perf_counter() - began) if before else 0.0
 
 
 @contextmanager
-def serve(data: Path) -> Iterator[tuple[Server, RemoteManager]]:
+def serve(data: Path, address: str = ADDRESS) -> Iterator[tuple[Server, RemoteManager]]:
     """A queue manager on it, and a connection to look after its queues."""
     lanner = str(Path(sys.executable).with_name("lanner"))
-    server = Server([lanner, "serve", "--data", str(data.resolve()), "--bind", ADDRESS], data.parent)
+    server = Server([lanner, "serve", "--data", str(data.resolve()), "--bind", address], data.parent)
     try:
         yield server, connected(server, data)
     finally:
@@ -142,6 +170,23 @@ class Bench:
             raise AssertionError("messages were lost, or are there twice")
         self._manager.delete_queue(name)
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Read again and again meanwhile."""
+        is_over = threading.Event()
+
+        def read() -> None:
+            while not is_over.is_set():
+                self._read("all")
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+
     def writes(self) -> dict[str, Callable[[], None]]:
         return {"dropping sink": self._drop, "Lanner, durable queue": self._write}
 
@@ -174,6 +219,9 @@ def spark(directory: Path, messages: int, size: int, rounds: int, out: Writer) -
         after = process.memory_info().rss
         found |= rates(bench.writes(), messages, rounds)
         manager.close()
+        alone = transfer_rate(directory, ALONE, messages // 4)
+        with bench.reading():
+            beside = transfer_rate(directory, BESIDE, messages // 4)
     median = {name: statistics.median(values) for name, values in found.items()}
     against = {
         "Lanner, all columns": "ready batches, all columns",
@@ -188,6 +236,11 @@ def spark(directory: Path, messages: int, size: int, rounds: int, out: Writer) -
     ]
     print_rows(rows, out)
     print(f"Memory of the queue manager: {before >> 20} MiB before the reads, {after >> 20} MiB after.\n", file=out)
+    if alone:
+        print(
+            f"Transfer: {alone:,.0f} messages/s alone, {beside:,.0f} while Spark reads: {beside / alone:.2f}.\n",
+            file=out,
+        )
     return median
 
 
