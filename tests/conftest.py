@@ -10,9 +10,9 @@ pytest_plugins = ["pytester", "spec_plugin"]
 
 TESTS = Path(__file__).parent
 
-# What runs in one process when several share the work: a file, but for these folders, whose files share ports that others
-# have fixed, or a Spark that takes long to start.
-TOGETHER = {"interop", "spark"}
+# What runs in one process when several share the work: a file, but for these, which share ports that others have fixed (or
+# listen on every address), or a Spark that takes long to start.
+TOGETHER = {"interop": "interop", "com/test_listener.py": "interop", "spark": "spark"}
 
 # A broken unit is told in seconds, before the tests that start processes.
 LATER = {"test_house.py": 1, "interop": 2, "adversity": 3}
@@ -25,10 +25,12 @@ def turn(path: Path) -> int:
 
 def group(path: Path) -> str:
     """Say with which others a test file runs."""
-    parts = path.relative_to(TESTS).parts if path.is_relative_to(TESTS) else (str(path),)
-    return parts[0] if parts[0] in TOGETHER else "/".join(parts)
+    name = path.relative_to(TESTS).as_posix() if path.is_relative_to(TESTS) else str(path)
+    return TOGETHER.get(name) or TOGETHER.get(name.partition("/")[0], name)
 
 
+# Before xdist, which looks for the groups in the same hook.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: turn(item.path))
     for item in items:

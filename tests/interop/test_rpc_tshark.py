@@ -112,7 +112,8 @@ def check(path: Path, port: int, *expected: PacketType) -> None:
     )
     assert set(expected) <= kinds.keys(), kinds
     # What is no DCE/RPC at all would not be looked at above.
-    assert shown(path, f"tcp.port == {port} && tcp.len > 0 && !dcerpc && !tcp.reassembled_in", port=port) == []
+    other = "!dcerpc && !tcp.reassembled_in && !tcp.analysis.retransmission"
+    assert shown(path, f"tcp.port == {port} && tcp.len > 0 && {other}", port=port) == []
     # What a dissector took over was opened, too.
     closed = "dcerpc.encrypted_stub_data && !dcerpc.decrypted_stub_data && !epm && !mgmt"
     assert shown(path, f"{closed} && dcerpc.cn_alloc_hint > 0", port=port) == []
