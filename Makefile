@@ -15,7 +15,7 @@ BUILD_TOOLS := cython setuptools wheel
 CODE := src tests tools $(wildcard bench)
 PYTEST := $(BIN)/python -m pytest
 # Two processes share the tests: files, or folders whose files must not run at once (tests/conftest.py).
-SHARED := -n 2 --dist loadgroup
+SHARED := -n 2
 
 .DEFAULT_GOAL := install
 .PHONY: install run test test-cluster demo lint bench conformance soak lock clean
