@@ -110,7 +110,7 @@ def test_a_wait_that_is_given_up_takes_nothing(alpha: ServedManager) -> None:
                 await q.receive()
         await waiting_reads(alpha, "given", 0)
         await q.send("here")
-        assert (await q.receive(0)).body == "here"
+        assert (await q.receive(10)).body == "here"
         waiting = [asyncio.create_task(q.receive(30)) for _ in range(20)]
         await waiting_reads(alpha, "given", 20)
         for task in waiting[::2]:
