@@ -61,6 +61,7 @@ def exchange(qm: QueueManager, count: int = 3) -> None:
 
 def trim(qm: QueueManager, keep: int = 0) -> None:
     """Drop all blocks of events but so many."""
+    qm.runtime.store.flush_events()
     log = qm.runtime.store.events
     blocks = list(log.blocks(0, log.horizon))
     before = 1 << 62 if not keep else log.read(blocks[-keep][0] - 1, log.horizon, 1)[0][1]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import resource
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,6 +50,19 @@ def commit(store: Store) -> None:
     store.sync(ticket)
 
 
+def settle(store: Store) -> None:
+    """Make everything durable and have scans find it."""
+    commit(store)
+    store.settle()
+
+
+def crash(path: Path) -> Path:
+    """Copy a data directory as a crash of the machine would leave it at this moment."""
+    copy = path.with_name(path.name + "+")
+    shutil.copytree(path, copy, ignore=shutil.ignore_patterns("lock", "lock.mdb"))
+    return copy
+
+
 def ids(store: Store, queue: int = QUEUE) -> list[int]:
     found, at = [], -1
     with store.lock:
@@ -69,6 +83,7 @@ def ids_backwards(store: Store, queue: int = QUEUE) -> list[int]:
 
 def entries(store: Store, database: str) -> int:
     """Count the rows of one of the store's databases on disk."""
+    store.settle()
     with store._environment.env.begin() as txn:
         found = txn.cursor(getattr(store._environment, database)).iternext(values=False)
         # A queue's totals lie among the visibility numbers, in a generation that does not exist.
@@ -76,13 +91,13 @@ def entries(store: Store, database: str) -> int:
 
 
 @contextmanager
-def no_room() -> Iterator[None]:
-    """Let the kernel refuse every write beyond the first two pages of a file, as it does on a full disk.
+def no_room(size: int = 0) -> Iterator[None]:
+    """Let the kernel refuse every write beyond the first bytes of a file, as it does on a disk that is full or broken.
 
     Python ignores SIGXFSZ, so such a write fails with EFBIG where a full disk says ENOSPC.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
         yield
     finally:

@@ -8,7 +8,7 @@ import pytest
 
 from lanner.model.errors import InsufficientResources
 from lanner.store import Store, maintenance
-from tests.store.conftest import QUEUE, commit, entries, ids, no_room, open_store, put, take
+from tests.store.conftest import QUEUE, commit, entries, ids, no_room, open_store, put, settle, take
 
 
 @pytest.fixture
@@ -28,13 +28,13 @@ def sweep(store: Store) -> int:
 def test_a_dropped_queue_is_empty_at_once_and_its_number_goes_on(quiet: Store) -> None:
     put(quiet, 1)
     put(quiet, 2, express=True)
-    commit(quiet)
+    settle(quiet)
     put(quiet, 3)
     put(quiet, 1, queue=QUEUE + 1)
     quiet.drop_queue(QUEUE)
     assert (ids(quiet), quiet.stats(QUEUE)) == ([], (0, 0))
     put(quiet, 1, b"new life")
-    commit(quiet)
+    settle(quiet)
     assert entries(quiet, "messages") == 3
     sweep(quiet)
     assert ids(quiet) == [1]
@@ -46,12 +46,10 @@ def test_a_dropped_queue_is_empty_at_once_and_its_number_goes_on(quiet: Store) -
 
 def test_a_drop_while_a_batch_is_in_flight_hides_that_too(quiet: Store) -> None:
     put(quiet, 1)
-    batch = quiet._commits._swap()
+    quiet.prepare()
     quiet.drop_queue(QUEUE)
     assert ids(quiet) == []
-    with quiet._environment.write() as txn:
-        batch.write(txn, quiet._environment)
-    quiet._commits._complete(batch)
+    quiet._commits._lead()
     assert (ids(quiet), quiet.stats(QUEUE)) == ([], (0, 0))
     commit(quiet)
     sweep(quiet)
@@ -76,7 +74,7 @@ def test_sweeping_is_cut_into_slices_and_goes_on_after_a_restart(
     store._commits.maintenance.stop()
     for key in range(2000):
         put(store, key)
-    commit(store)
+    settle(store)
     store.drop_queue(QUEUE)
     commit(store)
     monkeypatch.setattr(maintenance, "_SLICE_SECONDS", 0.0001)

@@ -41,6 +41,9 @@ def test_events_are_written_with_the_next_commit(tmp_path: Path) -> None:
     assert store.ticket() == 0
     put(store, 1)
     commit(store)
+    assert store.events.is_waiting
+    store.settle()
+    assert not store.events.is_waiting
     assert found(store) == {1: 10, 2: 11}
     add(store, 12)
     store.flush_events()

@@ -9,7 +9,7 @@ import pytest
 
 from lanner.model.errors import InsufficientResources
 from lanner.store import Store
-from tests.store.conftest import QUEUE, commit, entries, ids, no_room, put, record, take
+from tests.store.conftest import QUEUE, commit, entries, ids, no_room, put, record, settle, take
 
 
 def test_a_ticket_is_zero_when_everything_is_durable(store: Store) -> None:
@@ -53,14 +53,13 @@ def test_one_commit_serves_everybody_who_came_meanwhile(store: Store) -> None:
 def test_a_reader_sees_the_batch_in_flight_and_the_one_being_filled(store: Store) -> None:
     for key in (1, 2, 3):
         put(store, key)
-    batch = store._commits._swap()
+    ticket = store.ticket()
+    store.prepare()
     put(store, 4)
     take(store, 2)
     assert ids(store) == [1, 3, 4]
-    assert store.ticket() == batch.number + 1
-    with store._environment.write() as txn:
-        batch.write(txn, store._environment)
-    store._commits._complete(batch)
+    assert store.ticket() == ticket + 1
+    store._commits._lead()
     assert ids(store) == [1, 3, 4]
     assert entries(store, "messages") == 3
     commit(store)
@@ -71,14 +70,13 @@ def test_a_reader_sees_the_batch_in_flight_and_the_one_being_filled(store: Store
 def test_putting_a_record_again_does_not_disturb_the_batch_in_flight(store: Store) -> None:
     """The number that is committed is the one issued for that batch, though the object has a new one by then."""
     message = put(store, 1)
-    batch = store._commits._swap()
+    store.prepare()
     store.put(QUEUE, 1, message, express=False)
     assert message.visibility == 2
-    with store._environment.write() as txn:
-        batch.write(txn, store._environment)
-    store._commits._complete(batch)
+    store._commits._lead()
+    store.settle()
     assert [number for number, _, _ in store.scan(QUEUE, 0)] == [1]
-    commit(store)
+    settle(store)
     assert [number for number, _, _ in store.scan(QUEUE, 0)] == [2]
 
 

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from lanner.model.enums import PositionState
 from lanner.model.errors import InsufficientResources
 from lanner.store import Record, Store
-from tests.store.conftest import ids, ids_backwards, no_room, open_store
+from tests.store.conftest import crash, ids, ids_backwards, no_room, open_store
 
 QUEUES = st.integers(0, 1)
 KEYS = st.builds(lambda lane, number: lane << 56 | number, st.integers(0, 1), st.integers(0, 5))
@@ -35,8 +35,9 @@ class StoreAgainstDict(RuleBasedStateMachine):
         # (queue, key) -> packet, is it visible
         self.messages: dict[tuple[int, int], tuple[bytes, bool]] = {}
         self.rows: dict[bytes, bytes] = {}
-        self.synced = (dict(self.messages), dict(self.rows))
+        self.synced = self.swapped = (dict(self.messages), dict(self.rows))
         self.last_number = 0
+        self.last_record = 0
         self.sequential_id = PUBLISHED
 
     def opened(self) -> Store:
@@ -48,10 +49,12 @@ class StoreAgainstDict(RuleBasedStateMachine):
     @rule()
     def maintain(self) -> None:
         self.sync()
+        self.settle()
         while self.store._commits._maintain():
             pass
 
     def teardown(self) -> None:
+        self.settle()
         self.store.close()
         shutil.rmtree(self.path)
 
@@ -117,6 +120,7 @@ class StoreAgainstDict(RuleBasedStateMachine):
     def publish(self, queue: int, packets: list[bytes]) -> None:
         """Published messages are visible when the batch is durable, so the model takes them then."""
         self.finish()
+        self.settle()
         first = self.sequential_id
         token = b"%d" % first
         self.store.stage(token, queue, [(7, packets)], 1)
@@ -138,13 +142,59 @@ class StoreAgainstDict(RuleBasedStateMachine):
         commits = self.store._commits
         if commits.inflight is None and commits.current:
             commits._swap()
+            self.swapped = (dict(self.messages), dict(self.rows))
 
-    def finish(self) -> None:
+    def finish(self, *, settles: bool = False) -> None:
         commits = self.store._commits
-        if (batch := commits.inflight) is not None:
-            with self.store._environment.write() as txn:
-                batch.write(txn, self.store._environment)
-            commits._complete(batch)
+        batch = commits.inflight
+        if batch is None:
+            return
+        record = None if settles else self.store._journal.record(batch.operations())
+        if record is None:
+            self.settle()
+            commits._commit(batch)
+        else:
+            self.store._journal.append(record)
+            commits._complete_journaled(batch, record.size)
+        self.synced = self.swapped
+
+    @rule()
+    def flush(self) -> None:
+        """Have something written although perhaps nothing has changed, as for events or counters."""
+        self.finish()
+        if self.store._commits.counters.wanting:
+            self.settle()
+        self.store._commits._lead()
+        self.note_synced()
+
+    @rule()
+    def begin_settling(self) -> None:
+        """Leave a checkpoint under way, as another thread does."""
+        if self.store._commits.settling is None:
+            self.last_record = self.store._commits._begin_settling()
+
+    @rule()
+    def settle(self) -> None:
+        self.store._commits._settle(self.last_record)
+
+    @rule()
+    def settle_in_vain(self) -> None:
+        """The disk refuses the checkpoint; nothing is different."""
+        commits = self.store._commits
+        if commits.settling is not None:
+            with no_room(), pytest.raises(InsufficientResources):
+                commits._settle(self.last_record)
+
+    @rule()
+    def checkpoint(self) -> None:
+        """Whatever is in flight goes into the database with what is in the journal; what is current stays so."""
+        commits = self.store._commits
+        if commits.inflight is not None:
+            self.finish(settles=True)
+        else:
+            self.sync()
+            self.settle()
+            self.store.settle()
 
     def note_synced(self) -> None:
         self.synced = (dict(self.messages), dict(self.rows))
@@ -153,8 +203,16 @@ class StoreAgainstDict(RuleBasedStateMachine):
     @rule()
     def sync(self) -> None:
         self.finish()
+        if self.store._commits.counters.wanting:
+            self.settle()
         self.store.sync(self.store.ticket())
         self.note_synced()
+
+    @rule()
+    def scan(self) -> None:
+        self.sync()
+        self.settle()
+        self.store.settle()
         for queue in range(2):
             scanned = list(self.store.scan(queue, 0))
             numbers = [number for number, _, _ in scanned]
@@ -174,6 +232,7 @@ class StoreAgainstDict(RuleBasedStateMachine):
         if self.store._commits.inflight is not None:
             self.store._commits._fail(OSError("no room for the batch in flight"))
         else:
+            self.settle()
             self.store.table("filler").put(b"something", b"to write")
             with no_room(), pytest.raises(InsufficientResources):
                 self.store.sync(self.store.ticket())
@@ -184,9 +243,24 @@ class StoreAgainstDict(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         self.sync()
+        self.settle()
         self.store.close()
         self.store = self.opened()
         self.messages = {key: row for key, row in self.messages.items() if not is_express(key[1])}
+        self.note_synced()
+
+    @rule()
+    def crash(self) -> None:
+        """The machine stops: what was synced is there, whatever of it was in the journal only."""
+        old, left = self.path, self.store
+        self.path = crash(old)
+        self.store = self.opened()
+        if left._commits.settling is not None:
+            left._commits._settle(self.last_record)
+        left.close()
+        shutil.rmtree(old)
+        self.messages = {key: row for key, row in self.synced[0].items() if not is_express(key[1])}
+        self.rows = dict(self.synced[1])
         self.note_synced()
 
     @invariant()
@@ -208,5 +282,5 @@ class StoreAgainstDict(RuleBasedStateMachine):
         )
 
 
-StoreAgainstDict.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+StoreAgainstDict.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestStoreAgainstDict = StoreAgainstDict.TestCase

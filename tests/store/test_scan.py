@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from lanner.model.enums import PositionState
 from lanner.store import Record, Store
 from lanner.store.queue_view import ExpressLayer
-from lanner.store.record import HEADER, MESSAGE_KEY
+from lanner.store.record import HEADER, INDEX_ENTRY, MESSAGE_KEY
 from lanner.store.scan import Chunk
-from lanner.store.staging import INDEX_ENTRY
-from tests.store.conftest import QUEUE, commit, lookup_id, put, take
+from tests.store.conftest import QUEUE, commit, lookup_id, put, settle, take
 
 
 def numbers(store: Store, after: int = 0, upto: int | None = None) -> list[int]:
@@ -35,7 +34,7 @@ def test_a_scan_follows_visibility_not_priority(store: Store) -> None:
     put(store, lookup_id(0, 1), b"first")
     put(store, lookup_id(7, 2), b"second")
     put(store, lookup_id(3, 3), b"third", express=True)
-    commit(store)
+    settle(store)
     assert packets(store) == [b"first", b"second", b"third"]
     assert packets(store, 1) == [b"second", b"third"]
     assert packets(store, 1, 2) == [b"second"]
@@ -48,34 +47,34 @@ def test_a_message_that_becomes_available_late_comes_late(store: Store) -> None:
     late = Record(b"late", 1, state=PositionState.LOCKED)
     store.put(QUEUE, 1, late, express=False)
     put(store, 2, b"early")
-    commit(store)
+    settle(store)
     assert packets(store) == [b"early"]
     read_up_to = store.visible_bounds(QUEUE)[1]
     late.state = PositionState.AVAILABLE
     store.put(QUEUE, 1, late, express=False)
-    commit(store)
+    settle(store)
     assert packets(store, read_up_to) == [b"late"]
 
 
 def test_an_aborted_receive_shows_the_message_again_under_a_new_number(store: Store) -> None:
     message = put(store, 1, b"back again")
-    commit(store)
+    settle(store)
     assert numbers(store) == [1]
     store.put(QUEUE, 1, message, express=False)
-    commit(store)
+    settle(store)
     assert numbers(store) == [2]
     assert packets(store, 1) == [b"back again"]
 
 
 def test_a_scan_sees_what_is_synced_and_its_own_moment(store: Store) -> None:
     put(store, 1)
-    commit(store)
+    settle(store)
     put(store, 2)
     take(store, 1)
     scan = store.scan(QUEUE, 0)
-    commit(store)
+    settle(store)
     put(store, 3)
-    commit(store)
+    settle(store)
     assert [key for _, key, _ in scan] == [1]
     assert [key for _, key, _ in store.scan(QUEUE, 0)] == [2, 3]
 
@@ -86,7 +85,7 @@ def test_an_express_message_waits_for_durable_ones_with_lower_numbers(store: Sto
     put(store, 2, b"express", express=True)
     assert store.visible_bounds(QUEUE) == (0, 0)
     assert packets(store) == []
-    commit(store)
+    settle(store)
     assert store.visible_bounds(QUEUE) == (0, 2)
     assert packets(store) == [b"durable", b"express"]
     put(store, 3, b"express at once", express=True)
@@ -96,20 +95,20 @@ def test_an_express_message_waits_for_durable_ones_with_lower_numbers(store: Sto
 def test_the_bounds_of_an_empty_queue_are_where_everything_is_decided(store: Store) -> None:
     assert store.visible_bounds(QUEUE) == (0, 0)
     put(store, 1, queue=QUEUE + 1)
-    commit(store)
+    settle(store)
     assert store.visible_bounds(QUEUE) == (1, 1)
     put(store, 1)
-    commit(store)
+    settle(store)
     assert store.visible_bounds(QUEUE) == (1, 2)
     take(store, 1)
-    commit(store)
+    settle(store)
     assert store.visible_bounds(QUEUE) == (2, 2)
 
 
 def test_a_scan_stays_in_its_queue(store: Store) -> None:
     for queue in (QUEUE - 1, QUEUE, QUEUE + 1, 0xFFFF_FFFF):
         put(store, 1, b"%d" % queue, queue=queue)
-    commit(store)
+    settle(store)
     assert packets(store) == [b"7"]
     assert store.visible_bounds(0xFFFF_FFFF) == (3, 4)
     assert store.visible_bounds(QUEUE) == (1, 2)
@@ -134,7 +133,7 @@ def test_a_stream_that_remembers_one_number_misses_nothing(store: Store) -> None
             message.state = PositionState.AVAILABLE
             store.put(QUEUE, key, message, express=False)
         if chance.random() < 0.3:
-            commit(store)
+            settle(store)
         if chance.random() < 0.3:
             with store.lock:
                 upto = max(position, store.visible_bounds(QUEUE)[1])
@@ -144,7 +143,7 @@ def test_a_stream_that_remembers_one_number_misses_nothing(store: Store) -> None
     for key, message in late:
         message.state = PositionState.AVAILABLE
         store.put(QUEUE, key, message, express=False)
-    commit(store)
+    settle(store)
     seen |= set(packets(store, position))
     assert seen == {b"%d" % sequential_id for sequential_id in range(1, 400)}
 
@@ -152,7 +151,7 @@ def test_a_stream_that_remembers_one_number_misses_nothing(store: Store) -> None
 def test_a_scan_may_run_in_another_thread_while_the_queue_is_emptied(store: Store) -> None:
     for key in range(500):
         put(store, key)
-    commit(store)
+    settle(store)
     with store.lock:
         scan = store.scan(QUEUE, 0)
     found: list[int] = []
@@ -160,7 +159,7 @@ def test_a_scan_may_run_in_another_thread_while_the_queue_is_emptied(store: Stor
     reader.start()
     for key in range(500):
         take(store, key)
-    commit(store)
+    settle(store)
     reader.join()
     assert found == list(range(500))
 
@@ -168,7 +167,7 @@ def test_a_scan_may_run_in_another_thread_while_the_queue_is_emptied(store: Stor
 def test_a_scan_gives_its_snapshot_back(store: Store) -> None:
     put(store, 1)
     put(store, 2)
-    commit(store)
+    settle(store)
     with store.scan(QUEUE, 0) as scan:
         for _ in scan:
             break
@@ -181,7 +180,7 @@ def test_a_scan_gives_its_snapshot_back(store: Store) -> None:
 def test_split_cuts_by_bytes_and_loses_nothing(store: Store) -> None:
     for key in range(100):
         put(store, key, b"x" * (10 * (key % 7)), express=key % 5 == 0)
-    commit(store)
+    settle(store)
     after, upto = store.visible_bounds(QUEUE)
     ranges = store.split(QUEUE, after, upto, 200)
     assert ranges[0][0] == after
@@ -199,37 +198,39 @@ def test_split_of_nothing_is_one_range(store: Store) -> None:
 def test_a_message_larger_than_the_target_has_its_own_range(store: Store) -> None:
     for key in range(3):
         put(store, key, b"x" * 1000)
-    commit(store)
+    settle(store)
     assert store.split(QUEUE, 0, 3, 10) == [(0, 1), (1, 2), (2, 3)]
 
 
 def test_the_index_tells_numbers_and_sizes_without_reading(store: Store) -> None:
     put(store, lookup_id(3, 1), b"one")
     put(store, lookup_id(7, 2), b"three")
-    commit(store)
+    settle(store)
     put(store, lookup_id(0, 3), b"express!", express=True)
     put(store, lookup_id(0, 4), b"not synced")
     assert list(store.index(QUEUE, 0, 100)) == [(1, lookup_id(3, 1), 3), (2, lookup_id(7, 2), 5)]
-    commit(store)
+    settle(store)
     expected = [(2, lookup_id(7, 2), 5), (3, lookup_id(0, 3), 8)]
     assert list(store.index(QUEUE, 1, 3)) == expected
     rows = store.index(QUEUE, 0, 100)
     next(rows)
     rows.close()  # type: ignore[attr-defined]  # a generator; the snapshot is let go
-    commit(store)
+    settle(store)
 
 
 def test_what_was_shown_as_decided_stays_so_when_a_commit_begins(store: Store) -> None:
     """Express messages get numbers without a commit; one that begins afterwards must not hide them again."""
     put(store, lookup_id(3, 1), b"durable")
-    commit(store)
+    settle(store)
     put(store, lookup_id(3, 2), b"express", express=True)
-    assert store.horizon == 2
+    assert (store.horizon, store.scan_horizon) == (2, 2)
     put(store, lookup_id(3, 3), b"not synced")
-    assert store.horizon == 2
+    assert (store.horizon, store.scan_horizon) == (2, 2)
     assert packets(store) == [b"durable", b"express"]
     commit(store)
-    assert store.horizon == 3
+    assert (store.horizon, store.scan_horizon) == (3, 2)
+    store.settle()
+    assert store.scan_horizon == 3
 
 
 def unpacked(chunk: Chunk) -> list[tuple[int, int, bytes]]:
@@ -266,11 +267,11 @@ def test_chunks_give_what_a_scan_gives(store: Store) -> None:
     for number in range(1500):
         put(store, lookup_id(chance.randrange(8), number), b"%d" % number * chance.randrange(1, 20))
     store.stage(b"token", QUEUE, [(3, [b"staged %d" % n for n in range(700)])], 1)
-    commit(store)
+    settle(store)
     store.publish(b"key", [b"token"], store.counter("ids").next, 1)
-    commit(store)
+    settle(store)
     put(store, lookup_id(0, 9999), b"last")
-    commit(store)
+    settle(store)
     with store.lock:
         scan = store.scan(QUEUE, 0)
     expected = [(number, key, record.packet) for number, key, record in scan]
@@ -287,7 +288,7 @@ def test_chunks_give_what_a_scan_gives(store: Store) -> None:
 def test_a_chunk_ends_at_its_limits(store: Store) -> None:
     for number in range(10):
         put(store, lookup_id(3, number), bytes(100))
-    commit(store)
+    settle(store)
     for rows, size, count in ((3, 10_000, 3), (100, 250, 3), (100, 1, 1), (100, 10_000, 10)):
         chunk = first_chunk(store, rows=rows, size=size)
         assert chunk is not None
@@ -296,7 +297,7 @@ def test_a_chunk_ends_at_its_limits(store: Store) -> None:
 
 def test_what_a_chunk_cannot_hold_is_left_to_the_scan(store: Store) -> None:
     put(store, lookup_id(3, 1), b"durable")
-    commit(store)
+    settle(store)
     assert first_chunk(store) is not None
     put(store, lookup_id(3, 2), b"express", express=True)
     assert first_chunk(store) is None
@@ -316,7 +317,7 @@ def test_what_a_chunk_cannot_hold_is_left_to_the_scan(store: Store) -> None:
 def test_a_scan_of_many_express_messages_lists_no_more_than_are_wanted(store: Store) -> None:
     for key in range(1, 21):
         put(store, key, b"%d" % key, express=key % 4 != 0)
-    commit(store)
+    settle(store)
     with store.lock:
         scan = store.scan(QUEUE, 0, None, 6)
     assert (scan.upto, [number for number, _, _ in scan]) == (7, [1, 2, 3, 4, 5, 6, 7])
@@ -329,14 +330,14 @@ def test_the_index_goes_over_express_messages_bit_by_bit(store: Store, monkeypat
     monkeypatch.setattr("lanner.store.store._EXPRESS_AT_ONCE", 3)
     for key in range(1, 21):
         put(store, key, b"x" * key, express=key % 2 == 0)
-    commit(store)
+    settle(store)
     assert list(store.index(QUEUE, 0, 1 << 40)) == [(key, key, key) for key in range(1, 21)]
     assert [number for number, _, _ in store.index(QUEUE, 4, 8)] == [5, 6, 7, 8]
     found = store.index(QUEUE, 0, 20)
     assert next(found)[0] == 1
     take(store, 19)
     take(store, 20)
-    commit(store)
+    settle(store)
     assert [number for number, _, _ in found] == list(range(2, 19))
 
 

@@ -32,7 +32,7 @@ def test_tables_do_not_see_each_other(store: Store) -> None:
     assert list(store.table("a").items()) == [(b"k", b"1")]
     assert store.table("aa").get(b"k") == b"2"
     assert store.table("ab").get(b"") == b"3"
-    assert store.table("a").below(b"k") is None
+    assert store.table("a").preceding(b"k") is None
     assert store.table("b").first() is None
 
 

@@ -659,7 +659,7 @@ def test_a_failing_store_forgets_what_it_lost(h: IncomingHarness, monkeypatch: p
         raise OSError("no space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("lanner.store.batch.Batch.write", refuse)
+        patch.setattr("lanner.store.journal.Journal.append", refuse)
         with pytest.raises(InsufficientResources):
             h.sync()
     assert (h.bodies(), h.bodies("ledger")) == ([b"kept"], [b"1"])

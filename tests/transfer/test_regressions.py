@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
-import lmdb
 import pytest
 
 from lanner.model.directory_objects import GUID_NULL, OutgoingQueue
@@ -160,11 +159,11 @@ def test_a_store_that_cannot_write_leaves_queues_as_connected_as_they_are(
     world.run()
 
     def refuse(*_args: object) -> None:
-        raise lmdb.DiskError("no space left")
+        raise OSError(errno.ENOSPC, "no space left")
 
     alpha.create("unrelated")
     with monkeypatch.context() as patch:
-        patch.setattr(type(alpha.store._commits.current), "write", refuse)
+        patch.setattr(alpha.store._journal, "append", refuse)
         with pytest.raises(InsufficientResources):
             alpha.sync()
     world.run()
@@ -684,10 +683,10 @@ def test_outgoing_queues_that_are_removed_leave_nothing_behind(world: World, mon
     assert alpha.engine._sequence_queues == {}
 
     def refuse(*_args: object) -> None:
-        raise lmdb.DiskError("no space left")
+        raise OSError(errno.ENOSPC, "no space left")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(alpha.store._commits.current), "write", refuse)
+        patch.setattr(alpha.store._journal, "append", refuse)
         with pytest.raises(InsufficientResources):
             alpha.sync()
     # The removal is undone, so OrderAcks must find the queue again.

@@ -101,9 +101,9 @@ class Staging(Dispatch):
 
         def completed(arrivals: dict[int, int]) -> None:
             for number in arrivals:
-                self._published(number, horizon, needs_visit=needs_visit)
+                self._published(number, issued, needs_visit=needs_visit)
 
-        horizon = {number: self.store.visible_bounds(number)[1] for number in self.store.staged(tokens)}
+        issued = self.store.last_number
         tell = None if self.events is None else self.events.published
         return self.store.publish(
             key, tokens, self._sequential_id.next, int(self.clock()), tell=tell, completed=completed
@@ -122,7 +122,7 @@ class Staging(Dispatch):
                 )
                 raise InsufficientResources(message)
 
-    def _published(self, number: int, horizon: dict[int, int], *, needs_visit: bool) -> None:
+    def _published(self, number: int, issued: int, *, needs_visit: bool) -> None:
         """The publication is on disk: count it, look at what must be looked at, wake the readers."""
         queue = self.queue_manager.queue_collection.get(number)
         if queue is None:
@@ -132,7 +132,7 @@ class Staging(Dispatch):
         self.queue_manager.total_bytes += queue.total_bytes - before
         queue.head_hint = START
         if needs_visit:
-            self._visit(queue, horizon[number])
+            self._visit(queue, issued)
         if isinstance(queue, OutgoingQueue):
             self._tell_of_published(queue)
         while queue.waiting_reads:

@@ -135,12 +135,13 @@ class Readers:
         """
         _check(reader, lease_ms)
         access = QueueAccessType.RECEIVE if is_receiver else QueueAccessType.PEEK
+        self._store.settle()
         with self._runtime.lock:
             queue = operations.find(queue_name)
             key = self._key(queue, reader)
             row = self._row(key)
             if row is None:
-                first = self._first(start, self._store.horizon)
+                first = self._first(start, self._store.scan_horizon)
                 row = _Row(first, first, 0, lease_ms, str(operations.identity.sid), is_receiver)
             else:
                 self._check_owner(operations, row, reader)
@@ -232,9 +233,9 @@ class Readers:
                 queue, key, row = self._checked(operations, queue_name, reader, fence)
                 if not row.is_receiver:
                     raise InvalidParameter(f"reader {reader} only peeks: it has nothing to acknowledge")
-                if upto > self._store.horizon:
+                if upto > self._store.scan_horizon:
                     raise InvalidParameter(
-                        f"reader {reader} acknowledges up to {upto}, and nothing beyond {self._store.horizon} was shown yet"
+                        f"reader {reader} acknowledges up to {upto}, and nothing beyond {self._store.scan_horizon} was shown yet"
                     )
                 if upto <= row.acknowledged:
                     break

@@ -93,15 +93,17 @@ class QueueSource:
 
     def bounds(self) -> tuple[int, int, int]:
         """(after, upto, horizon): all that is visible is in (after, upto], and nothing more will come up to the horizon."""
+        self._store.settle()
         with self._store.lock:
             after, upto = self._store.visible_bounds(self._queue.number)
-            return after, upto, self._store.horizon
+            return after, upto, self._store.scan_horizon
 
     @property
     def horizon(self) -> int:
         """The number up to which nothing more will come."""
+        self._store.settle()
         with self._store.lock:
-            return self._store.horizon
+            return self._store.scan_horizon
 
     @staticmethod
     def lost(_after: int) -> int:
@@ -110,6 +112,7 @@ class QueueSource:
 
     def measure(self, after: int, upto: int, *, max_messages: int | None = None, max_bytes: int | None = None) -> Range:
         """The longest range from `after` on that keeps to the limits; at least one message, if there is one."""
+        self._store.settle()
         messages = size = 0
         for number, _, packet_size in self._store.index(self._queue.number, after, upto):
             if messages and (
@@ -125,6 +128,7 @@ class QueueSource:
         """Cut a range into such of about `target_bytes`; together they are the range, empty parts and all."""
         ranges: list[Range] = []
         start, messages, size = after, 0, 0
+        self._store.settle()
         for number, _, packet_size in self._store.index(self._queue.number, after, upto):
             if messages and size + packet_size > target_bytes:
                 ranges.append(Range(start, number - 1, messages, size))
@@ -165,6 +169,7 @@ class QueueSource:
         What is locked belongs to a receive that has not ended. If that fails the message gets another number.
         """
         queue = self._queue
+        self._store.settle()
         with self._store.lock:
             if queue.is_deleted:
                 raise QueueNotAvailable(f"queue {queue.pathname} was deleted")

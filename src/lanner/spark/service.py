@@ -237,8 +237,9 @@ class Service:
     def _info(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
         request.done()
         qm = self._runtime.engine.queue_manager
+        self._store.settle()
         with self._runtime.lock:
-            horizon = self._store.horizon
+            horizon = self._store.scan_horizon
         return {
             "queue_manager": qm.computer_name,
             "queue_manager_id": str(qm.identifier),

@@ -3,9 +3,6 @@
 The file is kept longer than its last used page by a reserve that is really allocated. When the reserve can be
 extended no more, sends are refused while deletes go on inside it: a full queue manager can still be emptied.
 Emptying a store copies at most the pages it has, so a small store keeps a small reserve, which grows with it.
-
-The first pages of the reserve are also written, with zeros: the sync that first writes an allocated block has to sync the file
-system's journal too. For a commit of one message that is a third of its time (measured on ext4); a big one hardly notices.
 """
 
 from __future__ import annotations
@@ -13,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import time
-from contextlib import suppress
 
 from lanner.store.environment import Environment
 
@@ -26,9 +22,6 @@ _RETRY_SECONDS = 1.0
 # Ours: a file grows by an eighth, within these limits, so that a big one is not extended at each commit.
 _MIN_STEP = 1 << 20
 _MAX_STEP = 128 << 20
-# Ours: zeros behind the last used page, enough for some hundred small commits, and what a small commit is.
-_ZEROS = 1 << 20
-_SMALL_COMMIT = 256 << 10
 
 
 class Allocation:
@@ -39,9 +32,8 @@ class Allocation:
         self._reserve = reserve
         self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         self._allocated = 0
+        self._journaled = 0  # bytes that the database will take when it gets what is in the journal
         self._since_look = 0  # bytes written since `ensure`
-        self._zeros_end = 0
-        self._since_zeros = 0  # bytes written since `_write_zeros`
         self._refuses = False
         self._retry_at = 0.0
         self.ensure()
@@ -56,38 +48,37 @@ class Allocation:
             self.ensure()
         return self._refuses
 
+    def journaled(self, size: int) -> None:
+        """Note about how much the next checkpoint will write more: the room for it is kept. Needs the locks, as `wrote`."""
+        self._journaled += size
+        self._since_look += size
+        if self._refuses or self._since_look * 4 >= self._reserve:
+            self.ensure()
+
+    def settled(self, size: int) -> None:
+        """Note that a checkpoint has written what `journaled` told of as so much."""
+        self._journaled -= size
+        self.ensure()
+
     def wrote(self, size: int) -> None:
         """Note about how much a commit wrote; the file is looked at when that may matter for the reserve.
 
         Needs the commit lock and the store's lock: nobody else writes to the file meanwhile.
         """
         self._since_look += size
-        self._since_zeros += size
         if self._refuses or self._since_look * 4 >= self._reserve:
             self.ensure()
-        if size <= _SMALL_COMMIT and self._since_zeros * 2 >= _ZEROS:
-            self._write_zeros()
 
     def ensure(self) -> None:
         """Allocate the reserve beyond the last used page, or refuse sends from now on. Needs the store's lock."""
         self._since_look = 0
-        used = self._environment.used()
+        used = self._environment.used() + self._journaled
         reserve = min(self._reserve, max(used, _MIN_STEP))
         if self._allocated >= used + reserve or (time.monotonic() >= self._retry_at and self._extend(used, reserve)):
             self._set_refuses(False)
         else:
             # What was deleted leaves pages inside the file, and they are as good as room behind it.
-            self._set_refuses(self._allocated - self._environment.live() < reserve)
-
-    def _write_zeros(self) -> None:
-        self._since_zeros = 0
-        used = self._environment.used()
-        start, end = max(used, self._zeros_end), min(used + _ZEROS, self._allocated)
-        if start - used < _ZEROS // 2 and start < end:
-            # Whether it works or not changes nothing but the speed.
-            with suppress(OSError):
-                os.pwrite(self._file, bytes(end - start), start)
-                self._zeros_end = end
+            self._set_refuses(self._allocated - self._environment.live() - self._journaled < reserve)
 
     def _extend(self, used: int, reserve: int) -> bool:
         needed = used + reserve

@@ -1,31 +1,43 @@
-"""One batch: what changes together, and how it is written into a write transaction."""
+"""One batch: what changes together, and how it is written into the journal and into the database."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 import lmdb
 
 from lanner.store.counters import Counter
 from lanner.store.environment import Environment
-from lanner.store.event_log import EVENT, EventBlock, put_block
+from lanner.store.event_log import EVENT, EventBlock, encode_block, put_block
 from lanner.store.format import table_key
+from lanner.store.journal import Operation
 from lanner.store.overlay import Layer
 from lanner.store.queue_view import STATISTICS, MessageLayer, QueueView, Totals
-from lanner.store.record import MESSAGE_KEY, encode, encode_staged
-from lanner.store.staging import INDEX_ENTRY, Publication
+from lanner.store.record import INDEX_ENTRY, MESSAGE_KEY, encode, encode_staged
+from lanner.store.staging import Publication
 from lanner.store.table import Table
 
 __all__ = ["Batch", "load_totals"]
 
+# Ours: bytes of a batch above which it goes into the database at once; the wait for the disk counts for less then than the work of writing it twice.
+MAX_JOURNALED = 128 << 10
+# Ours: rows that are written between two stops, about a millisecond.
+_PIECE = 500
 # No queue has so many lives.
 _NO_GENERATION = 0xFFFF_FFFF
 _key = MESSAGE_KEY.pack
 _entry = INDEX_ENTRY.pack
+_head = Operation.HEAD.pack
+_number = struct.Struct(">Q").pack
 
 
 class Batch:
-    """Filled under the lock; once it is being committed only the committing thread touches it."""
+    """Filled under the lock; once it is being committed only the committing thread touches it.
+
+    What is in the journal and not in the database is one batch more, made of all of these.
+    """
 
     __slots__ = (
         "completions",
@@ -36,6 +48,7 @@ class Batch:
         "number",
         "publications",
         "queues",
+        "room",
         "staged",
         "tables",
         "totals",
@@ -44,7 +57,7 @@ class Batch:
     def __init__(self, number: int) -> None:
         self.number = number
         self.queues: dict[QueueView, MessageLayer] = {}
-        self.tables: dict[Table, Layer[bytes, bytes]] = {}
+        self.tables: dict[Table, Layer[bytes, bytes, None]] = {}
         self.staged: list[tuple[bytes, bytes]] = []  # key of a staged row, packet
         self.publications: list[Publication] = []
         # Called under the lock with the batch's number when it is durable.
@@ -55,22 +68,52 @@ class Batch:
         # They come along and make no batch: nobody waits for what happened to an express message (event_log.py).
         self.events: list[EventBlock] = []
         self.event_horizon = 0  # the last number of an event, as `horizon`
+        self.room = 0  # about what it will take in the database, if it is in the journal
 
     def __bool__(self) -> bool:
         return bool(self.queues or self.tables)
 
     def freeze(self, horizon: int) -> None:
-        """Close the batch: its layers become those in flight, and the totals to write are fixed."""
+        """Close the batch: its layers are those in flight now, and the totals to write are fixed."""
         self.horizon = horizon
-        for queue, layer in self.queues.items():
-            queue.inflight, queue.current = layer, None
+        for queue in self.queues:
+            queue.current = None
             self.totals[queue] = Totals(queue.generation, queue.messages, queue.size)
         for publication in self.publications:
             queue = publication.view
             totals = self.totals.get(queue) or Totals(queue.generation, queue.messages, queue.size)
             self.totals[queue] = publication.added_to(totals)
-        for table, rows in self.tables.items():
-            table.inflight, table.current = rows, None
+        for table in self.tables:
+            table.current = None
+
+    def absorb(self, batch: Batch) -> None:
+        """Take in what a later batch changed."""
+        for queue, layer in batch.queues.items():
+            below = self.queues.get(queue)
+            if below is None or below.generation != layer.generation:
+                # What is there of the generation before has been dropped, and will be swept.
+                self.queues[queue] = layer
+            else:
+                below.absorb(layer)
+        for table, rows in batch.tables.items():
+            journaled = self.tables.get(table)
+            if journaled is None:
+                self.tables[table] = rows
+            else:
+                journaled.absorb(rows)
+        self.totals |= batch.totals
+        self.events += batch.events
+        self.horizon = batch.horizon
+        self.event_horizon = batch.event_horizon
+
+    def changes(self) -> int:
+        """Return how many rows change."""
+        changes = 0
+        for layer in self.queues.values():
+            changes += len(layer.rows) + len(layer.hidden)
+        for rows in self.tables.values():
+            changes += len(rows.rows) + len(rows.hidden)
+        return changes
 
     def cost(self) -> int:
         """Return about how many bytes of the map a commit of this batch reads: a page for each message."""
@@ -94,50 +137,112 @@ class Batch:
 
     def write(self, txn: lmdb.Transaction[bytes], environment: Environment) -> None:
         """Write everything but the publications, which may be long and are written without the lock."""
+        for _ in self.write_pieces(txn, environment):
+            pass
+
+    def write_pieces(self, txn: lmdb.Transaction[bytes], environment: Environment) -> Iterator[None]:
+        """The same, with a stop after each piece of the work."""
         for queue, layer in self.queues.items():
-            self._write_queue(txn, environment, queue.number, layer)
-        if self.staged:
-            txn.cursor(environment.staged).putmulti([(key, encode_staged(packet)) for key, packet in self.staged])
+            yield from self._write_queue(txn, environment, queue.number, layer)
+        staged = iter(self.staged)
+        while some := [(key, encode_staged(packet)) for key, packet in islice(staged, _PIECE)]:
+            txn.cursor(environment.staged).putmulti(some)
+            yield
         for queue, totals in self.totals.items():
             txn.put(_totals_key(queue.number), STATISTICS.pack(*totals), db=environment.visible)
-        rows = []
         for table, changes in self.tables.items():
             prefix = table_key(table.name, b"")
-            for key in changes.hidden:
+            for count, key in enumerate(changes.hidden, 1):
                 if key not in changes.rows:
                     txn.delete(prefix + key, db=environment.tables)
-            rows += [(prefix + key, value) for key, value in changes.rows.items()]
-        if rows:
-            txn.cursor(environment.tables).putmulti(rows)
+                if not count % _PIECE:
+                    yield
+            rows = iter(changes.rows.items())
+            cursor = txn.cursor(environment.tables)
+            while some := [(prefix + key, value) for key, value in islice(rows, _PIECE)]:
+                cursor.putmulti(some)
+                if len(some) == _PIECE:
+                    yield
         for first, records in self.events:
             put_block(txn, environment, first, records)
 
+    def operations(self) -> list[bytes] | None:
+        """Return the operations that do the same, for the journal; None if the batch is not for it."""
+        if self.staged or self.publications:
+            return None
+        parts: list[bytes] = []
+        add = parts.append
+        size = 0
+        for queue, layer in self.queues.items():
+            number, generation, rows = queue.number, layer.generation, layer.rows
+            for lookup_id, (_, visibility, reference) in layer.hidden.items():
+                # Also of what is replaced: its index entry ends.
+                key = _key(number, generation, lookup_id)
+                add(_head(Operation.DELETE_MESSAGE, 16, 8 + len(reference)) + key + _number(visibility) + reference)
+            visible, encoded = layer.visible, layer.encoded
+            for lookup_id, record in rows.items():
+                value = encoded[lookup_id] = encode(record, visible.get(lookup_id, 0))
+                length = len(value)
+                size += length
+                if size > MAX_JOURNALED:
+                    return None
+                add(_head(Operation.PUT_MESSAGE, 16, length) + _key(number, generation, lookup_id))
+                add(value)
+        for queue, totals in self.totals.items():
+            value = STATISTICS.pack(*totals)
+            add(_head(Operation.PUT_TOTALS, 16, len(value)) + _totals_key(queue.number) + value)
+        for table, changes in self.tables.items():
+            prefix = table_key(table.name, b"")
+            for name in changes.hidden:
+                key = prefix + name
+                add(_head(Operation.DELETE_ROW, len(key), 0) + key)
+            for name, value in changes.rows.items():
+                key = prefix + name
+                add(_head(Operation.PUT_ROW, len(key), len(value)) + key + value)
+        for first, records in self.events:
+            if records:
+                key, value = encode_block(first, records)
+                add(_head(Operation.PUT_EVENTS, len(key), len(value)) + key + value)
+        return parts
+
     @staticmethod
-    def _write_queue(txn: lmdb.Transaction[bytes], environment: Environment, number: int, layer: MessageLayer) -> None:
+    def _write_queue(
+        txn: lmdb.Transaction[bytes], environment: Environment, number: int, layer: MessageLayer
+    ) -> Iterator[None]:
         generation = layer.generation
         rows = layer.rows
         delete = txn.delete  # key, value (any), database: given by name they cost a fifth more
-        for lookup_id in layer.hidden:
+        for count, (lookup_id, (_, visibility, reference)) in enumerate(layer.hidden.items(), 1):
             if lookup_id not in rows:
                 delete(_key(number, generation, lookup_id), b"", environment.messages)
-        for visibility in layer.unindexed:
-            delete(_key(number, generation, visibility), b"", environment.visible)
-        for reference in layer.unstaged:
-            delete(reference, b"", environment.staged)
-        if rows:
-            visible = layer.visible
+            if visibility:
+                delete(_key(number, generation, visibility), b"", environment.visible)
+            if reference:
+                delete(reference, b"", environment.staged)
+            if not count % _PIECE:
+                yield
+        visible = layer.visible
+        encoded = layer.encoded
+        # By number, since appending fills pages to the end.
+        ordered = iter(sorted(rows.items()) if len(rows) > _PIECE else rows.items())
+        while some := list(islice(ordered, _PIECE)):
             entries = [
-                (_key(number, generation, lookup_id), encode(record, visible.get(lookup_id, 0)))
-                for lookup_id, record in rows.items()
+                (
+                    _key(number, generation, lookup_id),
+                    encoded.get(lookup_id) or encode(record, visible.get(lookup_id, 0)),
+                )
+                for lookup_id, record in some
             ]
             _put(txn.cursor(environment.messages), entries)
-            if visible:
-                txn.cursor(environment.visible).putmulti(
-                    [
-                        (_key(number, generation, visibility), _entry(lookup_id, len(rows[lookup_id].packet)))
-                        for lookup_id, visibility in visible.items()
-                    ]
-                )
+            numbers = [
+                (_key(number, generation, visible[lookup_id]), _entry(lookup_id, len(record.packet)))
+                for lookup_id, record in some
+                if lookup_id in visible
+            ]
+            if numbers:
+                txn.cursor(environment.visible).putmulti(numbers)
+            if len(some) == _PIECE:
+                yield
 
 
 def _put(cursor: lmdb.Cursor[bytes], entries: list[tuple[bytes, bytes]]) -> None:

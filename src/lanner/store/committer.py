@@ -49,6 +49,9 @@ class Committer:
 
     def ask(self, ticket: int) -> None:
         """Have a batch written, without waiting for it."""
+        with self._store.lock:
+            # The thread would have to win the lock and the interpreter for it, from a loop that has more to do.
+            self._store.prepare()
         with self._wanted:
             if ticket > self._highest:
                 self._highest = ticket

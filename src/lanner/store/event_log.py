@@ -22,7 +22,7 @@ from lanner.store.counters import Counter
 from lanner.store.environment import Environment
 from lanner.store.format import table_key
 
-__all__ = ["EVENT", "EventBlock", "EventLog", "put_block", "trim_slice"]
+__all__ = ["EVENT", "EventBlock", "EventLog", "encode_block", "put_block", "trim_slice"]
 
 # Milliseconds since 1970, lookup id, visibility number; queue, target queue, bytes of the packet, SentTime; class, reason; kind, flags;
 # source queue manager, ordinal, correlation identifier.
@@ -103,8 +103,8 @@ class EventLog:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether events are in the current batch."""
-        return bool(self._current())
+        """Whether events have happened that a reader does not find yet."""
+        return self._numbers.last > self._horizon
 
     # Reading
 
@@ -188,14 +188,19 @@ def _pages(txn: lmdb.Transaction[bytes], environment: Environment) -> int:
     return int(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"])
 
 
+def encode_block(first: int, records: list[bytes]) -> tuple[bytes, bytes]:
+    """The row of a block: key and value."""
+    data = b"".join(records)
+    return _KEY.pack(first), _CHECKSUM.pack(crc32(data)) + data
+
+
 def put_block(txn: lmdb.Transaction[bytes], environment: Environment, first: int, records: list[bytes]) -> None:
     """Write a block; behind the last one as an append, which fills pages to the end."""
     if not records:
         return
-    data = b"".join(records)
     cursor = txn.cursor(environment.events)
-    key = _KEY.pack(first)
-    cursor.put(key, _CHECKSUM.pack(crc32(data)) + data, append=not cursor.last() or cursor.key() < key)
+    key, value = encode_block(first, records)
+    cursor.put(key, value, append=not cursor.last() or cursor.key() < key)
 
 
 def trim_slice(txn: lmdb.Transaction[bytes], environment: Environment, before_ms: int, max_bytes: int) -> bool:

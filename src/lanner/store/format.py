@@ -17,7 +17,8 @@ from lanner.model.errors import StoreVersion
 
 __all__ = ["FORMAT", "MIGRATIONS", "forget_epoch", "settle_format", "table_key"]
 
-FORMAT = 1
+# 2: acknowledged changes may be in the journal alone, which a program of format 1 would not look at.
+FORMAT = 2
 
 
 def table_key(name: str, key: bytes) -> bytes:
@@ -27,7 +28,9 @@ def table_key(name: str, key: bytes) -> bytes:
 
 
 # From version: the step to the next one, given the environment and the write transaction of the upgrade.
-MIGRATIONS: dict[int, Callable[[lmdb.Environment, lmdb.Transaction[bytes]], None]] = {}
+MIGRATIONS: dict[int, Callable[[lmdb.Environment, lmdb.Transaction[bytes]], None]] = {
+    1: lambda _env, _txn: None,  # the database itself is the same
+}
 
 _FORMAT_KEY = table_key("store", b"format")
 _EPOCH_KEY = table_key("store", b"epoch")

@@ -1,7 +1,7 @@
 """What has not reached the snapshot yet, laid over it: layers of changes and the merged view of them.
 
-A view (a queue's messages, a metadata table) is read through up to two layers: the batch being committed and the batch
-being filled. A layer holds the rows it adds and the keys it hides in what lies below it.
+A view (a queue's messages, a metadata table) is read through up to four layers: the batch being filled, the batch being committed, what
+is in the journal, and what is on its way from there into the database. A layer holds the rows it adds and the keys it hides in what lies below it.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from lanner.store.sorted_keys import K, SortedKeys
 __all__ = ["Layer", "Overlay"]
 
 V = TypeVar("V")
+H = TypeVar("H")
 
 # Runs of hidden keys that a view remembers: one per reader that eats its way through the queue.
 _MAX_RUNS = 4
 
 
-class Layer(Generic[K, V]):
-    """The changes of one batch to one view.
+class Layer(Generic[K, V, H]):
+    """The changes of one batch to one view, or of all that are in the journal.
 
     `keys` follows what the layers above do (a key hidden there leaves it); `rows` and `hidden` are frozen from the
-    moment the batch is being committed, because the committing thread reads them.
+    moment the batch is being committed, because the committing thread reads them. With each hidden key stands what is to be known of it.
     """
 
     __slots__ = ("hidden", "keys", "rows")
@@ -30,7 +31,24 @@ class Layer(Generic[K, V]):
     def __init__(self) -> None:
         self.keys: SortedKeys[K] = SortedKeys()
         self.rows: dict[K, V] = {}
-        self.hidden: set[K] = set()
+        self.hidden: dict[K, H] = {}
+
+    def absorb(self, above: Layer[K, V, H]) -> None:
+        """Take the changes of the layer above in: the two become one."""
+        rows, keys = self.rows, self.keys
+        for key, facts in above.hidden.items():
+            rows.pop(key, None)
+            self.hidden[key] = facts
+        for key in above.keys:
+            if key not in rows:
+                keys.add(key)
+        rows.update(above.rows)
+
+    def restore_keys(self) -> None:
+        """Forget what layers above have done: they were dropped."""
+        self.keys = SortedKeys()
+        for key in sorted(self.rows):
+            self.keys.add(key)
 
 
 class _Run(Generic[K]):
@@ -44,14 +62,14 @@ class _Run(Generic[K]):
         self.following: K | None = following
 
 
-class Overlay(Generic[K, V]):
-    """A sorted map: the snapshot with the layers of the unsynced batches over it."""
+class Overlay(Generic[K, V, H]):
+    """A sorted map: the snapshot with the layers of what it has not over it."""
 
-    __slots__ = ("_runs", "current", "inflight")
+    __slots__ = ("_runs", "below", "current")
 
     def __init__(self) -> None:
-        self.current: Layer[K, V] | None = None
-        self.inflight: Layer[K, V] | None = None
+        self.current: Layer[K, V, H] | None = None
+        self.below: tuple[Layer[K, V, H], ...] = ()  # the other layers, the newest first
         self._runs: list[_Run[K]] = []
 
     # What lies on disk, and the first key after a given one: the two things that differ between views.
@@ -70,14 +88,23 @@ class Overlay(Generic[K, V]):
         if self._runs:
             self._runs.clear()
 
+    def layers(self) -> tuple[Layer[K, V, H], ...]:
+        """All layers, the newest first."""
+        return self.below if self.current is None else (self.current, *self.below)  # type: ignore[arg-type]  # mypy mixes int and bytes
+
+    def go_back(self) -> None:
+        """Forget the current layer and what it did to those below; the batch in flight was dropped with it."""
+        self.current = None
+        self.forget_runs()
+        for layer in self.below:
+            layer.restore_keys()
+
     def ceiling(self, key: K) -> K | None:
         """Return the lowest existing key that is not below `key`."""
         run = self._run_with(key) if self._runs else None
         found = self._stored_ceiling(key if run is None else self._successor(run.high))
-        current, inflight = self.current, self.inflight
-        if found is not None and (
-            (current is not None and found in current.hidden) or (inflight is not None and found in inflight.hidden)
-        ):
+        current = self.current
+        if found is not None and self._is_hidden(found):
             found = self._skip_up(key, found)
         elif run is not None:
             run.following = found
@@ -85,36 +112,39 @@ class Overlay(Generic[K, V]):
             other = current.keys.ceiling(key)
             if other is not None and (found is None or other < found):
                 found = other
-        if inflight is not None:
-            other = inflight.keys.ceiling(key)
+        for layer in self.below:
+            other = layer.keys.ceiling(key)
             if other is not None and (found is None or other < found):
                 found = other
         return found
 
-    def below(self, key: K) -> K | None:
+    def preceding(self, key: K) -> K | None:
         """Return the highest existing key below `key`."""
         found = self._stored_below(key)
         if found is not None and self._is_hidden(found):
             found = self._skip_down(found)
-        for layer in (self.current, self.inflight):
-            if layer is not None:
-                other = layer.keys.below(key)
-                if other is not None and (found is None or other > found):
-                    found = other
+        for layer in self.layers():
+            other = layer.keys.below(key)
+            if other is not None and (found is None or other > found):
+                found = other
         return found
 
     def _is_hidden(self, key: K) -> bool:
         current = self.current
         if current is not None and key in current.hidden:
             return True
-        inflight = self.inflight
-        return inflight is not None and key in inflight.hidden
+        for layer in self.below:  # noqa: SIM110 (any() costs three times as much)
+            if key in layer.hidden:
+                return True
+        return False
 
     # A reader that takes 10,000 messages from the head before the first sync would step over all that it took, each
     # time. So the runs of hidden stored keys are remembered; they only grow until the snapshot changes.
 
-    def _extend_runs(self, key: K) -> None:
-        """Note that a stored key is hidden from now on."""
+    def _hide_below(self, key: K) -> None:
+        """Note that a key is hidden from now on in what lies below the current layer."""
+        for layer in self.below:
+            layer.keys.discard(key)
         for run in self._runs:
             if run.following == key:
                 run.high = key

@@ -30,21 +30,37 @@ class Totals(NamedTuple):
     size: int
 
 
-class MessageLayer(Layer[int, Record]):
-    """The changes of one batch to one queue.
+class MessageLayer(Layer[int, Record, StoredFacts]):
+    """The changes of one batch to one queue, or of all that are in the journal.
 
     `visible` holds the number of each Available row: the committing thread takes it from here and not from the record,
-    because the engine may meanwhile put the same record object again under a new number.
+    because the engine may meanwhile put the same record object again under a new number. `encoded` are the rows as they are stored, once they
+    have been written to the journal.
     """
 
-    __slots__ = ("generation", "unindexed", "unstaged", "visible")
+    __slots__ = ("encoded", "generation", "visible")
 
     def __init__(self, generation: int) -> None:
         super().__init__()
         self.generation = generation
         self.visible: dict[int, int] = {}
-        self.unindexed: list[int] = []  # numbers whose index entries end with this batch
-        self.unstaged: list[bytes] = []  # staged rows whose published messages end with it
+        self.encoded: dict[int, bytes] = {}
+
+    def absorb(self, above: MessageLayer) -> None:  # type: ignore[override]  # layers of one kind lie over each other
+        rows, visible, encoded = self.rows, self.visible, self.encoded
+        for key, facts in above.hidden.items():
+            if rows.pop(key, None) is None:
+                self.hidden[key] = facts
+            else:
+                # It came and went in the journal. If it had replaced something in the snapshot, that is hidden since then.
+                visible.pop(key, None)
+                encoded.pop(key, None)
+        rows.update(above.rows)
+        visible.update(above.visible)
+        encoded.update(above.encoded)
+        add = self.keys.add
+        for key in above.keys:
+            add(key)
 
 
 # Ours: so many numbers of messages that are gone may be remembered beside those that are there.
@@ -95,7 +111,7 @@ class ExpressLayer(MessageLayer):
         return None
 
 
-class QueueView(Overlay[int, Record]):
+class QueueView(Overlay[int, Record, StoredFacts]):
     """All methods need the store's lock. `begin` makes the current layer when a change needs one."""
 
     __slots__ = (
@@ -113,7 +129,7 @@ class QueueView(Overlay[int, Record]):
     )
 
     current: MessageLayer | None
-    inflight: MessageLayer | None
+    below: tuple[MessageLayer, ...]
 
     def __init__(
         self, number: int, environment: Environment, totals: Totals, begin: Callable[[QueueView], MessageLayer]
@@ -143,7 +159,7 @@ class QueueView(Overlay[int, Record]):
         return found
 
     def previous(self, before: int) -> int | None:
-        found = self.below(before)
+        found = self.preceding(before)
         if self.express is not None:
             other = self.express.keys.below(before)
             if other is not None and (found is None or other > found):
@@ -164,12 +180,11 @@ class QueueView(Overlay[int, Record]):
                 return record
             if lookup_id in current.hidden:
                 return None
-        inflight = self.inflight
-        if inflight is not None:
-            record = inflight.rows.get(lookup_id)
+        for layer in self.below:
+            record = layer.rows.get(lookup_id)
             if record is not None:
                 return record
-            if lookup_id in inflight.hidden:
+            if lookup_id in layer.hidden:
                 return None
         raw = self.raw(lookup_id)
         if raw is None:
@@ -185,12 +200,11 @@ class QueueView(Overlay[int, Record]):
         """Whether there is a record; nothing of it is read."""
         if self.express is not None and lookup_id in self.express.rows:
             return True
-        for layer in (self.current, self.inflight):
-            if layer is not None:
-                if lookup_id in layer.rows:
-                    return True
-                if lookup_id in layer.hidden:
-                    return False
+        for layer in self.layers():
+            if lookup_id in layer.rows:
+                return True
+            if lookup_id in layer.hidden:
+                return False
         return self.raw(lookup_id) is not None
 
     def raw(self, lookup_id: int) -> bytes | None:
@@ -282,17 +296,25 @@ class QueueView(Overlay[int, Record]):
             layer.keys.discard(lookup_id)
             self.messages -= 1
             self.size -= size
-        elif lookup_id not in layer.hidden:
-            inflight = self.inflight
-            if inflight is not None and lookup_id in inflight.rows:
-                self._hide(layer, lookup_id, StoredFacts(size, inflight.visible.get(lookup_id, 0), b""))
-            elif inflight is None or lookup_id not in inflight.hidden:
-                environment = self._environment
-                if record is environment.last_read:
-                    # Straight from the snapshot, and nothing has been put here since: no need to ask the disk.
-                    self._hide(layer, lookup_id, StoredFacts(size, environment.last_number, record.reference))
-                else:
-                    self.hide_stored(lookup_id)
+        elif lookup_id not in layer.hidden and not self._hide_unsettled(lookup_id):
+            environment = self._environment
+            if record is environment.last_read:
+                # Straight from the snapshot, and nothing has been put here since: no need to ask the disk.
+                self._hide(layer, lookup_id, StoredFacts(size, environment.last_number, record.reference))
+            else:
+                self.hide_stored(lookup_id)
+
+    def _hide_unsettled(self, lookup_id: int) -> bool:
+        """Hide what lies under a key in the layers below the current one; False if that is for the snapshot to say."""
+        for layer in self.below:
+            record = layer.rows.get(lookup_id)
+            if record is not None:
+                facts = StoredFacts(len(record.packet), layer.visible.get(lookup_id, 0), b"")
+                self._hide(self.current or self._begin(self), lookup_id, facts)
+                return True
+            if lookup_id in layer.hidden:
+                return True
+        return False
 
     def hide_stored(self, lookup_id: int) -> bytes | None:
         """Hide the message that the snapshot has under a key, if any, and return its stored bytes."""
@@ -306,15 +328,8 @@ class QueueView(Overlay[int, Record]):
     def _hide(self, layer: MessageLayer, lookup_id: int, facts: StoredFacts) -> None:
         """Hide a message that lies below the current layer; its index entry ends too."""
         self._environment.last_read = None
-        layer.hidden.add(lookup_id)
-        if facts.visibility:
-            layer.unindexed.append(facts.visibility)
-        if facts.reference:
-            layer.unstaged.append(facts.reference)
-        if self.inflight is not None:
-            self.inflight.keys.discard(lookup_id)
-        if self._runs:
-            self._extend_runs(lookup_id)
+        layer.hidden[lookup_id] = facts
+        self._hide_below(lookup_id)
         self.messages -= 1
         self.size -= facts.size
 
@@ -325,16 +340,15 @@ class QueueView(Overlay[int, Record]):
         self.express = None
         self._high.clear()
         self.current = None  # its rows belong to the old generation
-        self.inflight = None  # still committed, then swept with the rest of the old generation
+        self.below = ()  # still committed, then swept with the rest of the old generation
         self.forget_runs()
         self._begin(self)
 
     def go_back(self) -> None:
         """Return to the last synced state; express messages stay."""
-        self.generation, self.messages, self.size = self.synced
-        self.current = self.inflight = None
+        super().go_back()
+        self.messages, self.size = self.synced.messages, self.synced.size
         self._high.clear()
-        self.forget_runs()
 
     def raise_high(self, lookup_id: int) -> None:
         """Note a lookup id that came in by another way than `put`."""
@@ -354,9 +368,5 @@ class QueueView(Overlay[int, Record]):
                 return
         if self.current is not None and lookup_id in self.current.hidden:
             return
-        inflight = self.inflight
-        if inflight is not None and lookup_id in inflight.rows:
-            facts = StoredFacts(len(inflight.rows[lookup_id].packet), inflight.visible.get(lookup_id, 0), b"")
-            self._hide(self.current or self._begin(self), lookup_id, facts)
-        elif inflight is None or lookup_id not in inflight.hidden:
+        if not self._hide_unsettled(lookup_id):
             self.hide_stored(lookup_id)

@@ -18,6 +18,7 @@ from lanner.model.live import MAX_LOOKUP_ID, Record
 
 __all__ = [
     "HEADER",
+    "INDEX_ENTRY",
     "MAX_LOOKUP_ID",
     "MESSAGE_KEY",
     "Record",
@@ -37,6 +38,8 @@ __all__ = [
 # (7 - priority) << 56 | SequentialID. A generation is one life of a queue's contents (QueueView.drop).
 # The index of visibility numbers has keys of the same shape, with the number in place of the lookup id.
 MESSAGE_KEY = struct.Struct(">IIQ")
+# A row of that index: lookup id, size of the packet (of a published one: the average of its part).
+INDEX_ENTRY = struct.Struct(">QI")
 
 # checksum of all that follows; format, state, flags, abort_count, move_count, visibility, arrived.
 # Another format byte may mean another length.

@@ -23,12 +23,11 @@ from lanner.store.environment import Environment
 from lanner.store.event_log import put_block
 from lanner.store.lock import StoreLock
 from lanner.store.queue_view import QueueView, Totals
-from lanner.store.record import MESSAGE_KEY, encode_reference, staged_packet
+from lanner.store.record import INDEX_ENTRY, MESSAGE_KEY, encode_reference, staged_packet
 from lanner.store.table import Table
 
 __all__ = [
     "GARBAGE_STAGE",
-    "INDEX_ENTRY",
     "STAGED_KEY",
     "EventMaker",
     "Part",
@@ -38,8 +37,6 @@ __all__ = [
     "Stages",
 ]
 
-# A row of the index of visibility numbers: lookup id, size of the packet (of a published one: the average of its part).
-INDEX_ENTRY = struct.Struct(">QI")
 # stage, queue, 7 - priority, number within these.
 STAGED_KEY = struct.Struct(">QIBQ")
 # A row of table "garbage": this letter and the stage whose rows are to be swept.

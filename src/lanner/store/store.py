@@ -18,6 +18,7 @@ from lanner.store.commit import GroupCommit
 from lanner.store.counters import Counter
 from lanner.store.environment import DATA_FILE, DEFAULT_MAP_SIZE, Environment, copy_environment, sync_directory
 from lanner.store.event_log import EventLog
+from lanner.store.journal import Journal, last_checkpoint, replay
 from lanner.store.lock import DirectoryLock, StoreLock
 from lanner.store.queue_view import GARBAGE_QUEUE
 from lanner.store.record import MESSAGE_KEY, Record
@@ -41,12 +42,15 @@ class Store:
     The caller holds `lock` for every method, except those that say that they need it free.
     """
 
-    def __init__(self, environment: Environment, allocation: Allocation, directory_lock: DirectoryLock) -> None:
+    def __init__(
+        self, environment: Environment, journal: Journal, allocation: Allocation, directory_lock: DirectoryLock
+    ) -> None:
         self._environment = environment
+        self._journal = journal
         self._allocation = allocation
         self._directory_lock: DirectoryLock | None = directory_lock
         self.lock = StoreLock()
-        self._commits = GroupCommit(environment, allocation, self.lock)
+        self._commits = GroupCommit(environment, journal, allocation, self.lock)
         self._queues = self._commits.queues
         self._number = self._commits.visibility.next
         self._stages = Stages(
@@ -69,8 +73,10 @@ class Store:
             environment = Environment(path, map_size)
             try:
                 sync_directory(path)
+                journal = Journal(path, environment.epoch, last_checkpoint(environment))
+                replay(journal, environment)
                 allocation = Allocation(environment, map_size, reserve)
-                return cls(environment, allocation, directory_lock)
+                return cls(environment, journal, allocation, directory_lock)
             except BaseException:
                 environment.close()
                 raise
@@ -97,6 +103,20 @@ class Store:
     def horizon(self) -> int:
         """The visibility number up to which every message is durable, or never will be."""
         return self._commits.horizon
+
+    @property
+    def scan_horizon(self) -> int:
+        """The visibility number up to which a scan finds every message, and no other will come. `settle` brings it to the horizon."""
+        return self._commits.scan_horizon
+
+    @property
+    def last_number(self) -> int:
+        """The last visibility number that was issued."""
+        return self._commits.visibility.last
+
+    def settle(self) -> None:
+        """Have scans find everything that is durable. Needs the lock free."""
+        self._commits.settle()
 
     # Messages
 
@@ -201,7 +221,7 @@ class Store:
         `upto` is the highest number of a message in the queue, and goes down when that message goes; an empty queue has (n, n) where
         everything up to n is decided.
         """
-        horizon = self._commits.horizon
+        horizon = self._commits.scan_horizon
         view = self._commits.queue(queue)
         numbers: list[int] = []
         if view.express is not None:
@@ -218,7 +238,7 @@ class Store:
 
         `limit`: how many are wanted; a scan of many express messages may end earlier then, at its `upto`, but not before so many.
         """
-        horizon = self._commits.horizon
+        horizon = self._commits.scan_horizon
         upto = horizon if upto is None else min(upto, horizon)
         return Scan(self._commits.queue(queue), self._environment, after, upto, self._quarantine_scanned, limit)
 
@@ -229,7 +249,7 @@ class Store:
         Takes the lock itself, for these moments.
         """
         with self.lock:
-            upto = min(upto, self._commits.horizon)
+            upto = min(upto, self._commits.scan_horizon)
         while True:
             with self.lock:
                 view = self._commits.queue(queue)
@@ -339,6 +359,10 @@ class Store:
         """Block until batch `ticket` is durable; InsufficientResources if it could not be written. Without the lock."""
         self._commits.sync(ticket)
 
+    def prepare(self) -> None:
+        """Have as much of the work of `sync` done as needs no disk, for whoever has the lock and the interpreter already."""
+        self._commits.prepare()
+
     def on_synced(self, callback: Callable[[int], None]) -> None:
         """Have `callback` called with the number of each batch that became durable, under the lock."""
         self._commits.on_synced.append(callback)
@@ -358,6 +382,7 @@ class Store:
         with self.lock:
             ticket = self.ticket()
         self.sync(ticket)
+        self.settle()
         partial = path.with_name(path.name + ".partial")
         partial.mkdir(mode=0o700, parents=True)
         try:
@@ -377,5 +402,6 @@ class Store:
             self._commits.close()
         finally:
             self._allocation.close()
+            self._journal.close()
             self._environment.close()
             directory_lock.release()

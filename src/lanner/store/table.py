@@ -14,12 +14,14 @@ __all__ = ["Table"]
 MAX_KEY = 511
 
 
-class Table(Overlay[bytes, bytes]):
+class Table(Overlay[bytes, bytes, None]):
     """All methods need the store's lock; what they read is always the newest state."""
 
     __slots__ = ("_begin", "_environment", "_prefix", "name")
 
-    def __init__(self, name: str, environment: Environment, begin: Callable[[Table], Layer[bytes, bytes]]) -> None:
+    def __init__(
+        self, name: str, environment: Environment, begin: Callable[[Table], Layer[bytes, bytes, None]]
+    ) -> None:
         super().__init__()
         self.name = name
         self._prefix = table_key(name, b"")
@@ -27,13 +29,12 @@ class Table(Overlay[bytes, bytes]):
         self._begin = begin
 
     def get(self, key: bytes) -> bytes | None:
-        for layer in (self.current, self.inflight):
-            if layer is not None:
-                value = layer.rows.get(key)
-                if value is not None:
-                    return value
-                if key in layer.hidden:
-                    return None
+        for layer in self.layers():
+            value = layer.rows.get(key)
+            if value is not None:
+                return value
+            if key in layer.hidden:
+                return None
         environment = self._environment
         return environment.txn.get(self._prefix + key, db=environment.tables)
 
@@ -50,11 +51,8 @@ class Table(Overlay[bytes, bytes]):
         if key in layer.rows:
             del layer.rows[key]
             layer.keys.discard(key)
-        layer.hidden.add(key)
-        if self.inflight is not None:
-            self.inflight.keys.discard(key)
-        if self._runs:
-            self._extend_runs(key)
+        layer.hidden[key] = None
+        self._hide_below(key)
 
     def first(self, prefix: bytes = b"") -> tuple[bytes, bytes] | None:
         """Return the row with the lowest key that begins with `prefix`."""

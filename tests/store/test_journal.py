@@ -1,0 +1,274 @@
+"""The journal: what was synced survives any crash, in whichever file it is, and what was not is not there."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+
+from lanner.model.errors import InsufficientResources, StoreCorrupt
+from lanner.store import Record, Store
+from lanner.store.journal import JOURNAL_FILES
+from tests.store.conftest import QUEUE, commit, crash, entries, ids, no_room, open_store, put, record, settle, take
+
+HEADER = 16
+MESSAGES = 5
+
+
+@pytest.fixture
+def quiet(tmp_path: Path) -> Store:
+    """A store that makes no checkpoint by itself."""
+    store = open_store(tmp_path / "data")
+    store._commits.maintenance.stop()
+    return store
+
+
+def packets(path: Path) -> list[bytes]:
+    """What a store has that is opened after a crash."""
+    store = open_store(crash(path))
+    found = []
+    for key in ids(store):
+        message = store.get(QUEUE, key)
+        assert message is not None
+        found.append(message.packet)
+    assert store.stats(QUEUE) == (len(found), sum(map(len, found)))
+    assert [message.packet for _, _, message in store.scan(QUEUE, 0)] == found
+    store.close()
+    shutil.rmtree(path.with_name(path.name + "+"))
+    return found
+
+
+def on_disk(store: Store) -> int:
+    """Messages in the database, without those of the journal."""
+    with store._environment.env.begin() as txn:
+        return int(txn.stat(store._environment.messages)["entries"])
+
+
+def text(key: int) -> bytes:
+    return b"message %d" % key
+
+
+def send(store: Store, *keys: int) -> None:
+    """Each in a commit of its own."""
+    for key in keys:
+        put(store, key, text(key))
+        commit(store)
+
+
+def record_ends(data: bytes) -> list[int]:
+    """Where the records of a file end."""
+    ends, at = [], 0
+    while at + HEADER <= len(data):
+        _, length, number = struct.unpack_from("<IIQ", data, at)
+        if not number:
+            break
+        at += HEADER + length
+        ends.append(at)
+    return ends
+
+
+def test_a_small_commit_is_durable_in_the_journal_and_reaches_the_database_later(quiet: Store, tmp_path: Path) -> None:
+    send(quiet, 1, 2)
+    assert on_disk(quiet) == 0
+    assert ids(quiet) == [1, 2]
+    assert packets(tmp_path / "data") == [text(1), text(2)]
+    quiet.settle()
+    assert on_disk(quiet) == 2
+    assert packets(tmp_path / "data") == [text(1), text(2)]
+    quiet.close()
+
+
+def test_what_comes_and_goes_between_two_checkpoints_never_reaches_the_database(quiet: Store, tmp_path: Path) -> None:
+    send(quiet, 1, 2)
+    take(quiet, 1)
+    commit(quiet)
+    assert packets(tmp_path / "data") == [text(2)]
+    quiet.settle()
+    assert (on_disk(quiet), entries(quiet, "visible")) == (1, 1)
+    quiet.close()
+
+
+def test_a_big_batch_goes_into_the_database_behind_what_is_in_the_journal(quiet: Store, tmp_path: Path) -> None:
+    send(quiet, 1)
+    take(quiet, 1)
+    put(quiet, 2, b"x" * 1_000_000)
+    commit(quiet)
+    assert on_disk(quiet) == 1
+    assert packets(tmp_path / "data") == [b"x" * 1_000_000]
+    quiet.close()
+
+
+def test_records_in_both_files_are_done_in_their_order(quiet: Store, tmp_path: Path) -> None:
+    """A crash during a checkpoint: one file has what it was about to write, the other what came meanwhile."""
+    send(quiet, 1, 2)
+    quiet.settle()
+    send(quiet, 3)
+    take(quiet, 1)
+    commit(quiet)
+    last = quiet._commits._begin_settling()
+    send(quiet, 4)
+    take(quiet, 3)
+    commit(quiet)
+    assert packets(tmp_path / "data") == [text(2), text(4)]
+    quiet._commits._settle(last)
+    send(quiet, 5)
+    assert packets(tmp_path / "data") == [text(2), text(4), text(5)]
+    quiet.close()
+
+
+def test_a_checkpoint_that_the_disk_refuses_changes_nothing(quiet: Store, tmp_path: Path) -> None:
+    send(quiet, 1, 2)
+    with no_room(), pytest.raises(InsufficientResources, match="the journal could not be brought into the store"):
+        quiet.settle()
+    assert ids(quiet) == [1, 2]
+    assert packets(tmp_path / "data") == [text(1), text(2)]
+    send(quiet, 3)
+    take(quiet, 1)
+    settle(quiet)
+    assert packets(tmp_path / "data") == [text(2), text(3)]
+    quiet.close()
+
+
+def reopened(path: Path, journal: bytes, number: int = 0) -> list[bytes]:
+    """What a store has when one file of its journal is this."""
+    copy = crash(path)
+    (copy / JOURNAL_FILES[number]).write_bytes(journal)
+    store = open_store(copy)
+    found = [(store.get(QUEUE, key) or record(b"")).packet for key in ids(store)]
+    store.close()
+    shutil.rmtree(copy)
+    return found
+
+
+def test_a_record_that_is_cut_short_anywhere_was_never_there(quiet: Store, tmp_path: Path) -> None:
+    """The power went during its write: any part of it may have reached the disk, over the records of an earlier round."""
+    path = tmp_path / "data"
+    send(quiet, *range(1, 1 + MESSAGES))
+    settle(quiet)
+    send(quiet, 100)
+    settle(quiet)  # the next records come into the first file again
+    send(quiet, 201, 202)
+    before = (path / JOURNAL_FILES[0]).read_bytes()
+    put(quiet, 203, text(203))
+    commit(quiet)
+    after = (path / JOURNAL_FILES[0]).read_bytes()
+    start, end = (record_ends(data) for data in (before, after))
+    at, to = start[1], end[2]
+    assert before[:at] == after[:at]
+    assert before[at:to] != after[at:to]
+    kept = [text(key) for key in (*range(1, 1 + MESSAGES), 100, 201, 202)]
+    for cut in range(at, to):
+        assert reopened(path, after[:cut] + before[cut:]) == kept, cut
+        assert reopened(path, after[:at] + before[at:cut] + after[cut:]) == (kept if cut > at else [*kept, text(203)])
+    assert reopened(path, after) == [*kept, text(203)]
+    quiet.close()
+
+
+def test_a_damaged_record_is_put_aside_and_the_others_are_done(
+    quiet: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was acknowledged, since there are good ones behind it; that is no cut."""
+    path = tmp_path / "data"
+    send(quiet, 1, 2, 3)
+    data = bytearray((path / JOURNAL_FILES[0]).read_bytes())
+    quiet.close()
+    shutil.rmtree(path)
+    store = open_store(path)
+    store._commits.maintenance.stop()
+    send(store, 1, 2, 3)
+    data = bytearray((path / JOURNAL_FILES[0]).read_bytes())
+    first, second = record_ends(bytes(data))[:2]
+    data[(first + second) // 2] ^= 0x40
+    copy = crash(path)
+    (copy / JOURNAL_FILES[0]).write_bytes(data)
+    with caplog.at_level(logging.ERROR):
+        opened = open_store(copy)
+    assert ids(opened) == [1, 3]
+    assert "record 2 of the journal is damaged, put aside" in caplog.text
+    assert len(list(opened.table("quarantine").items(b"journal"))) == 1
+    opened.close()
+    store.close()
+
+
+def test_the_journal_of_another_store_is_nothing(tmp_path: Path) -> None:
+    here, there = open_store(tmp_path / "here"), open_store(tmp_path / "there")
+    send(here, 1)
+    send(there, 2, 3)
+    assert reopened(tmp_path / "here", (tmp_path / "there" / JOURNAL_FILES[0]).read_bytes()) == []
+    here.close()
+    there.close()
+
+
+def test_a_record_that_could_not_be_written_is_not_there_after_a_crash(
+    quiet: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it reached the disk, and then the disk said no: the caller was told so, and so it is."""
+    send(quiet, 1)
+    write, calls = os.pwritev, []
+
+    def failing(descriptor: int, parts: list[bytes], at: int, flags: int) -> int:
+        written = write(descriptor, parts, at, flags)
+        calls.append(at)
+        if len(calls) == 1:
+            raise OSError(errno.EIO, "the sync failed")
+        return written
+
+    put(quiet, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwritev", failing)
+        with pytest.raises(InsufficientResources):
+            commit(quiet)
+    assert packets(tmp_path / "data") == [text(1)]
+    send(quiet, 3)
+    assert packets(tmp_path / "data") == [text(1), text(3)]
+    quiet.close()
+
+
+def test_an_operation_of_a_newer_version_is_told_and_nothing_is_changed(quiet: Store, tmp_path: Path) -> None:
+    send(quiet, 1)
+    with quiet.lock:
+        newer = quiet._journal.record([struct.pack("<BHI", 99, 0, 0)])
+    assert newer is not None
+    quiet._journal.append(newer)
+    copy = crash(tmp_path / "data")
+    before = (copy / "data.mdb").read_bytes()
+    with pytest.raises(StoreCorrupt, match="operation 99, which this version does not know"):
+        open_store(copy)
+    assert (copy / "data.mdb").read_bytes()[: 1 << 14] == before[: 1 << 14]
+    open_store(tmp_path / "other").close()  # nothing is held
+    quiet.close()
+
+
+def test_the_journal_grows_with_its_use_and_a_checkpoint_comes_before_it_is_full(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    store = open_store(path)
+    sizes = [(path / name).stat().st_size for name in JOURNAL_FILES]
+    assert sum(sizes) <= 1 << 20
+    for key in range(1500):
+        with store.lock:
+            store.put(QUEUE, key, Record(b"x" * 1000, 1), express=False)
+            ticket = store.ticket()
+        store.sync(ticket)
+    assert all((path / name).stat().st_size > size for name, size in zip(JOURNAL_FILES, sizes, strict=True))
+    assert on_disk(store) > 0
+    assert len(packets(path)) == 1500
+    assert ids(store) == list(range(1500))
+    store.close()
+
+
+def test_a_store_without_its_journal_opens(tmp_path: Path) -> None:
+    """Somebody copied the database alone, of a store that was closed: it has everything."""
+    store = open_store(tmp_path)
+    send(store, 1)
+    store.close()
+    for name in JOURNAL_FILES:
+        (tmp_path / name).unlink()
+    store = open_store(tmp_path)
+    assert ids(store) == [1]
+    send(store, 2)
+    store.close()
