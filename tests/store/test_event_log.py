@@ -41,10 +41,10 @@ def test_events_are_written_with_the_next_commit(tmp_path: Path) -> None:
     assert store.ticket() == 0
     put(store, 1)
     commit(store)
-    assert store.events.is_waiting
+    assert found(store) == {}
     store.settle()
-    assert not store.events.is_waiting
     assert found(store) == {1: 10, 2: 11}
+    assert not store.events.is_waiting
     add(store, 12)
     store.flush_events()
     assert list(found(store).values()) == [10, 11, 12]
