@@ -238,7 +238,13 @@ def express(bench: Bench) -> None:
         at_rate(
             f"{LANNER} send_many(100), receive_many(100), 2 threads", lambda: ours.express_between_threads(count, 100)
         ),
-        at_rate(f"{LANNER} await send, receive_many(100), 2 tasks", lambda: ours.express_tasks(count, 100)),
+        *(
+            at_rate(
+                f"{LANNER} await {name}, receive_many(100), 2 tasks",
+                partial(ours.express_tasks, count, 100, is_many=is_many),
+            )
+            for name, is_many in (("send", False), ("send_many(100)", True))
+        ),
     ]
     confirmed, unconfirmed = "RabbitMQ confirmed", "RabbitMQ unconfirmed"
     if rabbit := bench.rabbit:

@@ -220,13 +220,16 @@ class Ours:
         count -= count % (tasks * per)
         return self._awaited(count, receive, tasks, filled=count)
 
-    def express_tasks(self, count: int, batch: int) -> float:
-        """A task that sends one by one and a task that receives what is there, in one loop."""
+    def express_tasks(self, count: int, batch: int, *, is_many: bool) -> float:
+        """A task that sends, one by one or so many at a time, and a task that receives what is there, in one loop."""
 
         async def send(queue: aio.Queue) -> None:
             for size in batches(count, batch):
-                for _ in range(size):
-                    await queue.send(express())
+                if is_many:
+                    await queue.send_many(express() for _ in range(size))
+                else:
+                    for _ in range(size):
+                        await queue.send(express())
                 await asyncio.sleep(0)
 
         async def receive(queue: aio.Queue) -> None:
