@@ -28,8 +28,9 @@ class Dispatch(Transactions):
     def add_message_to_dispatch_collection(self, position: MessagePosition, protocol_data: object | None) -> None:
         """3.1.7.1.28 Add Message To Dispatch Collection."""
         priority = position.queue.base_priority + Message(position.record.packet).priority
-        self.queue_manager.dispatch_collection.append(DispatchEntry(position, protocol_data, priority))
-        self._dispatch_send_message()
+        entry = DispatchEntry(position, protocol_data, priority)
+        self.queue_manager.dispatch_collection.append(entry)
+        self._dispatch_send_message(entry)
 
     def remove_message_from_dispatch_collection(self, position: MessagePosition) -> None:
         """3.1.7.1.29 Remove Message From Dispatch Collection; harmless when it is not there."""
@@ -49,23 +50,30 @@ class Dispatch(Transactions):
         super().resume_queue(queue)
         self._dispatch_send_message()
 
-    def _dispatch_send_message(self) -> None:
-        """3.1.7.3.9 Dispatch Send Message. A send that is done at once is followed here, not from inside it."""
+    def _dispatch_send_message(self, just_read: DispatchEntry | None = None) -> None:
+        """3.1.7.3.9 Dispatch Send Message. A send that is done at once is followed here, not from inside it.
+
+        `just_read`: a message that the caller has read from its queue under this hold of the lock, so it is there.
+        """
         if self._is_dispatching:
             return
         self._is_dispatching = True
         try:
-            while self._send_next():
-                pass
+            while self._send_next(just_read):
+                just_read = None
+                if not self.queue_manager.dispatch_collection:
+                    break
         finally:
             self._is_dispatching = False
 
-    def _send_next(self) -> bool:
+    def _send_next(self, just_read: DispatchEntry | None) -> bool:
         best: DispatchEntry | None = None
         for entry in self.queue_manager.dispatch_collection:
             if entry.send_in_progress:
                 return False
-            if (best is None or entry.priority > best.priority) and self._is_eligible(entry.message_position):
+            if (best is None or entry.priority > best.priority) and self._is_eligible(
+                entry.message_position, is_there=entry is just_read
+            ):
                 best = entry
         if best is None:
             return False
@@ -76,12 +84,12 @@ class Dispatch(Transactions):
         send(best)
         return True
 
-    def _is_eligible(self, position: MessagePosition) -> bool:
+    def _is_eligible(self, position: MessagePosition, *, is_there: bool) -> bool:
         """Its queue is active and not paused, and it is not deleted: also where nobody held it when it went."""
         queue = position.queue
         if not queue.active or _is_paused(queue) or position.state is PositionState.DELETED:
             return False
-        return position.lookup_id in queue.held_positions or self._is_available(queue, position.lookup_id)
+        return is_there or position.lookup_id in queue.held_positions or self._is_available(queue, position.lookup_id)
 
 
 def _place(entry: DispatchEntry) -> tuple[Queue, int]:

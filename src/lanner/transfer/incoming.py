@@ -127,6 +127,8 @@ class Incoming:
         self._senders = IncomingSenders(engine)
         # Plain senders who may send to a queue, found out in this call: nothing changes while the lock is held.
         self._admitted: set[tuple[Queue, bytes]] = set()
+        self._looked_at = b""  # the packet that was looked at last, and its plain sender
+        self._sender: bytes | None = None
         # For an operator: messages dropped because they came before, came out of order, or claimed another's identifier.
         self.duplicates = 0
         self.out_of_order = 0
@@ -187,6 +189,7 @@ class Incoming:
         """
         self._is_busy = True
         done = 0
+        peer = link.remote_qm_guid.bytes_le
         try:
             for event in events:
                 packet = None if isinstance(event, _ACKNOWLEDGMENTS) else event.packet
@@ -194,7 +197,7 @@ class Incoming:
                     self._wait(link, event.number, packet)
                     continue
                 if packet is not None:
-                    self._process(link, packet, None)
+                    self._process(link, peer, packet, None)
                 done = event.number
         except (StatusError, RemoteProtocolError) as error:
             self._give_up(link, error)
@@ -207,9 +210,15 @@ class Incoming:
         """Whether there is something to decrypt or to verify."""
         if self._examine is None or not packet[62] & _SECURITY_HEADER:
             return False
-        if plain_sender(packet, int.from_bytes(packet[60:64], "little")) is not None:
+        if self._plain_sender(packet, int.from_bytes(packet[60:64], "little")) is not None:
             return False
         return packet[32:48] in (_NOWHERE, self._own_guid) and not is_examined_at_once(Message(packet))
+
+    def _plain_sender(self, packet: bytes, user_flags: int) -> bytes | None:
+        """`plain_sender`, which is asked twice for each message, once for all."""
+        if packet is not self._looked_at:
+            self._looked_at, self._sender = packet, plain_sender(packet, user_flags)
+        return self._sender
 
     def _wait(self, link: Link, number: int, packet: bytes | None) -> None:
         entry = _Waiting(number, packet)
@@ -246,11 +255,12 @@ class Incoming:
         """Process what waits on a session up to the first message that is still being examined; the last number."""
         waiting = self._waiting.get(link)
         done = 0
+        peer = link.remote_qm_guid.bytes_le
         try:
             while waiting and waiting[0].is_ready:
                 entry = waiting.popleft()
                 if entry.packet is not None:
-                    self._process(link, entry.packet, entry.examination)
+                    self._process(link, peer, entry.packet, entry.examination)
                 done = entry.number
         except (StatusError, RemoteProtocolError) as error:
             self._give_up(link, error)
@@ -269,10 +279,11 @@ class Incoming:
         self.sequences.write()
         self._senders.forget()
         self._admitted.clear()
+        self._looked_at = b""
 
     # One message ----------------------------------------------------------------------------------------------
 
-    def _process(self, link: Link, packet: bytes, examination: Examination | None) -> None:
+    def _process(self, link: Link, peer: bytes, packet: bytes, examination: Examination | None) -> None:
         flags, source, address, user_flags = _FIELDS(packet)
         is_for_here = address in (_NOWHERE, self._own_guid)
         if source == self._own_guid:
@@ -282,7 +293,7 @@ class Incoming:
         if (
             is_for_here
             and user_flags & _DESTINATION_KIND == _ONE_DIRECT_NAME
-            and source != link.remote_qm_guid.bytes_le
+            and source != peer
         ):
             # Nobody passes on what goes to a direct name, and messages that came under an identifier are not taken again: with those
             # that another will give next, its messages could be kept out.
@@ -325,7 +336,7 @@ class Incoming:
         The first of a plain sender's messages is judged in full; those behind it in the same call would get the same verdict.
         """
         message = Message(packet)
-        sender = plain_sender(packet, user_flags) if queue is not None else None
+        sender = self._plain_sender(packet, user_flags) if queue is not None else None
         if sender is None or queue is None:
             return self._engine.insert_message(queue, message, self._senders.sender_of(message), examination)
         if (
