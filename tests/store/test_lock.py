@@ -51,3 +51,29 @@ def test_urgency_with_a_time_limit_goes_on_without_the_lock() -> None:
     assert answers == [False, True]
     assert lock.acquire(blocking=False)
     lock.release()
+
+
+def test_a_time_limit_holds_also_behind_somebody_urgent_without_one() -> None:
+    """A checkpoint has the database's writer and gives up soon; a leader waits for the lock; its holder wants the writer."""
+    lock = StoreLock()
+    answers: list[bool] = []
+
+    def lead() -> None:
+        with lock.urgent():
+            pass
+
+    def checkpoint() -> None:
+        with lock.urgent(timeout=0.001) as has_lock:
+            answers.append(has_lock)
+
+    with lock:
+        leader = threading.Thread(target=lead)
+        leader.start()
+        while not lock._is_wanted:
+            pass
+        writer = threading.Thread(target=checkpoint)
+        writer.start()
+        writer.join(timeout=10)
+        assert answers == [False]
+    leader.join()
+    writer.join()

@@ -58,10 +58,15 @@ class StoreLock(_thread.RLock):  # type: ignore[misc]  # final in the stubs, a b
         return _Urgent(self, timeout)
 
     def acquire_before_others(self, timeout: float) -> bool:
-        with self._gate:
+        # At the gate too: who waits there before us may be waiting for somebody who waits for us.
+        if not self._gate.acquire(timeout=timeout):
+            return False
+        try:
             self._is_wanted = True
             has_lock = self.acquire(timeout=timeout)
             self._is_wanted = False
+        finally:
+            self._gate.release()
         return has_lock
 
 
