@@ -13,6 +13,7 @@ import pytest
 
 from lanner.model.errors import InsufficientResources, StoreCorrupt
 from lanner.store import Record, Store
+from lanner.store.event_log import EVENT
 from lanner.store.journal import JOURNAL_FILES
 from tests.store.conftest import QUEUE, commit, crash, entries, ids, no_room, open_store, put, record, settle, take
 
@@ -271,4 +272,45 @@ def test_a_store_without_its_journal_opens(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     assert ids(store) == [1]
     send(store, 2)
+    store.close()
+
+
+def test_a_batch_that_fails_during_a_checkpoint_brings_nothing_back_that_the_journal_has_taken(quiet: Store) -> None:
+    send(quiet, 1, 2)
+    last = quiet._commits._begin_settling()
+    take(quiet, 1)
+    commit(quiet)
+    put(quiet, 3)
+    with no_room(), pytest.raises(InsufficientResources):
+        commit(quiet)
+    assert ids(quiet) == [2]
+    assert quiet.stats(QUEUE) == (1, len(text(2)))
+    quiet._commits._settle(last)
+    assert ids(quiet) == [2]
+    quiet.close()
+
+
+def test_horizons_do_not_go_back_when_a_checkpoint_was_refused_before(quiet: Store) -> None:
+    with quiet.lock:
+        log = quiet.events
+        log.add(bytes(EVENT.size))
+    send(quiet, 1)
+    with no_room(), pytest.raises(InsufficientResources):
+        quiet.settle()
+    put(quiet, 2)
+    quiet.settle()
+    assert (quiet.scan_horizon, log.horizon) == (1, 1)
+    quiet.close()
+
+
+def test_a_log_of_events_that_is_opened_before_a_checkpoint_keeps_its_horizon(quiet: Store, tmp_path: Path) -> None:
+    with quiet.lock:
+        quiet.events.add(bytes(EVENT.size))
+    send(quiet, 1)
+    quiet.close()
+    store = open_store(tmp_path / "data")
+    send(store, 2)
+    log = store.events
+    store.settle()
+    assert log.bounds() == (0, 1)
     store.close()

@@ -103,8 +103,9 @@ class Batch:
                 journaled.absorb(rows)
         self.totals |= batch.totals
         self.events += batch.events
-        self.horizon = batch.horizon
-        self.event_horizon = batch.event_horizon
+        # Perhaps nothing came: then these are 0.
+        self.horizon = max(self.horizon, batch.horizon)
+        self.event_horizon = max(self.event_horizon, batch.event_horizon)
 
     def changes(self) -> int:
         """Return how many rows change."""

@@ -98,8 +98,8 @@ class EventLog:
         return self._numbers.last
 
     def completed(self, horizon: int) -> None:
-        """A batch is durable that was closed with this number."""
-        self._horizon = horizon
+        """A batch is durable that was closed with this number; one that was closed before there was a log has 0."""
+        self._horizon = max(self._horizon, horizon)
 
     @property
     def is_waiting(self) -> bool:

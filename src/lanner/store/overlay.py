@@ -44,10 +44,10 @@ class Layer(Generic[K, V, H]):
                 keys.add(key)
         rows.update(above.rows)
 
-    def restore_keys(self) -> None:
-        """Forget what layers above have done: they were dropped."""
+    def restore_keys(self, hidden: set[K]) -> None:
+        """Forget what layers above have done, which were dropped, but for the keys that others above still hide."""
         self.keys = SortedKeys()
-        for key in sorted(self.rows):
+        for key in sorted(self.rows.keys() - hidden):
             self.keys.add(key)
 
 
@@ -96,8 +96,10 @@ class Overlay(Generic[K, V, H]):
         """Forget the current layer and what it did to those below; the batch in flight was dropped with it."""
         self.current = None
         self.forget_runs()
+        hidden: set[K] = set()
         for layer in self.below:
-            layer.restore_keys()
+            layer.restore_keys(hidden)
+            hidden.update(layer.hidden)
 
     def ceiling(self, key: K) -> K | None:
         """Return the lowest existing key that is not below `key`."""
