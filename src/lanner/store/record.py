@@ -139,5 +139,5 @@ def is_stored_reference(raw: bytes) -> bool:
 
 def are_whole(rows: list[bytes]) -> bool:
     """Whether every one of some stored messages, or staged rows, is what was written: it begins with the checksum of the rest."""
-    found = [crc32(memoryview(raw)[4:]) for raw in rows]
-    return [int.from_bytes(raw[:4], "little") for raw in rows] == found
+    unpack = _CHECKSUM.unpack_from
+    return all([crc32(raw[4:]) == unpack(raw)[0] for raw in rows])  # noqa: C419 (a generator costs a quarter more)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import struct
 import threading
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import accumulate, islice
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -25,6 +26,7 @@ _LOG = logging.getLogger(__name__)
 _TOUCH_EVERY = 1 << 20
 _TOUCH_ROWS = 1 << 13  # so many index entries lie on about a megabyte
 _CHUNK_STEP = 512  # index entries that are read together
+_BEHIND = b"\xff" * 16  # behind any value of the index
 
 _key = MESSAGE_KEY.pack
 _U64 = struct.Struct(">Q")
@@ -108,10 +110,9 @@ class Scan:
         environment = self._environment
         prefix = _key(self._queue, self._generation, 0)[:8]
         entries = self._first_entries(txn, prefix, max_rows, max_bytes)
-        found = txn.cursor(environment.messages).getmulti([prefix + value[:8] for _, value in entries])
-        records = [raw for _, raw in found]
         if not entries:
             return Chunk([], [], [])
+        records = _rows(txn.cursor(environment.messages), [prefix + value[:8] for _, value in entries])
         if len(records) < len(entries) or not are_whole(records):
             return None
         # Packets are either all in the records or all in staged rows.
@@ -120,8 +121,7 @@ class Scan:
         del entries[count:], records[count:]
         staged: list[bytes] = []
         if is_reference:
-            rows = txn.cursor(environment.staged).getmulti([stored_reference(raw) for raw in records])
-            staged = [raw for _, raw in rows]
+            staged = _rows(txn.cursor(environment.staged), [stored_reference(raw) for raw in records])
             if len(staged) < count or not are_whole(staged):
                 return None
         environment.memory.touch(sum(map(len, records)) + sum(map(len, staged)))
@@ -138,13 +138,17 @@ class Scan:
         rows = iter(cursor)
         while len(entries) < max_rows and size < max_bytes:
             some = list(islice(rows, min(_CHUNK_STEP, max_rows - len(entries))))
-            for key, value in some:
-                if key > last or size >= max_bytes:
-                    return entries
-                size += _size(value, 8)[0]
-                entries.append((key, value))
-            if len(some) < _CHUNK_STEP:
+            if not some:
                 break
+            if some[-1][0] > last:
+                # Keys do not repeat, so the value does not matter.
+                del some[bisect_right(some, (last, _BEHIND)) :]
+                max_rows = 0
+            sizes = list(accumulate((_size(value, 8)[0] for _, value in some), initial=size))
+            # Up to the first message with which the limit is reached.
+            end = bisect_left(sizes, max_bytes)
+            entries += some[:end]
+            size = sizes[-1]
         return entries
 
     def _merged(self) -> Iterator[tuple[int, int, Record]]:
@@ -186,6 +190,15 @@ class Scan:
                 yield visibility, number, record
         finally:
             self.close()
+
+
+def _rows(cursor: lmdb.Cursor[bytes], keys: list[bytes]) -> list[bytes]:
+    """The values of keys, fewer if one is not there. Mostly they stand in a row, and to walk it is three times as fast as to look for each."""
+    if cursor.set_key(keys[0]):
+        found = list(islice(cursor.iternext(), len(keys)))
+        if [key for key, _ in found] == keys:
+            return [value for _, value in found]
+    return [value for _, value in cursor.getmulti(keys)]
 
 
 def express_between(view: QueueView, after: int, upto: int, limit: int | None = None) -> list[tuple[int, int, Record]]:
