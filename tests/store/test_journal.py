@@ -7,10 +7,12 @@ import logging
 import os
 import shutil
 import struct
+import threading
 from pathlib import Path
 
 import pytest
 
+from lanner.model.enums import PositionState
 from lanner.model.errors import InsufficientResources, StoreCorrupt
 from lanner.store import Record, Store
 from lanner.store.event_log import EVENT
@@ -135,7 +137,7 @@ def test_a_checkpoint_that_the_disk_refuses_changes_nothing(quiet: Store, tmp_pa
     quiet.close()
 
 
-def reopened(path: Path, journal: bytes, number: int = 0) -> list[bytes]:
+def reopened(path: Path, journal: bytes | bytearray, number: int = 0) -> list[bytes]:
     """What a store has when one file of its journal is this."""
     copy = crash(path)
     (copy / JOURNAL_FILES[number]).write_bytes(journal)
@@ -196,6 +198,43 @@ def test_a_damaged_record_is_put_aside_and_the_others_are_done(
     store.close()
 
 
+def test_a_damaged_record_at_the_end_of_one_file_is_known_by_the_first_of_the_other(
+    quiet: Store, tmp_path: Path
+) -> None:
+    path = tmp_path / "data"
+    send(quiet, 1, 2)
+    last = quiet._commits._begin_settling()
+    send(quiet, 3, 4)
+    data = bytearray((path / JOURNAL_FILES[0]).read_bytes())
+    data[record_ends(bytes(data))[1] - 1] ^= 1
+    assert reopened(path, data) == [text(1), text(3), text(4)]
+    quiet._commits._settle(last)
+    quiet.close()
+
+
+def test_what_is_behind_a_gap_in_the_journal_is_put_aside_for_good(
+    quiet: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody has deleted one file, or brought back an old database. New records must not close the gap."""
+    path = tmp_path / "data"
+    send(quiet, 1, 2)
+    last = quiet._commits._begin_settling()
+    send(quiet, 3, 4)
+    copy = crash(path)
+    (copy / JOURNAL_FILES[0]).unlink()
+    with caplog.at_level(logging.ERROR):
+        store = open_store(copy)
+    store._commits.maintenance.stop()
+    assert "record 3 of the journal does not follow on the one before, put aside" in caplog.text
+    assert ids(store) == []
+    assert len(list(store.table("quarantine").items(b"journal"))) == 2
+    send(store, 11, 12)
+    assert packets(copy) == [text(11), text(12)]
+    store.close()
+    quiet._commits._settle(last)
+    quiet.close()
+
+
 def test_the_journal_of_another_store_is_nothing(tmp_path: Path) -> None:
     here, there = open_store(tmp_path / "here"), open_store(tmp_path / "there")
     send(here, 1)
@@ -230,6 +269,102 @@ def test_a_record_that_could_not_be_written_is_not_there_after_a_crash(
     quiet.close()
 
 
+def test_a_record_that_nobody_was_told_of_is_gone_before_anything_else_is_committed(
+    quiet: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reached the disk, the sync failed, and so did taking it away. What is committed next would be under the changes, or the number, of it."""
+    send(quiet, 1)
+    write = os.pwritev
+    calls: list[int] = []
+
+    def failing(descriptor: int, parts: list[bytes], at: int, flags: int) -> int:
+        calls.append(write(descriptor, parts, at, flags) if not calls else 0)
+        raise OSError(errno.EIO, "the disk has gone")
+
+    put(quiet, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwritev", failing)
+        for _ in range(2):
+            with pytest.raises(InsufficientResources):
+                commit(quiet)
+            put(quiet, 3, b"x" * 300_000)  # this one would not go into the journal
+        quiet.settle()
+        with pytest.raises(InsufficientResources):
+            commit(quiet)
+    assert len(calls) == 4
+    assert ids(quiet) == [1]
+    put(quiet, 4, b"x" * 300_000)
+    commit(quiet)
+    assert packets(tmp_path / "data") == [text(1), b"x" * 300_000]
+    send(quiet, 5, 6)
+    assert packets(tmp_path / "data") == [text(1), b"x" * 300_000, text(5), text(6)]
+    quiet.close()
+
+
+def test_a_batch_that_fails_takes_back_what_it_did_to_records_in_the_journal(quiet: Store) -> None:
+    """The engine puts the same object again, under another state and number."""
+    message = put(quiet, 1, text(1))
+    commit(quiet)
+    number = message.visibility
+    with quiet.lock:
+        message.state = PositionState.LOCKED
+        message.abort_count = 3
+        quiet.put(QUEUE, 1, message, express=False)
+    with no_room(), pytest.raises(InsufficientResources):
+        commit(quiet)
+    found = quiet.get(QUEUE, 1)
+    assert found is not None
+    assert (found.packet, found.state, found.abort_count) == (text(1), PositionState.AVAILABLE, 0)
+    assert found.visibility == number
+    quiet.close()
+
+
+def test_a_record_that_the_other_file_has_no_room_for_goes_into_the_database(quiet: Store, tmp_path: Path) -> None:
+    """It was made for the first file; then a checkpoint began."""
+    send(quiet, 1)
+    os.truncate(tmp_path / "data" / JOURNAL_FILES[1], 4096)
+    quiet._journal._files[1].size = 4096
+    put(quiet, 2, b"x" * 5000)
+    with quiet.lock:
+        quiet.prepare()
+        assert quiet._commits._record is not None
+    quiet.settle()
+    commit(quiet)
+    assert packets(tmp_path / "data") == [text(1), b"x" * 5000]
+    assert on_disk(quiet) == 2
+    quiet.close()
+
+
+def test_a_journal_that_became_full_while_no_checkpoint_could_be_made_is_used_again(
+    quiet: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size, sent = 100_000, [0]
+
+    def send_next(count: int = 1) -> None:
+        for _ in range(count):
+            sent[0] += 1
+            put(quiet, sent[0], b"%d" % sent[0] + b"x" * size)
+            commit(quiet)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, "not now")
+
+    send_next()
+    with monkeypatch.context() as patch:
+        patch.setattr(quiet._commits, "_write_slowly", refuse)
+        with pytest.raises(InsufficientResources):
+            quiet.settle()
+        with pytest.raises(InsufficientResources):
+            send_next(1000)
+    send_next(3)
+    before = on_disk(quiet)
+    send_next()
+    assert on_disk(quiet) == before
+    kept = [key for key in range(1, sent[0] + 1) if key != sent[0] - 4]
+    assert packets(tmp_path / "data") == [b"%d" % key + b"x" * size for key in kept]
+    quiet.close()
+
+
 def test_an_operation_of_a_newer_version_is_told_and_nothing_is_changed(quiet: Store, tmp_path: Path) -> None:
     send(quiet, 1)
     with quiet.lock:
@@ -238,10 +373,13 @@ def test_an_operation_of_a_newer_version_is_told_and_nothing_is_changed(quiet: S
     quiet._journal.append(newer)
     copy = crash(tmp_path / "data")
     before = (copy / "data.mdb").read_bytes()
+    held = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(StoreCorrupt, match="operation 99, which this version does not know"):
         open_store(copy)
+    assert len(list(Path("/proc/self/fd").iterdir())) == held
     assert (copy / "data.mdb").read_bytes()[: 1 << 14] == before[: 1 << 14]
-    open_store(tmp_path / "other").close()  # nothing is held
+    (copy / JOURNAL_FILES[0]).write_bytes(b"")
+    open_store(copy).close()  # nothing is held
     quiet.close()
 
 
@@ -272,6 +410,19 @@ def test_a_store_without_its_journal_opens(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     assert ids(store) == [1]
     send(store, 2)
+    store.close()
+
+
+def test_a_file_that_was_cut_short_is_made_whole(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.close()
+    size = (tmp_path / JOURNAL_FILES[0]).stat().st_size
+    os.truncate(tmp_path / JOURNAL_FILES[0], 100)
+    store = open_store(tmp_path)
+    store._commits.maintenance.stop()
+    send(store, 1)
+    assert on_disk(store) == 0
+    assert (tmp_path / JOURNAL_FILES[0]).stat().st_size == size
     store.close()
 
 
@@ -314,3 +465,39 @@ def test_a_log_of_events_that_is_opened_before_a_checkpoint_keeps_its_horizon(qu
     store.settle()
     assert log.bounds() == (0, 1)
     store.close()
+
+
+def test_events_of_a_failed_batch_are_decided_with_those_in_the_journal(quiet: Store) -> None:
+    with quiet.lock:
+        log = quiet.events
+        log.add(bytes(EVENT.size))
+    send(quiet, 1)
+    with quiet.lock:
+        log.add(bytes(EVENT.size))
+    put(quiet, 2)
+    with no_room(), pytest.raises(InsufficientResources):
+        commit(quiet)
+    assert log.horizon == 0
+    quiet.flush_events()
+    assert log.bounds() == (0, 2)
+    assert [(first, len(data)) for first, data in log.read(0, 2, 10)] == [(1, EVENT.size)]
+    assert not log.is_waiting
+    quiet.close()
+
+
+def test_who_flushes_events_waits_for_a_checkpoint_that_has_them(quiet: Store) -> None:
+    with quiet.lock:
+        log = quiet.events
+        log.add(bytes(EVENT.size))
+    with quiet._commits._commit_lock:
+        quiet._commits._lead()
+    with quiet._commits._settle_lock:
+        last = quiet._commits._begin_settling()
+        other = threading.Thread(target=quiet.flush_events)
+        other.start()
+        other.join(0.002)
+        assert other.is_alive()
+        quiet._commits._settle(last)
+    other.join()
+    assert log.horizon == 1
+    quiet.close()

@@ -162,8 +162,7 @@ class StoreAgainstDict(RuleBasedStateMachine):
     def flush(self) -> None:
         """Have something written although perhaps nothing has changed, as for events or counters."""
         self.finish()
-        if self.store._commits.counters.wanting:
-            self.settle()
+        self.settle()
         self.store._commits._lead()
         self.note_synced()
 

@@ -42,6 +42,11 @@ class Allocation:
         os.close(self._file)
 
     @property
+    def is_full(self) -> bool:
+        """What `refuses_sends` said last."""
+        return self._refuses
+
+    @property
     def refuses_sends(self) -> bool:
         """Whether new messages must be refused; asks the disk again about once a second."""
         if self._refuses and time.monotonic() >= self._retry_at:

@@ -14,7 +14,7 @@ Journal and checkpoint
     the last checkpoint. A *checkpoint* takes all of these (they are *settling*), writes them into the database in one commit, and drops them as it renews the snapshot; nothing
     changes for the engine, and other batches are journaled meanwhile. It comes when a file of the journal is half full, when so much has changed that memory
     and a restart would feel it, when somebody wants to scan, at the end, and before a batch that is not for the journal (a big one,
-    staged messages, a publication, a raised counter), which goes straight into the database. What the database is told past the journal (counters,
+    staged messages, a publication, a raised counter, any on a full disk), which goes straight into the database. What the database is told past the journal (counters,
     sweeping, trimming) must be right with any part of the journal done after it: a counter is never in the journal, and what is swept or trimmed no record puts back.
 
 Leader and followers
@@ -176,13 +176,18 @@ class GroupCommit:
 
     def settle(self) -> None:
         """Have everything in the snapshot that is durable; InsufficientResources if the disk refuses. Without the lock."""
-        if not (self.settling or self.journaled or self.journaled.events):
-            return
+        with self.lock:
+            if self.settling is None and not (self.journaled or self.journaled.events):
+                return
         with self._settle_lock:
             pass  # one that is under way does not need to keep commits out until its end
         with self._commit_lock:
             self._settle_lock.acquire()
-            last = self._begin_settling()
+            try:
+                last = self._begin_settling()
+            except BaseException:
+                self._settle_lock.release()
+                raise
         try:
             self._settle(last)
         finally:
@@ -241,18 +246,21 @@ class GroupCommit:
 
     def _prepare(self) -> None:
         batch = self._swap()
-        if not self.counters.wanting:
+        # On a full disk straight into the database: what is deleted makes room when it is deleted there.
+        if not (self.counters.wanting or self._allocation.is_full):
             self._record = self._journal.record(batch.operations())
 
     def _lead(self) -> None:
         """Make a batch durable, in the journal or in the database. The commit lock is held."""
         try:
+            self._journal.clear()
             with self.lock.urgent():
                 if self.inflight is None:
                     self._prepare()
                 batch = cast("Batch", self.inflight)
                 record, self._record = self._record, None
-            if record is None:
+            # Since the record was made a checkpoint may have gone on to the other file, and that one may be smaller.
+            if record is None or not self._journal.has_room(record.size):
                 with self._settle_lock:
                     self._commit(batch)
             else:
@@ -260,7 +268,8 @@ class GroupCommit:
                 with self.lock.urgent():
                     self._complete_journaled(batch, record.size)
         except BaseException as error:
-            with self.lock.urgent():
+            # To recover may mean to open the database again, and no checkpoint may be writing to it then.
+            with self._settle_lock, self.lock.urgent():
                 self._fail(error)
             if not isinstance(error, lmdb.Error | OSError | InsufficientResources):
                 raise
@@ -294,6 +303,8 @@ class GroupCommit:
         """Have what is in the journal taken by the next checkpoint; the number of its last record. Both locks are held."""
         with self.lock.urgent():
             if not (self.journaled or self.journaled.events):
+                if self.settling is None:
+                    self._journal.rewind()
                 return self._journal.last
             self.settling, self.journaled, self._changes = self.journaled, Batch(0), 0
             return self._journal.switch()
@@ -489,7 +500,10 @@ class GroupCommit:
         self.current = Batch(last + 1)
         if self.events is not None:
             number = self.events.closed()
-            if not (self.journaled.events or self.settling):
+            if self.journaled.events or self.settling is not None:
+                # What is on its way comes first.
+                self.journaled.event_horizon = number
+            else:
                 self.events.completed(number)
         for batch in dropped:
             for queue in batch.queues:

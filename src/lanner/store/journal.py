@@ -7,8 +7,8 @@ database the number of the last record that it took, the first file is free.
 
 A record is a header (checksum of all that follows, length of the operations, number of the record) and operations, each on one row. Doing them
 again changes nothing, so opening a store means to do those of the records behind the checkpoint. In each file they end with the first that is not whole, not the next
-in number, or of another store: the checksum begins with the store's epoch. Such a record was never acknowledged, unless a good one with the next
-number follows it: then it was, and is damaged, and is put aside.
+in number, or of another store: the checksum begins with the store's epoch. Such a record was never acknowledged, unless there is a good one with the next
+number: then it was, and is damaged, and is put aside.
 
 The files are written with zeros before they are used, so that a record changes nothing but the contents of blocks that are there.
 """
@@ -95,20 +95,18 @@ class _File:
             raise OSError(errno.ENOSPC, f"{written} of {size} bytes were written to the journal")
 
     def records(self, seed: int, after: int) -> Iterator[tuple[int, bytes, bool]]:
-        """Yield (number, operations, whether they are what was written) of the records with higher numbers than `after`."""
+        """Yield (number, operations, whether they are what was written) of the records with higher numbers than `after`.
+
+        The last one may be what a write has left that never ended.
+        """
         data = os.pread(self.descriptor, self.size, 0)
         if len(data) < _HEADER.size:
             return
         at = 0
         _, _, number = _HEADER.unpack_from(data)
         while (end := _end(data, at, number)) is not None:
-            is_whole = _is_whole(data, at, end, seed)
-            if not is_whole:
-                following = _end(data, end, number + 1)
-                if following is None or not _is_whole(data, end, following, seed):
-                    return
             if number > after:
-                yield number, data[at + _HEADER.size : end], is_whole
+                yield number, data[at + _HEADER.size : end], _is_whole(data, at, end, seed)
             at, number = end, number + 1
 
 
@@ -135,10 +133,12 @@ class Journal:
         self._active, self._free = self._files
         self._is_free = True  # whether nothing that the database lacks is in the other file
         self._at = 0
+        self._failed: tuple[_File, int] | None = None  # where a record may be that nobody was told of
         self.last = last
-        if not all(file.size for file in self._files):
-            for file in self._files:
-                file.grow(_MIN_SIZE)
+        small = [file for file in self._files if file.size < _MIN_SIZE]
+        for file in small:
+            file.grow(_MIN_SIZE)
+        if small:
             sync_directory(path)
 
     def close(self) -> None:
@@ -151,26 +151,39 @@ class Journal:
 
     def record(self, operations: list[bytes] | None) -> Record | None:
         """Make the next record; None without operations for it, or if there is no room."""
-        if operations is None:
+        if not operations:
             return None
         body = b"".join(operations)
         size = _HEADER.size + len(body)
-        if self._at + size > self._active.size:
+        if not self.has_room(size):
             return None
         rest = _REST.pack(len(body), self.last + 1)
         return Record((crc32(body, crc32(rest, self._seed))).to_bytes(4, "little") + rest, body, size)
+
+    def has_room(self, size: int) -> bool:
+        return self._at + size <= self._active.size
 
     def append(self, record: Record) -> None:
         """Make a record durable; OSError, and nothing is different, if that could not be done."""
         try:
             self._active.write(self._at, record.header, record.body)
-        except OSError:
-            # It may be there nevertheless, and nobody was told that it is.
+        except BaseException:
+            self._failed = self._active, self._at
             with suppress(OSError):
-                self._active.write(self._at, bytes(_HEADER.size))
+                self.clear()
             raise
         self._at += record.size
         self.last += 1
+
+    def clear(self) -> None:
+        """Take away a record that could not be written; it may be there nevertheless. OSError: nothing may be committed before that is done.
+
+        It would be done when the store is opened again, over what came later; and another one will have its number.
+        """
+        if self._failed is not None:
+            file, at = self._failed
+            file.write(at, bytes(_HEADER.size))
+            self._failed = None
 
     def switch(self) -> int:
         """Go on in the other file, if it is free; the number of the last record until now."""
@@ -179,6 +192,10 @@ class Journal:
             self._at = 0
             self._is_free = False
         return self.last
+
+    def rewind(self) -> None:
+        """Begin the file anew: the database has everything that was ever written."""
+        self._at = 0
 
     def settled(self) -> None:
         """The database has everything that was written before the last `switch`."""
@@ -192,7 +209,8 @@ class Journal:
     def records(self) -> list[tuple[int, bytes, bool]]:
         """Return (number, operations, whether they are what was written) of the records behind the last one of the database."""
         found = sorted(record for file in self._files for record in file.records(self._seed, self.last))
-        return [record for expected, record in enumerate(found, self.last + 1) if record[0] == expected]
+        whole = {number for number, _, is_whole in found if is_whole}
+        return [record for record in found if record[2] or (record[0] not in whole and record[0] + 1 in whole)]
 
 
 def last_checkpoint(environment: Environment) -> int:
@@ -212,12 +230,14 @@ def replay(journal: Journal, environment: Environment) -> None:
     if not records:
         return
     with environment.write() as txn:
-        for number, operations, is_whole in records:
-            if is_whole:
+        for expected, (number, operations, is_whole) in enumerate(records, journal.last + 1):
+            # Behind a gap are changes to what is not there: a file is damaged or gone, or the database is an older one.
+            if is_whole and number == expected:
                 _do(operations, txn, environment)
                 continue
             row = _QUARANTINE + _U64.pack(number)
-            _LOG.error("record %d of the journal is damaged, put aside as row %s of table tables", number, row.hex())
+            fault = "does not follow on the one before" if is_whole else "is damaged"
+            _LOG.error("record %d of the journal %s, put aside as row %s of table tables", number, fault, row.hex())
             txn.put(row, operations, db=environment.tables)
         note_checkpoint(txn, environment, records[-1][0])
     journal.last = records[-1][0]

@@ -62,6 +62,11 @@ class MessageLayer(Layer[int, Record, StoredFacts]):
         for key in above.keys:
             add(key)
 
+    def restore_rows(self, environment: Environment) -> None:
+        """Forget what was done to the records since they were written: the engine has the same objects, and puts them again changed."""
+        for key, raw in self.encoded.items():
+            self.rows[key] = decode(raw, environment.txn, environment.staged)
+
 
 # Ours: so many numbers of messages that are gone may be remembered beside those that are there.
 _MAX_GONE = 1024
@@ -347,6 +352,8 @@ class QueueView(Overlay[int, Record, StoredFacts]):
     def go_back(self) -> None:
         """Return to the last synced state; express messages stay."""
         super().go_back()
+        for layer in self.below:
+            layer.restore_rows(self._environment)
         self.messages, self.size = self.synced.messages, self.synced.size
         self._high.clear()
 

@@ -74,9 +74,13 @@ class Store:
             try:
                 sync_directory(path)
                 journal = Journal(path, environment.epoch, last_checkpoint(environment))
-                replay(journal, environment)
-                allocation = Allocation(environment, map_size, reserve)
-                return cls(environment, journal, allocation, directory_lock)
+                try:
+                    replay(journal, environment)
+                    allocation = Allocation(environment, map_size, reserve)
+                    return cls(environment, journal, allocation, directory_lock)
+                except BaseException:
+                    journal.close()
+                    raise
             except BaseException:
                 environment.close()
                 raise
