@@ -85,7 +85,7 @@ import json
 import logging
 import socket
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Self
 
@@ -95,6 +95,7 @@ import pyarrow.flight as fl
 from lanner.client.runtime import Runtime
 from lanner.model.errors import AccessDenied, InvalidParameter, LannerError, ServiceNotAvailable
 from lanner.security.identity import Identity
+from lanner.spark.courtesy import cpu_of, giving_way
 from lanner.spark.errors import NotAuthenticated, TooBusy
 from lanner.spark.flight_auth import Callers, NoHandshake, Sessions, refusal
 from lanner.spark.requests import Request
@@ -139,11 +140,15 @@ def _told() -> Iterator[None]:
 class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
     """The service on a port, from its construction to `shutdown`. Methods are called by the threads of gRPC."""
 
-    def __init__(self, service: Service, sessions: Sessions, settings: FlightSettings) -> None:
+    def __init__(
+        self, service: Service, sessions: Sessions, settings: FlightSettings, loop_cpu: Callable[[], float] | None
+    ) -> None:
+        """`loop_cpu`: what the loop has used to which streams give way, if there is one."""
         certificates = None
         if settings.tls_certificate is not None and settings.tls_key is not None:
             certificates = [(settings.tls_certificate.read_bytes(), settings.tls_key.read_bytes())]
         self._service = service
+        self._loop_cpu = loop_cpu
         self._stopping = threading.Event()
         self._streams = threading.BoundedSemaphore(settings.max_streams)
         super().__init__(
@@ -220,7 +225,10 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
 
         def batches() -> Iterator[pa.RecordBatch]:
             with _told(), self._stream():
-                yield from self._until_stopped(scan.batches())
+                found = scan.batches()
+                if self._loop_cpu is not None:
+                    found = giving_way(found, self._loop_cpu)
+                yield from self._until_stopped(found)
 
         return fl.GeneratorStream(scan.schema.arrow, batches())
 
@@ -288,6 +296,7 @@ class FlightListener:
         self._settings = settings or FlightSettings()
         self._service: Service | None = None
         self._server: FlightServer | None = None
+        self._loop_cpu: Callable[[], float] | None = None
         self.address = self._settings.address(self._settings.port)
 
     def __enter__(self) -> Self:
@@ -305,7 +314,7 @@ class FlightListener:
         _check_port(settings.bind, settings.port)
         service = Service(self._runtime)
         try:
-            self._server = FlightServer(service, Sessions(self._runtime.users), settings)
+            self._server = FlightServer(service, Sessions(self._runtime.users), settings, self._loop_cpu)
         except BaseException as error:
             service.close()
             if isinstance(error, pa.ArrowException):
@@ -325,6 +334,8 @@ class FlightListener:
             service.close()
 
     async def start(self) -> None:
+        """Listen beside a loop, whose work comes first."""
+        self._loop_cpu = cpu_of(threading.get_ident())
         await asyncio.to_thread(self.open)
 
     async def stop(self) -> None:
