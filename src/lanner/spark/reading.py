@@ -29,7 +29,7 @@ from lanner.store.scan import Chunk, Scan
 from lanner.wire.path_name import PathName
 
 # Ours: a batch ends when it has so many bytes of packets or so many rows. Spark is fastest with 1 to 12 MB a batch.
-BATCH_BYTES: Final = 4 << 20
+BATCH_BYTES: Final = 8 << 20
 BATCH_ROWS: Final = 1 << 14
 # Ours: about how much one partition reads.
 PARTITION_BYTES: Final = 32 << 20
