@@ -10,11 +10,14 @@ import struct
 import threading
 from pathlib import Path
 
+import lmdb
 import pytest
 
 from lanner.model.enums import PositionState
 from lanner.model.errors import InsufficientResources, StoreCorrupt
 from lanner.store import Record, Store
+from lanner.store import commit as commit_module
+from lanner.store.environment import Environment
 from lanner.store.event_log import EVENT
 from lanner.store.journal import JOURNAL_FILES
 from tests.store.conftest import QUEUE, commit, crash, entries, ids, no_room, open_store, put, record, settle, take
@@ -500,4 +503,61 @@ def test_who_flushes_events_waits_for_a_checkpoint_that_has_them(quiet: Store) -
         quiet._commits._settle(last)
     other.join()
     assert log.horizon == 1
+    quiet.close()
+
+
+@pytest.mark.parametrize("wants_counter", [False, True])
+def test_horizons_pass_a_batch_of_events_alone_and_do_not_come_back(quiet: Store, wants_counter: bool) -> None:
+    """It holds no message, so the numbers of express ones are decided at once."""
+    commits = quiet._commits
+    send(quiet, 1)
+    quiet.settle()
+    with quiet.lock:
+        quiet.events.add(bytes(EVENT.size))
+        if wants_counter:
+            commits.counters.want_all()
+        commits._swap()
+    put(quiet, 2, express=True)
+    assert (quiet.horizon, quiet.scan_horizon) == (2, 2)
+    put(quiet, 3)
+    with commits._commit_lock:
+        commits._lead()
+    quiet.settle()
+    assert (quiet.horizon, quiet.scan_horizon) == (2, 2)
+    quiet.close()
+
+
+def test_the_database_is_opened_again_when_sweeping_or_trimming_has_broken_it(
+    quiet: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LMDB does nothing more after a meta page that could not be written; small commits would not notice for long."""
+    environment = quiet._environment
+    opened: list[int] = []
+    reopen = environment.reopen
+
+    def broken(*_: object) -> bool:
+        raise lmdb.PanicError("update of meta page failed")
+
+    def tracked() -> None:
+        opened.append(1)
+        reopen()
+
+    with quiet.lock:
+        quiet.events.add(bytes(EVENT.size))
+        quiet.drop_queue(QUEUE)
+    settle(quiet)
+    monkeypatch.setattr(Environment, "renew", broken)
+    monkeypatch.setattr(Environment, "reopen", lambda _: tracked())
+    with monkeypatch.context() as patch, pytest.raises(InsufficientResources):
+        patch.setattr(commit_module, "trim_slice", broken)
+        quiet.trim_events(0, 0)
+    assert opened == [1]
+    with monkeypatch.context() as patch, pytest.raises(lmdb.PanicError):
+        patch.setattr(commit_module, "sweep_slice", broken)
+        quiet._commits._maintain()
+    assert opened == [1, 1]
+    monkeypatch.undo()
+    send(quiet, 1)
+    quiet.settle()
+    assert on_disk(quiet) == 1
     quiet.close()

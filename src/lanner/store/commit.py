@@ -144,7 +144,7 @@ class GroupCommit:
     @property
     def horizon(self) -> int:
         """The highest visibility number up to which everything is decided. It never goes back."""
-        if not self.current and self.inflight is None:
+        if not (self.current or self.inflight):
             # Express messages have numbers that no commit will tell of.
             self._horizon = self.visibility.last
         return self._horizon
@@ -200,8 +200,13 @@ class GroupCommit:
             return False
         self.settle()
         with self._commit_lock, self._settle_lock:
-            with environment.write() as txn:
-                has_more = trim_slice(txn, environment, before_ms, max_bytes)
+            try:
+                with environment.write() as txn:
+                    has_more = trim_slice(txn, environment, before_ms, max_bytes)
+            except InsufficientResources:
+                with self.lock.urgent():
+                    self._recover()
+                raise
             if has_more:
                 with self.lock.urgent():
                     environment.renew()
@@ -374,17 +379,22 @@ class GroupCommit:
     def _sweep(self) -> bool:
         """Delete a slice of what was dropped. The commit lock and the settle lock are held."""
         environment = self._environment
-        with self.lock.urgent():
-            txn = environment.env.begin(write=True, buffers=True)
-            try:
-                swept = sweep_slice(txn, environment)
-            except BaseException:
+        try:
+            with self.lock.urgent():
+                txn = environment.env.begin(write=True, buffers=True)
+                try:
+                    swept = sweep_slice(txn, environment)
+                except BaseException:
+                    txn.abort()
+                    raise
+            if not swept:
                 txn.abort()
-                raise
-        if not swept:
-            txn.abort()
-            return False
-        txn.commit()
+                return False
+            txn.commit()
+        except lmdb.Error:
+            with self.lock.urgent():
+                self._recover()
+            raise
         with self.lock.urgent():
             environment.renew()
         environment.memory.touch(1 << 20)
@@ -425,7 +435,7 @@ class GroupCommit:
         self._journal.settled()
         self.settling = None
         self._renewed(settling)
-        self._scan_horizon = settling.horizon
+        self._scan_horizon = max(self._scan_horizon, settling.horizon)
         if self.events is not None:
             self.events.completed(settling.event_horizon)
         self._allocation.settled(settling.room)
@@ -448,7 +458,7 @@ class GroupCommit:
             publication.complete()
         for counter, limit in batch.counters:
             counter.settle(limit)
-        self._scan_horizon = batch.horizon
+        self._scan_horizon = max(self._scan_horizon, batch.horizon)
         if self.events is not None:
             self.events.completed(batch.event_horizon)
         self._allocation.wrote(batch.size())
@@ -466,7 +476,8 @@ class GroupCommit:
     def _complete(self, batch: Batch) -> None:
         for queue, totals in batch.totals.items():
             queue.synced = totals
-        self._horizon = batch.horizon
+        # An empty one, for events or counters, holds nothing up, and may have been passed.
+        self._horizon = max(self._horizon, batch.horizon)
         self.synced = batch.number
         if self._has_garbage(batch):
             self.maintenance.wake()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import lmdb
 
+from lanner.model.errors import InsufficientResources
 from lanner.store.environment import Environment
 from lanner.store.format import table_key
 
@@ -118,8 +119,12 @@ class Counters:
         needs it no more before its commit has ended (commit.py).
         """
         environment = self._environment
-        with environment.write() as txn:
-            limit = counter.write(txn, environment.tables, end - counter.last)
+        try:
+            with environment.write() as txn:
+                limit = counter.write(txn, environment.tables, end - counter.last)
+        except InsufficientResources:
+            self.want(counter)  # a commit can do more about it: the database may have to be opened again
+            raise
         counter.settle(limit)
         self._wanting.discard(counter)
 
