@@ -548,12 +548,12 @@ def test_the_database_is_opened_again_when_sweeping_or_trimming_has_broken_it(
     settle(quiet)
     monkeypatch.setattr(Environment, "renew", broken)
     monkeypatch.setattr(Environment, "reopen", lambda _: tracked())
-    with monkeypatch.context() as patch, pytest.raises(InsufficientResources):
-        patch.setattr(commit_module, "trim_slice", broken)
+    monkeypatch.setattr(commit_module, "trim_slice", broken)
+    monkeypatch.setattr(commit_module, "sweep_slice", broken)
+    with pytest.raises(InsufficientResources):
         quiet.trim_events(0, 0)
     assert opened == [1]
-    with monkeypatch.context() as patch, pytest.raises(lmdb.PanicError):
-        patch.setattr(commit_module, "sweep_slice", broken)
+    with pytest.raises(lmdb.PanicError):
         quiet._commits._maintain()
     assert opened == [1, 1]
     monkeypatch.undo()

@@ -81,6 +81,8 @@ _LOG = logging.getLogger(__name__)
 
 # Ours: so many changes are written by one checkpoint at most, and are held in memory until then.
 _MAX_CHANGES = 16_384
+# Ours: bytes of a record for which a loop waits itself.
+_AT_ONCE = 64 << 10
 # Ours: how long a checkpoint waits for the store's lock, whose holder may be waiting for the database.
 _PATIENCE = 0.01
 
@@ -248,6 +250,24 @@ class GroupCommit:
         """Close the current batch and make its record, if no other is in flight: what is left is to wait for the disk. With the lock."""
         if self.inflight is None and self.current:
             self._prepare()
+
+    def sync_at_once(self) -> bool:
+        """Make the batch in flight durable here and now, if a quick disk is all that it waits for; else False, and nothing is done.
+
+        For a loop: handing a batch to a thread, and the news back, takes longer than such a wait. Without the lock.
+        """
+        record = self._record
+        if record is None or record.size > _AT_ONCE or not self._journal.is_quick:
+            return False
+        if not self._commit_lock.acquire(blocking=False):
+            return False
+        try:
+            if self._record is None:
+                return False
+            self._lead()
+        finally:
+            self._commit_lock.release()
+        return True
 
     def _prepare(self) -> None:
         batch = self._swap()

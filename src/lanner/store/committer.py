@@ -1,7 +1,11 @@
 """The thread that syncs for an event loop, and the futures that wait for it.
 
-What runs in a loop never blocks on the disk: it asks here, goes on, and its future resolves when the batch is durable. While one batch is
+What runs in a loop asks here, goes on, and its future resolves when the batch is durable. While one batch is
 being synced the loop fills the next one; the futures of a batch resolve together.
+
+A small batch is written by the loop itself, at the end of its turn, as long as the disk takes a fraction of a millisecond for it: to wake a thread, to let it
+have the interpreter, and to be woken by it costs more, and whoever could use the time is mostly waiting for just this batch. A disk that becomes slow is
+left to the thread from then on.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ class Committer:
     def __init__(self, store: Store, loop: asyncio.AbstractEventLoop) -> None:
         self._store = store
         self._loop = loop
+        self._loop_thread = threading.get_ident()
         self._waiting: dict[int, list[asyncio.Future[None]]] = {}  # by the batch they wait for
         self._wanted = threading.Condition()
         self._highest = 0
@@ -42,16 +47,30 @@ class Committer:
         elif waiting is None:
             self._waiting[ticket] = [future]
             # Not at once: whoever is ready to run in this turn of the loop comes into the same commit.
-            self._loop.call_soon(self.ask, ticket)
+            self._loop.call_soon(self._write, ticket)
         else:
             waiting.append(future)
         return future
 
     def ask(self, ticket: int) -> None:
-        """Have a batch written, without waiting for it."""
+        """Have a batch written, without waiting for it; also for who has the store's lock, and from any thread."""
         with self._store.lock:
             # The thread would have to win the lock and the interpreter for it, from a loop that has more to do.
             self._store.prepare()
+        if threading.get_ident() == self._loop_thread:
+            self._loop.call_soon(self._write, ticket)
+        else:
+            self._hand_over(ticket)
+
+    def _write(self, ticket: int) -> None:
+        with self._store.lock:
+            self._store.prepare()
+        if self._store.sync_at_once():
+            self._resolve(self._store.synced)
+        if ticket > self._store.synced:
+            self._hand_over(ticket)
+
+    def _hand_over(self, ticket: int) -> None:
         with self._wanted:
             if ticket > self._highest:
                 self._highest = ticket

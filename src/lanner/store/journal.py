@@ -19,6 +19,7 @@ import errno
 import logging
 import os
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -40,6 +41,9 @@ JOURNAL_FILES = ("journal.0", "journal.1")
 # Ours: a file begins small and doubles after use; the changes of a full one are what a checkpoint writes, and what is held in memory.
 _MIN_SIZE = 256 << 10
 _MAX_SIZE = 8 << 20
+
+# Ours: seconds that a loop may wait for the disk itself.
+_QUICK = 0.0005
 
 _HEADER = struct.Struct("<IIQ")
 _REST = struct.Struct("<IQ")
@@ -133,6 +137,7 @@ class Journal:
         self._active, self._free = self._files
         self._is_free = True  # whether nothing that the database lacks is in the other file
         self._at = 0
+        self._seconds = 0.0  # that a record takes, as a running average
         self._failed: tuple[_File, int] | None = None  # where a record may be that nobody was told of
         self.last = last
         small = [file for file in self._files if file.size < _MIN_SIZE]
@@ -144,6 +149,11 @@ class Journal:
     def close(self) -> None:
         for file in self._files:
             os.close(file.descriptor)
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether the disk took a moment only for the last records."""
+        return self._seconds < _QUICK
 
     @property
     def is_half_full(self) -> bool:
@@ -165,6 +175,7 @@ class Journal:
 
     def append(self, record: Record) -> None:
         """Make a record durable; OSError, and nothing is different, if that could not be done."""
+        began = time.perf_counter()
         try:
             self._active.write(self._at, record.header, record.body)
         except BaseException:
@@ -174,6 +185,7 @@ class Journal:
             raise
         self._at += record.size
         self.last += 1
+        self._seconds += (time.perf_counter() - began - self._seconds) / 8
 
     def clear(self) -> None:
         """Take away a record that could not be written; it may be there nevertheless. OSError: nothing may be committed before that is done.

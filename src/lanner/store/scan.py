@@ -71,8 +71,9 @@ class Scan:
         self._generation = view.generation
         self._environment = environment
         self._corrupt = corrupt
-        self._txn: lmdb.Transaction[bytes] | None = environment.env.begin()
         self._close_lock = threading.Lock()
+        self._txn: lmdb.Transaction[bytes] | None = None
+        self._txn = environment.env.begin()
 
     def __enter__(self) -> Self:
         return self

@@ -367,6 +367,10 @@ class Store:
         """Have as much of the work of `sync` done as needs no disk, for whoever has the lock and the interpreter already."""
         self._commits.prepare()
 
+    def sync_at_once(self) -> bool:
+        """Write what is prepared, if that takes a moment only; False: it is left to `sync`. Without the lock."""
+        return self._commits.sync_at_once()
+
     def on_synced(self, callback: Callable[[int], None]) -> None:
         """Have `callback` called with the number of each batch that became durable, under the lock."""
         self._commits.on_synced.append(callback)
