@@ -561,3 +561,22 @@ def test_the_database_is_opened_again_when_sweeping_or_trimming_has_broken_it(
     quiet.settle()
     assert on_disk(quiet) == 1
     quiet.close()
+
+
+@pytest.mark.parametrize("size", [10, 300_000])
+def test_what_is_durable_stays_so_when_a_counter_breaks_the_database_before_the_snapshot_is_renewed(
+    quiet: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    put(quiet, 1, b"x" * size)
+    renew = Environment.renew
+
+    def broken(environment: Environment) -> None:
+        monkeypatch.setattr(Environment, "renew", renew)
+        raise lmdb.PanicError("update of meta page failed")
+
+    monkeypatch.setattr(Environment, "renew", broken)
+    settle(quiet)
+    assert Environment.renew is renew
+    assert ids(quiet) == [1]
+    assert packets(tmp_path / "data") == [b"x" * size]
+    quiet.close()

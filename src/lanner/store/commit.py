@@ -211,7 +211,7 @@ class GroupCommit:
                 raise
             if has_more:
                 with self.lock.urgent():
-                    environment.renew()
+                    self._renew()
         return has_more
 
     # Committing
@@ -416,7 +416,7 @@ class GroupCommit:
                 self._recover()
             raise
         with self.lock.urgent():
-            environment.renew()
+            self._renew()
         environment.memory.touch(1 << 20)
         return True
 
@@ -451,7 +451,7 @@ class GroupCommit:
         self._complete(batch)
 
     def _complete_settled(self, settling: Batch) -> None:
-        self._environment.renew()
+        self._renew()
         self._journal.settled()
         self.settling = None
         self._renewed(settling)
@@ -471,7 +471,7 @@ class GroupCommit:
         self._recover()
 
     def _complete_committed(self, batch: Batch) -> None:
-        self._environment.renew()
+        self._renew()
         self.inflight = None
         self._renewed(batch)
         for publication in batch.publications:
@@ -551,8 +551,13 @@ class GroupCommit:
 
     def _recover(self) -> None:
         """The disk has refused something: go on with what it has."""
+        self._renew()
+        self._allocation.ensure()
+
+    def _renew(self) -> None:
+        """Move the snapshot to the last commit. The settle lock is held, so that nobody is writing."""
         try:
             self._environment.renew()
         except lmdb.Error:
+            # Another commit since, a counter's, has failed for good; that says nothing about this one.
             self._environment.reopen()
-        self._allocation.ensure()
