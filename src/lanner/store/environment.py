@@ -113,15 +113,16 @@ class Environment:
     @contextmanager
     def write(self) -> Iterator[lmdb.Transaction[bytes]]:
         """Write in one durable commit, or not at all: InsufficientResources if the disk refuses."""
-        txn = self.env.begin(write=True)
+        txn: lmdb.Transaction[bytes] | None = None
         try:
+            txn = self.env.begin(write=True)
             yield txn
             txn.commit()
-        except (lmdb.Error, OSError) as error:
-            txn.abort()
-            raise InsufficientResources(f"{self._path}: the store cannot write: {error}") from error
-        except BaseException:
-            txn.abort()
+        except BaseException as error:
+            if txn is not None:
+                txn.abort()
+            if isinstance(error, lmdb.Error | OSError):
+                raise InsufficientResources(f"{self._path}: the store cannot write: {error}") from error
             raise
 
     def used(self) -> int:

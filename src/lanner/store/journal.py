@@ -91,8 +91,6 @@ class _File:
 
     def write(self, at: int, *parts: bytes) -> None:
         size = sum(map(len, parts))
-        if at + size > self.size:
-            raise OSError(errno.ENOSPC, f"no room for {size} bytes in the journal")
         # One call: the interpreter is let go of, and must be won back, just once.
         written = os.pwritev(self.descriptor, parts, at, os.RWF_DSYNC)
         if written != size:
