@@ -96,6 +96,8 @@ class EngineBase:
         # (deadline, queue, lookup id) of express messages and uncommitted sends; the rest is in the store.
         self._volatile_expiry: list[tuple[int, int, int]] = []
         self._volatile_expiry_limit = 0  # when the heap is longer, messages that have gone are taken out
+        # Rows of the table, as (deadline, queue, first lookup id): how many messages they are there for, as far as that is known.
+        self._expiry_blocks: dict[tuple[int, int, int], int] = {}
         self._next_expiry: int | None = None
         # Queue: the visibility number up to which nothing expires for now, and when that ends on the monotonic clock (None: when it is said).
         self._expiry_holds: dict[int, tuple[int, float | None]] = {}

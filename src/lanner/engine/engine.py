@@ -317,5 +317,6 @@ class Engine(Staging):
                 queue.state = states.get(queue.number, queue.state)
         # An outcome that was not stored was not reached: those transactions are in doubt again.
         self._recover_prepared()
+        self._expiry_blocks.clear()
         self._find_next_expiry()
         _LOG.error("the store could not be written: everything since the last sync is undone")

@@ -13,10 +13,11 @@ survive is written: the locks of prepared transactions, and that a locked messag
 from __future__ import annotations
 
 import heapq
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from lanner.engine.envelope import Envelope, is_express, may_expire, read_envelope
-from lanner.engine.tables import EXPIRY_KEY, HOLD, POSITION_KEY, QUEUE_KEY
+from lanner.engine.tables import EXPIRY_BLOCK, EXPIRY_KEY, HOLD, POSITION_KEY, QUEUE_KEY
 from lanner.engine.waiting import WaitingReads
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import INFINITE, MessageClass, MessageSeekAction, OperationType, PositionState
@@ -40,6 +41,9 @@ LOOKUP_ID_BEFORE_FIRST = 0
 LOOKUP_ID_AFTER_LAST = MAX_LOOKUP_ID
 
 _MAX_DEADLINE = 0xFFFF_FFFF
+_BLOCK_MASK = -EXPIRY_BLOCK
+# A row that is there for messages from before the start, too.
+_UNCOUNTED = 1 << 40
 # Ours: a heap of deadlines that is shorter is not worth a look.
 _MIN_EXPIRY = 1024
 # Ours: so many messages expire under one hold of the store's lock, and in one commit.
@@ -285,13 +289,12 @@ class Positions(WaitingReads):
         if deadline is None or position.record.flags & DEAD_LETTER:
             return
         deadline = min(deadline, _MAX_DEADLINE)
-        key = (deadline, position.queue.number, position.lookup_id)
         if envelope.is_express or position.is_uncommitted_send:
-            heapq.heappush(self._volatile_expiry, key)
+            heapq.heappush(self._volatile_expiry, (deadline, position.queue.number, position.lookup_id))
             if len(self._volatile_expiry) > self._volatile_expiry_limit:
                 self._drop_volatile_expiry()
         else:
-            self._expiry_table.put(EXPIRY_KEY.pack(*key), b"")
+            self._count_in(deadline, position)
         if self._next_expiry is None or deadline < self._next_expiry:
             self._next_expiry = deadline
             self.deadline_changed()
@@ -313,9 +316,51 @@ class Positions(WaitingReads):
             return
         envelope = read_envelope(position.record.packet)
         deadline = self._deadline(position.queue, envelope)
-        if deadline is not None and not envelope.is_express:
-            key = (min(deadline, _MAX_DEADLINE), position.queue.number, position.lookup_id)
-            self._expiry_table.delete(EXPIRY_KEY.pack(*key))
+        if deadline is not None and not envelope.is_express and not position.record.flags & DEAD_LETTER:
+            self._count_out(min(deadline, _MAX_DEADLINE), position)
+
+    # Messages that come one after the other mostly expire in the same second: all of a block of lookup ids that do share a row of the table. What is in a
+    # row from before the start is not known; such a row stays until it is due.
+
+    def _count_in(self, deadline: int, position: MessagePosition) -> None:
+        block = (deadline, position.queue.number, position.lookup_id & _BLOCK_MASK)
+        count = self._expiry_blocks.get(block)
+        if count is None:
+            row = EXPIRY_KEY.pack(*block)
+            if self._expiry_table.get(row) is None:
+                self._expiry_table.put(row, b"")
+                count = 0
+            else:
+                count = _UNCOUNTED
+        self._expiry_blocks[block] = count + 1
+
+    def _count_out(self, deadline: int, position: MessagePosition) -> None:
+        block = (deadline, position.queue.number, position.lookup_id & _BLOCK_MASK)
+        count = self._expiry_blocks.get(block, _UNCOUNTED)
+        if count > 1:
+            if count < _UNCOUNTED:
+                self._expiry_blocks[block] = count - 1
+        else:
+            self._end_block(block)
+
+    def _end_block(self, block: tuple[int, int, int]) -> None:
+        """Drop a row, unless there is a message for it."""
+        if next(self._expiring(*block), None) is None:
+            self._expiry_blocks.pop(block, None)
+            self._expiry_table.delete(EXPIRY_KEY.pack(*block))
+
+    def _expiring(self, deadline: int, number: int, lookup_id: int) -> Iterator[int]:
+        """The messages of a block that expire at a time."""
+        queue = self.queue_manager.queue_collection.get(number)
+        at = (lookup_id & _BLOCK_MASK) - 1
+        end = at + EXPIRY_BLOCK
+        while queue is not None and (found := self.store.next(number, at)) is not None and found <= end:
+            at = found
+            record = self.store.get(number, found)
+            if record is not None and not record.flags & DEAD_LETTER:
+                due = self._deadline(queue, read_envelope(record.packet))
+                if due is not None and min(due, _MAX_DEADLINE) == deadline:
+                    yield found
 
     def _has_expired(self, position: MessagePosition) -> bool:
         deadline = self._deadline(position.queue, read_envelope(position.record.packet))
@@ -363,11 +408,13 @@ class Positions(WaitingReads):
             yield entry
             if heap and heap[0] == entry:
                 heapq.heappop(heap)
-        for key, _ in self._expiry_table.items():  # noqa: PERF102 (a table, not a dict)
-            deadline, number, lookup_id = EXPIRY_KEY.unpack(key)
+        for key, _ in islice(self._expiry_table.items(), EXPIRY_SLICE):
+            block = deadline, number, _ = EXPIRY_KEY.unpack(key)
             if deadline > now:
                 return
-            yield deadline, number, lookup_id
+            for lookup_id in self._expiring(*block):
+                yield deadline, number, lookup_id
+            self._end_block(block)
 
     # Ours: what somebody is processing, and will receive when that is done, does not expire meanwhile. The data pipeline needs it: the
     # range that a batch reads is written down before it is read, and is read again after a crash.
@@ -418,10 +465,7 @@ class Positions(WaitingReads):
         if held is None and queue is not None:
             record = self.store.get(number, lookup_id)
             held = None if record is None else MessagePosition(queue, lookup_id, record)
-        if held is None:
-            self._expiry_table.delete(EXPIRY_KEY.pack(*entry))
-            return True
-        return self.time_to_be_received_timer_expired(held)
+        return held is None or self.time_to_be_received_timer_expired(held)
 
     def time_to_be_received_timer_expired(self, position: MessagePosition) -> bool:
         """3.1.7.2.7 Time To Be Received Timer Expired. False: it waits for the end of a lock."""

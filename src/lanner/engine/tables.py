@@ -13,14 +13,16 @@ QUEUES: Final = "queues"  # QUEUE_KEY: attributes of a queue
 SETTINGS: Final = "settings"
 TRANSACTIONS: Final = "transactions"  # GUID of a prepared transaction: its operations
 PURGE_PENDING: Final = "purge_pending"  # POSITION_KEY: a message that was purged while it was locked
-EXPIRY: Final = "expiry"  # EXPIRY_KEY: a recoverable message that expires
+EXPIRY: Final = "expiry"  # EXPIRY_KEY: recoverable messages that expire
 OUTGOING_SEQUENCES: Final = "outgoing_sequences"  # QUEUE_KEY: the transactional sequence to its destination
 EXPIRY_HOLDS: Final = "expiry_holds"  # QUEUE_KEY: HOLD of the messages that do not expire for now
 STAGE_VISITS: Final = "stage_visits"  # token of a stage: its messages are looked at one by one when published
 
 QUEUE_KEY: Final = struct.Struct(">I")  # queue
 POSITION_KEY: Final = struct.Struct(">IQ")  # queue, lookup id
-EXPIRY_KEY: Final = struct.Struct(">IIQ")  # seconds since 1970, queue, lookup id
+# seconds since 1970, queue, lookup id: some of the EXPIRY_BLOCK messages around it expire then.
+EXPIRY_KEY: Final = struct.Struct(">IIQ")
+EXPIRY_BLOCK: Final = 64
 HOLD: Final = struct.Struct(">QI")  # visibility number, seconds that it lasts after a start
 QUEUE_MANAGER_KEY: Final = b"queue_manager"
 EPOCH_KEY: Final = b"epoch"
