@@ -108,7 +108,7 @@ def test_a_message_passes_through(h: Harness) -> None:
     assert outgoing is not None
     lookup_id = h.store.next(outgoing.number, -1)
     assert lookup_id is not None
-    h.engine.messages_delivered(outgoing, [lookup_id])
+    h.engine.messages_delivered(outgoing, [(lookup_id, None)])
     assert kinds(h) == ["TRANSFERRED_IN", "TRANSFERRED_OUT"]
     assert {event.queue for event in logged(h)} == {outgoing.number}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import lmdb
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lanner.model.errors import InsufficientResources
@@ -74,6 +74,7 @@ def test_what_waits_is_written_at_the_end_and_found_again(tmp_path: Path) -> Non
     store.close()
 
 
+@settings(deadline=None)
 @given(sizes=st.lists(st.integers(1, 30), max_size=6), after=st.integers(0, 120), length=st.integers(0, 120))
 def test_ranges(tmp_path_factory: pytest.TempPathFactory, sizes: list[int], after: int, length: int) -> None:
     store = open_store(tmp_path_factory.mktemp("store"))

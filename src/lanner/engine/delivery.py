@@ -30,10 +30,13 @@ _ordinal = struct.Struct("<56xI").unpack_from  # UserHeader.MessageID
 class Delivery(OutgoingSequences):
     """Messages leave outgoing queues."""
 
-    def messages_delivered(self, queue: OutgoingQueue, lookup_ids: Iterable[int]) -> None:
-        """Another queue manager has acknowledged these: they leave, with a copy in the journal where one was asked for."""
-        for lookup_id in lookup_ids:
-            packet = self._take_delivered(queue, lookup_id)
+    def messages_delivered(self, queue: OutgoingQueue, delivered: Iterable[tuple[int, Record | None]]) -> None:
+        """Another queue manager has acknowledged these: they leave, with a copy in the journal where one was asked for.
+
+        With each comes what was read when it was sent, if that is known still.
+        """
+        for lookup_id, record in delivered:
+            packet = self._take_delivered(queue, lookup_id, record)
             if packet is None:
                 continue
             message = Message(packet)
@@ -54,13 +57,20 @@ class Delivery(OutgoingSequences):
         if waiting:
             self._count_unread(queue, waiting)
 
-    def _take_delivered(self, queue: OutgoingQueue, lookup_id: int) -> bytes | None:
+    def _take_delivered(self, queue: OutgoingQueue, lookup_id: int, sent: Record | None = None) -> bytes | None:
         """The packet of a message, which leaves; None if it expired or was purged meanwhile."""
+        # An administrator who holds it has lost it: what is delivered cannot be received here.
+        held = queue.held_positions.get(lookup_id)
+        if held is None and sent is not None and self.events is None:
+            # To read it again would cost more than all that follows.
+            if not self.store.delete(queue.number, lookup_id, sent):
+                return None
+            self._remove(queue, MessagePosition(queue, lookup_id, sent), is_deleted=True)
+            return sent.packet
         record = self.store.get(queue.number, lookup_id)
         if record is None:
             return None
-        # An administrator who holds it has lost it: what is delivered cannot be received here.
-        position = queue.held_positions.get(lookup_id) or MessagePosition(queue, lookup_id, record)
+        position = held or MessagePosition(queue, lookup_id, record)
         if position.state is PositionState.PURGE_PENDING:
             self._purge_pending_table.delete(self._position_key(position))
         if self.events is not None:

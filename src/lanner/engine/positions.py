@@ -205,8 +205,8 @@ class Positions(WaitingReads):
         for subscriber in self.position_deleted_subscribers:
             subscriber(queue, position, reason)
 
-    def _remove(self, queue: Queue, position: MessagePosition) -> None:
-        """Take a position out of the list and its bytes out of the totals, telling nobody."""
+    def _remove(self, queue: Queue, position: MessagePosition, *, is_deleted: bool = False) -> None:
+        """Take a position out of the list, if it is not out of the store already, and its bytes out of the totals, telling nobody."""
         size = len(position.record.packet)
         queue.total_bytes -= size
         self.queue_manager.total_bytes -= size
@@ -219,7 +219,8 @@ class Positions(WaitingReads):
             position.is_uncommitted_send = False
         else:
             queue.message_count -= 1
-            self.store.delete(queue.number, position.lookup_id, position.record)
+            if not is_deleted:
+                self.store.delete(queue.number, position.lookup_id, position.record)
             self._disarm_expiry(position)
 
     def message_position_available(self, queue: Queue, position: MessagePosition) -> None:

@@ -86,7 +86,6 @@ class _File:
         with suppress(OSError):
             zeros = bytes(size - self.size)
             if os.pwrite(self.descriptor, zeros, self.size) == len(zeros):
-                os.fsync(self.descriptor)
                 self.size = size
 
     def write(self, at: int, *parts: bytes) -> None:

@@ -279,8 +279,8 @@ class QueueView(Overlay[int, Record, StoredFacts]):
         if number:
             layer.visible[lookup_id] = number
 
-    def delete(self, lookup_id: int, record: Record) -> None:
-        """Delete a message; `record` is as last seen.
+    def delete(self, lookup_id: int, record: Record) -> bool:
+        """Delete a message, of which `record` was once read or put; False if there is none.
 
         What lies on disk is asked for its number, not the record: a move may have put the same object elsewhere before.
         """
@@ -292,7 +292,7 @@ class QueueView(Overlay[int, Record, StoredFacts]):
             express.keys.discard(lookup_id)
             self.express_messages -= 1
             self.express_size -= size
-            return
+            return True
         layer = self.current or self._begin(self)
         if lookup_id in layer.rows:
             # Nothing of it reaches the disk. If it had replaced something, that is hidden since then.
@@ -301,16 +301,21 @@ class QueueView(Overlay[int, Record, StoredFacts]):
             layer.keys.discard(lookup_id)
             self.messages -= 1
             self.size -= size
-        elif lookup_id not in layer.hidden and not self._hide_unsettled(lookup_id):
-            environment = self._environment
-            if record is environment.last_read:
-                # Straight from the snapshot, and nothing has been put here since: no need to ask the disk.
-                self._hide(layer, lookup_id, StoredFacts(size, environment.last_number, record.reference))
-            else:
-                self.hide_stored(lookup_id)
+            return True
+        if lookup_id in layer.hidden:
+            return False
+        was_there = self._hide_unsettled(lookup_id)
+        if was_there is not None:
+            return was_there
+        environment = self._environment
+        if record is not environment.last_read:
+            return self.hide_stored(lookup_id) is not None
+        # Straight from the snapshot, and nothing has been put here since: no need to ask the disk.
+        self._hide(layer, lookup_id, StoredFacts(size, environment.last_number, record.reference))
+        return True
 
-    def _hide_unsettled(self, lookup_id: int) -> bool:
-        """Hide what lies under a key in the layers below the current one; False if that is for the snapshot to say."""
+    def _hide_unsettled(self, lookup_id: int) -> bool | None:
+        """Hide what lies under a key in the layers below the current one; whether there was something, None if that is for the snapshot to say."""
         for layer in self.below:
             record = layer.rows.get(lookup_id)
             if record is not None:
@@ -318,8 +323,8 @@ class QueueView(Overlay[int, Record, StoredFacts]):
                 self._hide(self.current or self._begin(self), lookup_id, facts)
                 return True
             if lookup_id in layer.hidden:
-                return True
-        return False
+                return False
+        return None
 
     def hide_stored(self, lookup_id: int) -> bytes | None:
         """Hide the message that the snapshot has under a key, if any, and return its stored bytes."""
@@ -375,5 +380,5 @@ class QueueView(Overlay[int, Record, StoredFacts]):
                 return
         if self.current is not None and lookup_id in self.current.hidden:
             return
-        if not self._hide_unsettled(lookup_id):
+        if self._hide_unsettled(lookup_id) is None:
             self.hide_stored(lookup_id)

@@ -130,10 +130,10 @@ class Store:
         view = self._queues.get(queue) or self._commits.queue(queue)
         view.put(lookup_id, record, number, express=express)
 
-    def delete(self, queue: int, lookup_id: int, record: Record) -> None:
-        """Delete a message; `record` is as last seen."""
+    def delete(self, queue: int, lookup_id: int, record: Record) -> bool:
+        """Delete a message, of which `record` was once read or put; False if there is none."""
         view = self._queues.get(queue) or self._commits.queue(queue)
-        view.delete(lookup_id, record)
+        return view.delete(lookup_id, record)
 
     def get(self, queue: int, lookup_id: int) -> Record | None:
         """Return a message, None if there is none; one that fails its checksum is put aside and counts as none."""

@@ -290,11 +290,7 @@ class Incoming:
             # Who sent a message decides over acknowledgments and dead letters of it, and this was not sent here.
             self._drop_impostor(link, source, "which is this queue manager")
             return
-        if (
-            is_for_here
-            and user_flags & _DESTINATION_KIND == _ONE_DIRECT_NAME
-            and source != peer
-        ):
+        if is_for_here and user_flags & _DESTINATION_KIND == _ONE_DIRECT_NAME and source != peer:
             # Nobody passes on what goes to a direct name, and messages that came under an identifier are not taken again: with those
             # that another will give next, its messages could be kept out.
             self._drop_impostor(link, source, "which is not at the other end of the session")

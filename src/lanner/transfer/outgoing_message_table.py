@@ -21,7 +21,7 @@ from lanner.wire.identifiers import NO_SEQUENCE, TxSequenceID
 from lanner.wire.message import Message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from lanner.engine import Engine
     from lanner.model.directory_objects import OutgoingQueue
@@ -61,6 +61,12 @@ class OutgoingMessagePosition:
     @property
     def lookup_id(self) -> int:
         return self.message_position.lookup_id
+
+    @property
+    def record(self) -> Record | None:
+        """What was read of it, while it is on its way."""
+        record = self.message_position.record
+        return None if record is _NOT_LOADED else record
 
 
 class _Lane:
@@ -385,25 +391,26 @@ class OutgoingMessageTable:
     # Acknowledgments (3.1.5.5, 3.1.5.6, 3.1.5.7) ----------------------------------------------------------------
 
     def session_acked(
-        self, acked: Iterable[OutgoingMessagePosition], persisted: Iterable[OutgoingMessagePosition]
+        self, acked: Sequence[OutgoingMessagePosition], persisted: Iterable[OutgoingMessagePosition]
     ) -> None:
         """3.1.5.5 Receiving a SessionAck Packet: messages that the next hop has, and those that it has on disk."""
-        delivered: list[int] = []
+        delivered: list[tuple[int, Record | None]] = []
         ended: list[OutgoingMessagePosition] = []
         for entry in acked:
             entry.awaiting_ack = False
             entry.received_session_ack = True
-            self._release(entry)
             if not entry.is_recoverable:
-                delivered.append(entry.lookup_id)
+                delivered.append((entry.lookup_id, entry.record))
             elif entry.received_order_ack:
                 ended.append(entry)
         for entry in persisted:
             if not entry.tx_sequence_number:
-                delivered.append(entry.lookup_id)
+                delivered.append((entry.lookup_id, entry.record))
             elif entry.received_order_ack:
                 ended.append(entry)
-        for lookup_id in delivered:
+        for entry in acked:
+            self._release(entry)
+        for lookup_id, _ in delivered:
             self._entries.pop(lookup_id, None)
         if delivered:
             self._engine.messages_delivered(self.queue, delivered)
