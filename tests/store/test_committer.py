@@ -1,0 +1,119 @@
+"""Who waits for the disk: the loop itself for a moment, else a thread; whoever asked is told either way."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from lanner.model.errors import InsufficientResources
+from lanner.store import Store
+from lanner.store.committer import Committer
+from tests.store.conftest import ids, no_room, put
+
+
+def with_committer(store: Store, work: Callable[[Committer], Awaitable[None]]) -> None:
+    async def run() -> None:
+        committer = Committer(store, asyncio.get_running_loop())
+        try:
+            await work(committer)
+        finally:
+            await asyncio.to_thread(committer.close)
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def writers(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The threads that have written to the journal."""
+    found: list[int] = []
+    append = store._journal.append
+
+    def noted(record: object) -> None:
+        found.append(threading.get_ident())
+        append(record)  # type: ignore[arg-type]  # passed on as it is
+
+    monkeypatch.setattr(store._journal, "append", noted)
+    return found
+
+
+def test_a_quick_disk_is_waited_for_by_the_loop(store: Store, writers: list[int]) -> None:
+    async def work(committer: Committer) -> None:
+        for key in (1, 2):
+            store._journal._seconds = 0.0  # whatever the disk of this machine does
+            put(store, key)
+            await committer.durable(store.ticket())
+            assert store.ticket() == 0
+
+    with_committer(store, work)
+    assert writers == [threading.get_ident()] * 2
+
+
+def test_a_slow_disk_is_waited_for_by_the_thread(store: Store, writers: list[int]) -> None:
+    async def work(committer: Committer) -> None:
+        store._journal._seconds = 0.01
+        put(store, 1)
+        await committer.durable(store.ticket())
+        assert store.ticket() == 0
+
+    with_committer(store, work)
+    assert len(writers) == 1
+    assert writers[0] != threading.get_ident()
+
+
+def test_all_who_are_ready_in_one_turn_share_a_record(store: Store, writers: list[int]) -> None:
+    async def work(committer: Committer) -> None:
+        async def one(key: int) -> None:
+            put(store, key)
+            await committer.durable(store.ticket())
+
+        await asyncio.gather(*(one(key) for key in range(20)))
+
+    with_committer(store, work)
+    assert len(writers) == 1
+    assert ids(store) == list(range(20))
+
+
+def test_a_big_batch_is_left_to_the_thread(store: Store, writers: list[int]) -> None:
+    async def work(committer: Committer) -> None:
+        put(store, 1, b"x" * 100_000)
+        await committer.durable(store.ticket())
+
+    with_committer(store, work)
+    assert len(writers) == 1
+    assert writers[0] != threading.get_ident()
+
+
+def test_who_asks_for_what_could_not_be_written_is_told(store: Store) -> None:
+    async def work(committer: Committer) -> None:
+        put(store, 1)
+        future = committer.durable(store.ticket())
+        with no_room(), pytest.raises(InsufficientResources):
+            await future
+        put(store, 2)
+        await committer.durable(store.ticket())
+        assert ids(store) == [2]
+
+    with_committer(store, work)
+
+
+def test_asking_under_the_lock_and_from_another_thread(store: Store) -> None:
+    async def work(committer: Committer) -> None:
+        with store.lock:
+            put(store, 1)
+            ticket = store.ticket()
+            committer.ask(ticket)
+            assert store.ticket() == ticket, "not while somebody has the lock"
+        await asyncio.sleep(0)
+        assert store.synced == ticket
+        put(store, 2)
+        ticket = store.ticket()
+        synced = threading.Event()
+        store.on_synced(lambda number: synced.set() if number >= ticket else None)
+        await asyncio.to_thread(committer.ask, ticket)
+        assert await asyncio.to_thread(synced.wait, 10)
+
+    with_committer(store, work)
+    assert ids(store) == [1, 2]
