@@ -58,9 +58,7 @@ class MessageLayer(Layer[int, Record, StoredFacts]):
         rows.update(above.rows)
         visible.update(above.visible)
         encoded.update(above.encoded)
-        add = self.keys.add
-        for key in above.keys:
-            add(key)
+        self.keys.merge(above.keys)
 
     def restore_rows(self, environment: Environment) -> None:
         """Forget what was done to the records since they were written: the engine has the same objects, and puts them again changed."""

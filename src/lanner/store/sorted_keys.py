@@ -54,6 +54,20 @@ class SortedKeys(Generic[K]):
             self._chunks.insert(at + 1, upper)
             lasts.insert(at, chunk[-1])
 
+    def merge(self, other: SortedKeys[K]) -> None:
+        """Add the keys of another set, none of which is in this one."""
+        if self._lasts and other._lasts and other._chunks[0][0] < self._lasts[-1]:
+            for key in other:
+                self.add(key)
+            return
+        for chunk in other._chunks:
+            if self._chunks and len(self._chunks[-1]) + len(chunk) <= _CHUNK:
+                self._chunks[-1] += chunk
+                self._lasts[-1] = chunk[-1]
+            else:
+                self._chunks.append(chunk.copy())
+                self._lasts.append(chunk[-1])
+
     def discard(self, key: K) -> None:
         lasts = self._lasts
         at = bisect_left(lasts, key)
