@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from lanner.store import Store
 from lanner.store.store import DEFAULT_RESERVE
-from tests.store.conftest import commit, put
+from tests.store.conftest import QUEUE, commit, no_room, put, take
 
 # The same story on a file size limit (any machine) and on a small tmpfs (where mounting is allowed). `make_room` is what
 # an operator would do: raise the limit, enlarge the file system.
@@ -151,6 +152,33 @@ print("done")
     assert ended.stdout == "done\n", ended.stderr
 
 
+def test_messages_from_all_over_a_full_disk_can_be_received(tmp_path: Path) -> None:
+    """Each lies on another page, and the pages of all that went since the last checkpoint are written anew together."""
+    store = Store.open(tmp_path, map_size=1 << 30, reserve=1 << 20)
+    keys = list(range(5000))
+    for key in keys:
+        put(store, key, b"x" * 1000)
+    commit(store)
+    size = (tmp_path / "data.mdb").stat().st_size
+    random.Random(1).shuffle(keys)
+    with no_room(size):
+        for key in keys[:3000]:
+            take(store, key)
+            commit(store)
+        store.settle()
+    with store.lock:
+        assert store.stats(QUEUE) == (2000, 2_000_000)
+    # There is room again, and a second later it is known: what is small goes into the journal.
+    store._allocation._retry_at = 0.0
+    numbers = []
+    for key in keys[:2]:
+        numbers.append(store._journal.last)
+        put(store, key)
+        commit(store)
+    assert store._journal.last == numbers[1] + 1 == numbers[0] + 1
+    store.close()
+
+
 def test_a_small_store_takes_little_room_and_its_reserve_grows_with_it(tmp_path: Path) -> None:
     store = Store.open(tmp_path)
     file = tmp_path / "data.mdb"
@@ -162,3 +190,17 @@ def test_a_small_store_takes_little_room_and_its_reserve_grows_with_it(tmp_path:
         assert allocated >= used + min(DEFAULT_RESERVE, used)
         assert allocated == pytest.approx(file.stat().st_size, abs=1 << 16)
     store.close()
+
+
+def test_a_disk_that_was_full_is_asked_again_though_there_is_room_enough(store: Store) -> None:
+    allocation = store._allocation
+    with store.lock:
+        with no_room(store._environment.used()):
+            allocation.journaled(1 << 30 >> 1)
+            assert allocation.is_full
+            allocation.settled(1 << 30 >> 1)
+        assert allocation.is_full
+        assert not allocation.refuses_sends
+        allocation._retry_at = 0.0
+        allocation.wrote(1)
+        assert not allocation.is_full

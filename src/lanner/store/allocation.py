@@ -35,6 +35,7 @@ class Allocation:
         self._journaled = 0  # bytes that the database will take when it gets what is in the journal
         self._since_look = 0  # bytes written since `ensure`
         self._refuses = False
+        self._is_full = False
         self._retry_at = 0.0
         self.ensure()
 
@@ -43,8 +44,8 @@ class Allocation:
 
     @property
     def is_full(self) -> bool:
-        """What `refuses_sends` said last."""
-        return self._refuses
+        """Whether the disk had no more room when it was last asked; perhaps there still is what there must be."""
+        return self._is_full
 
     @property
     def refuses_sends(self) -> bool:
@@ -56,9 +57,7 @@ class Allocation:
     def journaled(self, size: int) -> None:
         """Note about how much the next checkpoint will write more: the room for it is kept. Needs the locks, as `wrote`."""
         self._journaled += size
-        self._since_look += size
-        if self._refuses or self._since_look * 4 >= self._reserve:
-            self.ensure()
+        self.wrote(size)
 
     def settled(self, size: int) -> None:
         """Note that a checkpoint has written what `journaled` told of as so much."""
@@ -71,7 +70,7 @@ class Allocation:
         Needs the commit lock and the store's lock: nobody else writes to the file meanwhile.
         """
         self._since_look += size
-        if self._refuses or self._since_look * 4 >= self._reserve:
+        if self._is_full or self._since_look * 4 >= self._reserve:
             self.ensure()
 
     def ensure(self) -> None:
@@ -79,14 +78,17 @@ class Allocation:
         self._since_look = 0
         used = self._environment.used() + self._journaled
         reserve = min(self._reserve, max(used, _MIN_STEP))
-        if self._allocated >= used + reserve or (time.monotonic() >= self._retry_at and self._extend(used, reserve)):
+        has_room = self._allocated >= used + reserve
+        if self._is_full or not has_room:
+            has_room = (time.monotonic() >= self._retry_at and self._extend(used, reserve)) or has_room
+        if has_room:
             self._set_refuses(False)
         else:
             # What was deleted leaves pages inside the file, and they are as good as room behind it.
             self._set_refuses(self._allocated - self._environment.live() - self._journaled < reserve)
 
     def _extend(self, used: int, reserve: int) -> bool:
-        needed = used + reserve
+        needed = max(used + reserve, self._allocated)
         for target in (needed + min(max(used // 8, _MIN_STEP), _MAX_STEP), needed):
             if target <= self._map_size:
                 try:
@@ -94,7 +96,9 @@ class Allocation:
                 except OSError:
                     continue
                 self._allocated = target
+                self._is_full = False
                 return True
+        self._is_full = True
         self._retry_at = time.monotonic() + _RETRY_SECONDS
         return False
 

@@ -107,6 +107,16 @@ class Batch:
         self.horizon = max(self.horizon, batch.horizon)
         self.event_horizon = max(self.event_horizon, batch.event_horizon)
 
+    def stored(self, batch: Batch) -> int:
+        """Return how many messages of the database go, of the queues that another batch changes."""
+        queues = self.queues
+        stored = 0
+        for queue in batch.queues:
+            layer = queues.get(queue)
+            if layer is not None:
+                stored += len(layer.hidden)
+        return stored
+
     def changes(self) -> int:
         """Return how many rows change."""
         changes = 0

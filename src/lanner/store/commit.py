@@ -83,6 +83,8 @@ _LOG = logging.getLogger(__name__)
 _MAX_CHANGES = 16_384
 # Ours: bytes of a record for which a loop waits itself.
 _AT_ONCE = 64 << 10
+# Ours: bytes of the file that are kept for the next checkpoint, about; it comes when it needs as much.
+_MAX_ROOM = 16 << 20
 # Ours: how long a checkpoint waits for the store's lock, whose holder may be waiting for the database.
 _PATIENCE = 0.01
 
@@ -394,7 +396,7 @@ class GroupCommit:
 
     @property
     def _is_settling_due(self) -> bool:
-        return self._journal.is_half_full or self._changes > _MAX_CHANGES
+        return self._journal.is_half_full or self._changes > _MAX_CHANGES or self.journaled.room > _MAX_ROOM
 
     def _sweep(self) -> bool:
         """Delete a slice of what was dropped. The commit lock and the settle lock are held."""
@@ -439,13 +441,17 @@ class GroupCommit:
             table.below = tuple(rows for lower in unsettled if (rows := lower.tables.get(table)) is not None)
 
     def _complete_journaled(self, batch: Batch, size: int) -> None:
+        journaled = self.journaled
         self.inflight = None
         self._changes += batch.changes()
-        self.journaled.absorb(batch)
+        stored = journaled.stored(batch)
+        journaled.absorb(batch)
         self._lay(batch)
-        # A page of the database holds three messages of 1 KiB, and its tree some pages more.
-        self.journaled.room += 2 * size
-        self._allocation.journaled(2 * size)
+        # A page of the database holds three messages of 1 KiB, and its tree some pages more. Of what is there already and goes, each
+        # may lie on a page of its own, which is written anew: all that went since the last checkpoint, before any of it makes room.
+        room = 2 * size + 4096 * max(journaled.stored(batch) - stored, 0)
+        journaled.room += room
+        self._allocation.journaled(room)
         if self._is_settling_due:
             self.maintenance.wake()
         self._complete(batch)
