@@ -127,6 +127,67 @@ def test_records_in_both_files_are_done_in_their_order(quiet: Store, tmp_path: P
     quiet.close()
 
 
+def rows(store: Store) -> dict[str, list[tuple[bytes, bytes]]]:
+    """Everything that the database has, but for what differs from one opening to the next."""
+    environment = store._environment
+    found: dict[str, list[tuple[bytes, bytes]]] = {}
+    with environment.env.begin() as txn:
+        for name in ("messages", "visible", "tables", "staged", "events"):
+            found[name] = list(txn.cursor(getattr(environment, name)).iternext())
+    found["tables"] = [row for row in found["tables"] if not row[0].startswith((b"\x08counters", b"\x05store"))]
+    return found
+
+
+def test_opening_after_a_crash_does_what_a_checkpoint_would_have_done(quiet: Store, tmp_path: Path) -> None:
+    """To the last row: index entries, totals, tables, events, packets of published messages."""
+    locked = Record(b"locked", 1, state=PositionState.LOCKED)
+    table = quiet.table("t")
+    with quiet.lock:
+        log = quiet.events
+        quiet.stage(b"token", QUEUE, [(7, [b"published 1", b"published 2"])], 1)
+        assert quiet.publish(b"key", [b"token"], lambda _: 100, 1)
+        table.put(b"a", b"1")
+        table.put(b"b", b"1")
+    for key in range(1, 6):
+        put(quiet, key, text(key))
+    put(quiet, 1, text(1), queue=8)
+    settle(quiet)
+    with quiet.lock:
+        quiet.put(QUEUE, 2, locked, express=False)  # its index entry ends
+        quiet.put(QUEUE, 6, locked, express=False)
+        log.add(b"\1" * EVENT.size)
+    take(quiet, 3)
+    take(quiet, 100)
+    put(quiet, 4, b"again, under another number")
+    commit(quiet)
+    with quiet.lock:
+        log.add(b"\2" * EVENT.size)
+        quiet.drop_queue(8)
+        table.delete(b"a")
+        table.put(b"b", b"2")
+        table.put(b"c", b"1")
+    put(quiet, 7, text(7))
+    put(quiet, 1, text(11), queue=8)
+    commit(quiet)
+    take(quiet, 7)
+    table.delete(b"c")
+    take(quiet, 6)
+    put(quiet, 8, text(8))
+    commit(quiet)
+    before = rows(quiet)
+    store = Store.open(crash(tmp_path / "data"), map_size=1 << 30)
+    store._commits.maintenance.stop()
+    quiet.settle()
+    settled = rows(quiet)
+    assert all(before[name] != settled[name] for name in settled)
+    # What was in the journal of a queue that was dropped is swept with the rest of it.
+    while quiet._commits._sweep() or store._commits._sweep():
+        pass
+    assert rows(store) == rows(quiet)
+    store.close()
+    quiet.close()
+
+
 def test_a_checkpoint_that_the_disk_refuses_changes_nothing(quiet: Store, tmp_path: Path) -> None:
     send(quiet, 1, 2)
     with no_room(), pytest.raises(InsufficientResources, match="the journal could not be brought into the store"):
@@ -269,6 +330,56 @@ def test_a_record_that_could_not_be_written_is_not_there_after_a_crash(
     assert packets(tmp_path / "data") == [text(1)]
     send(quiet, 3)
     assert packets(tmp_path / "data") == [text(1), text(3)]
+    quiet.close()
+
+
+@pytest.mark.parametrize("room", [0, 1, HEADER, HEADER + 20])
+def test_a_record_of_which_only_a_part_was_written_is_not_there(quiet: Store, tmp_path: Path, room: int) -> None:
+    """The first of all, so that others take its place."""
+    put(quiet, 1, text(1))
+    with no_room(room), pytest.raises(InsufficientResources):
+        commit(quiet)
+    assert packets(tmp_path / "data") == []
+    send(quiet, 2, 3, 4)
+    assert packets(tmp_path / "data") == [text(2), text(3), text(4)]
+    assert on_disk(quiet) == 1
+    quiet.close()
+
+
+def test_who_is_interrupted_while_a_record_is_written_leaves_none(
+    quiet: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.pwritev
+
+    def interrupted(descriptor: int, parts: list[bytes], at: int, flags: int) -> int:
+        monkeypatch.setattr(os, "pwritev", write)
+        write(descriptor, parts, at, flags)
+        raise KeyboardInterrupt
+
+    put(quiet, 1)
+    monkeypatch.setattr(os, "pwritev", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        commit(quiet)
+    assert ids(quiet) == []
+    assert packets(tmp_path / "data") == []
+    quiet.close()
+
+
+def test_what_a_write_has_left_that_never_ended_is_not_the_record_that_came_later(quiet: Store, tmp_path: Path) -> None:
+    """Both have the same number: the power went during the first; the store was opened again, and its next one is in the other file."""
+    path = tmp_path / "data"
+    send(quiet, 1)
+    quiet.settle()
+    send(quiet, 2, 3)  # in the second file
+    copy = crash(path)
+    second = bytearray((copy / JOURNAL_FILES[1]).read_bytes())
+    second[record_ends(bytes(second))[1] - 1] ^= 1
+    (copy / JOURNAL_FILES[1]).write_bytes(second)
+    store = open_store(copy)
+    store._commits.maintenance.stop()
+    send(store, 13, 14)
+    assert packets(copy) == [text(1), text(2), text(13), text(14)]
+    store.close()
     quiet.close()
 
 
