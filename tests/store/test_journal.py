@@ -159,6 +159,7 @@ def test_opening_after_a_crash_does_what_a_checkpoint_would_have_done(quiet: Sto
     take(quiet, 3)
     take(quiet, 100)
     put(quiet, 4, b"again, under another number")
+    put(quiet, 2, text(2), queue=8)
     commit(quiet)
     with quiet.lock:
         log.add(b"\2" * EVENT.size)
@@ -512,6 +513,31 @@ def test_the_journal_grows_with_its_use_and_a_checkpoint_comes_before_it_is_full
     assert len(packets(path)) == 1500
     assert ids(store) == list(range(1500))
     store.close()
+
+
+@pytest.mark.parametrize("reason", ["size", "changes", "room"])
+def test_a_checkpoint_comes_before_it_would_be_felt(quiet: Store, monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
+    commits = quiet._commits
+    send(quiet, *range(30))
+    quiet.settle()
+    if reason == "changes":
+        monkeypatch.setattr(commit_module, "_MAX_CHANGES", 10)
+    elif reason == "room":
+        monkeypatch.setattr(commit_module, "_MAX_ROOM", 50_000)
+    key = -1
+    while not commits._is_settling_due:
+        key += 1
+        assert not commits._maintain()
+        if reason == "room":
+            take(quiet, key)
+        else:
+            put(quiet, 100 + key, b"x" * (10_000 if reason == "size" else 10))
+        commit(quiet)
+    assert key == {"size": 12, "changes": 10, "room": 11}[reason]
+    assert on_disk(quiet) == 30
+    commits._maintain()
+    assert on_disk(quiet) == len(ids(quiet)) != 30
+    quiet.close()
 
 
 def test_a_store_without_its_journal_opens(tmp_path: Path) -> None:
