@@ -17,6 +17,7 @@ from lanner.model.enums import PositionState
 from lanner.model.errors import InsufficientResources, StoreCorrupt
 from lanner.store import Record, Store
 from lanner.store import commit as commit_module
+from lanner.store.batch import Batch
 from lanner.store.environment import Environment
 from lanner.store.event_log import EVENT
 from lanner.store.journal import JOURNAL_FILES
@@ -716,4 +717,68 @@ def test_what_is_durable_stays_so_when_a_counter_breaks_the_database_before_the_
     assert Environment.renew is renew
     assert ids(quiet) == [1]
     assert packets(tmp_path / "data") == [b"x" * size]
+    quiet.close()
+
+
+def test_a_checkpoint_writes_records_as_they_were_in_the_journal(quiet: Store, tmp_path: Path) -> None:
+    """The engine has changed the object since, for a receive that may never be committed."""
+    message = put(quiet, 1, text(1))
+    commit(quiet)
+    message.abort_count = 3
+    message.packet = b"changed"
+    quiet.settle()
+    found = quiet.get(QUEUE, 1)
+    assert found is not None
+    assert (found.packet, found.abort_count) == (text(1), 0)
+    quiet.close()
+
+
+def test_a_checkpoint_goes_on_while_the_holder_of_the_lock_waits_for_the_database(
+    quiet: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A counter that is used up is raised under the lock, in a commit of its own."""
+    commits = quiet._commits
+    begun, goes_on = threading.Event(), threading.Event()
+    write = commits._write_slowly
+
+    def waiting(batch: Batch, txn: lmdb.Transaction[bytes]) -> None:
+        begun.set()
+        goes_on.wait()
+        write(batch, txn)
+
+    with quiet.lock:
+        counter = quiet.counter("n", 1)
+    send(quiet, 1)
+    monkeypatch.setattr(commits, "_write_slowly", waiting)
+    checkpoint = threading.Thread(target=quiet.settle)
+    checkpoint.start()
+    begun.wait()
+    with quiet.lock:
+        goes_on.set()
+        assert counter.next(100) == 1
+    checkpoint.join()
+    assert on_disk(quiet) == 1
+    quiet.close()
+
+
+def test_a_batch_that_fails_is_dropped_behind_a_checkpoint_that_is_under_way(quiet: Store) -> None:
+    """The database may have to be opened again, and another thread is writing to it."""
+    put(quiet, 1)
+    ticket = quiet.ticket()
+    answers: list[bool] = []
+
+    def sync() -> None:
+        with no_room(), pytest.raises(InsufficientResources):
+            quiet.sync(ticket)
+        answers.append(True)
+
+    with quiet._commits._settle_lock:
+        other = threading.Thread(target=sync)
+        other.start()
+        other.join(0.005)
+        assert not answers
+        assert ids(quiet) == [1]
+    other.join()
+    assert answers
+    assert ids(quiet) == []
     quiet.close()
