@@ -782,3 +782,43 @@ def test_a_batch_that_fails_is_dropped_behind_a_checkpoint_that_is_under_way(qui
     assert answers
     assert ids(quiet) == []
     quiet.close()
+
+
+def test_what_came_while_a_checkpoint_was_refused_lies_over_what_it_was_about_to_write(quiet: Store) -> None:
+    commits = quiet._commits
+    table = quiet.table("t")
+    table.put(b"a", b"1")
+    send(quiet, 1, 2, 3)
+    last = commits._begin_settling()
+    take(quiet, 1)
+    put(quiet, 2, b"again")
+    table.put(b"a", b"2")
+    commit(quiet)
+    send(quiet, 4)
+    put(quiet, 5)
+    with no_room(), pytest.raises(InsufficientResources):
+        commits._settle(last)
+    assert commits.settling is None
+    assert commits._changes == commits.journaled.changes()
+    assert quiet._allocation._journaled == commits.journaled.room > 0
+    for _ in range(2):
+        assert ids(quiet) == [2, 3, 4, 5]
+        found = quiet.get(QUEUE, 2)
+        assert found is not None
+        assert found.packet == b"again"
+        assert table.get(b"a") == b"2"
+        quiet.settle()
+    assert quiet._allocation._journaled == 0
+    assert on_disk(quiet) == entries(quiet, "visible") == 3
+    quiet.close()
+
+
+def test_a_commit_that_makes_a_checkpoint_due_has_it_made(quiet: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    woken: list[bool] = []
+    monkeypatch.setattr(quiet._commits.maintenance, "wake", lambda: woken.append(True))
+    send(quiet, 1)
+    assert not woken
+    monkeypatch.setattr(commit_module, "_MAX_CHANGES", 1)
+    send(quiet, 2)
+    assert woken
+    quiet.close()
