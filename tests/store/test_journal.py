@@ -722,6 +722,7 @@ def test_what_is_durable_stays_so_when_a_counter_breaks_the_database_before_the_
 
 def test_a_checkpoint_writes_records_as_they_were_in_the_journal(quiet: Store, tmp_path: Path) -> None:
     """The engine has changed the object since, for a receive that may never be committed."""
+    send(quiet, 2)
     message = put(quiet, 1, text(1))
     commit(quiet)
     message.abort_count = 3
@@ -821,4 +822,63 @@ def test_a_commit_that_makes_a_checkpoint_due_has_it_made(quiet: Store, monkeypa
     monkeypatch.setattr(commit_module, "_MAX_CHANGES", 1)
     send(quiet, 2)
     assert woken
+    quiet.close()
+
+
+def test_a_scan_ends_where_the_snapshot_does_until_a_checkpoint_has_ended(quiet: Store) -> None:
+    send(quiet, 1)
+    assert (quiet.horizon, quiet.scan_horizon) == (1, 0)
+    last = quiet._commits._begin_settling()
+    assert (quiet.horizon, quiet.scan_horizon) == (1, 0)
+    assert list(quiet.scan(QUEUE, 0)) == []
+    quiet._commits._settle(last)
+    assert quiet.scan_horizon == 1
+    assert [number for number, _, _ in quiet.scan(QUEUE, 0)] == [1]
+    quiet.close()
+
+
+def test_nothing_is_left_of_a_message_that_came_and_went_in_the_journal(quiet: Store) -> None:
+    """Neither when a batch fails after that, nor when another comes in its place that is not visible."""
+    send(quiet, 1)
+    take(quiet, 1)
+    commit(quiet)
+    put(quiet, 2)
+    with no_room(), pytest.raises(InsufficientResources):
+        commit(quiet)
+    assert quiet.get(QUEUE, 1) is None
+    quiet.settle()
+    assert on_disk(quiet) == 0
+    send(quiet, 3, 4)
+    take(quiet, 4)
+    commit(quiet)
+    with quiet.lock:
+        quiet.put(QUEUE, 4, Record(b"locked", 1, state=PositionState.LOCKED), express=False)
+    commit(quiet)
+    assert (entries(quiet, "visible"), on_disk(quiet)) == (1, 2)
+    send(quiet, 3)  # in the place of the one in the database
+    take(quiet, 3)
+    commit(quiet)
+    assert (entries(quiet, "visible"), on_disk(quiet)) == (0, 1)
+    quiet.close()
+
+
+def test_a_row_that_is_written_often_in_the_journal_goes_when_it_is_deleted(quiet: Store) -> None:
+    table = quiet.table("t")
+    for value in (b"1", b"2"):
+        table.put(b"a", value)
+        table.put(b"b", value)
+        commit(quiet)
+    table.delete(b"a")
+    assert list(table.items()) == [(b"b", b"2")]
+    settle(quiet)
+    assert list(table.items()) == [(b"b", b"2")]
+    table.put(b"a", b"3")  # where it was known that there is nothing
+    settle(quiet)
+    assert list(table.items()) == [(b"a", b"3"), (b"b", b"2")]
+    table.delete(b"a")
+    assert table.first() == (b"b", b"2")
+    settle(quiet)
+    table.put(b"a", b"4")
+    settle(quiet)
+    assert table.first() == (b"a", b"4")
     quiet.close()
