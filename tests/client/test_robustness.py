@@ -170,6 +170,7 @@ def test_a_receive_that_is_cancelled_while_the_disk_is_written_leaves_the_messag
             # The disk stands still from here on.
             sync, goes_on = qm.runtime.store.sync, threading.Event()
             monkeypatch.setattr(qm.runtime.store, "sync", lambda ticket: (goes_on.wait(), sync(ticket)))
+            monkeypatch.setattr(qm.runtime.store, "sync_at_once", lambda: False)
             if way == "waiting receive":
                 reading = asyncio.create_task(calls[way]())
                 await asyncio.sleep(0)
