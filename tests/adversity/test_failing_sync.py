@@ -1,6 +1,6 @@
 """A disk that cannot be written at all: everything unsynced is undone, and told so to whoever waits for it.
 
-RLIMIT_FSIZE of one page makes the kernel refuse every write of a commit, as a broken disk would.
+RLIMIT_FSIZE of 0 makes the kernel refuse every write of a commit, as a broken disk would.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lanner.errors import InsufficientResources, QueueNotFound
 
 @contextlib.contextmanager
 def broken_disk():
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
     try:
         yield
     except InsufficientResources:
