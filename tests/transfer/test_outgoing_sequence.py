@@ -9,6 +9,7 @@ import pytest
 
 from lanner.daemon import load_settings
 from lanner.model.live import OutgoingTransferInfo
+from lanner.transfer import outgoing_message_table
 from lanner.transfer.settings import TransferSettings
 from lanner.wire.identifiers import TxSequenceID
 from lanner.wire.message import Message
@@ -148,6 +149,25 @@ def test_an_acknowledgment_of_arrival_is_enough_when_the_destination_has_it_on_d
     h.order_ack(1)
     h.table.session_acked(sent, [])
     assert h.waiting == [b"b"]
+
+
+def test_an_acknowledgment_of_many_is_done_in_slices(h: Outgoing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others wait to be sent meanwhile, and nothing of it is sent again, also on a new session."""
+    monkeypatch.setattr(outgoing_message_table, "_END_SLICE", 2)
+    h.say(*(b"%d" % number for number in range(5)), transactional=True)
+    h.acknowledge(*h.transmit())
+    h.order_ack(5)
+    assert (h.waiting, h.table.is_ending) == ([b"2", b"3", b"4"], True)
+    h.say(b"new", transactional=True)
+    assert bodies(h.packets()) == [b"new"]
+    h.table.end_some()
+    assert (h.waiting, h.table.is_ending) == ([b"4", b"new"], True)
+    h.table.end_some()
+    assert (h.waiting, h.table.is_ending) == ([b"new"], False)
+    h.table.session_closed()
+    h.table.session_opened()
+    assert bodies(h.packets()) == [b"new"]
+    assert (h.far.message_count, h.far.total_bytes) == h.store.stats(h.far.number)
 
 
 def test_what_waits_to_be_sent_again_and_is_acknowledged_meanwhile_is_not_sent(h: Outgoing) -> None:

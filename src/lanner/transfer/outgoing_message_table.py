@@ -9,6 +9,7 @@ acknowledged; what expired or was purged meanwhile is not there, and so it is no
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,8 @@ _HIGHEST_PRIORITY = 7
 _TRANSACTIONAL_LANE = 7  # of priority 0, which every transactional message has (MS-MQDMPR 3.1.7.1.32)
 # What stands for the packet of a message that is not on its way; the store has it.
 _NOT_LOADED = Record(b"")
+# Ours: so many messages leave the queue in one turn, a millisecond or two.
+_END_SLICE = 128
 # Ours: so many messages are looked at to see that no numbered one is left.
 _LOOK_AHEAD = 16
 # Ours: so many bytes of packets are read at once.
@@ -105,6 +108,7 @@ class OutgoingMessageTable:
         self._entries: dict[int, OutgoingMessagePosition] = {}  # by lookup id
         self._numbered: dict[int, OutgoingMessagePosition] = {}  # of those, our transactional ones by number
         self._offered: list[OutgoingMessagePosition] = []
+        self._ended: deque[int] = deque()  # lookup ids of those that are delivered and still in the queue
         self._highest_read = 0  # number of the current sequence
         self.tx_outgoing_sequence: OutgoingTransferSequence[OutgoingMessagePosition] = OutgoingTransferSequence(
             settings.resend_timer_table, clock=engine.clock, monotonic=monotonic
@@ -435,7 +439,18 @@ class OutgoingMessageTable:
         """Both acknowledgments are here: the messages are delivered, or wait for their FinalAck."""
         for entry in entries:
             self._forget(entry)
-        self._engine.messages_await_final_ack(self.queue, [entry.lookup_id for entry in entries])
+            self._ended.append(entry.lookup_id)
+        self.end_some()
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether `end_some` has more to do."""
+        return bool(self._ended)
+
+    def end_some(self) -> None:
+        """Take messages out of the queue that have both acknowledgments: a slice of them, since an OrderAck may be for thousands, and others wait to be sent."""
+        ended = self._ended
+        self._engine.messages_await_final_ack(self.queue, [ended.popleft() for _ in range(min(len(ended), _END_SLICE))])
         self._settle_sequence()
         self.refresh_transfer_info()
 
