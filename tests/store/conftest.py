@@ -109,3 +109,43 @@ def store(tmp_path: Path) -> Iterator[Store]:
     opened = open_store(tmp_path / "data")
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def quiet(tmp_path: Path) -> Store:
+    """A store that makes no checkpoint by itself."""
+    store = open_store(tmp_path / "data")
+    store._commits.maintenance.stop()
+    return store
+
+
+def packets(path: Path) -> list[bytes]:
+    """What a store has that is opened after a crash."""
+    store = open_store(crash(path))
+    found = []
+    for key in ids(store):
+        message = store.get(QUEUE, key)
+        assert message is not None
+        found.append(message.packet)
+    assert store.stats(QUEUE) == (len(found), sum(map(len, found)))
+    assert [message.packet for _, _, message in store.scan(QUEUE, 0)] == found
+    store.close()
+    shutil.rmtree(path.with_name(path.name + "+"))
+    return found
+
+
+def on_disk(store: Store) -> int:
+    """Messages in the database, without those of the journal."""
+    with store._environment.env.begin() as txn:
+        return int(txn.stat(store._environment.messages)["entries"])
+
+
+def text(key: int) -> bytes:
+    return b"message %d" % key
+
+
+def send(store: Store, *keys: int) -> None:
+    """Each in a commit of its own."""
+    for key in keys:
+        put(store, key, text(key))
+        commit(store)
