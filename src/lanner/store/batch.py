@@ -73,6 +73,11 @@ class Batch:
     def __bool__(self) -> bool:
         return bool(self.queues or self.tables)
 
+    @property
+    def is_blank(self) -> bool:
+        """Whether there is nothing to write, not even events, which make no batch."""
+        return not (self.queues or self.tables or self.events)
+
     def freeze(self, horizon: int) -> None:
         """Close the batch: its layers are those in flight now, and the totals to write are fixed."""
         self.horizon = horizon

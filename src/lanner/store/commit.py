@@ -181,7 +181,7 @@ class GroupCommit:
     def settle(self) -> None:
         """Have everything in the snapshot that is durable; InsufficientResources if the disk refuses. Without the lock."""
         with self.lock:
-            if self.settling is None and not (self.journaled or self.journaled.events):
+            if self.settling is None and self.journaled.is_blank:
                 return
         with self._settle_lock:
             pass  # one that is under way does not need to keep commits out until its end
@@ -329,7 +329,7 @@ class GroupCommit:
     def _begin_settling(self) -> int:
         """Have what is in the journal taken by the next checkpoint; the number of its last record. Both locks are held."""
         with self.lock.urgent():
-            if not (self.journaled or self.journaled.events):
+            if self.journaled.is_blank:
                 if self.settling is None:
                     self._journal.rewind()
                 return self._journal.last
