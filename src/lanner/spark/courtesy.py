@@ -1,4 +1,4 @@
-"""Bulk reads give way to messages.
+"""Bulk reads give way to messages, and keep nothing.
 
 One interpreter serves the network and makes Arrow batches. A read that somebody starts in the afternoon shall not hold up the messages that go in and
 out meanwhile, so while the loop that serves the network has work, streams rest between their batches; alone they are as fast as they can.
@@ -6,11 +6,14 @@ out meanwhile, so while the loop that serves the network has work, streams rest 
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-__all__ = ["cpu_of", "giving_way"]
+import pyarrow as pa
+
+__all__ = ["cpu_of", "give_back", "giving_way"]
 
 T = TypeVar("T")
 
@@ -49,3 +52,11 @@ def giving_way(
         looked, used = now, now_used
         if is_busy:
             sleep(rest)
+
+
+def give_back() -> None:
+    """Return the memory of a stream that has ended to the system: the allocators would keep tens of megabytes for the next one."""
+    pa.default_memory_pool().release_unused()
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "malloc_trim"):  # glibc has it
+        libc.malloc_trim(0)

@@ -33,7 +33,7 @@ GetFlightInfo, GetSchema; descriptor = a path of one element, the name; or a com
     The answer has one endpoint per partition, cut by bytes; each ticket tells the `messages` and `bytes` that were planned.
     `app_metadata` as above, with `after` and `upto` of the whole.
 DoGet, ticket = {queue, queue_id, epoch, columns, include_body, after, upto, messages, bytes}; queue and epoch are enough
-    batches of about 4 MiB, ordered by seq. What was received, purged or has expired since it was planned is not there. A message that
+    batches of about 8 MiB, ordered by seq. What was received, purged or has expired since it was planned is not there. A message that
     somebody is receiving just now is left out. A message that cannot be decoded is a row with `packet` and `packet_error`.
 
 Actions
@@ -95,7 +95,7 @@ import pyarrow.flight as fl
 from lanner.client.runtime import Runtime
 from lanner.model.errors import AccessDenied, InvalidParameter, LannerError, ServiceNotAvailable
 from lanner.security.identity import Identity
-from lanner.spark.courtesy import cpu_of, giving_way
+from lanner.spark.courtesy import cpu_of, give_back, giving_way
 from lanner.spark.errors import NotAuthenticated, TooBusy
 from lanner.spark.flight_auth import Callers, NoHandshake, Sessions, refusal
 from lanner.spark.requests import Request
@@ -172,6 +172,7 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
             yield
         finally:
             self._streams.release()
+            give_back()
 
     def _until_stopped(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -39,7 +39,6 @@ from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final, NamedTuple, Self
-from zlib import crc32
 
 import pyarrow as pa
 
@@ -54,6 +53,7 @@ from lanner.spark.decode import Facts, Place, decode
 from lanner.spark.packets import Packets
 from lanner.spark.reading import BATCH_BYTES, BATCH_ROWS, QueueSource
 from lanner.spark.schema import RowSchema
+from lanner.store.checksum import crc32
 from lanner.store.environment import sync_directory
 from lanner.wire.layout import MAX_PACKET_SIZE
 from lanner.wire.message import Message

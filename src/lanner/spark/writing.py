@@ -19,7 +19,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
-from zlib import crc32
 
 import pyarrow as pa
 
@@ -30,6 +29,7 @@ from lanner.model.errors import AccessDenied, InvalidParameter, StatusError
 from lanner.model.live import OpenQueueDescriptor
 from lanner.spark.encode import RowEncoder
 from lanner.spark.errors import PublicationDiffers, StageUnknown
+from lanner.store.checksum import crc32
 from lanner.wire.packet_template import MessageRun
 
 STAGES: Final = "pipeline_stages"

@@ -14,10 +14,10 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
-from zlib import crc32
 
 import lmdb
 
+from lanner.store.checksum import crc32
 from lanner.store.counters import Counter
 from lanner.store.environment import Environment
 from lanner.store.format import table_key

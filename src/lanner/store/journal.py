@@ -24,11 +24,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
-from zlib import crc32
 
 import lmdb
 
 from lanner.model.errors import StoreCorrupt
+from lanner.store.checksum import crc32
 from lanner.store.environment import Environment, sync_directory
 from lanner.store.format import table_key
 from lanner.store.record import HEADER, INDEX_ENTRY, MESSAGE_KEY

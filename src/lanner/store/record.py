@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import struct
 from typing import NamedTuple
-from zlib import crc32
 
 import lmdb
 
 from lanner.model.enums import PositionState
 from lanner.model.errors import StoreCorrupt
 from lanner.model.live import MAX_LOOKUP_ID, Record
+from lanner.store.checksum import crc32
 
 __all__ = [
     "HEADER",
