@@ -51,6 +51,31 @@ def test_a_quick_disk_is_waited_for_by_the_loop(store: Store, writers: list[int]
     assert writers == [threading.get_ident()] * 2
 
 
+def test_the_loop_is_told_at_once_of_what_it_has_written(store: Store) -> None:
+    """Before anything else has its turn: whoever waits for the disk elsewhere can go on sooner."""
+    order: list[str] = []
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        committer = Committer(store, loop, lambda: order.append(f"written {store.synced}"))
+        store._journal._seconds = 0.0
+        put(store, 1)
+        ticket = store.ticket()
+        committer.ask(ticket)
+        loop.call_soon(order.append, "something else")
+        loop.call_soon(lambda: loop.call_soon(order.append, "the next turn"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert order == [f"written {ticket}", "something else", "the next turn"]
+        store._journal._seconds = 0.01
+        put(store, 2)
+        await committer.durable(store.ticket())
+        assert len(order) == 3, "the thread wrote it, and the store tells of that"
+        await asyncio.to_thread(committer.close)
+
+    asyncio.run(run())
+
+
 def test_a_slow_disk_is_waited_for_by_the_thread(store: Store, writers: list[int]) -> None:
     async def work(committer: Committer) -> None:
         store._journal._seconds = 0.01

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from lanner.model.directory_objects import OutgoingQueue, Queue
@@ -76,10 +77,24 @@ class Outgoing(Harness):
 
     def acknowledge(self, *entries: OutgoingMessagePosition) -> None:
         """A SessionAck: the peer has them, and those that are recoverable on its disk."""
-        self.table.session_acked(list(entries), [entry for entry in entries if entry.is_recoverable])
+        self.session_acked(entries, [entry for entry in entries if entry.is_recoverable])
+
+    def session_acked(
+        self, acked: Sequence[OutgoingMessagePosition], persisted: Sequence[OutgoingMessagePosition]
+    ) -> None:
+        """A SessionAck for some as received, and some as on disk."""
+        self.table.session_acked(acked, persisted)
+        self.end_all()
 
     def order_ack(self, number: int, sequence: TxSequenceID | None = None) -> bool:
-        return self.table.order_ack(OrderAckBody.of(sequence or self.sequence_id, number))
+        is_ours = self.table.order_ack(OrderAckBody.of(sequence or self.sequence_id, number))
+        self.end_all()
+        return is_ours
+
+    def end_all(self) -> None:
+        """What is acknowledged leaves the queue."""
+        while self.table.is_ending:
+            self.table.end_some()
 
     def final_ack(self, packet: bytes, message_class: int = 0x4000) -> bool:
         return self.awaiting.final_ack(FinalAckBody.of(packet), message_class)

@@ -12,6 +12,7 @@ import pytest
 from lanner.model.enums import Acknowledgements, EnqueueStatus, MessageClass, QueueAccessType
 from lanner.transfer.events import SessionAckReceived
 from lanner.transfer.outgoing_message_table import OutgoingMessagePosition
+from lanner.transfer.packets import OrderAckBody
 from lanner.transfer.settings import TransferSettings
 from lanner.wire.builder import build, set_sequence
 from lanner.wire.format_name import parse
@@ -208,7 +209,7 @@ def test_an_express_message_that_could_not_be_sent_or_was_not_acknowledged_is_se
 def test_a_session_ack_deletes_the_express_messages_it_covers_and_no_others(h: Outgoing) -> None:
     h.say(b"a", b"b", b"c", recoverable=False)
     sent = h.transmit(2)
-    h.table.session_acked(sent[:1], [])
+    h.session_acked(sent[:1], [])
     assert h.waiting == [b"b", b"c"]
     assert (h.far.message_count, h.far.total_bytes) == h.store.stats(h.far.number)
 
@@ -219,11 +220,11 @@ def test_a_recoverable_message_is_deleted_when_the_peer_has_it_on_disk(h: Outgoi
     h.say(b"a", b"b", b"c")
     forwarded(h)
     sent = h.transmit()
-    h.table.session_acked(sent, [])  # AckSequenceNumber covers all, RecoverableMsgAckFlags is 0
+    h.session_acked(sent, [])  # AckSequenceNumber covers all, RecoverableMsgAckFlags is 0
     assert h.waiting == [b"a", b"b", b"c", b"passed on"]
-    h.table.session_acked([], [sent[0], sent[2]])  # bits 0 and 2
+    h.session_acked([], [sent[0], sent[2]])  # bits 0 and 2
     assert h.waiting == [b"b", b"passed on"]
-    h.table.session_acked([], [sent[1], sent[3]])
+    h.session_acked([], [sent[1], sent[3]])
     assert h.waiting == []
     assert h.table.is_empty
     h.sync()
@@ -251,7 +252,7 @@ def test_a_session_ack_as_it_comes_deletes_what_it_names(h: Outgoing) -> None:
     def receive(header: SessionHeader) -> None:
         (event,) = pair.ours.receive(session_ack(header))
         assert isinstance(event, SessionAckReceived)
-        h.table.session_acked(
+        h.session_acked(
             cast("list[OutgoingMessagePosition]", event.acked), cast("list[OutgoingMessagePosition]", event.persisted)
         )
 
@@ -307,6 +308,26 @@ def test_a_message_that_is_delivered_while_an_administrator_holds_it_is_gone(h: 
     assert list(h.engine._purge_pending_table.items()) == []
 
 
+def test_what_is_acknowledged_is_not_sent_again_though_it_is_still_in_the_queue(h: Outgoing) -> None:
+    """It leaves after others were sent, and much may happen before that."""
+    h.say(b"a", b"b")
+    h.say(b"t1", b"t2", transactional=True)
+    sent = h.transmit()
+    h.table.session_acked(sent, sent)
+    h.table.order_ack(OrderAckBody.of(h.sequence_id, 2))
+    assert (len(h.waiting), h.table.is_ending, h.table.peek_priority()) == (4, True, None)
+    h.table.store_failed()
+    assert (h.table.peek_priority(), h.transmit()) == (None, [])
+    h.table.session_closed()
+    h.table.session_opened()
+    assert (h.table.peek_priority(), h.transmit()) == (None, [])
+    h.say(b"new")
+    assert bodies(h.packets()) == [b"new"]
+    h.end_all()
+    assert (h.waiting, h.table.is_ending) == ([b"new"], False)
+    assert (h.far.message_count, h.far.total_bytes) == h.store.stats(h.far.number)
+
+
 # Sessions and restarts --------------------------------------------------------------------------------------------
 
 
@@ -317,7 +338,7 @@ def test_a_new_session_sends_everything_again_and_numbers_stay(h: Outgoing) -> N
     h.say(b"t1", b"t2", transactional=True)
     sent = h.transmit()
     identifiers = [(m.identifier, m.transactional_message_sequence_identifier) for m in map(_message, sent)]
-    h.table.session_acked(sent, [])
+    h.session_acked(sent, [])
     h.order_ack(1)
     assert h.waiting == [b"express", b"recoverable", b"t2"][1:]
     h.say(b"t3", transactional=True)

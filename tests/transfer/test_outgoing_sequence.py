@@ -10,6 +10,7 @@ import pytest
 from lanner.daemon import load_settings
 from lanner.model.live import OutgoingTransferInfo
 from lanner.transfer import outgoing_message_table
+from lanner.transfer.packets import OrderAckBody
 from lanner.transfer.settings import TransferSettings
 from lanner.wire.identifiers import TxSequenceID
 from lanner.wire.message import Message
@@ -147,7 +148,7 @@ def test_an_acknowledgment_of_arrival_is_enough_when_the_destination_has_it_on_d
     h.say(b"a", b"b", transactional=True)
     sent = h.transmit()
     h.order_ack(1)
-    h.table.session_acked(sent, [])
+    h.session_acked(sent, [])
     assert h.waiting == [b"b"]
 
 
@@ -156,7 +157,8 @@ def test_an_acknowledgment_of_many_is_done_in_slices(h: Outgoing, monkeypatch: p
     monkeypatch.setattr(outgoing_message_table, "_END_SLICE", 2)
     h.say(*(b"%d" % number for number in range(5)), transactional=True)
     h.acknowledge(*h.transmit())
-    h.order_ack(5)
+    h.table.order_ack(OrderAckBody.of(h.sequence_id, 5))
+    h.table.end_some()
     assert (h.waiting, h.table.is_ending) == ([b"2", b"3", b"4"], True)
     h.say(b"new", transactional=True)
     assert bodies(h.packets()) == [b"new"]
@@ -358,7 +360,7 @@ def test_a_time_out_sends_all_transactional_messages_again_with_their_numbers(h:
     h.say(b"a", b"b", b"c", transactional=True)
     h.say(b"plain")
     first = h.transmit()
-    h.table.session_acked([entry for entry in first if entry.tx_sequence_number], [])
+    h.session_acked([entry for entry in first if entry.tx_sequence_number], [])
     h.say(b"d", transactional=True)
     h.now += 29
     h.table.on_timer()

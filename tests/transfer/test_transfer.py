@@ -12,7 +12,7 @@ from lanner.transfer.packets import OrderAckBody
 from lanner.transfer.session_states import SessionState
 from lanner.wire.internal_header import InternalHeader, PacketType, pack_internal
 from lanner.wire.session_header import SessionHeader
-from tests.transfer.world import Node, World
+from tests.transfer.world import FakeConnection, Node, World
 
 
 @pytest.fixture
@@ -129,6 +129,29 @@ def test_a_session_ack_lets_the_next_messages_go_and_repeats_none(world: World, 
     sent = b"".join(connection.sent)
     assert [sent.count(body) for body in bodies] == [1] * 150
     assert [sent.index(body) for body in bodies] == sorted(sent.index(body) for body in bodies)
+
+
+def test_the_next_messages_go_before_those_are_taken_out_that_have_come(
+    world: World, alpha: Node, beta: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The peer waits for them; what it has acknowledged is in nobody's way."""
+    counts: list[int] = []  # of messages in the queue, whenever some go
+    write = FakeConnection.write
+
+    def noted(connection: FakeConnection, data: list[bytes]) -> None:
+        if connection.node is alpha and len(data) > 1:
+            counts.append(alpha.outgoing(name).message_count)
+        write(connection, data)
+
+    monkeypatch.setattr(FakeConnection, "write", noted)
+    name = beta.direct("q")
+    for number in range(128):
+        alpha.send(name, b"%d" % number)
+    alpha.sync()
+    world.run()
+    # In halves of a window; with the third half the first is gone from the peer's sight, but not yet from the queue.
+    assert counts == [128, 128, 128, 96]
+    assert alpha.outgoing(name).message_count == 0
 
 
 def test_a_session_that_breaks_between_order_ack_and_session_ack(world: World, alpha: Node, beta: Node) -> None:

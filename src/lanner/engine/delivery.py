@@ -43,11 +43,11 @@ class Delivery(OutgoingSequences):
             if message.positive_journaling_requested and not message.is_transactional and self._is_from_here(message):
                 self._journal_sent(message)
 
-    def messages_await_final_ack(self, queue: OutgoingQueue, lookup_ids: Iterable[int]) -> None:
+    def messages_await_final_ack(self, queue: OutgoingQueue, delivered: Iterable[tuple[int, Record | None]]) -> None:
         """3.1.5.6: the destination has these; those that asked to be told of their end wait for it."""
         waiting = 0
-        for lookup_id in lookup_ids:
-            packet = self._take_delivered(queue, lookup_id)
+        for lookup_id, record in delivered:
+            packet = self._take_delivered(queue, lookup_id, record)
             if packet is None:
                 continue
             message = Message(packet)
@@ -57,7 +57,7 @@ class Delivery(OutgoingSequences):
         if waiting:
             self._count_unread(queue, waiting)
 
-    def _take_delivered(self, queue: OutgoingQueue, lookup_id: int, sent: Record | None = None) -> bytes | None:
+    def _take_delivered(self, queue: OutgoingQueue, lookup_id: int, sent: Record | None) -> bytes | None:
         """The packet of a message, which leaves; None if it expired or was purged meanwhile."""
         # An administrator who holds it has lost it: what is delivered cannot be received here.
         held = queue.held_positions.get(lookup_id)
@@ -108,7 +108,7 @@ class Delivery(OutgoingSequences):
 
     def final_acknowledgment_in_queue(self, queue: OutgoingQueue, lookup_id: int, message_class: int) -> bool:
         """3.1.5.7 for a message whose OrderAck has not come: it ends all the same and is not sent again."""
-        packet = self._take_delivered(queue, lookup_id)
+        packet = self._take_delivered(queue, lookup_id, None)
         if packet is None:
             return False
         self._conclude(packet, message_class, lookup_id)

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 from lanner.model.errors import LannerError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lanner.store.store import Store
 
 _LOG = logging.getLogger(__name__)
@@ -26,8 +28,12 @@ _LOG = logging.getLogger(__name__)
 class Committer:
     """The thread that syncs, and the futures that wait for it."""
 
-    def __init__(self, store: Store, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, store: Store, loop: asyncio.AbstractEventLoop, written: Callable[[], None] | None = None
+    ) -> None:
+        """`written`: called in the loop when it has written a batch itself."""
         self._store = store
+        self._written = written
         self._loop = loop
         self._loop_thread = threading.get_ident()
         self._waiting: dict[int, list[asyncio.Future[None]]] = {}  # by the batch they wait for
@@ -67,6 +73,8 @@ class Committer:
             self._store.prepare()
         if self._store.sync_at_once():
             self._resolve(self._store.synced)
+            if self._written is not None:
+                self._written()
         if ticket > self._store.synced:
             self._hand_over(ticket)
 

@@ -70,6 +70,7 @@ class Connecting(ABC):
         self._link_deadlines = Deadlines(_deadline_of)
 
         self._is_turning = False
+        self._ending: dict[Route, None] = {}  # their queues have messages that are delivered and still there
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -81,6 +82,9 @@ class Connecting(ABC):
             finally:
                 self._is_turning = False
         self._flush_links()
+        if self._ending:
+            # The peer has got what it waited for; it is busy with that meanwhile.
+            self._end_delivered()
 
     @contextmanager
     def _contained(self, link: Link | None) -> Iterator[None]:
@@ -104,6 +108,10 @@ class Connecting(ABC):
     @abstractmethod
     def _flush_links(self) -> None:
         """Write what was sent; without the lock."""
+
+    @abstractmethod
+    def _end_delivered(self) -> None:
+        """Take messages out of outgoing queues that were acknowledged."""
 
     @abstractmethod
     def _processed(self, link: Link, number: int) -> None:

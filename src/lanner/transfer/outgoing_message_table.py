@@ -9,8 +9,8 @@ acknowledged; what expired or was purged meanwhile is not there, and so it is no
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from lanner.engine.envelope import read_envelope
@@ -108,7 +108,10 @@ class OutgoingMessageTable:
         self._entries: dict[int, OutgoingMessagePosition] = {}  # by lookup id
         self._numbered: dict[int, OutgoingMessagePosition] = {}  # of those, our transactional ones by number
         self._offered: list[OutgoingMessagePosition] = []
-        self._ended: deque[int] = deque()  # lookup ids of those that are delivered and still in the queue
+        # Acknowledged and still in the queue, by lookup id, with what was read of them if that is known: those that are done
+        # with, and those that their destination has, of which a FinalAck may come.
+        self._delivered: dict[int, Record | None] = {}
+        self._ended: dict[int, Record | None] = {}
         self._highest_read = 0  # number of the current sequence
         self.tx_outgoing_sequence: OutgoingTransferSequence[OutgoingMessagePosition] = OutgoingTransferSequence(
             settings.resend_timer_table, clock=engine.clock, monotonic=monotonic
@@ -219,7 +222,7 @@ class OutgoingMessageTable:
             lookup_id = self._store.next(self.queue.number, lane.cursor)
             if lookup_id is None or lookup_id >> 56 != lane.index:
                 lane.is_read = True
-            elif lookup_id in entries:
+            elif lookup_id in entries or self._is_acknowledged(lookup_id):
                 lane.cursor = lookup_id
             else:
                 return True
@@ -295,7 +298,8 @@ class OutgoingMessageTable:
             if lookup_id is None or lookup_id >> 56 != lane.index:
                 lane.is_read = True
                 return
-            record = None if lookup_id in entries else store.get(number, lookup_id)
+            is_done = lookup_id in entries or self._is_acknowledged(lookup_id)
+            record = None if is_done else store.get(number, lookup_id)
             if record is None or self._has_expired(lookup_id, record):
                 lane.cursor = lookup_id
                 continue
@@ -318,6 +322,9 @@ class OutgoingMessageTable:
             entries[lookup_id] = entry
             self._load(entry, record)
             yield entry
+
+    def _is_acknowledged(self, lookup_id: int) -> bool:
+        return lookup_id in self._delivered or lookup_id in self._ended
 
     def _is_held(self, lookup_id: int, record: Record) -> bool:
         """Locked by an administrator who reads it, or sent in a transaction that has not ended."""
@@ -397,29 +404,30 @@ class OutgoingMessageTable:
     def session_acked(
         self, acked: Sequence[OutgoingMessagePosition], persisted: Iterable[OutgoingMessagePosition]
     ) -> None:
-        """3.1.5.5 Receiving a SessionAck Packet: messages that the next hop has, and those that it has on disk."""
-        delivered: list[tuple[int, Record | None]] = []
+        """3.1.5.5 Receiving a SessionAck Packet: messages that the next hop has, and those that it has on disk.
+
+        They leave with `end_some`.
+        """
         ended: list[OutgoingMessagePosition] = []
         for entry in acked:
             entry.awaiting_ack = False
             entry.received_session_ack = True
             if not entry.is_recoverable:
-                delivered.append((entry.lookup_id, entry.record))
+                self._deliver(entry)
             elif entry.received_order_ack:
                 ended.append(entry)
         for entry in persisted:
             if not entry.tx_sequence_number:
-                delivered.append((entry.lookup_id, entry.record))
+                self._deliver(entry)
             elif entry.received_order_ack:
                 ended.append(entry)
         for entry in acked:
             self._release(entry)
-        for lookup_id, _ in delivered:
-            self._entries.pop(lookup_id, None)
-        if delivered:
-            self._engine.messages_delivered(self.queue, delivered)
-        if ended:
-            self._end(ended)
+        self._end(ended)
+
+    def _deliver(self, entry: OutgoingMessagePosition) -> None:
+        self._delivered[entry.lookup_id] = entry.record
+        self._entries.pop(entry.lookup_id, None)
 
     def order_ack(self, body: OrderAckBody) -> bool:
         """3.1.5.6 Receiving an OrderAck Packet; False if it is not about a sequence of this queue."""
@@ -439,20 +447,21 @@ class OutgoingMessageTable:
         """Both acknowledgments are here: the messages are delivered, or wait for their FinalAck."""
         for entry in entries:
             self._forget(entry)
-            self._ended.append(entry.lookup_id)
-        self.end_some()
+            self._ended[entry.lookup_id] = entry.record
 
     @property
     def is_ending(self) -> bool:
         """Whether `end_some` has more to do."""
-        return bool(self._ended)
+        return bool(self._delivered or self._ended)
 
     def end_some(self) -> None:
-        """Take messages out of the queue that have both acknowledgments: a slice of them, since an OrderAck may be for thousands, and others wait to be sent."""
-        ended = self._ended
-        self._engine.messages_await_final_ack(self.queue, [ended.popleft() for _ in range(min(len(ended), _END_SLICE))])
-        self._settle_sequence()
-        self.refresh_transfer_info()
+        """Take messages out of the queue that are acknowledged: a slice of them, since an OrderAck may be for thousands, and others wait to be sent."""
+        if self._delivered:
+            self._engine.messages_delivered(self.queue, _take(self._delivered, _END_SLICE))
+        if self._ended:
+            self._engine.messages_await_final_ack(self.queue, _take(self._ended, _END_SLICE))
+            self._settle_sequence()
+            self.refresh_transfer_info()
 
     def final_ack(self, body: FinalAckBody, message_class: int) -> bool:
         """3.1.5.7 Receiving a FinalAck Packet, for a message whose OrderAck has not come; False if it is not here."""
@@ -563,6 +572,14 @@ class OutgoingMessageTable:
             if entry.transmitted:
                 self._send_again(entry)
         self.refresh_transfer_info()
+
+
+def _take(waiting: dict[int, Record | None], count: int) -> list[tuple[int, Record | None]]:
+    """The first so many, which wait no longer."""
+    taken = list(islice(waiting.items(), count))
+    for lookup_id, _ in taken:
+        del waiting[lookup_id]
+    return taken
 
 
 def _triple(info: SequenceInfo) -> tuple[int, int, int]:

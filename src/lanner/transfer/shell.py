@@ -71,7 +71,7 @@ class TransferListener:
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._committer = Committer(self._engine.store, self._loop)
+        self._committer = Committer(self._engine.store, self._loop, self._pump)
         # Names that nobody answers for must not keep the threads in which signatures are verified.
         self._resolvers = ThreadPoolExecutor(_RESOLVERS, "lanner-resolve")
         server = None
@@ -166,7 +166,10 @@ class TransferListener:
             _LOG.debug("the loop has ended; nobody is left to be woken")
 
     def _pump(self) -> None:
+        """Also as soon as a batch is written: acknowledgments go out before more is read that a peer has sent, and it goes on sending meanwhile."""
         with self._wake_lock:
+            if not self._is_woken:
+                return
             self._is_woken = False
         self.transfer.pump()
 

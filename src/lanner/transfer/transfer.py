@@ -78,7 +78,6 @@ class Transfer(Leaving):
         # For an operator: OrderAcks that came from elsewhere than the messages had gone to.
         self.foreign_order_acks = 0
         self._lazy_sync_due: float | None = None
-        self._ending: dict[Route, None] = {}  # their queues have messages that are delivered and still there
         self._is_running = False
         # Outgoing queues that nobody uses, by number, and since when.
         self._idle_since: dict[int, float] = {}
@@ -166,11 +165,6 @@ class Transfer(Leaving):
         """Do what has become possible: acknowledge what is on disk, send what has come."""
         with self._turn():
             self._settle()
-            ending, self._ending = self._ending, {}
-            for route in ending:
-                with self._contained(route.link):
-                    route.table.end_some()
-                    self._removed(route)
             self._run_incoming_timers(self.monotonic())
             if not self.engine.queue_manager.connection_active:
                 self._disconnect()
@@ -488,10 +482,19 @@ class Transfer(Leaving):
         """Messages left an outgoing queue: nobody waits for that to be on disk, but it should not take long."""
         if self._lazy_sync_due is None:
             self._lazy_sync_due = self.monotonic() + _LAZY_SYNC
-        if route is not None and route.table.is_ending:
-            # The others leave in turns of their own, between which there is time to send.
+        if route is not None:
             self._ending[route] = None
-            self.network.wake()
+
+    def _end_delivered(self) -> None:
+        ending, self._ending = self._ending, {}
+        with self.lock:
+            for route in ending:
+                with self._contained(route.link):
+                    route.table.end_some()
+                    if route.table.is_ending:
+                        # The others leave in turns of their own, between which there is time to send.
+                        self._ending[route] = None
+                        self.network.wake()
 
     def _processed(self, link: Link, number: int) -> None:
         ticket = self.engine.store.ticket()
