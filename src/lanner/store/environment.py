@@ -39,6 +39,7 @@ class Environment:
         "env",
         "epoch",
         "events",
+        "journal_seed",
         "last_number",
         "last_read",
         "memory",
@@ -73,7 +74,7 @@ class Environment:
             mode=0o600,
         )
         try:
-            self.epoch = settle_format(self.env, self._path)
+            self.epoch, self.journal_seed = settle_format(self.env, self._path)
         except BaseException:
             self.env.close()
             raise

@@ -1,4 +1,4 @@
-"""The version of the store's format, how older ones are brought up to it, and the epoch.
+"""The version of the store's format, how older ones are brought up to it, and what tells stores apart.
 
 A change to what lies on disk raises FORMAT by one and adds the step from the version before to MIGRATIONS; all steps that a
 store needs run in one commit when it is opened. A store of a newer format is refused untouched.
@@ -34,11 +34,15 @@ MIGRATIONS: dict[int, Callable[[lmdb.Environment, lmdb.Transaction[bytes]], None
 
 _FORMAT_KEY = table_key("store", b"format")
 _EPOCH_KEY = table_key("store", b"epoch")
+_SEED_KEY = table_key("store", b"seed")
 _U64 = struct.Struct(">Q")
 
 
-def settle_format(env: lmdb.Environment, path: Path) -> int:
-    """Make a new store, bring an old one up to date, or refuse a newer one; return the epoch."""
+def settle_format(env: lmdb.Environment, path: Path) -> tuple[int, int]:
+    """Make a new store, bring an old one up to date, or refuse a newer one; return the epoch and the seed of the journal's checksums.
+
+    Both are random. The epoch is told to readers of the store; the seed never is, so nobody can make a message that looks like a record.
+    """
     if _stored_format(env) > FORMAT:
         raise StoreVersion(
             f"{path} is in store format {_stored_format(env)}, this version knows formats up to {FORMAT}: "
@@ -46,9 +50,9 @@ def settle_format(env: lmdb.Environment, path: Path) -> int:
         )
     tables = env.open_db(b"tables")
     with env.begin() as read:
-        epoch = _unpack(read.get(_EPOCH_KEY, db=tables))
-    if epoch and _stored_format(env) == FORMAT:
-        return epoch  # nothing is written: a store opens on a full disk too
+        epoch, seed = (_unpack(read.get(key, db=tables)) for key in (_EPOCH_KEY, _SEED_KEY))
+    if epoch and seed and _stored_format(env) == FORMAT:
+        return epoch, seed  # nothing is written: a store opens on a full disk too
     with env.begin(write=True) as txn:
         version = _unpack(txn.get(_FORMAT_KEY, db=tables)) or FORMAT
         while version < FORMAT:
@@ -58,19 +62,22 @@ def settle_format(env: lmdb.Environment, path: Path) -> int:
             step(env, txn)
             version += 1
         epoch = epoch or secrets.randbits(64) or 1
+        seed = seed or secrets.randbits(32) or 1
         txn.put(_EPOCH_KEY, _U64.pack(epoch), db=tables)
+        txn.put(_SEED_KEY, _U64.pack(seed), db=tables)
         txn.put(_FORMAT_KEY, _U64.pack(version), db=tables)
-    return epoch
+    return epoch, seed
 
 
 def forget_epoch(env: lmdb.Environment) -> None:
-    """Mark a copy: whoever opens it first gives it an epoch of its own.
+    """Mark a copy: whoever opens it first gives it an epoch and a seed of its own.
 
-    The original goes on issuing numbers after the copy was made, and the copy will issue the same ones for other messages.
+    The original goes on issuing numbers after the copy was made, and the copy will issue the same ones for other messages and other records.
     """
     tables = env.open_db(b"tables")
     with env.begin(write=True) as txn:
-        txn.put(_EPOCH_KEY, _U64.pack(0), db=tables)
+        for key in (_EPOCH_KEY, _SEED_KEY):
+            txn.put(key, _U64.pack(0), db=tables)
 
 
 def _stored_format(env: lmdb.Environment) -> int:

@@ -7,7 +7,7 @@ database the number of the last record that it took, the first file is free.
 
 A record is a header (checksum of all that follows, length of the operations, number of the record) and operations, each on one row. Doing them
 again changes nothing, so opening a store means to do those of the records behind the checkpoint. In each file they end with the first that is not whole, not the next
-in number, or of another store: the checksum begins with the store's epoch. Such a record was never acknowledged, unless there is a good one with the next
+in number, or of another store: the checksum begins with a number that each has for itself, and keeps to itself. Such a record was never acknowledged, unless there is a good one with the next
 number: then it was, and is damaged, and is put aside.
 
 The files are written with zeros before they are used, so that a record changes nothing but the contents of blocks that are there.
@@ -127,10 +127,10 @@ def _is_whole(data: bytes, at: int, end: int, seed: int) -> bool:
 class Journal:
     """Records are written under the commit lock; `switch`, `settled` and `extend` are for who makes a checkpoint."""
 
-    def __init__(self, path: Path, epoch: int, last: int) -> None:
+    def __init__(self, path: Path, seed: int, last: int) -> None:
         """`last`: the number of the last record that the database has."""
         self._files = [_File(path / name) for name in JOURNAL_FILES]
-        self._seed = epoch & 0xFFFF_FFFF
+        self._seed = seed
         self._active, self._free = self._files
         self._is_free = True  # whether nothing that the database lacks is in the other file
         self._at = 0

@@ -73,7 +73,7 @@ class Store:
             environment = Environment(path, map_size)
             try:
                 sync_directory(path)
-                journal = Journal(path, environment.epoch, last_checkpoint(environment))
+                journal = Journal(path, environment.journal_seed, last_checkpoint(environment))
                 try:
                     replay(journal, environment)
                     allocation = Allocation(environment, map_size, reserve)
