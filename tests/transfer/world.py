@@ -13,13 +13,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.transfer.addresses import HopHost, NextHop, resolve_hosts
 from lanner.transfer.link import Link
 from lanner.transfer.network import Connection
 from lanner.transfer.route import Route
+from lanner.transfer.session import Session
 from lanner.transfer.settings import TransferSettings
 from lanner.transfer.transfer import Transfer
 from lanner.wire.format_name import parse
@@ -266,3 +267,17 @@ class FakeConnection:
     def resume_reading(self) -> None:
         self.is_reading = True
         self.node.world.later(self._take)
+
+
+def strange_session(node: Node, address: str, guid: UUID | None = None) -> tuple[Session, Link]:
+    """An open session of somebody who is no queue manager of this world."""
+    session = Session.initiate(own_guid=guid or uuid4(), settings=TransferSettings(), monotonic=lambda: node.world.now)
+    connection = FakeConnection(node)
+    connection.write = lambda data: session.receive(b"".join(data))  # type: ignore[method-assign,assignment]
+    connection.close = lambda: None  # type: ignore[method-assign]
+    node.transfer.accepted(connection, address)
+    assert connection.link is not None
+    while data := session.data_to_send():
+        node.transfer.data_received(connection.link, b"".join(data))
+    assert connection.link.is_open
+    return session, connection.link

@@ -1,0 +1,295 @@
+"""What strangers may do to a queue manager: claim to be others, ask for acknowledgments, name queues; and what is kept of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from lanner.model.directory_objects import GUID_NULL
+from lanner.model.enums import Acknowledgements
+from lanner.transfer import incoming_sequence
+from lanner.wire.builder import build
+from lanner.wire.format_name import parse
+from lanner.wire.identifiers import TxSequenceID
+from lanner.wire.sid import Sid
+from tests.transfer.world import Node, World, strange_session
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path)
+    yield world
+    world.close()
+
+
+class Stranger:
+    """Somebody with an open session who sends what no queue manager would."""
+
+    def __init__(self, node: Node, address: str = "127.0.0.66") -> None:
+        self.node = node
+        self._ordinal = 0
+        _, self.link = strange_session(node, address)
+
+    def send(
+        self,
+        to: str,
+        *,
+        source: UUID | None = None,
+        ordinal: int | None = None,
+        address: UUID = GUID_NULL,
+        number: int | None = None,
+        previous: int = 0,
+        **properties: Any,  # noqa: ANN401 (of MessageProperties)
+    ) -> None:
+        """One message; with `number` a transactional one, with `address` one for that queue manager."""
+        self._ordinal += 1
+        content = self.node.properties(b"one", sender_identifier=SOMEBODY, **properties)
+        if number is not None:
+            content.transactional_message_sequence_identifier = TxSequenceID(1, 5)
+            content.transaction_sequence_number = number
+            content.transaction_previous_sequence_number = previous
+        packet = build(
+            content,
+            source=source or self.link.remote_qm_guid,
+            ordinal=ordinal or self._ordinal,
+            sent_time=int(self.node.now),
+            destination=parse(to),
+            transaction=None if number is None else 7,
+        )
+        if address != GUID_NULL:
+            packet = packet[:32] + address.bytes_le + packet[48:]
+        self.node.transfer.data_received(self.link, packet)
+
+
+SOMEBODY = Sid.parse("S-1-5-21-1-2-3-1001").pack()
+
+
+def acknowledged_to(computer: int) -> dict[str, Any]:
+    """The properties of a message whose acknowledgment is to go to a computer that is not there."""
+    return {
+        "acknowledgements_requested": Acknowledgements.POS_ARRIVAL,
+        "administration_queue_format_name": parse(rf"DIRECT=TCP:10.9.9.{computer}\private$\a"),
+    }
+
+
+def destinations(node: Node) -> list[str]:
+    return [queue.destination_format_name for queue in node.engine.outgoing_queues()]
+
+
+def test_acknowledgments_that_strangers_ask_for_make_only_so_many_queues(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each message could name another administration queue, and a queue to each stayed for ever."""
+    caplog.set_level(logging.INFO)
+    alpha = world.node("ALPHA", "127.0.0.2", max_queues_for_others=3)
+    alpha.create("q")
+    stranger = Stranger(alpha)
+    for computer in range(1, 6):
+        stranger.send(alpha.direct("q"), **acknowledged_to(computer))
+    stranger.send(alpha.direct("q"), **acknowledged_to(1))
+    assert alpha.queue("q").message_count == 6
+    assert destinations(alpha) == [rf"DIRECT=TCP:10.9.9.{computer}\private$\a" for computer in (1, 2, 3)]
+    assert [queue.message_count for queue in alpha.engine.outgoing_queues()] == [2, 1, 1]
+    assert caplog.text.count("acknowledgments to more destinations are dropped") == 1
+    assert "is dropped:" not in caplog.text
+    alpha.sync()
+    alpha.restart()
+    Stranger(alpha).send(alpha.direct("q"), **acknowledged_to(6))
+    assert len(destinations(alpha)) == 3
+
+
+def test_queues_for_programs_here_do_not_count_among_those_for_strangers(world: World) -> None:
+    alpha = world.node("ALPHA", "127.0.0.2", max_queues_for_others=1)
+    alpha.create("q")
+    for computer in (1, 2):
+        wanted = acknowledged_to(computer) | {"acknowledgements_requested": Acknowledgements.NEG_ARRIVAL}
+        alpha.send(rf"DIRECT=TCP:10.8.8.{computer}\private$\a", b"one", **wanted)
+        # The negative acknowledgment goes to another computer as well.
+        alpha.engine.purge_queue(alpha.outgoing(rf"DIRECT=TCP:10.8.8.{computer}\private$\a"))
+    assert len(destinations(alpha)) == 4
+    Stranger(alpha).send(alpha.direct("q"), **acknowledged_to(3))
+    assert len(destinations(alpha)) == 5
+
+
+def test_messages_that_strangers_have_passed_on_make_only_so_many_queues(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What cannot be taken is not acknowledged: an honest sender keeps it."""
+    alpha = world.node("ALPHA", "127.0.0.2", max_queues_for_others=2)
+    stranger = Stranger(alpha)
+    for computer in (1, 2, 1):
+        stranger.send(rf"DIRECT=TCP:10.8.8.{computer}\private$\a", address=uuid4())
+    assert stranger.link.is_open
+    stranger.send(r"DIRECT=TCP:10.8.8.3\private$\a", address=uuid4())
+    assert stranger.link.is_closed
+    assert [queue.message_count for queue in alpha.engine.outgoing_queues()] == [2, 1]
+    assert caplog.text.count("messages not passed on") == 1
+    # There is room again when one of them is gone.
+    queue = next(alpha.engine.outgoing_queues())
+    alpha.engine.purge_queue(queue)
+    assert alpha.engine.remove_idle_outgoing_queue(queue)
+    stranger = Stranger(alpha)
+    stranger.send(r"DIRECT=TCP:10.8.8.3\private$\a", address=uuid4())
+    assert stranger.link.is_open
+
+
+def test_nobody_is_told_how_a_message_ended_that_a_made_up_queue_manager_sent(world: World) -> None:
+    """Each SourceQueueManager got a queue for its negative acknowledgment, which could never leave."""
+    alpha = world.node("ALPHA", "127.0.0.2")
+    stranger = Stranger(alpha)
+    nowhere = f"PRIVATE={alpha.guid}\\999"
+    for _ in range(3):
+        stranger.send(nowhere, source=uuid4(), address=alpha.guid, number=1)
+    world.tick(1)
+    assert destinations(alpha) == []
+    # Its own session leads back to this one.
+    stranger.send(nowhere, address=alpha.guid, number=1)
+    (queue,) = alpha.engine.outgoing_queues()
+    assert str(stranger.link.remote_qm_guid) in queue.destination_format_name
+    assert stranger.link.is_open
+
+
+def test_acknowledgments_of_transactional_messages_do_not_wait_for_ever(world: World) -> None:
+    alpha = world.node("ALPHA", "127.0.0.2", long_live_time=3600)
+    stranger = Stranger(alpha)
+    stranger.send(alpha.direct("nowhere"), number=1)
+    (queue,) = alpha.engine.outgoing_queues()
+    assert queue.message_count == 1
+    world.tick(3602, 60)
+    assert queue.message_count == 0
+    world.tick(700, 20)
+    assert destinations(alpha) == []
+
+
+def test_the_directory_is_asked_less_and_less_for_a_queue_manager_that_it_does_not_know(world: World) -> None:
+    """Every five seconds, for each such queue, for ever."""
+    alpha = world.node("ALPHA", "127.0.0.2")
+    name = f"PRIVATE={uuid4()}\\7"
+    alpha.send(name, b"one")
+    alpha.sync()
+    world.run()
+    route = alpha.route(name)
+    waits = []
+    for _ in range(6):
+        assert route.retry_due is not None
+        waits.append(route.retry_due - world.now)
+        world.tick(waits[-1], 5)
+    assert waits == [5, 10, 20, 40, 60, 60]
+
+
+def test_acknowledgments_leave_as_soon_as_their_addressee_has_a_session(world: World) -> None:
+    """Else they would wait for the next time that the directory is asked."""
+    alpha = world.node("ALPHA", "127.0.0.2")
+    guid = uuid4()
+    name = f"PRIVATE={guid}\\4"
+    alpha.send(name, b"one")
+    alpha.sync()
+    world.tick(20)
+    _, link = strange_session(alpha, "127.0.0.66", guid)
+    assert alpha.route(name).link is link
+
+
+def senders_at(node: Node, queue: str) -> list[UUID]:
+    return [info.sender_identifier for info in node.queue(queue).incoming_transactional_transfer_info.values()]
+
+
+def rows_of_sequences(node: Node) -> int:
+    return len(list(node.store.table(incoming_sequence.TABLE).items()))
+
+
+def test_senders_that_were_not_heard_of_for_a_month_are_forgotten(world: World) -> None:
+    """Whoever had delivered one message was remembered for ever."""
+    alpha = world.node("ALPHA", "127.0.0.2")
+    alpha.create("tx", transactional=True)
+    old, busy, new = uuid4(), uuid4(), uuid4()
+    stranger = Stranger(alpha)
+    to = f"PRIVATE={alpha.guid}\\{number_of(alpha, 'tx')}"
+    for source in (busy, old):
+        stranger.send(to, source=source, address=alpha.guid, number=1)
+    alpha.now += incoming_sequence.SEQUENCE_LIFETIME
+    stranger.send(to, source=busy, address=alpha.guid, number=2, previous=1)
+    alpha.now += 1
+    stranger.send(to, source=new, address=alpha.guid, number=1)
+    assert senders_at(alpha, "tx") == [busy, new]
+    assert [sequence.source for sequence in alpha.transfer.incoming.sequences] == [busy, new]
+    assert rows_of_sequences(alpha) == 2
+    # Who comes back begins anew.
+    stranger.send(to, source=old, address=alpha.guid, number=1)
+    assert alpha.queue("tx").message_count == 5
+
+
+def number_of(node: Node, queue: str) -> str:
+    return f"{node.queue(queue).private_queue_number:x}"
+
+
+def test_a_queue_remembers_so_many_senders_and_those_that_were_heard_of_last(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made-up senders to a queue that is open to all were remembered, each with a row on disk."""
+    monkeypatch.setattr(incoming_sequence, "MAX_SEQUENCES_PER_QUEUE", 3)
+    alpha = world.node("ALPHA", "127.0.0.2")
+    alpha.create("tx", transactional=True)
+    to = f"PRIVATE={alpha.guid}\\{number_of(alpha, 'tx')}"
+    one, two, three, four, five = (uuid4() for _ in range(5))
+    stranger = Stranger(alpha)
+    for source in (one, two, three):
+        alpha.now += 1
+        stranger.send(to, source=source, address=alpha.guid, number=1)
+    alpha.now += 1
+    stranger.send(to, source=one, address=alpha.guid, number=2, previous=1)
+    stranger.send(to, source=four, address=alpha.guid, number=1)
+    assert senders_at(alpha, "tx") == [three, one, four]
+    assert rows_of_sequences(alpha) == 3
+    alpha.sync()
+    world.now = alpha.now
+    alpha.restart()
+    stranger = Stranger(alpha)
+    stranger.send(to, source=five, ordinal=77, address=alpha.guid, number=1)
+    assert len(senders_at(alpha, "tx")) == 3
+    assert three not in senders_at(alpha, "tx")
+    # The sequence of who was kept goes on.
+    stranger.send(to, source=one, ordinal=78, address=alpha.guid, number=3, previous=2)
+    assert alpha.queue("tx").message_count == 7
+
+
+def test_a_start_forgets_senders_that_were_not_heard_of_for_a_month(world: World) -> None:
+    alpha = world.node("ALPHA", "127.0.0.2")
+    alpha.create("tx", transactional=True)
+    Stranger(alpha).send(alpha.direct("tx"), number=1)
+    alpha.sync()
+    alpha.restart()
+    assert len(senders_at(alpha, "tx")) == 1
+    world.now += incoming_sequence.SEQUENCE_LIFETIME + 1
+    alpha.now = world.now
+    alpha.restart()
+    assert senders_at(alpha, "tx") == []
+    assert rows_of_sequences(alpha) == 0
+
+
+@pytest.mark.parametrize("is_named", [False, True], ids=["for nobody", "for us"])
+def test_nobody_sends_to_a_direct_name_in_anothers_name(
+    world: World, caplog: pytest.LogCaptureFixture, is_named: bool
+) -> None:
+    """Whoever used the identifiers that a victim would give next had the victim's messages dropped as duplicates."""
+    alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
+    beta.create("q")
+    address = beta.guid if is_named else GUID_NULL
+    stranger = Stranger(beta)
+    first = alpha.engine.next_message_ordinal() + 1
+    for ordinal in range(first, first + 5):
+        stranger.send(beta.direct("q"), source=alpha.guid, ordinal=ordinal, address=address)
+    assert beta.transfer.incoming.impostors == 5
+    assert caplog.text.count("is not at the other end of the session") == 1
+    assert stranger.link.is_open
+    alpha.send(beta.direct("q"), b"the victim's")
+    alpha.sync()
+    world.run()
+    assert beta.bodies("q") == [b"the victim's"]
+    # In its own name it may.
+    stranger.send(beta.direct("q"), address=address)
+    assert beta.queue("q").message_count == 2
