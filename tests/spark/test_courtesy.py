@@ -1,4 +1,4 @@
-"""Streams rest while the loop has work, and only then."""
+"""Streams rest while the loop has work, and as long as it has."""
 
 from __future__ import annotations
 
@@ -35,22 +35,29 @@ class World:
         return list(giving_way(batches(), self.cpu, lambda: self.now, self.sleep))
 
 
-def test_a_stream_rests_while_the_loop_is_busy() -> None:
-    world = World(busy=0.3)
+@pytest.mark.parametrize(("busy", "rest"), [(0.01, 0.024), (0.3, 0.72), (0.5, 1.2)])
+def test_a_stream_rests_the_longer_the_busier_the_loop_is(busy: float, rest: float) -> None:
+    world = World(busy)
     assert world.make(3) == [0, 1, 2]
-    assert world.rests == pytest.approx([0.4, 0.4, 0.4])
+    assert world.rests == pytest.approx([rest] * 3)
 
 
-def test_alone_it_does_not() -> None:
-    world = World(busy=0.02)
+def test_beside_a_loop_that_waits_it_does_not_rest() -> None:
+    world = World(busy=0.0)
     assert world.make(3) == [0, 1, 2]
-    assert world.rests == []
+    assert sum(world.rests) == 0
+
+
+def test_a_batch_that_takes_no_time_is_not_waited_for() -> None:
+    world = World(busy=1.0)
+    assert world.make(2, seconds=0.0) == [0, 1]
+    assert sum(world.rests) == 0
 
 
 def test_a_rest_is_not_for_long() -> None:
     world = World(busy=1.0)
     world.make(1, seconds=10.0)
-    assert world.rests == [0.5]
+    assert world.rests == [2.0]
 
 
 def test_the_cpu_of_a_thread() -> None:

@@ -17,11 +17,11 @@ __all__ = ["cpu_of", "give_back", "giving_way"]
 
 T = TypeVar("T")
 
-# Ours: the part of a core that the loop uses when it has work; a loop that waits uses a hundredth.
-_BUSY = 0.05
-# Ours: how many times as long as a batch took to make the stream rests, and how long at most.
-_RESTS = 4.0
-_MAX_REST = 0.5
+# Ours: how many times as long as a batch took to make the stream rests beside a loop that uses a whole core, and how long at most. Each batch costs
+# more than its making: whoever reads it, mostly on the same machine, has to take it in.
+_RESTS = 24.0
+_MAX_REST = 2.0
+_SHORT = 1e-6  # seconds, of which no load can be told
 
 
 def cpu_of(thread: int) -> Callable[[], float]:
@@ -36,7 +36,7 @@ def giving_way(
     monotonic: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[T]:
-    """The same batches, with rests between them while the loop, whose use of CPU is told by `cpu`, is busy."""
+    """The same batches, with rests between them, the longer the more of a core the loop uses; `cpu` tells the seconds that it has used."""
     remaining = iter(batches)
     looked, used = monotonic(), cpu()
     while True:
@@ -45,13 +45,12 @@ def giving_way(
             batch = next(remaining)
         except StopIteration:
             return
-        rest = min(_RESTS * (monotonic() - began), _MAX_REST)
+        took = monotonic() - began
         yield batch
         now, now_used = monotonic(), cpu()
-        is_busy = now_used - used > _BUSY * (now - looked)
+        load = (now_used - used) / max(now - looked, _SHORT)
         looked, used = now, now_used
-        if is_busy:
-            sleep(rest)
+        sleep(min(_RESTS * load * took, _MAX_REST))
 
 
 def give_back() -> None:
