@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,7 @@ def exchange(qm: QueueManager, count: int = 3) -> None:
         qm.create_queue("q")
     queue = qm.open("q")
     queue.send_many(Message(body=b"%d" % number, recoverable=True) for number in range(count))
+    time.sleep(0.002)  # an event tells milliseconds, and `trim` tells blocks apart by them
     for _ in range(count):
         queue.receive(timeout=0)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import random
 import threading
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -13,8 +16,8 @@ from hypothesis import strategies as st
 from lanner.model.enums import PositionState
 from lanner.store import Record, Store
 from lanner.store.queue_view import ExpressLayer
-from lanner.store.record import HEADER, INDEX_ENTRY, MESSAGE_KEY
-from lanner.store.scan import Chunk
+from lanner.store.record import HEADER, INDEX_ENTRY
+from lanner.store.scan import Rows, Scan
 from tests.store.conftest import QUEUE, commit, lookup_id, put, settle, take
 
 
@@ -233,85 +236,108 @@ def test_what_was_shown_as_decided_stays_so_when_a_commit_begins(store: Store) -
     assert store.scan_horizon == 3
 
 
-def unpacked(chunk: Chunk) -> list[tuple[int, int, bytes]]:
-    """(visibility, lookup id, packet) of a chunk."""
-    packets = [raw[4:] for raw in chunk.staged] or [raw[HEADER.size :] for raw in chunk.records]
-    return [
-        (MESSAGE_KEY.unpack(key)[2], INDEX_ENTRY.unpack(value)[0], packet)
-        for (key, value), packet in zip(chunk.entries, packets, strict=True)
-    ]
-
-
-def first_chunk(
-    store: Store, after: int = 0, upto: int | None = None, rows: int = 1000, size: int = 1 << 20
-) -> Chunk | None:
+def entries(store: Store, after: int, upto: int | None = None) -> list[list[tuple[int, int]]]:
+    """(lookup id, size) of index entries, as they come together; the number that is told with them is that of the last."""
     with store.lock:
         scan = store.scan(QUEUE, after, upto)
     with scan:
-        return scan.chunk(rows, size)
+        found = []
+        for raw, last in scan.entries():
+            found.append(list(INDEX_ENTRY.iter_unpack(raw)))
+            assert last == next(
+                number for number, key, _ in store.index(QUEUE, after, 1 << 40) if key == found[-1][-1][0]
+            )
+        return found
 
 
-def chunks(store: Store, **limits: int) -> list[tuple[int, int, bytes]]:
-    """Everything, chunk by chunk."""
-    found: list[tuple[int, int, bytes]] = []
-    while True:
-        chunk = first_chunk(store, found[-1][0] if found else 0, **limits)
-        assert chunk is not None
-        if not chunk.entries:
-            return found
-        found += unpacked(chunk)
+@pytest.mark.parametrize("others", [False, True])
+def test_entries_come_some_at_a_time_and_end_with_the_range(
+    store: Store, monkeypatch: pytest.MonkeyPatch, others: bool
+) -> None:
+    monkeypatch.setattr("lanner.store.scan._STEP", 4)
+    for number in range(1, 14):
+        put(store, lookup_id(number % 8, number), bytes(number))
+    if others:
+        # The index of another queue follows.
+        put(store, 1, queue=QUEUE + 1)
+        put(store, 2, queue=QUEUE + 1)
+    settle(store)
+    take(store, lookup_id(5, 5))
+    settle(store)
+    with store.lock:
+        assert store.visible_bounds(QUEUE) == (0, 13)
+    for after, upto in itertools.product(range(15), [*range(15), None]):
+        wanted = [(key, size) for _, key, size in store.index(QUEUE, after, 100 if upto is None else upto)]
+        found = entries(store, after, upto)
+        assert list(itertools.chain.from_iterable(found)) == wanted
+        assert [len(piece) for piece in found[:-1]] == [4] * (len(found) - 1)
+    with store.scan(QUEUE, 0) as scan:
+        assert scan.numbers(3, 3) == [4, 6, 7]
 
 
-def test_chunks_give_what_a_scan_gives(store: Store) -> None:
-    chance = random.Random(3)
-    for number in range(1500):
-        put(store, lookup_id(chance.randrange(8), number), b"%d" % number * chance.randrange(1, 20))
-    store.stage(b"token", QUEUE, [(3, [b"staged %d" % n for n in range(700)])], 1)
+def copied(store: Store, copy: Callable[..., Rows | None]) -> list[bytes] | None:
+    """The packets of records that were copied, each checked by its checksum."""
+    into = io.BytesIO()
+    with store.scan(QUEUE, 0) as scan:
+        rows = copy(scan, into=into)
+    if rows is None:
+        return None
+    into.seek(0)
+    raw = [into.read(size) for size in rows.sizes]
+    assert not into.read()
+    assert [HEADER.unpack_from(one)[0] for one in raw] == rows.checksums
+    return [one[HEADER.size :] for one in raw]
+
+
+def walked(store: Store, first: int, last: int, count: int) -> list[bytes] | None:
+    return copied(store, partial(Scan.walk, first=first, last=last, count=count))
+
+
+def test_records_are_copied_in_a_row_or_in_any_order(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lanner.store.scan._STEP", 3)
+    for number in range(1, 11):
+        put(store, number, b"%d" % number * number)
+    put(store, 1, b"other", queue=QUEUE + 1)
+    settle(store)
+    packets = {number: b"%d" % number * number for number in range(1, 11)}
+    for first, last in itertools.combinations_with_replacement(packets, 2):
+        assert walked(store, first, last, last - first + 1) == [packets[number] for number in range(first, last + 1)]
+    # Fewer or more lie between these two, or one of them is not there.
+    assert walked(store, 2, 5, 3) is None
+    assert walked(store, 2, 5, 5) is None
+    assert walked(store, 9, 11, 3) is None
+    assert walked(store, 0, 2, 3) is None
+    assert walked(store, 10, 10, 2) is None
+    for order in ([3], [5, 4, 9, 1], [10, 9, 8, 7, 6, 5, 4], [4, 11, 5]):
+        found = copied(store, partial(Scan.records, lookup_ids=order))
+        assert found == [packets[number] for number in order if number in packets]
+
+
+def test_a_closed_scan_says_so(store: Store) -> None:
+    put(store, 1)
+    settle(store)
+    scan = store.scan(QUEUE, 0)
+    scan.close()
+    for use in (lambda: list(scan.entries()), lambda: scan.walk(1, 1, 1, io.BytesIO()), lambda: list(scan)):
+        with pytest.raises(ValueError, match="closed"):
+            use()
+
+
+def test_a_scan_leaves_out_what_is_not_what_was_written(store: Store) -> None:
+    store.stage(b"token", QUEUE, [(3, [b"staged", b"broken"])], 1)
     settle(store)
     store.publish(b"key", [b"token"], store.counter("ids").next, 1)
+    put(store, lookup_id(3, 9), b"last")
     settle(store)
-    put(store, lookup_id(0, 9999), b"last")
-    settle(store)
-    with store.lock:
-        scan = store.scan(QUEUE, 0)
-    expected = [(number, key, record.packet) for number, key, record in scan]
-    assert len(expected) == 2201
-    assert chunks(store) == expected
-    assert chunks(store, rows=7) == expected
-    assert chunks(store, size=100) == expected
-    some = first_chunk(store, 10, 20)
-    assert some is not None
-    assert unpacked(some) == expected[10:20]
-    assert [len(raw) for raw in some.records] == [HEADER.size + len(packet) for _, _, packet in expected[10:20]]
-
-
-def test_a_chunk_ends_at_its_limits(store: Store) -> None:
-    for number in range(10):
-        put(store, lookup_id(3, number), bytes(100))
-    settle(store)
-    for rows, size, count in ((3, 10_000, 3), (100, 250, 3), (100, 1, 1), (100, 10_000, 10)):
-        chunk = first_chunk(store, rows=rows, size=size)
-        assert chunk is not None
-        assert len(chunk.records) == count
-
-
-def test_what_a_chunk_cannot_hold_is_left_to_the_scan(store: Store) -> None:
-    put(store, lookup_id(3, 1), b"durable")
-    settle(store)
-    assert first_chunk(store) is not None
-    put(store, lookup_id(3, 2), b"express", express=True)
-    assert first_chunk(store) is None
-    assert first_chunk(store, 0, 1) is not None
+    assert packets(store) == [b"staged", b"broken", b"last"]
     environment = store._environment
-    key = MESSAGE_KEY.pack(QUEUE, 0, lookup_id(3, 1))
     with environment.write() as txn:
-        raw = bytearray(txn.get(key, db=environment.messages) or b"")
-        raw[-1] ^= 1
-        txn.put(key, bytes(raw), db=environment.messages)
+        for database, text in ((environment.messages, b"last"), (environment.staged, b"broken")):
+            key, raw = next((key, raw) for key, raw in txn.cursor(database) if raw.endswith(text))
+            txn.put(key, raw[:-1] + b"?", db=database)
     with store.lock:
         environment.renew()
-    assert first_chunk(store, 0, 1) is None
-    assert packets(store, 0, 1) == []
+    assert packets(store) == [b"staged"]
 
 
 def test_a_scan_of_many_express_messages_lists_no_more_than_are_wanted(store: Store) -> None:

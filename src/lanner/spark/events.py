@@ -22,7 +22,8 @@ from lanner.model.errors import AccessDenied, QueueNotFound
 from lanner.model.events import EventKind
 from lanner.spark.decode import Place
 from lanner.spark.event_names import EVENTS_KIND, EVENTS_NAME, EVENTS_NUMBER
-from lanner.spark.reading import BATCH_ROWS, Range
+from lanner.spark.ranges import Range
+from lanner.spark.reading import BATCH_ROWS
 from lanner.spark.rows import CLASS_NAMES
 from lanner.spark.schema import BIGINT, INT, STRING, TIMESTAMP, RowSchema
 from lanner.spark.vectors import Ints, identifier_text, some

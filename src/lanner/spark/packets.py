@@ -68,6 +68,9 @@ class Packets:
         start = self.starts[index]
         return self.buffer.octets[start : start + self.sizes[index]].tobytes()
 
+    def first(self, count: int) -> Packets:
+        return Packets(self.data, self.starts[:count], self.sizes[:count])
+
     def whole(self) -> pa.BinaryArray:
         """The packets themselves."""
         return self.buffer.slices(self.starts, self.sizes)

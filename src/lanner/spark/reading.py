@@ -7,8 +7,10 @@ it only ever goes away.
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
 from typing import Final
 
 import numpy as np
@@ -21,11 +23,11 @@ from lanner.model.directory_objects import Queue
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import QueueNotAvailable
 from lanner.spark.decode import Facts, Place, decode
+from lanner.spark.gathering import Scratch, gather
 from lanner.spark.packets import Packets
+from lanner.spark.ranges import Range, cut
 from lanner.spark.schema import RowSchema
-from lanner.spark.vectors import SLACK
-from lanner.store.record import HEADER
-from lanner.store.scan import Chunk, Scan
+from lanner.store.scan import Scan
 from lanner.wire.path_name import PathName
 
 # Ours: a batch ends when it has so many bytes of packets or so many rows. Spark is fastest with 1 to 12 MB a batch.
@@ -33,31 +35,35 @@ BATCH_BYTES: Final = 8 << 20
 BATCH_ROWS: Final = 1 << 14
 # Ours: about how much one partition reads.
 PARTITION_BYTES: Final = 32 << 20
-# What stands before a stored packet, and in its entry of the index (store.record, store.staging).
-_HEADER: Final = np.dtype(
-    [
-        ("checksum", "<u4"),
-        ("format", "u1"),
-        ("state", "u1"),
-        ("flags", "<u2"),
-        ("abort_count", "<u2"),
-        ("move_count", "<u2"),
-        ("visibility", "<u8"),
-        ("arrived", "<u4"),
-    ]
-)
-_ENTRY: Final = np.dtype([("lookup_id", ">u8"), ("size", ">u4")])
-_CHECKSUM_SIZE: Final = 4  # before the packet of a staged row
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
-    """(after, upto] of the visibility sequence, with what was in it when it was measured."""
+class _Workplace:
+    """Where streams make their batches, one after the other.
 
-    after: int
-    upto: int
-    messages: int
-    bytes: int
+    All of them need the interpreter, and a cursor lets go of it with each row: two that scan at the same time spend a third of their time with
+    handing it to each other. What is made is sent without it. The memory for it is there as long as there are streams.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()  # a stream that the garbage collector finds may end in the midst of another
+        self.scratch = Scratch()
+        self._streams = 0
+
+    @contextmanager
+    def stream(self) -> Iterator[None]:
+        """A stream, from its beginning to its end."""
+        with self.lock:
+            self._streams += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self._streams -= 1
+                if not self._streams:
+                    self.scratch = Scratch()
+
+
+_WORKPLACE: Final = _Workplace()
 
 
 class QueueSource:
@@ -112,50 +118,41 @@ class QueueSource:
 
     def measure(self, after: int, upto: int, *, max_messages: int | None = None, max_bytes: int | None = None) -> Range:
         """The longest range from `after` on that keeps to the limits; at least one message, if there is one."""
-        self._store.settle()
-        messages = size = 0
-        for number, _, packet_size in self._store.index(self._queue.number, after, upto):
-            if messages and (
-                (max_messages is not None and messages >= max_messages)
-                or (max_bytes is not None and size + packet_size > max_bytes)
-            ):
-                return Range(after, number - 1, messages, size)
-            messages += 1
-            size += packet_size
-        return Range(after, upto, messages, size)
+        messages = sys.maxsize if max_messages is None else max_messages
+        size = sys.maxsize if max_bytes is None else max_bytes
+        return next(cut(self._store, self._queue.number, after, upto, messages, size))
 
     def split(self, after: int, upto: int, target_bytes: int) -> list[Range]:
         """Cut a range into such of about `target_bytes`; together they are the range, empty parts and all."""
-        ranges: list[Range] = []
-        start, messages, size = after, 0, 0
-        self._store.settle()
-        for number, _, packet_size in self._store.index(self._queue.number, after, upto):
-            if messages and size + packet_size > target_bytes:
-                ranges.append(Range(start, number - 1, messages, size))
-                start, messages, size = number - 1, 0, 0
-            messages += 1
-            size += packet_size
-        ranges.append(Range(start, upto, messages, size))
-        return ranges
+        return list(cut(self._store, self._queue.number, after, upto, sys.maxsize, target_bytes))
 
     def batches(self, after: int, upto: int, schema: RowSchema) -> Iterator[pa.RecordBatch]:
         """The messages with a number in (after, upto], in that order, but for those that somebody is receiving."""
-        while after < upto:
-            packets, facts, held = self._piece(after, upto)
-            if not len(packets):
-                return
-            after = int(facts.seq[-1])
-            if held:
-                free = ~np.isin(facts.lookup_id, held)
-                packets = Packets(packets.data, packets.starts[free], packets.sizes[free])
-                facts = Facts(*(column[free] for column in facts))
-            if len(packets):
-                yield decode(packets, facts, self.place, schema)
+        with _WORKPLACE.stream():
+            while after < upto:
+                with _WORKPLACE.lock:
+                    batch, after = self._batch(after, upto, schema)
+                if batch is None:
+                    return
+                if len(batch):
+                    yield batch
+
+    def _batch(self, after: int, upto: int, schema: RowSchema) -> tuple[pa.RecordBatch | None, int]:
+        """The first batch of a range, empty if all in it is held, and where it ends; None: there is nothing more."""
+        packets, facts, held = self._piece(after, upto, _WORKPLACE.scratch)
+        if not len(packets):
+            return None, upto
+        after = int(facts.seq[-1])
+        if held:
+            free = ~np.isin(facts.lookup_id, held)
+            packets = Packets(packets.data, packets.starts[free], packets.sizes[free])
+            facts = Facts(*(column[free] for column in facts))
+        return decode(packets, facts, self.place, schema), after
 
     def packets(self, after: int, upto: int) -> Iterator[tuple[tuple[int, int, int, int, int], bytes]]:
         """The same, one by one: the numbers of `Facts`, and the packet."""
         while after < upto:
-            packets, facts, held = self._piece(after, upto)
+            packets, facts, held = self._piece(after, upto, Scratch())
             if not len(packets):
                 return
             after = int(facts.seq[-1])
@@ -163,7 +160,7 @@ class QueueSource:
                 if lookup_id not in held:
                     yield (seq, lookup_id, *rest), packets[index]
 
-    def _piece(self, after: int, upto: int) -> tuple[Packets, Facts, list[int]]:
+    def _piece(self, after: int, upto: int, scratch: Scratch) -> tuple[Packets, Facts, list[int]]:
         """The first messages of a range, and the lookup ids of those in the queue that are locked.
 
         What is locked belongs to a receive that has not ended. If that fails the message gets another number.
@@ -176,24 +173,8 @@ class QueueSource:
             held = list(queue.held_positions)
             scan = self._store.scan(queue.number, after, upto, BATCH_ROWS)
         with scan:
-            chunk = scan.chunk(BATCH_ROWS, BATCH_BYTES)
-            packets, facts = _one_by_one(scan) if chunk is None else _together(chunk)
+            packets, facts = gather(scan, BATCH_ROWS, BATCH_BYTES, scratch) or _one_by_one(scan)
         return packets, facts, held
-
-
-def _together(chunk: Chunk) -> tuple[Packets, Facts]:
-    count = len(chunk.records)
-    keys = np.frombuffer(b"".join([key for key, _ in chunk.entries]), ">u8").reshape(count, 2)
-    entries = np.frombuffer(b"".join([value for _, value in chunk.entries]), _ENTRY)
-    pieces, skip = (chunk.staged, _CHECKSUM_SIZE) if chunk.staged else (chunk.records, HEADER.size)
-    sizes = np.fromiter(map(len, pieces), np.int64, count)
-    packets = Packets(b"".join((*pieces, bytes(SLACK))), np.cumsum(sizes) - sizes + skip, sizes - skip)
-    if chunk.staged:
-        heads = np.frombuffer(b"".join([raw[: HEADER.size] for raw in chunk.records]), _HEADER)
-    else:
-        heads = packets.buffer.block(packets.starts - skip, HEADER.size).view(_HEADER)[:, 0]
-    columns = (keys[:, 1], entries["lookup_id"], heads["arrived"], heads["abort_count"], heads["move_count"])
-    return packets, Facts(*(column.astype(np.int64) for column in columns))
 
 
 def _one_by_one(scan: Scan) -> tuple[Packets, Facts]:

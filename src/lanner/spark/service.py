@@ -22,8 +22,9 @@ from lanner.spark.arrivals import Arrivals
 from lanner.spark.errors import EpochChanged
 from lanner.spark.event_names import EVENTS_NAME, EVENTS_NUMBER, is_events
 from lanner.spark.events import EventSource
+from lanner.spark.ranges import Range
 from lanner.spark.readers import DEFAULT_LEASE, Lease, Readers
-from lanner.spark.reading import PARTITION_BYTES, QueueSource, Range
+from lanner.spark.reading import PARTITION_BYTES, QueueSource
 from lanner.spark.requests import MAX_EPOCH, Request
 from lanner.spark.schema import RowSchema
 from lanner.spark.writing import Contents, StagedWrites

@@ -19,16 +19,17 @@ from lanner.store.checksum import crc32
 __all__ = [
     "HEADER",
     "INDEX_ENTRY",
+    "INLINE",
     "MAX_LOOKUP_ID",
     "MESSAGE_KEY",
+    "REFERENCE",
     "Record",
     "StoredFacts",
-    "are_whole",
+    "checksums_of",
     "decode",
     "encode",
     "encode_reference",
     "encode_staged",
-    "is_stored_reference",
     "staged_packet",
     "stored_facts",
     "stored_reference",
@@ -47,8 +48,8 @@ HEADER = _HEADER = struct.Struct("<IBBHHHQI")
 _REST = struct.Struct("<BBHHHQI")
 _CHECKSUM = struct.Struct("<I")
 _HEADER_SIZE = _HEADER.size
-_INLINE = 1  # the packet follows
-_REFERENCE = 2  # the key of a staged row follows
+INLINE = 1  # the packet follows
+REFERENCE = 2  # the key of a staged row follows
 _MAX_COUNT = 0xFFFF
 
 _AVAILABLE, _LOCKED = int(PositionState.AVAILABLE), int(PositionState.LOCKED)
@@ -71,13 +72,13 @@ def encode(record: Record, visibility: int) -> bytes:
     aborts, moves = record.abort_count, record.move_count
     if aborts > _MAX_COUNT or moves > _MAX_COUNT:
         aborts, moves = min(aborts, _MAX_COUNT), min(moves, _MAX_COUNT)
-    rest = _REST.pack(_INLINE, state, record.flags, aborts, moves, visibility, record.arrived)
+    rest = _REST.pack(INLINE, state, record.flags, aborts, moves, visibility, record.arrived)
     return _CHECKSUM.pack(crc32(packet, crc32(rest))) + rest + packet
 
 
 def encode_reference(reference: bytes, visibility: int, arrived: int, flags: int) -> bytes:
     """Make the stored bytes of a published message."""
-    rest = _REST.pack(_REFERENCE, 0, flags, 0, 0, visibility, arrived) + reference
+    rest = _REST.pack(REFERENCE, 0, flags, 0, 0, visibility, arrived) + reference
     return _CHECKSUM.pack(crc32(rest)) + rest
 
 
@@ -86,7 +87,7 @@ def encode_staged(packet: bytes) -> bytes:
     return _CHECKSUM.pack(crc32(packet)) + packet
 
 
-def decode(raw: bytes, txn: lmdb.Transaction[bytes], staged: lmdb._Database) -> Record:
+def decode(raw: bytes, txn: lmdb.Transaction, staged: lmdb._Database) -> Record:
     """Make the record of stored bytes; StoreCorrupt if they are not what was written."""
     if len(raw) < _HEADER_SIZE:
         raise StoreCorrupt(f"record of {len(raw)} bytes, shorter than its header of {_HEADER_SIZE}")
@@ -94,20 +95,20 @@ def decode(raw: bytes, txn: lmdb.Transaction[bytes], staged: lmdb._Database) -> 
     packet = raw[_HEADER_SIZE:]
     if (found := crc32(packet, crc32(raw[4:_HEADER_SIZE]))) != checksum:
         raise StoreCorrupt(f"record of {len(raw)} bytes: checksum {found:#010x}, stored {checksum:#010x}")
-    if version not in (_INLINE, _REFERENCE) or state not in _STATES:
+    if version not in (INLINE, REFERENCE) or state not in _STATES:
         raise StoreCorrupt(f"record of {len(raw)} bytes: format {version}, state {state} unknown")
-    if version == _INLINE:
+    if version == INLINE:
         return Record(packet, arrived, visibility, _STATES[state], abort_count, move_count, flags)
     reference, packet = packet, staged_packet(packet, txn, staged)
     return Record(packet, arrived, visibility, _STATES[state], abort_count, move_count, flags, reference)
 
 
-def staged_packet(reference: bytes, txn: lmdb.Transaction[bytes], staged: lmdb._Database) -> bytes:
+def staged_packet(reference: bytes, txn: lmdb.Transaction, staged: lmdb._Database) -> bytes:
     """Return the packet of a staged row; StoreCorrupt if it is not what was written."""
     raw = txn.get(reference, db=staged)
     if raw is None or len(raw) < _CHECKSUM.size:
         raise StoreCorrupt(f"staged row {reference.hex()} is missing or cut short")
-    packet = raw[_CHECKSUM.size :]
+    packet = bytes(raw[_CHECKSUM.size :])
     if (found := crc32(packet)) != _CHECKSUM.unpack_from(raw)[0]:
         raise StoreCorrupt(
             f"staged row {reference.hex()} of {len(raw)} bytes: checksum {found:#010x} is not the stored one"
@@ -120,7 +121,7 @@ def stored_facts(raw: bytes | memoryview, txn: lmdb.Transaction[bytes], staged: 
     if len(raw) < _HEADER_SIZE:
         return StoredFacts(0, 0, b"")
     _, version, _, _, _, _, visibility, _ = _HEADER.unpack_from(raw)
-    if version != _REFERENCE:
+    if version != REFERENCE:
         return StoredFacts(len(raw) - _HEADER_SIZE, visibility, b"")
     reference = bytes(raw[_HEADER_SIZE:])
     row = txn.get(reference, db=staged)
@@ -129,15 +130,9 @@ def stored_facts(raw: bytes | memoryview, txn: lmdb.Transaction[bytes], staged: 
 
 def stored_reference(raw: bytes | memoryview) -> bytes:
     """Return the key of the staged row that holds the packet, empty if the packet is here."""
-    return bytes(raw[_HEADER_SIZE:]) if len(raw) > _HEADER_SIZE and raw[4] == _REFERENCE else b""
+    return bytes(raw[_HEADER_SIZE:]) if len(raw) > _HEADER_SIZE and raw[4] == REFERENCE else b""
 
 
-def is_stored_reference(raw: bytes) -> bool:
-    """Whether the packet of a stored message stands in a staged row."""
-    return raw[4] == _REFERENCE
-
-
-def are_whole(rows: list[bytes]) -> bool:
-    """Whether every one of some stored messages, or staged rows, is what was written: it begins with the checksum of the rest."""
-    unpack = _CHECKSUM.unpack_from
-    return all([crc32(raw[4:]) == unpack(raw)[0] for raw in rows])  # noqa: C419 (a generator costs a quarter more)
+def checksums_of(rows: list[memoryview]) -> list[int]:
+    """Return the checksums with which some stored messages, or staged rows, should begin."""
+    return [crc32(raw[4:]) for raw in rows]

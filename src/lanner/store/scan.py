@@ -5,28 +5,27 @@ from __future__ import annotations
 import logging
 import struct
 import threading
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
-from itertools import accumulate, islice
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import BinaryIO, NamedTuple, Self
 
 import lmdb
 
 from lanner.model.errors import StoreCorrupt
 from lanner.store.environment import Environment
 from lanner.store.queue_view import QueueView
-from lanner.store.record import MESSAGE_KEY, Record, are_whole, decode, is_stored_reference, stored_reference
+from lanner.store.record import MESSAGE_KEY, Record, checksums_of, decode
 
-__all__ = ["Chunk", "Scan"]
+__all__ = ["Rows", "Scan"]
 
 _LOG = logging.getLogger(__name__)
 
 # Ours: how much a scan reads before it says so.
 _TOUCH_EVERY = 1 << 20
 _TOUCH_ROWS = 1 << 13  # so many index entries lie on about a megabyte
-_CHUNK_STEP = 512  # index entries that are read together
-_BEHIND = b"\xff" * 16  # behind any value of the index
+_STEP = 256  # rows that are read together
 
 _key = MESSAGE_KEY.pack
 _U64 = struct.Struct(">Q")
@@ -35,16 +34,11 @@ _number = _U64.unpack_from
 _size = struct.Struct(">I").unpack_from  # the second half of INDEX_ENTRY
 
 
-class Chunk(NamedTuple):
-    """Many messages as they are stored, for whoever decodes them together: no object for each but its bytes.
+class Rows(NamedTuple):
+    """Rows of the database that were copied one behind the other. Each begins with a checksum of all that follows."""
 
-    `entries` are of the index: keys (queue, generation, visibility as in MESSAGE_KEY) and values (INDEX_ENTRY). `records` begin with `record.HEADER`,
-    which the packet follows. Of published messages the packets stand in `staged` instead, each behind its checksum of 4 bytes.
-    """
-
-    entries: list[tuple[bytes, bytes]]
-    records: list[bytes]
-    staged: list[bytes]
+    sizes: list[int]
+    checksums: list[int]  # those that they should begin with: whoever uses a row compares
 
 
 class Scan:
@@ -68,12 +62,13 @@ class Scan:
         self._express = express_between(view, after, upto, limit)
         self.upto = self._express[-1][0] if limit is not None and len(self._express) == limit else upto
         self._queue = view.number
-        self._generation = view.generation
+        self._prefix = _key(view.number, view.generation, 0)[:8]
         self._environment = environment
         self._corrupt = corrupt
         self._close_lock = threading.Lock()
-        self._txn: lmdb.Transaction[bytes] | None = None
-        self._txn = environment.env.begin()
+        self._txn: lmdb.Transaction[memoryview] | None = None
+        # What it gives out are views of the map, good until it ends.
+        self._txn = environment.env.begin(buffers=True)
 
     def __enter__(self) -> Self:
         return self
@@ -93,64 +88,88 @@ class Scan:
         if txn is not None:
             txn.abort()
 
+    def _open_txn(self) -> lmdb.Transaction[memoryview]:
+        if self._txn is None:
+            raise ValueError("this scan is closed or was iterated before")
+        return self._txn
+
     def __iter__(self) -> Iterator[tuple[int, int, Record]]:
         """Yield (visibility, lookup id, record)."""
         return self._merged() if self._express else self._durable()
 
-    def chunk(self, max_rows: int, max_bytes: int) -> Chunk | None:
-        """Return the first messages of the range: up to so many, or until so many bytes of packets are reached.
+    # Many messages at once, as they are stored: for whoever decodes them together, without an object for each.
 
-        It has no messages when there are none. None: there are express messages, or something is wrong with one of those that would be in it;
-        iterate then.
-        """
-        txn = self._txn
-        if txn is None:
-            raise ValueError("this scan is closed or was iterated before")
-        if self._express:
-            return None
-        environment = self._environment
-        prefix = _key(self._queue, self._generation, 0)[:8]
-        entries = self._first_entries(txn, prefix, max_rows, max_bytes)
-        if not entries:
-            return Chunk([], [], [])
-        records = _rows(txn.cursor(environment.messages), [prefix + value[:8] for _, value in entries])
-        if len(records) < len(entries) or not are_whole(records):
-            return None
-        # Packets are either all in the records or all in staged rows.
-        is_reference = is_stored_reference(records[0])
-        count = next((n for n, raw in enumerate(records) if is_stored_reference(raw) is not is_reference), len(records))
-        del entries[count:], records[count:]
-        staged: list[bytes] = []
-        if is_reference:
-            staged = _rows(txn.cursor(environment.staged), [stored_reference(raw) for raw in records])
-            if len(staged) < count or not are_whole(staged):
-                return None
-        environment.memory.touch(sum(map(len, records)) + sum(map(len, staged)))
-        return Chunk(entries, records, staged)
+    @property
+    def has_express(self) -> bool:
+        """Whether express messages are in the range. Only iterating finds them."""
+        return bool(self._express)
 
-    def _first_entries(
-        self, txn: lmdb.Transaction[bytes], prefix: bytes, max_rows: int, max_bytes: int
-    ) -> list[tuple[bytes, bytes]]:
-        cursor = txn.cursor(self._environment.visible)
-        entries: list[tuple[bytes, bytes]] = []
-        if self.upto <= self.after or not cursor.set_range(prefix + _pack_number(self.after + 1)):
-            return entries
-        last, size = prefix + _pack_number(self.upto), 0
-        rows = iter(cursor)
-        while len(entries) < max_rows and size < max_bytes:
-            some = list(islice(rows, min(_CHUNK_STEP, max_rows - len(entries))))
-            if not some:
-                break
-            if some[-1][0] > last:
-                # Keys do not repeat, so the value does not matter.
-                del some[bisect_right(some, (last, _BEHIND)) :]
-                max_rows = 0
-            sizes = list(accumulate((_size(value, 8)[0] for _, value in some), initial=size))
-            # Up to the first message with which the limit is reached.
-            end = bisect_left(sizes, max_bytes)
-            entries += some[:end]
-            size = sizes[-1]
-        return entries
+    def entries(self) -> Iterator[tuple[bytes, int]]:
+        """Yield the index entries of the range (INDEX_ENTRY), some at a time, one behind the other; and the number of the last of these."""
+        cursor, prefix, touch = (
+            self._open_txn().cursor(self._environment.visible),
+            self._prefix,
+            self._environment.memory.touch,
+        )
+        before, last = self.after, prefix + _pack_number(self.upto)
+        if self.upto <= before or not cursor.set_range(prefix + _pack_number(before + 1)):
+            return
+        values = cursor.iternext(keys=False)
+        while some := list(islice(values, _STEP)):
+            touch(_STEP * _TOUCH_EVERY // _TOUCH_ROWS)
+            key = bytes(cursor.key())  # of the last one
+            if len(some) < _STEP or key > last:
+                # Somewhere here the range ends.
+                keys = self._keys(before, len(some))
+                count = bisect_right(keys, last)
+                if count:
+                    yield b"".join(some[:count]), _number(keys[count - 1], 8)[0]
+                return
+            before = _number(key, 8)[0]
+            yield b"".join(some), before
+
+    def numbers(self, after: int, count: int) -> list[int]:
+        """List so many visibility numbers after another one, as far as they are in the index."""
+        return [_number(key, 8)[0] for key in self._keys(after, count)]
+
+    def _keys(self, after: int, count: int) -> list[bytes]:
+        cursor = self._open_txn().cursor(self._environment.visible)
+        cursor.set_range(self._prefix + _pack_number(after + 1))
+        return list(map(bytes, islice(cursor.iternext(values=False), count)))
+
+    def walk(self, first: int, last: int, count: int, into: BinaryIO) -> Rows | None:
+        """Copy so many records, which begin with `record.HEADER`, in the order of their lookup ids; None unless they reach from the first to the last."""
+        prefix = self._prefix
+        cursor = self._open_txn().cursor(self._environment.messages)
+        if not cursor.set_key(prefix + _pack_number(first)):
+            return None
+        rows = self._copied(cursor.iternext(keys=False), count, into)
+        return rows if cursor.key() == prefix + _pack_number(last) else None
+
+    def records(self, lookup_ids: Iterable[int], into: BinaryIO) -> Rows:
+        """Copy the records of some messages, in any order; fewer, if some are not there. Takes twice as long as `walk`."""
+        prefix = self._prefix
+        return self._found(self._environment.messages, [prefix + _pack_number(number) for number in lookup_ids], into)
+
+    def staged(self, references: list[bytes], into: BinaryIO) -> Rows:
+        """Copy the staged rows of published messages: a checksum and the packet."""
+        return self._found(self._environment.staged, references, into)
+
+    def _found(self, database: lmdb._Database, keys: list[bytes], into: BinaryIO) -> Rows:
+        cursor = self._open_txn().cursor(database)
+        steps = (cursor.getmulti(keys[start : start + _STEP]) for start in range(0, len(keys), _STEP))
+        return self._copied((value for some in steps for _, value in some), len(keys), into)
+
+    def _copied(self, values: Iterator[memoryview], count: int, into: BinaryIO) -> Rows:
+        sizes: list[int] = []
+        checksums: list[int] = []
+        # In small steps: of many views at a time the garbage collector would make much work.
+        while some := list(islice(values, min(_STEP, count - len(sizes)))):
+            sizes += map(len, some)
+            checksums += checksums_of(some)
+            into.writelines(some)
+        self._environment.memory.touch(sum(sizes))
+        return Rows(sizes, checksums)
 
     def _merged(self) -> Iterator[tuple[int, int, Record]]:
         express = iter(self._express)
@@ -165,12 +184,9 @@ class Scan:
         yield from express
 
     def _durable(self) -> Iterator[tuple[int, int, Record]]:
-        txn = self._txn
-        if txn is None:
-            raise ValueError("this scan is closed or was iterated before")
+        txn, prefix = self._open_txn(), self._prefix
         environment = self._environment
         messages, staged = environment.messages, environment.staged
-        prefix = _key(self._queue, self._generation, 0)[:8]
         touched = 0
         try:
             for visibility, lookup_id, _ in index_rows(txn, environment, prefix, self.after, self.upto):
@@ -179,7 +195,7 @@ class Scan:
                     continue
                 number = _number(lookup_id)[0]
                 try:
-                    record = decode(raw, txn, staged)
+                    record = decode(bytes(raw), txn, staged)
                 except StoreCorrupt as error:
                     _LOG.debug("scan of queue %d leaves out %#018x: %s", self._queue, number, error)
                     self._corrupt(self._queue, number)
@@ -193,15 +209,6 @@ class Scan:
             self.close()
 
 
-def _rows(cursor: lmdb.Cursor[bytes], keys: list[bytes]) -> list[bytes]:
-    """The values of keys, fewer if one is not there. Mostly they stand in a row, and to walk it is three times as fast as to look for each."""
-    if cursor.set_key(keys[0]):
-        found = list(islice(cursor.iternext(), len(keys)))
-        if [key for key, _ in found] == keys:
-            return [value for _, value in found]
-    return [value for _, value in cursor.getmulti(keys)]
-
-
 def express_between(view: QueueView, after: int, upto: int, limit: int | None = None) -> list[tuple[int, int, Record]]:
     """List the visible express messages with a number in (after, upto], in the order of the numbers; the first so many."""
     layer = view.express
@@ -212,7 +219,7 @@ def express_between(view: QueueView, after: int, upto: int, limit: int | None = 
 
 
 def index_rows(
-    txn: lmdb.Transaction[bytes], environment: Environment, prefix: bytes, after: int, upto: int
+    txn: lmdb.Transaction, environment: Environment, prefix: bytes, after: int, upto: int
 ) -> Iterator[tuple[int, bytes, int]]:
     """Yield (visibility, lookup id as in keys, size) of the index entries with a number in (after, upto].
 
@@ -223,11 +230,11 @@ def index_rows(
     if upto <= after or not cursor.set_range(prefix + _pack_number(after + 1)):
         return
     for count, (key, value) in enumerate(cursor):
-        if key > last:
+        if bytes(key) > last:
             return
         if not count & _TOUCH_ROWS - 1:
             environment.memory.touch(_TOUCH_EVERY)
-        yield _number(key, 8)[0], value[:8], _size(value, 8)[0]
+        yield _number(key, 8)[0], bytes(value[:8]), _size(value, 8)[0]
 
 
 def index_bounds(environment: Environment, view: QueueView) -> tuple[int, int] | None:
