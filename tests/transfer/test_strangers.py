@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from lanner.wire.builder import build
 from lanner.wire.format_name import parse
 from lanner.wire.identifiers import TxSequenceID
 from lanner.wire.sid import Sid
-from tests.transfer.world import Node, World, strange_session
+from tests.transfer.world import FakeConnection, Node, World, strange_session
 
 
 @pytest.fixture
@@ -293,3 +294,44 @@ def test_nobody_sends_to_a_direct_name_in_anothers_name(
     # In its own name it may.
     stranger.send(beta.direct("q"), address=address)
     assert beta.queue("q").message_count == 2
+
+
+@pytest.mark.parametrize("cut", [0, 1, 40])
+def test_a_connection_that_is_played_once_more_acknowledges_nothing(world: World, cut: int) -> None:
+    """Networks do that, and so may somebody who listened: the acknowledgments in it are for messages of another session.
+
+    What was said comes in two pieces; `cut` bytes of the second part stand in the first already.
+    """
+    alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
+    alpha.create("q")
+    beta.create("q")
+    there, here = beta.direct("q"), alpha.direct("q")
+    # So that all of it goes over the connection that ALPHA makes.
+    world.unreachable["127.0.0.2"] = errno.EHOSTUNREACH
+    for number in range(40):
+        beta.send(here, b"%d" % number)
+    beta.sync()
+    world.run()
+    alpha.send(there, b"opens a session")
+    alpha.sync()
+    world.tick(20)
+    assert beta.outgoing(here).message_count == 0
+    (connection,) = [one for one in world.connections if one.node is alpha]
+    said, handshake = b"".join(connection.sent), sum(map(len, connection.sent[:2]))
+    world.cut()
+    for number in range(40):
+        beta.send(here, b"later %d" % number)
+    beta.sync()
+    world.run()
+    again, nobody = FakeConnection(beta), FakeConnection(alpha)
+    again.peer, nobody.peer = nobody, again
+    world.connections += (again, nobody)
+    beta.transfer.accepted(again, "127.0.0.2")
+    again.deliver(said[: handshake + cut])
+    world.run()
+    again.deliver(said[handshake + cut :])
+    world.tick(1)
+    assert beta.outgoing(here).message_count == 40
+    world.unreachable.clear()
+    world.tick(200)
+    assert alpha.bodies("q")[40:] == [b"later %d" % number for number in range(40)]
