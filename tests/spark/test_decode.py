@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lanner.client.message import TEXT_BODIES
+from lanner.client.message import TEXT_BODIES, VT_BSTR, VT_LPSTR
 from lanner.model.enums import INFINITE, MessageClass
-from lanner.spark.decode import Facts, Place, decode_packets
+from lanner.spark.decode import Facts, Place, decode, decode_packets
 from lanner.spark.packets import Packets, locate
 from lanner.spark.rows import read_row
 from lanner.spark.schema import COLUMNS, CORE, TIMESTAMP, RowSchema
+from lanner.spark.vectors import Buffer, are_alike, lean
 from lanner.wire.builder import MessageProperties, build
-from lanner.wire.format_name import FormatName
+from lanner.wire.format_name import FormatName, parse
+from lanner.wire.sid import LOCAL_SYSTEM
 from tests.wire import samples
 from tests.wire.samples import SOURCE, full_packet, make
 
@@ -113,6 +116,143 @@ def test_any_packets_give_the_same_as_one_by_one(packets: list[bytes]) -> None:
 @given(st.lists(common_packets() | broken_packets(), max_size=6))
 def test_broken_packets_give_the_same_as_one_by_one(packets: list[bytes]) -> None:
     check(packets)
+
+
+@st.composite
+def like_packets(draw: st.DrawFn) -> list[bytes]:
+    """Packets that have nearly all in common, as those of one sender have: some properties vary, perhaps in a single one of them."""
+    chosen = draw(st.sets(st.sampled_from(COMMON)))
+    shared = {name: draw(samples.sendable[name]) for name in sorted(chosen)}
+    varying = draw(st.sets(st.sampled_from(COMMON), max_size=2))
+    destination, transaction = draw(samples.single_names), draw(st.none() | st.integers(0, 0xF_FFFF))
+    first = draw(st.sampled_from([0, 5, 97, 9_998, 99_999_997, 0xFFFF_FFF0]))
+    packets = []
+    for number in range(draw(st.integers(2, 6))):
+        own = dict(shared)
+        for name in sorted(varying):
+            if draw(st.booleans()):
+                own[name] = draw(samples.sendable[name])
+        packets.append(packet_of(own, destination, transaction, first + number))
+    return packets
+
+
+@settings(max_examples=300, deadline=None)
+@given(like_packets(), st.sampled_from(("destination", "outgoing")))
+def test_packets_that_are_alike_give_the_same_as_one_by_one(packets: list[bytes], kind: str) -> None:
+    check(packets, kind)
+
+
+@settings(max_examples=300, deadline=None)
+@given(like_packets(), st.data())
+def test_one_that_is_broken_among_many_that_are_alike(packets: list[bytes], data: st.DataObject) -> None:
+    which = data.draw(st.integers(0, len(packets) - 1))
+    changed = bytearray(packets[which])
+    place = data.draw(st.integers(0, min(len(changed) - 1, 250)))
+    changed[place] ^= data.draw(st.integers(1, 255))
+    packets[which] = bytes(changed[: data.draw(st.just(len(changed)) | st.integers(0, len(changed)))])
+    check(packets)
+
+
+# One packet of each kind of layout: what may be there or not, and what may be of another size.
+LAYOUTS: list[dict[str, Any]] = [
+    {},
+    {"label": "a"},
+    {"label": "b"},
+    {"label": "longer"},
+    {"label": "\ud83d\ude00"},
+    {"body": b"body"},
+    {"body": b"longer body"},
+    {"body": "text".encode("utf-16-le"), "body_type": VT_BSTR},
+    {"body": b"text", "body_type": VT_LPSTR},
+    {"extension": b"extension"},
+    {"correlation_identifier": bytes(range(20))},
+    {"sender_identifier": LOCAL_SYSTEM.pack()},
+    {"time_to_be_received": 60},
+    {"time_to_reach_queue": 30},
+    {"priority": 7},
+    {"application_tag": 0xFFFF_FFFF},
+    {"response_queue_format_name": parse(r"DIRECT=OS:other\private$\answers")},
+    {
+        "administration_queue_format_name": parse("PUBLIC=11111111-2222-3333-4444-555555555555"),
+        "acknowledgements_requested": 1,
+    },
+]
+
+
+def of_layout(number: int, ordinal: int) -> bytes:
+    """The packet of a layout; those above the last one are transactional."""
+    properties = LAYOUTS[number % len(LAYOUTS)]
+    transaction = 5 if number >= len(LAYOUTS) else None
+    return packet_of(properties, parse(r"DIRECT=OS:server\private$\orders"), transaction, ordinal)
+
+
+@pytest.mark.parametrize("number", range(2 * len(LAYOUTS)))
+def test_one_layout_in_all_packets_or_in_all_but_one(number: int) -> None:
+    check([of_layout(number, 40 + n) for n in range(3)])
+    for place, other in itertools.product(range(3), range(0, 2 * len(LAYOUTS), 5)):
+        check([of_layout(other if n == place else number, 98 + n) for n in range(3)])
+
+
+@pytest.mark.parametrize(
+    "numbers", [[0], [9, 10], [10, 99], [1, 0], [0, 0xFFFF_FFFF], [10_000, 99_999], [9_999, 10_000]]
+)
+def test_numbers_of_identifiers(numbers: list[int]) -> None:
+    check([of_layout(0, number) for number in numbers])
+
+
+@pytest.mark.parametrize("size", [64, 119, 120, 160])
+def test_nothing_is_read_behind_the_last_packet(size: int) -> None:
+    """Were it read as a common one, this would have a label of 510 bytes."""
+    check([of_layout(1, 1), of_layout(1, 2), b"\0\xff" + of_layout(1, 3)[2:size].ljust(size - 2, b"\xff")])
+    check([b"\0\xff" + bytes(size - 2)])
+
+
+def test_rows_that_are_alike() -> None:
+    for width in (0, 1, 3, 4, 16, 20):
+        row = bytes(range(100, 100 + width))
+        same = np.frombuffer(row * 3, np.uint8).reshape(3, width)
+        assert are_alike(same)
+        assert are_alike(same[:1])
+        assert not are_alike(same[:0])
+        for place in range(3 * width):
+            other = same.copy()
+            other.reshape(-1)[place] ^= 1
+            assert not are_alike(other)
+
+
+@pytest.mark.parametrize(
+    ("count", "size"), [(3, 0), (3, 1), (3, 256), (3, 257), (2, 2 << 20), (3, (4 << 20) // 3), (0, 5)]
+)
+def test_pieces_of_one_size_are_as_those_of_several(count: int, size: int) -> None:
+    data = np.resize(np.arange(251, dtype=np.uint8), count * (size + 7) + 64).tobytes()
+    places = np.arange(count) * (size + 7) + 3
+    buffer = Buffer(data)
+    found = buffer.slices(places, np.array([size]))
+    found.validate(full=True)
+    assert found.equals(buffer.slices(places, np.full(count, size)))
+    assert found.to_pylist() == [data[place : place + size] for place in places.tolist()]
+
+
+def test_numbers_that_are_all_the_same_are_one() -> None:
+    for values, expected in (([], []), ([7], [7]), ([7, 7, 7], [7]), ([7, 7, 8], [7, 7, 8]), ([8, 7, 7], [8, 7, 7])):
+        found = lean(np.array(values, np.uint32))
+        assert found.tolist() == expected
+        assert found.dtype == np.int64
+
+
+def test_a_batch_keeps_nothing_of_what_it_was_made_of() -> None:
+    """The memory is used again for the next one."""
+    packets = [of_layout(n, n) for n in range(2 * len(LAYOUTS))]
+    for some in (packets, packets[5:6] * 3, packets[11:12] * 3, packets[-1:] * 3):
+        data = bytearray(b"".join(some) + bytes(64))
+        sizes = np.array([len(packet) for packet in some])
+        schema = RowSchema((*COLUMNS,), has_packets=True)
+        facts = Facts.of((n, n, n, n, n) for n in range(len(some)))
+        batch = decode(Packets(memoryview(data), np.cumsum(sizes) - sizes, sizes), facts, Place(), schema, 0)
+        before = batch.to_pydict()
+        data[:] = bytes(len(data))
+        assert batch.to_pydict() == before
+        assert before["packet"] == some
 
 
 @given(common_packets())

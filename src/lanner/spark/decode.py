@@ -21,7 +21,7 @@ from lanner.client.message import TEXT_BODIES, VT_LPSTR
 from lanner.model.enums import INFINITE
 from lanner.spark.packets import Located, Packets, locate
 from lanner.spark.rows import CLASS_NAMES, DEADLETTER, JOURNAL, MICROSECONDS, OUTGOING, read_row
-from lanner.spark.schema import BIGINT, BINARY, INT, STRING, TIMESTAMP, RowSchema
+from lanner.spark.schema import BIGINT, BINARY, BOOLEAN, INT, STRING, TIMESTAMP, RowSchema
 from lanner.spark.vectors import (
     Ints,
     Mask,
@@ -29,6 +29,7 @@ from lanner.spark.vectors import (
     guid_text,
     identifier_text,
     joined,
+    lean,
     lone_surrogates,
     nulled,
     parts,
@@ -85,7 +86,7 @@ def decode(
         return pa.RecordBatch.from_arrays([outside[name]() for name in schema.names], schema=schema.arrow)
     located, texts = locate(packets)
     common = _Common(packets, located, texts, place)
-    odd = np.setdiff1d(np.arange(len(packets)), located.rows, assume_unique=True)
+    odd = np.delete(np.arange(len(packets)), located.rows) if common.count < len(packets) else located.rows[:0]
     rows = [read_row(packets[index], place.queue_kind) for index in odd.tolist()]
     order = pa.array(np.argsort(np.concatenate([located.rows, odd]), kind="stable")) if rows else None
     arrays = []
@@ -94,7 +95,7 @@ def decode(
             arrays.append(outside[column.name]())
             continue
         make = _MAKERS.get(column.name)
-        array = pa.nulls(common.count, column.type) if make is None else make(common)
+        array = pa.nulls(common.count, column.type) if make is None or not common.count else make(common)
         if order is not None:
             array = pa.concat_arrays([array, _array([row.get(column.name) for row in rows], column.type)]).take(order)
         arrays.append(array)
@@ -140,34 +141,46 @@ def _times(seconds: Ints, present: Mask | None = None) -> pa.Array:
 
 
 class _Common:
-    """The common packets of a batch, and what several columns need of them."""
+    """The common packets of a batch, and what several columns need of them. Numbers may be lean (`vectors.lean`)."""
 
     def __init__(self, packets: Packets, located: Located, texts: list[str], place: Place) -> None:
         self.buffer = packets.buffer
         self.located = located
         self.header = located.header
+        self.properties = located.properties
+        self.flags = located.flags
         self.count = len(located.rows)
         self.is_outgoing = place.queue_kind == OUTGOING
-        self._texts = pa.array(texts, STRING)
+        self._texts = texts
 
     # Pieces
 
-    @cached_property
-    def flags(self) -> Ints:
-        return self.header["flags"].astype(np.int64)
+    def place(self, position: Ints) -> Ints:
+        """Where something is in each of the packets."""
+        return self.located.starts + position
 
-    def number(self, field: str) -> pa.Array:
-        return pa.array(self.header[field].astype(np.int64))
+    def full(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        """One for each packet."""
+        return np.repeat(values, self.count) if len(values) == 1 else values
 
-    def property(self, offset: int, kind: pa.DataType = BIGINT) -> pa.Array:
-        """A 32-bit number of MessagePropertiesHeader."""
-        return pa.array(self.buffer.u32(self.located.properties + offset)).cast(kind, safe=False)
+    def ints(self, values: npt.NDArray[np.generic]) -> pa.Array:
+        return pa.array(self.full(values.astype(np.int32)), INT)
+
+    def bigints(self, values: npt.NDArray[np.generic]) -> pa.Array:
+        return pa.array(self.full(values.astype(np.int64)), BIGINT)
+
+    def some_numbers(self, values: Ints | Mask, present: Mask) -> pa.Array:
+        return pa.array(self.full(values), mask=self.full(~present))
+
+    def text(self, texts: Sequence[str | None], which: Ints) -> pa.Array:
+        """One of some texts for each packet; below 0: none."""
+        if len(which) != 1:
+            return pa.array(texts, STRING).take(pa.array(which, mask=which < 0))
+        text = None if which[0] < 0 else texts[which[0]]
+        return pa.nulls(self.count, STRING) if text is None else pa.repeat(pa.scalar(text, STRING), self.count)
 
     def name(self, which: Ints) -> pa.Array:
-        return self._texts.take(pa.array(which, mask=which < 0))
-
-    def ints(self, values: npt.NDArray[np.generic], present: Mask | None = None) -> pa.Array:
-        return pa.array(values.astype(np.int32), INT, mask=None if present is None else ~present)
+        return self.text(self._texts, which)
 
     # Identifiers
 
@@ -178,119 +191,124 @@ class _Common:
 
     @cached_property
     def correlations(self) -> tuple[Octets, Mask]:
-        found = self.buffer.block(self.located.properties + 4, 20)
+        found = np.ascontiguousarray(self.properties["correlation"])
         return found, _any(found)
 
     @cached_property
     def message_class(self) -> Ints:
-        return self.buffer.u16(self.located.properties + 2)
+        return lean(self.properties["message_class"])
 
     def class_name(self) -> pa.Array:
         numbers, which = np.unique(self.message_class, return_inverse=True)
-        return pa.array([CLASS_NAMES.get(number) for number in numbers.tolist()], STRING).take(pa.array(which))
+        return self.text([CLASS_NAMES.get(number) for number in numbers.tolist()], which)
 
     # Times
 
     def expires_at(self) -> pa.Array:
-        limit = self.header["time_to_be_received"].astype(np.int64)
+        limit = lean(self.header["time_to_be_received"])
         if self.is_outgoing:
-            limit = np.minimum(limit, self.header["time_to_reach_queue"])
-        return _times(self.header["sent_time"] + limit, limit != INFINITE)
+            limit = np.minimum(limit, lean(self.header["time_to_reach_queue"]))
+        present = limit != INFINITE
+        if not present.any():
+            return pa.nulls(self.count, TIMESTAMP)
+        return _times(self.header["sent_time"] + limit, np.broadcast_to(present, self.count))
 
     # TransactionHeader
 
     @cached_property
     def is_transactional(self) -> Mask:
-        return self.located.transaction > 0
+        return self.located.transaction_at > 0
+
+    def transaction(self, make: Callable[[Ints], pa.Array], kind: pa.DataType) -> pa.Array:
+        """A column made of where TransactionHeader is, unless there is none anywhere."""
+        if not self.is_transactional.any():
+            return pa.nulls(self.count, kind)
+        return make(self.place(self.located.transaction_at))
 
     @cached_property
     def transaction_flags(self) -> Ints:
-        return self.buffer.u32(self.located.transaction)
+        return self.buffer.u32(self.place(self.located.transaction_at))
 
-    def transaction_identifier(self) -> pa.Array:
+    def transaction_identifier(self, _: Ints) -> pa.Array:
         numbers = (self.transaction_flags >> at.ID_SHIFT & at.ID_MASK).astype("<u4").view(np.uint8).reshape(-1, 4)
         return nulled(joined(np.hstack([self.header["source"], numbers])), self.is_transactional)
 
-    def transaction_flag(self, bit: int) -> pa.Array:
-        return pa.array(self.transaction_flags & bit != 0, mask=~self.is_transactional)
-
-    def sequence_identifier(self) -> pa.Array:
-        place = self.located.transaction
+    def sequence_identifier(self, place: Ints) -> pa.Array:
         # The highest bit is the sign: Spark has no unsigned numbers.
-        return pa.array(self.buffer.u32(place + 8) << 32 | self.buffer.u32(place + 4), mask=~self.is_transactional)
+        return self.some_numbers(self.buffer.u32(place + 8) << 32 | self.buffer.u32(place + 4), self.is_transactional)
+
+    def transaction_flag(self, bit: int) -> pa.Array:
+        return self.transaction(
+            lambda _: self.some_numbers(self.transaction_flags & bit != 0, self.is_transactional), BOOLEAN
+        )
 
     def sequence_number(self, offset: int) -> pa.Array:
-        return pa.array(self.buffer.u32(self.located.transaction + offset), mask=~self.is_transactional)
+        return self.transaction(
+            lambda place: self.some_numbers(self.buffer.u32(place + offset), self.is_transactional), BIGINT
+        )
 
     # SecurityHeader
 
-    @cached_property
-    def security_flags(self) -> Ints:
-        return np.where(self.located.security > 0, self.buffer.u16(self.located.security), 0)
-
     def security_data(self, index: int) -> pa.Array:
         """An item of SecurityData; they stand in the order of their sizes, each padded to 4 bytes."""
-        sizes = self.located.sizes
-        size = sizes[:, index]
+        sizes = self.located.security_sizes
+        size = sizes[index]
         present = size > 0
         if not present.any():
             return pa.nulls(self.count, BINARY)
-        before = (sizes[:, :index] + 3 & ~3).sum(axis=1)
-        place = self.located.security + at.SECURITY_HEADER_SIZE + before
-        return nulled(self.buffer.slices(np.where(present, place, self.located.starts), size), present)
+        position = self.located.security_at + at.SECURITY_HEADER_SIZE
+        for before in sizes[:index]:
+            position = position + (before + 3 & ~3)
+        return nulled(self.buffer.slices(self.place(position), size), present)
 
     @cached_property
     def authentication_level(self) -> Ints:
-        return (self.security_flags & at.AS_MASK) >> at.AS_SHIFT
+        return (self.located.security_flags & at.AS_MASK) >> at.AS_SHIFT
 
     # MessagePropertiesHeader
 
-    @cached_property
-    def label_at(self) -> Ints:
-        return self.located.properties + at.PROPERTIES_HEADER_SIZE
-
     def label(self) -> pa.Array:
         sizes = 2 * np.maximum(self.located.label_length - 1, 0)
-        data, offsets = parts(self.buffer.slices(self.label_at, sizes))
+        data, offsets = parts(self.buffer.slices(self.place(self.located.label_at), sizes))
         return utf8(np.frombuffer(data, np.uint16), offsets // 2)
 
     @cached_property
     def extension_at(self) -> Ints:
-        return self.label_at + 2 * self.located.label_length
+        return self.located.label_at + 2 * self.located.label_length
 
     def extension(self) -> pa.Array:
         present = self.located.extension_size > 0
         if not present.any():
             return pa.nulls(self.count, BINARY)
-        return nulled(self.buffer.slices(self.extension_at, self.located.extension_size), present)
+        return nulled(self.buffer.slices(self.place(self.extension_at), self.located.extension_size), present)
 
     @cached_property
     def body_at(self) -> Ints:
-        return self.extension_at + self.located.extension_size
+        return self.place(self.extension_at + self.located.extension_size)
 
     def body(self) -> pa.Array:
         return self.buffer.slices(self.body_at, self.located.body_size)
 
     def body_text(self) -> pa.Array:
-        types = self.buffer.u32(self.located.properties + 24)
+        types = lean(self.properties["body_type"])
         found = np.isin(types, list(TEXT_BODIES))
         if not found.any():
             return pa.nulls(self.count, STRING)
-        is_wide = found & (types != VT_LPSTR)
-        found &= ~is_wide | (self.located.body_size % 2 == 0)
-        is_wide &= found
-        wide, wide_rows = self._wide_text(np.flatnonzero(is_wide))
+        body_size = np.broadcast_to(self.located.body_size, self.count)
+        is_wide = np.broadcast_to(found & (types != VT_LPSTR), self.count)
+        found = found & (~is_wide | (body_size % 2 == 0))
+        wide, wide_rows = self._wide_text(np.flatnonzero(is_wide & found), body_size)
         narrow_rows = np.flatnonzero(found & ~is_wide)
-        data, offsets = parts(self.buffer.slices(self.body_at[narrow_rows], self.located.body_size[narrow_rows]))
+        data, offsets = parts(self.buffer.slices(self.body_at[narrow_rows], body_size[narrow_rows]))
         narrow = utf8(np.frombuffer(data, np.uint8).astype(np.uint16), offsets)
         which = np.full(self.count, -1, np.int64)
         which[np.concatenate([wide_rows, narrow_rows])] = np.arange(len(wide_rows) + len(narrow_rows))
         return pa.concat_arrays([wide, narrow]).take(pa.array(which, mask=which < 0))
 
-    def _wide_text(self, rows: Ints) -> tuple[pa.Array, Ints]:
+    def _wide_text(self, rows: Ints, body_size: Ints) -> tuple[pa.Array, Ints]:
         """UTF-16 bodies, without those that are none."""
         while True:
-            data, offsets = parts(self.buffer.slices(self.body_at[rows], self.located.body_size[rows]))
+            data, offsets = parts(self.buffer.slices(self.body_at[rows], body_size[rows]))
             units, offsets = np.frombuffer(data, np.uint16), offsets // 2
             lone = lone_surrogates(units, offsets)
             if lone is None or not lone.any():
@@ -304,23 +322,26 @@ class _Common:
 
 def _any(matrix: Octets) -> Mask:
     """Which rows have a bit that is set."""
+    if not matrix.any():
+        return np.zeros(len(matrix), np.bool_)
     return np.asarray(matrix.any(axis=1))
 
 
 def _connector(common: _Common) -> pa.Array:
-    place = common.located.connector
-    if not place.any():
+    position = common.located.connector_at
+    if not position.any():
         return pa.nulls(common.count, STRING)
-    found = common.buffer.block(place, 16)
-    return some(guid_text, found, (place > 0) & _any(found))
+    found = common.buffer.block(common.place(position), 16)
+    return some(guid_text, found, (position > 0) & _any(found))
 
 
-def _authenticated(common: _Common) -> pa.Array:
-    return common.ints(common.authentication_level > 0)
+def _destination_qm(common: _Common) -> pa.Array:
+    found = np.ascontiguousarray(common.header["address"])
+    return some(guid_text, found, _any(found))
 
 
 def _priority(common: _Common) -> pa.Array:
-    return common.ints(np.where(common.flags & at.TH, 0, common.header["base_flags"] & at.PRIORITY_MASK))
+    return common.ints(np.where(common.flags & at.TH, 0, lean(common.header["base_flags"]) & at.PRIORITY_MASK))
 
 
 _MAKERS: Final[dict[str, Callable[[_Common], pa.Array]]] = {
@@ -330,43 +351,43 @@ _MAKERS: Final[dict[str, Callable[[_Common], pa.Array]]] = {
     "correlation_text": lambda c: some(identifier_text, *c.correlations),
     "class": lambda c: c.ints(c.message_class),
     "class_name": _Common.class_name,
-    "app_specific": lambda c: c.property(28),
+    "app_specific": lambda c: c.bigints(c.properties["application_tag"]),
     "label": _Common.label,
     "sent_time": lambda c: _times(c.header["sent_time"].astype(np.int64)),
-    "time_to_reach_queue": lambda c: c.number("time_to_reach_queue"),
-    "time_to_be_received": lambda c: c.number("time_to_be_received"),
+    "time_to_reach_queue": lambda c: c.bigints(c.header["time_to_reach_queue"]),
+    "time_to_be_received": lambda c: c.bigints(c.header["time_to_be_received"]),
     "expires_at": _Common.expires_at,
     "priority": _priority,
     "delivery": lambda c: c.ints(c.flags >> at.DM_SHIFT & 1),
-    "acknowledge": lambda c: c.ints(c.buffer.u8(c.located.properties) & 0xF),
+    "acknowledge": lambda c: c.ints(c.properties["flags"] & 0xF),
     "journal": lambda c: c.ints(DEADLETTER * c.is_set(at.JN) + JOURNAL * c.is_set(at.JP)),
-    "trace": lambda c: c.ints(c.header["base_flags"] & at.TR != 0),
+    "trace": lambda c: c.ints(lean(c.header["base_flags"]) & at.TR != 0),
     "hop_count": lambda c: c.ints(c.flags & at.RC_MASK),
     "version": lambda c: c.ints(c.header["version"]),
     "dest_format_name": lambda c: c.name(c.located.destination),
     "resp_format_name": lambda c: c.name(c.located.response),
     "admin_format_name": lambda c: c.name(c.located.administration),
     "src_machine_id": lambda c: guid_text(c.header["source"]),
-    "dest_qm_id": lambda c: some(guid_text, c.header["address"], _any(c.header["address"])),
+    "dest_qm_id": _destination_qm,
     "connector_type": _connector,
-    "xact_id": _Common.transaction_identifier,
+    "xact_id": lambda c: c.transaction(c.transaction_identifier, BINARY),
     "first_in_xact": lambda c: c.transaction_flag(at.FM),
     "last_in_xact": lambda c: c.transaction_flag(at.LM),
-    "tx_seq_id": _Common.sequence_identifier,
+    "tx_seq_id": lambda c: c.transaction(c.sequence_identifier, BIGINT),
     "tx_seq_no": lambda c: c.sequence_number(12),
     "tx_prev_seq_no": lambda c: c.sequence_number(16),
     "sender_id": lambda c: c.security_data(0),
     "symm_key": lambda c: c.security_data(1),
     "signature": lambda c: c.security_data(2),
     "sender_cert": lambda c: c.security_data(3),
-    "sender_id_type": lambda c: c.ints(c.security_flags & at.ST_MASK),
-    "authenticated": _authenticated,
+    "sender_id_type": lambda c: c.ints(c.located.security_flags & at.ST_MASK),
+    "authenticated": lambda c: c.ints(c.authentication_level > 0),
     "auth_level": lambda c: c.ints(c.authentication_level),
-    "priv_level": lambda c: c.property(40, INT),
-    "hash_alg": lambda c: c.property(44),
-    "encryption_alg": lambda c: c.property(48),
-    "body_type": lambda c: c.property(24),
-    "body_size": lambda c: pa.array(c.located.body_size),
+    "priv_level": lambda c: c.ints(c.properties["privacy_level"]),
+    "hash_alg": lambda c: c.bigints(c.properties["hash_algorithm"]),
+    "encryption_alg": lambda c: c.bigints(c.properties["encryption_algorithm"]),
+    "body_type": lambda c: c.bigints(c.properties["body_type"]),
+    "body_size": lambda c: c.bigints(c.located.body_size),
     "body": _Common.body,
     "body_text": _Common.body_text,
     "extension": _Common.extension,

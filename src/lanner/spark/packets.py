@@ -7,7 +7,7 @@ packet) or wrong in any way is odd: it is left to `wire.Message`, one by one, wh
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -17,7 +17,7 @@ import pyarrow as pa
 from lanner.model.enums import SenderIdentifierType
 from lanner.model.errors import RemoteProtocolError
 from lanner.spark.rows import clean
-from lanner.spark.vectors import SLACK, Buffer, Ints, Mask, Octets, parts
+from lanner.spark.vectors import SLACK, Buffer, Ints, Mask, Octets, are_alike, lean, parts
 from lanner.wire import layout as at
 from lanner.wire import queue_names as names
 from lanner.wire.format_name import PrivateFormatName, PublicFormatName
@@ -39,6 +39,33 @@ HEADER: Final = np.dtype(
         ("sent_time", "<u4"),
         ("ordinal", "<u4"),
         ("flags", "<u4"),
+    ]
+)
+# SecurityHeader and MessagePropertiesHeader without what is variable (MS-MQMQ 2.2.20.6, 2.2.19.3).
+_SECURITY: Final = np.dtype(
+    [
+        ("flags", "<u2"),
+        ("sender", "<u2"),
+        ("key", "<u2"),
+        ("signature", "<u2"),
+        ("certificate", "<u4"),
+        ("provider", "<u4"),
+    ]
+)
+_PROPERTIES: Final = np.dtype(
+    [
+        ("flags", "u1"),
+        ("label_length", "u1"),
+        ("message_class", "<u2"),
+        ("correlation", "u1", 20),
+        ("body_type", "<u4"),
+        ("application_tag", "<u4"),
+        ("body_size", "<u4"),
+        ("allocated_size", "<u4"),
+        ("privacy_level", "<u4"),
+        ("hash_algorithm", "<u4"),
+        ("encryption_algorithm", "<u4"),
+        ("extension_size", "<u4"),
     ]
 )
 _NAME_SIZES: Final = np.array(names.NAME_SIZES)
@@ -78,37 +105,66 @@ class Packets:
 
 @dataclass(slots=True)
 class Located:
-    """Offsets and sizes in the packets that are common, as `rows` says; places are absolute, 0 where there is nothing."""
+    """Offsets and sizes in the packets that are common, as `rows` says. Where all are the same there is only one of them: see `vectors.lean`."""
 
+    # For each packet
     rows: Ints
-    header: npt.NDArray[np.void]
     starts: Ints
-    destination: Ints  # which of `texts`
-    administration: Ints
-    response: Ints
-    connector: Ints
-    transaction: Ints
-    security: Ints
-    sizes: Ints  # (packets, 4): SecurityID, EncryptionKey, Signature, SenderCert
-    properties: Ints
+    header: npt.NDArray[np.void]
+    properties: npt.NDArray[np.void]
+    # Within a packet; 0 where there is nothing
+    connector_at: Ints
+    transaction_at: Ints
+    security_at: Ints
+    label_at: Ints
+    # Sizes
+    security_sizes: Sequence[Ints]  # SecurityID, EncryptionKey, Signature, SenderCert
     label_length: Ints  # UTF-16 units with the terminator
     extension_size: Ints
     body_size: Ints
+    # Names: which of `texts`; -1: none
+    destination: Ints
+    administration: Ints
+    response: Ints
+    # Numbers
+    flags: Ints
+    security_flags: Ints
 
     def take(self, keep: Ints) -> Located:
-        return Located(*(getattr(self, field.name)[keep] for field in fields(self)))
+        def taken(values: Ints) -> Ints:
+            return values if len(values) == 1 else values[keep]
+
+        return Located(
+            self.rows[keep],
+            self.starts[keep],
+            self.header[keep],
+            self.properties[keep],
+            taken(self.connector_at),
+            taken(self.transaction_at),
+            taken(self.security_at),
+            taken(self.label_at),
+            [taken(sizes) for sizes in self.security_sizes],
+            taken(self.label_length),
+            taken(self.extension_size),
+            taken(self.body_size),
+            taken(self.destination),
+            taken(self.administration),
+            taken(self.response),
+            taken(self.flags),
+            taken(self.security_flags),
+        )
 
 
 def locate(packets: Packets) -> tuple[Located, list[str]]:
     """The common packets, and the texts that their names are."""
     buffer, starts, sizes = packets.buffer, packets.starts, packets.sizes
     header = buffer.block(starts, at.DESTINATION_OFFSET).view(HEADER)[:, 0]
-    flags = header["flags"].astype(np.int64)
+    flags = lean(header["flags"])
     ok = _is_common(header, flags, sizes)
 
     def place(position: Ints) -> Ints:
         """Where to read; what is not common is not read any further."""
-        return starts + np.where(ok, position, 0)
+        return starts + (position if ok.all() else np.where(ok, position, 0))
 
     def has(bit: int) -> Mask:
         return np.asarray(flags & bit != 0)
@@ -118,10 +174,10 @@ def locate(packets: Packets) -> tuple[Located, list[str]]:
         direct = step < 0
         if not direct.any():
             return np.asarray(position + step)
-        count = buffer.u16(place(position))
+        count = lean(buffer.u16(place(position)))
         return np.where(direct, position + 2 + count + 3 & ~3, position + step)
 
-    position = np.full(len(starts), at.DESTINATION_OFFSET)
+    position = np.full(1, at.DESTINATION_OFFSET)
     codes = [flags >> shift & 7 for shift in (at.DQ_SHIFT, at.AQ_SHIFT, at.RQ_SHIFT)]
     name_at = []
     for code in codes:
@@ -132,44 +188,50 @@ def locate(packets: Packets) -> tuple[Located, list[str]]:
     ok &= position <= sizes
     transaction = np.where(has(at.TH), position, 0)
     if transaction.any():
-        extra = 16 * (buffer.u8(place(position)) & at.CG)
+        extra = 16 * (lean(buffer.u8(place(position))) & at.CG)
         position = position + np.where(has(at.TH), at.TRANSACTION_HEADER_SIZE + extra, 0)
         ok &= position <= sizes
     security = np.where(has(at.SH), position, 0)
-    security_sizes = np.zeros((len(starts), 4), np.int64)
+    security_flags = np.zeros(1, np.int64)
+    security_sizes = [security_flags] * 4
     if security.any():
-        security_sizes, is_good = _security_sizes(buffer, place(security))
+        raw = buffer.block(place(security), at.SECURITY_HEADER_SIZE).view(_SECURITY)[:, 0]
+        found, is_good = _security(raw)
         ok &= ~has(at.SH) | is_good
-        security_sizes[~has(at.SH)] = 0
-        padded = (security_sizes + 3 & ~3).sum(axis=1)
-        position = position + np.where(has(at.SH), at.SECURITY_HEADER_SIZE + padded, 0)
+        security_flags, *security_sizes = (np.where(has(at.SH), values, 0) for values in found)
+        for size in security_sizes:
+            position = position + (size + 3 & ~3)
+        position = position + np.where(has(at.SH), at.SECURITY_HEADER_SIZE, 0)
         ok &= position <= sizes
-    properties = position
-    position = position + at.PROPERTIES_HEADER_SIZE
-    ok &= position <= sizes
-    label_length = buffer.u8(place(properties + 1))
-    body_size = buffer.u32(place(properties + 32))
-    extension_size = buffer.u32(place(properties + 52))
-    position = position + 2 * label_length + extension_size + body_size + 3 & ~3
+    label_at = position + at.PROPERTIES_HEADER_SIZE
+    ok &= label_at <= sizes
+    properties = buffer.block(place(position), at.PROPERTIES_HEADER_SIZE).view(_PROPERTIES)[:, 0]
+    label_length, extension_size, body_size = (
+        lean(properties[name]) for name in ("label_length", "extension_size", "body_size")
+    )
+    position = label_at + 2 * label_length + extension_size + body_size + 3 & ~3
     ok &= (position <= sizes) & (sizes - position < at.EXTENSION_HEADER_SIZE) & (label_length <= at.MAX_LABEL_LENGTH)
-    ok &= _has_good_label(buffer, starts, np.where(ok, properties, 0), np.where(ok, label_length, 0))
+    ok &= _has_good_label(buffer, place(label_at), label_length if ok.all() else np.where(ok, label_length, 0))
 
     which, texts = _names(buffer, header, codes, [place(position) for position in name_at], ok)
     located = Located(
         np.arange(len(starts)),
-        header,
         starts,
-        which[0],
-        which[1],
-        which[2],
-        np.where(connector > 0, starts + connector, 0),
-        np.where(transaction > 0, starts + transaction, 0),
-        np.where(security > 0, starts + security, 0),
+        header,
+        properties,
+        connector,
+        transaction,
+        security,
+        label_at,
         security_sizes,
-        starts + properties,
         label_length,
         extension_size,
         body_size,
+        which[0],
+        which[1],
+        which[2],
+        flags,
+        security_flags,
     )
     return (located if ok.all() else located.take(np.flatnonzero(ok))), texts
 
@@ -194,33 +256,26 @@ def _is_common(header: npt.NDArray[np.void], flags: Ints, sizes: Ints) -> Mask:
     return common
 
 
-def _security_sizes(buffer: Buffer, security: Ints) -> tuple[Ints, Mask]:
-    """The four sizes, and whether `security_header.check_sizes` would take them; a provider's name is rare."""
-    kind = buffer.u16(security) & at.ST_MASK
-    sizes = np.stack(
-        [
-            buffer.u16(security + 2),
-            buffer.u16(security + 4),
-            buffer.u16(security + 6),
-            buffer.u32(security + 8),
-        ],
-        axis=1,
-    )
-    sender, certificate = sizes[:, 0], sizes[:, 3]
+def _security(header: npt.NDArray[np.void]) -> tuple[list[Ints], Mask]:
+    """The flags and the four sizes, and whether `security_header.check_sizes` would take them; a provider's name is rare."""
+    found = [lean(header[name]) for name in ("flags", "sender", "key", "signature", "certificate")]
+    flags, sender, key, signature, certificate = found
+    kind = flags & at.ST_MASK
     is_good: Mask = (
         (kind <= SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER)
         & ((kind != SenderIdentifierType.NONE) | (sender == 0))
         & ((kind != SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER) | (sender == 16))
         & (certificate <= MAX_SENDER_CERT_SIZE)
-        & sizes.any(axis=1)
-        & (buffer.u32(security + 12) == 0)
+        & (sender | key | signature | certificate != 0)
+        & (lean(header["provider"]) == 0)
     )
-    return sizes, is_good
+    return found, is_good
 
 
-def _has_good_label(buffer: Buffer, starts: Ints, properties: Ints, length: Ints) -> Mask:
+def _has_good_label(buffer: Buffer, first: Ints, length: Ints) -> Mask:
     """One null, at the end."""
-    first = starts + properties + at.PROPERTIES_HEADER_SIZE
+    if not length.any():
+        return np.ones(1, np.bool_)
     good: Mask = (length == 0) | (buffer.u16(first + 2 * np.maximum(length, 1) - 2) == 0)
     data, offsets = parts(buffer.slices(first, 2 * np.maximum(length - 1, 0)))
     inner = np.frombuffer(data, np.uint16)
@@ -237,35 +292,52 @@ def _names(
     texts: list[str] = []
     columns: list[Ints] = []
 
-    def encode(found: pa.Array, rows: Ints, column: Ints, read: Callable[[bytes], str]) -> None:
-        encoded = found.dictionary_encode()
-        numbers = []
-        for raw in encoded.dictionary.to_pylist():
-            try:
-                texts.append(read(raw))
-                numbers.append(len(texts) - 1)
-            except RemoteProtocolError:
-                numbers.append(-2)
-        column[rows] = np.array(numbers, np.int64)[encoded.indices.to_numpy()]
+    def number(raw: bytes, read: Callable[[bytes], str]) -> int:
+        try:
+            texts.append(read(raw))
+        except RemoteProtocolError:
+            return -2
+        return len(texts) - 1
+
+    def encoded(found: Octets | pa.Array, read: Callable[[bytes], str]) -> Ints:
+        if isinstance(found, np.ndarray):
+            if are_alike(found):
+                return np.array([number(found[0].tobytes(), read)])
+            found = _fixed(found)
+        dictionary = found.dictionary_encode()
+        numbers = np.array([number(raw, read) for raw in dictionary.dictionary.to_pylist()], np.int64)
+        which: Ints = numbers[dictionary.indices.to_numpy()]
+        return which
+
+    def read_kind(kind: int, spot: Ints, heads: npt.NDArray[np.void]) -> Ints:
+        if kind == names.DIRECT_QUEUE:
+            size = lean(buffer.u16(spot))
+            found = buffer.block(spot + 2, int(size[0])) if len(size) == 1 else buffer.slices(spot + 2, size)
+            return encoded(found, _direct_text)
+        if kind == names.PUBLIC_QUEUE:
+            return encoded(buffer.block(spot, 16), _public_text)
+        hosts = {names.PRIVATE_QUEUE_ON_SOURCE: "source", names.PRIVATE_QUEUE_ON_DESTINATION: "address"}
+        if kind in hosts:
+            return encoded(np.hstack([heads[hosts[kind]], buffer.block(spot, 4)]), _private_text)
+        return encoded(buffer.block(spot, 20), _private_text)
 
     for code, place in zip(codes, places, strict=True):
-        column = np.full(len(ok), -1, np.int64)
-        for kind in (np.flatnonzero(np.bincount(code[ok], minlength=8)[1:]) + 1).tolist():
-            rows = np.flatnonzero(ok & (code == kind))
-            spot = place[rows]
-            if kind == names.DIRECT_QUEUE:
-                encode(buffer.slices(spot + 2, buffer.u16(spot)), rows, column, _direct_text)
-            elif kind == names.PUBLIC_QUEUE:
-                encode(_fixed(buffer.block(spot, 16)), rows, column, _public_text)
-            elif kind == names.SAME_AS_ADMINISTRATION_QUEUE:
-                column[rows] = columns[1][rows]
+        column = np.full(1, -1, np.int64)
+        is_one = len(code) == 1 and bool(ok.all())
+        kinds = code if is_one else np.unique(np.broadcast_to(code, ok.shape)[ok])
+        for kind in kinds.tolist():
+            rows = slice(None) if is_one else np.flatnonzero(ok & (code == kind))
+            if not kind:
+                continue
+            if kind == names.SAME_AS_ADMINISTRATION_QUEUE:
+                found = columns[1] if len(columns[1]) == 1 else columns[1][rows]
             else:
-                hosts = {names.PRIVATE_QUEUE_ON_SOURCE: "source", names.PRIVATE_QUEUE_ON_DESTINATION: "address"}
-                if kind in hosts:
-                    raw = np.hstack([header[hosts[kind]][rows], buffer.block(spot, 4)])
-                else:
-                    raw = buffer.block(spot, 20)
-                encode(_fixed(raw), rows, column, _private_text)
+                found = read_kind(kind, place[rows], header[rows])
+            if is_one:
+                column = found
+            else:
+                column = np.repeat(column, len(ok)) if len(column) == 1 else column
+                column[rows] = found
         ok &= column != -2
         columns.append(column)
     return columns, texts
