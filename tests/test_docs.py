@@ -1,7 +1,7 @@
 """Every example of the README and the guides runs.
 
 The blocks of a page run in order in one temporary directory: ```python as a program each, ```console as one shell
-script of its `$` lines. A block that cannot run here is named in EXCLUDED.
+script of its `$` lines, and of the `>` lines that go on with one. A block that cannot run here is named in EXCLUDED.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class Block:
         if self.language == "python":
             return [sys.executable, "-c", self.text]
         lines = self.text.splitlines()
-        return ["bash", "-euo", "pipefail", "-c", "\n".join(line[2:] for line in lines if line.startswith("$ "))]
+        typed = (line[2:] for line in lines if line.startswith(("$ ", "> ")) or line == ">")
+        return ["bash", "-euo", "pipefail", "-c", "\n".join(typed)]
 
 
 def blocks(page: Path) -> list[Block]:

@@ -8,7 +8,16 @@ from dataclasses import replace
 import pytest
 
 from lanner.directory import AttributeFilter, EmbeddedDirectory, MemoryTable, Operator
-from lanner.directory.topology import Computer, Link, Topology, TopologyError, provision
+from lanner.directory.topology import (
+    Computer,
+    DistributionList,
+    Link,
+    Topology,
+    TopologyError,
+    provision,
+    remove,
+    survey,
+)
 from lanner.model.directory_objects import DirectoryObject, Queue, QueueManager, RoutingLink, Site
 
 ALPHA, BETA, GAMMA = (uuid.UUID(int=number) for number in (1, 2, 3))
@@ -30,6 +39,9 @@ NETWORK = Topology(
     ),
     links=(Link("north", "south", 7, ("ALPHA", "GAMMA")),),
 )
+
+LIST = uuid.UUID(int=88)
+EVERYBODY = DistributionList("everybody", LIST, (f"PUBLIC={ORDERS}", r"DIRECT=OS:delta\private$\q"))
 
 
 @pytest.fixture
@@ -146,7 +158,7 @@ def test_a_new_computer_is_in_the_only_site(directory: EmbeddedDirectory) -> Non
         ),
         (Topology(links=(Link("north", "west"),)), "routing link north - west: there is no site west"),
         (Topology(links=(Link("north", "NORTH"),)), "routing link north - NORTH: two different sites"),
-        (Topology(links=(Link("north", "south", 0),)), "routing link north - south: the directory answers"),
+        (Topology(links=(Link("north", "south", 0),)), "routing link north - south: its cost is 0"),
         (Topology(links=(Link("north", "south", 1, ("X",)),)), "routing link north - south: there is no computer X"),
         (
             Topology(sites=("west",), links=(Link("north", "west", 1, ("BETA",)),)),
@@ -160,7 +172,90 @@ def test_a_mistake_is_told(directory: EmbeddedDirectory, topology: Topology, com
         provision(directory, topology)
 
 
+def test_of_what_does_not_fit_together_nothing_is_done(directory: EmbeddedDirectory, table: MemoryTable) -> None:
+    provision(directory, NETWORK)
+    before = dict(table.rows)
+    fine = Topology(sites=("west",), computers=(replace(NETWORK.computers[0], sites=("west",)),))
+    for wrong in (
+        replace(fine, computers=(*fine.computers, Computer("DELTA", uuid.UUID(int=9), sites=("east",)))),
+        replace(fine, links=(Link("north", "east"),)),
+        # ALPHA would be in the west by then.
+        replace(fine, links=(Link("north", "south", 1, ("ALPHA",)),)),
+        replace(fine, distribution_lists=(DistributionList("all", LIST, ("DIRECT=OS",)),)),
+    ):
+        with pytest.raises(TopologyError):
+            provision(directory, wrong)
+        assert table.rows == before
+
+
+def test_what_was_done_is_told(directory: EmbeddedDirectory) -> None:
+    assert provision(directory, replace(NETWORK, distribution_lists=(EVERYBODY,))) == [
+        "site south is new",
+        "computer ALPHA is new",
+        "computer BETA is new",
+        r"public queue BETA\orders is new",
+        "computer GAMMA is new",
+        "routing link north - south is new",
+        "distribution list everybody is new",
+    ]
+    shorter = replace(EVERYBODY, members=EVERYBODY.members[:1])
+    changed = Topology(
+        computers=(replace(NETWORK.computers[0], routing_server=False),),
+        links=(Link("south", "north", 8, ("ALPHA", "GAMMA")),),
+        distribution_lists=(shorter,),
+    )
+    assert provision(directory, changed) == [
+        "computer ALPHA is changed",
+        "routing link south - north is changed",
+        "distribution list everybody is changed",
+    ]
+    assert directory.resolve_distribution_list(LIST, None) == [f"PUBLIC={ORDERS}"]
+    assert provision(directory, changed) == []
+
+
+def test_a_survey_tells_what_was_provisioned(directory: EmbeddedDirectory) -> None:
+    wanted = replace(NETWORK, distribution_lists=(EVERYBODY,))
+    provision(directory, wanted)
+    assert survey(directory) == wanted
+
+
+@pytest.mark.parametrize(
+    ("kind", "names", "complaint"),
+    [
+        ("site", ("west",), "site west: there is no site west"),
+        ("site", ("north",), "a routing link leads there"),
+        ("computer", ("DELTA",), "there is no computer DELTA"),
+        ("link", ("north", "west"), "there is no site west"),
+        ("link", ("north",), "a link by its two sites"),
+        ("list", ("nobody",), "distribution list nobody: there is no such list"),
+        ("queue", ("orders",), "a site, a computer or a list by its name"),
+    ],
+)
+def test_what_cannot_be_removed(
+    directory: EmbeddedDirectory, table: MemoryTable, kind: str, names: tuple[str, ...], complaint: str
+) -> None:
+    provision(directory, NETWORK)
+    before = dict(table.rows)
+    with pytest.raises(TopologyError, match=complaint):
+        remove(directory, kind, *names)
+    assert table.rows == before
+
+
+def test_things_are_removed(directory: EmbeddedDirectory) -> None:
+    provision(directory, replace(NETWORK, distribution_lists=(EVERYBODY,)))
+    remove(directory, "list", "EVERYBODY")
+    remove(directory, "link", "south", "north")
+    with pytest.raises(TopologyError, match="link south - north: there is no such link"):
+        remove(directory, "link", "south", "north")
+    with pytest.raises(TopologyError, match="site south: computer BETA is there"):
+        remove(directory, "site", "south")
+    remove(directory, "computer", "beta")
+    remove(directory, "computer", "GAMMA")
+    remove(directory, "site", "SOUTH")
+    assert survey(directory) == Topology(("north",), NETWORK.computers[:1])
+
+
 def test_a_directory_that_is_away_is_told(directory: EmbeddedDirectory) -> None:
     directory.connected = False
-    with pytest.raises(TopologyError, match="Site north: the directory answers DirectoryNotConnected"):
+    with pytest.raises(TopologyError, match="all objects of Site: the directory answers DirectoryNotConnected"):
         provision(directory, NETWORK)

@@ -321,7 +321,7 @@ def test_a_transactional_message_from_here_is_concluded(h: Harness) -> None:
     record = h.store.get(outgoing.number, lookup_id)
     assert record is not None
     message = Message(record.packet)
-    h.engine.messages_await_final_ack(outgoing, [lookup_id])
+    h.engine.messages_await_final_ack(outgoing, [(lookup_id, None)])
     sequence = message.transactional_message_sequence_identifier
     assert sequence is not None
     ordinal = message.identifier.ordinal

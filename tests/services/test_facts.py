@@ -52,6 +52,12 @@ def qm(alpha: ServedManager) -> Iterator[remote.QueueManager]:
         ("move", {"queue": "DIRECT=OS:.\\private$\\x", "target": "DIRECT=OS:.\\private$\\x;y", "lookup_ids": ["-1"]}, "lookup id"),
         ("move", {"queue": "DIRECT=OS:.\\private$\\x", "target": "DIRECT=OS:.\\private$\\x;y", "lookup_ids": ["9" * 5000]}, "lookup id"),
         ("register certificate", {"sid": "x", "certificate": "x"}, "x"),
+        ("provision", {}, "needs the object `enterprise`"),
+        ("provision", {"enterprise": {"sites": 1}}, "^sites: Input should be a valid list"),
+        ("provision", {"enterprise": {"links": [{"sites": ["x", "y"]}]}}, "^routing link x - y: there is no site x"),
+        ("remove from directory", {"kind": "site"}, "needs the list of texts `names`"),
+        ("remove from directory", {"kind": "moon", "names": ["x"]}, "a site, a computer or a list by its name"),
+        ("remove from directory", {"kind": "computer", "names": []}, "a site, a computer or a list by its name"),
     ],
 )  # fmt: skip
 def test_bad_requests_are_told(

@@ -13,6 +13,7 @@ import lanner
 from lanner.cli import (
     backups,
     deadletters,
+    directory,
     doctor,
     journals,
     moving,
@@ -57,6 +58,7 @@ for name, group in (
     ("outgoing", outgoing.app),
     ("deadletter", deadletters.app),
     ("user", users.app),
+    ("directory", directory.app),
     ("pipeline", pipeline.app),
 ):
     for registered in group.registered_commands:

@@ -27,6 +27,7 @@ from lanner.services.listener import LOCAL_SOCKET
 from lanner.store import Store
 
 if TYPE_CHECKING:
+    from lanner.client.enterprise import Enterprise
     from lanner.client.names import QueueNames
     from lanner.model.directory_objects import Queue as QueueObject
     from lanner.security.signing import SigningKey
@@ -86,6 +87,8 @@ class Manager(Protocol):
     def transactional_dead_letter(self) -> Queue: ...
     @property
     def system_journal(self) -> Queue: ...
+    @property
+    def enterprise(self) -> Enterprise: ...
     def transaction(self) -> AbstractContextManager[Unit]: ...
 
 

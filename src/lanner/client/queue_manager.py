@@ -6,6 +6,7 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from lanner.client.enterprise import LocalEnterprise
 from lanner.client.operations import Operations, Outcome, Waiting
 from lanner.client.runtime import Runtime, bound_settings, local_settings
 from lanner.client.shared import BaseCursor, BaseQueue, BaseQueueManager
@@ -115,6 +116,11 @@ class QueueManager(BaseQueueManager):
     @property
     def system_journal(self) -> Queue:
         return Queue(self, "system$;JOURNAL")
+
+    @property
+    def enterprise(self) -> LocalEnterprise:
+        """Sites, routing links, other computers and distribution lists."""
+        return LocalEnterprise(self.runtime)
 
     def transaction(self) -> Transaction:
         """A unit of work: commits at the end of its `with` block, aborts on an exception."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import uvloop
 
 from lanner.client import remote_aio, remote_units
+from lanner.client.enterprise import RemoteEnterprise
 from lanner.model.errors import InvalidHandle, IOTimeout
 
 if TYPE_CHECKING:
@@ -177,6 +178,11 @@ class QueueManager:
     @property
     def system_journal(self) -> Queue:
         return Queue(self, self._remote.system_journal)
+
+    @property
+    def enterprise(self) -> RemoteEnterprise:
+        """Sites, routing links, other computers and distribution lists: of a queue manager of ours only."""
+        return RemoteEnterprise(self.ask)
 
     def transaction(self) -> Transaction:
         """A unit of work: commits at the end of its `with` block, aborts on an exception."""

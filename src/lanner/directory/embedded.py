@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 from lanner.directory.entries import AlreadyThere, Entries, guid_of, text_of
 from lanner.directory.filters import AttributeFilter, Operator, SortOrder, field_of, matches, plain_name, sort_objects
-from lanner.directory.names import split_pathname, split_queue_name
+from lanner.directory.names import rdn_values, split_pathname, split_queue_name, unescape
 from lanner.directory.protocol import Table
 from lanner.directory.schema import (
     CLASSES,
@@ -324,6 +324,18 @@ class EmbeddedDirectory:
 
         return self._answer(lambda: self._add_named("group", name, identifier, members_of))
 
+    def distribution_lists(self) -> list[tuple[str, uuid.UUID, tuple[str, ...]]]:
+        """All of them: name, identifier, and the format names of the members."""
+        return [
+            (unescape(rdn_values(text_of(entry, "distinguishedName"))[0]), guid_of(entry), self._members(entry))
+            for entry in self._entries.of_class("group")
+        ]
+
+    def _members(self, entry: Entry) -> tuple[str, ...]:
+        """Without those that have gone."""
+        found = (self._entries.find(str(dn)) for dn in entry.get("member", []))
+        return tuple(self._format_name(member) for member in found if member is not None)
+
     def add_queue_alias(
         self, name: str, format_name: str, identifier: uuid.UUID | None = None
     ) -> tuple[DirectoryOperationResult, uuid.UUID | None]:
@@ -376,8 +388,7 @@ class EmbeddedDirectory:
         entry = self._entries.get(guid)
         if entry is None or text_of(entry, "objectClass") != "group":
             return None
-        found = (self._entries.find(str(dn)) for dn in entry.get("member", []))
-        return [self._format_name(member) for member in found if member is not None]
+        return list(self._members(entry))
 
     def resolve_queue_alias(self, full_path: str) -> str | None:
         """3.1.6.8: the format name behind an alias."""

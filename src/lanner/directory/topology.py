@@ -1,20 +1,31 @@
-"""Who stands where in an enterprise: sites, routing links and their costs, routing servers, other computers.
+"""Who stands where in an enterprise: sites, routing links and their costs, routing servers, other computers, distribution lists.
 
 What an administrator of Windows sets up in Active Directory, written by name and brought into a directory by
-`provision`. Names are those of MS-MQDMPR 3.1.1.1, 3.1.1.7 and 3.1.1.8; MS-MQBR tells what they do.
+`provision`; `survey` reads it back. Names are those of MS-MQDMPR 3.1.1.1, 3.1.1.7 and 3.1.1.8; MS-MQBR tells what they do.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
+from lanner.directory.embedded import EmbeddedDirectory
 from lanner.directory.filters import AttributeFilter, Operator
+from lanner.directory.names import split_pathname
 from lanner.directory.protocol import Directory
-from lanner.model.directory_objects import DirectoryObject, Queue, QueueManager, RoutingLink, Site
+from lanner.model.directory_objects import (
+    ROUTING_LINK_COST,
+    DirectoryObject,
+    Queue,
+    QueueManager,
+    RoutingLink,
+    Site,
+)
 from lanner.model.enums import DirectoryOperationResult
+from lanner.model.errors import LannerError
+from lanner.wire.format_name import FormatName
 
 T = TypeVar("T", bound=DirectoryObject)
 
@@ -28,7 +39,7 @@ _ROUTING_ATTRIBUTES: Final = (
 )
 
 
-class TopologyError(Exception):
+class TopologyError(LannerError):
     """The directory cannot be brought to what was asked; the text says which part of it is wrong."""
 
 
@@ -61,24 +72,49 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
+class DistributionList:
+    """A list of queues, sent to by DL= and its identifier; members are format names, other lists among them."""
+
+    name: str
+    identifier: uuid.UUID
+    members: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Topology:
     """What `provision` is to see to. Whatever else the directory has stays as it is."""
 
     sites: tuple[str, ...] = ()
     computers: tuple[Computer, ...] = ()
     links: tuple[Link, ...] = ()
+    distribution_lists: tuple[DistributionList, ...] = ()
 
 
-def provision(directory: Directory, topology: Topology) -> None:
-    """Make or change what the topology names; doing it again changes nothing. Called with the store's lock held."""
-    _Provisioning(directory).run(topology)
+def provision(directory: Directory, topology: Topology) -> list[str]:
+    """Make or change what the topology names, and tell what; doing it again changes nothing. Called with the store's lock held.
+
+    TopologyError, and nothing is changed, if the parts of it do not fit together.
+    """
+    return _Provisioning(directory).run(topology)
+
+
+def survey(directory: Directory) -> Topology:
+    """All that the directory knows, in the order of names."""
+    return _Provisioning(directory).survey()
+
+
+def remove(directory: Directory, kind: str, *names: str) -> None:
+    """Take a site, a computer with its public queues, a link (of two sites) or a list out of the directory. With the store's lock held."""
+    _Provisioning(directory).remove(kind, names)
 
 
 class _Provisioning:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
+        self._done: list[str] = []
 
-    def run(self, topology: Topology) -> None:
+    def run(self, topology: Topology) -> list[str]:
+        self._check(topology)
         for name in topology.sites:
             if self._find(Site, "Name", name) is None:
                 self._create(Site(name=name), f"site {name}")
@@ -89,15 +125,164 @@ class _Provisioning:
             self._set_routing_servers(computer)
         for link in topology.links:
             self._set_link(link)
+        for each in topology.distribution_lists:
+            self._set_list(each)
+        return self._done
+
+    def _check(self, topology: Topology) -> None:
+        """Whether everything is there that is named, before anything is changed."""
+        sites = {site.name.casefold() for site in self._all(Site)} | {name.casefold() for name in topology.sites}
+        there = {found.computer_name.casefold(): found for found in self._all(QueueManager)}
+        computers = there.keys() | {computer.name.casefold() for computer in topology.computers}
+
+        def need(names: Iterable[str], known: Iterable[str], what: str, kind: str) -> None:
+            for name in names:
+                if name.casefold() not in known:
+                    raise TopologyError(f"{what}: there is no {kind} {name}")
+
+        for computer in topology.computers:
+            what = f"computer {computer.name}"
+            found = there.get(computer.name.casefold())
+            if found is None and computer.identifier is None:
+                raise TopologyError(f"{what}: its identifier is needed, since the directory does not know it yet")
+            if found is not None and computer.identifier not in (None, found.identifier):
+                raise TopologyError(
+                    f"{what}: the directory knows it as {found.identifier}, not as {computer.identifier}"
+                )
+            need(computer.sites, sites, what, "site")
+            need((*computer.out_routing_servers, *computer.in_routing_servers), computers, what, "computer")
+            if found is None and not computer.sites and len(sites) != 1:
+                raise TopologyError(f"{what}: its site is needed, one or more of {', '.join(sorted(sites))}")
+        for link in topology.links:
+            what = f"routing link {link.site1} - {link.site2}"
+            need((link.site1, link.site2), sites, what, "site")
+            need(link.site_gates, computers, what, "computer")
+            if link.site1.casefold() == link.site2.casefold():
+                raise TopologyError(f"{what}: two different sites are needed")
+            if link.cost not in ROUTING_LINK_COST:
+                raise TopologyError(f"{what}: its cost is {link.cost}, and 1 to 999999 is expected")
+            for gate in link.site_gates:
+                if {link.site1.casefold(), link.site2.casefold()}.isdisjoint(self._sites_of(gate, topology)):
+                    raise TopologyError(f"{what}: the site gate {gate} belongs to neither site")
+        for each in topology.distribution_lists:
+            for member in each.members:
+                try:
+                    FormatName.parse(member)
+                except LannerError as error:
+                    raise TopologyError(f"distribution list {each.name}: {error}") from None
+
+    def _sites_of(self, name: str, topology: Topology) -> set[str]:
+        """Where a computer will be, of all that is known."""
+        for computer in topology.computers:
+            if computer.name.casefold() == name.casefold() and computer.sites:
+                return {site.casefold() for site in computer.sites}
+        found = self._find(QueueManager, "ComputerName", name)
+        if found is None:
+            return {site.name.casefold() for site in self._all(Site)}
+        return {site.name.casefold() for site in self._all(Site) if site.identifier in found.site_identifier_list}
+
+    # What is there ----------------------------------------------------------------------------------------------
+
+    def survey(self) -> Topology:
+        sites = {site.identifier: site.name for site in self._all(Site)}
+        managers = {found.identifier: found for found in self._all(QueueManager)}
+        queues: dict[str, dict[str, uuid.UUID]] = {}
+        for queue in self._all(Queue):
+            computer, name = split_pathname(queue.pathname)
+            queues.setdefault(computer.casefold(), {})[name] = queue.identifier
+
+        def names(identifiers: Iterable[uuid.UUID]) -> tuple[str, ...]:
+            return tuple(managers[one].computer_name for one in identifiers if one in managers)
+
+        computers = [
+            Computer(
+                found.computer_name,
+                found.identifier,
+                found.qualified_computer_name,
+                tuple(sites[one] for one in found.site_identifier_list if one in sites),
+                found.routing_server,
+                names(found.out_routing_server_identifier_list),
+                names(found.in_routing_server_identifier_list),
+                dict(sorted(queues.get(found.computer_name.casefold(), {}).items())),
+            )
+            for found in managers.values()
+        ]
+        links = [
+            Link(
+                sites[link.site1_identifier],
+                sites[link.site2_identifier],
+                link.actual_cost,
+                names(link.site_gate_identifier_list),
+            )
+            for link in self._all(RoutingLink)
+            if {link.site1_identifier, link.site2_identifier} <= sites.keys()
+        ]
+        lists = [DistributionList(*each) for each in self._lists()]
+        return Topology(
+            tuple(sorted(sites.values())),
+            tuple(sorted(computers, key=lambda computer: computer.name)),
+            tuple(sorted(links, key=lambda link: (link.site1, link.site2))),
+            tuple(sorted(lists, key=lambda each: each.name)),
+        )
+
+    def _lists(self) -> list[tuple[str, uuid.UUID, tuple[str, ...]]]:
+        return self._directory.distribution_lists() if isinstance(self._directory, EmbeddedDirectory) else []
+
+    # Taking things out ------------------------------------------------------------------------------------------
+
+    def remove(self, kind: str, names: tuple[str, ...]) -> None:
+        ways: dict[str, Callable[..., None]] = {
+            "site": self._remove_site,
+            "computer": self._remove_computer,
+            "link": self._remove_link,
+            "list": self._remove_list,
+        }
+        wanted = 2 if kind == "link" else 1
+        if kind not in ways or len(names) != wanted:
+            raise TopologyError(
+                "what is removed is a site, a computer or a list by its name, or a link by its two sites"
+            )
+        ways[kind](*names)
+
+    def _remove_site(self, name: str) -> None:
+        what = f"site {name}"
+        identifier = self._site(name, what)
+        for link in self._all(RoutingLink):
+            if identifier in (link.site1_identifier, link.site2_identifier):
+                raise TopologyError(f"{what}: a routing link leads there; remove that first")
+        for computer in self._all(QueueManager):
+            if identifier in computer.site_identifier_list:
+                raise TopologyError(f"{what}: computer {computer.computer_name} is there; give it another site first")
+        self._delete(Site(identifier=identifier, name=name), what)
+
+    def _remove_computer(self, name: str) -> None:
+        what = f"computer {name}"
+        there = self._computer(name, what)
+        for queue in self._all(Queue):
+            if split_pathname(queue.pathname)[0].casefold() == name.casefold():
+                self._delete(queue, f"public queue {queue.pathname}")
+        self._delete(there, what)
+
+    def _remove_link(self, site1: str, site2: str) -> None:
+        what = f"routing link {site1} - {site2}"
+        sites = {self._site(site1, what), self._site(site2, what)}
+        link = self._link_between(sites)
+        if link is None:
+            raise TopologyError(f"{what}: there is no such link")
+        self._delete(link, what)
+
+    def _remove_list(self, name: str) -> None:
+        what = f"distribution list {name}"
+        if not any(found.casefold() == name.casefold() for found, *_ in self._lists()):
+            raise TopologyError(f"{what}: there is no such list")
+        self._keeper(what).remove_named(name)
 
     # Computers --------------------------------------------------------------------------------------------------
 
     def _ensure_computer(self, computer: Computer) -> None:
         what = f"computer {computer.name}"
         there = self._find(QueueManager, "ComputerName", computer.name)
-        if there is None:
-            if computer.identifier is None:
-                raise TopologyError(f"{what}: its identifier is needed, since the directory does not know it yet")
+        if there is None and computer.identifier is not None:
             there = QueueManager(
                 identifier=computer.identifier,
                 computer_name=computer.name,
@@ -106,19 +291,11 @@ class _Provisioning:
                 routing_server=computer.routing_server,
             )
             self._create(there, what)
-        elif computer.identifier not in (None, there.identifier):
-            raise TopologyError(f"{what}: the directory knows it as {there.identifier}, not as {computer.identifier}")
         for name, identifier in computer.public_queues.items():
             self._ensure_queue(f"{computer.name}\\{name}", identifier)
 
     def _sites_of_new(self, computer: Computer) -> list[uuid.UUID]:
-        if computer.sites:
-            return self._site_identifiers(computer)
-        sites = self._all(Site)
-        if len(sites) != 1:
-            names = ", ".join(site.name for site in sites)
-            raise TopologyError(f"computer {computer.name}: its site is needed, one or more of {names}")
-        return [sites[0].identifier]
+        return self._site_identifiers(computer) or [site.identifier for site in self._all(Site)]
 
     def _site_identifiers(self, computer: Computer) -> list[uuid.UUID]:
         return [self._site(name, f"computer {computer.name}") for name in computer.sites]
@@ -133,6 +310,7 @@ class _Provisioning:
     def _set_routing_servers(self, computer: Computer) -> None:
         what = f"computer {computer.name}"
         there = self._computer(computer.name, what)
+        before = _standing(there)
         there.routing_server = computer.routing_server
         there.out_routing_server_identifier_list = self._identifiers(computer.out_routing_servers, what)
         there.in_routing_server_identifier_list = self._identifiers(computer.in_routing_servers, what)
@@ -142,7 +320,8 @@ class _Provisioning:
         if computer.qualified_computer_name:
             there.qualified_computer_name = computer.qualified_computer_name
             attributes.append("QualifiedComputerName")
-        self._write(there, attributes, what)
+        if _standing(there) != before:
+            self._write(there, attributes, what)
 
     def _identifiers(self, names: Iterable[str], what: str) -> list[uuid.UUID]:
         return [self._computer(name, what).identifier for name in names]
@@ -151,27 +330,40 @@ class _Provisioning:
 
     def _set_link(self, link: Link) -> None:
         what = f"routing link {link.site1} - {link.site2}"
-        sites = {self._site(link.site1, what), self._site(link.site2, what)}
-        if len(sites) != 2:
-            raise TopologyError(f"{what}: two different sites are needed")
-        gates = [self._computer(name, what) for name in link.site_gates]
-        for gate in gates:
-            if sites.isdisjoint(gate.site_identifier_list):
-                raise TopologyError(f"{what}: the site gate {gate.computer_name} belongs to neither site")
-        # It is one link whichever of its sites is named first.
-        links = self._all(RoutingLink)
-        there = next((one for one in links if {one.site1_identifier, one.site2_identifier} == sites), None)
-        is_new = there is None
+        site1, site2 = self._site(link.site1, what), self._site(link.site2, what)
+        gates = self._identifiers(link.site_gates, what)
+        there = self._link_between({site1, site2})
         if there is None:
-            site1 = self._site(link.site1, what)
-            (site2,) = sites - {site1}
-            there = RoutingLink(site1_identifier=site1, site2_identifier=site2)
-        there.actual_cost = link.cost
-        there.site_gate_identifier_list = [gate.identifier for gate in gates]
-        if is_new:
-            self._create(there, what)
-        else:
+            made = RoutingLink(site1_identifier=site1, site2_identifier=site2, actual_cost=link.cost)
+            made.site_gate_identifier_list = gates
+            self._create(made, what)
+        elif (there.actual_cost, there.site_gate_identifier_list) != (link.cost, gates):
+            there.actual_cost, there.site_gate_identifier_list = link.cost, gates
             self._write(there, ["ActualCost", "SiteGateIdentifierList"], what)
+
+    def _link_between(self, sites: set[uuid.UUID]) -> RoutingLink | None:
+        """It is one link whichever of its sites is named first."""
+        links = self._all(RoutingLink)
+        return next((one for one in links if {one.site1_identifier, one.site2_identifier} == sites), None)
+
+    # Distribution lists -------------------------------------------------------------------------------------------
+
+    def _set_list(self, wanted: DistributionList) -> None:
+        what = f"distribution list {wanted.name}"
+        keeper = self._keeper(what)
+        there = next((one for one in keeper.distribution_lists() if one[0].casefold() == wanted.name.casefold()), None)
+        members = tuple(str(FormatName.parse(member)) for member in wanted.members)
+        if there is not None:
+            if there[1:] == (wanted.identifier, members):
+                return
+            _require(keeper.remove_named(there[0]), what)
+        _require(keeper.add_distribution_list(wanted.name, members, wanted.identifier)[0], what)
+        self._done.append(f"{what} is {'new' if there is None else 'changed'}")
+
+    def _keeper(self, what: str) -> EmbeddedDirectory:
+        if not isinstance(self._directory, EmbeddedDirectory):
+            raise TopologyError(f"{what}: the lists of this directory are kept by whoever administers it")
+        return self._directory
 
     # The directory ------------------------------------------------------------------------------------------------
 
@@ -205,9 +397,25 @@ class _Provisioning:
 
     def _create(self, obj: DirectoryObject, what: str) -> None:
         _require(self._directory.create_object(obj)[0], what)
+        self._done.append(f"{what} is new")
 
     def _write(self, obj: DirectoryObject, attributes: Sequence[str], what: str) -> None:
         _require(self._directory.write(obj, attributes), what)
+        if f"{what} is new" not in self._done:
+            self._done.append(f"{what} is changed")
+
+    def _delete(self, obj: DirectoryObject, what: str) -> None:
+        _require(self._directory.delete_object(obj), what)
+
+
+def _standing(computer: QueueManager) -> tuple[object, ...]:
+    return (
+        computer.site_identifier_list,
+        computer.routing_server,
+        computer.out_routing_server_identifier_list,
+        computer.in_routing_server_identifier_list,
+        computer.qualified_computer_name,
+    )
 
 
 def _require(result: DirectoryOperationResult, what: str) -> None:

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lanner.directory import AttributeFilter, Operator, matches
+from lanner.directory.topology import TopologyError, provision, remove
 from lanner.engine.reading import Reading
 from lanner.model.directory_objects import DirectoryObject, Queue, QueueManager, RoutingLink, Site, attributes_of
 from lanner.model.enums import DirectoryOperationResult, QueueType
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from lanner.directory import SortOrder
+    from lanner.directory.topology import Topology
 
 _T = TypeVar("_T", bound=DirectoryObject)
 
@@ -232,10 +234,24 @@ class DirectoryEvents(Reading):
         if not isinstance(changed, Queue):
             self._routing_data.clear()
 
+    def provision_directory(self, topology: Topology) -> list[str]:
+        """Bring what an administrator has written down into the directory, and heed it at once; what was done (`topology.provision`)."""
+        done = provision(self.directory, topology)
+        self.read_routing_data()
+        return done
+
+    def remove_from_directory(self, kind: str, *names: str) -> None:
+        """The opposite of it, for one thing (`topology.remove`)."""
+        own = self.queue_manager.computer_name
+        if kind == "computer" and own.casefold() in map(str.casefold, names):
+            raise TopologyError(f"computer {own}: that is this one, which stays in its directory")
+        remove(self.directory, kind, *names)
+        self.read_routing_data()
+
     def read_routing_data(self) -> None:
         """Take over where the directory says that this queue manager stands: sites, their gates, routing servers.
 
-        For an operator who has just changed that; otherwise it is read at the start and by the timers.
+        When that has just been changed; otherwise it is read at the start and by the timers.
         """
         qm = self.queue_manager
         result, found = self.read_directory("QueueManager", identifier_is(qm.identifier))

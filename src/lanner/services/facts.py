@@ -1,7 +1,7 @@
 """The interface `lanner`: what the protocols of Microsoft's documents do not tell or do, for the command line and other clients of ours.
 
 Everybody may ask who is here; the rest is for administrators: sessions and listeners, all queues by name, what is known about another
-computer, moving messages between a queue and its subqueues, and registering the certificate of a user.
+computer, the enterprise that it stands in, moving messages between a queue and its subqueues, and registering the certificate of a user.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ import json
 import logging
 import os
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from lanner.directory import AttributeFilter, Operator
+from lanner.directory.enterprise import read_enterprise, write_enterprise
+from lanner.directory.topology import TopologyError, survey
 from lanner.model.directory_objects import QueueManager
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import MQ_OK, GenericError, IllegalUser, InvalidParameter, StatusError
@@ -69,6 +71,9 @@ class FactsService(ServerInterface):
             "status": self._status,
             "queues": self._queues,
             "peer": self._peer,
+            "directory": self._directory,
+            "provision": self._provision,
+            "remove from directory": self._remove_from_directory,
             "move": self._move,
             "register certificate": self._register_certificate,
         }
@@ -207,6 +212,30 @@ class FactsService(ServerInterface):
             known is not None and info.queue_manager_guid == known.identifier
         )
 
+    # The enterprise -----------------------------------------------------------------------------------------------
+
+    def _directory(self, identity: Identity, request: Request) -> tuple[object, int]:
+        """Sites, links, computers and lists, as `directory.enterprise` writes them."""
+        del identity, request
+        return write_enterprise(survey(self._engine.directory)), 0
+
+    def _provision(self, identity: Identity, request: Request) -> tuple[object, int]:
+        """Bring such a document into the directory; what was done."""
+        del identity
+        document = request.get("enterprise")
+        if not isinstance(document, Mapping):
+            raise InvalidParameter("a request needs the object `enterprise`")
+        with _told():
+            done = self._engine.provision_directory(read_enterprise(document))
+        return done, self._engine.store.ticket()
+
+    def _remove_from_directory(self, identity: Identity, request: Request) -> tuple[object, int]:
+        del identity
+        kind, names = _text(request, "kind"), _texts(request, "names")
+        with _told():
+            self._engine.remove_from_directory(kind, *names)
+        return None, self._engine.store.ticket()
+
     # What is done -------------------------------------------------------------------------------------------------
 
     def _move(self, identity: Identity, request: Request) -> tuple[object, int]:
@@ -244,6 +273,15 @@ class FactsService(ServerInterface):
         if not engine.register_certificate(owner, certificate.public_bytes(Encoding.DER)):
             raise GenericError(f"the directory refused the certificate of {owner.name}")
         return None, engine.store.ticket()
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What is wrong with a topology is wrong with the request."""
+    try:
+        yield
+    except TopologyError as error:
+        raise InvalidParameter(str(error)) from None
 
 
 def _text(request: Request, key: str) -> str:

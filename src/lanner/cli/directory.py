@@ -1,0 +1,76 @@
+"""`lanner directory`: what the queue manager knows of its enterprise: sites, links, other computers, distribution lists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lanner.cli.errors import UsageError
+from lanner.cli.options import Json, Yes
+from lanner.cli.output import confirm, say, write_json
+from lanner.cli.session import Place, open_manager, reaching
+from lanner.directory.enterprise import to_toml
+
+app = typer.Typer(help="The enterprise: sites, links, computers, lists.", no_args_is_help=True)
+
+
+@app.command()
+@reaching
+def show(*, at: Place, json: Json = False) -> None:
+    """Show what is known, in the form that `apply` reads. What others need to know of this computer is in it, too."""
+    with open_manager(at) as manager:
+        document = manager.enterprise.document()
+    if json:
+        write_json(document)
+    else:
+        say(to_toml(document).rstrip("\n"))
+
+
+@app.command()
+@reaching
+def apply(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="The enterprise, in TOML; the same for all computers.",
+            exists=True,
+            dir_okay=False,
+            show_default=False,
+        ),
+    ],
+    *,
+    at: Place,
+    json: Json = False,
+) -> None:
+    """Make known what a file says, at once. What it does not name stays as it is."""
+    with open_manager(at) as manager:
+        done = manager.enterprise.apply(file)
+    if json:
+        write_json(done)
+        return
+    for line in done or ["nothing has changed"]:
+        say(line)
+
+
+@app.command()
+@reaching
+def remove(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="site, computer, link or list.", show_default=False)],
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME...", help="Its name; of a link the two sites.", show_default=False)
+    ],
+    *,
+    yes: Yes = False,
+    at: Place,
+) -> None:
+    """Take something out of the directory. A computer takes its public queues along."""
+    if kind not in ("site", "computer", "link", "list") or len(names) != (2 if kind == "link" else 1):
+        raise UsageError("what is removed: site NAME, computer NAME, list NAME, or link SITE SITE")
+    what = f"{kind} {' - '.join(names)}"
+    with open_manager(at) as manager:
+        confirm(f"Remove {what} from the directory?", yes=yes)
+        manager.enterprise.remove(kind, *names)
+    say(f"removed {what}")

@@ -1,0 +1,149 @@
+"""`lanner directory`: on a directory that nobody runs on, on a running queue manager, and what it is for: messages over a router."""
+
+from __future__ import annotations
+
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import lanner
+from lanner.directory.enterprise import to_toml
+from lanner.wire.message import Message as Packet
+from tests.cli.conftest import Run, Served, free_address
+
+LIST = "b8a9f6de-12ab-4c8d-9b53-1e1c6a8f21aa"
+FILE = rf"""
+sites = ["HQ"]
+
+[[links]]
+sites = ["HQ", "Default-First-Site-Name"]
+cost = 5
+site_gates = ["GATE"]
+
+[computers.GATE]
+identifier = "0f5ef1a4-6a52-4a2b-9f0e-6ad5a3c0b8a1"
+address = "gate.example.com"
+sites = ["HQ"]
+
+[distribution_lists.everybody]
+identifier = "{LIST}"
+members = ['DIRECT=OS:alpha\private$\a', 'DIRECT=OS:alpha\private$\b']
+"""
+DONE = [
+    "site HQ is new",
+    "computer GATE is new",
+    "routing link HQ - Default-First-Site-Name is new",
+    "distribution list everybody is new",
+]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "enterprise.toml"
+    path.write_text(FILE)
+    return path
+
+
+@pytest.fixture(params=["stopped", "running"])
+def place(request: pytest.FixtureRequest, run: Run, orders: str, serve: Callable[..., Served]) -> str:
+    """Commands do the same on both."""
+    run("queue", "create", "a")
+    run("queue", "create", "b")
+    if request.param == "running":
+        serve("--json").ready()
+    return orders
+
+
+def test_an_enterprise_is_made_known_shown_and_forgotten(run: Run, place: str, file: Path) -> None:
+    assert run("directory", "apply", file).out.splitlines() == DONE
+    assert run("directory", "apply", file).out == "nothing has changed\n"
+    assert run("directory", "apply", file, "--json").json == []
+    shown = run("directory", "show")
+    document = run("directory", "show", "--json").json
+    assert tomllib.loads(shown.out) == document
+    assert document["links"] == tomllib.loads(FILE)["links"]
+    assert document["computers"]["GATE"] == tomllib.loads(FILE)["computers"]["GATE"]
+    assert document["computers"]["ALPHA"]["sites"] == ["Default-First-Site-Name"]
+    # What is shown can be given to others, and to itself.
+    file.write_text(shown.out)
+    assert run("directory", "apply", file).out == "nothing has changed\n"
+    run("send", f"DL={LIST}", "to everybody")
+    assert [run("receive", name, "--json").json["body"] for name in ("a", "b")] == ["to everybody"] * 2
+    for what in (
+        ("link", "hq", "Default-First-Site-Name"),
+        ("computer", "gate"),
+        ("list", "everybody"),
+        ("site", "HQ"),
+    ):
+        assert run("directory", "remove", *what, "--yes").out == f"removed {what[0]} {' - '.join(what[1:])}\n"
+    left = run("directory", "show", "--json").json
+    assert (left["sites"], list(left["computers"])) == (["Default-First-Site-Name"], ["ALPHA"])
+    assert len(left) == 2
+
+
+def test_what_is_wrong_is_told_and_nothing_is_done(run: Run, place: str, file: Path) -> None:
+    before = run("directory", "show").out
+
+    def refused(text: str) -> str:
+        file.write_text(text)
+        complaint = run("directory", "apply", file, code=1).err
+        assert run("directory", "show").out == before
+        return complaint
+
+    assert "enterprise.toml: " in refused("[computers.")
+    assert "computers.GATE.identifier: Input should be a valid UUID" in refused('[computers.GATE]\nidentifier = "x"')
+    assert "computer GATE: its identifier is needed" in refused('sites = ["HQ"]\n[computers.GATE]')
+    assert "routing link HQ - west: there is no site west" in refused(
+        'sites = ["HQ"]\n[[links]]\nsites = ["HQ", "west"]'
+    )
+    assert "site nowhere: there is no site nowhere" in run("directory", "remove", "site", "nowhere", code=1).err
+    assert "that is this one" in run("directory", "remove", "computer", "ALPHA", code=1).err
+    assert "what is removed:" in run("directory", "remove", "queue", "q", code=2).err
+    assert "what is removed:" in run("directory", "remove", "link", "HQ", code=2).err
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[dict[str, lanner.QueueManager]]:
+    """Queue managers of their own addresses, which know nothing of each other."""
+    with ExitStack() as stack:
+        yield {
+            name: stack.enter_context(lanner.QueueManager(tmp_path / name, name, bind=free_address()))
+            for name in ("ALPHA", "GATE", "OMEGA")
+        }
+
+
+def test_messages_go_by_what_was_made_known(three: dict[str, lanner.QueueManager], tmp_path: Path) -> None:
+    """From one site to another, to a public queue by its identifier, over the computer between them."""
+    queue = three["OMEGA"].create_queue(r".\orders")
+    sites = {"ALPHA": ["west"], "GATE": ["west", "east"], "OMEGA": ["east"]}
+    computers = {}
+    for name, manager in three.items():
+        about = manager.enterprise.document()["computers"][name]
+        computers[name] = about | {
+            "sites": sites[name],
+            "address": address_of(manager),
+            "routing_server": name == "GATE",
+        }
+    # The same file for all.
+    path = tmp_path / "enterprise.toml"
+    path.write_text(to_toml({"sites": ["west", "east"], "computers": computers}))
+    for manager in three.values():
+        assert manager.enterprise.apply(path)
+    identifier = computers["OMEGA"]["queues"]["orders"]
+    three["ALPHA"].open(f"PUBLIC={identifier}").send(lanner.Message(body="over the gate", recoverable=True))
+    message = queue.receive(20)
+    assert message.body == "over the gate"
+    assert Packet(message.packet).route_count == 1
+    deadline = time.monotonic() + 20
+    while any(len(waiting) for waiting in three["ALPHA"].outgoing_queues()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def address_of(manager: lanner.QueueManager) -> str:
+    (address,) = manager.runtime.engine.settings.local_addresses
+    return address
