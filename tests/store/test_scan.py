@@ -180,31 +180,6 @@ def test_a_scan_gives_its_snapshot_back(store: Store) -> None:
     assert left._txn is None
 
 
-def test_split_cuts_by_bytes_and_loses_nothing(store: Store) -> None:
-    for key in range(100):
-        put(store, key, b"x" * (10 * (key % 7)), express=key % 5 == 0)
-    settle(store)
-    after, upto = store.visible_bounds(QUEUE)
-    ranges = store.split(QUEUE, after, upto, 200)
-    assert ranges[0][0] == after
-    assert ranges[-1][1] == upto
-    assert all(first[1] == second[0] for first, second in itertools.pairwise(ranges))
-    assert all(sum(map(len, packets(store, *cut))) <= 200 for cut in ranges)
-    assert [number for cut in ranges for number in numbers(store, *cut)] == numbers(store)
-    assert len(ranges) < 30
-
-
-def test_split_of_nothing_is_one_range(store: Store) -> None:
-    assert store.split(QUEUE, 3, 9, 100) == [(3, 9)]
-
-
-def test_a_message_larger_than_the_target_has_its_own_range(store: Store) -> None:
-    for key in range(3):
-        put(store, key, b"x" * 1000)
-    settle(store)
-    assert store.split(QUEUE, 0, 3, 10) == [(0, 1), (1, 2), (2, 3)]
-
-
 def test_the_index_tells_numbers_and_sizes_without_reading(store: Store) -> None:
     put(store, lookup_id(3, 1), b"one")
     put(store, lookup_id(7, 2), b"three")

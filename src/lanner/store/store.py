@@ -271,18 +271,6 @@ class Store:
                 break
         self._environment.memory.trim()
 
-    def split(self, queue: int, after: int, upto: int, target_bytes: int) -> list[tuple[int, int]]:
-        """Cut (after, upto] into ranges of about `target_bytes` of packets each. Takes the lock itself, for a moment."""
-        ranges = []
-        start, size = after, 0
-        for number, _, packet_size in self.index(queue, after, upto):
-            if size and size + packet_size > target_bytes:
-                ranges.append((start, number - 1))
-                start, size = number - 1, 0
-            size += packet_size
-        ranges.append((start, upto))
-        return ranges
-
     # Staging
 
     def stage(self, token: bytes, queue: int, packets: Iterable[tuple[int, Sequence[bytes]]], now: int) -> None:
