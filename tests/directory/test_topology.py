@@ -146,7 +146,7 @@ def test_a_new_computer_is_in_the_only_site(directory: EmbeddedDirectory) -> Non
         (Topology(computers=(Computer("DELTA"),)), "computer DELTA: its identifier is needed"),
         (Topology(computers=(Computer("ALPHA", BETA),)), f"computer ALPHA: the directory knows it as {ALPHA}"),
         (Topology(computers=(Computer("DELTA", uuid.UUID(int=9)),)), "computer DELTA: its site is needed"),
-        (Topology(computers=(Computer("DELTA", BETA, sites=("north",)),)), "computer DELTA: the directory answers"),
+        (Topology(computers=(Computer("DELTA", BETA, sites=("north",)),)), "computer DELTA: something else in"),
         (Topology(computers=(Computer("ALPHA", sites=("west",)),)), "computer ALPHA: there is no site west"),
         (
             Topology(computers=(Computer("ALPHA", out_routing_servers=("X",)),)),
@@ -156,6 +156,10 @@ def test_a_new_computer_is_in_the_only_site(directory: EmbeddedDirectory) -> Non
             Topology(computers=(Computer("ALPHA", public_queues={"q": ORDERS}),)),
             rf"public queue ALPHA\\q: {ORDERS} is beta\\orders already",
         ),
+        (Topology(sites=("west", "West")), "site West is there twice"),
+        (Topology(computers=(Computer("DELTA", GAMMA), Computer("delta", GAMMA))), "computer delta is there twice"),
+        (Topology(links=(Link("north", "south"), Link("South", "north"))), "routing link north - South is there twice"),
+        (Topology(distribution_lists=(EVERYBODY, replace(EVERYBODY, name="EVERYBODY"))), "EVERYBODY is there twice"),
         (Topology(links=(Link("north", "west"),)), "routing link north - west: there is no site west"),
         (Topology(links=(Link("north", "NORTH"),)), "routing link north - NORTH: two different sites"),
         (Topology(links=(Link("north", "south", 0),)), "routing link north - south: its cost is 0"),
@@ -182,6 +186,12 @@ def test_of_what_does_not_fit_together_nothing_is_done(directory: EmbeddedDirect
         # ALPHA would be in the west by then.
         replace(fine, links=(Link("north", "south", 1, ("ALPHA",)),)),
         replace(fine, distribution_lists=(DistributionList("all", LIST, ("DIRECT=OS",)),)),
+        # What only turns out on the way: identifiers that others have, and names that cannot be.
+        replace(fine, distribution_lists=(DistributionList("all", ORDERS),)),
+        replace(fine, computers=(*fine.computers, Computer("BETA", public_queues={"new": ORDERS}))),
+        replace(fine, computers=(*fine.computers, Computer("BETA", public_queues={"": uuid.UUID(int=5)}))),
+        replace(fine, computers=(*fine.computers, Computer("BETA", public_queues={"Orders": uuid.UUID(int=5)}))),
+        replace(fine, sites=("west", "")),
     ):
         with pytest.raises(TopologyError):
             provision(directory, wrong)

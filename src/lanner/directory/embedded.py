@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from lanner.directory.entries import AlreadyThere, Entries, guid_of, text_of
 from lanner.directory.filters import AttributeFilter, Operator, SortOrder, field_of, matches, plain_name, sort_objects
 from lanner.directory.names import rdn_values, split_pathname, split_queue_name, unescape
-from lanner.directory.protocol import Table
+from lanner.directory.protocol import MemoryTable, Table
 from lanner.directory.schema import (
     CLASSES,
     ENTERPRISE,
@@ -124,13 +124,29 @@ class EmbeddedDirectory:
         administrator: Identity = ADMINISTRATORS,
     ) -> None:
         self.connected = True
+        self._table = table
         self._entries = Entries(table, root)
         self._naming = self._entries.naming
         self._clock = clock
         self._given_domain_sid = domain_sid
         self._administrator = administrator
+        self._last_rid: int | None = None  # of the SIDs of computers, once one was needed
         self._queries: dict[int, _Query] = {}
         self._handles = itertools.count(1)
+
+    def rehearsal(self) -> EmbeddedDirectory:
+        """A copy in memory, to see there whether something can be done."""
+        table = MemoryTable()
+        table.rows.update(self._table.items(b""))
+        copy = EmbeddedDirectory(
+            table,
+            root=self._entries.root,
+            clock=self._clock,
+            domain_sid=self._given_domain_sid,
+            administrator=self._administrator,
+        )
+        copy.connected = self.connected
+        return copy
 
     # What a new forest has ------------------------------------------------------------------------------
 
@@ -439,11 +455,15 @@ class EmbeddedDirectory:
         return self._entries.find(self._naming.computer(name))
 
     def _new_computer(self, name: str) -> Entry:
-        sids = (entry["objectSid"][0] for entry in self._entries.of_class("computer"))
-        rids = [Sid.unpack(sid).rid or 0 for sid in sids if isinstance(sid, bytes)]
+        if self._last_rid is None:
+            # Once: where thousands of computers are made known, each would look at all the others.
+            sids = (entry["objectSid"][0] for entry in self._entries.of_class("computer"))
+            rids = [Sid.unpack(sid).rid or 0 for sid in sids if isinstance(sid, bytes)]
+            self._last_rid = max([FIRST_COMPUTER_RID - 1, *rids])
         entry = self._bare_entry("computer", self._naming.computer(name), uuid.uuid4())
-        put(entry, "objectSid", [self._domain_sid().child(max([FIRST_COMPUTER_RID - 1, *rids]) + 1).pack()])
+        put(entry, "objectSid", [self._domain_sid().child(self._last_rid + 1).pack()])
         self._entries.add(entry)
+        self._last_rid += 1
         return entry
 
     def _domain_sid(self) -> Sid:

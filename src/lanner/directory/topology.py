@@ -30,6 +30,7 @@ from lanner.wire.format_name import FormatName
 T = TypeVar("T", bound=DirectoryObject)
 
 _SUCCESS: Final = DirectoryOperationResult.SUCCESS
+_EXISTS: Final = DirectoryOperationResult.OBJECT_ALREADY_EXISTS
 _NOT_FOUND: Final = DirectoryOperationResult.OBJECT_NOT_FOUND
 _ROUTING_ATTRIBUTES: Final = (
     "SiteIdentifierList",
@@ -95,6 +96,9 @@ def provision(directory: Directory, topology: Topology) -> list[str]:
 
     TopologyError, and nothing is changed, if the parts of it do not fit together.
     """
+    if isinstance(directory, EmbeddedDirectory):
+        # What only turns out when it is done, such as an identifier that something else has, turns out there.
+        _Provisioning(directory.rehearsal()).run(topology)
     return _Provisioning(directory).run(topology)
 
 
@@ -140,6 +144,12 @@ class _Provisioning:
                 if name.casefold() not in known:
                     raise TopologyError(f"{what}: there is no {kind} {name}")
 
+        _check_once("site", topology.sites)
+        _check_once("computer", (computer.name for computer in topology.computers))
+        _check_once("distribution list", (each.name for each in topology.distribution_lists))
+        _check_once(
+            "routing link", (" - ".join(sorted((one.site1, one.site2), key=str.casefold)) for one in topology.links)
+        )
         for computer in topology.computers:
             what = f"computer {computer.name}"
             found = there.get(computer.name.casefold())
@@ -418,6 +428,17 @@ def _standing(computer: QueueManager) -> tuple[object, ...]:
     )
 
 
+def _check_once(kind: str, names: Iterable[str]) -> None:
+    """Names have no case: what differs in nothing else would be said twice, one of them in vain."""
+    seen: set[str] = set()
+    for name in names:
+        if name.casefold() in seen:
+            raise TopologyError(f"{kind} {name} is there twice")
+        seen.add(name.casefold())
+
+
 def _require(result: DirectoryOperationResult, what: str) -> None:
+    if result is _EXISTS:
+        raise TopologyError(f"{what}: something else in the directory has its name or its identifier")
     if result is not _SUCCESS:
         raise TopologyError(f"{what}: the directory answers {result.value}")
