@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import time
 import tomllib
 from collections.abc import Callable, Iterator
@@ -12,7 +13,10 @@ import pytest
 
 import lanner
 from lanner.directory.enterprise import to_toml
+from lanner.directory.topology import TopologyError
+from lanner.model.enums import QueuePrivacyLevel
 from lanner.wire.message import Message as Packet
+from lanner.wire.public_keys import MqdsPublicKey, MqdsPublicKeys, ProviderType
 from tests.cli.conftest import Run, Served, free_address
 
 LIST = "b8a9f6de-12ab-4c8d-9b53-1e1c6a8f21aa"
@@ -102,6 +106,7 @@ def test_what_is_wrong_is_told_and_nothing_is_done(run: Run, place: str, file: P
     )
     assert "site nowhere: there is no site nowhere" in run("directory", "remove", "site", "nowhere", code=1).err
     assert "that is this one" in run("directory", "remove", "computer", "ALPHA", code=1).err
+    assert "there is no such user" in run("directory", "remove", "user", "S-1-5-18", "--yes", code=1).err
     assert "what is removed:" in run("directory", "remove", "queue", "q", code=2).err
     assert "what is removed:" in run("directory", "remove", "link", "HQ", code=2).err
 
@@ -142,6 +147,32 @@ def test_messages_go_by_what_was_made_known(three: dict[str, lanner.QueueManager
     while any(len(waiting) for waiting in three["ALPHA"].outgoing_queues()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_what_is_encrypted_and_signed_is_read_and_known_at_the_other_end(
+    three: dict[str, lanner.QueueManager], tmp_path: Path
+) -> None:
+    """The file has the keys of computers, and the certificates of those who have signed something."""
+    alpha, omega = three["ALPHA"], three["OMEGA"]
+    queue = omega.create_queue(r".\orders", authentication=True, privacy_level=QueuePrivacyLevel.BODY)
+    secret = lanner.Message(body="secret", authenticate=True, encrypt=True, use_dead_letter_queue=True)
+    alpha.create_queue("here").send(lanner.Message(body="signed", authenticate=True))
+    documents = [manager.enterprise.document() for manager in (alpha, omega)]
+    computers = {name: about for document in documents for name, about in document["computers"].items()}
+    for name, about in computers.items():
+        about["address"] = address_of(three[name])
+    path = tmp_path / "enterprise.toml"
+    path.write_text(to_toml({"computers": computers, "users": documents[0]["users"]}))
+    for manager in (alpha, omega):
+        assert manager.enterprise.apply(path)
+    alpha.open(f"PUBLIC={computers['OMEGA']['queues']['orders']}").send(secret)
+    message = queue.receive(20)
+    assert (message.body, message.encrypt, message.authenticated) == ("secret", True, True)
+    # Nobody could read what is encrypted for keys that this computer does not have.
+    others = MqdsPublicKeys((MqdsPublicKey(ProviderType.PROV_RSA_FULL, "a provider", b"a key"),)).pack()
+    computers["ALPHA"]["encryption_keys"] = base64.b64encode(others).decode()
+    with pytest.raises(TopologyError, match="that is this one, and the file has other keys"):
+        alpha.enterprise.apply({"computers": computers})
 
 
 def address_of(manager: lanner.QueueManager) -> str:

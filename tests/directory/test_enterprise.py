@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lanner.directory.enterprise import load_enterprise, read_enterprise, to_toml, write_enterprise
-from lanner.directory.topology import Computer, DistributionList, Link, Topology, TopologyError
+from lanner.directory.topology import Computer, DistributionList, Link, Signer, Topology, TopologyError
 
 ALPHA, ORDERS, LIST = (uuid.UUID(int=number) for number in (1, 2, 3))
 NETWORK = Topology(
@@ -22,10 +22,11 @@ NETWORK = Topology(
         Computer(
             "ALPHA", ALPHA, "alpha.example.org", ("north",), True, ("BETA",), ("ALPHA", "BETA"), {"orders": ORDERS}
         ),
-        Computer("BETA"),
+        Computer("BETA", encryption_keys=b"\0\1\xff", signing_keys=b"keys"),
     ),
     (Link("north", "south west", 7, ("ALPHA",)), Link("a", "b")),
     (DistributionList("every body", LIST, (r"DIRECT=OS:beta\private$\q", f"PUBLIC={ORDERS}")),),
+    (Signer("S-1-5-21-1-2-3-1001", "alice", (b"\0one", b"two")), Signer("S-1-5-18")),
 )
 
 
@@ -38,7 +39,7 @@ def test_a_document_says_all_of_a_topology(tmp_path: Path) -> None:
 
 
 def test_it_reads_like_something_that_a_person_wrote() -> None:
-    topology = replace(NETWORK, computers=NETWORK.computers[:1], links=NETWORK.links[:1])
+    topology = replace(NETWORK, computers=NETWORK.computers[:1], links=NETWORK.links[:1], signers=NETWORK.signers[:1])
     assert (
         to_toml(write_enterprise(topology))
         == r"""sites = ["north", "south west"]
@@ -62,6 +63,11 @@ orders = "00000000-0000-0000-0000-000000000002"
 [distribution_lists."every body"]
 identifier = "00000000-0000-0000-0000-000000000003"
 members = ["DIRECT=OS:beta\\private$\\q", "PUBLIC=00000000-0000-0000-0000-000000000002"]
+
+[[users]]
+sid = "S-1-5-21-1-2-3-1001"
+name = "alice"
+certificates = ["AG9uZQ==", "dHdv"]
 """
     )
     assert to_toml(write_enterprise(Topology())) == "\n"
@@ -89,6 +95,11 @@ def test_whatever_is_written_is_read_again(document: dict[str, Any]) -> None:
         ({"links": [{"sites": ["a", "b"], "cost": "much"}]}, "^links.0.cost: Input should be a valid integer"),
         ({"computers": {"ALPHA": {"identifier": "x"}}}, "^computers.ALPHA.identifier: Input should be a valid UUID"),
         ({"computers": {"ALPHA": {"queues": {"q": 1}}}}, "^computers.ALPHA.queues.q: "),
+        ({"computers": {"ALPHA": {"signing_keys": "no base64!"}}}, "^computers.ALPHA.signing_keys: Value error"),
+        (
+            {"users": [{"sid": "S-1-5-18", "certificates": [1]}]},
+            "^users.0.certificates.0: Input should be a valid bytes",
+        ),
         ({"distribution_lists": {"all": {}}}, "^distribution_lists.all.identifier: Field required$"),
         ({"sites": 3, "links": 4}, "; links: "),
     ],

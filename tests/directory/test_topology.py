@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from lanner.directory.topology import (
     Computer,
     DistributionList,
     Link,
+    Signer,
     Topology,
     TopologyError,
     provision,
@@ -19,6 +21,8 @@ from lanner.directory.topology import (
     survey,
 )
 from lanner.model.directory_objects import DirectoryObject, Queue, QueueManager, RoutingLink, Site
+from lanner.security.certificates import generate_certificate
+from lanner.wire.public_keys import MqdsPublicKey, MqdsPublicKeys, ProviderType
 
 ALPHA, BETA, GAMMA = (uuid.UUID(int=number) for number in (1, 2, 3))
 ORDERS = uuid.UUID(int=77)
@@ -41,6 +45,8 @@ NETWORK = Topology(
 )
 
 LIST = uuid.UUID(int=88)
+KEYS = MqdsPublicKeys((MqdsPublicKey(ProviderType.PROV_RSA_FULL, "a provider", b"a key"),)).pack()
+ALICE, BOB = "S-1-5-21-1-2-3-1001", "S-1-5-21-4-5-6-1001"
 EVERYBODY = DistributionList("everybody", LIST, (f"PUBLIC={ORDERS}", r"DIRECT=OS:delta\private$\q"))
 
 
@@ -160,6 +166,10 @@ def test_a_new_computer_is_in_the_only_site(directory: EmbeddedDirectory) -> Non
         (Topology(computers=(Computer("DELTA", GAMMA), Computer("delta", GAMMA))), "computer delta is there twice"),
         (Topology(links=(Link("north", "south"), Link("South", "north"))), "routing link north - South is there twice"),
         (Topology(distribution_lists=(EVERYBODY, replace(EVERYBODY, name="EVERYBODY"))), "EVERYBODY is there twice"),
+        (Topology(computers=(Computer("ALPHA", signing_keys=b"x"),)), "computer ALPHA: its keys cannot be read: "),
+        (Topology(signers=(Signer("alice"),)), "user alice: 'alice' is not a SID"),
+        (Topology(signers=(Signer(ALICE, "alice", (b"x",)),)), "user alice: not an X.509 certificate"),
+        (Topology(signers=(Signer(ALICE), Signer(ALICE))), f"user {ALICE} is there twice"),
         (Topology(links=(Link("north", "west"),)), "routing link north - west: there is no site west"),
         (Topology(links=(Link("north", "NORTH"),)), "routing link north - NORTH: two different sites"),
         (Topology(links=(Link("north", "south", 0),)), "routing link north - south: its cost is 0"),
@@ -263,6 +273,40 @@ def test_things_are_removed(directory: EmbeddedDirectory) -> None:
     remove(directory, "computer", "GAMMA")
     remove(directory, "site", "SOUTH")
     assert survey(directory) == Topology(("north",), NETWORK.computers[:1])
+
+
+def test_keys_of_computers_and_certificates_of_users_are_known(
+    directory: EmbeddedDirectory, certificates: tuple[bytes, bytes]
+) -> None:
+    """Of two computers users may have the same name; their SIDs differ."""
+    provision(directory, NETWORK)
+    signers = (Signer(ALICE, "alice", certificates[:1]), Signer(BOB, "alice", certificates[1:]))
+    secured = Topology(
+        computers=(Computer("BETA", encryption_keys=KEYS), Computer("GAMMA", signing_keys=KEYS)), signers=signers
+    )
+    assert provision(directory, secured)[:2] == ["computer BETA is changed", "computer GAMMA is changed"]
+    assert provision(directory, secured) == []
+    # What a file does not say stays.
+    provision(directory, Topology(computers=(Computer("BETA"), Computer("GAMMA"))))
+    assert manager(directory, "BETA").public_encryption_key_list == KEYS
+    assert manager(directory, "GAMMA").public_signing_key_list == KEYS
+    alice, bob = survey(directory).signers
+    assert alice == signers[0]
+    assert (bob.sid, bob.name, bob.certificates) == (BOB, f"alice {BOB}", certificates[1:])
+    # Another certificate comes beside the one that is known.
+    more = Topology(signers=(Signer(ALICE, certificates=certificates[1:]),))
+    assert provision(directory, more) == [f"user {ALICE} is changed"]
+    assert survey(directory).signers[0].certificates == certificates
+    remove(directory, "user", ALICE)
+    assert survey(directory).signers == (bob,)
+    with pytest.raises(TopologyError, match="there is no such user"):
+        remove(directory, "user", ALICE)
+
+
+@pytest.fixture(scope="module")
+def certificates() -> tuple[bytes, bytes]:
+    now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    return generate_certificate("one", now).certificate, generate_certificate("two", now).certificate
 
 
 def test_a_directory_that_is_away_is_told(directory: EmbeddedDirectory) -> None:

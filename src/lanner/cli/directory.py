@@ -58,17 +58,22 @@ def apply(
 @app.command()
 @reaching
 def remove(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="site, computer, link or list.", show_default=False)],
+    kind: Annotated[
+        str, typer.Argument(metavar="KIND", help="site, computer, link, list or user.", show_default=False)
+    ],
     names: Annotated[
-        list[str], typer.Argument(metavar="NAME...", help="Its name; of a link the two sites.", show_default=False)
+        list[str],
+        typer.Argument(
+            metavar="NAME...", help="Its name; of a link the two sites, of a user the SID.", show_default=False
+        ),
     ],
     *,
     yes: Yes = False,
     at: Place,
 ) -> None:
     """Take something out of the directory. A computer takes its public queues along."""
-    if kind not in ("site", "computer", "link", "list") or len(names) != (2 if kind == "link" else 1):
-        raise UsageError("what is removed: site NAME, computer NAME, list NAME, or link SITE SITE")
+    if kind not in ("site", "computer", "link", "list", "user") or len(names) != (2 if kind == "link" else 1):
+        raise UsageError("what is removed: site NAME, computer NAME, list NAME, user SID, or link SITE SITE")
     what = f"{kind} {' - '.join(names)}"
     with open_manager(at) as manager:
         confirm(f"Remove {what} from the directory?", yes=yes)

@@ -372,6 +372,11 @@ class EmbeddedDirectory:
 
         return self._answer(lambda: self._add_named("user", name, identifier, sid_of))
 
+    def user_names(self) -> dict[uuid.UUID, str]:
+        """The names of all users, by their objects' identifiers."""
+        users = self._entries.of_class("user")
+        return {guid_of(entry): unescape(rdn_values(text_of(entry, "distinguishedName"))[0]) for entry in users}
+
     def _add_named(
         self, ldap_class: str, name: str, identifier: uuid.UUID | None, fill: Callable[[Entry], None]
     ) -> uuid.UUID:

@@ -19,26 +19,42 @@ r"""An enterprise as an administrator writes it down: one document for all compu
     identifier = "b8a9f6de-12ab-4c8d-9b53-1e1c6a8f21aa"
     members = ['DIRECT=OS:alpha\private$\orders']
 
+    [[users]]
+    sid = "S-1-5-21-1-2-3-1001"
+    name = "alice"
+    certificates = ["MIIC..."]
+
+Keys of computers (`encryption_keys`, `signing_keys`) and certificates are octets, in base64.
+
 `read_enterprise` makes a `Topology` of it, `write_enterprise` the document of one.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import tomllib
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
-from lanner.directory.topology import Computer, DistributionList, Link, Topology, TopologyError
+from lanner.directory.topology import Computer, DistributionList, Link, Signer, Topology, TopologyError
 
 Document = dict[str, Any]
 
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def _octets(value: object) -> object:
+    # What is no text is pydantic's to judge.
+    return base64.b64decode(value, validate=True) if isinstance(value, str) else value
+
+
+_Octets = Annotated[bytes, BeforeValidator(_octets), PlainSerializer(lambda octets: base64.b64encode(octets).decode())]
 
 
 class _Part(BaseModel):
@@ -58,7 +74,15 @@ class _Computer(_Part):
     routing_server: bool = False
     out_routing_servers: list[str] = []
     in_routing_servers: list[str] = []
+    encryption_keys: _Octets = b""
+    signing_keys: _Octets = b""
     queues: dict[str, uuid.UUID] = {}
+
+
+class _User(_Part):
+    sid: str
+    name: str = ""
+    certificates: list[_Octets] = []
 
 
 class _List(_Part):
@@ -71,6 +95,7 @@ class _Enterprise(_Part):
     links: list[_Link] = []
     computers: dict[str, _Computer] = {}
     distribution_lists: dict[str, _List] = {}
+    users: list[_User] = []
 
 
 def load_enterprise(path: Path) -> Document:
@@ -100,6 +125,8 @@ def read_enterprise(document: Mapping[str, object]) -> Topology:
                 tuple(one.out_routing_servers),
                 tuple(one.in_routing_servers),
                 one.queues,
+                one.encryption_keys,
+                one.signing_keys,
             )
             for name, one in found.computers.items()
         ),
@@ -107,6 +134,7 @@ def read_enterprise(document: Mapping[str, object]) -> Topology:
         tuple(
             DistributionList(name, one.identifier, tuple(one.members)) for name, one in found.distribution_lists.items()
         ),
+        tuple(Signer(one.sid, one.name, tuple(one.certificates)) for one in found.users),
     )
 
 
@@ -130,6 +158,8 @@ def write_enterprise(topology: Topology) -> Document:
                 routing_server=one.routing_server,
                 out_routing_servers=list(one.out_routing_servers),
                 in_routing_servers=list(one.in_routing_servers),
+                encryption_keys=one.encryption_keys,
+                signing_keys=one.signing_keys,
                 queues=dict(one.public_queues),
             )
             for one in topology.computers
@@ -137,6 +167,7 @@ def write_enterprise(topology: Topology) -> Document:
         distribution_lists={
             one.name: _List(identifier=one.identifier, members=list(one.members)) for one in topology.distribution_lists
         },
+        users=[_User(sid=one.sid, name=one.name, certificates=list(one.certificates)) for one in topology.signers],
     )
     return enterprise.model_dump(mode="json", exclude_defaults=True)
 

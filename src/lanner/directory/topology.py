@@ -22,10 +22,14 @@ from lanner.model.directory_objects import (
     QueueManager,
     RoutingLink,
     Site,
+    User,
 )
 from lanner.model.enums import DirectoryOperationResult
 from lanner.model.errors import LannerError
+from lanner.security.certificates import add_certificate, certificates_of
 from lanner.wire.format_name import FormatName
+from lanner.wire.public_keys import MqdsPublicKeys
+from lanner.wire.sid import Sid, sid_text
 
 T = TypeVar("T", bound=DirectoryObject)
 
@@ -60,6 +64,9 @@ class Computer:
     in_routing_servers: tuple[str, ...] = ()
     # Its public queues by name, so that they can be sent to from here.
     public_queues: Mapping[str, uuid.UUID] = field(default_factory=dict)
+    # PublicEncryptionKeyList and PublicSigningKeyList, MQDSPUBLICKEYS: to encrypt for it, and to verify what it signs. Empty: as they are.
+    encryption_keys: bytes = b""
+    signing_keys: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +89,15 @@ class DistributionList:
 
 
 @dataclass(frozen=True, slots=True)
+class Signer:
+    """A user of any computer, whose signatures are known by these certificates (X.509, DER)."""
+
+    sid: str
+    name: str = ""
+    certificates: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Topology:
     """What `provision` is to see to. Whatever else the directory has stays as it is."""
 
@@ -89,6 +105,7 @@ class Topology:
     computers: tuple[Computer, ...] = ()
     links: tuple[Link, ...] = ()
     distribution_lists: tuple[DistributionList, ...] = ()
+    signers: tuple[Signer, ...] = ()
 
 
 def provision(directory: Directory, topology: Topology) -> list[str]:
@@ -108,7 +125,7 @@ def survey(directory: Directory) -> Topology:
 
 
 def remove(directory: Directory, kind: str, *names: str) -> None:
-    """Take a site, a computer with its public queues, a link (of two sites) or a list out of the directory. With the store's lock held."""
+    """Take a site, a computer with its public queues, a link (of two sites), a list or a user out of the directory. With the store's lock held."""
     _Provisioning(directory).remove(kind, names)
 
 
@@ -131,6 +148,8 @@ class _Provisioning:
             self._set_link(link)
         for each in topology.distribution_lists:
             self._set_list(each)
+        for signer in topology.signers:
+            self._set_signer(signer)
         return self._done
 
     def _check(self, topology: Topology) -> None:
@@ -147,6 +166,7 @@ class _Provisioning:
         _check_once("site", topology.sites)
         _check_once("computer", (computer.name for computer in topology.computers))
         _check_once("distribution list", (each.name for each in topology.distribution_lists))
+        _check_once("user", (signer.sid for signer in topology.signers))
         _check_once(
             "routing link", (" - ".join(sorted((one.site1, one.site2), key=str.casefold)) for one in topology.links)
         )
@@ -159,6 +179,11 @@ class _Provisioning:
                 raise TopologyError(
                     f"{what}: the directory knows it as {found.identifier}, not as {computer.identifier}"
                 )
+            for keys in filter(None, (computer.encryption_keys, computer.signing_keys)):
+                try:
+                    MqdsPublicKeys.unpack(keys)
+                except LannerError as error:
+                    raise TopologyError(f"{what}: its keys cannot be read: {error}") from None
             need(computer.sites, sites, what, "site")
             need((*computer.out_routing_servers, *computer.in_routing_servers), computers, what, "computer")
             if found is None and not computer.sites and len(sites) != 1:
@@ -214,6 +239,8 @@ class _Provisioning:
                 names(found.out_routing_server_identifier_list),
                 names(found.in_routing_server_identifier_list),
                 dict(sorted(queues.get(found.computer_name.casefold(), {}).items())),
+                found.public_encryption_key_list,
+                found.public_signing_key_list,
             )
             for found in managers.values()
         ]
@@ -233,7 +260,21 @@ class _Provisioning:
             tuple(sorted(computers, key=lambda computer: computer.name)),
             tuple(sorted(links, key=lambda link: (link.site1, link.site2))),
             tuple(sorted(lists, key=lambda each: each.name)),
+            tuple(self._signers()),
         )
+
+    def _signers(self) -> list[Signer]:
+        """Those of whom there is a certificate."""
+        names = self._directory.user_names() if isinstance(self._directory, EmbeddedDirectory) else {}
+        found = [
+            Signer(
+                sid_text(user.security_identifier),
+                names.get(user.identifier, ""),
+                tuple(one.certificate for one in certificates_of(user).certificates),
+            )
+            for user in self._all(User)
+        ]
+        return sorted((signer for signer in found if signer.certificates), key=lambda signer: signer.sid)
 
     def _lists(self) -> list[tuple[str, uuid.UUID, tuple[str, ...]]]:
         return self._directory.distribution_lists() if isinstance(self._directory, EmbeddedDirectory) else []
@@ -246,11 +287,12 @@ class _Provisioning:
             "computer": self._remove_computer,
             "link": self._remove_link,
             "list": self._remove_list,
+            "user": self._remove_signer,
         }
         wanted = 2 if kind == "link" else 1
         if kind not in ways or len(names) != wanted:
             raise TopologyError(
-                "what is removed is a site, a computer or a list by its name, or a link by its two sites"
+                "what is removed is a site, a computer or a list by its name, a link by its two sites, or a user by its SID"
             )
         ways[kind](*names)
 
@@ -286,6 +328,14 @@ class _Provisioning:
         if not any(found.casefold() == name.casefold() for found, *_ in self._lists()):
             raise TopologyError(f"{what}: there is no such list")
         self._keeper(what).remove_named(name)
+
+    def _remove_signer(self, sid: str) -> None:
+        what = f"user {sid}"
+        user = self._find(User, "SecurityIdentifier", _sid(sid, what))
+        if user is None:
+            raise TopologyError(f"{what}: there is no such user")
+        keeper = self._keeper(what)
+        _require(keeper.remove_named(keeper.user_names()[user.identifier]), what)
 
     # Computers --------------------------------------------------------------------------------------------------
 
@@ -330,6 +380,12 @@ class _Provisioning:
         if computer.qualified_computer_name:
             there.qualified_computer_name = computer.qualified_computer_name
             attributes.append("QualifiedComputerName")
+        if computer.encryption_keys:
+            there.public_encryption_key_list = computer.encryption_keys
+            attributes.append("PublicEncryptionKeyList")
+        if computer.signing_keys:
+            there.public_signing_key_list = computer.signing_keys
+            attributes.append("PublicSigningKeyList")
         if _standing(there) != before:
             self._write(there, attributes, what)
 
@@ -372,8 +428,36 @@ class _Provisioning:
 
     def _keeper(self, what: str) -> EmbeddedDirectory:
         if not isinstance(self._directory, EmbeddedDirectory):
-            raise TopologyError(f"{what}: the lists of this directory are kept by whoever administers it")
+            raise TopologyError(f"{what}: the lists and users of this directory are kept by whoever administers it")
         return self._directory
+
+    # Users --------------------------------------------------------------------------------------------------------
+
+    def _set_signer(self, signer: Signer) -> None:
+        """Certificates are added: a computer knows those of its own users, and a file may be older."""
+        what = f"user {signer.name or signer.sid}"
+        sid = _sid(signer.sid, what)
+        user = self._find(User, "SecurityIdentifier", sid)
+        if user is None:
+            keeper = self._keeper(what)
+            # Another user may have the name, on another computer; the SID is nobody else's.
+            for name in (signer.name or signer.sid, f"{signer.name} {signer.sid}"):
+                result, _ = keeper.add_user(name, sid)
+                if result is not _EXISTS:
+                    break
+            _require(result, what)
+            self._done.append(f"{what} is new")
+            user = self._find(User, "SecurityIdentifier", sid)
+        if user is None:
+            raise TopologyError(f"{what}: the directory does not know it")
+        before = user.certificates
+        for certificate in signer.certificates:
+            try:
+                add_certificate(user, certificate)
+            except LannerError as error:
+                raise TopologyError(f"{what}: {error}") from None
+        if user.certificates != before:
+            self._write(user, ["Certificates", "CertificateDigestList"], what)
 
     # The directory ------------------------------------------------------------------------------------------------
 
@@ -425,7 +509,16 @@ def _standing(computer: QueueManager) -> tuple[object, ...]:
         computer.out_routing_server_identifier_list,
         computer.in_routing_server_identifier_list,
         computer.qualified_computer_name,
+        computer.public_encryption_key_list,
+        computer.public_signing_key_list,
     )
+
+
+def _sid(text: str, what: str) -> bytes:
+    try:
+        return Sid.parse(text).pack()
+    except ValueError as error:
+        raise TopologyError(f"{what}: {error}") from None
 
 
 def _check_once(kind: str, names: Iterable[str]) -> None:

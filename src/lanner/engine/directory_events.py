@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from lanner.directory import SortOrder
-    from lanner.directory.topology import Topology
+    from lanner.directory.topology import Computer, Topology
 
 _T = TypeVar("_T", bound=DirectoryObject)
 
@@ -236,9 +236,26 @@ class DirectoryEvents(Reading):
 
     def provision_directory(self, topology: Topology) -> list[str]:
         """Bring what an administrator has written down into the directory, and heed it at once; what was done (`topology.provision`)."""
+        own = self.queue_manager.computer_name.casefold()
+        for computer in topology.computers:
+            if computer.name.casefold() == own:
+                self._check_own_keys(computer)
         done = provision(self.directory, topology)
         self.read_routing_data()
         return done
+
+    def _check_own_keys(self, computer: Computer) -> None:
+        """The public keys of this one are those of its private ones: nobody could read what was encrypted with others."""
+        own = self.queue_manager
+        for wanted, keys in (
+            (computer.encryption_keys, own.public_encryption_key_list),
+            (computer.signing_keys, own.public_signing_key_list),
+        ):
+            if wanted not in (b"", keys):
+                raise TopologyError(
+                    f"computer {computer.name}: that is this one, and the file has other keys of it than it has; "
+                    "leave them out here, and take those of `lanner directory show` for the others"
+                )
 
     def remove_from_directory(self, kind: str, *names: str) -> None:
         """The opposite of it, for one thing (`topology.remove`)."""
