@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from lanner.security.certificates import generate_certificate
+from lanner.security.identity import SYSTEM
 from lanner.services.listener import LOCAL_SOCKET
 from tests.cli.conftest import Run, free_address
 from tests.client.served import ServedManager
@@ -167,3 +168,42 @@ def test_a_queue_manager_that_was_killed_leaves_a_socket_that_is_no_hindrance(
         left.bind(os.path.relpath(data / LOCAL_SOCKET))
     run("send", orders, "x")
     assert run("receive", orders, "--json").json["body"] == "x"
+
+
+def test_public_queues_are_made_shown_changed_and_deleted(served: ServedManager, run: Run) -> None:
+    """MS-MQMP has private ones only."""
+    kind = "55ee8f32-cce9-11cf-b108-0020afd61ce9"
+    name = r".\ledger"
+    made = run("queue", "create", name, "--transactional", "--type", kind, "--quota-kb", "77", "--json").json
+    assert (made["name"], made["kind"], made["type"], made["quota_kb"]) == (r"ALPHA\ledger", "public", kind, 77)
+    assert "exists" in run("queue", "create", name, code=1).err
+    run("queue", "set", name, "--label", "Ledger", "--privacy", "none", "--authenticate")
+    shown = run("queue", "show", name, "--json").json
+    assert (shown["label"], shown["privacy_level"], shown["authentication"]) == ("Ledger", "none", True)
+    assert shown["identifier"] == run("directory", "show", "--json").json["computers"]["ALPHA"]["queues"]["ledger"]
+    assert shown["create_time"] == made["create_time"] != "1970-01-01T00:00:00+00:00"
+    run("queue", "set", name, "--no-authenticate")
+    # In a transaction of its own, as to a private one.
+    run("send", name, "money")
+    assert "with 1 message is deleted" in run("queue", "delete", name, "--yes").out
+    assert "queues" not in run("directory", "show", "--json").json["computers"]["ALPHA"]
+    assert "computer only" in run("queue", "create", r"BETA\ledger", code=1).err
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_message_is_traced(served: ServedManager, run: Run, *, transactional: bool) -> None:
+    run("queue", "create", r".\reports")
+    run("queue", "create", "orders", *(["--transactional"] if transactional else []))
+    sent = run(
+        "send", "orders", "watched", "--label", "one", "--trace", r".\reports", "--app-specific", "7", "--json"
+    ).json
+    assert sent["transactional"] == transactional
+    message = run("receive", "orders", "--json").json
+    assert (message["body"], message["label"], message["app_specific"], message["id"]) == (
+        "watched",
+        "one",
+        7,
+        sent["id"],
+    )
+    assert message["tracing_queue"] == run("queue", "show", r".\reports", "--json").json["identifier"]
+    assert message["sender_id"] == SYSTEM.sid.pack().hex()

@@ -8,6 +8,7 @@ import gc
 import shutil
 import stat
 import threading
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -362,9 +363,21 @@ def test_messages_are_signed(alpha: ServedManager, qm: remote.QueueManager) -> N
     assert received.sender_id == alpha.runtime.users.sid("alice").pack()
 
 
-def test_what_the_protocols_cannot_carry_is_told(q: remote.Queue) -> None:
-    with pytest.raises(errors.IllegalOperation, match="tracing queue"):
-        q.send(lanner.Message(tracing_queue="5a2f8a4e-6d0c-4b7e-9a53-0d9f2c1b7e11"))
+def test_a_traced_message_goes_to_several_queues(qm: remote.QueueManager, q: remote.Queue) -> None:
+    other = qm.create_queue("other")
+    guid = uuid.UUID("5a2f8a4e-6d0c-4b7e-9a53-0d9f2c1b7e11")
+    both = qm.open(f"{q.format_name},{other.format_name}")
+    both.send(lanner.Message(body="x", tracing_queue=guid))
+    for queue in (q, other):
+        message = queue.receive(0)
+        assert (message.body, message.tracing_queue) == ("x", guid)
+    with pytest.raises(errors.IllegalOperation, match="signatures of several destinations"):
+        both.send(lanner.Message(body="x", tracing_queue=guid, authenticate=True))
+    q.send(lanner.Message(body="x", tracing_queue=guid, authenticate=True, hash_algorithm="sha-512"))
+    assert q.receive(0).authenticated
+
+
+def test_what_cannot_be_sent_is_told(q: remote.Queue) -> None:
     with pytest.raises(errors.IllegalPropertyValue, match="int"):
         q.send(5)  # type: ignore[arg-type]
 

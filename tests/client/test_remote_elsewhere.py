@@ -130,6 +130,10 @@ def test_everything_of_the_documents_works_without_our_own_interface(other: Othe
             qm.open("orders").send("not transactional", transaction=tx)
         with pytest.raises(errors.UnsupportedOperation, match="no Lanner"):
             qm.status()
+        with pytest.raises(errors.IllegalOperation, match="tracing queue"):
+            qm.open("orders").send(lanner.Message(tracing_queue="5a2f8a4e-6d0c-4b7e-9a53-0d9f2c1b7e11"))
+        with pytest.raises(errors.IllegalQueuePathname):
+            qm.create_queue(r".\public")
         qm.delete_queue("orders")
         assert r"ALPHA\private$\orders" not in [queue.name for queue in qm.queues()]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import shutil
@@ -55,6 +56,11 @@ def qm(alpha: ServedManager) -> Iterator[remote.QueueManager]:
         ("provision", {}, "needs the object `enterprise`"),
         ("provision", {"enterprise": {"sites": 1}}, "^sites: Input should be a valid list"),
         ("provision", {"enterprise": {"links": [{"sites": ["x", "y"]}]}}, "^routing link x - y: there is no site x"),
+        ("create public queue", {"path": "alpha\\x"}, "needs the object `attributes`"),
+        ("create public queue", {"path": "alpha\\x", "attributes": {"privacy_level": 9}}, "privacy_level of a queue: 9"),
+        ("create public queue", {"path": "alpha\\x", "attributes": {"type": 5}}, "type of a queue: 5"),
+        ("send", {"queue": "DIRECT=OS:.\\private$\\x", "packet": "no base64!"}, "the packet of a message: "),
+        ("send", {"queue": "DIRECT=OS:.\\private$\\x", "packet": "AAAA"}, "the packet of a message: "),
         ("remove from directory", {"kind": "site"}, "needs the list of texts `names`"),
         ("remove from directory", {"kind": "moon", "names": ["x"]}, "a site, a computer or a list by its name"),
         ("remove from directory", {"kind": "computer", "names": []}, "a site, a computer or a list by its name"),
@@ -64,6 +70,26 @@ def test_bad_requests_are_told(
     qm: remote.QueueManager, request_: str, arguments: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(errors.InvalidParameter, match=complaint):
+        qm.ask(request_, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("request_", "arguments", "error"),
+    [
+        ("create public queue", {"path": r"alpha\private$\x", "attributes": {}}, errors.IllegalQueuePathname),
+        ("create public queue", {"path": r"beta\x", "attributes": {}}, errors.IllegalQueuePathname),
+        ("create public queue", {"path": r"alpha\x", "attributes": {"security": ""}}, errors.PropertyNotallowed),
+        ("create public queue", {"path": r"alpha\x", "attributes": {"label": 1}}, errors.IllegalPropertyValue),
+        ("change public queue", {"queue": r"DIRECT=OS:.\x", "attributes": {}}, errors.QueueNotFound),
+        ("delete public queue", {"queue": r"DIRECT=OS:.\private$\kept"}, errors.UnsupportedFormatnameOperation),
+    ],
+)
+def test_what_cannot_be_done_with_public_queues_is_told(
+    qm: remote.QueueManager, request_: str, arguments: dict[str, Any], error: type[Exception]
+) -> None:
+    with contextlib.suppress(errors.QueueExists):
+        qm.create_queue("kept")
+    with pytest.raises(error):
         qm.ask(request_, **arguments)
 
 
@@ -80,6 +106,10 @@ def test_only_administrators_are_told(alpha: ServedManager) -> None:
             assert somebody.name == "ALPHA"
             with pytest.raises(errors.AccessDenied):
                 somebody.status()
+            with pytest.raises(errors.AccessDenied):
+                somebody.enterprise.apply({"sites": ["theirs"]})
+            with pytest.raises(errors.AccessDenied):
+                somebody.create_queue(r".\theirs")
 
 
 def test_a_fault_of_ours_is_told_and_logged(

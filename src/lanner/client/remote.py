@@ -139,7 +139,7 @@ class QueueManager:
         journal_quota_kb: int | None = None,
         **attributes: object,
     ) -> Queue:
-        """Create a private queue; QueueExists if there is one of that name."""
+        """Create a private queue, or on a queue manager of ours a public one; QueueExists if there is one of that name."""
         made = self._remote.create_queue(
             name,
             transactional=transactional,
@@ -152,7 +152,7 @@ class QueueManager:
         return Queue(self, self.do(made))
 
     def delete_queue(self, name: str) -> None:
-        """Delete a private queue with its messages, journal and subqueues."""
+        """Delete a queue with its messages, journal and subqueues; a public one on a queue manager of ours only."""
         self.do(self._remote.delete_queue(name))
 
     def open(self, name: str, *, exclusive: bool = False) -> Queue:

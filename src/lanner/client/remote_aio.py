@@ -27,7 +27,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from lanner.client.names import QueueNames
 from lanner.client.operations import milliseconds
 from lanner.client.remote_handles import Handles, PlainQueue, ReadQueue, seek
-from lanner.client.remote_messages import Signing, from_remote_read, to_buffer, to_message
+from lanner.client.remote_messages import Signing, from_remote_read, to_message, to_packet
+from lanner.client.remote_messages import to_properties as message_properties
 from lanner.client.remote_properties import (
     ATTRIBUTES,
     CONTENTS,
@@ -44,13 +45,14 @@ from lanner.client.remote_session import Session, Sessions, Target
 from lanner.client.remote_units import Cursor, Held, Transaction
 from lanner.model.directory_objects import GUID_NULL
 from lanner.model.directory_objects import Queue as QueueObject
-from lanner.model.enums import INFINITE, QueueAccessType
+from lanner.model.enums import INFINITE, QueueAccessType, QueueType
 from lanner.model.errors import (
     AccessDenied,
     InvalidHandle,
     IOTimeout,
     QueueNotAvailable,
     QueueNotFound,
+    StatusError,
     UnsupportedFormatnameOperation,
     UnsupportedOperation,
     status_error,
@@ -73,6 +75,8 @@ from lanner.services.interfaces.mqmp import (
 from lanner.services.interfaces.mqmr import QMMGMT, R_QM_MGMT_ACTION, R_QM_MGMT_GET_INFO
 from lanner.services.interfaces.mqqp import RemoteReadAck
 from lanner.services.management_client import action_arguments, get_info_arguments
+from lanner.services.public_queues import from_document, to_document
+from lanner.services.queue_client_buffers import send_buffer
 from lanner.services.queue_formats import queue_format_of
 from lanner.wire.format_name import DirectFormatName, FormatName, parse
 from lanner.wire.identifiers import MessageIdentifier
@@ -89,6 +93,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from lanner.client.message import Message, ReceivedMessage
+    from lanner.wire.builder import MessageProperties
 
 T = TypeVar("T")
 # MS-MQMP 3.1.4.5 dwObjectType, 2.2.3.5 ObjType.
@@ -157,8 +162,9 @@ class QueueManager:
         journal_quota_kb: int | None = None,
         **attributes: object,
     ) -> Queue:
-        """Create a private queue; QueueExists if there is one of that name."""
-        path = str(self.names.path_name(name))
+        """Create a private queue, or on a queue manager of ours a public one; QueueExists if there is one of that name."""
+        path_name = self.names.path_name(name)
+        path = str(path_name)
         given = {
             "transactional": transactional,
             "journaling": journal,
@@ -166,6 +172,9 @@ class QueueManager:
             "quota": INFINITE if quota_kb is None else quota_kb,
             "journal_quota": INFINITE if journal_quota_kb is None else journal_quota_kb,
         }
+        if self.is_lanner and path_name.queue_type is QueueType.PUBLIC:
+            await self.ask("create public queue", path=path, attributes=to_document({**given, **attributes}))
+            return self.open(path)
         a_prop, ap_var = to_properties({**given, **attributes})
 
         async def create(session: Session) -> None:
@@ -185,9 +194,19 @@ class QueueManager:
         return self.open(path)
 
     async def delete_queue(self, name: str) -> None:
-        """Delete a private queue with its messages, journal and subqueues."""
-        subject = _object_format(self.names.format_name(name))
-        await self.sessions.do(name, lambda session: session.call(QMCOMM, R_QM_DELETE_OBJECT, p_object_format=subject))
+        """Delete a queue with its messages, journal and subqueues; a public one on a queue manager of ours only."""
+        format_name = self.names.format_name(name)
+        subject = _object_format(format_name)
+
+        async def delete(session: Session) -> None:
+            await session.call(QMCOMM, R_QM_DELETE_OBJECT, p_object_format=subject)
+
+        try:
+            await self.sessions.do(name, delete)
+        except UnsupportedFormatnameOperation:
+            if not self.is_lanner:
+                raise
+            await self.ask("delete public queue", queue=str(format_name))
 
     def open(self, name: str, *, exclusive: bool = False) -> Queue:
         """A queue by any spelling of its name; it is looked for when first used."""
@@ -361,7 +380,12 @@ class Queue:
         queue = queue_of(told)
         # Of other kinds of queues management tells all that can be known.
         with contextlib.suppress(UnsupportedFormatnameOperation, QueueNotFound):
-            set_attributes(queue, await self._properties(ATTRIBUTES))
+            if self._manager.is_lanner and queue.queue_type is QueueType.PUBLIC:
+                document = await self._manager.ask("public queue", queue=str(self._format_name))
+                for name, value in from_document(document).items():
+                    setattr(queue, name, value)
+            else:
+                set_attributes(queue, await self._properties(ATTRIBUTES))
         for name in told[ManagementQueueProperty.SUBQUEUE_NAMES] or ():
             subqueue = self.subqueue(name)
             queue.subqueues[name] = queue_of(await self._manager.info(subqueue._format_name, CONTENTS))  # noqa: SLF001
@@ -371,9 +395,18 @@ class Queue:
         """Whether the queue takes transactional messages; None: it is not here, or does not tell."""
         try:
             (transactional,) = await self._properties((QueueProperty.TRANSACTION,))
-        except (QueueNotFound, UnsupportedFormatnameOperation, AccessDenied):
+        except (QueueNotFound, AccessDenied):
             return None
+        except UnsupportedFormatnameOperation:
+            return await self._is_public_transactional()
         return bool(transactional.value)
+
+    async def _is_public_transactional(self) -> bool | None:
+        try:
+            told = await self._manager.info(self._format_name, (ManagementQueueProperty.XACT,))
+        except StatusError:
+            return None
+        return None if told[ManagementQueueProperty.XACT] is None else told[ManagementQueueProperty.XACT] == "YES"
 
     async def _properties(self, identifiers: tuple[QueueProperty, ...]) -> tuple[PropVariant, ...]:
         subject = _object_format(self._format_name)
@@ -395,17 +428,25 @@ class Queue:
         """Change attributes by the data model's names: label, quota, journaling, authentication ..."""
         subject = _object_format(self._format_name)
         a_prop, ap_var = to_properties(changes)
-        await self._sessions.do(
-            self.name,
-            lambda session: session.call(
+
+        async def change(session: Session) -> None:
+            await session.call(
                 QMCOMM,
                 R_QM_SET_OBJECT_PROPERTIES,
                 p_object_format=subject,
                 cp=len(a_prop),
                 a_prop=a_prop,
                 ap_var=ap_var,
-            ),
-        )
+            )
+
+        try:
+            await self._sessions.do(self.name, change)
+        except UnsupportedFormatnameOperation:
+            if not self._manager.is_lanner:
+                raise
+            await self._manager.ask(
+                "change public queue", queue=str(self._format_name), attributes=to_document(changes)
+            )
 
     async def path_name(self) -> str:
         return queue_of(await self._manager.info(self._format_name, CONTENTS)).pathname
@@ -435,7 +476,13 @@ class Queue:
         key = await manager.key_to_sign_with() if prepared.authenticate else None
         signing = Signing(key, manager.identifier, self._format_name)
         identifier = None if transaction is None else transaction.check(manager)
-        buffer = to_buffer(prepared, manager.names, signing, identifier)
+        properties = message_properties(prepared, manager.names, signing, identifier)
+        is_traced = properties.tracing_queue_identifier != GUID_NULL
+        # A signature for several queues covers their list, which the queue manager alone knows.
+        if manager.is_lanner and is_traced and not properties.multiple_destination_signature:
+            prepared.id = await self._send_whole(properties, transaction)
+            return prepared.id
+        buffer = send_buffer(properties, identifier)
 
         async def send(session: Session) -> str:
             if transaction is not None:
@@ -448,6 +495,13 @@ class Queue:
 
         prepared.id = await self._use(send)
         return prepared.id
+
+    async def _send_whole(self, properties: MessageProperties, transaction: Transaction | None) -> str:
+        asked: dict[str, object] = {"queue": str(self._format_name), "packet": to_packet(properties)}
+        if transaction is not None:
+            await self._sessions.do(self.name, transaction.enlist)
+            asked["transaction"] = str(transaction.identifier)
+        return str(await self._manager.ask("send", **asked))
 
     async def send_many(
         self,

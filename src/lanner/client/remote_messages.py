@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lanner.client.message import Message, ReceivedMessage
-from lanner.model.directory_objects import Queue
+from lanner.model.directory_objects import GUID_NULL, Queue
 from lanner.model.enums import HashAlgorithm
 from lanner.model.errors import IllegalPropertyValue
 from lanner.model.live import MessagePosition, Record
 from lanner.security.hashing import DEFAULT_HASH_ALGORITHM
 from lanner.security.signing import SigningKey, sign_properties
-from lanner.services.queue_client_buffers import packet_of, send_buffer
+from lanner.services.queue_client_buffers import packet_of
+from lanner.wire.builder import MessageProperties, build
+from lanner.wire.format_name import PublicFormatName
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -62,7 +65,7 @@ def to_message(message: Message | ReceivedMessage | bytes | str) -> Message:
     return message
 
 
-def to_buffer(message: Message, names: QueueNames, signing: Signing, transaction: UUID | None) -> CACTransferBufferV2:
+def to_properties(message: Message, names: QueueNames, signing: Signing, transaction: UUID | None) -> MessageProperties:
     """A message to send; a value that cannot be sent is refused here, by name."""
     properties = message.properties(names)
     if message.authenticate:
@@ -79,4 +82,10 @@ def to_buffer(message: Message, names: QueueNames, signing: Signing, transaction
             is_transactional=transaction is not None,
             hash_algorithm=HashAlgorithm(chosen),
         )
-    return send_buffer(properties, transaction)
+    return properties
+
+
+def to_packet(properties: MessageProperties) -> str:
+    """A packet that has these properties, for a queue manager of ours, which makes its own of them; in base64."""
+    packet = build(properties, source=GUID_NULL, ordinal=0, sent_time=0, destination=PublicFormatName(GUID_NULL))
+    return base64.b64encode(packet).decode()

@@ -1,11 +1,13 @@
 """The interface `lanner`: what the protocols of Microsoft's documents do not tell or do, for the command line and other clients of ours.
 
 Everybody may ask who is here; the rest is for administrators: sessions and listeners, all queues by name, what is known about another
-computer, the enterprise that it stands in, moving messages between a queue and its subqueues, and registering the certificate of a user.
+computer, the enterprise that it stands in, public queues, traced messages, moving messages between a queue and its subqueues, and registering the certificate of a user.
 """
 
 from __future__ import annotations
 
+import base64
+import dataclasses
 import json
 import logging
 import os
@@ -21,15 +23,27 @@ from lanner.directory import AttributeFilter, Operator
 from lanner.directory.enterprise import read_enterprise, write_enterprise
 from lanner.directory.topology import TopologyError, survey
 from lanner.model.directory_objects import QueueManager
-from lanner.model.enums import QueueAccessType
-from lanner.model.errors import MQ_OK, GenericError, IllegalUser, InvalidParameter, StatusError
+from lanner.model.enums import EnqueueStatus, QueueAccessType
+from lanner.model.errors import (
+    MQ_OK,
+    GenericError,
+    IllegalUser,
+    InvalidParameter,
+    LannerError,
+    StatusError,
+    TransactionSequence,
+)
 from lanner.model.live import MAX_LOOKUP_ID
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.server import ServerInterface
 from lanner.services.callers import refuse_in_hardened_mode, require_administrator
 from lanner.services.interfaces.lanner import LANNER, LANNER_ASK, LANNER_WHO
+from lanner.services.public_queues import PublicQueues
+from lanner.services.sending import check_sender, name_here, refusal
 from lanner.transfer.addresses import format_address, get_destination_info
+from lanner.wire.builder import MessageProperties
 from lanner.wire.format_name import FormatName
+from lanner.wire.message import Message
 from lanner.wire.sid import Sid
 
 if TYPE_CHECKING:
@@ -67,6 +81,7 @@ class FactsService(ServerInterface):
         self._committer = committer
         self._transfer = transfer
         self._about = about
+        self._public_queues = PublicQueues(engine)
         self._requests: dict[str, _Handler] = {
             "status": self._status,
             "queues": self._queues,
@@ -74,6 +89,11 @@ class FactsService(ServerInterface):
             "directory": self._directory,
             "provision": self._provision,
             "remove from directory": self._remove_from_directory,
+            "public queue": self._public_queue,
+            "create public queue": self._create_public_queue,
+            "change public queue": self._change_public_queue,
+            "delete public queue": self._delete_public_queue,
+            "send": self._send,
             "move": self._move,
             "register certificate": self._register_certificate,
         }
@@ -236,7 +256,47 @@ class FactsService(ServerInterface):
             self._engine.remove_from_directory(kind, *names)
         return None, self._engine.store.ticket()
 
+    # Public queues ------------------------------------------------------------------------------------------------
+
+    def _public_queue(self, identity: Identity, request: Request) -> tuple[object, int]:
+        return self._public_queues.attributes(identity, _text(request, "queue")), 0
+
+    def _create_public_queue(self, identity: Identity, request: Request) -> tuple[object, int]:
+        self._public_queues.create(identity, _text(request, "path"), _attributes(request))
+        return None, self._engine.store.ticket()
+
+    def _change_public_queue(self, identity: Identity, request: Request) -> tuple[object, int]:
+        self._public_queues.change(identity, _text(request, "queue"), _attributes(request))
+        return None, self._engine.store.ticket()
+
+    def _delete_public_queue(self, identity: Identity, request: Request) -> tuple[object, int]:
+        self._public_queues.delete(identity, _text(request, "queue"))
+        return None, self._engine.store.ticket()
+
     # What is done -------------------------------------------------------------------------------------------------
+
+    def _send(self, identity: Identity, request: Request) -> tuple[object, int]:
+        """Send what MS-MQMP has no place for, a message with a tracing queue: `packet` is one that has its properties. Its identifier."""
+        engine = self._engine
+        properties = _properties(_text(request, "packet"))
+        transaction = None
+        if "transaction" in request:
+            text = _text(request, "transaction")
+            known = engine.queue_manager.transaction_collection
+            transaction = next((one for key, one in known.items() if str(key) == text), None)
+            if transaction is None:
+                raise TransactionSequence(f"there is no transaction {text}")
+        name = FormatName.parse(_text(request, "queue"))
+        opened = engine.open_queue(name, QueueAccessType.SEND, identity=identity)
+        try:
+            check_sender(properties, opened, identity)
+            name_here(engine, properties)
+            status = engine.enqueue_message_to_an_open_queue(opened, properties, transaction)
+        finally:
+            engine.close_queue(opened)
+        if status is not EnqueueStatus.OK:
+            raise refusal(status, opened)
+        return engine.last_message_identifier, engine.store.ticket()
 
     def _move(self, identity: Identity, request: Request) -> tuple[object, int]:
         """Move messages by their lookup ids, all of them or none (MS-MQDMPR 3.1.7.1.16)."""
@@ -284,10 +344,29 @@ def _told() -> Iterator[None]:
         raise InvalidParameter(str(error)) from None
 
 
+def _properties(packet: str) -> MessageProperties:
+    try:
+        message = Message(base64.b64decode(packet, validate=True))
+        values = {one.name: getattr(message, one.name) for one in dataclasses.fields(MessageProperties)}
+    except (LannerError, ValueError) as error:
+        raise InvalidParameter(f"the packet of a message: {error}") from None
+    if not message.sender_identifier:
+        # It is known here.
+        del values["sender_identifier_type"]
+    return MessageProperties(**{name: value for name, value in values.items() if value is not None})
+
+
 def _text(request: Request, key: str) -> str:
     value = request.get(key)
     if not isinstance(value, str):
         raise InvalidParameter(f"a request needs the text `{key}`")
+    return value
+
+
+def _attributes(request: Request) -> Mapping[str, object]:
+    value = request.get("attributes")
+    if not isinstance(value, Mapping):
+        raise InvalidParameter("a request needs the object `attributes`")
     return value
 
 
