@@ -230,3 +230,10 @@ def test_a_property_that_cannot_be_sent_is_named(
 )
 def test_a_place_without_meaning_is_a_usage_error(run: Run, orders: str, arguments: tuple[str, ...]) -> None:
     run("peek", orders, *arguments, code=2)
+
+
+def test_nothing_is_encrypted_for_a_direct_name(run: Run, orders: str) -> None:
+    """It would wait for its computer, and become a dead letter there."""
+    complaint = run("send", r"direct=OS:beta\private$\q", "x", "--encrypt", code=2).err
+    assert "does not say whose key to encrypt with" in complaint
+    run("outgoing", "list", code=3)

@@ -171,6 +171,12 @@ def send(
         sender_certificate=b"" if certificate is None else certificate.read_bytes(),
         connector_type=None if connector_type is None else guid(connector_type, "--connector-type"),
     )
+    if encrypt and queue.upper().startswith("DIRECT="):
+        # MS-MQQB 3.1.7.1.5.
+        raise UsageError(
+            f"--encrypt: {queue} does not say whose key to encrypt with; PUBLIC= and PRIVATE= do, "
+            "and `lanner directory` knows the keys of their computers"
+        )
     signing_key = None
     if sign_key is not None:
         if certificate is None:
