@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-__all__ = ["cpu_of", "give_back", "giving_way"]
+__all__ = ["cpu_of", "give_back", "giving_way", "keep"]
 
 T = TypeVar("T")
 
@@ -21,6 +21,7 @@ T = TypeVar("T")
 # more than its making: whoever reads it, mostly on the same machine, has to take it in.
 _RESTS = 24.0
 _MAX_REST = 2.0
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 _SHORT = 1e-6  # seconds, of which no load can be told
 
 
@@ -59,3 +60,16 @@ def give_back() -> None:
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):  # glibc has it
         libc.malloc_trim(0)
+
+
+def keep(size: int) -> None:
+    """Have this process keep about so much memory that it has freed, for what comes next.
+
+    The C library gives the end of its heap back as soon as it is free, and each batch that comes over the network then begins with getting its
+    pages from the system one by one: half of what it costs to read it.
+    """
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):  # glibc has it
+        libc.mallopt(_M_TRIM_THRESHOLD, size)
+        # What is larger than this is not in the heap.
+        libc.mallopt(_M_MMAP_THRESHOLD, size // 2)

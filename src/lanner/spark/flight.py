@@ -150,7 +150,8 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
         self._service = service
         self._loop_cpu = loop_cpu
         self._stopping = threading.Event()
-        self._streams = threading.BoundedSemaphore(settings.max_streams)
+        self._counting = threading.Lock()
+        self._streams, self._max_streams = 0, settings.max_streams
         super().__init__(
             settings.address(settings.port),
             auth_handler=NoHandshake(),
@@ -166,13 +167,18 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
     @contextlib.contextmanager
     def _stream(self) -> Iterator[None]:
         """One of the streams that may run at a time."""
-        if not self._streams.acquire(blocking=False):
-            raise TooBusy("too many streams at a time: try again when others have ended")
+        with self._counting:
+            if self._streams == self._max_streams:
+                raise TooBusy("too many streams at a time: try again when others have ended")
+            self._streams += 1
         try:
             yield
         finally:
-            self._streams.release()
-            give_back()
+            with self._counting:
+                self._streams -= 1
+                is_last = not self._streams
+            if is_last:
+                give_back()
 
     def _until_stopped(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
@@ -17,6 +20,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _LOG: Final = logging.getLogger(__name__)
+
+# Ours: so many partitions are enough for any cluster that does not ask for more (`min_partitions`). A task costs as much as some megabytes: its start,
+# its end, and the garbage collection that follows it. The upper limit is Spark's own, of files (spark.sql.files.maxPartitionBytes).
+ENOUGH: Final = 16
+MAX_PARTITION_BYTES: Final = 4 * PARTITION_BYTES
+# Ours: memory that a worker keeps between batches; some batches.
+KEPT_BYTES: Final = 64 << 20
 
 
 class MessagesVanished(LannerError):
@@ -98,13 +108,14 @@ class Planner:
     def plan(self, wanted: Sequence[tuple[Manager, int, Sequence[Wanted]]]) -> list[MessagePartition]:
         """Partitions for ranges of queues, given by queue manager and epoch.
 
-        Each has about PARTITION_BYTES at most; there are `min_partitions` at least, where there are messages enough.
+        Each has about PARTITION_BYTES, where there is much more up to MAX_PARTITION_BYTES; there are `min_partitions` at least, where there are
+        messages enough.
         """
         target = PARTITION_BYTES
         found = [(manager, self._pieces(manager, epoch, ranges, target)) for manager, epoch, ranges in wanted]
-        planned = self._packed(found, target)
+        size = sum(piece.bytes for _, pieces in found for piece in pieces)
+        planned = self._packed(found, min(max(size // max(self._least, ENOUGH), target), MAX_PARTITION_BYTES))
         if len(planned) < self._least and planned:
-            size = sum(piece.bytes for _, pieces in found for piece in pieces)
             target = max(size // self._least, 1)
             found = [(manager, self._pieces(manager, epoch, ranges, target)) for manager, epoch, ranges in wanted]
             planned = self._packed(found, target)
@@ -162,6 +173,7 @@ def read_partition(access: Access, partition: InputPartition, *, fail_on_data_lo
     # Spark makes a partition of its own where a plan has none.
     if not isinstance(partition, MessagePartition):
         return
+    _prepare(os.getpid())
     manager = Manager(access, partition.address)
     for piece in partition.pieces:
         found = 0
@@ -170,3 +182,16 @@ def read_partition(access: Access, partition: InputPartition, *, fail_on_data_lo
             yield batch
         if found < piece.messages:
             vanished(piece.queue, piece.after, piece.upto, piece.messages, found, is_error=fail_on_data_loss)
+
+
+@cache
+def _prepare(_process: int) -> None:
+    """Have a worker do nothing in vain, once in each process."""
+    import pyarrow.flight  # noqa: F401 (or it would not be among what is loaded)
+
+    from lanner.spark.courtesy import keep
+
+    # Spark has the garbage collector look at everything after each task, and what a worker has loaded are some hundred thousand objects: that takes
+    # as long as to read some megabytes of messages.
+    gc.freeze()
+    keep(KEPT_BYTES)
