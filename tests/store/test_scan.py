@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lanner.model.enums import PositionState
 from lanner.store import Record, Store
 from lanner.store.queue_view import ExpressLayer
-from lanner.store.record import HEADER, INDEX_ENTRY
+from lanner.store.record import HEADER, INDEX_ENTRY, MESSAGE_KEY
 from lanner.store.scan import Rows, Scan
 from tests.store.conftest import QUEUE, commit, lookup_id, put, settle, take
 
@@ -167,6 +167,37 @@ def test_a_scan_may_run_in_another_thread_while_the_queue_is_emptied(store: Stor
     assert found == list(range(500))
 
 
+def test_both_halves_of_a_scan_see_the_same_moment(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit between their beginnings would have the index name messages that are gone, and numbers that they no longer have."""
+    for key in range(1, 4):
+        put(store, key)
+    settle(store)
+    environment = store._environment
+    begun: list[bool] = []
+
+    class Env:
+        """Begins transactions; before the second one somebody commits."""
+
+        def begin(self, *, buffers: bool = False) -> object:
+            begun.append(buffers)
+            if len(begun) == 2:
+                with environment.write() as txn:
+                    txn.delete(MESSAGE_KEY.pack(QUEUE, 0, 2), db=environment.messages)
+                    txn.delete(MESSAGE_KEY.pack(QUEUE, 0, 2), db=environment.visible)
+            return real.begin(buffers=buffers)  # type: ignore[call-overload]
+
+    real = environment.env
+    with monkeypatch.context() as patched:
+        patched.setattr(environment, "env", Env())
+        patched.setattr(type(environment), "write", lambda _: real.begin(write=True))
+        scan = store.scan(QUEUE, 0)
+    assert begun == [True, False, True, False]
+    with scan:
+        assert [raw for raw, _ in scan.entries()] == [INDEX_ENTRY.pack(1, 6) + INDEX_ENTRY.pack(3, 6)]
+        assert scan.walk(1, 3, 2, io.BytesIO()) is not None
+        assert [key for _, key, _ in scan] == [1, 3]
+
+
 def test_a_scan_gives_its_snapshot_back(store: Store) -> None:
     put(store, 1)
     put(store, 2)
@@ -229,7 +260,7 @@ def entries(store: Store, after: int, upto: int | None = None) -> list[list[tupl
 def test_entries_come_some_at_a_time_and_end_with_the_range(
     store: Store, monkeypatch: pytest.MonkeyPatch, others: bool
 ) -> None:
-    monkeypatch.setattr("lanner.store.scan._STEP", 4)
+    monkeypatch.setattr("lanner.store.scan._INDEX_STEP", 4)
     for number in range(1, 14):
         put(store, lookup_id(number % 8, number), bytes(number))
     if others:

@@ -26,6 +26,7 @@ _LOG = logging.getLogger(__name__)
 _TOUCH_EVERY = 1 << 20
 _TOUCH_ROWS = 1 << 13  # so many index entries lie on about a megabyte
 _STEP = 256  # rows that are read together
+_INDEX_STEP = 512  # and entries of the index
 
 _key = MESSAGE_KEY.pack
 _U64 = struct.Struct(">Q")
@@ -67,8 +68,20 @@ class Scan:
         self._corrupt = corrupt
         self._close_lock = threading.Lock()
         self._txn: lmdb.Transaction[memoryview] | None = None
-        # What it gives out are views of the map, good until it ends.
-        self._txn = environment.env.begin(buffers=True)
+        self._index_txn: lmdb.Transaction[bytes] | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """Open the snapshot twice: what is large is read as views of the map, which are good until it ends, and what is small as bytes."""
+        env = self._environment.env
+        while True:
+            txn, index_txn = env.begin(buffers=True), env.begin()
+            if txn.id() == index_txn.id():
+                self._txn, self._index_txn = txn, index_txn
+                return
+            # Somebody has committed in between.
+            txn.abort()
+            index_txn.abort()
 
     def __enter__(self) -> Self:
         return self
@@ -85,13 +98,21 @@ class Scan:
         """Give the snapshot back. Only the thread that iterates may do it, or any when it is done."""
         with self._close_lock:
             txn, self._txn = self._txn, None
+            index_txn, self._index_txn = self._index_txn, None
         if txn is not None:
             txn.abort()
+        if index_txn is not None:
+            index_txn.abort()
 
     def _open_txn(self) -> lmdb.Transaction[memoryview]:
         if self._txn is None:
             raise ValueError("this scan is closed or was iterated before")
         return self._txn
+
+    def _index(self) -> lmdb.Cursor[bytes]:
+        if self._index_txn is None:
+            raise ValueError("this scan is closed or was iterated before")
+        return self._index_txn.cursor(self._environment.visible)
 
     def __iter__(self) -> Iterator[tuple[int, int, Record]]:
         """Yield (visibility, lookup id, record)."""
@@ -106,19 +127,15 @@ class Scan:
 
     def entries(self) -> Iterator[tuple[bytes, int]]:
         """Yield the index entries of the range (INDEX_ENTRY), some at a time, one behind the other; and the number of the last of these."""
-        cursor, prefix, touch = (
-            self._open_txn().cursor(self._environment.visible),
-            self._prefix,
-            self._environment.memory.touch,
-        )
+        cursor, prefix, touch = self._index(), self._prefix, self._environment.memory.touch
         before, last = self.after, prefix + _pack_number(self.upto)
         if self.upto <= before or not cursor.set_range(prefix + _pack_number(before + 1)):
             return
         values = cursor.iternext(keys=False)
-        while some := list(islice(values, _STEP)):
-            touch(_STEP * _TOUCH_EVERY // _TOUCH_ROWS)
-            key = bytes(cursor.key())  # of the last one
-            if len(some) < _STEP or key > last:
+        while some := list(islice(values, _INDEX_STEP)):
+            touch(_INDEX_STEP * _TOUCH_EVERY // _TOUCH_ROWS)
+            key = cursor.key()  # of the last one
+            if len(some) < _INDEX_STEP or key > last:
                 # Somewhere here the range ends.
                 keys = self._keys(before, len(some))
                 count = bisect_right(keys, last)
@@ -133,9 +150,9 @@ class Scan:
         return [_number(key, 8)[0] for key in self._keys(after, count)]
 
     def _keys(self, after: int, count: int) -> list[bytes]:
-        cursor = self._open_txn().cursor(self._environment.visible)
+        cursor = self._index()
         cursor.set_range(self._prefix + _pack_number(after + 1))
-        return list(map(bytes, islice(cursor.iternext(values=False), count)))
+        return list(islice(cursor.iternext(values=False), count))
 
     def walk(self, first: int, last: int, count: int, into: BinaryIO) -> Rows | None:
         """Copy so many records, which begin with `record.HEADER`, in the order of their lookup ids; None unless they reach from the first to the last."""
@@ -189,7 +206,7 @@ class Scan:
         messages, staged = environment.messages, environment.staged
         touched = 0
         try:
-            for visibility, lookup_id, _ in index_rows(txn, environment, prefix, self.after, self.upto):
+            for visibility, lookup_id, _ in index_rows(self._index(), environment, prefix, self.after, self.upto):
                 raw = txn.get(prefix + lookup_id, None, messages)
                 if raw is None:
                     continue
@@ -219,22 +236,21 @@ def express_between(view: QueueView, after: int, upto: int, limit: int | None = 
 
 
 def index_rows(
-    txn: lmdb.Transaction, environment: Environment, prefix: bytes, after: int, upto: int
+    cursor: lmdb.Cursor[bytes], environment: Environment, prefix: bytes, after: int, upto: int
 ) -> Iterator[tuple[int, bytes, int]]:
     """Yield (visibility, lookup id as in keys, size) of the index entries with a number in (after, upto].
 
     `prefix` is queue and generation as in keys.
     """
-    cursor = txn.cursor(environment.visible)
     last = prefix + _pack_number(upto)
     if upto <= after or not cursor.set_range(prefix + _pack_number(after + 1)):
         return
     for count, (key, value) in enumerate(cursor):
-        if bytes(key) > last:
+        if key > last:
             return
         if not count & _TOUCH_ROWS - 1:
             environment.memory.touch(_TOUCH_EVERY)
-        yield _number(key, 8)[0], bytes(value[:8]), _size(value, 8)[0]
+        yield _number(key, 8)[0], value[:8], _size(value, 8)[0]
 
 
 def index_bounds(environment: Environment, view: QueueView) -> tuple[int, int] | None:

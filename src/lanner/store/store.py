@@ -263,7 +263,7 @@ class Store:
                 txn = self._environment.env.begin()
             end = express[-1][0] if len(express) == _EXPRESS_AT_ONCE else upto
             with txn:
-                rows = index_rows(txn, self._environment, prefix, after, end)
+                rows = index_rows(txn.cursor(self._environment.visible), self._environment, prefix, after, end)
                 durable = ((number, int.from_bytes(key, "big"), size) for number, key, size in rows)
                 yield from heapq.merge(durable, express) if express else durable
             after = end
