@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +15,14 @@ import pytest
 from lanner.model.directory_objects import GUID_NULL
 from lanner.model.enums import Acknowledgements
 from lanner.transfer import incoming_sequence
+from lanner.transfer.framing import CONNECTION_PARAMETERS_SIZE, ESTABLISH_CONNECTION_SIZE
 from lanner.wire.builder import build
 from lanner.wire.format_name import parse
 from lanner.wire.identifiers import TxSequenceID
 from lanner.wire.sid import Sid
 from tests.transfer.world import FakeConnection, Node, World, strange_session
+
+_HANDSHAKE = ESTABLISH_CONNECTION_SIZE + CONNECTION_PARAMETERS_SIZE
 
 
 @pytest.fixture
@@ -296,11 +300,25 @@ def test_nobody_sends_to_a_direct_name_in_anothers_name(
     assert beta.queue("q").message_count == 2
 
 
-@pytest.mark.parametrize("cut", [0, 1, 40])
-def test_a_connection_that_is_played_once_more_acknowledges_nothing(world: World, cut: int) -> None:
+@pytest.mark.parametrize(
+    "cuts",
+    [
+        [_HANDSHAKE],
+        [_HANDSHAKE + 1],
+        [_HANDSHAKE + 40],
+        # It ends with the first part of the handshake, and does not wait for the answer to the second.
+        [ESTABLISH_CONNECTION_SIZE, _HANDSHAKE + 1],
+        [ESTABLISH_CONNECTION_SIZE, _HANDSHAKE + 40],
+        [100, ESTABLISH_CONNECTION_SIZE, _HANDSHAKE - 1, _HANDSHAKE + 40],
+        # Nor to the first.
+        [ESTABLISH_CONNECTION_SIZE + 1, _HANDSHAKE],
+        [ESTABLISH_CONNECTION_SIZE - 1, _HANDSHAKE - 1, _HANDSHAKE],
+    ],
+)
+def test_a_connection_that_is_played_once_more_acknowledges_nothing(world: World, cuts: list[int]) -> None:
     """Networks do that, and so may somebody who listened: the acknowledgments in it are for messages of another session.
 
-    What was said comes in two pieces; `cut` bytes of the second part stand in the first already.
+    What was said comes in pieces.
     """
     alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
     alpha.create("q")
@@ -317,7 +335,7 @@ def test_a_connection_that_is_played_once_more_acknowledges_nothing(world: World
     world.tick(20)
     assert beta.outgoing(here).message_count == 0
     (connection,) = [one for one in world.connections if one.node is alpha]
-    said, handshake = b"".join(connection.sent), sum(map(len, connection.sent[:2]))
+    said = b"".join(connection.sent)
     world.cut()
     for number in range(40):
         beta.send(here, b"later %d" % number)
@@ -327,9 +345,9 @@ def test_a_connection_that_is_played_once_more_acknowledges_nothing(world: World
     again.peer, nobody.peer = nobody, again
     world.connections += (again, nobody)
     beta.transfer.accepted(again, "127.0.0.2")
-    again.deliver(said[: handshake + cut])
-    world.run()
-    again.deliver(said[handshake + cut :])
+    for start, end in itertools.pairwise([0, *cuts, len(said)]):
+        again.deliver(said[start:end])
+        world.run()
     world.tick(1)
     assert beta.outgoing(here).message_count == 40
     world.unreachable.clear()

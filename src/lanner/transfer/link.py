@@ -6,6 +6,7 @@ import itertools
 from collections import deque
 from typing import TYPE_CHECKING
 
+from lanner.transfer.framing import CONNECTION_PARAMETERS_SIZE, ESTABLISH_CONNECTION_SIZE
 from lanner.transfer.packets import OrderAckBody
 from lanner.transfer.session_states import SessionState
 
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 
 # Ours: sequences whose OrderAck waits for room in the window.
 _MAX_WAITING_EXPRESS = 4096
+
+# An acceptor's states until it is open, and how much the peer has said when it enters one of them.
+_HANDSHAKE = frozenset((SessionState.WAITING_EC_MSG, SessionState.WAITING_CP_MSG))
+_SAID = {
+    SessionState.WAITING_CP_MSG: ESTABLISH_CONNECTION_SIZE,
+    SessionState.OPEN: ESTABLISH_CONNECTION_SIZE + CONNECTION_PARAMETERS_SIZE,
+}
 
 _numbers = itertools.count(1)
 
@@ -60,6 +68,7 @@ class Link:
         self._unsettled_bytes = 0
         self._settled = 0  # messages received that are durable, or refused
         self._is_reading = True
+        self._said = 0  # bytes, until the session is open
 
     def __repr__(self) -> str:
         return f"<Link {self.number} {self.peer} {self.session.state.name}>"
@@ -82,6 +91,16 @@ class Link:
         return self.session.state is SessionState.CLOSED
 
     # What arrives ---------------------------------------------------------------------------------------------
+
+    def has_not_waited(self, before: SessionState, size: int) -> bool:
+        """Whether whoever connected to us has said more than it could before it had our answer; `size` bytes came in state `before`."""
+        if before not in _HANDSHAKE:
+            return False
+        self._said += size
+        now = self.session.state
+        if now is before or now not in _SAID:
+            return False
+        return self._said > _SAID[now] or (before is SessionState.WAITING_EC_MSG and now is SessionState.OPEN)
 
     def received(self, size: int) -> None:
         """So many bytes came: hold the peer back when too many of them wait to be processed.

@@ -273,9 +273,9 @@ class Transfer(Leaving):
             before = session.state
             with self._contained(link):
                 events = session.receive(data)
-                if before is SessionState.WAITING_EC_MSG and session.state is SessionState.OPEN:
-                    # Nobody goes on before the answer to EstablishConnection has come (3.1.5.3.2), unless it is a connection of before that is played once more. Its
-                    # acknowledgments would be taken for those of what we would send now, and that would be lost.
+                if link.has_not_waited(before, len(data)):
+                    # Nobody goes on before our answers have come (3.1.5.3.2, 3.1.5.4), unless it is a connection of before that is played once more. Its acknowledgments
+                    # would be taken for those of what we would send now, and that would be lost.
                     events = session.close("the peer has not waited for our answer: a connection that was repeated")
                 self._handle(link, events)
                 link.received(len(data))
