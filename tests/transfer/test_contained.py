@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from lanner.transfer import outgoing_message_table
 from tests.transfer.world import Node, World
 
 
@@ -95,3 +96,59 @@ def test_a_timer_that_fails_does_not_keep_those_of_others_from_running(
     assert beta.queue("q").message_count == 4
     for node in (alpha, gamma):
         assert node.outgoing(beta.direct("q")).message_count == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "transactional"), [("messages_delivered", False), ("messages_await_final_ack", True)]
+)
+def test_what_is_delivered_leaves_though_that_failed_once(
+    world: World,
+    network: tuple[Node, Node, Node],
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    *,
+    transactional: bool,
+) -> None:
+    """It is acknowledged, so nobody would ever send it again."""
+    alpha, beta, _ = network
+    beta.create("tx", transactional=True)
+    there = beta.direct("tx" if transactional else "q")
+    failing = Failing(monkeypatch, alpha.engine, method)
+    if transactional:
+        alpha.commit_one(there, b"second")
+    else:
+        alpha.send(there, b"second")
+    alpha.sync()
+    world.tick(40)
+    assert failing.failed == 1
+    assert alpha.outgoing(there).message_count == 0
+    assert beta.bodies("tx" if transactional else "q").count(b"second") == 1
+
+
+def test_what_was_acknowledged_has_left_when_the_queue_manager_has_stopped(
+    world: World, network: tuple[Node, Node, Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much of it there is: it would be sent once more after the next start."""
+    alpha, beta, _ = network
+    there = beta.direct("q")
+    monkeypatch.setattr(outgoing_message_table, "_END_SLICE", 2)
+    wake = alpha.network.wake
+    for number in range(20):
+        alpha.send(there, b"%d" % number)
+    alpha.sync()
+    route = alpha.route(there)
+    end_some = route.table.end_some
+
+    def once() -> None:
+        # The loop has no more turns.
+        monkeypatch.setattr(alpha.network, "wake", lambda: None)
+        end_some()
+
+    monkeypatch.setattr(route.table, "end_some", once)
+    world.tick(2)
+    monkeypatch.setattr(alpha.network, "wake", wake)
+    left = alpha.outgoing(there).message_count
+    assert left > 0
+    alpha.transfer.stop()
+    assert alpha.outgoing(there).message_count == 0
+    alpha.transfer.start()

@@ -369,6 +369,9 @@ class Connecting(ABC):
         route.show_next_hops([NextHop(link.remote_qm_guid, "", link.remote_address)])
         route.set_state(OutgoingState.CONNECTED)
         route.table.session_opened()
+        if route.table.is_ending:
+            # It has failed before, and that has ended a session.
+            self._ending[route] = None
         self._mark_dirty(link)
 
     def _detach(self, route: Route, *, problem: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -457,9 +458,9 @@ class OutgoingMessageTable:
     def end_some(self) -> None:
         """Take messages out of the queue that are acknowledged: a slice of them, since an OrderAck may be for thousands, and others wait to be sent."""
         if self._delivered:
-            self._engine.messages_delivered(self.queue, _take(self._delivered, _END_SLICE))
+            _do_some(self._delivered, partial(self._engine.messages_delivered, self.queue))
         if self._ended:
-            self._engine.messages_await_final_ack(self.queue, _take(self._ended, _END_SLICE))
+            _do_some(self._ended, partial(self._engine.messages_await_final_ack, self.queue))
             self._settle_sequence()
             self.refresh_transfer_info()
 
@@ -574,12 +575,12 @@ class OutgoingMessageTable:
         self.refresh_transfer_info()
 
 
-def _take(waiting: dict[int, Record | None], count: int) -> list[tuple[int, Record | None]]:
-    """The first so many, which wait no longer."""
-    taken = list(islice(waiting.items(), count))
-    for lookup_id, _ in taken:
-        del waiting[lookup_id]
-    return taken
+def _do_some(waiting: dict[int, Record | None], work: Callable[[list[tuple[int, Record | None]]], None]) -> None:
+    """Have work done with the first so many. Should it fail, they wait on: nobody sends them again, so nothing else would ever take them out."""
+    some = list(islice(waiting.items(), _END_SLICE))
+    work(some)
+    for lookup_id, _ in some:
+        waiting.pop(lookup_id, None)
 
 
 def _triple(info: SequenceInfo) -> tuple[int, int, int]:

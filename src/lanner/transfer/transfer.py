@@ -114,6 +114,8 @@ class Transfer(Leaving):
             engine.outgoing_state_subscribers.remove(self._outgoing_state_changed)
             engine.connection_active_subscribers.remove(self._connection_active_changed)
             engine.send_user_message = None
+        while self._ending:
+            self._end_delivered()
 
     # What other threads tell us, under the lock ---------------------------------------------------------------
 
