@@ -76,6 +76,27 @@ def test_the_loop_is_told_at_once_of_what_it_has_written(store: Store) -> None:
     asyncio.run(run())
 
 
+def test_a_batch_is_written_though_whoever_is_told_of_the_one_before_fails(store: Store) -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        failed = asyncio.Event()
+        loop.set_exception_handler(lambda *_: failed.set())
+        committer = Committer(store, loop, lambda: 1 // 0)  # type: ignore[arg-type]
+        store._journal._seconds = 0.0
+        put(store, 1)
+        with store.lock:
+            store.prepare()
+        put(store, 2)
+        # The loop writes the first one itself.
+        durable = committer.durable(store.ticket())
+        await failed.wait()
+        async with asyncio.timeout(10):
+            await durable
+        await asyncio.to_thread(committer.close)
+
+    asyncio.run(run())
+
+
 def test_a_slow_disk_is_waited_for_by_the_thread(store: Store, writers: list[int]) -> None:
     async def work(committer: Committer) -> None:
         store._journal._seconds = 0.01

@@ -71,12 +71,14 @@ class Committer:
     def _write(self, ticket: int) -> None:
         with self._store.lock:
             self._store.prepare()
-        if self._store.sync_at_once():
+        is_written = self._store.sync_at_once()
+        if ticket > self._store.synced:
+            # Before anybody is told anything, which may fail: nobody would ask for it again.
+            self._hand_over(ticket)
+        if is_written:
             self._resolve(self._store.synced)
             if self._written is not None:
                 self._written()
-        if ticket > self._store.synced:
-            self._hand_over(ticket)
 
     def _hand_over(self, ticket: int) -> None:
         with self._wanted:
