@@ -19,28 +19,23 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from lanner.spark.decode import Facts, Place, decode_packets
+from lanner.spark.reading import BATCH_BYTES, BATCH_ROWS
 from lanner.spark.schema import RowSchema
 from lanner.wire.builder import MessageProperties, build
 from lanner.wire.format_name import parse
 
-BATCH = 3000  # messages; about 4 MiB, as the Flight service sends them
-
 
 @lru_cache(maxsize=4)
 def ready_batch(columns: str, size: int) -> pa.RecordBatch:
-    """The batch that is given again and again; made once in each process."""
+    """The batch that is given again and again, as large as those of the Flight service; made once in each process."""
     source, destination = uuid.uuid4(), parse(r"DIRECT=OS:bench\private$\bench")
-    packets = [
-        build(
-            MessageProperties(body=os.urandom(size)),
-            source=source,
-            ordinal=number,
-            sent_time=1_700_000_000,
-            destination=destination,
-        )
-        for number in range(BATCH)
-    ]
-    numbers = np.arange(BATCH, dtype=np.int64)
+
+    def packet(number: int) -> bytes:
+        properties = MessageProperties(body=os.urandom(size))
+        return build(properties, source=source, ordinal=number, sent_time=1_700_000_000, destination=destination)
+
+    packets = [packet(number) for number in range(min(BATCH_BYTES // len(packet(0)), BATCH_ROWS))]
+    numbers = np.arange(len(packets), dtype=np.int64)
     facts = Facts(numbers, numbers, numbers, 0 * numbers, 0 * numbers)
     place = Place(str(source), "BENCH", str(destination), "destination")
     return decode_packets(packets, facts, place, RowSchema.select(columns))
