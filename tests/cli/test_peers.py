@@ -247,9 +247,11 @@ def findings(caller: Caller, check: str) -> list[Finding]:
     return [finding for finding in examine_peer(caller) if finding.check == check]
 
 
-def caller(address: str, **known: object) -> Caller:
+def caller(peer_address: str, **known: object) -> Caller:
     document: dict[str, Any] = {"identifier": None, "sessions": [], "queues": []} | known
-    return Caller("beta", TransferSettings(peers={"Beta": address}), "127.0.0.1", 5.0, uuid.uuid4(), lambda _: document)
+    return Caller(
+        "beta", TransferSettings(peers={"Beta": peer_address}), "127.0.0.1", 5.0, uuid.uuid4(), lambda _: document
+    )
 
 
 def test_another_queue_manager_than_the_directory_has(run: Run) -> None:
@@ -281,3 +283,21 @@ def test_queues_that_are_held_are_told(run: Run) -> None:
     assert found[1].advice == "lanner outgoing resume 'one'"
     assert "security.hardened" in found[2].advice
     assert found[3].text == "three: why"
+
+
+def test_a_computer_that_the_directory_has_an_address_of(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Public and private format names go there."""
+
+    def nowhere(name: str, peers: object) -> list[str]:
+        if name == "beta":
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [name]
+
+    monkeypatch.setattr("lanner.cli.peers.resolve", nowhere)
+    with peer(speaks(admits=True)) as address:
+        found = list(examine_peer(caller("127.0.0.1", address=address)))
+    assert [finding.verdict.value for finding in found if finding.check in ("name", "tcp", "handshake")] == ["OK"] * 3
+    assert f"beta is {address} ({address} in the directory; DIRECT=OS: names" in found[0].text
+    # Its own name is no address.
+    (name,) = findings(caller("127.0.0.1", address="BETA"), "name")
+    assert name.verdict == "FAIL"

@@ -51,8 +51,8 @@ def examine_peer(caller: Caller) -> Iterator[Finding]:
     addresses: list[str] = []
     met: list[uuid.UUID] = []
     try:
-        addresses = resolve(caller.peer, caller.settings.peers)
-        yield Finding("name", Verdict.OK, f"{caller.peer} is {', '.join(addresses)} ({_source(caller)})")
+        addresses, source = _addresses(caller)
+        yield Finding("name", Verdict.OK, f"{caller.peer} is {', '.join(addresses)} ({source})")
     except OSError as error:
         advice = (
             f"look for a mistake in the name; give it an address in DNS, in /etc/hosts or in the settings: "
@@ -66,6 +66,20 @@ def examine_peer(caller: Caller) -> Iterator[Finding]:
         yield from _connect(caller, addresses, met)
     if caller.ask is not None:
         yield from _known_here(caller.peer, caller.ask(addresses), met)
+
+
+def _addresses(caller: Caller) -> tuple[list[str], str]:
+    """The addresses, and where they are from; OSError if there are none."""
+    try:
+        return resolve(caller.peer, caller.settings.peers), _source(caller)
+    except OSError:
+        known = None if caller.ask is None else caller.ask([]).get("address")
+        if not known or known.lower() == caller.peer.lower():
+            raise
+        source = (
+            f"{known} in the directory; DIRECT=OS: names are looked up in the peers table, the hosts file and DNS only"
+        )
+        return resolve(known, caller.settings.peers), source
 
 
 def _skipped(check: str, text: str) -> Finding:

@@ -205,6 +205,7 @@ class FactsService(ServerInterface):
         hops = {format_address(address) for address in addresses}
         document = {
             "identifier": None if known is None else str(known.identifier),
+            "address": None if known is None else known.qualified_computer_name,
             "sessions": [_session(link) for link in self._links() if link.remote_address in addresses],
             "queues": [
                 {**self._attempts(queue), "state": queue.state.value, "messages": queue.message_count}
