@@ -212,3 +212,12 @@ def test_addresses_are_shown_as_management_shows_them(address: object) -> None:
     expected = f"IPv6={text}" if ":" in text else f"IP={text}"
     assert format_address(str(address)) == expected
     assert format_address(f"{address}%1") == expected or ":" not in text
+
+
+@pytest.mark.parametrize("name", ["10.3", "1.2.3", "127.0.0.01", "0x7f.1", "2130706433"])
+def test_half_an_address_means_no_other_computer(name: str) -> None:
+    """The C library would fill it up, or read it in another base."""
+    with pytest.raises(socket.gaierror, match="is not an IPv4 address"):
+        resolve(name, {})
+    # Who wants it so can say it so.
+    assert resolve(name, {name: "127.0.0.9"}) == ["127.0.0.9"]

@@ -121,12 +121,23 @@ def resolve(host: str, peers: Mapping[str, str]) -> list[str]:
         return [literal]
     if not name:
         raise socket.gaierror(socket.EAI_NONAME, "a host without a name")
+    if _is_short_form(name):
+        raise socket.gaierror(socket.EAI_NONAME, f"{name} is not an IPv4 address, which is four numbers from 0 to 255")
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (UnicodeError, ValueError) as error:
         # A name that DNS has no form for: a label too long, a null character.
         raise socket.gaierror(socket.EAI_NONAME, f"{name!r}: {error}") from error
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+def _is_short_form(name: str) -> bool:
+    """What the C library takes for an address all the same: 10.3 is 10.0.0.3 to it, and 010.0.0.1 is 8.0.0.1. Another computer would be spoken to than is meant."""
+    try:
+        socket.inet_aton(name)
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def parse_literal(text: str) -> str | None:
