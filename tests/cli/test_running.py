@@ -207,3 +207,8 @@ def test_a_message_is_traced(served: ServedManager, run: Run, *, transactional: 
     )
     assert message["tracing_queue"] == run("queue", "show", r".\reports", "--json").json["identifier"]
     assert message["sender_id"] == SYSTEM.sid.pack().hex()
+
+
+def test_a_public_queue_that_nobody_knows_is_told_with_what_to_do(served: ServedManager, run: Run) -> None:
+    complaint = run("send", "PUBLIC=5a2f8a4e-6d0c-4b7e-9a53-0d9f2c1b7e11", "x", code=1).err
+    assert "must be in the directory (`lanner directory show`)" in complaint

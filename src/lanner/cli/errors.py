@@ -25,6 +25,7 @@ from lanner.model.errors import (
     StatusError,
     StoreCorrupt,
     StoreVersion,
+    UnsupportedFormatnameOperation,
 )
 
 EXIT_ERROR = 1
@@ -41,6 +42,8 @@ HINTS: dict[type[Exception], str] = {
     QueueExists: "`lanner queue show` shows it, `lanner queue set` changes it",
     IllegalQueuePathname: _NAMES,
     IllegalFormatname: _NAMES,
+    UnsupportedFormatnameOperation: "a queue that is named by its identifier must be in the directory (`lanner directory show`); "
+    "the log of the queue manager may tell more",
     MessageNotAuthenticated: "the queue takes signed messages only: `lanner send --authenticate`",
     DsError: r"a public queue needs a directory that knows this computer; a private one ('.\private$\orders') does not",
     NoDs: r"a public queue needs a directory; a private one ('.\private$\orders') does not",
