@@ -22,6 +22,7 @@ from lanner.spark import flight, reading
 from lanner.spark.errors import EpochChanged, TooBusy
 from lanner.spark.flight import FlightListener
 from lanner.spark.flight_client import FlightFailed, FlightQueues
+from lanner.spark.reading import QueueSource
 from lanner.spark.schema import CORE, RowSchema
 from lanner.spark.settings import FlightSettings
 from lanner.wire.security_descriptor import Acl, SecurityDescriptor, allow
@@ -209,6 +210,47 @@ def test_a_stream_that_is_given_up_frees_its_place(qm: QueueManager, monkeypatch
                 batches.close()  # type: ignore[attr-defined]  # a generator
     finally:
         listener.close()
+
+
+def test_streams_side_by_side_do_not_mix(qm: QueueManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They make their batches in the same memory, which is there while there are streams."""
+    monkeypatch.setattr(reading, "BATCH_ROWS", 7)
+    for name, label in (("a", "of a"), ("b", "of queue b")):
+        qm.create_queue(name)
+        fill(qm, name, 50, label=label)
+    sources = [QueueSource(qm.operations, name) for name in ("a", "b", "a")]
+    empty = reading._WORKPLACE.scratch
+    streams = [source.batches(*source.bounds()[:2], RowSchema()) for source in sources]
+    found: list[list[pa.RecordBatch]] = [[], [], []]
+    for batches in zip(*streams, strict=True):
+        assert reading._WORKPLACE.scratch is empty
+        for kept, batch in zip(found, batches, strict=True):
+            kept.append(batch)
+    assert reading._WORKPLACE.scratch is not empty
+    for label, kept in zip(("of a", "of queue b", "of a"), found, strict=True):
+        table = pa.Table.from_batches(kept)
+        table.validate(full=True)
+        assert bodies(table) == [b"%d" % number for number in range(50)]
+        assert set(table.column("label").to_pylist()) == {label}
+
+
+def test_memory_is_given_back_when_the_last_stream_has_ended(
+    qm: QueueManager, root: FlightQueues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "BATCH_ROWS", 10)
+    given: list[int] = []
+    qm.create_queue("q")
+    fill(qm, "q", 2000, label="x" * 200)
+    monkeypatch.setattr(flight, "give_back", lambda: given.append(1))
+    slow = root.batches("q")
+    next(slow)
+    assert root.table("q").num_rows == 2000
+    assert not given
+    assert sum(map(len, slow)) == 1990
+    deadline = time.monotonic() + 30
+    while not given:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 # Descriptors and tickets of other Flight programs ----------------------------------------------------------------------

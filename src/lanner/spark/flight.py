@@ -150,7 +150,7 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
         self._service = service
         self._loop_cpu = loop_cpu
         self._stopping = threading.Event()
-        self._counting = threading.Lock()
+        self._counting = threading.RLock()  # a stream that the garbage collector finds ends in the midst of anything
         self._streams, self._max_streams = 0, settings.max_streams
         super().__init__(
             settings.address(settings.port),

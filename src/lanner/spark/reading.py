@@ -45,19 +45,21 @@ class _Workplace:
     """
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()  # a stream that the garbage collector finds may end in the midst of another
+        self.lock = threading.Lock()
         self.scratch = Scratch()
         self._streams = 0
+        # Not `lock`: a stream that the garbage collector finds ends in any thread, whatever that one holds or does.
+        self._counting = threading.RLock()
 
     @contextmanager
     def stream(self) -> Iterator[None]:
         """A stream, from its beginning to its end."""
-        with self.lock:
+        with self._counting:
             self._streams += 1
         try:
             yield
         finally:
-            with self.lock:
+            with self._counting:
                 self._streams -= 1
                 if not self._streams:
                     self.scratch = Scratch()
