@@ -134,6 +134,9 @@ class Incoming:
         self.out_of_order = 0
         self.impostors = 0
         self._complaint_due = 0.0
+        # Messages that were not taken, or could not be passed on.
+        self.refusals = 0
+        self._refusal_due = 0.0
         self._of_link: dict[Link, list[IncomingSequence]] = {}
         self._show_sequences()
         store.on_failed(self._on_failed)
@@ -333,18 +336,33 @@ class Incoming:
         """
         message = Message(packet)
         sender = self._plain_sender(packet, user_flags) if queue is not None else None
-        if sender is None or queue is None:
-            return self._engine.insert_message(queue, message, self._senders.sender_of(message), examination)
         if (
-            (queue, sender) in self._admitted
+            queue is not None
+            and sender is not None
+            and (queue, sender) in self._admitted
             and queue.transactional == bool(user_flags & at.TH)
             and self._engine.enqueue_message(queue, message) is EnqueueStatus.OK
         ):
             return _DELIVERED
         verdict = self._engine.insert_message(queue, message, self._senders.sender_of(message), examination)
-        if verdict is _DELIVERED:
+        if verdict is not _DELIVERED:
+            self._tell_refusal(message, verdict)
+        elif queue is not None and sender is not None:
             self._admitted.add((queue, sender))
         return verdict
+
+    def _tell_refusal(self, message: Message, verdict: MessageClass) -> None:
+        """Where nobody asked for an acknowledgment, or may get one, the message would be gone without a word."""
+        self.refusals += 1
+        if self._monotonic() >= self._refusal_due:
+            self._refusal_due = self._monotonic() + _COMPLAINT_INTERVAL
+            _LOG.warning(
+                "message %s for %s is refused: %s; %d so far",
+                message.identifier,
+                message.destination_queue_format_name,
+                verdict.name,
+                self.refusals,
+            )
 
     # Destinations ---------------------------------------------------------------------------------------------
 
@@ -446,6 +464,7 @@ class Incoming:
             message = Message(set_route_count(packet, message.route_count + 1))
             verdict, queue = self._engine.forward_message(name, message)
         if verdict is not _DELIVERED:
+            self._tell_refusal(message, verdict)
             if message.is_transactional:
                 is_direct = message.destination_queue_type == names.DIRECT_QUEUE
                 destination = order_queue_of(
