@@ -7,7 +7,10 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -20,7 +23,7 @@ from lanner.model.directory_objects import Queue
 from lanner.security.access_masks import QueueAccess
 from lanner.spark import flight, reading
 from lanner.spark.errors import EpochChanged, TooBusy
-from lanner.spark.flight import FlightListener
+from lanner.spark.flight import FlightListener, FlightServer
 from lanner.spark.flight_client import FlightFailed, FlightQueues
 from lanner.spark.reading import QueueSource
 from lanner.spark.schema import CORE, RowSchema
@@ -219,6 +222,8 @@ def test_streams_side_by_side_do_not_mix(qm: QueueManager, monkeypatch: pytest.M
         qm.create_queue(name)
         fill(qm, name, 50, label=label)
     sources = [QueueSource(qm.operations, name) for name in ("a", "b", "a")]
+    # Not that of streams which other tests have left behind.
+    monkeypatch.setattr(reading, "_WORKPLACE", reading._Workplace())
     empty = reading._WORKPLACE.scratch
     streams = [source.batches(*source.bounds()[:2], RowSchema()) for source in sources]
     found: list[list[pa.RecordBatch]] = [[], [], []]
@@ -234,23 +239,21 @@ def test_streams_side_by_side_do_not_mix(qm: QueueManager, monkeypatch: pytest.M
         assert set(table.column("label").to_pylist()) == {label}
 
 
-def test_memory_is_given_back_when_the_last_stream_has_ended(
-    qm: QueueManager, root: FlightQueues, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reading, "BATCH_ROWS", 10)
+def test_memory_is_given_back_when_the_last_stream_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[int] = []
-    qm.create_queue("q")
-    fill(qm, "q", 2000, label="x" * 200)
-    monkeypatch.setattr(flight, "give_back", lambda: given.append(1))
-    slow = root.batches("q")
-    next(slow)
-    assert root.table("q").num_rows == 2000
-    assert not given
-    assert sum(map(len, slow)) == 1990
-    deadline = time.monotonic() + 30
-    while not given:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    monkeypatch.setattr(flight, "give_back", lambda: given.append(server._streams))
+    server: Any = SimpleNamespace(_counting=threading.RLock(), _streams=0, _max_streams=2)
+    stream = partial(FlightServer._stream, server)
+    for _ in range(2):
+        with stream():
+            with stream(), pytest.raises(TooBusy), stream():
+                pass
+            assert not given
+        assert given == [0]
+        given.clear()
+    with pytest.raises(KeyError), stream():
+        raise KeyError
+    assert given == [0]
 
 
 # Descriptors and tickets of other Flight programs ----------------------------------------------------------------------
