@@ -245,6 +245,7 @@ def test_a_survey_tells_what_was_provisioned(directory: EmbeddedDirectory) -> No
         ("site", ("west",), "site west: there is no site west"),
         ("site", ("north",), "a routing link leads there"),
         ("computer", ("DELTA",), "there is no computer DELTA"),
+        ("computer", ("alpha",), "computer alpha: it is a site gate of north - south"),
         ("link", ("north", "west"), "there is no site west"),
         ("link", ("north",), "a link by its two sites"),
         ("list", ("nobody",), "distribution list nobody: there is no such list"),
@@ -269,6 +270,8 @@ def test_things_are_removed(directory: EmbeddedDirectory) -> None:
         remove(directory, "link", "south", "north")
     with pytest.raises(TopologyError, match="site south: computer BETA is there"):
         remove(directory, "site", "south")
+    with pytest.raises(TopologyError, match="computer GAMMA: it is a routing server of BETA"):
+        remove(directory, "computer", "GAMMA")
     remove(directory, "computer", "beta")
     remove(directory, "computer", "GAMMA")
     remove(directory, "site", "SOUTH")

@@ -310,6 +310,16 @@ class _Provisioning:
     def _remove_computer(self, name: str) -> None:
         what = f"computer {name}"
         there = self._computer(name, what)
+        known = self.survey()
+        for link in known.links:
+            if there.computer_name in link.site_gates:
+                raise TopologyError(
+                    f"{what}: it is a site gate of {link.site1} - {link.site2}; name others there first"
+                )
+        for computer in known.computers:
+            servers = (*computer.out_routing_servers, *computer.in_routing_servers)
+            if there.computer_name in servers and computer.name != there.computer_name:
+                raise TopologyError(f"{what}: it is a routing server of {computer.name}; name others there first")
         for queue in self._all(Queue):
             if split_pathname(queue.pathname)[0].casefold() == name.casefold():
                 self._delete(queue, f"public queue {queue.pathname}")
