@@ -46,7 +46,7 @@ class KnownManager:
         return work(cast("FlightQueues", self._queues))
 
 
-def planned(sizes: dict[str, int], least: int = 1) -> list[list[int]]:
+def planned(sizes: dict[str, int], least: int | None = None) -> list[list[int]]:
     """The bytes of the pieces of each partition."""
     manager = cast("Manager", KnownManager(sizes))
     wanted = [Wanted(name, number, 0, 1 << 40) for number, name in enumerate(sizes)]
@@ -65,11 +65,22 @@ def test_partitions_grow_with_the_queue_up_to_a_limit(mebibytes: int, count: int
     assert max(map(max, found)) <= 32 * MIB
 
 
-def test_as_many_as_are_asked_for() -> None:
-    for least in (1, 16, 17, 40, 64, 100):
-        found = planned({"q": 2048 * MIB}, least)
-        assert len(found) >= max(least, 16)
-        assert sum(map(sum, found)) == 2048 * MIB
+@pytest.mark.parametrize(
+    ("mebibytes", "asked", "count", "largest"),
+    [(1200, 1, 2, 1024), (1200, 2, 2, 608), (1200, 3, 3, 416), (2048, 16, 16, 128), (2048, 64, 64, 32), (4096, 2, 4, 1024)],
+)  # fmt: skip
+def test_about_as_many_as_are_asked_for(mebibytes: int, asked: int, count: int, largest: int) -> None:
+    """A task has its price, so not more; but what is lost with one should not be too much."""
+    found = planned({"q": mebibytes * MIB}, asked)
+    assert (len(found), max(map(sum, found))) == (count, largest * MIB)
+
+
+def test_never_fewer_than_are_asked_for() -> None:
+    for asked in (1, 16, 17, 40, 64, 100):
+        for size in (100, 40 * MIB, 2048 * MIB):
+            found = planned({"q": size}, asked)
+            assert len(found) >= asked
+            assert sum(map(sum, found)) == size
     assert len(planned({"q": 100}, 10)) == 10
 
 

@@ -64,7 +64,7 @@ class ReadOptions:
     columns: str
     include_body: bool
     starting: str | Offset
-    min_partitions: int
+    min_partitions: int | None  # not said
     fail_on_data_loss: bool
     # The log of events, in place of queues.
     is_events: bool
@@ -176,7 +176,7 @@ class _Options:
 
     def read(
         self, retry: int, mode: str, *, fail_on_data_loss: bool
-    ) -> tuple[Access, tuple[str, ...], str, bool, str | Offset, int, bool, bool]:
+    ) -> tuple[Access, tuple[str, ...], str, bool, str | Offset, int | None, bool, bool]:
         self._values["queues"] = self.either("queues") or ""
         queues = self.texts("queues")
         if mode == EVENTS:
@@ -200,7 +200,7 @@ class _Options:
             self.text("columns") or "all",
             self.flag("includeBody", default=True),
             starting,
-            self.number("minPartitions", 1),
+            self.number("minPartitions", 1) if self.text("minPartitions") else None,
             self.flag("failOnDataLoss", default=fail_on_data_loss),
             mode == EVENTS,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import InputPartition
 
 from lanner.model.errors import LannerError, QueueNotAvailable, QueueNotFound
+from lanner.spark.ahead import ahead
 from lanner.spark.connections import Access, Manager
 from lanner.spark.options import PARTITION_BYTES
 
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 
-# Ours: so many partitions are enough for any cluster that does not ask for more (`min_partitions`). A task costs as much as some megabytes: its start,
+# Ours: so many partitions are enough for any cluster whose user has not said (`min_partitions`). A task costs as much as ten megabytes and more: its start,
 # its end, and the garbage collection that follows it. The upper limit is Spark's own, of files (spark.sql.files.maxPartitionBytes).
 ENOUGH: Final = 16
 MAX_PARTITION_BYTES: Final = 4 * PARTITION_BYTES
+# Ours: of a user who has said. What is lost with a task must be read again.
+MAX_ASKED_BYTES: Final = 1 << 30
 # Ours: memory that a worker keeps between batches; some batches.
 KEPT_BYTES: Final = 64 << 20
 
@@ -100,23 +103,26 @@ def aged_out(manager: str, after: int, count: int, *, is_error: bool) -> None:
 class Planner:
     """Cuts ranges into partitions."""
 
-    def __init__(self, columns: Columns, min_partitions: int, *, fail_on_data_loss: bool) -> None:
+    def __init__(self, columns: Columns, min_partitions: int | None, *, fail_on_data_loss: bool) -> None:
         self._columns = columns
-        self._least = min_partitions
+        self._asked = min_partitions
         self._fails = fail_on_data_loss
 
     def plan(self, wanted: Sequence[tuple[Manager, int, Sequence[Wanted]]]) -> list[MessagePartition]:
         """Partitions for ranges of queues, given by queue manager and epoch.
 
-        Each has about PARTITION_BYTES, where there is much more up to MAX_PARTITION_BYTES; there are `min_partitions` at least, where there are
-        messages enough.
+        Each has about PARTITION_BYTES, where there is much more up to MAX_PARTITION_BYTES. If somebody has said how many there should be, it is about as
+        many, and not fewer where there are messages enough.
         """
         target = PARTITION_BYTES
         found = [(manager, self._pieces(manager, epoch, ranges, target)) for manager, epoch, ranges in wanted]
         size = sum(piece.bytes for _, pieces in found for piece in pieces)
-        planned = self._packed(found, min(max(size // max(self._least, ENOUGH), target), MAX_PARTITION_BYTES))
-        if len(planned) < self._least and planned:
-            target = max(size // self._least, 1)
+        if self._asked is None:
+            return self._packed(found, min(max(size // ENOUGH, target), MAX_PARTITION_BYTES))
+        # Pieces stay whole, so that the last partition would be a small one without a bit of room.
+        planned = self._packed(found, min(size // self._asked + target // 2, MAX_ASKED_BYTES))
+        if len(planned) < self._asked and planned:
+            target = max(size // self._asked, 1)
             found = [(manager, self._pieces(manager, epoch, ranges, target)) for manager, epoch, ranges in wanted]
             planned = self._packed(found, target)
         return planned
@@ -169,11 +175,17 @@ class Planner:
 
 
 def read_partition(access: Access, partition: InputPartition, *, fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
-    """The batches of a partition, in a worker."""
+    """The batches of a partition, in a worker; while Spark takes one in, the next is on its way."""
     # Spark makes a partition of its own where a plan has none.
     if not isinstance(partition, MessagePartition):
-        return
+        return iter(())
     _prepare(os.getpid())
+    return ahead(_batches(access, partition, fail_on_data_loss=fail_on_data_loss))
+
+
+def _batches(
+    access: Access, partition: MessagePartition, *, fail_on_data_loss: bool
+) -> Generator[pa.RecordBatch, None, None]:
     manager = Manager(access, partition.address)
     for piece in partition.pieces:
         found = 0

@@ -183,7 +183,7 @@ class RpcDriver:
         for key, ids in _messages(end).items():
             manager, name = self._split(key)
             self._opened(key)
-            size = -(-len(ids) // self._options.min_partitions)
+            size = -(-len(ids) // (self._options.min_partitions or 1))
             parts += [RpcMessages(manager, name, ids[at : at + size]) for at in range(0, len(ids), size)]
         return parts
 

@@ -18,7 +18,7 @@ What a row has is in `schema`; which queues `queues` means, in `queue_names`.
 | includeBody | read | false leaves the bodies where they are; default true |
 | startingOffsets | read | earliest (default), latest (streams), or the JSON of an offset: read on from its `to` |
 | endingOffsets | batch read | latest (default) or the JSON of an offset: read up to its `to` |
-| minPartitions | read | at least so many partitions, if there are messages enough |
+| minPartitions | read | about so many partitions, and not fewer if there are messages enough: the number of cores is good for a large queue, since each task has its price. Without it, parts of 32 to 128 MiB |
 | failOnDataLoss | read | whether it is an error that messages or events vanish which were to be read; default: only of streams that receive or read events |
 | mode | read | peek (default) leaves messages in their queue, receive (streams) removes what has been processed; events reads what happened to messages |
 | reader | stream read | a name of this query's own, needed for mode receive and for startingOffsets latest |
