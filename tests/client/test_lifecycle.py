@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,11 +17,16 @@ from lanner.client import Message, Queue, QueueManager
 from lanner.model.errors import (
     IllegalQueuePathname,
     LannerError,
+    QueueExists,
     QueueNotFound,
     ServiceNotAvailable,
     StatusError,
     StoreLocked,
 )
+from lanner.store.lock import StoreLock
+from lanner.store.table import Table
+from tests.client.conftest import no_keys
+from tests.client.peers import free_address
 
 
 def test_what_is_recoverable_outlives_the_process(start: Callable[..., QueueManager]) -> None:
@@ -190,3 +197,37 @@ def test_the_package_offers_the_api() -> None:
 def test_importing_one_layer_does_not_load_them_all() -> None:
     program = "import sys, lanner.model.errors; sys.exit('lanner.client' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
+
+
+def test_nothing_is_read_without_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread may move the snapshot at any time; whoever reads it just then brings the process down."""
+    locks: list[StoreLock] = []
+    unlocked: list[str] = []
+    made, ceiling, get = StoreLock.__init__, Table._stored_ceiling, Table.get
+
+    def making(lock: StoreLock) -> None:
+        made(lock)
+        locks.append(lock)
+
+    def check() -> None:
+        if not locks[-1]._is_owned():  # type: ignore[attr-defined]  # not in the stubs
+            unlocked.extend(traceback.format_stack()[-6:-2])
+
+    def stored_ceiling(table: Table, key: bytes) -> bytes | None:
+        check()
+        return ceiling(table, key)
+
+    def got(table: Table, key: bytes) -> bytes | None:
+        check()
+        return get(table, key)
+
+    monkeypatch.setattr(StoreLock, "__init__", making)
+    monkeypatch.setattr(Table, "_stored_ceiling", stored_ceiling)
+    monkeypatch.setattr(Table, "get", got)
+    for _ in range(2):
+        with QueueManager(tmp_path / "data", "ALPHA", bind=free_address(), events=True, public_keys=no_keys) as manager:
+            with suppress(QueueExists):
+                manager.create_queue("q")
+            manager.open("q").send(Message(body=b"x", recoverable=True))
+            assert manager.open("q").receive(0).body == b"x"
+    assert not unlocked, "".join(unlocked)

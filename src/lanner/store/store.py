@@ -53,11 +53,13 @@ class Store:
         self._commits = GroupCommit(environment, journal, allocation, self.lock)
         self._queues = self._commits.queues
         self._number = self._commits.visibility.next
-        self._stages = Stages(
-            self.table("stages"), self.table("publications"), self.table("garbage"), self.counter("stage", 256)
-        )
-        if self.table("garbage").first() is not None:
-            self._commits.maintenance.wake()
+        # A new store has wanted counters already, and whoever writes them moves the snapshot.
+        with self.lock:
+            self._stages = Stages(
+                self.table("stages"), self.table("publications"), self.table("garbage"), self.counter("stage", 256)
+            )
+            if self.table("garbage").first() is not None:
+                self._commits.maintenance.wake()
 
     @classmethod
     def open(cls, path: Path | str, *, map_size: int = DEFAULT_MAP_SIZE, reserve: int = DEFAULT_RESERVE) -> Self:

@@ -66,13 +66,15 @@ class Transfer(Leaving):
         super().__init__(engine, settings, network)
         engine.max_queues_for_others = settings.max_queues_for_others
         self.awaiting_final_ack = AwaitingFinalAck(engine, lambda queue: self._route(queue).table)
-        self.incoming = Incoming(
-            engine,
-            settings,
-            examine=self.protection.examine,
-            forwarded=self._show_sequence,
-            is_known=self._is_known_peer,
-        )
+        # What is remembered of messages is read from the store, which other threads are using already.
+        with self.lock:
+            self.incoming = Incoming(
+                engine,
+                settings,
+                examine=self.protection.examine,
+                forwarded=self._show_sequence,
+                is_known=self._is_known_peer,
+            )
         self._unsettled: deque[tuple[int, Link, int]] = deque()  # (batch, link, message number)
         self._failed_batches: set[int] = set()
         # For an operator: OrderAcks that came from elsewhere than the messages had gone to.
