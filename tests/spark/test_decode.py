@@ -248,7 +248,7 @@ def test_a_batch_keeps_nothing_of_what_it_was_made_of() -> None:
         sizes = np.array([len(packet) for packet in some])
         schema = RowSchema((*COLUMNS,), has_packets=True)
         facts = Facts.of((n, n, n, n, n) for n in range(len(some)))
-        batch = decode(Packets(memoryview(data), np.cumsum(sizes) - sizes, sizes), facts, Place(), schema, 0)
+        batch = decode(Packets(Buffer(memoryview(data)), np.cumsum(sizes) - sizes, sizes), facts, Place(), schema, 0)
         before = batch.to_pydict()
         data[:] = bytes(len(data))
         assert batch.to_pydict() == before
@@ -336,7 +336,7 @@ def test_packets_may_have_other_bytes_between_them(gap: int) -> None:
     data = b"".join(bytes(gap) + packet for packet in packets) + bytes(64)
     sizes = np.array([len(packet) for packet in packets])
     starts = np.cumsum(sizes + gap) - sizes
-    apart = Packets(data, starts, sizes)
+    apart = Packets(Buffer(data), starts, sizes)
     assert [apart[n] for n in range(5)] == packets
     located, _ = locate(apart)
     assert located.rows.tolist() == [0, 1, 2, 3, 4]

@@ -215,23 +215,22 @@ def test_a_stream_that_is_given_up_frees_its_place(qm: QueueManager, monkeypatch
         listener.close()
 
 
-def test_streams_side_by_side_do_not_mix(qm: QueueManager, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They make their batches in the same memory, which is there while there are streams."""
+def test_batches_stay_what_they_are_when_the_pages_of_the_store_are_used_again(
+    qm: QueueManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of a batch is looked up in the file later. Streams run side by side."""
     monkeypatch.setattr(reading, "BATCH_ROWS", 7)
     for name, label in (("a", "of a"), ("b", "of queue b")):
         qm.create_queue(name)
         fill(qm, name, 50, label=label)
     sources = [QueueSource(qm.operations, name) for name in ("a", "b", "a")]
-    # Not that of streams which other tests have left behind.
-    monkeypatch.setattr(reading, "_WORKPLACE", reading._Workplace())
-    empty = reading._WORKPLACE.scratch
     streams = [source.batches(*source.bounds()[:2], RowSchema()) for source in sources]
-    found: list[list[pa.RecordBatch]] = [[], [], []]
-    for batches in zip(*streams, strict=True):
-        assert reading._WORKPLACE.scratch is empty
-        for kept, batch in zip(found, batches, strict=True):
-            kept.append(batch)
-    assert reading._WORKPLACE.scratch is not empty
+    found = [list(batches) for batches in zip(*zip(*streams, strict=True), strict=True)]
+    for _ in range(5):
+        for name in ("a", "b"):
+            qm.open(name).purge()
+            fill(qm, name, 50, label="another one")
+            qm.runtime.store.settle()
     for label, kept in zip(("of a", "of queue b", "of a"), found, strict=True):
         table = pa.Table.from_batches(kept)
         table.validate(full=True)

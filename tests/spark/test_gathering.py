@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lanner.spark.gathering import Scratch, gather
+from lanner.spark.gathering import gather
 from lanner.store import Record, Store
 from lanner.store.checksum import crc32
 from lanner.store.record import HEADER, MESSAGE_KEY
@@ -55,23 +55,21 @@ def gathered(
     upto: int | None = None,
     rows: int = 1000,
     size: int = 1 << 20,
-    scratch: Scratch | None = None,
 ) -> list[Row] | None:
     with store.lock:
         scan = store.scan(QUEUE, after, upto)
     with scan:
-        found = gather(scan, rows, size, scratch or Scratch())
-    if found is None:
-        return None
-    packets, facts = found
-    columns = [column.tolist() for column in facts]
-    return list(zip(*columns, [packets[index] for index in range(len(packets))], strict=True))
+        found = gather(scan, rows, size)
+        if found is None:
+            return None
+        packets, facts = found
+        columns = [column.tolist() for column in facts]
+        return list(zip(*columns, [packets[index] for index in range(len(packets))], strict=True))
 
 
 def all_gathered(store: Store, **limits: int) -> list[Row]:
     found: list[Row] = []
-    scratch = Scratch()
-    while some := gathered(store, found[-1][0] if found else 0, scratch=scratch, **limits):
+    while some := gathered(store, found[-1][0] if found else 0, **limits):
         found += some
     assert some is not None
     return found
@@ -86,7 +84,7 @@ def test_gathering_gives_what_a_scan_gives(store: Store) -> None:
         put(store, lookup_id(chance.randrange(8), number), b"%d" % number * chance.randrange(1, 20))
     store.stage(b"token", QUEUE, [(3, [b"staged %d" % n * chance.randrange(1, 9) for n in range(700)])], 1)
     settle(store)
-    store.publish(b"key", [b"token"], store.counter("ids").next, 1)
+    store.publish(b"key", [b"token"], lambda _: 6500, 1)
     settle(store)
     put(store, lookup_id(0, 9999), b"last")
     settle(store)
@@ -139,6 +137,25 @@ def test_a_gap_in_the_queue_is_no_message(store: Store) -> None:
     assert [packet for *_, packet in expected][-2:] == [b"18", b"9"]
     assert all_gathered(store) == expected
     assert all_gathered(store, rows=3) == expected
+
+
+def test_messages_that_lie_far_apart_are_left_to_the_scan(store: Store) -> None:
+    """All pages between the first and the last would be read for a few messages."""
+    for number in (1, *range(3, 600), 2, 600):
+        put(store, lookup_id(3, number), bytes(1000))
+    settle(store)
+    expected = scanned(store)
+    assert all_gathered(store) == expected
+    assert gathered(store, 597, rows=2) is None
+    assert gathered(store, 599, rows=2) == expected[599:]
+
+
+def test_large_messages_lie_on_pages_of_their_own(store: Store) -> None:
+    chance = random.Random(1)
+    for number in range(300):
+        put(store, lookup_id(3, number), chance.randbytes(chance.choice((10, 1000, 1990, 2030, 4000, 4096, 9000))))
+    settle(store)
+    assert all_gathered(store, rows=70) == scanned(store)
 
 
 def test_it_ends_at_its_limits(store: Store) -> None:
@@ -230,18 +247,3 @@ def test_a_staged_row_that_is_not_what_was_written_is_left_to_the_scan(store: St
         environment.renew()
     assert gathered(store) is None
     assert scanned(store) == expected[:place] + expected[place + 1 :]
-
-
-def test_memory_that_somebody_looks_at_is_not_used_again() -> None:
-    scratch = Scratch()
-    first = scratch.emptied()
-    first.write(b"first")
-    assert scratch.emptied() is first
-    first.write(b"again")
-    held = first.getbuffer()
-    other = scratch.emptied()
-    assert other is not first
-    other.write(b"other")
-    assert bytes(held) == b"again"
-    held.release()
-    assert scratch.emptied() is other

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext, suppress
 
 import pytest
 
@@ -143,6 +144,80 @@ def test_who_asks_for_what_could_not_be_written_is_told(store: Store) -> None:
         assert ids(store) == [2]
 
     with_committer(store, work)
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_what_another_thread_has_written_or_dropped_in_the_same_moment_is_told(
+    store: Store, monkeypatch: pytest.MonkeyPatch, is_full: bool
+) -> None:
+    """The loop finds nothing to write any more, and nothing to hand to its thread: nobody else would tell of it."""
+    at_once = store.sync_at_once
+
+    def sync() -> None:
+        with no_room() if is_full else nullcontext(), suppress(InsufficientResources):
+            store.sync(store.ticket())
+
+    def late() -> bool:
+        elsewhere = threading.Thread(target=sync)
+        elsewhere.start()
+        elsewhere.join()
+        return at_once()
+
+    async def work(committer: Committer) -> None:
+        monkeypatch.setattr(store, "sync_at_once", late)
+        put(store, 1)
+        with pytest.raises(InsufficientResources) if is_full else nullcontext():
+            async with asyncio.timeout(10):
+                await committer.durable(store.ticket())
+
+    with_committer(store, work)
+    assert ids(store) == ([] if is_full else [1])
+
+
+def test_who_comes_late_for_what_the_thread_could_not_write_is_told(store: Store) -> None:
+    async def work(committer: Committer) -> None:
+        store._journal._seconds = 0.01
+        put(store, 1)
+        ticket = store.ticket()
+        with no_room(), pytest.raises(InsufficientResources):
+            await committer.durable(ticket)
+        # The thread has been asked for this one, and is not asked again.
+        with pytest.raises(InsufficientResources):
+            async with asyncio.timeout(10):
+                await committer.durable(ticket)
+        put(store, 2)
+        await committer.durable(store.ticket())
+        assert store.synced > ticket
+        # That a later one is on disk says nothing about it.
+        with pytest.raises(InsufficientResources):
+            await committer.durable(ticket)
+
+    with_committer(store, work)
+    assert ids(store) == [2]
+
+
+def test_who_waits_for_what_the_loop_failed_to_write_for_whatever_reason_is_told(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(record: object) -> None:
+        raise ZeroDivisionError(record)
+
+    async def work(committer: Committer) -> None:
+        complaints: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["exception"]))
+        store._journal._seconds = 0.0
+        put(store, 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(store._journal, "append", broken)
+            with pytest.raises(InsufficientResources):
+                async with asyncio.timeout(10):
+                    await committer.durable(store.ticket())
+        assert [type(error) for error in complaints] == [ZeroDivisionError]
+        put(store, 2)
+        await committer.durable(store.ticket())
+
+    with_committer(store, work)
+    assert ids(store) == [2]
 
 
 def test_asking_under_the_lock_and_from_another_thread(store: Store) -> None:

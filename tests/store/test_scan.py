@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import io
-import itertools
 import random
 import threading
-from collections.abc import Callable
-from functools import partial
 
 import pytest
 from hypothesis import given
@@ -16,8 +12,6 @@ from hypothesis import strategies as st
 from lanner.model.enums import PositionState
 from lanner.store import Record, Store
 from lanner.store.queue_view import ExpressLayer
-from lanner.store.record import HEADER, INDEX_ENTRY, MESSAGE_KEY
-from lanner.store.scan import Rows, Scan
 from tests.store.conftest import QUEUE, commit, lookup_id, put, settle, take
 
 
@@ -167,37 +161,6 @@ def test_a_scan_may_run_in_another_thread_while_the_queue_is_emptied(store: Stor
     assert found == list(range(500))
 
 
-def test_both_halves_of_a_scan_see_the_same_moment(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit between their beginnings would have the index name messages that are gone, and numbers that they no longer have."""
-    for key in range(1, 4):
-        put(store, key)
-    settle(store)
-    environment = store._environment
-    begun: list[bool] = []
-
-    class Env:
-        """Begins transactions; before the second one somebody commits."""
-
-        def begin(self, *, buffers: bool = False) -> object:
-            begun.append(buffers)
-            if len(begun) == 2:
-                with environment.write() as txn:
-                    txn.delete(MESSAGE_KEY.pack(QUEUE, 0, 2), db=environment.messages)
-                    txn.delete(MESSAGE_KEY.pack(QUEUE, 0, 2), db=environment.visible)
-            return real.begin(buffers=buffers)  # type: ignore[call-overload]
-
-    real = environment.env
-    with monkeypatch.context() as patched:
-        patched.setattr(environment, "env", Env())
-        patched.setattr(type(environment), "write", lambda _: real.begin(write=True))
-        scan = store.scan(QUEUE, 0)
-    assert begun == [True, False, True, False]
-    with scan:
-        assert [raw for raw, _ in scan.entries()] == [INDEX_ENTRY.pack(1, 6) + INDEX_ENTRY.pack(3, 6)]
-        assert scan.walk(1, 3, 2, io.BytesIO()) is not None
-        assert [key for _, key, _ in scan] == [1, 3]
-
-
 def test_a_scan_gives_its_snapshot_back(store: Store) -> None:
     put(store, 1)
     put(store, 2)
@@ -242,89 +205,12 @@ def test_what_was_shown_as_decided_stays_so_when_a_commit_begins(store: Store) -
     assert store.scan_horizon == 3
 
 
-def entries(store: Store, after: int, upto: int | None = None) -> list[list[tuple[int, int]]]:
-    """(lookup id, size) of index entries, as they come together; the number that is told with them is that of the last."""
-    with store.lock:
-        scan = store.scan(QUEUE, after, upto)
-    with scan:
-        found = []
-        for raw, last in scan.entries():
-            found.append(list(INDEX_ENTRY.iter_unpack(raw)))
-            assert last == next(
-                number for number, key, _ in store.index(QUEUE, after, 1 << 40) if key == found[-1][-1][0]
-            )
-        return found
-
-
-@pytest.mark.parametrize("others", [False, True])
-def test_entries_come_some_at_a_time_and_end_with_the_range(
-    store: Store, monkeypatch: pytest.MonkeyPatch, others: bool
-) -> None:
-    monkeypatch.setattr("lanner.store.scan._INDEX_STEP", 4)
-    for number in range(1, 14):
-        put(store, lookup_id(number % 8, number), bytes(number))
-    if others:
-        # The index of another queue follows.
-        put(store, 1, queue=QUEUE + 1)
-        put(store, 2, queue=QUEUE + 1)
-    settle(store)
-    take(store, lookup_id(5, 5))
-    settle(store)
-    with store.lock:
-        assert store.visible_bounds(QUEUE) == (0, 13)
-    for after, upto in itertools.product(range(15), [*range(15), None]):
-        wanted = [(key, size) for _, key, size in store.index(QUEUE, after, 100 if upto is None else upto)]
-        found = entries(store, after, upto)
-        assert list(itertools.chain.from_iterable(found)) == wanted
-        assert [len(piece) for piece in found[:-1]] == [4] * (len(found) - 1)
-    with store.scan(QUEUE, 0) as scan:
-        assert scan.numbers(3, 3) == [4, 6, 7]
-
-
-def copied(store: Store, copy: Callable[..., Rows | None]) -> list[bytes] | None:
-    """The packets of records that were copied, each checked by its checksum."""
-    into = io.BytesIO()
-    with store.scan(QUEUE, 0) as scan:
-        rows = copy(scan, into=into)
-    if rows is None:
-        return None
-    into.seek(0)
-    raw = [into.read(size) for size in rows.sizes]
-    assert not into.read()
-    assert [HEADER.unpack_from(one)[0] for one in raw] == rows.checksums
-    return [one[HEADER.size :] for one in raw]
-
-
-def walked(store: Store, first: int, last: int, count: int) -> list[bytes] | None:
-    return copied(store, partial(Scan.walk, first=first, last=last, count=count))
-
-
-def test_records_are_copied_in_a_row_or_in_any_order(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lanner.store.scan._STEP", 3)
-    for number in range(1, 11):
-        put(store, number, b"%d" % number * number)
-    put(store, 1, b"other", queue=QUEUE + 1)
-    settle(store)
-    packets = {number: b"%d" % number * number for number in range(1, 11)}
-    for first, last in itertools.combinations_with_replacement(packets, 2):
-        assert walked(store, first, last, last - first + 1) == [packets[number] for number in range(first, last + 1)]
-    # Fewer or more lie between these two, or one of them is not there.
-    assert walked(store, 2, 5, 3) is None
-    assert walked(store, 2, 5, 5) is None
-    assert walked(store, 9, 11, 3) is None
-    assert walked(store, 0, 2, 3) is None
-    assert walked(store, 10, 10, 2) is None
-    for order in ([3], [5, 4, 9, 1], [10, 9, 8, 7, 6, 5, 4], [4, 11, 5]):
-        found = copied(store, partial(Scan.records, lookup_ids=order))
-        assert found == [packets[number] for number in order if number in packets]
-
-
 def test_a_closed_scan_says_so(store: Store) -> None:
     put(store, 1)
     settle(store)
     scan = store.scan(QUEUE, 0)
     scan.close()
-    for use in (lambda: list(scan.entries()), lambda: scan.walk(1, 1, 1, io.BytesIO()), lambda: list(scan)):
+    for use in (lambda: scan.database("messages"), lambda: list(scan)):
         with pytest.raises(ValueError, match="closed"):
             use()
 

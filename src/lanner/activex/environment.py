@@ -70,7 +70,7 @@ class Environment:
 
     async def durable(self, ticket: int) -> None:
         """Wait until a batch of the store is on disk; a StatusError if it cannot be."""
-        if ticket > self.store.synced:
+        if ticket:
             await self.committer.durable(ticket)
 
     async def connect(self, computer: str) -> RpcClient:

@@ -165,7 +165,7 @@ class QueueHandles:
             self._close(queue)
             raise
         results = {"lplp_remote_queue_name": nothing, "pdw_qm_context": queue.context, "ph_queue": handle}
-        if ticket <= self._engine.store.synced:
+        if not ticket:
             return {**results, RETURNS: MQ_OK}
         return when_durable(self._committer, ticket, results)
 

@@ -1,23 +1,26 @@
-"""Many stored messages in one buffer, each checked against its checksum, and the facts of all of them."""
+"""Many stored messages at once, where they lie in the store's file: each checked against its checksum, and the facts of all of them."""
 
 from __future__ import annotations
 
-from io import BytesIO
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from lanner.spark.decode import Facts
 from lanner.spark.packets import Packets
-from lanner.spark.vectors import SLACK, Ints
+from lanner.spark.pages import Pages, Rows, Unknown
+from lanner.spark.vectors import Ints, Octets
+from lanner.store.checksum import crc32
 from lanner.store.record import INLINE, REFERENCE
-from lanner.store.scan import Rows, Scan
+from lanner.store.scan import Scan
 
-# An entry of the index, and what stands before a stored packet (store.record).
-ENTRY: Final = np.dtype([("lookup_id", ">u8"), ("size", ">u4")])
-_HEADER: Final = np.dtype(
+# A row of the index, a stored message and a staged packet: the key, and what the value begins with (store.record, store.staging).
+_ENTRY: Final = np.dtype([("queue", "V8"), ("number", ">u8"), ("lookup_id", ">u8"), ("size", ">u4")])
+_MESSAGE: Final = np.dtype(
     [
+        ("key", "S16"),
         ("checksum", "<u4"),
         ("format", "u1"),
         ("state", "u1"),
@@ -28,96 +31,137 @@ _HEADER: Final = np.dtype(
         ("arrived", "<u4"),
     ]
 )
-_CHECKSUM: Final = np.dtype([("checksum", "<u4")])  # before a staged one
+_STAGED: Final = np.dtype([("key", "S21"), ("checksum", "<u4")])
+_CHECKSUM_SIZE: Final = 4
+# Ours: leaf pages of the index that are read together, enough for most batches; each has about a hundred entries.
+_INDEX_PAGES: Final = 96
+# Keys of messages that came one after the other differ in their last bytes only: the others are queue and priority, or stage, queue and priority.
+_NUMBER_BYTES: Final = 7
+# Ours: so many groups are looked for one by one, for there are eight priorities; more only if they have as many messages on average.
+_GROUPS: Final = 8
+_WORTH: Final = 16
 
 
-class Scratch:
-    """Memory that is used again and again: the system takes its time to hand out some megabytes."""
+class Entries(NamedTuple):
+    """Entries of the index of a queue."""
 
-    def __init__(self) -> None:
-        self._buffer = BytesIO()
-
-    def emptied(self) -> BytesIO:
-        """Where to write; from then on what was written before is gone."""
-        self._buffer.seek(0)
-        try:
-            self._buffer.write(b"")
-        except BufferError:
-            # Somebody still looks at it.
-            self._buffer = BytesIO()
-        return self._buffer
+    numbers: Ints
+    lookup_ids: Ints
+    sizes: Ints
 
 
-def gather(scan: Scan, max_rows: int, max_bytes: int, scratch: Scratch) -> tuple[Packets, Facts] | None:
+def entries(scan: Scan, pages: Pages) -> Iterator[Entries]:
+    """The index of the range of a scan, some at a time."""
+    after, last = scan.after, scan.prefix + scan.upto.to_bytes(8, "big")
+    beginning = _ENTRY.itemsize - len(last)
+    while after < scan.upto:
+        rows = pages.rows("visible", scan.prefix + (after + 1).to_bytes(8, "big"), last, beginning, _INDEX_PAGES)
+        if not len(rows.at):
+            return
+        found = rows.heads(_ENTRY)
+        yield Entries(*(found[name].astype(np.int64) for name in ("number", "lookup_id", "size")))
+        if rows.is_whole:
+            return
+        after = int(found["number"][-1])
+
+
+def gather(scan: Scan, max_rows: int, max_bytes: int) -> tuple[Packets, Facts] | None:
     """The first messages of a scan: up to so many, or until so many bytes of packets are reached; empty if there are none.
 
-    None: there are express messages, or something is wrong with one of those that would be here; the scan must be iterated then.
+    They are good as long as the scan is open. None: there are express messages, or something is wrong with one of those that would be here; the
+    scan must be iterated then.
     """
     if scan.has_express:
         return None
-    lookup_ids = _lookup_ids(scan, max_rows, max_bytes)
-    count = len(lookup_ids)
-    if not count:
+    try:
+        return _gathered(scan, max_rows, max_bytes)
+    except Unknown:
+        return None
+
+
+def _gathered(scan: Scan, max_rows: int, max_bytes: int) -> tuple[Packets, Facts]:
+    pages = Pages(scan)
+    numbers, lookup_ids = _first(scan, pages, max_rows, max_bytes)
+    if not len(numbers):
         return Packets.of([]), Facts.of([])
-    into, rows = scratch.emptied(), None
-    # Mostly the records stand in a row. So many steps lead from the first to the last, and as many numbers go up between them: it is these.
-    if (lookup_ids[1:] > lookup_ids[:-1]).all():
-        rows = scan.walk(int(lookup_ids[0]), int(lookup_ids[-1]), count, into)
-    if rows is None:
-        into.seek(0)
-        rows = scan.records(lookup_ids.tolist(), into)
-    found = _checked(rows, count, into, _HEADER)
-    if found is None:
-        return None
-    packets, heads = found
-    numbers = heads["visibility"].astype(np.int64)
-    if numbers[0] <= scan.after or numbers[-1] > scan.upto or not (numbers[1:] > numbers[:-1]).all():
+    keys = np.empty(len(numbers), [("queue", f"V{len(scan.prefix)}"), ("lookup_id", ">u8")])
+    keys["queue"] = np.void(scan.prefix)
+    keys["lookup_id"] = lookup_ids
+    packets, heads = _found(pages, "messages", keys.view(_MESSAGE["key"]), _MESSAGE)
+    if (heads["visibility"] != numbers).any():
         # Not those under which the index has them.
-        return None
+        raise Unknown
     facts = Facts(numbers, lookup_ids, *(heads[name].astype(np.int64) for name in Facts._fields[2:]))
     kinds = heads["format"]
     if (kinds == INLINE).all():
         return packets, facts
     # Packets are either all in the records or all in staged rows.
-    count = int(np.argmax(kinds != kinds[0])) or count
-    packets, facts = packets.first(count), Facts(*(column[:count] for column in facts))
+    count = int(np.argmax(kinds != kinds[0])) or len(kinds)
+    packets, facts = packets.taken(slice(count)), Facts(*(column[:count] for column in facts))
     if kinds[0] == INLINE:
         return packets, facts
-    if kinds[0] != REFERENCE:
-        return None
-    into = BytesIO()
-    found = _checked(scan.staged([packets[index] for index in range(count)], into), count, into, _CHECKSUM)
-    return None if found is None else (found[0], facts)
+    width = _STAGED["key"].itemsize
+    if kinds[0] != REFERENCE or (packets.sizes != width).any():
+        raise Unknown
+    references = pages.buffer.block(packets.starts, width).view(_STAGED["key"])[:, 0]
+    return _found(pages, "staged", references, _STAGED)[0], facts
 
 
-def _lookup_ids(scan: Scan, max_rows: int, max_bytes: int) -> Ints:
-    pieces = []
-    count = size = 0
-    for raw, _ in scan.entries():
-        entries = np.frombuffer(raw, ENTRY)[: max_rows - count]
-        sizes = entries["size"]
-        count += len(entries)
-        size += int(sizes.sum(dtype=np.int64))
-        if size >= max_bytes:
-            # Up to the first message with which the limit is reached.
-            over = np.cumsum(sizes[::-1], dtype=np.int64)
-            entries = entries[: len(entries) - int(np.searchsorted(over, size - max_bytes, side="right"))]
-        pieces.append(entries["lookup_id"])
-        if count == max_rows or size >= max_bytes:
+def _first(scan: Scan, pages: Pages, max_rows: int, max_bytes: int) -> tuple[Ints, Ints]:
+    """Numbers and lookup ids up to the limits: with the message with which one is reached."""
+    numbers, lookup_ids = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for piece in entries(scan, pages):
+        ends = np.cumsum(piece.sizes)
+        count = min(max_rows, int(np.searchsorted(ends, max_bytes)) + 1)
+        numbers.append(piece.numbers[:count])
+        lookup_ids.append(piece.lookup_ids[:count])
+        max_rows -= len(ends)
+        max_bytes -= int(ends[-1])
+        if max_rows <= 0 or max_bytes <= 0:
             break
-    return np.concatenate(pieces, dtype=np.int64) if pieces else np.zeros(0, np.int64)
+    return np.concatenate(numbers), np.concatenate(lookup_ids)
 
 
-def _checked(
-    rows: Rows, count: int, into: BytesIO, head: np.dtype[np.void]
-) -> tuple[Packets, npt.NDArray[np.void]] | None:
-    """Rows without what they begin with, and that; None if one of them is missing, or is not what was written."""
-    into.write(bytes(SLACK))
-    width = head.itemsize
-    sizes = np.array(rows.sizes, np.int64)
-    if len(sizes) < count or sizes.min() < width:
-        return None
-    starts = np.cumsum(sizes) - sizes
-    packets = Packets(into.getbuffer(), starts + width, sizes - width)
-    heads = packets.buffer.block(starts, width).view(head)[:, 0]
-    return (packets, heads) if (heads["checksum"] == np.array(rows.checksums, np.uint32)).all() else None
+def _found(
+    pages: Pages, database: str, keys: npt.NDArray[np.bytes_], kind: np.dtype[np.void]
+) -> tuple[Packets, npt.NDArray[np.void]]:
+    """The packets of rows with these keys, in their order, and what the rows begin with; `Unknown` unless each is what was written."""
+    ascending = keys if (keys[1:] > keys[:-1]).all() else np.sort(keys)
+    beginning = kind.itemsize - keys.itemsize
+    groups = [_group(pages, database, group, beginning) for group in _groups(ascending)]
+    at, sizes, heads = (
+        parts[0] if len(groups) == 1 else np.concatenate(parts)
+        for parts in zip(*((group.at, group.sizes, group.heads(kind)) for group in groups), strict=True)
+    )
+    if len(heads) != len(keys) or (heads["key"] != keys).any():
+        places = np.searchsorted(heads["key"], keys)
+        if places.max() == len(heads) or (heads["key"][places] != keys).any():
+            raise Unknown
+        at, sizes, heads = at[places], sizes[places], heads[places]
+    # Each value begins with a checksum of all that follows. In the order of the file, in which memory is read ahead.
+    order = np.argsort(at)
+    begins, ends = (at + _CHECKSUM_SIZE)[order], (at + sizes)[order]
+    found = map(crc32, map(pages.view.__getitem__, map(slice, begins.tolist(), ends.tolist())))
+    if heads["checksum"][order].tolist() != list(found):
+        raise Unknown
+    return Packets(pages.buffer, at + beginning, sizes - beginning), heads
+
+
+def _groups(keys: npt.NDArray[np.bytes_]) -> list[Octets]:
+    """Cut ascending keys where something else than a number changes, unless there are too many such places."""
+    octets: Octets = np.ascontiguousarray(keys).view(np.uint8).reshape(len(keys), -1)
+    heads = octets[:, :-_NUMBER_BYTES]
+    if (heads[0] == heads[-1]).all():
+        return [octets]
+    cuts = np.flatnonzero((heads[1:] != heads[:-1]).any(axis=1)) + 1
+    if len(cuts) >= max(_GROUPS, len(heads) // _WORTH):
+        return [octets]
+    return [octets[first:end] for first, end in zip([0, *cuts], [*cuts, len(heads)], strict=True)]
+
+
+def _group(pages: Pages, database: str, keys: Octets, beginning: int) -> Rows:
+    """The rows between the first and the last key; not, if far more than these lie there."""
+    rows = pages.rows(database, keys[0].tobytes(), keys[-1].tobytes(), beginning, 2 * len(keys) + 2)
+    if not rows.is_whole:
+        raise Unknown
+    return rows

@@ -74,19 +74,18 @@ _IS_ADMINISTRATION: Final = np.isin(np.arange(8), list(names.ADMINISTRATION_TYPE
 
 
 class Packets:
-    """Packets in one buffer, one behind the other, perhaps with other bytes between them."""
+    """Packets in one buffer, in any order, perhaps with other bytes between them."""
 
-    def __init__(self, data: bytes | memoryview, starts: Ints, sizes: Ints) -> None:
-        """`data` has SLACK bytes behind the last packet."""
-        self.data = data
-        self.buffer = Buffer(data)
+    def __init__(self, buffer: Buffer, starts: Ints, sizes: Ints) -> None:
+        """The buffer has SLACK bytes behind the last packet."""
+        self.buffer = buffer
         self.starts = starts
         self.sizes = sizes
 
     @classmethod
     def of(cls, packets: Sequence[bytes]) -> Packets:
         sizes = np.fromiter(map(len, packets), np.int64, len(packets))
-        return cls(b"".join((*packets, bytes(SLACK))), np.cumsum(sizes) - sizes, sizes)
+        return cls(Buffer(b"".join((*packets, bytes(SLACK)))), np.cumsum(sizes) - sizes, sizes)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -95,8 +94,8 @@ class Packets:
         start = self.starts[index]
         return self.buffer.octets[start : start + self.sizes[index]].tobytes()
 
-    def first(self, count: int) -> Packets:
-        return Packets(self.data, self.starts[:count], self.sizes[:count])
+    def taken(self, which: Mask | slice) -> Packets:
+        return Packets(self.buffer, self.starts[which], self.sizes[which])
 
     def whole(self) -> pa.BinaryArray:
         """The packets themselves."""

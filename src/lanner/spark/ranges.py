@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from lanner.spark.gathering import ENTRY
+from lanner.spark.gathering import entries
+from lanner.spark.pages import Pages, Unknown
+from lanner.spark.vectors import Ints
 from lanner.store import Store
-from lanner.store.scan import Scan
 
 _STEP: Final = 256  # messages that are looked at together
 
@@ -31,35 +31,38 @@ def cut(store: Store, queue: int, after: int, upto: int, max_messages: int, max_
     """Ranges that keep to the limits, each as long as can be; but each has a message, if there is one. Together they are the range."""
     store.settle()
     messages = size = 0
-    for count, total, rows in _pieces(store, queue, after, upto):
-        if messages + count <= max_messages and size + total <= max_bytes:
-            messages += count
-            size += total
-            continue
-        for number, packet_size in rows:
-            if messages and (messages >= max_messages or size + packet_size > max_bytes):
-                yield Range(after, number - 1, messages, size)
-                after, messages, size = number - 1, 0, 0
-            messages += 1
-            size += packet_size
+    for numbers, sizes in _pieces(store, queue, after, upto):
+        ends = np.concatenate([[0], np.cumsum(sizes)])
+        place = 0
+        while place < len(numbers):
+            fitting = min(int(ends[place]) + max_bytes - size, int(ends[-1]))
+            end = min(int(np.searchsorted(ends, fitting, side="right")) - 1, place + max_messages - messages)
+            end = max(end, place if messages else place + 1)
+            messages += end - place
+            size += int(ends[end] - ends[place])
+            place = end
+            if place < len(numbers):
+                number = int(numbers[place]) - 1
+                yield Range(after, number, messages, size)
+                after, messages, size = number, 0, 0
     yield Range(after, upto, messages, size)
 
 
-def _pieces(store: Store, queue: int, after: int, upto: int) -> Iterator[tuple[int, int, Iterable[tuple[int, int]]]]:
-    """Some messages at a time: how many, their bytes; and number and size of each, for whoever looks at these."""
+def _pieces(store: Store, queue: int, after: int, upto: int) -> Iterator[tuple[Ints, Ints]]:
+    """Numbers and sizes, some at a time."""
     with store.lock:
         scan = store.scan(queue, after, upto, 1)
     with scan:
         if not scan.has_express:
-            for raw, last in scan.entries():
-                sizes = np.frombuffer(raw, ENTRY)["size"]
-                yield len(sizes), int(sizes.sum(dtype=np.int64)), _rows(scan, after, sizes)
-                after = last
-            return
-    found = ((number, size) for number, _, size in store.index(queue, after, upto))
+            try:
+                for numbers, _, sizes in entries(scan, Pages(scan)):
+                    yield numbers, sizes
+                    after = int(numbers[-1])
+            except Unknown:
+                pass
+            else:
+                return
+    found = store.index(queue, after, upto)
     while some := list(islice(found, _STEP)):
-        yield len(some), sum(size for _, size in some), some
-
-
-def _rows(scan: Scan, after: int, sizes: npt.NDArray[np.uint32]) -> Iterator[tuple[int, int]]:
-    yield from zip(scan.numbers(after, len(sizes)), sizes.tolist(), strict=True)
+        rows = np.array(some, np.int64)
+        yield rows[:, 0], rows[:, 2]

@@ -23,7 +23,7 @@ from lanner.model.directory_objects import Queue
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import QueueNotAvailable
 from lanner.spark.decode import Facts, Place, decode
-from lanner.spark.gathering import Scratch, gather
+from lanner.spark.gathering import gather
 from lanner.spark.packets import Packets
 from lanner.spark.ranges import Range, cut
 from lanner.spark.schema import RowSchema
@@ -37,35 +37,9 @@ BATCH_ROWS: Final = 1 << 14
 PARTITION_BYTES: Final = 32 << 20
 
 
-class _Workplace:
-    """Where streams make their batches, one after the other.
-
-    All of them need the interpreter, and a cursor lets go of it with each row: two that scan at the same time spend a third of their time with
-    handing it to each other. What is made is sent without it. The memory for it is there as long as there are streams.
-    """
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.scratch = Scratch()
-        self._streams = 0
-        # Not `lock`: a stream that the garbage collector finds ends in any thread, whatever that one holds or does.
-        self._counting = threading.RLock()
-
-    @contextmanager
-    def stream(self) -> Iterator[None]:
-        """A stream, from its beginning to its end."""
-        with self._counting:
-            self._streams += 1
-        try:
-            yield
-        finally:
-            with self._counting:
-                self._streams -= 1
-                if not self._streams:
-                    self.scratch = Scratch()
-
-
-_WORKPLACE: Final = _Workplace()
+# Streams make their batches one after the other: all of them need the interpreter, and two at a time spend a third of their time with handing it
+# to each other. What is made is sent without it.
+_MAKING: Final = threading.Lock()
 
 
 class QueueSource:
@@ -130,40 +104,40 @@ class QueueSource:
 
     def batches(self, after: int, upto: int, schema: RowSchema) -> Iterator[pa.RecordBatch]:
         """The messages with a number in (after, upto], in that order, but for those that somebody is receiving."""
-        with _WORKPLACE.stream():
-            while after < upto:
-                with _WORKPLACE.lock:
-                    batch, after = self._batch(after, upto, schema)
-                if batch is None:
-                    return
-                if len(batch):
-                    yield batch
+        while after < upto:
+            with _MAKING:
+                batch, after = self._batch(after, upto, schema)
+            if batch is None:
+                return
+            if len(batch):
+                yield batch
 
     def _batch(self, after: int, upto: int, schema: RowSchema) -> tuple[pa.RecordBatch | None, int]:
         """The first batch of a range, empty if all in it is held, and where it ends; None: there is nothing more."""
-        packets, facts, held = self._piece(after, upto, _WORKPLACE.scratch)
-        if not len(packets):
-            return None, upto
-        after = int(facts.seq[-1])
-        if held:
-            free = ~np.isin(facts.lookup_id, held)
-            packets = Packets(packets.data, packets.starts[free], packets.sizes[free])
-            facts = Facts(*(column[free] for column in facts))
-        return decode(packets, facts, self.place, schema), after
+        with self._piece(after, upto) as (packets, facts, held):
+            if not len(packets):
+                return None, upto
+            after = int(facts.seq[-1])
+            free = ~np.isin(facts.lookup_id, held) if held else slice(None)
+            columns = Facts(*(column[free] for column in facts))
+            return decode(packets.taken(free), columns, self.place, schema), after
 
     def packets(self, after: int, upto: int) -> Iterator[tuple[tuple[int, int, int, int, int], bytes]]:
         """The same, one by one: the numbers of `Facts`, and the packet."""
         while after < upto:
-            packets, facts, held = self._piece(after, upto, Scratch())
-            if not len(packets):
+            with self._piece(after, upto) as (packets, facts, held):
+                rows = zip(*(column.tolist() for column in facts), strict=True)
+                found = [((seq, *rest), packets[index]) for index, (seq, *rest) in enumerate(rows)]
+            if not found:
                 return
-            after = int(facts.seq[-1])
-            for index, (seq, lookup_id, *rest) in enumerate(zip(*(column.tolist() for column in facts), strict=True)):
+            after = found[-1][0][0]
+            for (seq, lookup_id, arrived, aborts, moves), packet in found:
                 if lookup_id not in held:
-                    yield (seq, lookup_id, *rest), packets[index]
+                    yield (seq, lookup_id, arrived, aborts, moves), packet
 
-    def _piece(self, after: int, upto: int, scratch: Scratch) -> tuple[Packets, Facts, list[int]]:
-        """The first messages of a range, and the lookup ids of those in the queue that are locked.
+    @contextmanager
+    def _piece(self, after: int, upto: int) -> Iterator[tuple[Packets, Facts, list[int]]]:
+        """The first messages of a range, and the lookup ids of those in the queue that are locked. They are good until the end.
 
         What is locked belongs to a receive that has not ended. If that fails the message gets another number.
         """
@@ -175,8 +149,8 @@ class QueueSource:
             held = list(queue.held_positions)
             scan = self._store.scan(queue.number, after, upto, BATCH_ROWS)
         with scan:
-            packets, facts = gather(scan, BATCH_ROWS, BATCH_BYTES, scratch) or _one_by_one(scan)
-        return packets, facts, held
+            packets, facts = gather(scan, BATCH_ROWS, BATCH_BYTES) or _one_by_one(scan)
+            yield packets, facts, held
 
 
 def _one_by_one(scan: Scan) -> tuple[Packets, Facts]:

@@ -30,6 +30,7 @@ _DECIMALS: Final = np.frombuffer(
 _POWERS: Final = 10 ** np.arange(10, dtype=np.int64)  # up to 32 bits
 _GROUP: Final = 4  # of these digits
 _MAX_U32: Final = 0xFFFF_FFFF
+_MAX_I32: Final = 0x7FFF_FFFF  # how far the offsets of an Arrow array reach
 _REPLACEMENT: Final = 0xFFFD
 # Ours: bytes up to which a piece is copied by numpy; and those of an array from which on numpy has the system give it huge pages. Between them Arrow gets
 # its memory sooner.
@@ -67,7 +68,7 @@ class Buffer:
         return rows[at].view(np.uint8).reshape(-1, width)
 
     def slices(self, at: Ints, sizes: Ints) -> pa.BinaryArray:
-        """Pieces of any size, or of one (see `lean`); each begins behind the end of the one before.
+        """Pieces of any size, or of one (see `lean`); none reaches into another.
 
         Offsets that name the pieces and the gaps between them make one Arrow array of the buffer as it is; taking every other
         element of it copies the pieces at the speed of memory.
@@ -75,12 +76,19 @@ class Buffer:
         count = len(at)
         if len(sizes) == 1 and (sizes[0] <= _NARROW or count * sizes[0] >= _HUGE):
             return joined(self.block(at, int(sizes[0])))
+        sizes = np.broadcast_to(sizes, count)
+        order = np.argsort(at) if (at[1:] < at[:-1]).any() else np.arange(count)
+        first, end = (int(at[order[0]]), int(at[order[-1]] + sizes[order[-1]])) if count else (0, 0)
+        if end - first > _MAX_I32:
+            return pa.array([self._arrow[start : start + size] for start, size in zip(at, sizes, strict=True)], BINARY)
         offsets = np.empty(2 * count + 1, np.int32)
-        offsets[:-1:2] = at
-        offsets[1::2] = at + sizes
-        offsets[-1] = offsets[-2] if count else 0
-        whole = pa.Array.from_buffers(BINARY, 2 * count, [None, pa.py_buffer(offsets), self._arrow])
-        return whole.take(pa.array(np.arange(0, 2 * count, 2)))
+        offsets[:-1:2] = at[order] - first
+        offsets[1::2] = offsets[:-1:2] + sizes[order]
+        offsets[-1] = end - first
+        whole = pa.Array.from_buffers(BINARY, 2 * count, [None, pa.py_buffer(offsets), self._arrow[first:]])
+        wanted = np.empty(count, np.int64)
+        wanted[order] = np.arange(0, 2 * count, 2)
+        return whole.take(pa.array(wanted))
 
 
 def lean(values: npt.NDArray[Any]) -> Ints:

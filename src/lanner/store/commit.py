@@ -109,6 +109,7 @@ class GroupCommit:
         self.journaled = Batch(0)
         self._changes = 0  # about how many rows of it there are
         self.synced = 0
+        self.decided = 0  # up to this number every batch is durable or dropped
         self._failed: list[list[int]] = []  # ranges of batch numbers, both ends included
         self.queues: dict[int, QueueView] = {}
         self.tables: dict[str, Table] = {}
@@ -226,7 +227,7 @@ class GroupCommit:
 
     def sync(self, ticket: int) -> None:
         """Block until the batch `ticket` is durable; InsufficientResources if it was dropped. Without the lock."""
-        while ticket > self.synced and not self._has_failed(ticket):
+        while ticket > self.decided:
             with self._turn:
                 if self._is_led:
                     self._turn.wait()
@@ -234,7 +235,7 @@ class GroupCommit:
                 self._is_led = True
             try:
                 with self._commit_lock:
-                    if ticket > self.synced and not self._has_failed(ticket):
+                    if ticket > self.decided:
                         self._lead()
             finally:
                 with self._turn:
@@ -504,7 +505,7 @@ class GroupCommit:
             queue.synced = totals
         # An empty one, for events or counters, holds nothing up, and may have been passed.
         self._horizon = max(self._horizon, batch.horizon)
-        self.synced = batch.number
+        self.synced = self.decided = batch.number
         if self._has_garbage(batch):
             self.maintenance.wake()
         self._tell(batch.completions, batch.number)
@@ -533,6 +534,8 @@ class GroupCommit:
             self._failed[-1][1] = last
         else:
             self._failed.append([first, last])
+        # Behind what tells how: who sees this number looks there, without the lock.
+        self.decided = last
         self.inflight = self._record = None
         self.current = Batch(last + 1)
         if self.events is not None:

@@ -48,8 +48,8 @@ class Committer:
         # One future for each who waits: whoever goes away takes only its own along.
         future = self._loop.create_future()
         waiting = self._waiting.get(ticket)
-        if ticket <= self._store.synced:
-            future.set_result(None)
+        if ticket <= self._store.decided:
+            self._tell(ticket, [future])
         elif waiting is None:
             self._waiting[ticket] = [future]
             # Not at once: whoever is ready to run in this turn of the loop comes into the same commit.
@@ -69,16 +69,18 @@ class Committer:
             self._hand_over(ticket)
 
     def _write(self, ticket: int) -> None:
-        with self._store.lock:
-            self._store.prepare()
-        is_written = self._store.sync_at_once()
-        if ticket > self._store.synced:
-            # Before anybody is told anything, which may fail: nobody would ask for it again.
-            self._hand_over(ticket)
-        if is_written:
-            self._resolve(self._store.synced)
-            if self._written is not None:
-                self._written()
+        is_written = False
+        try:
+            with self._store.lock:
+                self._store.prepare()
+            is_written = self._store.sync_at_once()
+        finally:
+            if ticket > self._store.decided:
+                self._hand_over(ticket)
+            # Whoever wrote it: another thread may have done so in this very moment, for itself, and tells nobody here.
+            self._resolve(self._store.decided)
+        if is_written and self._written is not None:
+            self._written()
 
     def _hand_over(self, ticket: int) -> None:
         with self._wanted:
@@ -106,18 +108,22 @@ class Committer:
     def _resolve(self, ticket: int) -> None:
         for number in [number for number in self._waiting if number <= ticket]:
             # Each batch by itself: another thread may have led one of them, and that one may have failed alone.
-            error: LannerError | None = None
-            try:
-                self._store.sync(number)
-            except LannerError as caught:
-                error = caught
-            for future in self._waiting.pop(number):
-                if future.done():
-                    continue
-                if error is None:
-                    future.set_result(None)
-                else:
-                    future.set_exception(error)
+            self._tell(number, self._waiting[number])
+            del self._waiting[number]
+
+    def _tell(self, ticket: int, waiting: list[asyncio.Future[None]]) -> None:
+        error: LannerError | None = None
+        try:
+            self._store.sync(ticket)
+        except LannerError as caught:
+            error = caught
+        for future in waiting:
+            if future.done():
+                continue
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
 
     def close(self) -> None:
         """Sync what was asked for, then end."""

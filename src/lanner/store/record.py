@@ -25,7 +25,6 @@ __all__ = [
     "REFERENCE",
     "Record",
     "StoredFacts",
-    "checksums_of",
     "decode",
     "encode",
     "encode_reference",
@@ -131,8 +130,3 @@ def stored_facts(raw: bytes | memoryview, txn: lmdb.Transaction[bytes], staged: 
 def stored_reference(raw: bytes | memoryview) -> bytes:
     """Return the key of the staged row that holds the packet, empty if the packet is here."""
     return bytes(raw[_HEADER_SIZE:]) if len(raw) > _HEADER_SIZE and raw[4] == REFERENCE else b""
-
-
-def checksums_of(rows: list[memoryview]) -> list[int]:
-    """Return the checksums with which some stored messages, or staged rows, should begin."""
-    return [crc32(raw[4:]) for raw in rows]

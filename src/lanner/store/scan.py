@@ -5,41 +5,31 @@ from __future__ import annotations
 import logging
 import struct
 import threading
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, NamedTuple, Self
+from typing import Self
 
 import lmdb
 
 from lanner.model.errors import StoreCorrupt
 from lanner.store.environment import Environment
 from lanner.store.queue_view import QueueView
-from lanner.store.record import MESSAGE_KEY, Record, checksums_of, decode
+from lanner.store.record import MESSAGE_KEY, Record, decode
 
-__all__ = ["Rows", "Scan"]
+__all__ = ["Scan"]
 
 _LOG = logging.getLogger(__name__)
 
 # Ours: how much a scan reads before it says so.
 _TOUCH_EVERY = 1 << 20
 _TOUCH_ROWS = 1 << 13  # so many index entries lie on about a megabyte
-_STEP = 256  # rows that are read together
-_INDEX_STEP = 512  # and entries of the index
 
 _key = MESSAGE_KEY.pack
 _U64 = struct.Struct(">Q")
 _pack_number = _U64.pack
 _number = _U64.unpack_from
 _size = struct.Struct(">I").unpack_from  # the second half of INDEX_ENTRY
-
-
-class Rows(NamedTuple):
-    """Rows of the database that were copied one behind the other. Each begins with a checksum of all that follows."""
-
-    sizes: list[int]
-    checksums: list[int]  # those that they should begin with: whoever uses a row compares
 
 
 class Scan:
@@ -67,21 +57,7 @@ class Scan:
         self._environment = environment
         self._corrupt = corrupt
         self._close_lock = threading.Lock()
-        self._txn: lmdb.Transaction[memoryview] | None = None
-        self._index_txn: lmdb.Transaction[bytes] | None = None
-        self._begin()
-
-    def _begin(self) -> None:
-        """Open the snapshot twice: what is large is read as views of the map, which are good until it ends, and what is small as bytes."""
-        env = self._environment.env
-        while True:
-            txn, index_txn = env.begin(buffers=True), env.begin()
-            if txn.id() == index_txn.id():
-                self._txn, self._index_txn = txn, index_txn
-                return
-            # Somebody has committed in between.
-            txn.abort()
-            index_txn.abort()
+        self._txn: lmdb.Transaction[bytes] | None = environment.env.begin()
 
     def __enter__(self) -> Self:
         return self
@@ -98,95 +74,44 @@ class Scan:
         """Give the snapshot back. Only the thread that iterates may do it, or any when it is done."""
         with self._close_lock:
             txn, self._txn = self._txn, None
-            index_txn, self._index_txn = self._index_txn, None
         if txn is not None:
             txn.abort()
-        if index_txn is not None:
-            index_txn.abort()
 
-    def _open_txn(self) -> lmdb.Transaction[memoryview]:
+    def _open_txn(self) -> lmdb.Transaction[bytes]:
         if self._txn is None:
             raise ValueError("this scan is closed or was iterated before")
         return self._txn
-
-    def _index(self) -> lmdb.Cursor[bytes]:
-        if self._index_txn is None:
-            raise ValueError("this scan is closed or was iterated before")
-        return self._index_txn.cursor(self._environment.visible)
 
     def __iter__(self) -> Iterator[tuple[int, int, Record]]:
         """Yield (visibility, lookup id, record)."""
         return self._merged() if self._express else self._durable()
 
-    # Many messages at once, as they are stored: for whoever decodes them together, without an object for each.
+    # For whoever reads many messages at once, from LMDB's own pages, without an object for each.
 
     @property
     def has_express(self) -> bool:
         """Whether express messages are in the range. Only iterating finds them."""
         return bool(self._express)
 
-    def entries(self) -> Iterator[tuple[bytes, int]]:
-        """Yield the index entries of the range (INDEX_ENTRY), some at a time, one behind the other; and the number of the last of these."""
-        cursor, prefix, touch = self._index(), self._prefix, self._environment.memory.touch
-        before, last = self.after, prefix + _pack_number(self.upto)
-        if self.upto <= before or not cursor.set_range(prefix + _pack_number(before + 1)):
-            return
-        values = cursor.iternext(keys=False)
-        while some := list(islice(values, _INDEX_STEP)):
-            touch(_INDEX_STEP * _TOUCH_EVERY // _TOUCH_ROWS)
-            key = cursor.key()  # of the last one
-            if len(some) < _INDEX_STEP or key > last:
-                # Somewhere here the range ends.
-                keys = self._keys(before, len(some))
-                count = bisect_right(keys, last)
-                if count:
-                    yield b"".join(some[:count]), _number(keys[count - 1], 8)[0]
-                return
-            before = _number(key, 8)[0]
-            yield b"".join(some), before
+    @property
+    def prefix(self) -> bytes:
+        """Queue and generation, with which the keys of its messages and of its index begin."""
+        return self._prefix
 
-    def numbers(self, after: int, count: int) -> list[int]:
-        """List so many visibility numbers after another one, as far as they are in the index."""
-        return [_number(key, 8)[0] for key in self._keys(after, count)]
+    @property
+    def data_file(self) -> Path:
+        return self._environment.data_file
 
-    def _keys(self, after: int, count: int) -> list[bytes]:
-        cursor = self._index()
-        cursor.set_range(self._prefix + _pack_number(after + 1))
-        return list(islice(cursor.iternext(values=False), count))
+    @property
+    def page_size(self) -> int:
+        return self._environment.env.stat()["psize"]
 
-    def walk(self, first: int, last: int, count: int, into: BinaryIO) -> Rows | None:
-        """Copy so many records, which begin with `record.HEADER`, in the order of their lookup ids; None unless they reach from the first to the last."""
-        prefix = self._prefix
-        cursor = self._open_txn().cursor(self._environment.messages)
-        if not cursor.set_key(prefix + _pack_number(first)):
-            return None
-        rows = self._copied(cursor.iternext(keys=False), count, into)
-        return rows if cursor.key() == prefix + _pack_number(last) else None
-
-    def records(self, lookup_ids: Iterable[int], into: BinaryIO) -> Rows:
-        """Copy the records of some messages, in any order; fewer, if some are not there. Takes twice as long as `walk`."""
-        prefix = self._prefix
-        return self._found(self._environment.messages, [prefix + _pack_number(number) for number in lookup_ids], into)
-
-    def staged(self, references: list[bytes], into: BinaryIO) -> Rows:
-        """Copy the staged rows of published messages: a checksum and the packet."""
-        return self._found(self._environment.staged, references, into)
-
-    def _found(self, database: lmdb._Database, keys: list[bytes], into: BinaryIO) -> Rows:
-        cursor = self._open_txn().cursor(database)
-        steps = (cursor.getmulti(keys[start : start + _STEP]) for start in range(0, len(keys), _STEP))
-        return self._copied((value for some in steps for _, value in some), len(keys), into)
-
-    def _copied(self, values: Iterator[memoryview], count: int, into: BinaryIO) -> Rows:
-        sizes: list[int] = []
-        checksums: list[int] = []
-        # In small steps: of many views at a time the garbage collector would make much work.
-        while some := list(islice(values, min(_STEP, count - len(sizes)))):
-            sizes += map(len, some)
-            checksums += checksums_of(some)
-            into.writelines(some)
-        self._environment.memory.touch(sum(sizes))
-        return Rows(sizes, checksums)
+    def database(self, name: str) -> bytes:
+        """Return what LMDB has written down of a database (MDB_db): where it begins in this snapshot, above all."""
+        row = self._open_txn().get(name.encode())
+        if row is None:
+            raise StoreCorrupt(f"the store has no database {name}")
+        return row
 
     def _merged(self) -> Iterator[tuple[int, int, Record]]:
         express = iter(self._express)
@@ -206,13 +131,15 @@ class Scan:
         messages, staged = environment.messages, environment.staged
         touched = 0
         try:
-            for visibility, lookup_id, _ in index_rows(self._index(), environment, prefix, self.after, self.upto):
+            for visibility, lookup_id, _ in index_rows(
+                txn.cursor(environment.visible), environment, prefix, self.after, self.upto
+            ):
                 raw = txn.get(prefix + lookup_id, None, messages)
                 if raw is None:
                     continue
                 number = _number(lookup_id)[0]
                 try:
-                    record = decode(bytes(raw), txn, staged)
+                    record = decode(raw, txn, staged)
                 except StoreCorrupt as error:
                     _LOG.debug("scan of queue %d leaves out %#018x: %s", self._queue, number, error)
                     self._corrupt(self._queue, number)

@@ -349,6 +349,11 @@ class Store:
     def synced(self) -> int:
         return self._commits.synced
 
+    @property
+    def decided(self) -> int:
+        """Up to this number every batch is durable or was dropped; `sync` says which, at once."""
+        return self._commits.decided
+
     def sync(self, ticket: int) -> None:
         """Block until batch `ticket` is durable; InsufficientResources if it could not be written. Without the lock."""
         self._commits.sync(ticket)
