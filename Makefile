@@ -16,6 +16,8 @@ CODE := src tests tools $(wildcard bench)
 PYTEST := $(BIN)/python -m pytest
 # Two processes share the tests: files, or folders whose files must not run at once (tests/conftest.py).
 SHARED := -n 2
+# The tests start hundreds of Pythons: each would compile Lanner anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := install
 .PHONY: install run test test-cluster demo lint bench conformance soak lock clean
