@@ -101,6 +101,48 @@ def test_a_cancel_behind_calls_beyond_the_limit_gets_through() -> None:
     run(main())
 
 
+def test_a_call_that_begins_as_its_connection_is_lost_cleans_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the place of one whose answer could not be sent any more. A read would else wait on, and take a message for nobody."""
+    notes = Notes()
+    limits = ServerLimits(connection=ConnectionLimits(max_calls=1), busy_timeout=20)
+
+    async def main() -> None:
+        async with served(notes, limits) as (server, port), raw_connection(port) as (reader, writer):
+            await begin(reader, writer)
+            writer.write(wait(1) + wait(2))
+            await until(lambda: 1 in notes.waiting)
+            (connection,) = server._connections
+            monkeypatch.setattr(connection, "_flush", connection.abort)
+            notes.waiting[1].set_result(1)
+            await until(lambda: not server._connections and not server._tasks)
+            assert notes.cancelled == [2]
+
+    run(main())
+
+
+def test_a_call_that_begins_as_the_server_stops_cleans_up() -> None:
+    notes = Notes()
+
+    async def main() -> None:
+        async with served(notes) as (server, port), raw_connection(port) as (reader, writer):
+            stopping: list[asyncio.Task[None]] = []
+
+            def stop(_: ServerCall) -> bytes:
+                stopping.append(asyncio.ensure_future(server.stop()))
+                return b""
+
+            server.register(RawInterface(SECOND, {0: stop}))
+            await begin(reader, writer)
+            writer.write(alter(element(2, SECOND, NDR20)))
+            await answer(reader)
+            writer.write(request(call_id=1, context_id=2) + wait(2))
+            await until(lambda: bool(stopping))
+            await stopping[0]
+            assert notes.cancelled == [2]
+
+    run(main())
+
+
 def test_calls_wait_until_the_answers_before_them_are_taken() -> None:
     """Small requests that were read together may have large answers."""
 

@@ -26,7 +26,7 @@ from lanner.rpc.interface import RETURNS, Interface, Method
 from lanner.rpc.ndr import Syntax, Value
 from lanner.rpc.pdu import NDR20, NDR64, SyntaxId
 from lanner.rpc.security import SecurityProviders
-from lanner.rpc.server_socket import ServerSocket, bind_unix
+from lanner.rpc.server_socket import ServerSocket, bind_unix, cancel_soon
 from lanner.security.users import UserFile
 
 _LOG = logging.getLogger(__name__)
@@ -261,7 +261,7 @@ class RpcServer:
         for connection in list(self._connections):
             connection.abort()
         for task in self._tasks:
-            task.cancel()
+            cancel_soon(task)
         if self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._connections:

@@ -152,8 +152,7 @@ class ServerSocket(asyncio.Protocol):
             elif type(event) is CallCancelled:
                 waiting = self._tasks.get(event.call)
                 if waiting is not None:
-                    # Not at once: a task that has not begun would end without a word, and without its own clean-up.
-                    asyncio.get_running_loop().call_soon(waiting.cancel)
+                    cancel_soon(waiting)
 
     def _set_pace(self, core: ServerConnection) -> None:
         transport = self._transport
@@ -229,11 +228,16 @@ class ServerSocket(asyncio.Protocol):
         self._timer = self._busy = None
         self._server.forget(self)
         for task in self._tasks.values():
-            task.cancel()
+            cancel_soon(task)
         if self._core is not None:
             self._core.close()
             self._core = None
         self._transport = None
+
+
+def cancel_soon(task: asyncio.Task[None]) -> None:
+    """Not at once: a task that has not begun would end without a word, and without its own clean-up."""
+    asyncio.get_running_loop().call_soon(task.cancel)
 
 
 def bind_unix(listening: socket.socket, path: Path, mode: int) -> None:
