@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import mmap
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from lanner.client.message import TEXT_BODIES, VT_BSTR, VT_LPSTR
 from lanner.model.enums import INFINITE, MessageClass
 from lanner.spark.decode import Facts, Place, decode, decode_packets
+from lanner.spark.flight_client import expanded
 from lanner.spark.packets import Packets, locate
 from lanner.spark.rows import read_row
 from lanner.spark.schema import COLUMNS, CORE, TIMESTAMP, RowSchema
@@ -98,6 +100,9 @@ def check(packets: list[bytes], kind: str = "destination") -> None:
     values = found(batch)
     for name, column in expected(packets, kind).items():
         assert values[name] == column, name
+    compact = decode_packets(packets, place=Place(queue_kind=kind), schema=RowSchema(is_compact=True))
+    compact.validate(full=True)
+    assert expanded(compact).drop_columns("read_time").equals(batch.drop_columns("read_time"))
 
 
 @settings(max_examples=200, deadline=None)
@@ -233,6 +238,22 @@ def test_pieces_of_one_size_are_as_those_of_several(count: int, size: int) -> No
     assert found.to_pylist() == [data[place : place + size] for place in places.tolist()]
 
 
+def test_pieces_may_stand_in_any_order_and_far_apart() -> None:
+    """A file is no queue, and Arrow's offsets reach two gigabytes."""
+    data = mmap.mmap(-1, (2 << 30) + (1 << 20))
+    places = np.array([500, 20, 900, 700, 0, (2 << 30) + 5])
+    sizes = np.array([7, 300, 0, 90, 20, 1000])
+    pieces = [bytes([n]) * size for n, size in enumerate(sizes.tolist())]
+    for place, piece in zip(places.tolist(), pieces, strict=True):
+        data[place : place + len(piece)] = piece
+    buffer = Buffer(memoryview(data))
+    for count in (0, 1, 5, 6):
+        found = buffer.slices(places[:count], sizes[:count])
+        found.validate(full=True)
+        assert found.to_pylist() == pieces[:count]
+    assert buffer.slices(places[-1:], sizes[-1:]).to_pylist() == pieces[-1:]
+
+
 def test_numbers_that_are_all_the_same_are_one() -> None:
     for values, expected in (([], []), ([7], [7]), ([7, 7, 7], [7]), ([7, 7, 8], [7, 7, 8]), ([8, 7, 7], [8, 7, 7])):
         found = lean(np.array(values, np.uint32))
@@ -296,8 +317,7 @@ def test_packets_are_there_when_they_are_asked_for() -> None:
 
 
 def test_a_batch_of_nothing_has_the_schema_all_the_same() -> None:
-    for columns in ("all", "core"):
-        schema = RowSchema.select(columns)
+    for schema in (RowSchema.select("all"), RowSchema.select("core"), RowSchema(is_compact=True)):
         batch = decode_packets([], schema=schema)
         assert (len(batch), batch.schema) == (0, schema.arrow)
 

@@ -148,6 +148,24 @@ def test_a_plan_cuts_by_bytes_and_its_tickets_give_everything_once(qm: QueueMana
     assert len(root.plan("q").partitions) == 1
 
 
+def test_what_comes_many_times_in_a_row_is_sent_once(qm: QueueManager, root: FlightQueues, address: str) -> None:
+    """To whoever asks for it; other tools get plain columns."""
+    qm.create_queue("q")
+    fill(qm, "q", 5000)
+    sizes = {}
+    for compact in (True, False):
+        [partition] = root.plan("q", compact=compact, include_body=False).partitions
+        with fl.connect(address) as client:
+            reader = client.do_get(fl.Ticket(partition.ticket), root._options)
+            found = reader.read_all()
+        kinds = {field.name for field in found.schema if pa.types.is_run_end_encoded(field.type)}
+        assert ("qm_id" in kinds, "label" in kinds, "seq" in kinds) == (compact, compact, False)
+        sizes[compact] = sum(pa.ipc.get_record_batch_size(batch) for batch in found.to_batches())
+    assert sizes[True] < sizes[False] / 4
+    assert root.plan("q").schema.equals(RowSchema().arrow)
+    assert root.table("q", compact=False).drop_columns("read_time").equals(root.table("q").drop_columns("read_time"))
+
+
 def test_batches_are_cut_by_bytes_and_by_rows(
     qm: QueueManager, root: FlightQueues, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,7 @@
 """Packets to Arrow batches, a whole batch at a time.
 
 Fixed fields are read from the buffer that holds all packets, with one numpy operation for all of them; variable ones are copied by
-Arrow. Only the columns that are wanted are made. A packet that is not common goes through `rows`, one by one, and one that cannot be
+Arrow. A column in which all rows have the same value is a scalar until the end. Only the columns that are wanted are made. A packet that is not common goes through `rows`, one by one, and one that cannot be
 read becomes a row with `packet` and `packet_error`: it never fails the batch.
 """
 
@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lanner.client.message import TEXT_BODIES, VT_LPSTR
 from lanner.model.enums import INFINITE
@@ -23,22 +24,27 @@ from lanner.spark.packets import Located, Packets, locate
 from lanner.spark.rows import CLASS_NAMES, DEADLETTER, JOURNAL, MICROSECONDS, OUTGOING, read_row
 from lanner.spark.schema import BIGINT, BINARY, BOOLEAN, INT, STRING, TIMESTAMP, RowSchema
 from lanner.spark.vectors import (
+    NARROW,
     Ints,
     Mask,
     Octets,
+    Values,
+    are_alike,
     guid_text,
     identifier_text,
     joined,
     lean,
     lone_surrogates,
     nulled,
+    numbers,
     parts,
     some,
     utf8,
+    whole,
 )
 from lanner.wire import layout as at
 
-__all__ = ["Facts", "Place", "decode", "decode_packets"]
+__all__ = ["Facts", "Place", "batch_of", "decode", "decode_packets"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,50 +89,59 @@ def decode(
     outside = _outside(packets, facts, place, schema, time.time_ns() // 1000 if read_time is None else read_time)
     if outside.keys() >= set(schema.names):
         # Nobody wants to know what is in the packets.
-        return pa.RecordBatch.from_arrays([outside[name]() for name in schema.names], schema=schema.arrow)
+        return batch_of([outside[name]() for name in schema.names], len(packets), schema)
     located, texts = locate(packets)
     common = _Common(packets, located, texts, place)
     odd = np.delete(np.arange(len(packets)), located.rows) if common.count < len(packets) else located.rows[:0]
     rows = [read_row(packets[index], place.queue_kind) for index in odd.tolist()]
     order = pa.array(np.argsort(np.concatenate([located.rows, odd]), kind="stable")) if rows else None
-    arrays = []
+    found = []
     for column in schema.columns:
         if column.name in outside:
-            arrays.append(outside[column.name]())
+            found.append(outside[column.name]())
             continue
         make = _MAKERS.get(column.name)
-        array = pa.nulls(common.count, column.type) if make is None or not common.count else make(common)
+        values = pa.scalar(None, column.type) if make is None or not common.count else make(common)
         if order is not None:
-            array = pa.concat_arrays([array, _array([row.get(column.name) for row in rows], column.type)]).take(order)
-        arrays.append(array)
-    return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
+            odd_values = _array([row.get(column.name) for row in rows], column.type)
+            values = pa.concat_arrays([whole(values, common.count), odd_values]).take(order)
+        found.append(values)
+    return batch_of(found, len(packets), schema)
 
 
 def _outside(
     packets: Packets, facts: Facts, place: Place, schema: RowSchema, read_time: int
-) -> dict[str, Callable[[], pa.Array]]:
+) -> dict[str, Callable[[], Values]]:
     """The columns that no packet tells."""
-    count = len(packets)
-
-    def constant(value: str | None) -> Callable[[], pa.Array]:
-        return lambda: pa.nulls(count, STRING) if value is None else pa.repeat(pa.scalar(value, STRING), count)
-
-    columns: dict[str, Callable[[], pa.Array]] = {
-        "qm_id": constant(place.qm_id),
-        "qm_name": constant(place.qm_name),
-        "queue": constant(place.queue),
-        "queue_kind": constant(place.queue_kind),
-        "subqueue": constant(place.subqueue),
+    columns: dict[str, Callable[[], Values]] = {
+        "qm_id": lambda: pa.scalar(place.qm_id, STRING),
+        "qm_name": lambda: pa.scalar(place.qm_name, STRING),
+        "queue": lambda: pa.scalar(place.queue, STRING),
+        "queue_kind": lambda: pa.scalar(place.queue_kind, STRING),
+        "subqueue": lambda: pa.scalar(place.subqueue, STRING),
         "seq": lambda: pa.array(facts.seq, BIGINT),
         "lookup_id": lambda: pa.array(facts.lookup_id, BIGINT),
         "arrived_time": lambda: _times(facts.arrived),
-        "read_time": lambda: pa.array(np.full(count, read_time)).view(TIMESTAMP),
-        "abort_count": lambda: pa.array(facts.abort_count.astype(np.int32)),
-        "move_count": lambda: pa.array(facts.move_count.astype(np.int32)),
+        "read_time": lambda: pa.scalar(read_time, TIMESTAMP),
+        "abort_count": lambda: numbers(facts.abort_count, INT),
+        "move_count": lambda: numbers(facts.move_count, INT),
     }
     if schema.has_packets:
         columns["packet"] = packets.whole
     return columns
+
+
+def batch_of(columns: Iterable[Values], count: int, schema: RowSchema) -> pa.RecordBatch:
+    """Columns as the schema has them: plain, or run-end encoded."""
+    arrays = []
+    for values, kind in zip(columns, schema.arrow.types, strict=True):
+        if not pa.types.is_run_end_encoded(kind):
+            arrays.append(whole(values, count))
+        elif isinstance(values, pa.Scalar) and count:
+            arrays.append(pa.RunEndEncodedArray.from_arrays([count], pa.array([values], kind.value_type), kind))
+        else:
+            arrays.append(pc.run_end_encode(whole(values, count)))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
 
 
 def _array(values: list[object], kind: pa.DataType) -> pa.Array:
@@ -135,9 +150,8 @@ def _array(values: list[object], kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind)
 
 
-def _times(seconds: Ints, present: Mask | None = None) -> pa.Array:
-    array = pa.array(seconds * MICROSECONDS, BIGINT, mask=None if present is None else ~present)
-    return array.view(TIMESTAMP)
+def _times(seconds: npt.NDArray[np.generic]) -> Values:
+    return numbers(lean(seconds) * MICROSECONDS, TIMESTAMP)
 
 
 class _Common:
@@ -163,24 +177,25 @@ class _Common:
         """One for each packet."""
         return np.repeat(values, self.count) if len(values) == 1 else values
 
-    def ints(self, values: npt.NDArray[np.generic]) -> pa.Array:
-        return pa.array(self.full(values.astype(np.int32)), INT)
-
-    def bigints(self, values: npt.NDArray[np.generic]) -> pa.Array:
-        return pa.array(self.full(values.astype(np.int64)), BIGINT)
-
     def some_numbers(self, values: Ints | Mask, present: Mask) -> pa.Array:
         return pa.array(self.full(values), mask=self.full(~present))
 
-    def text(self, texts: Sequence[str | None], which: Ints) -> pa.Array:
+    @staticmethod
+    def text(texts: Sequence[str | None], which: Ints) -> Values:
         """One of some texts for each packet; below 0: none."""
         if len(which) != 1:
             return pa.array(texts, STRING).take(pa.array(which, mask=which < 0))
-        text = None if which[0] < 0 else texts[which[0]]
-        return pa.nulls(self.count, STRING) if text is None else pa.repeat(pa.scalar(text, STRING), self.count)
+        return pa.scalar(None if which[0] < 0 else texts[which[0]], STRING)
 
-    def name(self, which: Ints) -> pa.Array:
+    def name(self, which: Ints) -> Values:
         return self.text(self._texts, which)
+
+    def pieces(self, position: Ints, size: Ints, present: Mask) -> Values:
+        """Bytes of the packets, nulls where nothing is present."""
+        if len(size) == 1 and size[0] <= NARROW:
+            found = self.buffer.block(position, int(size[0]))
+            return pa.scalar(found[0].tobytes(), BINARY) if are_alike(found) else joined(found)
+        return nulled(self.buffer.slices(position, size), present)
 
     # Identifiers
 
@@ -198,20 +213,21 @@ class _Common:
     def message_class(self) -> Ints:
         return lean(self.properties["message_class"])
 
-    def class_name(self) -> pa.Array:
+    def class_name(self) -> Values:
         numbers, which = np.unique(self.message_class, return_inverse=True)
         return self.text([CLASS_NAMES.get(number) for number in numbers.tolist()], which)
 
     # Times
 
-    def expires_at(self) -> pa.Array:
+    def expires_at(self) -> Values:
         limit = lean(self.header["time_to_be_received"])
         if self.is_outgoing:
             limit = np.minimum(limit, lean(self.header["time_to_reach_queue"]))
         present = limit != INFINITE
         if not present.any():
-            return pa.nulls(self.count, TIMESTAMP)
-        return _times(self.header["sent_time"] + limit, np.broadcast_to(present, self.count))
+            return pa.scalar(None, TIMESTAMP)
+        seconds = self.header["sent_time"] + limit
+        return pa.array(seconds * MICROSECONDS, TIMESTAMP, mask=np.broadcast_to(~present, self.count))
 
     # TransactionHeader
 
@@ -219,47 +235,47 @@ class _Common:
     def is_transactional(self) -> Mask:
         return self.located.transaction_at > 0
 
-    def transaction(self, make: Callable[[Ints], pa.Array], kind: pa.DataType) -> pa.Array:
+    def transaction(self, make: Callable[[Ints], pa.Array], kind: pa.DataType) -> Values:
         """A column made of where TransactionHeader is, unless there is none anywhere."""
         if not self.is_transactional.any():
-            return pa.nulls(self.count, kind)
+            return pa.scalar(None, kind)
         return make(self.place(self.located.transaction_at))
 
     @cached_property
     def transaction_flags(self) -> Ints:
         return self.buffer.u32(self.place(self.located.transaction_at))
 
-    def transaction_identifier(self, _: Ints) -> pa.Array:
+    def transaction_identifier(self, _: Ints) -> Values:
         numbers = (self.transaction_flags >> at.ID_SHIFT & at.ID_MASK).astype("<u4").view(np.uint8).reshape(-1, 4)
         return nulled(joined(np.hstack([self.header["source"], numbers])), self.is_transactional)
 
-    def sequence_identifier(self, place: Ints) -> pa.Array:
+    def sequence_identifier(self, place: Ints) -> Values:
         # The highest bit is the sign: Spark has no unsigned numbers.
         return self.some_numbers(self.buffer.u32(place + 8) << 32 | self.buffer.u32(place + 4), self.is_transactional)
 
-    def transaction_flag(self, bit: int) -> pa.Array:
+    def transaction_flag(self, bit: int) -> Values:
         return self.transaction(
             lambda _: self.some_numbers(self.transaction_flags & bit != 0, self.is_transactional), BOOLEAN
         )
 
-    def sequence_number(self, offset: int) -> pa.Array:
+    def sequence_number(self, offset: int) -> Values:
         return self.transaction(
             lambda place: self.some_numbers(self.buffer.u32(place + offset), self.is_transactional), BIGINT
         )
 
     # SecurityHeader
 
-    def security_data(self, index: int) -> pa.Array:
+    def security_data(self, index: int) -> Values:
         """An item of SecurityData; they stand in the order of their sizes, each padded to 4 bytes."""
         sizes = self.located.security_sizes
         size = sizes[index]
         present = size > 0
         if not present.any():
-            return pa.nulls(self.count, BINARY)
+            return pa.scalar(None, BINARY)
         position = self.located.security_at + at.SECURITY_HEADER_SIZE
         for before in sizes[:index]:
             position = position + (before + 3 & ~3)
-        return nulled(self.buffer.slices(self.place(position), size), present)
+        return self.pieces(self.place(position), size, present)
 
     @cached_property
     def authentication_level(self) -> Ints:
@@ -267,8 +283,10 @@ class _Common:
 
     # MessagePropertiesHeader
 
-    def label(self) -> pa.Array:
+    def label(self) -> Values:
         sizes = 2 * np.maximum(self.located.label_length - 1, 0)
+        if not sizes.any():
+            return pa.scalar("", STRING)
         data, offsets = parts(self.buffer.slices(self.place(self.located.label_at), sizes))
         return utf8(np.frombuffer(data, np.uint16), offsets // 2)
 
@@ -276,24 +294,24 @@ class _Common:
     def extension_at(self) -> Ints:
         return self.located.label_at + 2 * self.located.label_length
 
-    def extension(self) -> pa.Array:
+    def extension(self) -> Values:
         present = self.located.extension_size > 0
         if not present.any():
-            return pa.nulls(self.count, BINARY)
-        return nulled(self.buffer.slices(self.place(self.extension_at), self.located.extension_size), present)
+            return pa.scalar(None, BINARY)
+        return self.pieces(self.place(self.extension_at), self.located.extension_size, present)
 
     @cached_property
     def body_at(self) -> Ints:
         return self.place(self.extension_at + self.located.extension_size)
 
-    def body(self) -> pa.Array:
+    def body(self) -> Values:
         return self.buffer.slices(self.body_at, self.located.body_size)
 
-    def body_text(self) -> pa.Array:
+    def body_text(self) -> Values:
         types = lean(self.properties["body_type"])
         found = np.isin(types, list(TEXT_BODIES))
         if not found.any():
-            return pa.nulls(self.count, STRING)
+            return pa.scalar(None, STRING)
         body_size = np.broadcast_to(self.located.body_size, self.count)
         is_wide = np.broadcast_to(found & (types != VT_LPSTR), self.count)
         found = found & (~is_wide | (body_size % 2 == 0))
@@ -327,43 +345,43 @@ def _any(matrix: Octets) -> Mask:
     return np.asarray(matrix.any(axis=1))
 
 
-def _connector(common: _Common) -> pa.Array:
+def _connector(common: _Common) -> Values:
     position = common.located.connector_at
     if not position.any():
-        return pa.nulls(common.count, STRING)
+        return pa.scalar(None, STRING)
     found = common.buffer.block(common.place(position), 16)
     return some(guid_text, found, (position > 0) & _any(found))
 
 
-def _destination_qm(common: _Common) -> pa.Array:
+def _destination_qm(common: _Common) -> Values:
     found = np.ascontiguousarray(common.header["address"])
     return some(guid_text, found, _any(found))
 
 
-def _priority(common: _Common) -> pa.Array:
-    return common.ints(np.where(common.flags & at.TH, 0, lean(common.header["base_flags"]) & at.PRIORITY_MASK))
+def _priority(common: _Common) -> Values:
+    return numbers(np.where(common.flags & at.TH, 0, lean(common.header["base_flags"]) & at.PRIORITY_MASK), INT)
 
 
-_MAKERS: Final[dict[str, Callable[[_Common], pa.Array]]] = {
+_MAKERS: Final[dict[str, Callable[[_Common], Values]]] = {
     "msg_id": lambda c: joined(c.identifiers),
     "msg_id_text": lambda c: identifier_text(c.identifiers),
     "correlation_id": lambda c: some(joined, *c.correlations),
     "correlation_text": lambda c: some(identifier_text, *c.correlations),
-    "class": lambda c: c.ints(c.message_class),
+    "class": lambda c: numbers(c.message_class, INT),
     "class_name": _Common.class_name,
-    "app_specific": lambda c: c.bigints(c.properties["application_tag"]),
+    "app_specific": lambda c: numbers(c.properties["application_tag"], BIGINT),
     "label": _Common.label,
-    "sent_time": lambda c: _times(c.header["sent_time"].astype(np.int64)),
-    "time_to_reach_queue": lambda c: c.bigints(c.header["time_to_reach_queue"]),
-    "time_to_be_received": lambda c: c.bigints(c.header["time_to_be_received"]),
+    "sent_time": lambda c: _times(c.header["sent_time"]),
+    "time_to_reach_queue": lambda c: numbers(c.header["time_to_reach_queue"], BIGINT),
+    "time_to_be_received": lambda c: numbers(c.header["time_to_be_received"], BIGINT),
     "expires_at": _Common.expires_at,
     "priority": _priority,
-    "delivery": lambda c: c.ints(c.flags >> at.DM_SHIFT & 1),
-    "acknowledge": lambda c: c.ints(c.properties["flags"] & 0xF),
-    "journal": lambda c: c.ints(DEADLETTER * c.is_set(at.JN) + JOURNAL * c.is_set(at.JP)),
-    "trace": lambda c: c.ints(lean(c.header["base_flags"]) & at.TR != 0),
-    "hop_count": lambda c: c.ints(c.flags & at.RC_MASK),
-    "version": lambda c: c.ints(c.header["version"]),
+    "delivery": lambda c: numbers(c.flags >> at.DM_SHIFT & 1, INT),
+    "acknowledge": lambda c: numbers(c.properties["flags"] & 0xF, INT),
+    "journal": lambda c: numbers(DEADLETTER * c.is_set(at.JN) + JOURNAL * c.is_set(at.JP), INT),
+    "trace": lambda c: numbers(lean(c.header["base_flags"]) & at.TR != 0, INT),
+    "hop_count": lambda c: numbers(c.flags & at.RC_MASK, INT),
+    "version": lambda c: numbers(c.header["version"], INT),
     "dest_format_name": lambda c: c.name(c.located.destination),
     "resp_format_name": lambda c: c.name(c.located.response),
     "admin_format_name": lambda c: c.name(c.located.administration),
@@ -380,14 +398,14 @@ _MAKERS: Final[dict[str, Callable[[_Common], pa.Array]]] = {
     "symm_key": lambda c: c.security_data(1),
     "signature": lambda c: c.security_data(2),
     "sender_cert": lambda c: c.security_data(3),
-    "sender_id_type": lambda c: c.ints(c.located.security_flags & at.ST_MASK),
-    "authenticated": lambda c: c.ints(c.authentication_level > 0),
-    "auth_level": lambda c: c.ints(c.authentication_level),
-    "priv_level": lambda c: c.ints(c.properties["privacy_level"]),
-    "hash_alg": lambda c: c.bigints(c.properties["hash_algorithm"]),
-    "encryption_alg": lambda c: c.bigints(c.properties["encryption_algorithm"]),
-    "body_type": lambda c: c.bigints(c.properties["body_type"]),
-    "body_size": lambda c: c.bigints(c.located.body_size),
+    "sender_id_type": lambda c: numbers(c.located.security_flags & at.ST_MASK, INT),
+    "authenticated": lambda c: numbers(c.authentication_level > 0, INT),
+    "auth_level": lambda c: numbers(c.authentication_level, INT),
+    "priv_level": lambda c: numbers(c.properties["privacy_level"], INT),
+    "hash_alg": lambda c: numbers(c.properties["hash_algorithm"], BIGINT),
+    "encryption_alg": lambda c: numbers(c.properties["encryption_algorithm"], BIGINT),
+    "body_type": lambda c: numbers(c.properties["body_type"], BIGINT),
+    "body_size": lambda c: numbers(c.located.body_size, BIGINT),
     "body": _Common.body,
     "body_text": _Common.body_text,
     "extension": _Common.extension,

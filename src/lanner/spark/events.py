@@ -20,13 +20,13 @@ from lanner.engine.tables import QUEUE_KEY
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import AccessDenied, QueueNotFound
 from lanner.model.events import EventKind
-from lanner.spark.decode import Place
+from lanner.spark.decode import Place, batch_of
 from lanner.spark.event_names import EVENTS_KIND, EVENTS_NAME, EVENTS_NUMBER
 from lanner.spark.ranges import Range
 from lanner.spark.reading import BATCH_ROWS
 from lanner.spark.rows import CLASS_NAMES
 from lanner.spark.schema import BIGINT, INT, STRING, TIMESTAMP, RowSchema
-from lanner.spark.vectors import Ints, identifier_text, some
+from lanner.spark.vectors import Ints, Values, identifier_text, some
 from lanner.store.event_log import EVENT
 
 _LOG = logging.getLogger(__name__)
@@ -147,14 +147,9 @@ class EventSource:
         rows = np.concatenate([block for _, block in blocks])
         seq = np.concatenate([np.arange(first, first + len(block)) for first, block in blocks])
         makers = self._makers(rows, seq)
-        return pa.RecordBatch.from_arrays([makers[name]() for name in schema.names], schema=schema.arrow)
+        return batch_of([makers[name]() for name in schema.names], len(rows), schema)
 
-    def _makers(self, rows: npt.NDArray[np.void], seq: Ints) -> dict[str, Callable[[], pa.Array]]:
-        count = len(rows)
-
-        def constant(value: str | None) -> Callable[[], pa.Array]:
-            return lambda: pa.repeat(pa.scalar(value, STRING), count)
-
+    def _makers(self, rows: npt.NDArray[np.void], seq: Ints) -> dict[str, Callable[[], Values]]:
         def number(name: str, *, has_zero: bool = True) -> Callable[[], pa.Array]:
             values = rows[name].astype(np.int64)
             return lambda: pa.array(values, BIGINT, mask=None if has_zero else values == 0)
@@ -167,8 +162,8 @@ class EventSource:
 
         correlation = rows["correlation"]
         return {
-            "qm_id": constant(self.place.qm_id),
-            "qm_name": constant(self.place.qm_name),
+            "qm_id": lambda: pa.scalar(self.place.qm_id, STRING),
+            "qm_name": lambda: pa.scalar(self.place.qm_name, STRING),
             "seq": lambda: pa.array(seq, BIGINT),
             "event": lambda: _named(rows["kind"], _EVENT_NAMES),
             "event_time": lambda: pa.array(rows["time"].astype(np.int64) * 1000).view(TIMESTAMP),

@@ -28,11 +28,12 @@ ListFlights, criteria = nothing, or a pattern for the name such as `*orders*`
     one FlightInfo per queue, journals, dead-letter and outgoing queues too. Its descriptor is a path of one element, the name.
     `app_metadata`: {queue, queue_id, queue_kind, subqueue, is_transactional, after, upto, horizon, messages, bytes}.
 GetFlightInfo, GetSchema; descriptor = a path of one element, the name; or a command:
-    {queue, [queue_id], [epoch], [after], [upto], [columns], [include_body], [partition_bytes = 33554432], [min_partitions = 1]}
+    {queue, [queue_id], [epoch], [after], [upto], [columns], [include_body], [compact = false], [partition_bytes = 33554432], [min_partitions = 1]}
     `columns`: "all" (default), "core", or names as a list or with commas (see `schema`). Without `after` and `upto`: what is visible now.
+    `compact`: columns whose values mostly come many times in a row are run-end encoded, for tools that can read that; a third less is sent.
     The answer has one endpoint per partition, cut by bytes; each ticket tells the `messages` and `bytes` that were planned.
     `app_metadata` as above, with `after` and `upto` of the whole.
-DoGet, ticket = {queue, queue_id, epoch, columns, include_body, after, upto, messages, bytes}; queue and epoch are enough
+DoGet, ticket = {queue, queue_id, epoch, columns, include_body, compact, after, upto, messages, bytes}; queue and epoch are enough
     batches of about 8 MiB, ordered by seq. What was received, purged or has expired since it was planned is not there. A message that
     somebody is receiving just now is left out. A message that cannot be decoded is a row with `packet` and `packet_error`.
 

@@ -203,10 +203,12 @@ class Service:
 
     def _scan(self, identity: Identity, request: Request) -> Scan:
         columns, include_body = request.columns("columns"), request.flag("include_body", default=True)
+        is_compact = request.flag("compact", default=False)
         if is_events(request.text("queue")):
             schema = RowSchema.select_events(columns)
         else:
             schema = RowSchema.select(columns, include_body=include_body)
+        schema = dataclasses.replace(schema, is_compact=is_compact)
         source = self._source(self.operations(identity), request)
         after, upto, horizon = source.bounds()
         after, upto = request.number("after", after), request.number("upto", upto)
@@ -219,6 +221,7 @@ class Service:
             "epoch": self._store.epoch,
             "columns": columns,
             "include_body": include_body,
+            "compact": is_compact,
         }
         return Scan(source, after, max(after, upto), schema, ticket)
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lanner.spark.schema import BINARY, STRING
+from lanner.spark.schema import BINARY, INT, STRING
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Octets = npt.NDArray[np.uint8]
 Units = npt.NDArray[np.uint16]
+# A column: an array, or what all rows have.
+Values: TypeAlias = pa.Array | pa.Scalar
 
 # Bytes behind the last packet of a buffer, so that a fixed part may be read at any place inside a packet.
 SLACK: Final = 64
@@ -34,7 +36,7 @@ _MAX_I32: Final = 0x7FFF_FFFF  # how far the offsets of an Arrow array reach
 _REPLACEMENT: Final = 0xFFFD
 # Ours: bytes up to which a piece is copied by numpy; and those of an array from which on numpy has the system give it huge pages. Between them Arrow gets
 # its memory sooner.
-_NARROW: Final = 256
+NARROW: Final = 256
 _HUGE: Final = 4 << 20
 
 
@@ -74,13 +76,14 @@ class Buffer:
         element of it copies the pieces at the speed of memory.
         """
         count = len(at)
-        if len(sizes) == 1 and (sizes[0] <= _NARROW or count * sizes[0] >= _HUGE):
+        if len(sizes) == 1 and (sizes[0] <= NARROW or count * sizes[0] >= _HUGE):
             return joined(self.block(at, int(sizes[0])))
         sizes = np.broadcast_to(sizes, count)
         order = np.argsort(at) if (at[1:] < at[:-1]).any() else np.arange(count)
         first, end = (int(at[order[0]]), int(at[order[-1]] + sizes[order[-1]])) if count else (0, 0)
         if end - first > _MAX_I32:
-            return pa.array([self._arrow[start : start + size] for start, size in zip(at, sizes, strict=True)], BINARY)
+            ends = (at + sizes).tolist()
+            return pa.array([self._arrow[a:b].to_pybytes() for a, b in zip(at.tolist(), ends, strict=True)], BINARY)
         offsets = np.empty(2 * count + 1, np.int32)
         offsets[:-1:2] = at[order] - first
         offsets[1::2] = offsets[:-1:2] + sizes[order]
@@ -132,12 +135,26 @@ def parts(array: pa.BinaryArray) -> tuple[Any, Ints]:
     return (b"" if data is None else data), places
 
 
-def guid_text(guids: Octets) -> pa.StringArray:
+def whole(values: Values, count: int) -> pa.Array:
+    """A column as an array."""
+    if isinstance(values, pa.Scalar):
+        return pa.repeat(values, count) if values.is_valid else pa.nulls(count, values.type)
+    return values
+
+
+def numbers(values: npt.NDArray[Any], kind: pa.DataType) -> Values:
+    """Numbers, or the moments that are so many microseconds after 1970."""
+    found = lean(values)
+    if len(found) == 1:
+        return pa.scalar(int(found[0]), kind)
+    return pa.array(found.astype(np.int32) if kind == INT else found).view(kind)
+
+
+def guid_text(guids: Octets) -> Values:
     """GUIDs in packet order as text."""
-    count = len(guids)
     if are_alike(guids):
         # As a rule they all are of one sender.
-        return pa.repeat(pa.scalar(_guid_matrix(guids[:1]).tobytes().decode(), STRING), count)
+        return pa.scalar(_guid_matrix(guids[:1]).tobytes().decode(), STRING)
     return joined(_guid_matrix(guids), STRING)
 
 
@@ -178,14 +195,14 @@ def identifier_text(identifiers: Octets) -> pa.StringArray:
     return pa.Array.from_buffers(STRING, count, [None, pa.py_buffer(offsets), pa.py_buffer(matrix[keep])])
 
 
-def some(array: Callable[[Octets], pa.Array], found: Octets, present: Mask) -> pa.Array:
+def some(array: Callable[[Octets], Values], found: Octets, present: Mask) -> Values:
     """The array of those rows that are present, nulls for the others."""
     if present.all():
         return array(found)
     rows = np.flatnonzero(present)
-    made = array(found[rows])
+    made = whole(array(found[rows]), len(rows))
     if not len(rows):
-        return pa.nulls(len(present), made.type)
+        return pa.scalar(None, made.type)
     which = np.full(len(present), -1, np.int64)
     which[rows] = np.arange(len(rows))
     return made.take(pa.array(which, mask=~present))
