@@ -134,11 +134,12 @@ def _outside(
 def batch_of(columns: Iterable[Values], count: int, schema: RowSchema) -> pa.RecordBatch:
     """Columns as the schema has them: plain, or run-end encoded."""
     arrays = []
+    one_run = pa.array([count], pa.int32())
     for values, kind in zip(columns, schema.arrow.types, strict=True):
         if not pa.types.is_run_end_encoded(kind):
             arrays.append(whole(values, count))
         elif isinstance(values, pa.Scalar) and count:
-            arrays.append(pa.RunEndEncodedArray.from_arrays([count], pa.array([values], kind.value_type), kind))
+            arrays.append(pa.RunEndEncodedArray.from_arrays(one_run, whole(values, 1), kind))
         else:
             arrays.append(pc.run_end_encode(whole(values, count)))
     return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)

@@ -39,7 +39,8 @@ DoGet, ticket = {queue, queue_id, epoch, columns, include_body, compact, after, 
 
 Actions
 -------
-info        {} -> {queue_manager, queue_manager_id, user, horizon}
+info        {} -> {queue_manager, queue_manager_id, user, horizon, local}
+            `local`: the same service at a Unix socket, for programs on the same machine that may open it; tokens are good there, too. Or null.
 bounds      {queue, [queue_id]} -> as app_metadata of ListFlights
 measure     {queue, [after = 0], [upto], [max_messages], [max_bytes]} -> as bounds, with the range {after, upto, messages, bytes} that keeps
             to the limits; at least one message, if there is one
@@ -87,6 +88,7 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
@@ -107,6 +109,8 @@ _LOG = logging.getLogger(__name__)
 
 # Ours: how long running calls are waited for when the service stops.
 STOP_SECONDS = 5.0
+# Its name in the data directory. Who may go in there saves a quarter of what the network costs.
+SOCKET = "flight.sock"
 
 
 def _refused(error: LannerError) -> fl.FlightError:
@@ -138,23 +142,50 @@ def _told() -> Iterator[None]:
         raise fl.FlightInternalError(f"{type(error).__name__} in the queue manager; its log tells more") from None
 
 
+class Streams:
+    """The streams that run, of which there may be so many at a time."""
+
+    def __init__(self, most: int) -> None:
+        self.count = 0
+        self._most = most
+        self._counting = threading.RLock()  # a stream that the garbage collector finds ends in the midst of anything
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[None]:
+        """One of them, from its beginning to its end."""
+        with self._counting:
+            if self.count == self._most:
+                raise TooBusy("too many streams at a time: try again when others have ended")
+            self.count += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self.count -= 1
+                is_last = not self.count
+            if is_last:
+                give_back()
+
+
 class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
-    """The service on a port, from its construction to `shutdown`. Methods are called by the threads of gRPC."""
+    """The service at an address, from its construction to `shutdown`. Methods are called by the threads of gRPC."""
 
     def __init__(
-        self, service: Service, sessions: Sessions, settings: FlightSettings, loop_cpu: Callable[[], float] | None
+        self,
+        address: str,
+        service: Service,
+        sessions: Sessions,
+        streams: Streams,
+        loop_cpu: Callable[[], float] | None,
+        certificates: list[tuple[bytes, bytes]] | None = None,
     ) -> None:
         """`loop_cpu`: what the loop has used to which streams give way, if there is one."""
-        certificates = None
-        if settings.tls_certificate is not None and settings.tls_key is not None:
-            certificates = [(settings.tls_certificate.read_bytes(), settings.tls_key.read_bytes())]
         self._service = service
         self._loop_cpu = loop_cpu
         self._stopping = threading.Event()
-        self._counting = threading.RLock()  # a stream that the garbage collector finds ends in the midst of anything
-        self._streams, self._max_streams = 0, settings.max_streams
+        self._streams = streams
         super().__init__(
-            settings.address(settings.port),
+            address,
             auth_handler=NoHandshake(),
             tls_certificates=certificates,
             middleware={"caller": Callers(sessions)},
@@ -164,22 +195,6 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
     def _caller(context: fl.ServerCallContext) -> Identity:
         identity: Identity = context.get_middleware("caller").identity
         return identity
-
-    @contextlib.contextmanager
-    def _stream(self) -> Iterator[None]:
-        """One of the streams that may run at a time."""
-        with self._counting:
-            if self._streams == self._max_streams:
-                raise TooBusy("too many streams at a time: try again when others have ended")
-            self._streams += 1
-        try:
-            yield
-        finally:
-            with self._counting:
-                self._streams -= 1
-                is_last = not self._streams
-            if is_last:
-                give_back()
 
     def _until_stopped(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -232,7 +247,7 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
             scan = self._service.scan(self._caller(context), ticket.ticket)
 
         def batches() -> Iterator[pa.RecordBatch]:
-            with _told(), self._stream():
+            with _told(), self._streams.one():
                 found = scan.batches()
                 if self._loop_cpu is not None:
                     found = giving_way(found, self._loop_cpu)
@@ -249,7 +264,7 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
         reader: fl.MetadataRecordBatchReader,
         writer: fl.FlightMetadataWriter,
     ) -> None:
-        with _told(), self._stream():
+        with _told(), self._streams.one():
             if descriptor.descriptor_type != fl.DescriptorType.CMD:
                 raise InvalidParameter("messages are put under a command: {token, writer, batch, queue}")
             batches = self._until_stopped(_to_the_end(reader))
@@ -303,7 +318,7 @@ class FlightListener:
         self._runtime = runtime
         self._settings = settings or FlightSettings()
         self._service: Service | None = None
-        self._server: FlightServer | None = None
+        self._servers: list[FlightServer] = []
         self._loop_cpu: Callable[[], float] | None = None
         self.address = self._settings.address(self._settings.port)
 
@@ -321,24 +336,40 @@ class FlightListener:
         settings = self._settings
         _check_port(settings.bind, settings.port)
         service = Service(self._runtime)
+        sessions, streams = Sessions(self._runtime.users), Streams(settings.max_streams)
+        certificates = None
+        if settings.tls_certificate is not None and settings.tls_key is not None:
+            certificates = [(settings.tls_certificate.read_bytes(), settings.tls_key.read_bytes())]
         try:
-            self._server = FlightServer(service, Sessions(self._runtime.users), settings, self._loop_cpu)
+            address = settings.address(settings.port)
+            server = FlightServer(address, service, sessions, streams, self._loop_cpu, certificates)
         except BaseException as error:
             service.close()
             if isinstance(error, pa.ArrowException):
                 raise OSError(None, str(error)) from None
             raise
-        self._service = service
-        self.address = settings.address(self._server.port)
+        self._service, self._servers = service, [server]
+        self.address = settings.address(server.port)
+        path = (self._runtime.path / SOCKET).resolve()
+        path.unlink(missing_ok=True)
+        try:
+            self._servers.append(FlightServer(f"grpc+unix://{path}", service, sessions, streams, self._loop_cpu))
+        except pa.ArrowException as error:
+            # A path of more than 107 bytes, say. There is the port.
+            _LOG.info("no Flight service at %s: %s", path, error)
+        else:
+            path.chmod(0o600)
+            service.local_socket = str(path)
 
     def close(self) -> None:
         """End waiting calls, let running ones come to their end, and let go of the queues that readers hold."""
-        server, self._server = self._server, None
+        servers, self._servers = self._servers, []
         service, self._service = self._service, None
-        if server is not None and service is not None:
+        if service is not None:
             service.stop_waiting()
-            if not server.stop(STOP_SECONDS):
-                _LOG.warning("a Flight stream is still open: its reader does not read; going on without it")
+            with ThreadPoolExecutor(len(servers)) as stopping:
+                if not all(stopping.map(lambda server: server.stop(STOP_SECONDS), servers)):
+                    _LOG.warning("a Flight stream is still open: its reader does not read; going on without it")
             service.close()
 
     async def start(self) -> None:

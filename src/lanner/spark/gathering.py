@@ -33,8 +33,8 @@ _MESSAGE: Final = np.dtype(
 )
 _STAGED: Final = np.dtype([("key", "S21"), ("checksum", "<u4")])
 _CHECKSUM_SIZE: Final = 4
-# Ours: leaf pages of the index that are read together, enough for most batches; each has about a hundred entries.
-_INDEX_PAGES: Final = 96
+# Ours: leaf pages of the index that are read together, enough for most batches; each has fifty to a hundred entries.
+_INDEX_PAGES: Final = 160
 # Keys of messages that came one after the other differ in their last bytes only: the others are queue and priority, or stage, queue and priority.
 _NUMBER_BYTES: Final = 7
 # Ours: so many groups are looked for one by one, for there are eight priorities; more only if they have as many messages on average.

