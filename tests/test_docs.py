@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.spark.small import SUBMIT_ENVIRONMENT
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -89,7 +91,8 @@ def run(block: Block, directory: Path, environment: dict[str, str], sessions: li
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_example_runs(page: Path, tmp_path: Path) -> None:
     scripts = str(Path(sys.executable).parent)
-    environment = {**os.environ, "PATH": f"{scripts}:{os.environ['PATH']}", "PYTHONWARNINGS": "error"}
+    environment = os.environ | SUBMIT_ENVIRONMENT
+    environment |= {"PATH": f"{scripts}:{os.environ['PATH']}", "PYTHONWARNINGS": "error"}
     environment.pop("LANNER_DATA", None)
     sessions: list[int] = []
     try:

@@ -15,6 +15,7 @@ from bench.cases import CASES, Bench
 from bench.peers.process import Missing, Server, free_port, require
 from bench.report import Contender, Goal, Table, alternate, print_table
 from bench.workload import Scale
+from tests.spark.small import SUBMIT_ENVIRONMENT
 
 ROOT = Path(__file__).parents[2]
 TINY = Scale(rounds=1, factor=0.002, depth=2000)
@@ -32,7 +33,7 @@ def test_case_runs_without_peers(name: str, tmp_path: Path) -> None:
     """Each in its own process: what a case puts into the environment, Spark's Java above all, would stay for other tests."""
     command = "import sys; from pathlib import Path; from tests.bench.test_bench_smoke import run_case; "
     command += "print(run_case(sys.argv[1], Path(sys.argv[2])))"
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment = os.environ | SUBMIT_ENVIRONMENT | {"PYTHONPATH": str(ROOT)}
     told = subprocess.run(
         [sys.executable, "-c", command, name, str(tmp_path)],
         cwd=ROOT,

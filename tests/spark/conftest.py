@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,33 +14,11 @@ from lanner.spark.flight import FlightListener
 from lanner.spark.flight_client import FlightQueues
 from lanner.spark.settings import FlightSettings
 from tests.client.conftest import no_keys
+from tests.spark.small import SPARK_ENVIRONMENT, SPARK_SETTINGS
 from tests.spark.worlds import Ingested, ingested
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-ROOT = Path(__file__).parents[2]
-# What every Spark of the tests runs with: on loopback alone, with this very Python, small.
-SPARK_ENVIRONMENT = {
-    "SPARK_LOCAL_IP": "127.0.0.1",
-    "PYSPARK_PYTHON": sys.executable,
-    "PYSPARK_DRIVER_PYTHON": sys.executable,
-    "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
-    "LANNER_PASSWORD": "secret",
-}
-SPARK_SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.driver.memory": "1g",
-    # What runs for seconds is not worth the second compiler.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-}
 
 
 @pytest.fixture(scope="session")

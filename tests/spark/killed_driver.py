@@ -26,7 +26,7 @@ from lanner.spark.offsets import Offset
 from lanner.spark.source import MsmqDataSource
 from lanner.spark.stream_reader import MsmqStreamReader
 from lanner.spark.writer import MsmqStreamWriter, Staged
-from tests.spark.conftest import SPARK_SETTINGS
+from tests.spark.small import SPARK_SETTINGS
 
 POINTS = (
     "before acknowledge",

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lanner.client import Message, QueueManager
-from tests.spark.conftest import SPARK_ENVIRONMENT
 from tests.spark.killed_driver import POINTS, to_files, to_queue
+from tests.spark.small import SPARK_ENVIRONMENT
 from tests.spark.test_flight_reading import fill
 
 if TYPE_CHECKING:
