@@ -19,10 +19,22 @@ TOGETHER = {"interop": "interop", "com/test_listener.py": "interop", "spark": "s
 # A broken unit is told in seconds, before the tests that start processes.
 LATER = {"test_house.py": 1, "interop": 2, "adversity": 3}
 
+# Where several processes share the work what takes minutes comes first: else one would still be at it when the others have nothing left.
+LONGEST = ("spark", "interop", "adversity", "test_docs.py", "bench")
+
 
 def turn(path: Path) -> int:
     """Say in which part of the run a test file has its turn."""
-    return LATER.get(path.relative_to(TESTS).parts[0], 0) if path.is_relative_to(TESTS) else max(LATER.values())
+    return LATER.get(part(path), 0) if path.is_relative_to(TESTS) else max(LATER.values())
+
+
+def shared_turn(path: Path) -> int:
+    """Say the same where several processes share the work."""
+    return LONGEST.index(part(path)) if path.is_relative_to(TESTS) and part(path) in LONGEST else len(LONGEST)
+
+
+def part(path: Path) -> str:
+    return path.relative_to(TESTS).parts[0]
 
 
 def group(name: str) -> str:
@@ -38,8 +50,11 @@ class Together(LoadScopeScheduling):  # type: ignore[misc] # it has no types
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Together:
+    # Not by the number of tests: those of Spark are few and long.
+    config.option.loadscopereorder = False
     return Together(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: turn(item.path))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    order = shared_turn if hasattr(config, "workerinput") else turn
+    items.sort(key=lambda item: order(item.path))
