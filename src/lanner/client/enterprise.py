@@ -9,11 +9,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lanner.directory.enterprise import Document, load_enterprise, read_enterprise, write_enterprise
 from lanner.directory.topology import survey
 
 if TYPE_CHECKING:
     from lanner.client.runtime import Runtime
+    from lanner.directory.enterprise import Document
+
+# `lanner.directory.enterprise` is imported where it is used: it takes pydantic with it, a third of the time that `import lanner` takes, and few
+# programs have an enterprise to describe.
 
 __all__ = ["Enterprise", "LocalEnterprise", "RemoteEnterprise"]
 
@@ -38,10 +41,14 @@ class LocalEnterprise:
         self._runtime = runtime
 
     def document(self) -> Document:
+        from lanner.directory.enterprise import write_enterprise
+
         with self._runtime.lock:
             return write_enterprise(survey(self._runtime.engine.directory))
 
     def apply(self, enterprise: Mapping[str, object] | str | Path) -> list[str]:
+        from lanner.directory.enterprise import read_enterprise
+
         topology = read_enterprise(_loaded(enterprise))
         done: list[str] = self._done(lambda: self._runtime.engine.provision_directory(topology))
         return done
@@ -68,6 +75,8 @@ class RemoteEnterprise:
         return document
 
     def apply(self, enterprise: Mapping[str, object] | str | Path) -> list[str]:
+        from lanner.directory.enterprise import read_enterprise
+
         document = _loaded(enterprise)
         # Here already, so that what is wrong with it can be told with its place.
         read_enterprise(document)
@@ -79,4 +88,6 @@ class RemoteEnterprise:
 
 
 def _loaded(enterprise: Mapping[str, object] | str | Path) -> Document:
+    from lanner.directory.enterprise import load_enterprise
+
     return dict(enterprise) if isinstance(enterprise, Mapping) else load_enterprise(Path(enterprise))
