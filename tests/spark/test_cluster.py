@@ -26,7 +26,7 @@ from lanner.spark.generator import generate
 from lanner.spark.jobs import JOBS
 from lanner.spark.settings import FlightSettings
 from tests.client.conftest import no_keys
-from tests.spark.conftest import ROOT
+from tests.spark.small import ROOT
 from tests.spark.test_job_lifecycle import outcome, status
 from tests.spark.test_job_numbers import is_seen
 from tests.spark.test_kill import MESSAGES, check, fill, running
