@@ -54,6 +54,20 @@ def test_a_flipped_bit_anywhere_is_found_and_the_record_put_aside(
     store.close()
 
 
+def test_a_read_of_the_next_message_puts_a_corrupt_one_aside_on_its_way(tmp_path: Path) -> None:
+    filled(tmp_path)
+    key = MESSAGE_KEY.pack(QUEUE, 0, 2)
+    value = damage(tmp_path, b"messages", key, 30)
+    store = open_store(tmp_path)
+    found = store.read_next(QUEUE, -1, {1})
+    assert found is not None
+    assert (found[0], found[1].packet) == (3, b"message 3")
+    assert store.table("quarantine").get(key) == value
+    assert ids(store) == [1, 3]
+    assert store.read_next(QUEUE, 1, {3}) is None
+    store.close()
+
+
 def test_a_scan_leaves_a_corrupt_record_out_and_has_it_put_aside(tmp_path: Path) -> None:
     filled(tmp_path)
     damage(tmp_path, b"messages", MESSAGE_KEY.pack(QUEUE, 0, 2), 30)

@@ -95,6 +95,20 @@ class StoreAgainstDict(RuleBasedStateMachine):
         if key is not None:
             self.delete(queue, key)
 
+    @rule(queue=QUEUES, after=st.one_of(st.just(-1), KEYS), held=st.sets(KEYS))
+    def take_next(self, queue: int, after: int, held: set[int]) -> None:
+        """As a receive does: what is found is read and deleted in one step."""
+        found = self.store.read_next(queue, after, held)
+        keys = [key for number, key in self.messages if number == queue and key > after and key not in held]
+        if found is None:
+            assert not keys
+            return
+        key, message = found
+        assert key == min(keys)
+        assert message.packet == self.messages[queue, key][0]
+        assert self.store.delete(queue, key, message)
+        del self.messages[queue, key]
+
     @rule(queue=QUEUES)
     def take_last(self, queue: int) -> None:
         key = self.store.previous(queue, 1 << 64)

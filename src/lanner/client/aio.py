@@ -34,12 +34,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
+# By names of their own: each message asks, and an enumeration looks its members up slowly.
+_SEND, _RECEIVE = QueueAccessType.SEND, QueueAccessType.RECEIVE
 
 
 class QueueManager(BaseQueueManager):
     """A queue manager in this process: `async with lanner.aio.QueueManager("data") as qm: ...`."""
 
-    _committer: Committer
+    committer: Committer
 
     def __init__(
         self,
@@ -68,7 +70,7 @@ class QueueManager(BaseQueueManager):
                 threading.Thread(target=self.stop).start()
             raise
         self.operations = Operations(self.runtime)
-        self._committer = Committer(self.runtime.store, asyncio.get_running_loop())
+        self.committer = Committer(self.runtime.store, asyncio.get_running_loop())
         return self
 
     def _open(self, opened: list[Runtime], is_unwanted: threading.Event) -> None:
@@ -86,7 +88,7 @@ class QueueManager(BaseQueueManager):
     async def close(self) -> None:
         """Stop. Express messages are gone, everything else is on disk."""
         await asyncio.to_thread(self.stop)
-        await asyncio.to_thread(self._committer.close)
+        await asyncio.to_thread(self.committer.close)
 
     async def create_queue(
         self,
@@ -148,7 +150,7 @@ class QueueManager(BaseQueueManager):
     async def done(self, outcome: Outcome[T]) -> T:
         """The value of an operation, when it is on disk."""
         if outcome.ticket:
-            await self._committer.durable(outcome.ticket)
+            await self.committer.durable(outcome.ticket)
         return outcome.value
 
     async def waited(self, waiting: Waiting) -> Outcome[ReceivedMessage]:
@@ -170,27 +172,21 @@ class QueueManager(BaseQueueManager):
         """The message of a read, when it has come and, if that is a receive, is on disk as received."""
         if isinstance(outcome, Waiting):
             outcome = await self.waited(outcome)
-        # Not by `received`: each coroutine on the way costs about as much as the queue does.
-        if outcome.ticket:
-            try:
-                await self._committer.durable(outcome.ticket)
-            except asyncio.CancelledError:
-                self._undo([outcome.value])
-                raise
-        return outcome.value
+        return await self.received(outcome, [outcome.value])
 
     async def received(self, outcome: Outcome[T], messages: list[ReceivedMessage]) -> T:
         """The value of a receive, when it is on disk; a caller who is cancelled meanwhile finds the messages in the queue."""
         if outcome.ticket:
             try:
-                await self._committer.durable(outcome.ticket)
+                await self.committer.durable(outcome.ticket)
             except asyncio.CancelledError:
-                self._undo(messages)
+                self.undo(messages)
                 raise
         return outcome.value
 
-    def _undo(self, messages: list[ReceivedMessage]) -> None:
-        self._committer.ask(self.operations.undo_receive(messages))
+    def undo(self, messages: list[ReceivedMessage]) -> None:
+        """Put messages back whose receiver has gone."""
+        self.committer.ask(self.operations.undo_receive(messages))
 
 
 class Queue(BaseQueue):
@@ -231,8 +227,14 @@ class Queue(BaseQueue):
         self, message: Message | ReceivedMessage | bytes | str, *, transaction: Transaction | None = None
     ) -> str:
         """Send; when this returns, a recoverable message is on disk. Gives the message's id."""
-        handle = self._handles.cached(QueueAccessType.SEND) or await self.handle(QueueAccessType.SEND)
-        return await self._manager.done(self._operations.send(handle, message, inner(transaction, self._operations)))
+        handle = self._handles.cached(_SEND) or await self.handle(_SEND)
+        operations = self._operations
+        unit = None if transaction is None else transaction.inner(operations)
+        identifier, ticket = operations.send(handle, message, unit)
+        # Not by `done`: each coroutine on the way costs about as much as the queue does.
+        if ticket:
+            await self._manager.committer.durable(ticket)
+        return identifier
 
     async def send_many(
         self,
@@ -253,10 +255,21 @@ class Queue(BaseQueue):
         transaction: Transaction | None = None,
     ) -> ReceivedMessage:
         """Take the first message; IOTimeout if none comes within `timeout` seconds."""
-        handle = self._handles.cached(QueueAccessType.RECEIVE) or await self.handle(QueueAccessType.RECEIVE)
-        return await self._manager.read(
-            self._operations.receive(handle, timeout, transaction=inner(transaction, self._operations))
-        )
+        handle = self._handles.cached(_RECEIVE) or await self.handle(_RECEIVE)
+        operations, manager = self._operations, self._manager
+        unit = None if transaction is None else transaction.inner(operations)
+        outcome = operations.receive(handle, timeout, transaction=unit)
+        if isinstance(outcome, Waiting):
+            outcome = await manager.waited(outcome)
+        # Not by `read`: each coroutine on the way costs about as much as the queue does.
+        message, ticket = outcome
+        if ticket:
+            try:
+                await manager.committer.durable(ticket)
+            except asyncio.CancelledError:
+                manager.undo([message])
+                raise
+        return message
 
     async def receive_many(
         self,

@@ -82,6 +82,10 @@ class Outcome(NamedTuple, Generic[T]):
     ticket: int
 
 
+# What Outcome(...) does, without a Python function of its own: for what is done for each message.
+_new = tuple.__new__
+
+
 class Waiting:
     """A read that waits for a message. The message is locked for us first and removed in `finish`.
 
@@ -280,7 +284,7 @@ class Operations:
             identifier = self._sent(descriptor, message, properties, status)
             # An express message has nothing to wait for, though others may have.
             is_durable = message.recoverable and transaction is None
-            return Outcome(identifier, self.store.ticket() if is_durable else 0)
+            return _new(Outcome, (identifier, self.store.ticket() if is_durable else 0))
 
     def send_many(
         self,
@@ -403,7 +407,7 @@ class Operations:
 
     def _taken(self, position: MessagePosition, transaction: Transaction | None) -> Outcome[ReceivedMessage]:
         is_durable = transaction is None and not is_express(position.record.packet)
-        return Outcome(ReceivedMessage(position), self.store.ticket() if is_durable else 0)
+        return _new(Outcome, (ReceivedMessage(position), self.store.ticket() if is_durable else 0))
 
     def undo_receive(self, messages: Iterable[ReceivedMessage]) -> int:
         """Put messages back that nobody will see; the ticket of the batch that does it."""

@@ -96,12 +96,15 @@ class Acknowledgments(Sending):
             self._journal(self.queue_manager.system_journal_queue, position.record.packet)
 
     def _message_removed(self, queue: Queue, position: MessagePosition, reason: MessageClass) -> None:
-        packet = position.record.packet
-        if reason is MessageClass.ACK_RECEIVE and queue.journaling and not queue.is_system:
-            self._journal(self._journal_of(queue), packet)
-        if queue.is_system or position.record.flags & DEAD_LETTER or not wants_attention(packet):
+        if queue.is_system:
+            self._system_message_removed(queue, position)
             return
-        message = Message(packet)
+        record = position.record
+        if queue.journaling and reason is MessageClass.ACK_RECEIVE:
+            self._journal(self._journal_of(queue), record.packet)
+        if not wants_attention(record.packet) or record.flags & DEAD_LETTER:
+            return
+        message = Message(record.packet)
         if isinstance(queue, OutgoingQueue):
             # It was removed on its way: NackPurged, whoever emptied the queue.
             removed = reason in (MessageClass.NACK_QUEUE_PURGED, MessageClass.NACK_QUEUE_DELETED)
@@ -115,6 +118,9 @@ class Acknowledgments(Sending):
             message.is_transactional and reason is not MessageClass.ACK_RECEIVE
         ):
             self._dead_letter(message, reason)
+
+    def _system_message_removed(self, queue: Queue, position: MessagePosition) -> None:
+        """A message has left a journal, a dead-letter or an internal queue: nobody is told."""
 
     def _refused(self, message: Message, reason: MessageClass) -> None:
         """A message did not reach its queue: the negative acknowledgment and the dead-letter copy."""

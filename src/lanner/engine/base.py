@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 # Ours: so many numbers may be left out after a crash; with fewer, each new queue would wait for the disk.
 _QUEUE_NUMBERS = 256
+_READY = QueueManagerState.READY  # a name of its own: each event asks, and an enumeration looks its members up slowly
 
 
 def _nothing() -> None:
@@ -147,7 +148,7 @@ class EngineBase:
     def _require_ready(self) -> None:
         """MS-MQDMPR 3.1.1.1 QueueManagerState: outside Ready nothing is done for anybody."""
         state = self.queue_manager.queue_manager_state
-        if state is not QueueManagerState.READY:
+        if state is not _READY:
             raise ServiceNotAvailable(f"queue manager {self.queue_manager.computer_name} is {state.value}")
 
     def _is_available(self, queue: Queue, lookup_id: int) -> bool:

@@ -138,10 +138,8 @@ class Delivery(OutgoingSequences):
             if queue.outgoing_transfer_info is not None:
                 queue.outgoing_transfer_info.eod_no_read_count = count
 
-    def _message_removed(self, queue: Queue, position: MessagePosition, reason: MessageClass) -> None:
-        if not queue.is_system:
-            super()._message_removed(queue, position, reason)
-        elif queue is self.queue_manager.awaiting_final_ack_queue:
+    def _system_message_removed(self, queue: Queue, position: MessagePosition) -> None:
+        if queue is self.queue_manager.awaiting_final_ack_queue:
             sequence = Message(position.record.packet).transactional_message_sequence_identifier
             sender = None if sequence is None else self.outgoing_queue_of(sequence)
             if sender is not None:

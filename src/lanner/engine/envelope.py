@@ -13,9 +13,11 @@ from lanner.model.enums import INFINITE
 
 # BaseHeader: Flags at 2, TimeToReachQueue at 12; UserHeader: TimeToBeReceived at 48, SentTime at 52, Flags at 60.
 _ENVELOPE = struct.Struct("<2xH8xI32xII4xI")
-_USER_FLAGS = struct.Struct("<60xI")
-_TIMES = struct.Struct("<12xI32xI")
-_NEVER = (INFINITE, INFINITE)
+# What is asked of each message that leaves is asked of its bytes: no structure is made for it.
+_TIME_TO_REACH_QUEUE = slice(12, 16)
+_TIME_TO_BE_RECEIVED = slice(48, 52)
+_NEVER = INFINITE.to_bytes(4, "little")
+_FLAGS_0_TO_7, _FLAGS_8_TO_15 = 60, 61  # of UserHeader.Flags
 # What Envelope._make does, without its check of the length.
 _new = tuple.__new__
 
@@ -28,6 +30,7 @@ _TRANSACTION_HEADER = 0x0010_0000
 
 # A message with none of these asks nothing of anybody when it arrives or leaves.
 WANTS_ATTENTION = _NEGATIVE_JOURNALING | _POSITIVE_JOURNALING | _ADMINISTRATION_QUEUE
+_ATTENTION_BITS = WANTS_ATTENTION >> 8  # all of them in the second byte
 
 
 class Envelope(NamedTuple):
@@ -71,15 +74,14 @@ def read_envelope(packet: bytes) -> Envelope:
 
 def is_express(packet: bytes) -> bool:
     """MS-MQMQ 2.2.19.2 DM of a packet."""
-    return not _USER_FLAGS.unpack_from(packet)[0] & _DELIVERY_MODE
+    return not packet[_FLAGS_0_TO_7] & _DELIVERY_MODE
 
 
 def may_expire(packet: bytes, *, in_transit: bool) -> bool:
     """Whether TimeToBeReceived, or in an outgoing queue TimeToReachQueue, is limited."""
-    times = _TIMES.unpack_from(packet)
-    return times != _NEVER if in_transit else times[1] != INFINITE
+    return packet[_TIME_TO_BE_RECEIVED] != _NEVER or (in_transit and packet[_TIME_TO_REACH_QUEUE] != _NEVER)
 
 
 def wants_attention(packet: bytes) -> bool:
     """Whether the message asks for journaling, dead-lettering or acknowledgments."""
-    return bool(_USER_FLAGS.unpack_from(packet)[0] & WANTS_ATTENTION)
+    return packet[_FLAGS_8_TO_15] & _ATTENTION_BITS != 0

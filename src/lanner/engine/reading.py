@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 RECEIVE_ACCESS = (QueueAccessType.RECEIVE, QueueAccessType.RECEIVE_ADMIN)
+# A name of its own: each receive asks, and an enumeration looks its members up slowly.
+_ACK_RECEIVE = MessageClass.ACK_RECEIVE
 PEEK_ACCESS = (*RECEIVE_ACCESS, QueueAccessType.PEEK, QueueAccessType.PEEK_ADMIN)
 
 
@@ -100,7 +102,10 @@ class Reading(Cursors):
         self._require_open(transaction)
         found = self._seek_forward(queue, START)
         if found is not None:
-            self._take(descriptor, found, transaction, two_phase_read=False)
+            if transaction is None:
+                self.message_position_deleted(queue, found, _ACK_RECEIVE)
+            else:
+                self._take(descriptor, found, transaction, two_phase_read=False)
         return found
 
     def dequeue_messages(
@@ -110,7 +115,10 @@ class Reading(Cursors):
         queue = self._readable(descriptor, RECEIVE_ACCESS)
         self._require_open(transaction)
         while (found := self._seek_forward(queue, START)) is not None:
-            self._take(descriptor, found, transaction, two_phase_read=False)
+            if transaction is None:
+                self.message_position_deleted(queue, found, _ACK_RECEIVE)
+            else:
+                self._take(descriptor, found, transaction, two_phase_read=False)
             yield found
 
     def dequeue_message_begin(

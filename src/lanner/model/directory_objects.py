@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     )
 
 GUID_NULL = uuid.UUID(int=0)
+_SYSTEM = QueueType.SYSTEM  # a name of its own: each message asks, and an enumeration looks its members up slowly
 
 # Bytes: the unit of every quota (MS-MQDMPR 3.1.1.1, 3.1.1.2).
 KILOBYTE = 1024
@@ -138,7 +139,7 @@ class Queue(DirectoryObject):
     @property
     def is_system(self) -> bool:
         """Journals, dead-letter and internal queues: no receive-expiry, no journaling (3.1.2.4)."""
-        return self.queue_type is QueueType.SYSTEM
+        return self.queue_type is _SYSTEM
 
     @property
     def active(self) -> bool:

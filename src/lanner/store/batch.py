@@ -30,7 +30,10 @@ _NO_GENERATION = 0xFFFF_FFFF
 _key = MESSAGE_KEY.pack
 _entry = INDEX_ENTRY.pack
 _head = Operation.HEAD.pack
+# The deletion of a message with a staged row ends with the key of that; of any other it is this, with its head made once.
 _number = struct.Struct(">Q").pack
+_deletion = struct.Struct(f">{Operation.HEAD.size}sIIQQ").pack
+_DELETE_HEAD = Operation.HEAD.pack(Operation.DELETE_MESSAGE, 16, 8)
 
 
 class Batch:
@@ -191,10 +194,14 @@ class Batch:
         size = 0
         for queue, layer in self.queues.items():
             number, generation, rows = queue.number, layer.generation, layer.rows
-            for lookup_id, (_, visibility, reference) in layer.hidden.items():
-                # Also of what is replaced: its index entry ends.
-                key = _key(number, generation, lookup_id)
-                add(_head(Operation.DELETE_MESSAGE, 16, 8 + len(reference)) + key + _number(visibility) + reference)
+            references = layer.references
+            # Also of what is replaced: its index entry ends.
+            for lookup_id, visibility in layer.hidden.items():
+                if lookup_id in references:
+                    key, reference = _key(number, generation, lookup_id), references[lookup_id]
+                    add(_head(Operation.DELETE_MESSAGE, 16, 8 + len(reference)) + key + _number(visibility) + reference)
+                else:
+                    add(_deletion(_DELETE_HEAD, number, generation, lookup_id, visibility))
             visible, encoded = layer.visible, layer.encoded
             for lookup_id, record in rows.items():
                 value = encoded[lookup_id] = encode(record, visible.get(lookup_id, 0))
@@ -228,13 +235,14 @@ class Batch:
         generation = layer.generation
         rows = layer.rows
         delete = txn.delete  # key, value (any), database: given by name they cost a fifth more
-        for count, (lookup_id, (_, visibility, reference)) in enumerate(layer.hidden.items(), 1):
+        references = layer.references
+        for count, (lookup_id, visibility) in enumerate(layer.hidden.items(), 1):
             if lookup_id not in rows:
                 delete(_key(number, generation, lookup_id), b"", environment.messages)
             if visibility:
                 delete(_key(number, generation, visibility), b"", environment.visible)
-            if reference:
-                delete(reference, b"", environment.staged)
+            if lookup_id in references:
+                delete(references[lookup_id], b"", environment.staged)
             if not count % _PIECE:
                 yield
         visible = layer.visible

@@ -35,6 +35,7 @@ class Committer:
         self._store = store
         self._written = written
         self._loop = loop
+        self._create_future = loop.create_future
         self._loop_thread = threading.get_ident()
         self._waiting: dict[int, list[asyncio.Future[None]]] = {}  # by the batch they wait for
         self._wanted = threading.Condition()
@@ -46,16 +47,17 @@ class Committer:
     def durable(self, ticket: int) -> asyncio.Future[None]:
         """Resolves when the batch of that number is on disk."""
         # One future for each who waits: whoever goes away takes only its own along.
-        future = self._loop.create_future()
+        future = self._create_future()
         waiting = self._waiting.get(ticket)
-        if ticket <= self._store.decided:
+        if waiting is not None:
+            # They are all told together, also if that is about to happen.
+            waiting.append(future)
+        elif ticket <= self._store.decided:
             self._tell(ticket, [future])
-        elif waiting is None:
+        else:
             self._waiting[ticket] = [future]
             # Not at once: whoever is ready to run in this turn of the loop comes into the same commit.
             self._loop.call_soon(self._write, ticket)
-        else:
-            waiting.append(future)
         return future
 
     def ask(self, ticket: int) -> None:

@@ -40,11 +40,11 @@ class Environment:
         "epoch",
         "events",
         "journal_seed",
-        "last_number",
         "last_read",
         "memory",
         "message_at",
         "message_cursor",
+        "message_in",
         "messages",
         "staged",
         "table_cursor",
@@ -97,13 +97,14 @@ class Environment:
             self.renew()
 
     def _begin(self) -> None:
-        # What was read from the snapshot last, until the next change, and its visibility number: a receive deletes it at
-        # once. One for all queues, since it may be megabytes.
+        # What was read from the snapshot last, until the next change: a receive deletes it at once. One for all queues,
+        # since it may be megabytes.
         self.last_read: Record | None = None
-        self.last_number = 0
         self.txn = self.env.begin()
         self.message_cursor = self.txn.cursor(self.messages)
-        self.message_at = b""  # the key at which the cursor stands, if it is known
+        # The queue view and the lookup id at which the cursor stands, if that is known.
+        self.message_in: object | None = None
+        self.message_at = 0
         self.table_cursor = self.txn.cursor(self.tables)
 
     def renew(self) -> None:

@@ -103,21 +103,32 @@ class Overlay(Generic[K, V, H]):
 
     def ceiling(self, key: K) -> K | None:
         """Return the lowest existing key that is not below `key`."""
+        found = self._unhidden_ceiling(key)
+        other = self._added_ceiling(key)
+        return other if found is None or (other is not None and other < found) else found
+
+    def _unhidden_ceiling(self, key: K) -> K | None:
+        """The same of the snapshot, where no layer hides it."""
         run = self._run_with(key) if self._runs else None
         found = self._stored_ceiling(key if run is None else self._successor(run.high))
-        current = self.current
         if found is not None and self._is_hidden(found):
-            found = self._skip_up(key, found)
-        elif run is not None:
+            return self._skip_up(key, found)
+        if run is not None:
             run.following = found
-        if current is not None:
-            other = current.keys.ceiling(key)
-            if other is not None and (found is None or other < found):
-                found = other
+        return found
+
+    def _added_ceiling(self, key: K) -> K | None:
+        """The same of what the layers add."""
+        found: K | None = None
+        current = self.current
+        # A look at the rows first: a reader that eats its way through what is stored has layers without any.
+        if current is not None and current.rows:
+            found = current.keys.ceiling(key)
         for layer in self.below:
-            other = layer.keys.ceiling(key)
-            if other is not None and (found is None or other < found):
-                found = other
+            if layer.rows:
+                other = layer.keys.ceiling(key)
+                if other is not None and (found is None or other < found):
+                    found = other
         return found
 
     def preceding(self, key: K) -> K | None:
@@ -146,7 +157,8 @@ class Overlay(Generic[K, V, H]):
     def _hide_below(self, key: K) -> None:
         """Note that a key is hidden from now on in what lies below the current layer."""
         for layer in self.below:
-            layer.keys.discard(key)
+            if key in layer.rows:
+                layer.keys.discard(key)
         for run in self._runs:
             if run.following == key:
                 run.high = key

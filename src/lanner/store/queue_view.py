@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import NamedTuple
 
 from lanner.store.environment import Environment
 from lanner.store.overlay import Layer, Overlay
-from lanner.store.record import MAX_LOOKUP_ID, MESSAGE_KEY, Record, StoredFacts, decode, stored_facts
+from lanner.store.record import MAX_LOOKUP_ID, MESSAGE_KEY, Record, decode, stored_facts
 
 __all__ = ["GARBAGE_QUEUE", "STATISTICS", "ExpressLayer", "MessageLayer", "QueueView", "Totals"]
 
@@ -20,6 +20,7 @@ STATISTICS = struct.Struct(">IQQ")
 GARBAGE_QUEUE = struct.Struct(">cII")
 
 _key = MESSAGE_KEY.pack
+_parts = MESSAGE_KEY.unpack
 
 
 class Totals(NamedTuple):
@@ -30,31 +31,38 @@ class Totals(NamedTuple):
     size: int
 
 
-class MessageLayer(Layer[int, Record, StoredFacts]):
+class MessageLayer(Layer[int, Record, int]):
     """The changes of one batch to one queue, or of all that are in the journal.
 
+    `hidden` gives the visibility number of what is hidden, whose index entry ends with it; `references` its staged row, if it has one. (Numbers, since
+    thousands are kept, one for each message that was received: the garbage collector has nothing to look at.)
     `visible` holds the number of each Available row: the committing thread takes it from here and not from the record,
     because the engine may meanwhile put the same record object again under a new number. `encoded` are the rows as they are stored, once they
     have been written to the journal.
     """
 
-    __slots__ = ("encoded", "generation", "visible")
+    __slots__ = ("encoded", "generation", "references", "visible")
 
     def __init__(self, generation: int) -> None:
         super().__init__()
         self.generation = generation
         self.visible: dict[int, int] = {}
+        self.references: dict[int, bytes] = {}
         self.encoded: dict[int, bytes] = {}
 
     def absorb(self, above: MessageLayer) -> None:  # type: ignore[override]  # layers of one kind lie over each other
         rows, visible, encoded = self.rows, self.visible, self.encoded
-        for key, facts in above.hidden.items():
-            if rows.pop(key, None) is None:
-                self.hidden[key] = facts
-            else:
-                # It came and went in the journal. If it had replaced something in the snapshot, that is hidden since then.
-                visible.pop(key, None)
-                encoded.pop(key, None)
+        if rows.keys().isdisjoint(above.hidden):
+            self.hidden.update(above.hidden)
+        else:
+            for key, number in above.hidden.items():
+                if rows.pop(key, None) is None:
+                    self.hidden[key] = number
+                else:
+                    # It came and went in the journal. If it had replaced something in the snapshot, that is hidden since then.
+                    visible.pop(key, None)
+                    encoded.pop(key, None)
+        self.references.update(above.references)
         rows.update(above.rows)
         visible.update(above.visible)
         encoded.update(above.encoded)
@@ -114,7 +122,7 @@ class ExpressLayer(MessageLayer):
         return None
 
 
-class QueueView(Overlay[int, Record, StoredFacts]):
+class QueueView(Overlay[int, Record, int]):
     """All methods need the store's lock. `begin` makes the current layer when a change needs one."""
 
     __slots__ = (
@@ -169,6 +177,31 @@ class QueueView(Overlay[int, Record, StoredFacts]):
                 return other
         return found
 
+    def read_next(self, after: int, passed_over: Container[int]) -> tuple[int, Record] | None:
+        """Return the lowest lookup id above `after` that is not to be passed over, and its record: `next` and `get` for the price of one.
+
+        StoreCorrupt as from `get`, of that lookup id.
+        """
+        while True:
+            after += 1
+            stored = self._unhidden_ceiling(after)
+            found = self._added_ceiling(after)
+            if self.express is not None:
+                other = self.express.keys.ceiling(after)
+                if other is not None and (found is None or other < found):
+                    found = other
+            # Then it is in no layer: a row that replaces a stored one hides it.
+            is_stored = found is None or (stored is not None and stored < found)
+            if is_stored:
+                found = stored
+            if found is None:
+                return None
+            if found not in passed_over:
+                record = self._read_stored(found) if is_stored else self.get(found)
+                if record is not None:
+                    return found, record
+            after = found
+
     def get(self, lookup_id: int) -> Record | None:
         """Return the newest record; StoreCorrupt if the stored one fails its checksum."""
         if self.express is not None:
@@ -189,14 +222,15 @@ class QueueView(Overlay[int, Record, StoredFacts]):
                 return record
             if lookup_id in layer.hidden:
                 return None
+        return self._read_stored(lookup_id)
+
+    def _read_stored(self, lookup_id: int) -> Record | None:
         raw = self.raw(lookup_id)
         if raw is None:
             return None
         environment = self._environment
-        record = decode(raw, environment.txn, environment.staged)
+        record = environment.last_read = decode(raw, environment.txn, environment.staged)
         environment.memory.touch(len(record.packet))
-        environment.last_read = record
-        environment.last_number = record.visibility
         return record
 
     def contains(self, lookup_id: int) -> bool:
@@ -213,33 +247,47 @@ class QueueView(Overlay[int, Record, StoredFacts]):
     def raw(self, lookup_id: int) -> bytes | None:
         """Return the stored bytes of the snapshot."""
         environment = self._environment
-        key = _key(self.number, self.generation, lookup_id)
-        if key == environment.message_at:
+        if environment.message_at == lookup_id and environment.message_in is self:
             return environment.message_cursor.value()
-        return environment.txn.get(key, db=environment.messages)
+        return environment.txn.get(_key(self.number, self.generation, lookup_id), db=environment.messages)
 
     def _stored_ceiling(self, key: int) -> int | None:
         if key > MAX_LOOKUP_ID:
             return None
-        cursor = self._environment.message_cursor
-        if not cursor.set_range(_key(self.number, self.generation, key)):
-            self._environment.message_at = b""
+        environment = self._environment
+        cursor = environment.message_cursor
+        if environment.message_at == key - 1 and environment.message_in is self:
+            # Behind the one that was received last: a step costs half of a search.
+            is_there = cursor.next()
+        else:
+            is_there = cursor.set_range(_key(self.number, self.generation, key))
+        environment.message_in = None
+        if not is_there:
             return None
-        at = self._environment.message_at = cursor.key()
-        number, generation, found = MESSAGE_KEY.unpack(at)
-        return found if number == self.number and generation == self.generation else None
+        found: int
+        number, generation, found = _parts(cursor.key())
+        if number != self.number or generation != self.generation:
+            return None
+        environment.message_in = self
+        environment.message_at = found
+        return found
 
     def _stored_below(self, key: int) -> int | None:
-        cursor = self._environment.message_cursor
+        environment = self._environment
+        cursor = environment.message_cursor
         bound = _key(self.number, self.generation, min(key, MAX_LOOKUP_ID))
         if key > MAX_LOOKUP_ID:
             bound += b"\0"  # just above the highest key there can be
+        environment.message_in = None
         if not (cursor.prev() if cursor.set_range(bound) else cursor.last()):
-            self._environment.message_at = b""
             return None
-        at = self._environment.message_at = cursor.key()
-        number, generation, found = MESSAGE_KEY.unpack(at)
-        return found if number == self.number and generation == self.generation else None
+        found: int
+        number, generation, found = _parts(cursor.key())
+        if number != self.number or generation != self.generation:
+            return None
+        environment.message_in = self
+        environment.message_at = found
+        return found
 
     def _successor(self, key: int) -> int:
         return key + 1
@@ -283,6 +331,10 @@ class QueueView(Overlay[int, Record, StoredFacts]):
         What lies on disk is asked for its number, not the record: a move may have put the same object elsewhere before.
         """
         size = len(record.packet)
+        if record is self._environment.last_read:
+            # Straight from the snapshot, and nothing has been put or hidden since: no layer has it, and no need to ask the disk.
+            self._hide(lookup_id, size, record.visibility, record.reference)
+            return True
         express = self.express
         if express is not None and lookup_id in express.rows:
             del express.rows[lookup_id]
@@ -303,22 +355,14 @@ class QueueView(Overlay[int, Record, StoredFacts]):
         if lookup_id in layer.hidden:
             return False
         was_there = self._hide_unsettled(lookup_id)
-        if was_there is not None:
-            return was_there
-        environment = self._environment
-        if record is not environment.last_read:
-            return self.hide_stored(lookup_id) is not None
-        # Straight from the snapshot, and nothing has been put here since: no need to ask the disk.
-        self._hide(layer, lookup_id, StoredFacts(size, environment.last_number, record.reference))
-        return True
+        return self.hide_stored(lookup_id) is not None if was_there is None else was_there
 
     def _hide_unsettled(self, lookup_id: int) -> bool | None:
         """Hide what lies under a key in the layers below the current one; whether there was something, None if that is for the snapshot to say."""
         for layer in self.below:
             record = layer.rows.get(lookup_id)
             if record is not None:
-                facts = StoredFacts(len(record.packet), layer.visible.get(lookup_id, 0), b"")
-                self._hide(self.current or self._begin(self), lookup_id, facts)
+                self._hide(lookup_id, len(record.packet), layer.visible.get(lookup_id, 0), b"")
                 return True
             if lookup_id in layer.hidden:
                 return False
@@ -329,21 +373,25 @@ class QueueView(Overlay[int, Record, StoredFacts]):
         raw = self.raw(lookup_id)
         if raw is not None:
             environment = self._environment
-            facts = stored_facts(raw, environment.txn, environment.staged)
-            self._hide(self.current or self._begin(self), lookup_id, facts)
+            self._hide(lookup_id, *stored_facts(raw, environment.txn, environment.staged))
         return raw
 
-    def _hide(self, layer: MessageLayer, lookup_id: int, facts: StoredFacts) -> None:
+    def _hide(self, lookup_id: int, size: int, number: int, reference: bytes) -> None:
         """Hide a message that lies below the current layer; its index entry ends too."""
         self._environment.last_read = None
-        layer.hidden[lookup_id] = facts
+        layer = self.current or self._begin(self)
+        layer.hidden[lookup_id] = number
+        if reference:
+            layer.references[lookup_id] = reference
         self._hide_below(lookup_id)
         self.messages -= 1
-        self.size -= facts.size
+        self.size -= size
 
     def drop(self) -> None:
         """Drop all messages: the queue goes on in a new generation, and nothing has to be read to empty it."""
         self.generation += 1
+        # Both are of the old one.
+        self._environment.message_in = self._environment.last_read = None
         self.messages = self.size = self.express_messages = self.express_size = 0
         self.express = None
         self._high.clear()

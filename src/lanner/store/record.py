@@ -7,7 +7,6 @@ the key of its staged row, which holds the packet and the packet's own checksum:
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
 
 import lmdb
 
@@ -24,7 +23,6 @@ __all__ = [
     "MESSAGE_KEY",
     "REFERENCE",
     "Record",
-    "StoredFacts",
     "decode",
     "encode",
     "encode_reference",
@@ -53,14 +51,7 @@ _MAX_COUNT = 0xFFFF
 
 _AVAILABLE, _LOCKED = int(PositionState.AVAILABLE), int(PositionState.LOCKED)
 _STATES = {int(state): state for state in (PositionState.AVAILABLE, PositionState.LOCKED)}
-
-
-class StoredFacts(NamedTuple):
-    """What must be known of a stored message to take it away."""
-
-    size: int  # of the packet
-    visibility: int
-    reference: bytes
+_FORMATS = frozenset((INLINE, REFERENCE))
 
 
 def encode(record: Record, visibility: int) -> bytes:
@@ -94,7 +85,7 @@ def decode(raw: bytes, txn: lmdb.Transaction, staged: lmdb._Database) -> Record:
     packet = raw[_HEADER_SIZE:]
     if (found := crc32(packet, crc32(raw[4:_HEADER_SIZE]))) != checksum:
         raise StoreCorrupt(f"record of {len(raw)} bytes: checksum {found:#010x}, stored {checksum:#010x}")
-    if version not in (INLINE, REFERENCE) or state not in _STATES:
+    if version not in _FORMATS or state not in _STATES:
         raise StoreCorrupt(f"record of {len(raw)} bytes: format {version}, state {state} unknown")
     if version == INLINE:
         return Record(packet, arrived, visibility, _STATES[state], abort_count, move_count, flags)
@@ -115,16 +106,18 @@ def staged_packet(reference: bytes, txn: lmdb.Transaction, staged: lmdb._Databas
     return packet
 
 
-def stored_facts(raw: bytes | memoryview, txn: lmdb.Transaction[bytes], staged: lmdb._Database) -> StoredFacts:
-    """Read what must be known to take a stored message away, as far as can be read of a corrupt one."""
+def stored_facts(
+    raw: bytes | memoryview, txn: lmdb.Transaction[bytes], staged: lmdb._Database
+) -> tuple[int, int, bytes]:
+    """Read what must be known to take a stored message away, as far as can be read of a corrupt one: size of the packet, visibility number, reference."""
     if len(raw) < _HEADER_SIZE:
-        return StoredFacts(0, 0, b"")
+        return 0, 0, b""
     _, version, _, _, _, _, visibility, _ = _HEADER.unpack_from(raw)
     if version != REFERENCE:
-        return StoredFacts(len(raw) - _HEADER_SIZE, visibility, b"")
+        return len(raw) - _HEADER_SIZE, visibility, b""
     reference = bytes(raw[_HEADER_SIZE:])
     row = txn.get(reference, db=staged)
-    return StoredFacts(0 if row is None else len(row) - _CHECKSUM.size, visibility, reference)
+    return 0 if row is None else len(row) - _CHECKSUM.size, visibility, reference
 
 
 def stored_reference(raw: bytes | memoryview) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import logging
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -155,6 +155,18 @@ class Store:
         view = self._queues.get(queue)
         return view is not None and view.express is not None and lookup_id in view.express.rows
 
+    def read_next(self, queue: int, after: int, passed_over: Container[int]) -> tuple[int, Record] | None:
+        """Return the lowest lookup id above `after` (-1: from the start) that is not to be passed over, and its record.
+
+        What fails its checksum is put aside on the way.
+        """
+        view = self._queues.get(queue) or self._commits.queue(queue)
+        while True:
+            try:
+                return view.read_next(after, passed_over)
+            except StoreCorrupt:
+                self._quarantine_next(queue, after, passed_over)
+
     def next(self, queue: int, after: int) -> int | None:
         """Return the lowest lookup id above `after` (-1: from the start)."""
         return (self._queues.get(queue) or self._commits.queue(queue)).next(after)
@@ -183,6 +195,14 @@ class Store:
                 "queue %d: message %#018x is corrupt, put aside as row %s: %s", queue, lookup_id, key.hex(), error
             )
             self.table("quarantine").put(key, raw)
+
+    def _quarantine_next(self, queue: int, after: int, passed_over: Container[int]) -> None:
+        """Put aside the message that `read_next` has come to."""
+        while (lookup_id := self.next(queue, after)) is not None:
+            if lookup_id not in passed_over:
+                self.get(queue, lookup_id)
+                return
+            after = lookup_id
 
     def _quarantine_scanned(self, queue: int, lookup_id: int) -> None:
         """Put aside what a scan found corrupt, if it is still there. Without the lock."""
