@@ -6,6 +6,7 @@ import asyncio
 import datetime as dt
 import ipaddress
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from cryptography.x509.oid import NameOID
 
 from lanner.client import QueueManager
 from lanner.errors import ServiceNotAvailable
+from lanner.security.identity import Identity
 from lanner.spark import flight_auth
 from lanner.spark.errors import NotAuthenticated
 from lanner.spark.flight import FlightListener
@@ -71,6 +73,41 @@ def test_a_token_ends_with_the_password_and_with_the_user(qm: QueueManager, conn
         with pytest.raises(NotAuthenticated, match="log on again"):
             caller.info()
     assert connect("alice", "other").info()["user"] == "alice"
+
+
+def test_a_password_that_was_right_is_not_worked_out_again_for_a_while(
+    qm: QueueManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That takes tens of milliseconds, and each process of a Spark job logs on. But it must be the same, and still be right."""
+    users = qm.runtime.users
+    users.add("alice", "wonder")
+    asked: list[tuple[str, str]] = []
+    verify = users.verify
+
+    def counted(name: str, password: str) -> Identity | None:
+        asked.append((name, password))
+        return verify(name, password)
+
+    monkeypatch.setattr(users, "verify", counted)
+    sessions = Sessions(users)
+    for _ in range(3):
+        assert sessions.log_on("alice", "wonder")[0].name == "alice"
+    assert asked == [("alice", "wonder")]
+    for password in ("wrong", "", "wonder "):
+        with pytest.raises(NotAuthenticated):
+            sessions.log_on("alice", password)
+    assert len(asked) == 4
+    users.set_password("alice", "other")
+    with pytest.raises(NotAuthenticated):
+        sessions.log_on("alice", "wonder")
+    sessions.log_on("alice", "other")
+    assert len(asked) == 6
+    monkeypatch.setattr(time, "monotonic", lambda: 1e9)
+    sessions.log_on("alice", "other")
+    assert len(asked) == 7
+    users.remove("alice")
+    with pytest.raises(NotAuthenticated):
+        sessions.log_on("alice", "other")
 
 
 def test_tokens_run_out_and_are_limited(qm: QueueManager, monkeypatch: pytest.MonkeyPatch) -> None:

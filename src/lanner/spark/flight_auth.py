@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hmac
 import json
 import secrets
 import threading
@@ -26,6 +27,8 @@ from lanner.spark.errors import NotAuthenticated
 TOKEN_LIFE: Final = 12 * 3600.0
 # Ours: tokens at a time; the one that was not used for the longest time goes first.
 MAX_TOKENS: Final = 10_000
+# Ours: seconds for which a password that was right needs no second look. A Spark job logs on from each of its processes, within seconds.
+KNOWN_LIFE: Final = 600.0
 # Ours: passwords that are verified at a time; each takes 16 MiB and some tens of milliseconds.
 _VERIFIERS: Final = threading.BoundedSemaphore(4)
 
@@ -43,6 +46,15 @@ class _Token:
     used: float
 
 
+@dataclass(slots=True)
+class _Known:
+    """A password that was right: a digest of it that means nothing outside of this process."""
+
+    digest: bytes
+    password_hash: str | None
+    until: float
+
+
 class Sessions:
     """Tokens, and whose they are."""
 
@@ -50,13 +62,21 @@ class Sessions:
         self._users = users
         self._lock = threading.Lock()
         self._tokens: dict[str, _Token] = {}  # in the order of their last use
+        self._known: dict[str, _Known] = {}  # by the names of users
+        self._secret = secrets.token_bytes(32)
 
     def log_on(self, name: str, password: str) -> tuple[Identity, str]:
         """A user and a new token. NotAuthenticated does not say which of both was wrong."""
-        with _VERIFIERS:
-            identity = self._users.verify(name, password)
+        digest = hmac.digest(self._secret, f"{name}\0{password}".encode("utf-8", "surrogatepass"), "sha256")
+        identity = self._remembered(name, digest)
         if identity is None:
-            raise NotAuthenticated("user or password is not right")
+            with _VERIFIERS:
+                identity = self._users.verify(name, password)
+            if identity is None:
+                raise NotAuthenticated("user or password is not right")
+            with self._lock:
+                found = _Known(digest, self._password_hash(identity.name), time.monotonic() + KNOWN_LIFE)
+                self._known[identity.name] = found
         token = secrets.token_urlsafe(32)
         with self._lock:
             self._expire()
@@ -64,6 +84,14 @@ class Sessions:
             while len(self._tokens) > MAX_TOKENS:
                 del self._tokens[next(iter(self._tokens))]
         return identity, token
+
+    def _remembered(self, name: str, digest: bytes) -> Identity | None:
+        """The user, if it had this password a while ago and still has it."""
+        with self._lock:
+            known = self._known.get(name)
+            if known is None or known.until < time.monotonic() or not hmac.compare_digest(known.digest, digest):
+                return None
+            return self._users.identity(name) if known.password_hash == self._password_hash(name) else None
 
     def identity(self, token: str) -> Identity:
         """The user of a token."""
