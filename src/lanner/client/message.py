@@ -37,6 +37,9 @@ VT_LPWSTR = 31
 # Body types that hold text, and how it is written; a VT_BSTR body has no length prefix.
 TEXT_BODIES = {VT_BSTR: "utf-16-le", VT_LPSTR: "latin-1", VT_LPWSTR: "utf-16-le"}
 _E = TypeVar("_E", bound=enum.Enum)
+# By names of their own: each message asks, and an enumeration looks its members up slowly (Python 3.11).
+_EXPRESS, _RECOVERABLE = DeliveryGuarantee.EXPRESS, DeliveryGuarantee.RECOVERABLE
+_NORMAL, _RC4 = MessageClass.NORMAL, EncryptionAlgorithm.RC4
 _AES = {EncryptionAlgorithm.AES128, EncryptionAlgorithm.AES192, EncryptionAlgorithm.AES256}
 
 
@@ -88,10 +91,10 @@ class Message:
             body,
             self.label,
             self.priority,
-            DeliveryGuarantee.RECOVERABLE if self.recoverable else DeliveryGuarantee.EXPRESS,
+            _RECOVERABLE if self.recoverable else _EXPRESS,
             _seconds(self.time_to_reach_queue, "time_to_reach_queue"),
             INFINITE if self.time_to_be_received is None else _seconds(self.time_to_be_received, "time_to_be_received"),
-            MessageClass.NORMAL,
+            _NORMAL,
             body_type or 0,
             self.app_specific,
         )
@@ -116,7 +119,7 @@ class Message:
             properties.correlation_identifier = _correlation(self.correlation_id)
         if self.hash_algorithm is not None:
             properties.hash_algorithm = _member(HashAlgorithm, self.hash_algorithm, "hash_algorithm")
-        if self.encrypt or self.encryption_algorithm is not EncryptionAlgorithm.RC4:
+        if self.encrypt or self.encryption_algorithm is not _RC4:
             algorithm = _member(EncryptionAlgorithm, self.encryption_algorithm, "encryption_algorithm")
             properties.encryption_algorithm = algorithm
             if self.encrypt:

@@ -82,6 +82,8 @@ class Outcome(NamedTuple, Generic[T]):
     ticket: int
 
 
+# A name of its own: each message asks, and an enumeration looks its members up slowly (Python 3.11).
+_OK = EnqueueStatus.OK
 # What Outcome(...) does, without a Python function of its own: for what is done for each message.
 _new = tuple.__new__
 
@@ -344,7 +346,7 @@ class Operations:
         self, descriptor: OpenQueueDescriptor, message: Message, properties: MessageProperties, status: EnqueueStatus
     ) -> str:
         """The id of the message that was just sent, or an error that tells why it was refused."""
-        if status is not EnqueueStatus.OK:
+        if status is not _OK:
             raise self._refusal(status, descriptor, len(properties.body))
         identifier = message.id = self.engine.last_message_identifier
         return identifier

@@ -68,6 +68,9 @@ PUBLISHED_SECURITY_LIFETIME = 60.0
 # MS-MQQB 3.1.5.8.10, note 62: what comes to these is answered by nobody.
 INTERNAL_QUEUES = frozenset({"admin_queue$", "notify_queue$", "order_queue$"})
 
+# A name of its own, and not `Queue.is_system`: each message that leaves asks.
+_SYSTEM = QueueType.SYSTEM
+
 REFUSALS = {
     EnqueueStatus.QUEUE_QUOTA_EXCEEDED: MessageClass.NACK_QUEUE_EXCEED_QUOTA,
     EnqueueStatus.TIMED_OUT_IN_TRANSIT: MessageClass.NACK_REACH_QUEUE_TIMEOUT,
@@ -96,7 +99,7 @@ class Acknowledgments(Sending):
             self._journal(self.queue_manager.system_journal_queue, position.record.packet)
 
     def _message_removed(self, queue: Queue, position: MessagePosition, reason: MessageClass) -> None:
-        if queue.is_system:
+        if queue.queue_type is _SYSTEM:
             self._system_message_removed(queue, position)
             return
         record = position.record

@@ -99,7 +99,8 @@ class Reading(Cursors):
     ) -> MessagePosition | None:
         """Dequeue Message with time-out 0, for callers to whom an empty queue is no error."""
         queue = self._readable(descriptor, RECEIVE_ACCESS)
-        self._require_open(transaction)
+        if transaction is not None:
+            self._require_open(transaction)
         found = self._seek_forward(queue, START)
         if found is not None:
             if transaction is None:

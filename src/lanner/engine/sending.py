@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from lanner.wire.builder import MessageProperties
 
 _SEQUENTIAL_ID_MASK = (1 << 56) - 1
+# By names of their own: each message asks, and an enumeration looks its members up slowly (Python 3.11).
+_OK = EnqueueStatus.OK
+_SID = SenderIdentifierType.SID
 _LOWEST_LANE = 7  # LookupIdentifier's top byte is 7 - Priority (DMPR-3.1.7.1.9-6)
 
 
@@ -67,7 +70,7 @@ class Sending(Examining):
         now = int(self.clock())
         envelope = read_envelope(packet)
         status = self._check_quota(queue, len(packet))
-        if status is not EnqueueStatus.OK:
+        if status is not _OK:
             return status
         ttrq = envelope.time_to_reach_queue
         if ttrq != INFINITE and now - envelope.sent_time > ttrq:
@@ -77,14 +80,14 @@ class Sending(Examining):
         position = self._new_position(queue, packet, envelope, now)
         if transaction is None:
             self._arrive(position, envelope)
-            return EnqueueStatus.OK
+            return _OK
         position.is_uncommitted_send = True
         position.transaction = transaction
         self._lock(position)
         if envelope.time_to_be_received != INFINITE or isinstance(queue, OutgoingQueue):
             self._arm_expiry(position, envelope)
         transaction.transactional_operations.append(TransactionalOperation(OperationType.ENQUEUE, position))
-        return EnqueueStatus.OK
+        return _OK
 
     def _check_quota(self, queue: Queue, size: int) -> EnqueueStatus:
         """The queue manager's quota comes first (DMPR-3.1.7.1.9-1)."""
@@ -95,7 +98,7 @@ class Sending(Examining):
         quota = queue.quota
         if quota != INFINITE and queue.total_bytes + size > quota * KILOBYTE:
             return EnqueueStatus.QUEUE_QUOTA_EXCEEDED
-        return EnqueueStatus.OK
+        return _OK
 
     def _disk_full(self) -> InsufficientResources:
         return InsufficientResources(
@@ -226,13 +229,13 @@ class Sending(Examining):
         properties = dataclasses.replace(properties, destination_multi_queue_format_name=whole)
         for child in descriptor.children:
             status = self._sender(child, transaction)(properties)
-            if status is not EnqueueStatus.OK:
+            if status is not _OK:
                 return status
-        return EnqueueStatus.OK
+        return _OK
 
     def _sender_identifier(self, descriptor: OpenQueueDescriptor, kind: SenderIdentifierType) -> bytes:
         """MS-MQDMPR 3.1.1.12 SenderIdentifier: of whoever opened the queue, or of this queue manager."""
-        if kind is SenderIdentifierType.SID:
+        if kind is _SID:
             return descriptor.sender_identifier
         return self.queue_manager.identifier.bytes_le if kind else b""
 

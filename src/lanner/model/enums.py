@@ -222,6 +222,9 @@ class QueueNameType(enum.IntEnum):
 class QueueAccessType(enum.Enum):
     """MS-MQDMPR 3.1.1.17; numbers of MC-MQAC MQACCESS where it has them."""
 
+    # Each message asks for the handle of an access; by itself an enumeration hashes in Python, by name.
+    __hash__ = object.__hash__
+
     RECEIVE = 0x01
     SEND = 0x02
     MOVE = 0x04

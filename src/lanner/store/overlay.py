@@ -159,6 +159,9 @@ class Overlay(Generic[K, V, H]):
         for layer in self.below:
             if key in layer.rows:
                 layer.keys.discard(key)
+        self._grow_runs(key)
+
+    def _grow_runs(self, key: K) -> None:
         for run in self._runs:
             if run.following == key:
                 run.high = key

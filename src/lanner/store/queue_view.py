@@ -331,9 +331,19 @@ class QueueView(Overlay[int, Record, int]):
         What lies on disk is asked for its number, not the record: a move may have put the same object elsewhere before.
         """
         size = len(record.packet)
-        if record is self._environment.last_read:
+        environment = self._environment
+        if record is environment.last_read:
             # Straight from the snapshot, and nothing has been put or hidden since: no layer has it, and no need to ask the disk.
-            self._hide(lookup_id, size, record.visibility, record.reference)
+            # What `_hide` does, without the layers below: each receive comes here.
+            environment.last_read = None
+            layer = self.current or self._begin(self)
+            layer.hidden[lookup_id] = record.visibility
+            if record.reference:
+                layer.references[lookup_id] = record.reference
+            if self._runs:
+                self._grow_runs(lookup_id)
+            self.messages -= 1
+            self.size -= size
             return True
         express = self.express
         if express is not None and lookup_id in express.rows:

@@ -32,6 +32,8 @@ _LOG = logging.getLogger(__name__)
 
 # Ours: room kept on the disk so that messages can still be received when it is full.
 DEFAULT_RESERVE = 4 << 20
+# A name of its own: each message asks, and an enumeration looks its members up slowly (Python 3.11).
+_AVAILABLE = PositionState.AVAILABLE
 # Ours: express messages that are listed under one hold of the lock, a few milliseconds.
 _EXPRESS_AT_ONCE = 10_000
 
@@ -53,6 +55,8 @@ class Store:
         self._commits = GroupCommit(environment, journal, allocation, self.lock)
         self._queues = self._commits.queues
         self._number = self._commits.visibility.next
+        # The number of the newest unsynced batch, 0 if there is none. Durable when `synced` reaches it. (Not a method that only passes on: each message asks.)
+        self.ticket = self._commits.ticket
         # A new store has wanted counters already, and whoever writes them moves the snapshot.
         with self.lock:
             self._stages = Stages(
@@ -128,7 +132,7 @@ class Store:
 
     def put(self, queue: int, lookup_id: int, record: Record, *, express: bool) -> None:
         """Put a message, or replace it. An Available one gets the next visibility number, a Locked one 0."""
-        number = self._number() if record.state is PositionState.AVAILABLE else 0
+        number = self._number() if record.state is _AVAILABLE else 0
         view = self._queues.get(queue) or self._commits.queue(queue)
         view.put(lookup_id, record, number, express=express)
 
@@ -360,10 +364,6 @@ class Store:
         return self._stages.expire(before)
 
     # Durability
-
-    def ticket(self) -> int:
-        """Return the number of the newest unsynced batch, 0 if there is none. Durable when `synced` reaches it."""
-        return self._commits.ticket()
 
     @property
     def synced(self) -> int:
