@@ -88,13 +88,16 @@ def accounts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def address(qm: QueueManager, accounts: Path) -> Iterator[str]:
+def listener(qm: QueueManager, accounts: Path) -> Iterator[FlightListener]:
     """A Flight service for `qm`, with the users of `accounts`."""
     shutil.copy(accounts, qm.runtime.users.path)
-    listener = FlightListener(qm.runtime, FlightSettings(port=0))
-    listener.open()
-    yield listener.address
-    listener.close()
+    with FlightListener(qm.runtime, FlightSettings(port=0)) as listener:
+        yield listener
+
+
+@pytest.fixture
+def address(listener: FlightListener) -> str:
+    return listener.address
 
 
 @pytest.fixture

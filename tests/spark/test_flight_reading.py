@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import threading
 import time
@@ -21,8 +20,8 @@ from lanner.model.directory_objects import Queue
 from lanner.security.access_masks import QueueAccess
 from lanner.spark import flight, reading
 from lanner.spark.errors import EpochChanged, TooBusy
-from lanner.spark.flight import SOCKET, FlightListener, Streams
-from lanner.spark.flight_client import FlightFailed, FlightQueues, _is_near
+from lanner.spark.flight import FlightListener, Streams
+from lanner.spark.flight_client import FlightFailed, FlightQueues
 from lanner.spark.reading import QueueSource
 from lanner.spark.schema import CORE, RowSchema
 from lanner.spark.settings import FlightSettings
@@ -269,74 +268,6 @@ def test_memory_is_given_back_when_the_last_stream_has_ended(monkeypatch: pytest
     with pytest.raises(KeyError), stream():
         raise KeyError
     assert given == [0]
-
-
-# On the same machine ---------------------------------------------------------------------------------------------------
-
-
-def test_programs_on_the_same_machine_read_and_write_through_a_socket(qm: QueueManager, root: FlightQueues) -> None:
-    path = qm.runtime.path / SOCKET
-    assert root.info()["local"] == str(path.resolve())
-    assert path.is_socket()
-    assert path.stat().st_mode & 0o777 == 0o600
-    qm.create_queue("q")
-    fill(qm, "q", 10)
-    assert root.table("q").num_rows == 10
-    assert root._bulk is root._local
-    staged = root.stage([pa.record_batch({"body": [b"x"]})], pa.schema({"body": pa.binary()}), writer="w", queue="q")
-    root.publish("w", 0, [staged["token"]])
-    assert root.table("q").num_rows == 11
-
-
-@pytest.mark.parametrize("is_gone", [True, False])
-def test_without_the_socket_there_is_the_port(
-    qm: QueueManager, root: FlightQueues, is_gone: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It may be of another user, or lie in another container."""
-    path = qm.runtime.path / SOCKET
-    qm.create_queue("q")
-    fill(qm, "q", 10)
-    if is_gone:
-        path.unlink()
-    else:
-        monkeypatch.setattr(os, "access", lambda *_: False)
-    assert root.table("q").num_rows == 10
-    assert root._local is None
-
-
-def test_a_path_that_is_too_long_for_a_socket_leaves_the_port(tmp_path: Path) -> None:
-    with (
-        QueueManager(tmp_path / ("long" * 30), name="ALPHA") as qm,
-        FlightListener(qm.runtime, FlightSettings(port=0)) as listener,
-        FlightQueues(listener.address) as queues,
-    ):
-        assert queues.info()["local"] is None
-        assert queues._bulk is queues._client
-
-
-@pytest.mark.parametrize(
-    ("address", "is_near"),
-    [
-        ("grpc://127.0.0.1:1810", True),
-        ("grpc://[::1]:1810", True),
-        ("grpc+tcp://127.5.0.1:1810", True),
-        ("grpc://localhost:1810", True),
-        ("grpc+tls://localhost:1810", False),
-        ("grpc+tls://127.0.0.1:1810", False),
-        ("grpc://10.0.0.1:1810", False),
-        ("grpc://alpha.example.com:1810", False),
-    ],
-)
-def test_only_what_is_surely_this_machine_is_near(address: str, is_near: bool) -> None:
-    assert _is_near(address) is is_near
-
-
-def test_streams_through_port_and_socket_count_together(qm: QueueManager) -> None:
-    qm.create_queue("q")
-    qm.runtime.users.add("root", "secret", administrator=True)
-    with FlightListener(qm.runtime, FlightSettings(port=0, max_streams=1)) as listener:
-        first, second = listener._servers
-        assert first._streams is second._streams
 
 
 # Descriptors and tickets of other Flight programs ----------------------------------------------------------------------

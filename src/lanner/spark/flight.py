@@ -39,8 +39,8 @@ DoGet, ticket = {queue, queue_id, epoch, columns, include_body, compact, after, 
 
 Actions
 -------
-info        {} -> {queue_manager, queue_manager_id, user, horizon, local}
-            `local`: the same service at a Unix socket, for programs on the same machine that may open it; tokens are good there, too. Or null.
+info        {} -> {queue_manager, queue_manager_id, user, horizon, near}
+            `near`: a Unix socket at which programs on the same machine get what DoGet gives, through memory (`near_streams`). Or null.
 bounds      {queue, [queue_id]} -> as app_metadata of ListFlights
 measure     {queue, [after = 0], [upto], [max_messages], [max_bytes]} -> as bounds, with the range {after, upto, messages, bytes} that keeps
             to the limits; at least one message, if there is one
@@ -88,7 +88,7 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -101,6 +101,7 @@ from lanner.security.identity import Identity
 from lanner.spark.courtesy import cpu_of, give_back, giving_way
 from lanner.spark.errors import NotAuthenticated, TooBusy
 from lanner.spark.flight_auth import Callers, NoHandshake, Sessions, refusal
+from lanner.spark.near_server import NearServer
 from lanner.spark.requests import Request
 from lanner.spark.service import Plan, Service
 from lanner.spark.settings import FlightSettings
@@ -109,8 +110,6 @@ _LOG = logging.getLogger(__name__)
 
 # Ours: how long running calls are waited for when the service stops.
 STOP_SECONDS = 5.0
-# Its name in the data directory. Who may go in there saves a quarter of what the network costs.
-SOCKET = "flight.sock"
 
 
 def _refused(error: LannerError) -> fl.FlightError:
@@ -318,7 +317,8 @@ class FlightListener:
         self._runtime = runtime
         self._settings = settings or FlightSettings()
         self._service: Service | None = None
-        self._servers: list[FlightServer] = []
+        self._server: FlightServer | None = None
+        self._near: NearServer | None = None
         self._loop_cpu: Callable[[], float] | None = None
         self.address = self._settings.address(self._settings.port)
 
@@ -348,28 +348,34 @@ class FlightListener:
             if isinstance(error, pa.ArrowException):
                 raise OSError(None, str(error)) from None
             raise
-        self._service, self._servers = service, [server]
+        self._service, self._server = service, server
         self.address = settings.address(server.port)
-        path = (self._runtime.path / SOCKET).resolve()
-        path.unlink(missing_ok=True)
         try:
-            self._servers.append(FlightServer(f"grpc+unix://{path}", service, sessions, streams, self._loop_cpu))
-        except pa.ArrowException as error:
-            # A path of more than 107 bytes, say. There is the port.
-            _LOG.info("no Flight service at %s: %s", path, error)
+            batches = partial(self._batches, service, sessions, streams)
+            self._near = NearServer(self._runtime.path, batches, settings.max_streams)
+        except OSError as error:
+            # A file system without sockets, say. There is the port.
+            _LOG.warning("no streams through memory: %s", error)
         else:
-            path.chmod(0o600)
-            service.local_socket = str(path)
+            service.near_socket = str(self._near.path)
+
+    def _batches(
+        self, service: Service, sessions: Sessions, streams: Streams, authorization: str | None, ticket: bytes
+    ) -> Iterator[pa.RecordBatch]:
+        scan = service.scan(sessions.bearer(authorization), ticket)
+        with streams.one():
+            yield from scan.batches() if self._loop_cpu is None else giving_way(scan.batches(), self._loop_cpu)
 
     def close(self) -> None:
         """End waiting calls, let running ones come to their end, and let go of the queues that readers hold."""
-        servers, self._servers = self._servers, []
+        server, self._server = self._server, None
+        near, self._near = self._near, None
         service, self._service = self._service, None
-        if service is not None:
+        if server is not None and service is not None:
             service.stop_waiting()
-            with ThreadPoolExecutor(len(servers)) as stopping:
-                if not all(stopping.map(lambda server: server.stop(STOP_SECONDS), servers)):
-                    _LOG.warning("a Flight stream is still open: its reader does not read; going on without it")
+            ended = near is None or near.stop(STOP_SECONDS)
+            if not (server.stop(STOP_SECONDS) and ended):
+                _LOG.warning("a Flight stream is still open: its reader does not read; going on without it")
             service.close()
 
     async def start(self) -> None:

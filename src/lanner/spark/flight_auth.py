@@ -105,6 +105,15 @@ class Sessions:
             self._tokens[token] = found
         return identity
 
+    def bearer(self, header: str | None) -> Identity:
+        """The user of a header with a token; nobody without one."""
+        if header is None:
+            return ANONYMOUS
+        kind, _, token = header.partition(" ")
+        if kind.lower() != "bearer":
+            raise NotAuthenticated(f"authorization by {kind!r}: Bearer expected")
+        return self.identity(token.strip())
+
     def _expire(self) -> None:
         oldest = time.monotonic() - TOKEN_LIFE
         for token, found in list(self._tokens.items()):
@@ -148,7 +157,7 @@ class Callers(fl.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has 
     def _caller(self, header: str) -> Caller:
         kind, _, value = header.partition(" ")
         if kind.lower() == "bearer":
-            return Caller(self._sessions.identity(value.strip()), None)
+            return Caller(self._sessions.bearer(header), None)
         if kind.lower() != "basic":
             raise NotAuthenticated(f"authorization by {kind!r}: Basic or Bearer expected")
         try:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import json
-import os
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from lanner.model import errors as model_errors
 from lanner.model.errors import LannerError, ServiceNotAvailable
 from lanner.spark import errors as pipeline_errors
 from lanner.spark.errors import NotAuthenticated
+from lanner.spark.near_streams import MAX_TICKET, NearReader
 from lanner.spark.vectors import whole
 
 DEFAULT_ADDRESS: Final = "grpc://127.0.0.1:1810"
@@ -75,7 +75,9 @@ class FlightQueues:
         self._is_near = _is_near(address)
         roots = tls_roots.read_bytes() if isinstance(tls_roots, Path) else tls_roots
         self._client = fl.FlightClient(address, **({} if roots is None else {"tls_root_certs": roots}))
-        self._local: fl.FlightClient | None = None
+        self._authorization: str | None = None
+        self._near_path: Path | None = None
+        self._idle: list[NearReader] = []
         self._credentials = None if user is None else (user, password or "")
         self._options = fl.FlightCallOptions()
         try:
@@ -101,6 +103,7 @@ class FlightQueues:
         if not header[1]:
             raise NotAuthenticated(f"user or password is not right: user {self._credentials[0]} at {self.address}")
         self._options = fl.FlightCallOptions(headers=[header])
+        self._authorization = header[1].decode()
 
     def __enter__(self) -> Self:
         return self
@@ -112,20 +115,8 @@ class FlightQueues:
 
     def close(self) -> None:
         self._client.close()
-        if self._local is not None:
-            self._local.close()
-
-    @property
-    def _bulk(self) -> fl.FlightClient:
-        """What much is read and written with: the Unix socket of a queue manager on this machine, if it may be opened."""
-        if self._local is None and self._is_near:
-            path = self.info()["local"]
-            # Whoever may go there sends its token to nobody else.
-            if path is None or not os.access(path, os.W_OK):
-                self._is_near = False
-            else:
-                self._local = fl.FlightClient(f"grpc+unix://{path}")
-        return self._local or self._client
+        while self._idle:
+            self._idle.pop().close()
 
     # Reading --------------------------------------------------------------------------------------------------------
 
@@ -149,15 +140,46 @@ class FlightQueues:
 
     def read(self, ticket: bytes) -> Iterator[pa.RecordBatch]:
         """The batches of a partition. Not reading to the end lets the service stop."""
+        near = self._near_reader() if len(ticket) <= MAX_TICKET else None
+        schema: pa.Schema | None = None
+        for batch in self._read_far(ticket) if near is None else self._read_near(near, ticket):
+            schema = schema or plain(batch.schema)
+            yield expanded(batch, schema)
+
+    def _read_far(self, ticket: bytes) -> Iterator[pa.RecordBatch]:
         with _raised(self.address):
-            reader = self._bulk.do_get(fl.Ticket(ticket), self._options)
-            schema = plain(reader.schema)
+            reader = self._client.do_get(fl.Ticket(ticket), self._options)
             try:
                 for chunk in reader:
-                    yield expanded(chunk.data, schema)
+                    yield chunk.data
             except GeneratorExit:
                 reader.cancel()
                 raise
+
+    def _read_near(self, near: NearReader, ticket: bytes) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from near.read(ticket, self._authorization, lambda told: _error_of(self.address, told))
+        except BaseException as error:
+            near.close()
+            if isinstance(error, OSError):
+                raise ServiceNotAvailable(f"no queue manager answers at {self.address}: {error}") from None
+            raise
+        self._idle.append(near)
+
+    def _near_reader(self) -> NearReader | None:
+        """A connection to a queue manager on this machine, if its socket may be opened: half the cost of the port."""
+        with contextlib.suppress(IndexError):
+            return self._idle.pop()
+        if self._is_near and self._near_path is None:
+            path = self.info()["near"]
+            self._is_near, self._near_path = path is not None, None if path is None else Path(path)
+        if self._is_near and self._near_path is not None:
+            try:
+                return NearReader(self._near_path)
+            except OSError:
+                # It is of another user, or there are too many, or it lies in another container.
+                self._is_near = False
+        return None
 
     def batches(self, queue: str, **options: object) -> Iterator[pa.RecordBatch]:
         """Everything that `plan` gives, one partition after the other."""
@@ -231,7 +253,7 @@ class FlightQueues:
         command = {"token": token or secrets.token_hex(16), "writer": writer, "batch": batch}
         command |= {name: value for name, value in (("queue", queue), ("epoch", epoch)) if value is not None}
         with _raised(self.address):
-            put, answers = self._bulk.do_put(fl.FlightDescriptor.for_command(_dump(command)), schema, self._options)
+            put, answers = self._client.do_put(fl.FlightDescriptor.for_command(_dump(command)), schema, self._options)
             try:
                 rows = 0
                 for one in batches:
@@ -326,9 +348,14 @@ def _named(address: str, error: pa.ArrowException) -> LannerError:
         if isinstance(error, fl.FlightUnavailableError):
             return ServiceNotAvailable(f"no queue manager answers at {address}: {error}")
         return FlightFailed(f"{address}: {error}")
+    return _error_of(address, {"error": name, "message": message})
+
+
+def _error_of(address: str, told: Answer) -> LannerError:
+    """The error that the service tells of."""
     for module in (pipeline_errors, model_errors):
-        kind = getattr(module, name, None)
+        kind = getattr(module, told["error"], None)
         if isinstance(kind, type) and issubclass(kind, LannerError):
-            made: LannerError = kind(message)
+            made: LannerError = kind(told["message"])
             return made
-    return FlightFailed(f"{address}: {message}")
+    return FlightFailed(f"{address}: {told['message']}")

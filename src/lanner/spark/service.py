@@ -75,7 +75,7 @@ class Service:
         self._readers = Readers(runtime)
         self._writes = StagedWrites(runtime)
         self._life = secrets.token_hex(4)
-        self.local_socket: str | None = None  # where the same service is, too
+        self.near_socket: str | None = None  # where programs on this machine may read
         self.actions: dict[str, tuple[Callable[[Operations, Request, Callable[[], bool]], Answer], str]] = {
             "info": (self._info, "the queue manager, its epoch and the newest number of its visibility sequence"),
             "bounds": (self._bounds, "which numbers the messages of a queue have"),
@@ -250,7 +250,7 @@ class Service:
             "queue_manager_id": str(qm.identifier),
             "user": operations.identity.name,
             "horizon": horizon,
-            "local": self.local_socket,
+            "near": self.near_socket,
         }
 
     def _bounds(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:

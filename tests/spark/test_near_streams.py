@@ -1,0 +1,241 @@
+"""Streams through shared memory: what Flight gives, for whoever is on the same machine, and memory that goes round."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lanner.client import Message, QueueManager
+from lanner.errors import AccessDenied, ServiceNotAvailable
+from lanner.spark import near_streams, reading
+from lanner.spark.errors import EpochChanged, NotAuthenticated, TooBusy
+from lanner.spark.flight import FlightListener
+from lanner.spark.flight_client import FlightQueues, _is_near
+from lanner.spark.near_server import SOCKET, NearServer
+from lanner.spark.near_streams import HANDS, SLOTS, NearReader
+from lanner.spark.settings import FlightSettings
+
+Connect = Callable[..., FlightQueues]
+
+
+def fill(qm: QueueManager, name: str, count: int) -> None:
+    qm.open(name).send_many(Message(body=b"%d" % number * 100, label="x", recoverable=True) for number in range(count))
+
+
+@pytest.fixture
+def many(qm: QueueManager, monkeypatch: pytest.MonkeyPatch) -> int:
+    """A queue `q` of many batches."""
+    monkeypatch.setattr(reading, "BATCH_ROWS", 10)
+    qm.create_queue("q")
+    fill(qm, "q", 200)
+    return 200
+
+
+def far(queues: FlightQueues) -> FlightQueues:
+    queues._is_near = False
+    return queues
+
+
+def numbers(batches: Iterator[pa.RecordBatch]) -> list[int]:
+    return [number for batch in batches for number in batch.column("seq").to_pylist()]
+
+
+def test_the_same_batches_come_through_memory_as_through_the_port(
+    qm: QueueManager, many: int, root: FlightQueues, connect: Connect
+) -> None:
+    path = qm.runtime.path / SOCKET
+    assert root.info()["near"] == str(path.resolve())
+    assert path.is_socket()
+    assert path.stat().st_mode & 0o777 == 0o600
+    near = root.table("q")
+    assert len(root._idle) == 1
+    expected = far(connect("root", "secret")).table("q")
+    assert (near.num_rows, near.schema) == (many, expected.schema)
+    assert near.drop_columns("read_time").equals(expected.drop_columns("read_time"))
+    near.validate(full=True)
+
+
+def test_a_connection_serves_one_stream_after_the_other_and_its_memory_goes_round(
+    many: int, root: FlightQueues
+) -> None:
+    [partition] = root.plan("q").partitions
+    assert len(numbers(root.read(partition.ticket))) == many
+    [reader] = root._idle
+    for _ in range(3):
+        assert len(numbers(root.read(partition.ticket))) == many
+    assert root._idle == [reader]
+    gc.collect()
+    assert not reader._in_hands
+
+
+def test_batches_in_hands_stay_what_they_are(many: int, root: FlightQueues) -> None:
+    """More of them than there are slots: the others are copies, and nobody waits for ever."""
+    [partition] = root.plan("q").partitions
+    stream = root.read(partition.ticket)
+    kept = [next(stream) for _ in range(SLOTS + 3)]
+    [*_, reader] = [one for one in gc.get_objects() if isinstance(one, NearReader)]
+    assert len(reader._in_hands) == HANDS
+    before = [batch.to_pydict() for batch in kept]
+    rest = list(stream)
+    assert len(kept) + len(rest) == many // 10
+    assert [batch.to_pydict() for batch in kept] == before
+    assert numbers(iter(kept + rest)) == sorted(numbers(iter(kept + rest)))
+    root.close()
+    assert [batch.to_pydict() for batch in kept] == before
+
+
+def test_two_streams_at_a_time_have_memory_of_their_own(many: int, root: FlightQueues) -> None:
+    [partition] = root.plan("q").partitions
+    both = [
+        list(pair)
+        for pair in zip(*zip(root.read(partition.ticket), root.read(partition.ticket), strict=True), strict=True)
+    ]
+    assert numbers(iter(both[0])) == numbers(iter(both[1]))
+    assert len(root._idle) == 2
+
+
+def test_a_slot_grows_with_the_batches(qm: QueueManager, root: FlightQueues, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "BATCH_ROWS", 1)
+    queue = qm.create_queue("q")
+    bodies = [os.urandom(size) for size in (10, 1_000_000, 10, 3_000_000, 2_000_000, 3_500_000, 10)]
+    queue.send_many(Message(body=body, recoverable=True) for body in bodies)
+    assert [batch.column("body")[0].as_py() for batch in root.batches("q")] == bodies
+
+
+def test_who_goes_away_in_the_middle_leaves_nothing(
+    qm: QueueManager, many: int, root: FlightQueues, listener: FlightListener
+) -> None:
+    [partition] = root.plan("q").partitions
+    stream = root.read(partition.ticket)
+    next(stream)
+    stream.close()  # type: ignore[attr-defined]  # a generator
+    assert root._idle == []
+    assert listener._near is not None
+    for thread in list(listener._near._connections.values()):
+        thread.join(30)
+    assert listener._near._connections == {}
+    assert len(numbers(root.read(partition.ticket))) == many
+
+
+def test_errors_are_those_of_the_service(qm: QueueManager, many: int, root: FlightQueues, connect: Connect) -> None:
+    [partition] = root.plan("q").partitions
+    for caller, change, kind in (
+        (connect(None), b"", AccessDenied),
+        (root, b'"epoch": 1, ', EpochChanged),
+    ):
+        ticket = (
+            partition.ticket.replace(b'"epoch": %d, ' % root.info()["epoch"], change) if change else partition.ticket
+        )
+        with pytest.raises(kind):
+            list(caller.read(ticket))
+    root._authorization = "Bearer made-up"
+    with pytest.raises(NotAuthenticated, match="log on again"):
+        list(root.read(partition.ticket))
+    root._authorization = "Basic YWxpY2U6d29uZGVy"
+    with pytest.raises(NotAuthenticated, match="Bearer expected"):
+        list(root.read(partition.ticket))
+
+
+def test_without_the_socket_there_is_the_port(qm: QueueManager, many: int, root: FlightQueues) -> None:
+    """It may be of another user, or lie in another container."""
+    (qm.runtime.path / SOCKET).unlink()
+    assert root.table("q").num_rows == many
+    assert (root._is_near, root._idle) == (False, [])
+
+
+def test_streams_through_memory_and_port_count_together_and_so_do_connections(qm: QueueManager, many: int) -> None:
+    qm.runtime.users.add("chief", "secret", administrator=True)
+    with (
+        FlightListener(qm.runtime, FlightSettings(port=0, max_streams=1)) as listener,
+        FlightQueues(listener.address, user="chief", password="secret") as queues,
+    ):
+        [partition] = queues.plan("q").partitions
+        stream = queues.read(partition.ticket)
+        next(stream)
+        with pytest.raises(TooBusy):
+            list(far(queues).read(partition.ticket))
+        assert listener._near is not None
+        with pytest.raises(ConnectionError):
+            NearReader(listener._near.path)
+        assert len(list(stream)) == many // 10 - 1
+
+
+def test_a_queue_manager_that_stops_ends_its_streams(qm: QueueManager, many: int) -> None:
+    qm.runtime.users.add("chief", "secret", administrator=True)
+    listener = FlightListener(qm.runtime, FlightSettings(port=0))
+    listener.open()
+    with FlightQueues(listener.address, user="chief", password="secret") as queues:
+        [partition] = queues.plan("q").partitions
+        stream = queues.read(partition.ticket)
+        held = [next(stream)]
+        listener.close()
+        with pytest.raises(ServiceNotAvailable):
+            held.extend(stream)
+        assert not (qm.runtime.path / SOCKET).exists()
+
+
+def test_a_directory_that_is_too_deep_for_a_socket_address_has_one_all_the_same(tmp_path: Path) -> None:
+    with (
+        QueueManager(tmp_path / ("deep" * 40), name="ALPHA") as qm,
+        FlightListener(qm.runtime, FlightSettings(port=0)) as listener,
+    ):
+        qm.runtime.users.add("root", "secret", administrator=True)
+        qm.create_queue("q")
+        fill(qm, "q", 5)
+        with FlightQueues(listener.address, user="root", password="secret") as queues:
+            assert queues.table("q").num_rows == 5
+            assert len(queues._idle) == 1
+
+
+@pytest.mark.parametrize("packets", [[b"no json"], [b"{}"], [b"[]"], [b'{"free": 0}', b'{"ticket": 5}'], []])
+def test_whoever_talks_nonsense_is_cut_off_and_others_go_on(
+    many: int, root: FlightQueues, listener: FlightListener, packets: list[bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    near = listener._near
+    assert near is not None
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
+        with near_streams.short_path(near.path) as short:
+            stranger.connect(short)
+        _, files, _, _ = socket.recv_fds(stranger, 1000, SLOTS)
+        for file in files:
+            os.close(file)
+        for packet in packets:
+            stranger.send(packet)
+        if packets:
+            assert stranger.recv(1000) == b""
+    assert root.table("q").num_rows == many
+    assert ("failed" in caplog.text) == bool(packets)
+
+
+@pytest.mark.parametrize(
+    ("address", "is_near"),
+    [
+        ("grpc://127.0.0.1:1810", True),
+        ("grpc://[::1]:1810", True),
+        ("grpc+tcp://127.5.0.1:1810", True),
+        ("grpc://localhost:1810", True),
+        ("grpc+tls://localhost:1810", False),
+        ("grpc+tls://127.0.0.1:1810", False),
+        ("grpc://10.0.0.1:1810", False),
+        ("grpc://alpha.example.com:1810", False),
+    ],
+)
+def test_only_what_is_surely_this_machine_is_near(address: str, is_near: bool) -> None:
+    assert _is_near(address) is is_near
+
+
+def test_a_server_stops_while_nobody_and_while_somebody_is_there(tmp_path: Path) -> None:
+    for is_there in (False, True):
+        server = NearServer(tmp_path, lambda _header, _ticket: iter(()), 4)
+        readers = [NearReader(server.path)] if is_there else []
+        assert server.stop(30)
+        for reader in readers:
+            with pytest.raises(OSError, match=r"closed|Broken"):
+                list(reader.read(b"{}", None, lambda _: ValueError()))
+            reader.close()
