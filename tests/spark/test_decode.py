@@ -18,8 +18,8 @@ from lanner.spark.decode import Facts, Place, decode, decode_packets
 from lanner.spark.flight_client import expanded, plain
 from lanner.spark.packets import Packets, locate
 from lanner.spark.rows import read_row
-from lanner.spark.schema import COLUMNS, CORE, TIMESTAMP, RowSchema
-from lanner.spark.vectors import Buffer, are_alike, lean
+from lanner.spark.schema import COLUMNS, CORE, INT, TIMESTAMP, RowSchema
+from lanner.spark.vectors import Buffer, are_alike, lean, numbers, whole
 from lanner.wire.builder import MessageProperties, build
 from lanner.wire.format_name import FormatName, parse
 from lanner.wire.sid import LOCAL_SYSTEM
@@ -252,6 +252,13 @@ def test_pieces_may_stand_in_any_order_and_far_apart() -> None:
         found.validate(full=True)
         assert found.to_pylist() == pieces[:count]
     assert buffer.slices(places[-1:], sizes[-1:]).to_pylist() == pieces[-1:]
+
+
+@pytest.mark.parametrize("values", [[0x8000_0000], [0x8000_0000, 0x8000_0000], [1, 0xFFFF_FFFF, 0x8000_0000]])
+def test_the_highest_bit_of_a_number_is_its_sign(values: list[int]) -> None:
+    """In one row, in all of them, or in some."""
+    found = whole(numbers(np.array(values, np.uint32), INT), len(values))
+    assert found.to_pylist() == np.array(values, np.uint32).astype(np.int32).tolist()[: len(found)]
 
 
 def test_numbers_that_are_all_the_same_are_one() -> None:

@@ -77,9 +77,10 @@ def test_a_connection_serves_one_stream_after_the_other_and_its_memory_goes_roun
 def test_batches_in_hands_stay_what_they_are(many: int, root: FlightQueues) -> None:
     """More of them than there are slots: the others are copies, and nobody waits for ever."""
     [partition] = root.plan("q").partitions
+    list(root.read(partition.ticket))
+    [reader] = root._idle
     stream = root.read(partition.ticket)
     kept = [next(stream) for _ in range(SLOTS + 3)]
-    [*_, reader] = [one for one in gc.get_objects() if isinstance(one, NearReader)]
     assert len(reader._in_hands) == HANDS
     before = [batch.to_pydict() for batch in kept]
     rest = list(stream)

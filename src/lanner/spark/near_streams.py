@@ -93,8 +93,9 @@ class NearReader:
     """A connection of a program that reads; one stream at a time. The batches stay good when it is closed."""
 
     def __init__(self, path: Path) -> None:
-        self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._files: list[int] = []
         self._in_hands: set[int] = set()
+        self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with short_path(path) as short:
                 self._connection.connect(short)
@@ -106,6 +107,9 @@ class NearReader:
         if len(self._files) != SLOTS:
             self.close()
             raise ConnectionError(f"{path}: {len(self._files)} slots, {SLOTS} expected")
+
+    def __del__(self) -> None:
+        self.close()
 
     def close(self) -> None:
         self._connection.close()

@@ -151,10 +151,10 @@ def whole(values: Values, count: int) -> pa.Array:
 
 def numbers(values: npt.NDArray[Any], kind: pa.DataType) -> Values:
     """Numbers, or the moments that are so many microseconds after 1970."""
-    found = lean(values)
-    if len(found) == 1:
-        return pa.scalar(int(found[0]), kind)
-    return pa.array(found.astype(np.int32) if kind == INT else found).view(kind)
+    found = lean(values).astype(
+        np.int32 if kind == INT else np.int64
+    )  # the highest bit is the sign: Spark has no unsigned numbers
+    return pa.scalar(int(found[0]), kind) if len(found) == 1 else pa.array(found).view(kind)
 
 
 def guid_text(guids: Octets) -> Values:
