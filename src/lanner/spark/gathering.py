@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -42,16 +42,8 @@ _GROUPS: Final = 8
 _WORTH: Final = 16
 
 
-class Entries(NamedTuple):
-    """Entries of the index of a queue."""
-
-    numbers: Ints
-    lookup_ids: Ints
-    sizes: Ints
-
-
-def entries(scan: Scan, pages: Pages) -> Iterator[Entries]:
-    """The index of the range of a scan, some at a time."""
+def entries(scan: Scan, pages: Pages) -> Iterator[npt.NDArray[np.void]]:
+    """The index of the range of a scan, some entries at a time: `number`, `lookup_id` and `size`."""
     after, last = scan.after, scan.prefix + scan.upto.to_bytes(8, "big")
     beginning = _ENTRY.itemsize - len(last)
     while after < scan.upto:
@@ -59,7 +51,7 @@ def entries(scan: Scan, pages: Pages) -> Iterator[Entries]:
         if not len(rows.at):
             return
         found = rows.heads(_ENTRY)
-        yield Entries(*(found[name].astype(np.int64) for name in ("number", "lookup_id", "size")))
+        yield found
         if rows.is_whole:
             return
         after = int(found["number"][-1])
@@ -111,10 +103,10 @@ def _first(scan: Scan, pages: Pages, max_rows: int, max_bytes: int) -> tuple[Int
     """Numbers and lookup ids up to the limits: with the message with which one is reached."""
     numbers, lookup_ids = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for piece in entries(scan, pages):
-        ends = np.cumsum(piece.sizes)
+        ends = np.cumsum(piece["size"], dtype=np.int64)
         count = min(max_rows, int(np.searchsorted(ends, max_bytes)) + 1)
-        numbers.append(piece.numbers[:count])
-        lookup_ids.append(piece.lookup_ids[:count])
+        numbers.append(piece["number"][:count].astype(np.int64))
+        lookup_ids.append(piece["lookup_id"][:count].astype(np.int64))
         max_rows -= len(ends)
         max_bytes -= int(ends[-1])
         if max_rows <= 0 or max_bytes <= 0:

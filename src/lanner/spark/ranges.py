@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from lanner.spark.gathering import entries
 from lanner.spark.pages import Pages, Unknown
-from lanner.spark.vectors import Ints
 from lanner.store import Store
 
 _STEP: Final = 256  # messages that are looked at together
@@ -32,7 +32,7 @@ def cut(store: Store, queue: int, after: int, upto: int, max_messages: int, max_
     store.settle()
     messages = size = 0
     for numbers, sizes in _pieces(store, queue, after, upto):
-        ends = np.concatenate([[0], np.cumsum(sizes)])
+        ends = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         place = 0
         while place < len(numbers):
             fitting = min(int(ends[place]) + max_bytes - size, int(ends[-1]))
@@ -48,16 +48,16 @@ def cut(store: Store, queue: int, after: int, upto: int, max_messages: int, max_
     yield Range(after, upto, messages, size)
 
 
-def _pieces(store: Store, queue: int, after: int, upto: int) -> Iterator[tuple[Ints, Ints]]:
+def _pieces(store: Store, queue: int, after: int, upto: int) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
     """Numbers and sizes, some at a time."""
     with store.lock:
         scan = store.scan(queue, after, upto, 1)
     with scan:
         if not scan.has_express:
             try:
-                for numbers, _, sizes in entries(scan, Pages(scan)):
-                    yield numbers, sizes
-                    after = int(numbers[-1])
+                for piece in entries(scan, Pages(scan)):
+                    yield piece["number"], piece["size"]
+                    after = int(piece["number"][-1])
             except Unknown:
                 pass
             else:
