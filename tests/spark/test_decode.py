@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lanner.client.message import TEXT_BODIES, VT_BSTR, VT_LPSTR
 from lanner.model.enums import INFINITE, MessageClass
 from lanner.spark.decode import Facts, Place, decode, decode_packets
-from lanner.spark.flight_client import expanded, plain
+from lanner.spark.flight_client import Expansion
 from lanner.spark.packets import Packets, locate
 from lanner.spark.rows import read_row
 from lanner.spark.schema import COLUMNS, CORE, INT, TIMESTAMP, RowSchema
@@ -102,7 +102,7 @@ def check(packets: list[bytes], kind: str = "destination") -> None:
         assert values[name] == column, name
     compact = decode_packets(packets, place=Place(queue_kind=kind), schema=RowSchema(is_compact=True))
     compact.validate(full=True)
-    assert expanded(compact, plain(compact.schema)).drop_columns("read_time").equals(batch.drop_columns("read_time"))
+    assert Expansion().of(compact).drop_columns("read_time").equals(batch.drop_columns("read_time"))
 
 
 @settings(max_examples=200, deadline=None)
@@ -321,6 +321,20 @@ def test_packets_are_there_when_they_are_asked_for() -> None:
     batch = decode_packets(packets, schema=schema)
     assert batch.schema.names == ["packet", "seq"]
     assert batch.column("packet").to_pylist() == packets
+
+
+def test_what_all_rows_have_is_made_again_when_it_is_another_or_there_are_more() -> None:
+    expansion = Expansion()
+    made = []
+    for label, count in (("a", 3), ("a", 2), ("a", 3), ("b", 2), ("b", 5), ("", 4), ("a", 1)):
+        packets = [make(label=label, body=bytes(n)) for n in range(count)]
+        batch = expansion.of(decode_packets(packets, schema=RowSchema(is_compact=True)))
+        batch.validate(full=True)
+        assert batch.column("label").to_pylist() == [label] * count
+        assert batch.column("body").to_pylist() == [bytes(n) for n in range(count)]
+        assert batch.column("subqueue").null_count == count
+        made.append(batch.column("label").buffers()[2].address)
+    assert made[0] == made[1] == made[2]
 
 
 def test_a_batch_of_nothing_has_the_schema_all_the_same() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -131,15 +131,19 @@ def _outside(
     return columns
 
 
+@lru_cache(256)  # from batch to batch they are mostly the same
+def _one_run(value: pa.Scalar, count: int, kind: pa.DataType) -> pa.Array:
+    return pa.RunEndEncodedArray.from_arrays(pa.array([count], pa.int32()), whole(value, 1), kind)
+
+
 def batch_of(columns: Iterable[Values], count: int, schema: RowSchema) -> pa.RecordBatch:
     """Columns as the schema has them: plain, or run-end encoded."""
     arrays = []
-    one_run = pa.array([count], pa.int32())
     for values, kind in zip(columns, schema.arrow.types, strict=True):
         if not pa.types.is_run_end_encoded(kind):
             arrays.append(whole(values, count))
         elif isinstance(values, pa.Scalar) and count:
-            arrays.append(pa.RunEndEncodedArray.from_arrays(one_run, whole(values, 1), kind))
+            arrays.append(_one_run(values, count, kind))
         else:
             arrays.append(pc.run_end_encode(whole(values, count)))
     return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)

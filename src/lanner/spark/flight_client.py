@@ -141,10 +141,9 @@ class FlightQueues:
     def read(self, ticket: bytes) -> Iterator[pa.RecordBatch]:
         """The batches of a partition. Not reading to the end lets the service stop."""
         near = self._near_reader() if len(ticket) <= MAX_TICKET else None
-        schema: pa.Schema | None = None
+        expansion = Expansion()
         for batch in self._read_far(ticket) if near is None else self._read_near(near, ticket):
-            schema = schema or plain(batch.schema)
-            yield expanded(batch, schema)
+            yield expansion.of(batch)
 
     def _read_far(self, ticket: bytes) -> Iterator[pa.RecordBatch]:
         with _raised(self.address):
@@ -303,20 +302,35 @@ def _is_near(address: str) -> bool:
         return parts.hostname == "localhost"
 
 
-def expanded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch without run-end encoding, which has the other schema."""
-    return pa.RecordBatch.from_arrays([_expanded(column) for column in batch.columns], schema=schema)
+class Expansion:
+    """The batches of a stream without run-end encoding. What all rows have is mostly what those of the batch before had: it is made once."""
 
+    def __init__(self) -> None:
+        self._schema: pa.Schema | None = None
+        self._made: dict[
+            int, tuple[pa.Scalar, pa.Array]
+        ] = {}  # by the place of the column: what all rows had, and that many times
 
-def _expanded(column: pa.Array) -> pa.Array:
-    if not isinstance(column, pa.RunEndEncodedArray):
-        return column
-    if len(column.values) != 1:
-        import pyarrow.compute as pc  # takes 20 ms, which whoever only plans would wait for
+    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self._schema is None:
+            self._schema = plain(batch.schema)
+        arrays = [
+            self._expanded(place, column) if isinstance(column, pa.RunEndEncodedArray) else column
+            for place, column in enumerate(batch.columns)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-        return pc.run_end_decode(column)
-    # Mostly it is one run, and this takes a fifth of the time.
-    return whole(column.values[0], len(column))
+    def _expanded(self, place: int, column: pa.RunEndEncodedArray) -> pa.Array:
+        if len(column.values) != 1:
+            import pyarrow.compute as pc  # takes 20 ms, which whoever only plans would wait for
+
+            return pc.run_end_decode(column)
+        value, count = column.values[0], len(column)
+        known, array = self._made.get(place, (None, None))
+        if array is None or len(array) < count or not value.equals(known):
+            array = whole(value, count)
+            self._made[place] = (value, array)
+        return array if len(array) == count else array[:count]
 
 
 def plain(schema: pa.Schema) -> pa.Schema:

@@ -71,11 +71,14 @@ class Slot:
 
     def __init__(self) -> None:
         self.file = os.memfd_create("lanner-batch", os.MFD_CLOEXEC)
+        self._schema, self._schema_size = None, 0  # of the batch before
         self._memory: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
 
     def write(self, batch: pa.RecordBatch) -> int:
         """Put a batch there; how long it is."""
-        needed = batch.schema.serialize().size + pa.ipc.get_record_batch_size(batch) + _ROOM
+        if batch.schema != self._schema:
+            self._schema, self._schema_size = batch.schema, batch.schema.serialize().size
+        needed = self._schema_size + pa.ipc.get_record_batch_size(batch) + _ROOM
         if needed > len(self._memory):
             size = -(-needed // _MEGABYTE) * _MEGABYTE
             os.ftruncate(self.file, size)
