@@ -253,9 +253,11 @@ def test_batches_stay_what_they_are_when_the_pages_of_the_store_are_used_again(
         assert set(table.column("label").to_pylist()) == {label}
 
 
-def test_memory_is_given_back_when_the_last_stream_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_kept_while_there_are_streams_and_given_back_with_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[int] = []
+    kept: list[int] = []
     streams = Streams(2)
+    monkeypatch.setattr(flight, "keep", lambda _: kept.append(streams.count))
     monkeypatch.setattr(flight, "give_back", lambda: given.append(streams.count))
     stream = streams.one
     for _ in range(2):
@@ -264,7 +266,9 @@ def test_memory_is_given_back_when_the_last_stream_has_ended(monkeypatch: pytest
                 pass
             assert not given
         assert given == [0]
+        assert kept == [1]
         given.clear()
+        kept.clear()
     with pytest.raises(KeyError), stream():
         raise KeyError
     assert given == [0]

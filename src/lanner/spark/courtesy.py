@@ -22,6 +22,7 @@ T = TypeVar("T")
 _RESTS = 24.0
 _MAX_REST = 2.0
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
+_KEPT_AT_FIRST = 256 << 10  # about what the C library does unasked
 _SHORT = 1e-6  # seconds, of which no load can be told
 
 
@@ -55,7 +56,8 @@ def giving_way(
 
 
 def give_back() -> None:
-    """Return the memory of a stream that has ended to the system: the allocators would keep tens of megabytes for the next one."""
+    """Return the memory of a stream that has ended to the system, and keep none: the allocators would have tens of megabytes for the next one."""
+    keep(_KEPT_AT_FIRST)
     pa.default_memory_pool().release_unused()
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):  # glibc has it

@@ -98,7 +98,7 @@ import pyarrow.flight as fl
 from lanner.client.runtime import Runtime
 from lanner.model.errors import AccessDenied, InvalidParameter, LannerError, ServiceNotAvailable
 from lanner.security.identity import Identity
-from lanner.spark.courtesy import cpu_of, give_back, giving_way
+from lanner.spark.courtesy import cpu_of, give_back, giving_way, keep
 from lanner.spark.errors import NotAuthenticated, TooBusy
 from lanner.spark.flight_auth import Callers, NoHandshake, Sessions, refusal
 from lanner.spark.near_server import NearServer
@@ -108,6 +108,8 @@ from lanner.spark.settings import FlightSettings
 
 _LOG = logging.getLogger(__name__)
 
+# Ours: memory that is kept from batch to batch while there are streams; some batches.
+KEPT_BYTES = 64 << 20
 # Ours: how long running calls are waited for when the service stops.
 STOP_SECONDS = 5.0
 
@@ -156,6 +158,8 @@ class Streams:
             if self.count == self._most:
                 raise TooBusy("too many streams at a time: try again when others have ended")
             self.count += 1
+            if self.count == 1:
+                keep(KEPT_BYTES)
         try:
             yield
         finally:

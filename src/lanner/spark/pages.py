@@ -31,6 +31,9 @@ _BRANCH, _LEAF, _OVERFLOW = 1, 2, 4
 _NODE: Final = np.dtype([("low", "<u2"), ("high", "<u2"), ("flags", "<u2"), ("key_size", "<u2")])
 _BIG: Final = 1  # the value is the number of the first of some overflow pages
 _PAGE_NUMBER: Final = np.dtype("<u8")
+# Ours: a branch page leads to so many others at least, or fewer are read; LMDB keeps its pages a quarter full, and some hundred fit.
+_FAN: Final = 8
+_LEAST: Final = 3
 
 
 class Unknown(Exception):
@@ -66,7 +69,7 @@ class Pages:
             raise Unknown
 
     def rows(self, database: str, low: bytes, high: bytes, beginning: int, max_pages: int) -> Rows:
-        """The rows with keys from `low` to `high`, both of one width; those of so many leaf pages at least, if there are that many.
+        """The rows with keys from `low` to `high`, both of one width; those of about so many leaf pages, and one at least, if there are more.
 
         So many bytes of each value come along, and as many it must have.
         """
@@ -97,14 +100,14 @@ class Pages:
         return Rows(raw, at, sizes, is_whole)
 
     def _leaves(self, database: str, low: bytes, high: bytes, max_pages: int) -> tuple[Ints, bool]:
-        """The leaf pages that may have something of a range, the first so many at least; and whether that is all."""
+        """The leaf pages that may have something of a range, about so many; and whether that is all."""
         width = len(low)
         about = np.frombuffer(self._scan.database(database), _DATABASE)[0]
         depth = int(about["depth"])
         pages = about["root"].reshape(-1)[: min(depth, 1)].astype(np.int64)
         floors = np.zeros(len(pages), f"S{width}")  # for each page a key that is not above its first
         is_whole = True
-        for _ in range(depth - 1):
+        for level in range(depth - 2, -1, -1):
             nodes, first = self._nodes(pages, _BRANCH)
             raw = self.buffer.block(nodes, _NODE.itemsize + width)
             keys = _keys(raw, width)
@@ -112,8 +115,10 @@ class Pages:
             keys[first] = floors
             begin = max(0, int(np.searchsorted(keys, low, side="right")) - 1)
             end = int(np.searchsorted(keys, high, side="right"))
-            is_whole = is_whole and end - begin <= max_pages
-            found = slice(begin, min(end, begin + max_pages))
+            # Of the pages above those that are wanted as many as lead to these.
+            most = max(max_pages // _FAN**level, _LEAST)
+            is_whole = is_whole and end - begin <= most
+            found = slice(begin, min(end, begin + most))
             children = _fields(raw[found], _NODE)
             pages = _sizes(children) | children["flags"].astype(np.int64) << 32
             floors = keys[found]
