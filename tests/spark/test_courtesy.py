@@ -35,7 +35,7 @@ class World:
         return list(giving_way(batches(), self.cpu, lambda: self.now, self.sleep))
 
 
-@pytest.mark.parametrize(("busy", "rest"), [(0.01, 0.024), (0.3, 0.72), (0.5, 1.2)])
+@pytest.mark.parametrize(("busy", "rest"), [(0.01, 0.036), (0.3, 1.08), (0.5, 1.8)])
 def test_a_stream_rests_the_longer_the_busier_the_loop_is(busy: float, rest: float) -> None:
     world = World(busy)
     assert world.make(3) == [0, 1, 2]

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 # Ours: how many times as long as a batch took to make the stream rests beside a loop that uses a whole core, and how long at most. Each batch costs
 # more than its making: whoever reads it, mostly on the same machine, has to take it in.
-_RESTS = 24.0
+_RESTS = 36.0
 _MAX_REST = 2.0
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 _KEPT_AT_FIRST = 256 << 10  # about what the C library does unasked
