@@ -109,6 +109,18 @@ def test_a_slot_grows_with_the_batches(qm: QueueManager, root: FlightQueues, mon
     assert [batch.column("body")[0].as_py() for batch in root.batches("q")] == bodies
 
 
+def test_no_reader_makes_a_slot_shorter(many: int, root: FlightQueues) -> None:
+    """The queue manager would write where nothing is, and fall."""
+    assert root.table("q").num_rows == many
+    [reader] = root._idle
+    for file in reader._files:
+        size = os.fstat(file).st_size
+        assert size
+        with pytest.raises(PermissionError):
+            os.ftruncate(file, size - 1)
+    assert root.table("q").num_rows == many
+
+
 def test_who_goes_away_in_the_middle_leaves_nothing(
     qm: QueueManager, many: int, root: FlightQueues, listener: FlightListener
 ) -> None:

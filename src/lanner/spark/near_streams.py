@@ -17,6 +17,7 @@ At the socket (SOCK_SEQPACKET) every packet is a JSON object:
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import mmap
 import os
@@ -70,7 +71,9 @@ class Slot:
     """Memory to which batches are written, as long as it must be."""
 
     def __init__(self) -> None:
-        self.file = os.memfd_create("lanner-batch", os.MFD_CLOEXEC)
+        self.file = os.memfd_create("lanner-batch", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        # A reader that made it shorter would end the process that writes there.
+        fcntl.fcntl(self.file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
         self._schema, self._schema_size = None, 0  # of the batch before
         self._memory: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
 
