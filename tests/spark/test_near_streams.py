@@ -13,7 +13,8 @@ import pytest
 
 from lanner.client import Message, QueueManager
 from lanner.errors import AccessDenied, ServiceNotAvailable
-from lanner.spark import near_streams, reading
+from lanner.rpc.unix_path import short_path
+from lanner.spark import reading
 from lanner.spark.errors import EpochChanged, NotAuthenticated, TooBusy
 from lanner.spark.flight import FlightListener
 from lanner.spark.flight_client import FlightQueues, _is_near
@@ -213,8 +214,8 @@ def test_whoever_talks_nonsense_is_cut_off_and_others_go_on(
     near = listener._near
     assert near is not None
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
-        with near_streams.short_path(near.path) as short:
-            stranger.connect(short)
+        with short_path(near.path) as short:
+            stranger.connect(str(short))
         _, files, _, _ = socket.recv_fds(stranger, 1000, SLOTS)
         for file in files:
             os.close(file)

@@ -82,7 +82,7 @@ def test_rows_are_those_that_a_cursor_finds(store: Store) -> None:
                     assert read(pages, wanted[0][0], wanted[-1][0]) == (wanted, True)
                 found, is_whole = read(pages, key(low), key(high), 3)
                 assert found == wanted[: len(found)]
-                assert is_whole == (len(found) == len(wanted)) or not is_whole
+                assert not is_whole or len(found) == len(wanted)
                 assert found or not wanted
     assert depths == {0, 1, 2, 3}
 

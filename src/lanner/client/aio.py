@@ -229,8 +229,7 @@ class Queue(BaseQueue):
         """Send; when this returns, a recoverable message is on disk. Gives the message's id."""
         handle = self._handles.cached(_SEND) or await self.handle(_SEND)
         operations = self._operations
-        unit = None if transaction is None else transaction.inner(operations)
-        identifier, ticket = operations.send(handle, message, unit)
+        identifier, ticket = operations.send(handle, message, inner(transaction, operations))
         # Not by `done`: each coroutine on the way costs about as much as the queue does.
         if ticket:
             await self._manager.committer.durable(ticket)
@@ -257,8 +256,7 @@ class Queue(BaseQueue):
         """Take the first message; IOTimeout if none comes within `timeout` seconds."""
         handle = self._handles.cached(_RECEIVE) or await self.handle(_RECEIVE)
         operations, manager = self._operations, self._manager
-        unit = None if transaction is None else transaction.inner(operations)
-        outcome = operations.receive(handle, timeout, transaction=unit)
+        outcome = operations.receive(handle, timeout, transaction=inner(transaction, operations))
         if isinstance(outcome, Waiting):
             outcome = await manager.waited(outcome)
         # Not by `read`: each coroutine on the way costs about as much as the queue does.

@@ -32,6 +32,7 @@ from lanner.rpc.interface import RETURNS, Interface, Method
 from lanner.rpc.ndr import NULL_HANDLE, Value
 from lanner.rpc.pdu import NDR20, AuthLevel, AuthType, SyntaxId
 from lanner.rpc.security import Credentials, SecurityError
+from lanner.rpc.unix_path import short_path
 from lanner.services.interfaces.lanner import LANNER, LANNER_WHO
 from lanner.services.interfaces.mqmp import QMCOMM, R_QM_GET_RTQM_SERVER_PORT
 from lanner.services.interfaces.mqqp import QM2QM, PortType
@@ -117,12 +118,8 @@ class Target:
     async def _local(self) -> RpcClient:
         directory = Path() if self.data is None else self.data
         try:
-            # A path in a socket address has room for 107 bytes; a data directory may be deeper.
-            opened = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                return await connect_unix(Path(f"/proc/self/fd/{opened}/{LOCAL_SOCKET}"))
-            finally:
-                os.close(opened)
+            with short_path(directory / LOCAL_SOCKET) as short:
+                return await connect_unix(short)
         except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
             raise ServiceNotAvailable(
                 f"no queue manager runs on {directory}: `lanner serve --data {directory}` starts one"

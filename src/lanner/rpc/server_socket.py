@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import socket
 import struct
 from dataclasses import replace
@@ -20,6 +19,7 @@ from lanner.rpc.calls import CallCancelled, CallReceived, Event, ServerCall
 from lanner.rpc.connection import ServerConnection
 from lanner.rpc.liveness import notice_death
 from lanner.rpc.pdu import AuthLevel
+from lanner.rpc.unix_path import short_path
 from lanner.security.identity import ANONYMOUS, Identity
 
 if TYPE_CHECKING:
@@ -242,13 +242,8 @@ def cancel_soon(task: asyncio.Task[None]) -> None:
 
 def bind_unix(listening: socket.socket, path: Path, mode: int) -> None:
     """Bind a Unix socket, in the place of one that may be left from before; `mode` is who can connect."""
-    # A path in a socket address has room for 107 bytes; a data directory may be deeper.
-    opened = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        short = Path(f"/proc/self/fd/{opened}/{path.name}")
+    with short_path(path) as short:
         short.unlink(missing_ok=True)
         listening.bind(str(short))
         # Nobody can connect before the socket listens.
         short.chmod(mode)
-    finally:
-        os.close(opened)

@@ -88,7 +88,6 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -146,9 +145,11 @@ def _told() -> Iterator[None]:
 class Streams:
     """The streams that run, of which there may be so many at a time."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, loop_cpu: Callable[[], float] | None = None) -> None:
+        """`loop_cpu`: what the loop has used to which they give way, if there is one."""
         self.count = 0
         self._most = most
+        self._loop_cpu = loop_cpu
         self._counting = threading.RLock()  # a stream that the garbage collector finds ends in the midst of anything
 
     @contextlib.contextmanager
@@ -169,6 +170,11 @@ class Streams:
             if is_last:
                 give_back()
 
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One that reads."""
+        with self.one():
+            yield from batches if self._loop_cpu is None else giving_way(batches, self._loop_cpu)
+
 
 class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
     """The service at an address, from its construction to `shutdown`. Methods are called by the threads of gRPC."""
@@ -179,12 +185,9 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
         service: Service,
         sessions: Sessions,
         streams: Streams,
-        loop_cpu: Callable[[], float] | None,
         certificates: list[tuple[bytes, bytes]] | None = None,
     ) -> None:
-        """`loop_cpu`: what the loop has used to which streams give way, if there is one."""
         self._service = service
-        self._loop_cpu = loop_cpu
         self._stopping = threading.Event()
         self._streams = streams
         super().__init__(
@@ -250,11 +253,8 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
             scan = self._service.scan(self._caller(context), ticket.ticket)
 
         def batches() -> Iterator[pa.RecordBatch]:
-            with _told(), self._streams.one():
-                found = scan.batches()
-                if self._loop_cpu is not None:
-                    found = giving_way(found, self._loop_cpu)
-                yield from self._until_stopped(found)
+            with _told():
+                yield from self._until_stopped(self._streams.run(scan.batches()))
 
         return fl.GeneratorStream(scan.schema.arrow, batches())
 
@@ -340,13 +340,13 @@ class FlightListener:
         settings = self._settings
         _check_port(settings.bind, settings.port)
         service = Service(self._runtime)
-        sessions, streams = Sessions(self._runtime.users), Streams(settings.max_streams)
+        sessions, streams = Sessions(self._runtime.users), Streams(settings.max_streams, self._loop_cpu)
         certificates = None
         if settings.tls_certificate is not None and settings.tls_key is not None:
             certificates = [(settings.tls_certificate.read_bytes(), settings.tls_key.read_bytes())]
         try:
             address = settings.address(settings.port)
-            server = FlightServer(address, service, sessions, streams, self._loop_cpu, certificates)
+            server = FlightServer(address, service, sessions, streams, certificates)
         except BaseException as error:
             service.close()
             if isinstance(error, pa.ArrowException):
@@ -355,20 +355,16 @@ class FlightListener:
         self._service, self._server = service, server
         self.address = settings.address(server.port)
         try:
-            batches = partial(self._batches, service, sessions, streams)
+
+            def batches(authorization: str | None, ticket: bytes) -> Iterator[pa.RecordBatch]:
+                yield from streams.run(service.scan(sessions.bearer(authorization), ticket).batches())
+
             self._near = NearServer(self._runtime.path, batches, settings.max_streams)
         except OSError as error:
             # A file system without sockets, say. There is the port.
             _LOG.warning("no streams through memory: %s", error)
         else:
             service.near_socket = str(self._near.path)
-
-    def _batches(
-        self, service: Service, sessions: Sessions, streams: Streams, authorization: str | None, ticket: bytes
-    ) -> Iterator[pa.RecordBatch]:
-        scan = service.scan(sessions.bearer(authorization), ticket)
-        with streams.one():
-            yield from scan.batches() if self._loop_cpu is None else giving_way(scan.batches(), self._loop_cpu)
 
     def close(self) -> None:
         """End waiting calls, let running ones come to their end, and let go of the queues that readers hold."""

@@ -31,6 +31,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lanner.rpc.unix_path import short_path
+
 SLOTS: Final = 4
 # Ours: so many batches may be in a reader's hands before it gets copies: the memory of the others must go round.
 HANDS: Final = SLOTS - 1
@@ -41,16 +43,6 @@ _MEGABYTE: Final = 1 << 20
 _ROOM: Final = 4096  # for the ends of an Arrow IPC stream, and its alignment
 
 Packet = dict[str, Any]
-
-
-@contextlib.contextmanager
-def short_path(path: Path) -> Iterator[str]:
-    """A path that fits into a socket address, which has room for 107 bytes; a data directory may be deeper."""
-    opened = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{opened}/{path.name}"
-    finally:
-        os.close(opened)
 
 
 def send(connection: socket.socket, packet: Packet) -> None:
@@ -104,7 +96,7 @@ class NearReader:
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with short_path(path) as short:
-                self._connection.connect(short)
+                self._connection.connect(str(short))
             _, self._files, _, _ = socket.recv_fds(self._connection, _MAX_PACKET, SLOTS)
         except BaseException:
             self._connection.close()

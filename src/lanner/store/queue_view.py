@@ -261,16 +261,7 @@ class QueueView(Overlay[int, Record, int]):
             is_there = cursor.next()
         else:
             is_there = cursor.set_range(_key(self.number, self.generation, key))
-        environment.message_in = None
-        if not is_there:
-            return None
-        found: int
-        number, generation, found = _parts(cursor.key())
-        if number != self.number or generation != self.generation:
-            return None
-        environment.message_in = self
-        environment.message_at = found
-        return found
+        return self._standing(is_there=is_there)
 
     def _stored_below(self, key: int) -> int | None:
         environment = self._environment
@@ -278,11 +269,17 @@ class QueueView(Overlay[int, Record, int]):
         bound = _key(self.number, self.generation, min(key, MAX_LOOKUP_ID))
         if key > MAX_LOOKUP_ID:
             bound += b"\0"  # just above the highest key there can be
+        is_there = cursor.prev() if cursor.set_range(bound) else cursor.last()
+        return self._standing(is_there=is_there)
+
+    def _standing(self, *, is_there: bool) -> int | None:
+        """Note where the cursor stands, if it found something; the lookup id, if that is in this queue."""
+        environment = self._environment
         environment.message_in = None
-        if not (cursor.prev() if cursor.set_range(bound) else cursor.last()):
+        if not is_there:
             return None
         found: int
-        number, generation, found = _parts(cursor.key())
+        number, generation, found = _parts(environment.message_cursor.key())
         if number != self.number or generation != self.generation:
             return None
         environment.message_in = self
