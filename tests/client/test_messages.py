@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from lanner.client import Message, Queue, QueueManager, ReceivedMessage
-from lanner.client.message import VT_BSTR, VT_LPSTR, VT_LPWSTR
 from lanner.directory import EmbeddedDirectory
 from lanner.model.directory_objects import User
 from lanner.model.enums import (
@@ -35,6 +34,7 @@ from lanner.model.errors import (
 )
 from lanner.security.certificates import add_certificate, generate_certificate
 from lanner.security.signing import SigningKey
+from lanner.wire.body_types import VT_BSTR, VT_LPSTR, VT_LPWSTR
 from lanner.wire.message import Message as Packet
 from lanner.wire.sid import LOCAL_SYSTEM
 

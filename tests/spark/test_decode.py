@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lanner.client.message import TEXT_BODIES, VT_BSTR, VT_LPSTR
 from lanner.model.enums import INFINITE, MessageClass
 from lanner.spark.decode import Facts, Place, decode, decode_packets
-from lanner.spark.flight_client import Expansion
+from lanner.spark.expansion import Expansion
 from lanner.spark.packets import Packets, locate
 from lanner.spark.rows import read_row
 from lanner.spark.schema import COLUMNS, CORE, INT, TIMESTAMP, RowSchema
 from lanner.spark.vectors import Buffer, are_alike, lean, numbers, whole
+from lanner.wire.body_types import TEXT_BODIES, VT_BSTR, VT_LPSTR
 from lanner.wire.builder import MessageProperties, build
 from lanner.wire.format_name import FormatName, parse
 from lanner.wire.sid import LOCAL_SYSTEM

@@ -20,7 +20,9 @@ from lanner.engine.settings import EventSettings
 from lanner.errors import AccessDenied, InvalidParameter, QueueNotFound
 from lanner.model.events import EventKind
 from lanner.spark.errors import EpochChanged
+from lanner.spark.flight import FlightListener
 from lanner.spark.flight_client import FlightQueues
+from lanner.spark.near_streams import NearReader
 from lanner.spark.offsets import Offset
 from lanner.spark.options import batch_options, stream_options
 from lanner.spark.partitions import MessagesVanished
@@ -70,6 +72,20 @@ def trim(qm: QueueManager, keep: int = 0) -> None:
     limit = before if isinstance(before, int) else EVENT.unpack_from(before)[0]
     while qm.runtime.store.trim_events(limit, 1 << 40):
         pass
+
+
+def test_events_have_no_packets_and_come_through_the_port(
+    qm: QueueManager, root: FlightQueues, listener: FlightListener
+) -> None:
+    exchange(qm)
+    [partition] = root.plan(EVENTS).partitions
+    assert sum(map(len, root.read(partition.ticket))) == 6
+    assert root._idle == []
+    assert listener._near is not None
+    reader = NearReader(listener._near.path)
+    with pytest.raises(InvalidParameter, match="Flight"):
+        list(reader.read(partition.ticket, root._authorization, lambda told: InvalidParameter(told["message"])))
+    reader.close()
 
 
 def test_events_are_read_like_a_queue(qm: QueueManager, root: FlightQueues) -> None:

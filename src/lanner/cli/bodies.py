@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 
-from lanner.client.message import TEXT_BODIES
+from lanner.wire.body_types import TEXT_BODIES
 
 # How much of a body that is no text is shown.
 HEX_BYTES = 64

@@ -14,9 +14,9 @@ from lanner.cli.options import Json, QueueName, duration, guid
 from lanner.cli.output import note, say, size, write_json
 from lanner.cli.session import Manager, Place, is_transactional, names_of, open_manager, reaching
 from lanner.client import Message, QueueManager
-from lanner.client.message import TEXT_BODIES, VT_BSTR, VT_LPSTR, VT_LPWSTR
 from lanner.model.enums import QueueType
 from lanner.security.signing import SigningKey
+from lanner.wire.body_types import TEXT_BODIES, VT_BSTR, VT_LPSTR, VT_LPWSTR
 from lanner.wire.format_name import PublicFormatName
 from lanner.wire.layout import MAX_PACKET_SIZE
 

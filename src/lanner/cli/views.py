@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from lanner.cli import bodies
 from lanner.cli.output import counted, say, show_fields, show_table, size, write_json
-from lanner.client.message import VT_BSTR, VT_LPSTR, VT_LPWSTR
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import INFINITE, Acknowledgements, MessageClass, QueueType
+from lanner.wire.body_types import VT_BSTR, VT_LPSTR, VT_LPWSTR
 from lanner.wire.path_name import PathName
 
 if TYPE_CHECKING:

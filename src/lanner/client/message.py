@@ -20,6 +20,7 @@ from lanner.model.enums import (
     MessagePrivacyLevel,
 )
 from lanner.model.errors import IllegalPropertyValue
+from lanner.wire.body_types import TEXT_BODIES, VT_BSTR
 from lanner.wire.builder import DEFAULT_TIME_TO_REACH_QUEUE, MessageProperties
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.message import Message as Packet
@@ -30,12 +31,6 @@ if TYPE_CHECKING:
     from lanner.model.live import MessagePosition
     from lanner.wire.format_name import FormatName
 
-# VARENUM of MS-OAUT 2.2.7: what Windows programs write into BodyType.
-VT_BSTR = 8
-VT_LPSTR = 30
-VT_LPWSTR = 31
-# Body types that hold text, and how it is written; a VT_BSTR body has no length prefix.
-TEXT_BODIES = {VT_BSTR: "utf-16-le", VT_LPSTR: "latin-1", VT_LPWSTR: "utf-16-le"}
 _E = TypeVar("_E", bound=enum.Enum)
 # By names of their own: each message asks, and an enumeration looks its members up slowly (Python 3.11).
 _EXPRESS, _RECOVERABLE = DeliveryGuarantee.EXPRESS, DeliveryGuarantee.RECOVERABLE

@@ -18,7 +18,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lanner.client.message import TEXT_BODIES, VT_LPSTR
 from lanner.model.enums import INFINITE
 from lanner.spark.packets import Located, Packets, locate
 from lanner.spark.rows import CLASS_NAMES, DEADLETTER, JOURNAL, MICROSECONDS, OUTGOING, read_row
@@ -43,8 +42,9 @@ from lanner.spark.vectors import (
     whole,
 )
 from lanner.wire import layout as at
+from lanner.wire.body_types import TEXT_BODIES, VT_LPSTR
 
-__all__ = ["Facts", "Place", "batch_of", "decode", "decode_packets"]
+__all__ = ["Facts", "Place", "batch_of", "columns_of", "decode", "decode_packets"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +86,17 @@ def decode(
     packets: Packets, facts: Facts, place: Place, schema: RowSchema, read_time: int | None = None
 ) -> pa.RecordBatch:
     """One batch. `read_time` is in microseconds since 1970; now, if it is not given. At most 2 GiB of packets."""
+    return batch_of(columns_of(packets, facts, place, schema, read_time), len(packets), schema)
+
+
+def columns_of(
+    packets: Packets, facts: Facts, place: Place, schema: RowSchema, read_time: int | None = None
+) -> list[Values]:
+    """The columns of a batch. They have nothing of the memory of the packets."""
     outside = _outside(packets, facts, place, schema, time.time_ns() // 1000 if read_time is None else read_time)
     if outside.keys() >= set(schema.names):
         # Nobody wants to know what is in the packets.
-        return batch_of([outside[name]() for name in schema.names], len(packets), schema)
+        return [outside[name]() for name in schema.names]
     located, texts = locate(packets)
     common = _Common(packets, located, texts, place)
     odd = np.delete(np.arange(len(packets)), located.rows) if common.count < len(packets) else located.rows[:0]
@@ -106,7 +113,7 @@ def decode(
             odd_values = _array([row.get(column.name) for row in rows], column.type)
             values = pa.concat_arrays([whole(values, common.count), odd_values]).take(order)
         found.append(values)
-    return batch_of(found, len(packets), schema)
+    return found
 
 
 def _outside(

@@ -25,7 +25,6 @@ from typing import Annotated, Final
 import typer
 
 from lanner.client import Message, QueueManager
-from lanner.client.message import VT_BSTR
 from lanner.model.enums import Acknowledgements
 from lanner.model.errors import IOTimeout, LannerError
 from lanner.spark.connections import PASSWORD_VARIABLE
@@ -34,6 +33,7 @@ from lanner.spark.jobs.config import load_config
 from lanner.spark.jobs.progress import Progress
 from lanner.spark.jobs.session import Context, run_job, start_spark
 from lanner.transfer.settings import TRANSFER_PORT
+from lanner.wire.body_types import VT_BSTR
 
 SHOP, WAREHOUSE = "SHOP", "WAREHOUSE"
 # Loopback addresses that nothing else is likely to use.

@@ -34,7 +34,7 @@ GetFlightInfo, GetSchema; descriptor = a path of one element, the name; or a com
     The answer has one endpoint per partition, cut by bytes; each ticket tells the `messages` and `bytes` that were planned.
     `app_metadata` as above, with `after` and `upto` of the whole.
 DoGet, ticket = {queue, queue_id, epoch, columns, include_body, compact, after, upto, messages, bytes}; queue and epoch are enough
-    batches of about 8 MiB, ordered by seq. What was received, purged or has expired since it was planned is not there. A message that
+    batches of about 11 MiB, ordered by seq. What was received, purged or has expired since it was planned is not there. A message that
     somebody is receiving just now is left out. A message that cannot be decoded is a row with `packet` and `packet_error`.
 
 Actions
@@ -89,7 +89,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -98,14 +98,18 @@ from lanner.client.runtime import Runtime
 from lanner.model.errors import AccessDenied, InvalidParameter, LannerError, ServiceNotAvailable
 from lanner.security.identity import Identity
 from lanner.spark.courtesy import cpu_of, give_back, giving_way, keep
+from lanner.spark.decode import Place
 from lanner.spark.errors import NotAuthenticated, TooBusy
 from lanner.spark.flight_auth import Callers, NoHandshake, Sessions, refusal
-from lanner.spark.near_server import NearServer
+from lanner.spark.near_server import Messages, NearServer
 from lanner.spark.requests import Request
 from lanner.spark.service import Plan, Service
 from lanner.spark.settings import FlightSettings
+from lanner.spark.vectors import Room
 
 _LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 # Ours: memory that is kept from batch to batch while there are streams; some batches.
 KEPT_BYTES = 64 << 20
@@ -170,7 +174,7 @@ class Streams:
             if is_last:
                 give_back()
 
-    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(self, batches: Iterator[T]) -> Iterator[T]:
         """One that reads."""
         with self.one():
             yield from batches if self._loop_cpu is None else giving_way(batches, self._loop_cpu)
@@ -356,10 +360,11 @@ class FlightListener:
         self.address = settings.address(server.port)
         try:
 
-            def batches(authorization: str | None, ticket: bytes) -> Iterator[pa.RecordBatch]:
-                yield from streams.run(service.scan(sessions.bearer(authorization), ticket).batches())
+            def messages(authorization: str | None, ticket: bytes, room: Room) -> tuple[Place, Messages]:
+                scan = service.scan(sessions.bearer(authorization), ticket)
+                return scan.source.place, streams.run(scan.messages(room))
 
-            self._near = NearServer(self._runtime.path, batches, settings.max_streams)
+            self._near = NearServer(self._runtime.path, messages, settings.max_streams)
         except OSError as error:
             # A file system without sockets, say. There is the port.
             _LOG.warning("no streams through memory: %s", error)

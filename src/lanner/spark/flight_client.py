@@ -17,20 +17,28 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.flight as fl
 
 from lanner.model import errors as model_errors
-from lanner.model.errors import LannerError, ServiceNotAvailable
+from lanner.model.errors import InvalidParameter, LannerError, ServiceNotAvailable
 from lanner.spark import errors as pipeline_errors
 from lanner.spark.errors import NotAuthenticated
-from lanner.spark.near_streams import MAX_TICKET, NearReader
-from lanner.spark.vectors import whole
+from lanner.spark.event_names import is_events
+from lanner.spark.expansion import Expansion, plain
+from lanner.spark.requests import Request
+from lanner.spark.schema import RowSchema
+
+if TYPE_CHECKING:
+    from lanner.spark.near_streams import NearReader
 
 DEFAULT_ADDRESS: Final = "grpc://127.0.0.1:1810"
+
+# Ours: a longer ticket is none of the service.
+MAX_TICKET: Final = 1 << 15
 
 Answer = dict[str, Any]
 
@@ -140,24 +148,33 @@ class FlightQueues:
 
     def read(self, ticket: bytes) -> Iterator[pa.RecordBatch]:
         """The batches of a partition. Not reading to the end lets the service stop."""
-        near = self._near_reader() if len(ticket) <= MAX_TICKET else None
-        expansion = Expansion()
-        for batch in self._read_far(ticket) if near is None else self._read_near(near, ticket):
-            yield expansion.of(batch)
+        schema = _schema_of(ticket)
+        near = None if schema is None else self._near_reader()
+        if schema is None or near is None:
+            yield from self._read_far(ticket)
+        else:
+            yield from self._read_near(near, ticket, schema)
 
     def _read_far(self, ticket: bytes) -> Iterator[pa.RecordBatch]:
+        expansion = Expansion()
         with _raised(self.address):
             reader = self._client.do_get(fl.Ticket(ticket), self._options)
             try:
                 for chunk in reader:
-                    yield chunk.data
+                    yield expansion.of(chunk.data)
             except GeneratorExit:
                 reader.cancel()
                 raise
 
-    def _read_near(self, near: NearReader, ticket: bytes) -> Iterator[pa.RecordBatch]:
+    def _read_near(self, near: NearReader, ticket: bytes, schema: RowSchema) -> Iterator[pa.RecordBatch]:
+        from lanner.spark.decode import columns_of
+
+        expansion = Expansion()
         try:
-            yield from near.read(ticket, self._authorization, lambda told: _error_of(self.address, told))
+            for packets, facts, place in near.read(
+                ticket, self._authorization, lambda told: _error_of(self.address, told)
+            ):
+                yield expansion.batch(columns_of(packets, facts, place, schema), len(packets), schema.arrow)
         except BaseException as error:
             near.close()
             if isinstance(error, OSError):
@@ -166,13 +183,15 @@ class FlightQueues:
         self._idle.append(near)
 
     def _near_reader(self) -> NearReader | None:
-        """A connection to a queue manager on this machine, if its socket may be opened: half the cost of the port."""
+        """A connection to a queue manager on this machine, if its socket may be opened: less than half the cost of the port."""
         with contextlib.suppress(IndexError):
             return self._idle.pop()
         if self._is_near and self._near_path is None:
             path = self.info()["near"]
             self._is_near, self._near_path = path is not None, None if path is None else Path(path)
         if self._is_near and self._near_path is not None:
+            from lanner.spark.near_streams import NearReader  # takes 0.1 s, which whoever only plans would wait for
+
             try:
                 return NearReader(self._near_path)
             except OSError:
@@ -291,6 +310,17 @@ class FlightQueues:
         return batch
 
 
+def _schema_of(ticket: bytes) -> RowSchema | None:
+    """The columns that a ticket is for, if they are made of packets. If something is wrong with it Flight tells what."""
+    try:
+        request = Request.parse(ticket, "ticket")
+        if len(ticket) > MAX_TICKET or is_events(request.text("queue")):
+            return None
+        return RowSchema.select(request.columns("columns"), include_body=request.flag("include_body", default=True))
+    except InvalidParameter:
+        return None
+
+
 def _is_near(address: str) -> bool:
     """Whether an address is one of this machine, and nobody asked for encryption."""
     parts = urlsplit(address)
@@ -300,43 +330,6 @@ def _is_near(address: str) -> bool:
         return ipaddress.ip_address(parts.hostname or "").is_loopback
     except ValueError:
         return parts.hostname == "localhost"
-
-
-class Expansion:
-    """The batches of a stream without run-end encoding. What all rows have is mostly what those of the batch before had: it is made once."""
-
-    def __init__(self) -> None:
-        self._schema: pa.Schema | None = None
-        self._made: dict[
-            int, tuple[pa.Scalar, pa.Array]
-        ] = {}  # by the place of the column: what all rows had, and that many times
-
-    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if self._schema is None:
-            self._schema = plain(batch.schema)
-        arrays = [
-            self._expanded(place, column) if isinstance(column, pa.RunEndEncodedArray) else column
-            for place, column in enumerate(batch.columns)
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-    def _expanded(self, place: int, column: pa.RunEndEncodedArray) -> pa.Array:
-        if len(column.values) != 1:
-            import pyarrow.compute as pc  # takes 20 ms, which whoever only plans would wait for
-
-            return pc.run_end_decode(column)
-        value, count = column.values[0], len(column)
-        known, array = self._made.get(place, (None, None))
-        if array is None or len(array) < count or not value.equals(known):
-            array = whole(value, count)
-            self._made[place] = (value, array)
-        return array if len(array) == count else array[:count]
-
-
-def plain(schema: pa.Schema) -> pa.Schema:
-    """A schema without run-end encoding."""
-    kinds = (field.type.value_type if pa.types.is_run_end_encoded(field.type) else field.type for field in schema)
-    return pa.schema([field.with_type(kind) for field, kind in zip(schema, kinds, strict=True)])
 
 
 def _dump(values: Answer) -> bytes:

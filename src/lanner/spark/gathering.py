@@ -8,10 +8,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from lanner.spark.checksums import Sums, joined_checksum
 from lanner.spark.decode import Facts
 from lanner.spark.packets import Packets
 from lanner.spark.pages import Pages, Rows, Unknown
-from lanner.spark.vectors import Ints, Octets
+from lanner.spark.vectors import SLACK, Buffer, Ints, Octets, Room, fresh, lean, parts
 from lanner.store.checksum import crc32
 from lanner.store.record import INLINE, REFERENCE
 from lanner.store.scan import Scan
@@ -33,6 +34,8 @@ _MESSAGE: Final = np.dtype(
 )
 _STAGED: Final = np.dtype([("key", "S21"), ("checksum", "<u4")])
 _CHECKSUM_SIZE: Final = 4
+# Ours: so many bytes are copied at a time, and still lie in the cache of a processor when they are summed up and go to their place.
+_COPIED: Final = 512 << 10
 # Ours: leaf pages of the index that are read together, enough for most batches; each has fifty to a hundred entries.
 _INDEX_PAGES: Final = 160
 # Keys of messages that came one after the other differ in their last bytes only: the others are queue and priority, or stage, queue and priority.
@@ -57,29 +60,29 @@ def entries(scan: Scan, pages: Pages) -> Iterator[npt.NDArray[np.void]]:
         after = int(found["number"][-1])
 
 
-def gather(scan: Scan, max_rows: int, max_bytes: int) -> tuple[Packets, Facts] | None:
+def gather(scan: Scan, max_rows: int, max_bytes: int, room: Room = fresh) -> tuple[Packets, Facts] | None:
     """The first messages of a scan: up to so many, or until so many bytes of packets are reached; empty if there are none.
 
-    They are good as long as the scan is open. None: there are express messages, or something is wrong with one of those that would be here; the
-    scan must be iterated then.
+    The packets lie in what `room` gave last. None: there are express messages, or something is wrong with one of those that would be here; the scan
+    must be iterated then.
     """
     if scan.has_express:
         return None
     try:
-        return _gathered(scan, max_rows, max_bytes)
+        return _gathered(scan, max_rows, max_bytes, room)
     except Unknown:
         return None
 
 
-def _gathered(scan: Scan, max_rows: int, max_bytes: int) -> tuple[Packets, Facts]:
+def _gathered(scan: Scan, max_rows: int, max_bytes: int, room: Room) -> tuple[Packets, Facts]:
     pages = Pages(scan)
     numbers, lookup_ids = _first(scan, pages, max_rows, max_bytes)
     if not len(numbers):
-        return Packets.of([]), Facts.of([])
+        return Packets.of([], room), Facts.of([])
     keys = np.empty(len(numbers), [("queue", f"V{len(scan.prefix)}"), ("lookup_id", ">u8")])
     keys["queue"] = np.void(scan.prefix)
     keys["lookup_id"] = lookup_ids
-    packets, heads = _found(pages, "messages", keys.view(_MESSAGE["key"]), _MESSAGE)
+    packets, heads = _found(pages, "messages", keys.view(_MESSAGE["key"]), _MESSAGE, room)
     if (heads["visibility"] != numbers).any():
         # Not those under which the index has them.
         raise Unknown
@@ -95,8 +98,8 @@ def _gathered(scan: Scan, max_rows: int, max_bytes: int) -> tuple[Packets, Facts
     width = _STAGED["key"].itemsize
     if kinds[0] != REFERENCE or (packets.sizes != width).any():
         raise Unknown
-    references = pages.buffer.block(packets.starts, width).view(_STAGED["key"])[:, 0]
-    return _found(pages, "staged", references, _STAGED)[0], facts
+    references = packets.buffer.block(packets.starts, width).view(_STAGED["key"])[:, 0]
+    return _found(pages, "staged", references, _STAGED, room)[0], facts
 
 
 def _first(scan: Scan, pages: Pages, max_rows: int, max_bytes: int) -> tuple[Ints, Ints]:
@@ -115,7 +118,7 @@ def _first(scan: Scan, pages: Pages, max_rows: int, max_bytes: int) -> tuple[Int
 
 
 def _found(
-    pages: Pages, database: str, keys: npt.NDArray[np.bytes_], kind: np.dtype[np.void]
+    pages: Pages, database: str, keys: npt.NDArray[np.bytes_], kind: np.dtype[np.void], room: Room
 ) -> tuple[Packets, npt.NDArray[np.void]]:
     """The packets of rows with these keys, in their order, and what the rows begin with; `Unknown` unless each is what was written."""
     ascending = keys if (keys[1:] > keys[:-1]).all() else np.sort(keys)
@@ -130,13 +133,34 @@ def _found(
         if places.max() == len(heads) or (heads["key"][places] != keys).any():
             raise Unknown
         at, sizes, heads = at[places], sizes[places], heads[places]
-    # Each value begins with a checksum of all that follows. In the order of the file, in which memory is read ahead.
-    order = np.argsort(at)
-    begins, ends = (at + _CHECKSUM_SIZE)[order], (at + sizes)[order]
-    found = map(crc32, map(pages.view.__getitem__, map(slice, begins.tolist(), ends.tolist())))
-    if heads["checksum"][order].tolist() != list(found):
+    buffer = _copied(pages, at, sizes, heads["checksum"], room)
+    starts = np.cumsum(sizes - _CHECKSUM_SIZE) - (sizes - beginning)
+    return Packets(buffer, starts, sizes - beginning), heads
+
+
+def _copied(pages: Pages, at: Ints, sizes: Ints, checksums: Sums, room: Room) -> Buffer:
+    """Values one behind the other; each begins with a checksum of all that follows it, which is left out."""
+    begins, sizes = at + _CHECKSUM_SIZE, lean(sizes - _CHECKSUM_SIZE)
+    ends = np.cumsum(np.broadcast_to(sizes, len(at)))
+    memory = room(int(ends[-1]) + SLACK)
+    found, first, done = 0, 0, 0
+    while first < len(at):
+        end = max(first + 1, int(np.searchsorted(ends, done + _COPIED)))
+        if len(sizes) == 1:
+            piece = pages.buffer.block(begins[first:end], int(sizes[0])).reshape(-1)
+            found = crc32(piece, found)
+        else:
+            piece = np.frombuffer(parts(pages.buffer.slices(begins[first:end], sizes[first:end]))[0], np.uint8)
+        memory[done : int(ends[end - 1])] = piece
+        first, done = end, int(ends[end - 1])
+    if len(sizes) == 1:
+        is_right = found == joined_checksum(checksums, int(sizes[0]))
+    else:
+        each = map(slice, (ends - sizes).tolist(), ends.tolist())
+        is_right = list(map(crc32, map(memory.data.__getitem__, each))) == checksums.tolist()
+    if not is_right:
         raise Unknown
-    return Packets(pages.buffer, at + beginning, sizes - beginning), heads
+    return Buffer(memory)
 
 
 def _groups(keys: npt.NDArray[np.bytes_]) -> list[Octets]:

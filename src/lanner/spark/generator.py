@@ -25,7 +25,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from lanner.client.message import VT_BSTR, VT_LPSTR, VT_LPWSTR
 from lanner.model.enums import (
     INFINITE,
     Acknowledgements,
@@ -37,6 +36,7 @@ from lanner.model.enums import (
 from lanner.spark.decode import Place
 from lanner.spark.packet_files import Origin, PacketWriter, StoredPacket
 from lanner.transfer.tracing import format_body, format_label
+from lanner.wire.body_types import VT_BSTR, VT_LPSTR, VT_LPWSTR
 from lanner.wire.builder import (
     MessageProperties,
     build,

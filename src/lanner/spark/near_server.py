@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import logging
 import socket
@@ -11,29 +12,31 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-import pyarrow as pa
-
 from lanner.model.errors import LannerError
 from lanner.rpc.server_socket import bind_unix
+from lanner.spark.decode import Facts, Place
 from lanner.spark.flight_auth import refusal
-from lanner.spark.near_streams import SLOTS, Packet, Slot, receive, send
+from lanner.spark.near_streams import GREETING, SLOTS, Packet, Slot, receive, send
+from lanner.spark.packets import Packets
+from lanner.spark.vectors import Octets, Room
 
 _LOG = logging.getLogger(__name__)
 
 # Its name in the data directory, for whoever may go in there.
 SOCKET: Final = "streams.sock"
 
-# The batches that a header and a ticket give; an error of ours says why not.
-Batches = Callable[[str | None, bytes], Iterator[pa.RecordBatch]]
+Messages = Iterator[tuple[Packets, Facts]]
+# What a header and a ticket give, in memory from the room; an error of ours says why not.
+Streaming = Callable[[str | None, bytes, Room], tuple[Place, Messages]]
 
 
 class NearServer:
     """Listens from its construction on, until it is stopped."""
 
-    def __init__(self, directory: Path, batches: Batches, most: int) -> None:
+    def __init__(self, directory: Path, streaming: Streaming, most: int) -> None:
         """`most`: so many connections at a time; an OSError says why there can be none."""
         self.path = directory.resolve() / SOCKET
-        self._batches = batches
+        self._streaming = streaming
         self._most = most
         self._lock = threading.Lock()
         self._connections: dict[socket.socket, threading.Thread] = {}
@@ -78,16 +81,12 @@ class NearServer:
                 thread.start()
 
     def _serve(self, connection: socket.socket) -> None:
-        slots: list[Slot] = []
         try:
-            slots += [Slot() for _ in range(SLOTS)]
-            socket.send_fds(connection, [json.dumps({"slots": SLOTS}).encode()], [slot.file for slot in slots])
-            free = set(range(SLOTS))
-            while (packet := receive(connection)) is not None:
-                if "free" in packet:
-                    free.add(packet["free"])
-                else:
-                    self._answer(connection, packet, slots, free)
+            with contextlib.closing(_Slots(connection)) as slots:
+                slots.show()
+                while (packet := receive(connection)) is not None:
+                    if not slots.is_given_back(packet):
+                        self._answer(connection, packet, slots)
         except OSError:
             pass  # The reader is gone.
         except Exception:  # noqa: BLE001 (logged; the reader sees the connection end)
@@ -96,21 +95,63 @@ class NearServer:
             with self._lock:
                 self._connections.pop(connection, None)
             connection.close()
-            for slot in slots:
-                slot.close()
 
-    def _answer(self, connection: socket.socket, request: Packet, slots: list[Slot], free: set[int]) -> None:
+    def _answer(self, connection: socket.socket, request: Packet, slots: _Slots) -> None:
         end: Packet = {"end": True}
         try:
-            with contextlib.closing(self._batches(request["authorization"], request["ticket"].encode())) as batches:  # type: ignore[type-var]  # a generator
-                for batch in batches:
-                    while not free:
-                        packet = receive(connection)
-                        if packet is None:
-                            return
-                        free.add(packet["free"])
-                    slot = free.pop()
-                    send(connection, {"slot": slot, "size": slots[slot].write(batch)})
+            header, ticket = request["authorization"], request["ticket"].encode()
+            place, messages = self._streaming(header, ticket, slots.room)
+            with contextlib.closing(messages):  # type: ignore[type-var]  # a generator
+                send(connection, {"place": dataclasses.asdict(place)})
+                # Waited for before anything is read: whoever reads from the store waits for nobody.
+                while slots.wait() and (found := next(messages, None)) is not None:
+                    slots.hand_out(*found)
         except LannerError as error:
             end = json.loads(refusal(error))
         send(connection, end)
+
+
+class _Slots:
+    """The memory of a connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._slots: list[Slot] = []
+        self._free = set(range(SLOTS))
+        self._current = 0
+
+    def show(self) -> None:
+        self._slots += [Slot() for _ in range(SLOTS)]
+        socket.send_fds(self._connection, [GREETING], [slot.file for slot in self._slots])
+
+    def is_given_back(self, packet: Packet) -> bool:
+        """Whether a packet says that a slot is free."""
+        if "free" not in packet:
+            return False
+        self._free.add(packet["free"])
+        return True
+
+    def wait(self) -> bool:
+        """Have a slot that is free. False: the reader is gone."""
+        while not self._free:
+            packet = receive(self._connection)
+            if packet is None:
+                return False
+            if not self.is_given_back(packet):
+                raise ValueError(f"a free slot is expected: {packet!r}")
+        self._current = min(self._free)
+        return True
+
+    def room(self, size: int) -> Octets:
+        """Memory of the slot that was waited for."""
+        return self._slots[self._current].room(size)
+
+    def hand_out(self, packets: Packets, facts: Facts) -> None:
+        """Tell the reader of what lies in that slot."""
+        self._free.discard(self._current)
+        told = self._slots[self._current].finish(packets, facts)
+        send(self._connection, {"slot": self._current, **told})
+
+    def close(self) -> None:
+        for slot in self._slots:
+            slot.close()

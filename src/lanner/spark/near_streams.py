@@ -1,46 +1,47 @@
-"""Streams of batches to programs on the same machine, through memory that both sides have.
+"""Streams of messages to programs on the same machine, through memory that both sides have.
 
-What a network costs is more than what it takes to find the batches: they are copied into the system and out of it again. Here the queue manager writes a batch
-into a slot, a piece of memory that the reader has mapped too, and the reader uses it where it lies. There are SLOTS slots to a connection; a slot that the reader
-does not give back is not written to, so a reader that is slow is waited for.
+What a network costs is more than what it takes to find the messages: they are copied into the system and out of it again. Here the queue manager copies packets
+from its file into a slot, a piece of memory that the reader has mapped too, and the reader makes its columns of what lies there. So the queue manager does the
+least that it can, and whoever wants the columns pays for them. There are SLOTS slots to a connection; a slot that the reader does not give back is not written to,
+so a reader that is slow is waited for.
 
 At the socket (SOCK_SEQPACKET) every packet is a JSON object:
 
     reader            {ticket, [authorization]}      the next stream, please: a ticket as in Flight, and the header that Flight would get
                       {free: n}                      slot n may be written to again
-    queue manager     {slots: SLOTS}                 at the beginning, with as many descriptors of memory
-                      {slot: n, size: bytes}         there lies a batch, as an Arrow IPC stream
+    queue manager     GREETING                       at the beginning, with as many descriptors of memory
+                      {place}                        where the messages of the stream were seen (`decode.Place`)
+                      {slot: n, rows, size}          there lie so many messages: `size` bytes in which the packets are, then the numbers of each, then nothing
                       {end: true}                    that was the last one of the stream; the next one may be asked for
                       {error, status, message}       so it ended, instead
+
+The numbers are NUMBERS rows of 64 bits, behind the packets at a multiple of 8: where each begins and its size, and what `decode.Facts` has.
 """
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import mmap
 import os
 import socket
-import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from lanner.rpc.unix_path import short_path
+from lanner.spark.decode import Facts, Place
+from lanner.spark.packets import Packets
+from lanner.spark.vectors import Buffer, Octets
 
-SLOTS: Final = 4
-# Ours: so many batches may be in a reader's hands before it gets copies: the memory of the others must go round.
-HANDS: Final = SLOTS - 1
-# Ours: a longer ticket is none of ours, but for Flight to refuse.
-MAX_TICKET: Final = 1 << 15
+SLOTS: Final = 2
+NUMBERS: Final = 2 + len(Facts._fields)
+GREETING: Final = json.dumps({"slots": SLOTS, "of": "packets"}).encode()
 _MAX_PACKET: Final = 1 << 18
 _MEGABYTE: Final = 1 << 20
-_ROOM: Final = 4096  # for the ends of an Arrow IPC stream, and its alignment
+_NUMBER: Final = np.dtype("<i8")
 
 Packet = dict[str, Any]
 
@@ -60,51 +61,51 @@ def receive(connection: socket.socket) -> Packet | None:
 
 
 class Slot:
-    """Memory to which batches are written, as long as it must be."""
+    """Memory in which packets are put, as long as it must be."""
 
     def __init__(self) -> None:
-        self.file = os.memfd_create("lanner-batch", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        self.file = os.memfd_create("lanner-packets", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         # A reader that made it shorter would end the process that writes there.
         fcntl.fcntl(self.file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
-        self._schema, self._schema_size = None, 0  # of the batch before
-        self._memory: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
+        self._memory: Octets = np.empty(0, np.uint8)
 
-    def write(self, batch: pa.RecordBatch) -> int:
-        """Put a batch there; how long it is."""
-        if batch.schema != self._schema:
-            self._schema, self._schema_size = batch.schema, batch.schema.serialize().size
-        needed = self._schema_size + pa.ipc.get_record_batch_size(batch) + _ROOM
-        if needed > len(self._memory):
-            size = -(-needed // _MEGABYTE) * _MEGABYTE
-            os.ftruncate(self.file, size)
-            self._memory = np.frombuffer(mmap.mmap(self.file, size), np.uint8)
-        with pa.FixedSizeBufferWriter(pa.py_buffer(self._memory)) as sink:
-            with pa.ipc.new_stream(sink, batch.schema) as writer:
-                writer.write_batch(batch)
-            return int(sink.tell())
+    def room(self, size: int) -> Octets:
+        """Its first bytes."""
+        if size > len(self._memory):
+            length = -(-size // _MEGABYTE) * _MEGABYTE
+            os.ftruncate(self.file, length)
+            self._memory = np.frombuffer(mmap.mmap(self.file, length), np.uint8)
+        return self._memory[:size]
+
+    def finish(self, packets: Packets, facts: Facts) -> Packet:
+        """Add what there is to know of packets that lie in its room; what tells the reader of them."""
+        rows, size = len(packets), len(packets.buffer.octets)
+        begin, end = _span(rows, size)
+        numbers = self.room(end)[begin:].view(_NUMBER).reshape(NUMBERS, rows)
+        for place, column in enumerate((packets.starts, packets.sizes, *facts)):
+            numbers[place] = column
+        return {"rows": rows, "size": size}
 
     def close(self) -> None:
         os.close(self.file)
 
 
 class NearReader:
-    """A connection of a program that reads; one stream at a time. The batches stay good when it is closed."""
+    """A connection of a program that reads; one stream at a time."""
 
     def __init__(self, path: Path) -> None:
         self._files: list[int] = []
-        self._in_hands: set[int] = set()
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with short_path(path) as short:
                 self._connection.connect(str(short))
-            _, self._files, _, _ = socket.recv_fds(self._connection, _MAX_PACKET, SLOTS)
+            greeting, self._files, _, _ = socket.recv_fds(self._connection, _MAX_PACKET, SLOTS)
+            if greeting != GREETING or len(self._files) != SLOTS:
+                raise ConnectionError(f"{path}: no queue manager of this version, or it has too many readers")
         except BaseException:
-            self._connection.close()
-            raise
-        self._maps: list[mmap.mmap | None] = [None] * len(self._files)
-        if len(self._files) != SLOTS:
             self.close()
-            raise ConnectionError(f"{path}: {len(self._files)} slots, {SLOTS} expected")
+            raise
+        self._memory: list[Octets] = [np.empty(0, np.uint8)] * SLOTS
 
     def __del__(self) -> None:
         self.close()
@@ -116,35 +117,36 @@ class NearReader:
 
     def read(
         self, ticket: bytes, authorization: str | None, refused: Callable[[Packet], Exception]
-    ) -> Iterator[pa.RecordBatch]:
-        """The batches of a stream. Who goes away before the end must close the connection."""
+    ) -> Iterator[tuple[Packets, Facts, Place]]:
+        """The messages of a stream; the packets are good until the next are asked for. Who goes away before the end must close the connection."""
         send(self._connection, {"ticket": ticket.decode("utf-8", "replace"), "authorization": authorization})
+        place = Place()
         while True:
             packet = receive(self._connection)
             if packet is None:
                 raise ConnectionError("the queue manager has closed the stream")
-            if "slot" not in packet:
+            if "slot" in packet:
+                yield *self._messages(packet["slot"], packet["rows"], packet["size"]), place
+                send(self._connection, {"free": packet["slot"]})
+            elif "place" in packet:
+                place = Place(**packet["place"])
+            else:
                 break
-            yield self._batch(packet["slot"], packet["size"])
         if "error" in packet:
             raise refused(packet)
 
-    def _batch(self, slot: int, size: int) -> pa.RecordBatch:
-        mapped = self._maps[slot]
-        if mapped is None or len(mapped) < size:
-            mapped = self._maps[slot] = mmap.mmap(
-                self._files[slot], os.fstat(self._files[slot]).st_size, prot=mmap.PROT_READ
-            )
-        # An object of its own for each batch: it goes with the last array that looks at it.
-        memory = np.frombuffer(mapped, np.uint8, size)
-        self._in_hands.add(slot)
-        weakref.finalize(memory, self._given_back, slot).atexit = False
-        if len(self._in_hands) > HANDS:
-            memory = memory.copy()
-        return pa.ipc.open_stream(pa.py_buffer(memory)).read_next_batch()
+    def _messages(self, slot: int, rows: int, size: int) -> tuple[Packets, Facts]:
+        begin, end = _span(rows, size)
+        if end > len(self._memory[slot]):
+            length = os.fstat(self._files[slot]).st_size
+            self._memory[slot] = np.frombuffer(mmap.mmap(self._files[slot], length, prot=mmap.PROT_READ), np.uint8)
+        memory = self._memory[slot]
+        # Copied, for columns may be made of them as they are.
+        starts, sizes, *facts = memory[begin:end].view(_NUMBER).reshape(NUMBERS, rows).copy()
+        return Packets(Buffer(memory[:size]), starts, sizes), Facts(*facts)
 
-    def _given_back(self, slot: int) -> None:
-        self._in_hands.discard(slot)
-        # It may come long after the end, and in any thread.
-        with contextlib.suppress(OSError):
-            send(self._connection, {"free": slot})
+
+def _span(rows: int, size: int) -> tuple[int, int]:
+    """Where the numbers of so many messages begin behind so many bytes of packets, and end."""
+    begin = size + -size % _NUMBER.itemsize
+    return begin, begin + NUMBERS * rows * _NUMBER.itemsize

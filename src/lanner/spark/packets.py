@@ -17,7 +17,7 @@ import pyarrow as pa
 from lanner.model.enums import SenderIdentifierType
 from lanner.model.errors import RemoteProtocolError
 from lanner.spark.rows import clean
-from lanner.spark.vectors import SLACK, Buffer, Ints, Mask, Octets, are_alike, lean, parts
+from lanner.spark.vectors import SLACK, Buffer, Ints, Mask, Octets, Room, are_alike, fresh, lean, parts
 from lanner.wire import layout as at
 from lanner.wire import queue_names as names
 from lanner.wire.format_name import PrivateFormatName, PublicFormatName
@@ -83,9 +83,11 @@ class Packets:
         self.sizes = sizes
 
     @classmethod
-    def of(cls, packets: Sequence[bytes]) -> Packets:
+    def of(cls, packets: Sequence[bytes], room: Room = fresh) -> Packets:
         sizes = np.fromiter(map(len, packets), np.int64, len(packets))
-        return cls(Buffer(b"".join((*packets, bytes(SLACK)))), np.cumsum(sizes) - sizes, sizes)
+        memory = room(int(sizes.sum()) + SLACK)
+        memory[:] = np.frombuffer(b"".join((*packets, bytes(SLACK))), np.uint8)
+        return cls(Buffer(memory), np.cumsum(sizes) - sizes, sizes)
 
     def __len__(self) -> int:
         return len(self.starts)

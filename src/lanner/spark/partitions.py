@@ -199,8 +199,10 @@ def _batches(
 @cache
 def _prepare(_process: int) -> None:
     """Have a worker do nothing in vain, once in each process."""
-    import pyarrow.flight  # noqa: F401 (or it would not be among what is loaded)
+    # Or they would not be among what is loaded.
+    import pyarrow.flight  # noqa: F401
 
+    import lanner.spark.near_streams  # noqa: F401
     from lanner.spark.courtesy import keep
 
     # Spark has the garbage collector look at everything after each task, and what a worker has loaded are some hundred thousand objects: that takes

@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 import numpy as np
@@ -27,11 +26,12 @@ from lanner.spark.gathering import gather
 from lanner.spark.packets import Packets
 from lanner.spark.ranges import Range, cut
 from lanner.spark.schema import RowSchema
+from lanner.spark.vectors import Room, Scratch
 from lanner.store.scan import Scan
 from lanner.wire.path_name import PathName
 
 # Ours: a batch ends when it has so many bytes of packets or so many rows. Spark is fastest with 1 to 12 MB a batch.
-BATCH_BYTES: Final = 8 << 20
+BATCH_BYTES: Final = 11 << 20
 BATCH_ROWS: Final = 1 << 14
 # Ours: about how much one partition reads.
 PARTITION_BYTES: Final = 32 << 20
@@ -102,42 +102,39 @@ class QueueSource:
         """Cut a range into such of about `target_bytes`; together they are the range, empty parts and all."""
         return list(cut(self._store, self._queue.number, after, upto, sys.maxsize, target_bytes))
 
-    def batches(self, after: int, upto: int, schema: RowSchema) -> Iterator[pa.RecordBatch]:
-        """The messages with a number in (after, upto], in that order, but for those that somebody is receiving."""
+    def pieces(self, after: int, upto: int, room: Room) -> Iterator[tuple[Packets, Facts]]:
+        """The messages with a number in (after, upto], in that order, but for those that somebody is receiving.
+
+        The packets of each piece lie in what `room` gave last, which may be the same memory again.
+        """
         while after < upto:
             with _MAKING:
-                batch, after = self._batch(after, upto, schema)
-            if batch is None:
-                return
-            if len(batch):
-                yield batch
-
-    def _batch(self, after: int, upto: int, schema: RowSchema) -> tuple[pa.RecordBatch | None, int]:
-        """The first batch of a range, empty if all in it is held, and where it ends; None: there is nothing more."""
-        with self._piece(after, upto) as (packets, facts, held):
+                packets, facts, held = self._piece(after, upto, room)
             if not len(packets):
-                return None, upto
+                return
             after = int(facts.seq[-1])
-            free = ~np.isin(facts.lookup_id, held) if held else slice(None)
-            columns = Facts(*(column[free] for column in facts))
-            return decode(packets.taken(free), columns, self.place, schema), after
+            if held:
+                free = ~np.isin(facts.lookup_id, held)
+                packets, facts = packets.taken(free), Facts(*(column[free] for column in facts))
+            if len(packets):
+                yield packets, facts
+
+    def batches(self, after: int, upto: int, schema: RowSchema) -> Iterator[pa.RecordBatch]:
+        """The same as Arrow batches."""
+        for packets, facts in self.pieces(after, upto, Scratch()):
+            with _MAKING:
+                batch = decode(packets, facts, self.place, schema)
+            yield batch
 
     def packets(self, after: int, upto: int) -> Iterator[tuple[tuple[int, int, int, int, int], bytes]]:
-        """The same, one by one: the numbers of `Facts`, and the packet."""
-        while after < upto:
-            with self._piece(after, upto) as (packets, facts, held):
-                rows = zip(*(column.tolist() for column in facts), strict=True)
-                found = [((seq, *rest), packets[index]) for index, (seq, *rest) in enumerate(rows)]
-            if not found:
-                return
-            after = found[-1][0][0]
-            for (seq, lookup_id, arrived, aborts, moves), packet in found:
-                if lookup_id not in held:
-                    yield (seq, lookup_id, arrived, aborts, moves), packet
+        """The same one by one: the numbers of `Facts`, and the packet."""
+        for packets, facts in self.pieces(after, upto, Scratch()):
+            rows = zip(*(column.tolist() for column in facts), strict=True)
+            for index, (seq, lookup_id, arrived, aborts, moves) in enumerate(rows):
+                yield (seq, lookup_id, arrived, aborts, moves), packets[index]
 
-    @contextmanager
-    def _piece(self, after: int, upto: int) -> Iterator[tuple[Packets, Facts, list[int]]]:
-        """The first messages of a range, and the lookup ids of those in the queue that are locked. They are good until the end.
+    def _piece(self, after: int, upto: int, room: Room) -> tuple[Packets, Facts, list[int]]:
+        """The first messages of a range, and the lookup ids of those in the queue that are locked.
 
         What is locked belongs to a receive that has not ended. If that fails the message gets another number.
         """
@@ -149,11 +146,11 @@ class QueueSource:
             held = list(queue.held_positions)
             scan = self._store.scan(queue.number, after, upto, BATCH_ROWS)
         with scan:
-            packets, facts = gather(scan, BATCH_ROWS, BATCH_BYTES) or _one_by_one(scan)
-            yield packets, facts, held
+            packets, facts = gather(scan, BATCH_ROWS, BATCH_BYTES, room) or _one_by_one(scan, room)
+            return packets, facts, held
 
 
-def _one_by_one(scan: Scan) -> tuple[Packets, Facts]:
+def _one_by_one(scan: Scan, room: Room) -> tuple[Packets, Facts]:
     packets: list[bytes] = []
     rows: list[tuple[int, int, int, int, int]] = []
     size = 0
@@ -163,7 +160,7 @@ def _one_by_one(scan: Scan) -> tuple[Packets, Facts]:
         size += len(record.packet)
         if size >= BATCH_BYTES or len(rows) == BATCH_ROWS:
             break
-    return Packets.of(packets), Facts.of(rows)
+    return Packets.of(packets, room), Facts.of(rows)
 
 
 def _place(runtime: Runtime, queue: Queue) -> Place:

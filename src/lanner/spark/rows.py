@@ -9,10 +9,10 @@ import re
 from typing import Final
 from uuid import UUID
 
-from lanner.client.message import TEXT_BODIES
 from lanner.model.directory_objects import GUID_NULL
 from lanner.model.enums import INFINITE, MessageClass
 from lanner.model.errors import RemoteProtocolError
+from lanner.wire.body_types import TEXT_BODIES
 from lanner.wire.format_name import FormatName
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.message import Message

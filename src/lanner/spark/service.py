@@ -19,14 +19,17 @@ from lanner.model.directory_objects import OutgoingQueue, Queue
 from lanner.model.errors import AccessDenied, InvalidParameter, QueueNotFound
 from lanner.security.identity import Identity
 from lanner.spark.arrivals import Arrivals
+from lanner.spark.decode import Facts
 from lanner.spark.errors import EpochChanged
 from lanner.spark.event_names import EVENTS_NAME, EVENTS_NUMBER, is_events
 from lanner.spark.events import EventSource
+from lanner.spark.packets import Packets
 from lanner.spark.ranges import Range
 from lanner.spark.readers import DEFAULT_LEASE, Lease, Readers
 from lanner.spark.reading import PARTITION_BYTES, QueueSource
 from lanner.spark.requests import MAX_EPOCH, Request
 from lanner.spark.schema import RowSchema
+from lanner.spark.vectors import Room
 from lanner.spark.writing import Contents, StagedWrites
 
 Answer = dict[str, Any]
@@ -52,6 +55,12 @@ class Scan:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         return self.source.batches(self.after, self.upto, self.schema)
+
+    def messages(self, room: Room) -> Iterator[tuple[Packets, Facts]]:
+        """What the batches are made of."""
+        if isinstance(self.source, EventSource):
+            raise InvalidParameter("events are not made of packets: there is Flight for them")
+        return self.source.pieces(self.after, self.upto, room)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ Octets = npt.NDArray[np.uint8]
 Units = npt.NDArray[np.uint16]
 # A column: an array, or what all rows have.
 Values: TypeAlias = pa.Array | pa.Scalar
+# Gives memory of so many bytes.
+Room: TypeAlias = Callable[[int], Octets]
 
 # Bytes behind the last packet of a buffer, so that a fixed part may be read at any place inside a packet.
 SLACK: Final = 64
@@ -40,10 +42,28 @@ NARROW: Final = 256
 _HUGE: Final = 4 << 20
 
 
+def fresh(size: int) -> Octets:
+    """Memory of its own."""
+    return np.empty(size, np.uint8)
+
+
+class Scratch:
+    """The same memory again and again, as long as it must be."""
+
+    def __init__(self) -> None:
+        self._memory = fresh(0)
+
+    def __call__(self, size: int) -> Octets:
+        if size > len(self._memory):
+            self._memory = fresh(0)  # first let go of it
+            self._memory = fresh(size)
+        return self._memory[:size]
+
+
 class Buffer:
     """Bytes, and numbers read from them at many places. Places are absolute."""
 
-    def __init__(self, data: bytes | memoryview) -> None:
+    def __init__(self, data: bytes | memoryview | Octets) -> None:
         self.octets: Octets = np.frombuffer(data, np.uint8)
         size = len(self.octets)
         self._arrow = pa.py_buffer(data)
