@@ -12,7 +12,7 @@ from lanner.spark.courtesy import cpu_of, giving_way
 
 
 class World:
-    """Time, in which a batch takes a tenth of a second to make, and a loop that uses a part of it."""
+    """Time, in which a batch takes a hundredth of a second to make, and a loop that uses a part of it."""
 
     def __init__(self, busy: float) -> None:
         self.now = 100.0
@@ -26,7 +26,7 @@ class World:
         self.rests.append(seconds)
         self.now += seconds
 
-    def make(self, count: int, seconds: float = 0.1) -> list[int]:
+    def make(self, count: int, seconds: float = 0.01) -> list[int]:
         def batches() -> Iterator[int]:
             for number in range(count):
                 self.now += seconds
@@ -35,7 +35,7 @@ class World:
         return list(giving_way(batches(), self.cpu, lambda: self.now, self.sleep))
 
 
-@pytest.mark.parametrize(("busy", "rest"), [(0.01, 0.036), (0.3, 1.08), (0.5, 1.8)])
+@pytest.mark.parametrize(("busy", "rest"), [(0.01, 0.0005), (0.1, 0.05), (0.2, 0.2), (0.4, 0.8), (0.9, 0.8)])
 def test_a_stream_rests_the_longer_the_busier_the_loop_is(busy: float, rest: float) -> None:
     world = World(busy)
     assert world.make(3) == [0, 1, 2]

@@ -17,9 +17,12 @@ __all__ = ["cpu_of", "give_back", "giving_way", "keep"]
 
 T = TypeVar("T")
 
-# Ours: how many times as long as a batch took to make the stream rests beside a loop that uses a whole core, and how long at most. Each batch costs
-# more than its making: whoever reads it, mostly on the same machine, has to take it in.
-_RESTS = 36.0
+# Ours: how many times as long as a batch took to find the stream rests beside a busy loop, and how long at most. Each batch costs far more than to find
+# it: whoever reads it, mostly on the same machine, has to take it in.
+_RESTS = 80.0
+# Ours: the part of a core from which on a loop is busy; with all that streams have others do, it does not get much more. One that uses a tenth of a core is
+# hardly held up, so below that a rest goes with the square.
+_BUSY = 0.4
 _MAX_REST = 2.0
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 _KEPT_AT_FIRST = 256 << 10  # about what the C library does unasked
@@ -52,7 +55,7 @@ def giving_way(
         now, now_used = monotonic(), cpu()
         load = (now_used - used) / max(now - looked, _SHORT)
         looked, used = now, now_used
-        sleep(min(_RESTS * load * took, _MAX_REST))
+        sleep(min(_RESTS * min(load / _BUSY, 1.0) ** 2 * took, _MAX_REST))
 
 
 def give_back() -> None:

@@ -34,7 +34,7 @@ GetFlightInfo, GetSchema; descriptor = a path of one element, the name; or a com
     The answer has one endpoint per partition, cut by bytes; each ticket tells the `messages` and `bytes` that were planned.
     `app_metadata` as above, with `after` and `upto` of the whole.
 DoGet, ticket = {queue, queue_id, epoch, columns, include_body, compact, after, upto, messages, bytes}; queue and epoch are enough
-    batches of about 11 MiB, ordered by seq. What was received, purged or has expired since it was planned is not there. A message that
+    batches of about 16 MiB, ordered by seq. What was received, purged or has expired since it was planned is not there. A message that
     somebody is receiving just now is left out. A message that cannot be decoded is a row with `packet` and `packet_error`.
 
 Actions

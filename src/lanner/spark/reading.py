@@ -30,8 +30,8 @@ from lanner.spark.vectors import Room, Scratch
 from lanner.store.scan import Scan
 from lanner.wire.path_name import PathName
 
-# Ours: a batch ends when it has so many bytes of packets or so many rows. Spark is fastest with 1 to 12 MB a batch.
-BATCH_BYTES: Final = 11 << 20
+# Ours: a batch ends when it has so many bytes of packets or so many rows. Each has a price of its own, of some milliseconds.
+BATCH_BYTES: Final = 16 << 20
 BATCH_ROWS: Final = 1 << 14
 # Ours: about how much one partition reads.
 PARTITION_BYTES: Final = 32 << 20
