@@ -15,10 +15,10 @@ from lanner.client import Message, QueueManager
 from lanner.errors import LannerError
 from lanner.spark.flight import FlightListener
 from lanner.spark.generated_queues import fill
-from lanner.spark.jobs import ingest, lifecycle, throughput
+from lanner.spark.jobs import compact, ingest, lifecycle, throughput
 from lanner.spark.jobs.config import ConfigError
 from lanner.spark.jobs.progress import Progress
-from lanner.spark.jobs.tables import MESSAGES, NoTable, observations
+from lanner.spark.jobs.tables import EVENTS, MESSAGES, NoTable, observations
 from lanner.spark.settings import FlightSettings
 from tests.client.conftest import no_keys
 from tests.spark.worlds import Ingested, context
@@ -202,10 +202,23 @@ def test_events_become_rows_and_throughput_knows_what_no_journal_has(
         assert ingest.run(made) == {"messages": 4, "events": 11 + 6 + 1 + 1}
         assert ingest.run(made) == {"messages": 0, "events": 0}
     lifecycle.run(made)
-    throughput.run(made)
-    rows = made.lake.read("throughput").collect()
-    assert {row["queue"] for row in rows} == {r"DIRECT=OS:ALPHA\private$\orders"}
-    assert [sum(row[name] for row in rows) for name in ("arrived", "received", "failed")] == [11, 6, 1]
+
+    def check() -> None:
+        throughput.run(made)
+        rows = made.lake.read("throughput").collect()
+        assert {row["queue"] for row in rows} == {r"DIRECT=OS:ALPHA\private$\orders"}
+        assert [sum(row[name] for row in rows) for name in ("arrived", "received", "failed")] == [11, 6, 1]
+
+    check()
+    # A second time what was there: as if compaction had been killed before it deleted the old files.
+    events = made.lake.read(EVENTS)
+    ingest.write_batch(events.drop("date", "batch").localCheckpoint(), made.lake.path(EVENTS), "again")
+    check()
+    few = context(spark, tmp_path, compact={"files": 1})
+    assert compact.run(few) == {"rewritten": 1, "deleted": 0}
+    assert len(few.lake.files(EVENTS, "date=*/qm_name=*/batch=*/*.parquet")) == 1
+    assert few.lake.read(EVENTS).count() == 11 + 6 + 1 + 1
+    check()
     [left] = made.lake.read("backlog").collect()
     assert left["depth"] == len(orders) + len(orders.subqueue("aside")) == 4
 

@@ -53,7 +53,7 @@ JOBS: Final = {
         Job("report", "a page with the plots of all this"),
         Job("replay", "dead letters back to their queues; only says what it would send, unless told to", ("replays",)),
         Job("migrate", "the content of queues to Parquet, a database or Kafka"),
-        Job("compact", "few large files instead of many small ones; old days deleted", ("messages",)),
+        Job("compact", "few large files instead of many small ones; old days deleted", ("messages", "events")),
     )
 }
 # What `lanner pipeline run all` does.

@@ -1,9 +1,9 @@
 """compact: few large files instead of many small ones, and an end to old days.
 
-A day of a queue manager in `messages` that has more than `compact.files` files is written anew, each message once for each queue it was seen
-in, and then its old files are deleted. A job that is killed in between leaves rows twice, which no other job minds, and which the next
-run puts right. Days before `compact.keep_days` are deleted, of `events` too. `ingest` may go on meanwhile: only files that were read are deleted. Run it when no
-other job reads the table.
+A day of a queue manager in `messages` or `events` that has more than `compact.files` files is written anew, each message once for each queue it was seen
+in and each event once, and then its old files are deleted. A job that is killed in between leaves rows twice, which no other job minds, and which the next
+run puts right. Days before `compact.keep_days` are deleted. `ingest` may go on meanwhile: only files that were read are deleted. Run it when no other job reads
+the tables.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.window import Window
 
 from lanner.spark.jobs.session import Context, Result, submit
-from lanner.spark.jobs.tables import EVENTS, KEY, MESSAGES, PARTITIONS
+from lanner.spark.jobs.tables import EVENTS, KEY, MESSAGES, PARTITIONS, each_once
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,6 +32,10 @@ def latest(rows: DataFrame) -> DataFrame:
     return rows.withColumn("_place", place).where("_place = 1").drop("_place")
 
 
+# The tables, and what leaves of rows that are there several times one.
+_ONCE: Final = {MESSAGES: latest, EVENTS: each_once}
+
+
 def run(context: Context, today: dt.date | None = None) -> Result:
     lake, config = context.lake, context.config.compact
     lake.read(MESSAGES)  # NoTable, if it is not there
@@ -39,32 +43,34 @@ def run(context: Context, today: dt.date | None = None) -> Result:
     deleted = 0
     if config.keep_days is not None:
         oldest = today - dt.timedelta(days=config.keep_days)
-        for path in (*lake.files(MESSAGES, "date=*"), *lake.files(EVENTS, "date=*")):
-            day = _value(path, "date")
-            if day < oldest.isoformat():
+        for path in (path for table in _ONCE for path in lake.files(table, "date=*")):
+            if _value(path, "date") < oldest.isoformat():
                 lake.delete(path)
                 context.progress.say(f"{path} is older than {config.keep_days} days: deleted")
                 deleted += 1
+    return {"rewritten": sum(_rewritten(context, table) for table in _ONCE), "deleted": deleted}
+
+
+def _rewritten(context: Context, table: str) -> int:
+    """Rewrite the days of a table that have too many files; how many there were."""
+    lake = context.lake
     files: dict[str, list[str]] = {}
-    for path in lake.files(MESSAGES, "date=*/qm_name=*/batch=*/*.parquet"):
+    for path in lake.files(table, "date=*/qm_name=*/batch=*/*.parquet"):
         files.setdefault(path.rpartition("/batch=")[0], []).append(path)
-    rewritten = 0
-    for place, found in sorted(files.items()):
-        if len(found) <= config.files:
-            continue
+    many = [(place, found) for place, found in sorted(files.items()) if len(found) > context.config.compact.files]
+    for place, found in many:
         # What comes from now on is neither read nor deleted.
         batches = {path.rpartition("/")[0] for path in found}
         day, name = _value(place, "date"), _value(place, "qm_name")
         is_found = F.col("batch").isin(sorted(_value(path, "batch") for path in batches))
-        rows = latest(lake.read(MESSAGES).where((F.col("date") == day) & (F.col("qm_name") == name) & is_found))
+        rows = _ONCE[table](lake.read(table).where((F.col("date") == day) & (F.col("qm_name") == name) & is_found))
         rows = rows.withColumn("batch", F.lit(f"compact-{uuid.uuid4().hex}"))
         writer = rows.repartition(1).sortWithinPartitions("queue", "seq").write.mode("append")
-        writer.partitionBy(*PARTITIONS).parquet(lake.path(MESSAGES))
+        writer.partitionBy(*PARTITIONS).parquet(lake.path(table))
         for batch in batches:
             lake.delete(batch)
-        context.progress.say(f"{name}, {day}: {len(found)} files were rewritten")
-        rewritten += 1
-    return {"rewritten": rewritten, "deleted": deleted}
+        context.progress.say(f"{table}, {name}, {day}: {len(found)} files were rewritten")
+    return len(many)
 
 
 def _value(path: str, name: str) -> str:

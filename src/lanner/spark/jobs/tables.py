@@ -6,7 +6,7 @@ message may be there several times: a receive that was aborted makes it visible 
 second time, and compaction that was killed leaves what it has rewritten. So whoever counts messages reads `observations`, where each
 is once for each queue it was seen in.
 
-`events` has the log of events of queue managers that write one, partitioned in the same way; an event has its number, and is there once.
+`events` has the log of events of queue managers that write one, partitioned in the same way; whoever counts them reads `each_once`.
 
 All other tables are made from these. Each run of their job replaces them, each when it is whole.
 """
@@ -50,6 +50,8 @@ POSITIVE: Final = (MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE)
 NEGATIVE: Final = tuple(member for member in MessageClass if member >= MessageClass.NACK_BAD_DEST_QUEUE)
 # What of a row says that it is the same message in the same queue.
 KEY: Final = ("qm_id", "queue", "subqueue", "msg_id_text", "class")
+# What of a row says that it is the same event; a queue manager that was restored gives numbers a second time.
+EVENT_KEY: Final = ("qm_id", "seq", "event", "event_time")
 # What the jobs need of a message; no body, which is most of its size.
 _OBSERVED: Final = (
     "qm_id",
@@ -150,6 +152,11 @@ def _hadoop(spark: SparkSession) -> Any:  # noqa: ANN401 (Java's)
 
 def _file_system(spark: SparkSession, path: Any) -> Any:  # noqa: ANN401 (Java's)
     return path.getFileSystem(spark._jsc.hadoopConfiguration())  # noqa: SLF001
+
+
+def each_once(events: DataFrame) -> DataFrame:
+    """Each event once."""
+    return events.dropDuplicates(list(EVENT_KEY))
 
 
 def observations(messages: DataFrame) -> DataFrame:

@@ -16,7 +16,7 @@ from pyspark.sql.window import Window
 from lanner.model.enums import MessageClass
 from lanner.spark.jobs.latency import bucket
 from lanner.spark.jobs.session import Context, Result, submit
-from lanner.spark.jobs.tables import EVENTS
+from lanner.spark.jobs.tables import EVENTS, each_once
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -108,7 +108,7 @@ def run(context: Context) -> Result:
     length = context.config.throughput.bucket_seconds
     found = throughput(context.lake.read("lifecycle"), length)
     if context.lake.has(EVENTS):
-        told = throughput_of_events(context.lake.read(EVENTS), length)
+        told = throughput_of_events(each_once(context.lake.read(EVENTS)), length)
         # Who writes events knows best; of the others' queues there are the messages.
         found = found.join(told.select("queue").distinct(), "queue", "left_anti").unionByName(told)
     rows = context.make(NAME, found)
