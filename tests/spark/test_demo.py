@@ -6,8 +6,9 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
+from lanner.cli.tracing import reports
 from lanner.client import Message, QueueManager
-from lanner.spark.demo import AHEAD, POISON_ATTEMPTS, SHOP, WAREHOUSE, Business, free_addresses
+from lanner.spark.demo import AHEAD, POISON_ATTEMPTS, SHOP, TRACED, WAREHOUSE, Business, free_addresses
 
 Start = Callable[..., QueueManager]
 
@@ -29,6 +30,11 @@ def test_two_queue_managers_do_business(start: Start) -> None:
     dead = Counter(message.label.partition(" ")[0] for message in warehouse.dead_letter)
     assert dead["quotation"] == 20 * (business.per_round // 4)
     assert len(shop.open("acks")) >= len(orders) + 2 * len(orders.journal)
+    # Who sent it and who received it.
+    traced = {message.id for message in (*orders, *orders.journal) if message.app_specific % TRACED == 0}
+    told = Counter((report["message"], report["event"]) for report in reports(shop.open(r".\reports")))
+    assert traced
+    assert told == Counter({(message, event): 1 for message in traced for event in ("sent", "received")})
 
 
 def test_poison_is_put_aside_after_so_many_attempts(start: Start) -> None:

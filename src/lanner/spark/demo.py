@@ -4,7 +4,7 @@ r"""`make demo`: two queue managers exchange some ten thousand messages of a mad
 
 SHOP takes orders and sends them to WAREHOUSE, which ships, writes invoices back, and has a clock that is five seconds ahead. Most goes well.
 Quotations that nobody reads in time expire, a queue of samples is full after a while, some payments are poison and are
-put aside after three attempts, and a few orders are for a department that was closed. All of it is real: two queue managers of this
+put aside after three attempts, and a few orders are for a department that was closed. One order in twenty has its way reported. All of it is real: two queue managers of this
 process, at two addresses of this machine, and the protocol between them. Then all jobs of the pipeline run, and the path of the
 report is printed. It ends by itself.
 """
@@ -45,6 +45,7 @@ EVERYTHING: Final = Acknowledgements.FULL_REACH_QUEUE | Acknowledgements.FULL_RE
 PATIENCE: Final = 60.0  # seconds until what is on its way must have arrived
 ROUNDS: Final = 20
 POISON_ATTEMPTS: Final = 3
+TRACED: Final = 20  # one order of so many
 _SETTINGS: Final = """
 [lake]
 path = "lake"
@@ -111,6 +112,14 @@ class Business:
         shop.create_queue("invoices", journal=True)
         for manager in (shop, warehouse):
             manager.create_queue("acks")
+        # Whoever has a message in hands reports to a public queue, and must know where that is.
+        self.reports = shop.create_queue(r".\reports").attributes.identifier
+        computer = {
+            "identifier": str(shop.runtime.engine.queue_manager.identifier),
+            "address": addresses[SHOP],
+            "queues": {"reports": str(self.reports)},
+        }
+        warehouse.enterprise.apply({"computers": {SHOP: computer}})
 
     def queue_name(self, machine: str, queue: str) -> str:
         """The name of a queue that both machines understand."""
@@ -166,7 +175,11 @@ class Business:
             xml = f'<?xml version="1.0"?>\r\n<order id="{number}"><customer>{customer}</customer>{" " * self.chance.randrange(900)}</order>'
             priority = self.chance.choice((3, 3, 3, 3, 5, 7))
             yield Message(
-                body=xml.encode(), label=f"order of customer {customer}", priority=priority, app_specific=number
+                body=xml.encode(),
+                label=f"order of customer {customer}",
+                priority=priority,
+                app_specific=number,
+                tracing_queue=self.reports if number % TRACED == 0 else None,
             )
 
     def _texts(self, word: str, count: int) -> Iterator[Message]:
