@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import NamedTuple
 
 import lmdb
@@ -46,8 +45,10 @@ _HEAD = struct.Struct(">QI")  # stage, seconds since 1970 of its last write
 _PART = struct.Struct(">IBQQ")  # queue, 7 - priority, messages, bytes of packets
 _PUBLISHED = struct.Struct(">QQI")  # messages, bytes of packets, seconds since 1970
 _MAX_TOKEN = 64
-# Ours: rows written between two looks at who else wants to run.
+# Ours: rows written between two looks at who else wants to run; how long such a look is, and how long the pause if there is somebody: then it takes longer
+# to have the interpreter again.
 _CHUNK = 1000
+_LOOK_SECONDS = 0.0001
 _PAUSE_SECONDS = 0.001
 
 
@@ -127,17 +128,16 @@ class Publication:
         waited for long: its holder may be waiting for this transaction to end.
         """
         messages, visible = txn.cursor(environment.messages), txn.cursor(environment.visible)
-        rows, entries = self._rows(), self._entries()
-        done = 0
-        while chunk := list(islice(rows, _CHUNK)):
+        for done in range(0, self.part.messages, _CHUNK):
+            indices = range(done, min(done + _CHUNK, self.part.messages))
+            rows, entries = self._rows(indices), self._entries(indices)
             with lock.urgent(timeout=0.05):
-                messages.putmulti(chunk)
-                visible.putmulti(list(islice(entries, _CHUNK)))
+                messages.putmulti(rows)
+                visible.putmulti(entries)
                 if self.events is not None:
-                    self._write_events(txn, environment, self.events, range(done, done + len(chunk)))
-            done += len(chunk)
-            if len(chunk) == _CHUNK:
-                time.sleep(_PAUSE_SECONDS)
+                    self._write_events(txn, environment, self.events, indices)
+            if len(indices) == _CHUNK:
+                _give_way()
 
     def _write_events(
         self, txn: lmdb.Transaction[bytes], environment: Environment, events: PublishedEvents, indices: range
@@ -157,26 +157,33 @@ class Publication:
             records.append(events.make(self.first_lookup_id + index, packet, self.first_visibility + index))
         put_block(txn, environment, events.first + first, records)
 
-    def _rows(self) -> Iterator[tuple[bytes, bytes]]:
-        queue, lane, number = self.part.queue, self.part.lane, self.view.number
-        for index in range(self.part.messages):
-            yield (
-                MESSAGE_KEY.pack(number, self.generation, self.first_lookup_id + index),
-                encode_reference(
-                    STAGED_KEY.pack(self.stage, queue, lane, index),
-                    self.first_visibility + index,
-                    self.arrived,
-                    self.flags,
-                ),
+    def _rows(self, indices: range) -> list[tuple[bytes, bytes]]:
+        key, staged = MESSAGE_KEY.pack, STAGED_KEY.pack
+        number, generation, stage = self.view.number, self.generation, self.stage
+        queue, lane = self.part.queue, self.part.lane
+        lookup_id, visibility, arrived, flags = self.first_lookup_id, self.first_visibility, self.arrived, self.flags
+        return [
+            (
+                key(number, generation, lookup_id + index),
+                encode_reference(staged(stage, queue, lane, index), visibility + index, arrived, flags),
             )
+            for index in indices
+        ]
 
-    def _entries(self) -> Iterator[tuple[bytes, bytes]]:
+    def _entries(self, indices: range) -> list[tuple[bytes, bytes]]:
+        key, entry = MESSAGE_KEY.pack, INDEX_ENTRY.pack
+        number, generation = self.view.number, self.generation
+        lookup_id, visibility = self.first_lookup_id, self.first_visibility
         average = min(self.part.size // self.part.messages, 0xFFFF_FFFF)
-        for index in range(self.part.messages):
-            yield (
-                MESSAGE_KEY.pack(self.view.number, self.generation, self.first_visibility + index),
-                INDEX_ENTRY.pack(self.first_lookup_id + index, average),
-            )
+        return [(key(number, generation, visibility + index), entry(lookup_id + index, average)) for index in indices]
+
+
+def _give_way() -> None:
+    """Let others run who wait."""
+    began = time.monotonic()
+    time.sleep(_LOOK_SECONDS)
+    if time.monotonic() - began > 5 * _LOOK_SECONDS:
+        time.sleep(_PAUSE_SECONDS)
 
 
 class Stages:
