@@ -40,7 +40,7 @@ DoGet, ticket = {queue, queue_id, epoch, columns, include_body, compact, after, 
 Actions
 -------
 info        {} -> {queue_manager, queue_manager_id, user, horizon, near}
-            `near`: a Unix socket at which programs on the same machine get what DoGet gives, through memory (`near_streams`). Or null.
+            `near`: a Unix socket at which programs on the same machine get the packets that DoGet makes batches of, through memory (`near_streams`). Or null.
 bounds      {queue, [queue_id]} -> as app_metadata of ListFlights
 measure     {queue, [after = 0], [upto], [max_messages], [max_bytes]} -> as bounds, with the range {after, upto, messages, bytes} that keeps
             to the limits; at least one message, if there is one
