@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -82,24 +82,22 @@ def _gathered(scan: Scan, max_rows: int, max_bytes: int, room: Room) -> tuple[Pa
     keys = np.empty(len(numbers), [("queue", f"V{len(scan.prefix)}"), ("lookup_id", ">u8")])
     keys["queue"] = np.void(scan.prefix)
     keys["lookup_id"] = lookup_ids
-    packets, heads = _found(pages, "messages", keys.view(_MESSAGE["key"]), _MESSAGE, room)
-    if (heads["visibility"] != numbers).any():
+    found = _found(pages, "messages", keys.view(_MESSAGE["key"]), _MESSAGE)
+    if (found.heads["visibility"] != numbers).any():
         # Not those under which the index has them.
         raise Unknown
-    facts = Facts(numbers, lookup_ids, *(heads[name].astype(np.int64) for name in Facts._fields[2:]))
-    kinds = heads["format"]
-    if (kinds == INLINE).all():
-        return packets, facts
     # Packets are either all in the records or all in staged rows.
-    count = int(np.argmax(kinds != kinds[0])) or len(kinds)
-    packets, facts = packets.taken(slice(count)), Facts(*(column[:count] for column in facts))
+    kinds = found.heads["format"]
+    found = found.first(int(np.argmax(kinds != kinds[0])) or len(kinds))
+    count, heads = len(found.at), found.heads
+    facts = Facts(numbers[:count], lookup_ids[:count], *(heads[name].astype(np.int64) for name in Facts._fields[2:]))
     if kinds[0] == INLINE:
-        return packets, facts
-    width = _STAGED["key"].itemsize
-    if kinds[0] != REFERENCE or (packets.sizes != width).any():
+        return _packets(pages, found, room), facts
+    references, width = _packets(pages, found, fresh), _STAGED["key"].itemsize
+    if kinds[0] != REFERENCE or (references.sizes != width).any():
         raise Unknown
-    references = packets.buffer.block(packets.starts, width).view(_STAGED["key"])[:, 0]
-    return _found(pages, "staged", references, _STAGED, room)[0], facts
+    staged_keys = references.buffer.block(references.starts, width).view(_STAGED["key"])[:, 0]
+    return _packets(pages, _found(pages, "staged", staged_keys, _STAGED), room), facts
 
 
 def _first(scan: Scan, pages: Pages, max_rows: int, max_bytes: int) -> tuple[Ints, Ints]:
@@ -117,10 +115,19 @@ def _first(scan: Scan, pages: Pages, max_rows: int, max_bytes: int) -> tuple[Int
     return np.concatenate(numbers), np.concatenate(lookup_ids)
 
 
-def _found(
-    pages: Pages, database: str, keys: npt.NDArray[np.bytes_], kind: np.dtype[np.void], room: Room
-) -> tuple[Packets, npt.NDArray[np.void]]:
-    """The packets of rows with these keys, in their order, and what the rows begin with; `Unknown` unless each is what was written."""
+class _Found(NamedTuple):
+    """Rows: where their values lie in the file, and key and beginning of the value."""
+
+    at: Ints
+    sizes: Ints
+    heads: npt.NDArray[np.void]
+
+    def first(self, count: int) -> _Found:
+        return _Found(self.at[:count], self.sizes[:count], self.heads[:count])
+
+
+def _found(pages: Pages, database: str, keys: npt.NDArray[np.bytes_], kind: np.dtype[np.void]) -> _Found:
+    """The rows with these keys, in their order."""
     ascending = keys if (keys[1:] > keys[:-1]).all() else np.sort(keys)
     beginning = kind.itemsize - keys.itemsize
     groups = [_group(pages, database, group, beginning) for group in _groups(ascending)]
@@ -133,9 +140,14 @@ def _found(
         if places.max() == len(heads) or (heads["key"][places] != keys).any():
             raise Unknown
         at, sizes, heads = at[places], sizes[places], heads[places]
-    buffer = _copied(pages, at, sizes, heads["checksum"], room)
-    starts = np.cumsum(sizes - _CHECKSUM_SIZE) - (sizes - beginning)
-    return Packets(buffer, starts, sizes - beginning), heads
+    return _Found(at, sizes, heads)
+
+
+def _packets(pages: Pages, found: _Found, room: Room) -> Packets:
+    """What stands behind the beginnings of values; `Unknown` unless each value is what was written."""
+    buffer = _copied(pages, found.at, found.sizes, found.heads["checksum"], room)
+    sizes = found.sizes - (found.heads.dtype.itemsize - found.heads.dtype["key"].itemsize)
+    return Packets(buffer, np.cumsum(found.sizes - _CHECKSUM_SIZE) - sizes, sizes)
 
 
 def _copied(pages: Pages, at: Ints, sizes: Ints, checksums: Sums, room: Room) -> Buffer:
