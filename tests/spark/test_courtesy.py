@@ -15,7 +15,7 @@ class World:
     """Time, in which a batch takes a hundredth of a second to make, and a loop that uses a part of it."""
 
     def __init__(self, busy: float) -> None:
-        self.now = 100.0
+        self.now, self.own = 100.0, 7.0
         self.busy = busy
         self.rests: list[float] = []
 
@@ -29,10 +29,12 @@ class World:
     def make(self, count: int, seconds: float = 0.01) -> list[int]:
         def batches() -> Iterator[int]:
             for number in range(count):
-                self.now += seconds
+                # It waits as long for others.
+                self.now += 2 * seconds
+                self.own += seconds
                 yield number
 
-        return list(giving_way(batches(), self.cpu, lambda: self.now, self.sleep))
+        return list(giving_way(batches(), self.cpu, 80.0, lambda: self.now, lambda: self.own, self.sleep))
 
 
 @pytest.mark.parametrize(("busy", "rest"), [(0.01, 0.0005), (0.1, 0.05), (0.2, 0.2), (0.4, 0.8), (0.9, 0.8)])

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from lanner.spark.decode import Place, decode
 from lanner.spark.gathering import gather
+from lanner.spark.schema import RowSchema
+from lanner.spark.vectors import SLACK, Octets, fresh
 from lanner.store import Record, Store
 from lanner.store.checksum import crc32
 from lanner.store.record import HEADER, MESSAGE_KEY
@@ -94,6 +97,48 @@ def test_gathering_gives_what_a_scan_gives(store: Store) -> None:
         assert all_gathered(store, **limits) == expected
     assert gathered(store, 10, 20) == expected[10:20]
     assert gathered(store, 2201) == []
+
+
+@pytest.mark.parametrize("sizes", [range(1000, 1001), range(400, 1400)])
+def test_messages_of_one_size_and_of_many_are_found_where_they_lie(store: Store, sizes: range) -> None:
+    """More of them than are copied at a time."""
+    chance = random.Random(4)
+    for number in range(1800):
+        put(store, lookup_id(3, number), chance.randbytes(chance.choice(sizes)))
+    settle(store)
+    assert gathered(store, rows=5000, size=1 << 30) == scanned(store)
+
+
+def test_packets_that_end_early_have_something_behind_them(store: Store) -> None:
+    for size in (5, 5, 5, 90):
+        put(store, lookup_id(3, 100 - size), b"x" * size)
+        settle(store)
+        with store.lock:
+            scan = store.scan(QUEUE, 0)
+        with scan:
+            found = gather(scan, 1000, 1 << 20)
+        assert found is not None
+        batch = decode(*found, Place(), RowSchema())
+        assert None not in batch.column("packet_error").to_pylist()
+
+
+def test_where_packets_are_handed_out_nothing_else_is_put(store: Store) -> None:
+    """Whoever has that memory may write to it, and would be given what is not his."""
+    store.stage(b"token", QUEUE, [(3, [b"staged %d" % n for n in range(10)])], 1)
+    settle(store)
+    store.publish(b"key", [b"token"], store.counter("ids").next, 1)
+    settle(store)
+    wanted: list[int] = []
+
+    def room(size: int) -> Octets:
+        wanted.append(size)
+        return fresh(size)
+
+    with store.lock:
+        scan = store.scan(QUEUE, 0)
+    with scan:
+        assert gather(scan, 1000, 1 << 20, room) is not None
+    assert wanted == [len(b"staged 0") * 10 + SLACK]
 
 
 def test_a_number_that_is_not_that_of_the_index_is_left_to_the_scan(store: Store) -> None:

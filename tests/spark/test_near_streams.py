@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,17 +15,19 @@ import pytest
 from lanner.client import Message, QueueManager
 from lanner.errors import AccessDenied, InvalidParameter, ServiceNotAvailable
 from lanner.rpc.unix_path import short_path
-from lanner.spark import reading
+from lanner.spark import near_server, near_streams, reading
 from lanner.spark.decode import Place
 from lanner.spark.errors import EpochChanged, NotAuthenticated, TooBusy
 from lanner.spark.flight import FlightListener
-from lanner.spark.flight_client import FlightQueues, _is_near
-from lanner.spark.near_server import SOCKET, NearServer
-from lanner.spark.near_streams import SLOTS, NearReader
+from lanner.spark.flight_client import MAX_TICKET, FlightQueues, _is_near
+from lanner.spark.near_server import SOCKET, Messages, NearServer
+from lanner.spark.near_streams import SLOTS, NearReader, Slot
 from lanner.spark.schema import BY_NAME
 from lanner.spark.settings import FlightSettings
+from lanner.spark.vectors import Octets, Room
 
 Connect = Callable[..., FlightQueues]
+IDENTIFIER = "0f5ef1a4-6a52-4a2b-9f0e-6ad5a3c0b8a1"
 
 
 def fill(qm: QueueManager, name: str, count: int) -> None:
@@ -78,8 +82,11 @@ def test_messages_of_every_kind_come_through_memory_as_through_the_port(
     queue.send_many(Message(body=b"of one size", recoverable=True) for _ in range(25))
     with qm.transaction() as transaction:
         assert queue.receive(transaction=transaction) is not None
-        for limit in (7, 1 << 14):
+        for limit in (1, 7, 1 << 14):
             monkeypatch.setattr(reading, "BATCH_ROWS", limit)
+            # Also where all of a batch is about to be received.
+            for queues in (root, far(connect("root", "secret"))):
+                assert all(len(batch) for batch in queues.batches("q"))
             for columns in ("all", "core", ["packet", "seq"], ["seq"]):
                 near, expected = (
                     root.table("q", columns=columns),
@@ -101,6 +108,121 @@ def test_a_ticket_that_is_none_is_refused_by_the_port(many: int, root: FlightQue
         with pytest.raises(InvalidParameter, match=told):
             list(root.read(ticket))
     assert root._idle == []
+
+
+def test_a_ticket_that_is_too_long_goes_through_the_port(many: int, root: FlightQueues) -> None:
+    [partition] = root.plan("q").partitions
+    assert len(numbers(root.read(partition.ticket + b" " * MAX_TICKET))) == many
+    assert root._idle == []
+
+
+def test_what_waits_gives_its_memory_back(many: int, root: FlightQueues, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(near_server, "_QUIET_MS", 10)
+    [partition] = root.plan("q").partitions
+    stream = root.read(partition.ticket)
+    next(stream)
+    for _ in range(3):
+        assert len(numbers(stream)) in (many - 10, many)
+        [reader] = root._idle
+        while any(os.fstat(file).st_blocks for file in reader._files):
+            time.sleep(0.001)
+        # It is there again for the next one.
+        stream = root.read(partition.ticket)
+
+
+def test_another_queue_manager_at_the_same_path_is_not_read_from(many: int, root: FlightQueues) -> None:
+    """So it looks through a tunnel to another machine."""
+    path = Path(root.info()["near"])
+    with pytest.raises(ConnectionError, match=IDENTIFIER):
+        NearReader(path, IDENTIFIER)
+    root._near = (path, IDENTIFIER)
+    assert len(numbers(root.batches("q"))) == many
+    assert (root._is_near, root._idle) == (False, [])
+
+
+def test_a_server_that_does_not_greet_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(near_streams, "_GREETED", 0.01)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as silent:
+        silent.bind(str(tmp_path / "socket"))
+        silent.listen()
+        with pytest.raises(TimeoutError):
+            NearReader(tmp_path / "socket", IDENTIFIER)
+
+
+def test_a_connection_that_cannot_be_taken_is_not_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Too many descriptors, say."""
+    monkeypatch.setattr(near_server, "_PAUSE", 0.001)
+    server = NearServer(tmp_path, IDENTIFIER, lambda _header, _ticket, _room: (Place(), iter(())), 4)
+    listening, failures = server._listening, [OSError(24, "too many open files")] * 3
+
+    class Failing:
+        def accept(self) -> tuple[socket.socket, object]:
+            if failures:
+                raise failures.pop()
+            return listening.accept()
+
+        def shutdown(self, how: int) -> None:
+            listening.shutdown(how)
+
+        def close(self) -> None:
+            listening.close()
+
+    server._listening = Failing()  # type: ignore[assignment]
+    for _ in range(2):
+        NearReader(server.path, IDENTIFIER).close()
+    assert not failures
+    assert caplog.text.count("too many open files") == 3
+    assert server.stop(30)
+
+
+def test_connections_leave_no_descriptors(tmp_path: Path) -> None:
+    def streaming(_header: str | None, _ticket: bytes, _room: Room) -> tuple[Place, Messages]:
+        return Place(), iter(())
+
+    def memories() -> int:
+        count = 0
+        for path in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                count += "lanner-packets" in str(path.readlink())
+        return count
+
+    before = memories()
+    server = NearServer(tmp_path, IDENTIFIER, streaming, 4)
+    for _ in range(5):
+        reader = NearReader(server.path, IDENTIFIER)
+        assert memories() >= before + SLOTS
+        reader.close()
+    assert server.stop(30)
+    assert memories() <= before
+
+
+def test_what_is_wrong_in_the_queue_manager_is_told(
+    many: int, root: FlightQueues, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And not taken for a reader that went away; but no token is told."""
+
+    def full(_slot: Slot, _size: int) -> Octets:
+        raise OSError(28, "no space left")
+
+    monkeypatch.setattr(Slot, "room", full)
+    with pytest.raises(ServiceNotAvailable):
+        list(root.batches("q"))
+    assert "no space left" in caplog.text
+    assert "Bearer" not in caplog.text
+
+
+def test_a_slot_that_its_reader_made_longer_serves_all_the_same(many: int, root: FlightQueues) -> None:
+    assert root.table("q").num_rows == many
+    [reader] = root._idle
+    for file in reader._files:
+        os.ftruncate(file, 64 << 20)
+    assert root.table("q").num_rows == many
+    slot = Slot()
+    os.ftruncate(slot.file, 8 << 20)
+    assert len(slot.room(100)) == 100
+    slot.close()
 
 
 def test_a_connection_serves_one_stream_after_the_other_and_its_memory_goes_round(
@@ -213,7 +335,7 @@ def test_streams_through_memory_and_port_count_together_and_so_do_connections(qm
             list(far(queues).read(partition.ticket))
         assert listener._near is not None
         with pytest.raises(ConnectionError):
-            NearReader(listener._near.path)
+            NearReader(listener._near.path, queues.info()["queue_manager_id"])
         assert len(list(stream)) == many // 10 - 1
 
 
@@ -244,7 +366,22 @@ def test_a_directory_that_is_too_deep_for_a_socket_address_has_one_all_the_same(
             assert len(queues._idle) == 1
 
 
-@pytest.mark.parametrize("packets", [[b"no json"], [b"{}"], [b"[]"], [b'{"free": 0}', b'{"ticket": 5}'], []])
+@pytest.mark.parametrize(
+    "packets",
+    [
+        [b"no json"],
+        [b"{}"],
+        [b"[]"],
+        [b'{"ticket": 5}'],
+        [b'{"free": 0}'],
+        [b'{"free": -1}'],
+        [b'{"free": 99}'],
+        [b'{"free": "a"}'],
+        [b'{"free": true}'],
+        [b'{"free": null}'],
+        [],
+    ],
+)
 def test_whoever_talks_nonsense_is_cut_off_and_others_go_on(
     many: int, root: FlightQueues, listener: FlightListener, packets: list[bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -283,8 +420,8 @@ def test_only_what_is_surely_this_machine_is_near(address: str, is_near: bool) -
 
 def test_a_server_stops_while_nobody_and_while_somebody_is_there(tmp_path: Path) -> None:
     for is_there in (False, True):
-        server = NearServer(tmp_path, lambda _header, _ticket, _room: (Place(), iter(())), 4)
-        readers = [NearReader(server.path)] if is_there else []
+        server = NearServer(tmp_path, IDENTIFIER, lambda _header, _ticket, _room: (Place(), iter(())), 4)
+        readers = [NearReader(server.path, IDENTIFIER)] if is_there else []
         assert server.stop(30)
         for reader in readers:
             with pytest.raises(OSError, match=r"closed|Broken"):

@@ -1,6 +1,6 @@
-"""Bulk reads give way to messages, and keep nothing.
+"""Bulk reads give way to messages, and keep nothing for long.
 
-One interpreter serves the network and makes Arrow batches. A read that somebody starts in the afternoon shall not hold up the messages that go in and
+One interpreter serves the network and finds messages for bulk reads, or makes batches of them. A read that somebody starts in the afternoon shall not hold up the messages that go in and
 out meanwhile, so while the loop that serves the network has work, streams rest between their batches; alone they are as fast as they can.
 """
 
@@ -17,13 +17,10 @@ __all__ = ["cpu_of", "give_back", "giving_way", "keep"]
 
 T = TypeVar("T")
 
-# Ours: how many times as long as a batch took to find the stream rests beside a busy loop, and how long at most. Each batch costs far more than to find
-# it: whoever reads it, mostly on the same machine, has to take it in.
-_RESTS = 80.0
 # Ours: the part of a core from which on a loop is busy; with all that streams have others do, it does not get much more. One that uses a tenth of a core is
 # hardly held up, so below that a rest goes with the square.
 _BUSY = 0.4
-_MAX_REST = 2.0
+_MAX_REST = 2.0  # seconds
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 _KEPT_AT_FIRST = 256 << 10  # about what the C library does unasked
 _SHORT = 1e-6  # seconds, of which no load can be told
@@ -38,24 +35,29 @@ def cpu_of(thread: int) -> Callable[[], float]:
 def giving_way(
     batches: Iterable[T],
     cpu: Callable[[], float],
+    rests: float,
     monotonic: Callable[[], float] = time.monotonic,
+    own_cpu: Callable[[], float] = time.thread_time,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[T]:
-    """The same batches, with rests between them, the longer the more of a core the loop uses; `cpu` tells the seconds that it has used."""
+    """The same batches, with rests between them, the longer the more of a core the loop uses; `cpu` tells the seconds that it has used.
+
+    `rests`: how many times as long as it took to make a batch, by the CPU that it used: what it waits for others does not count.
+    """
     remaining = iter(batches)
     looked, used = monotonic(), cpu()
     while True:
-        began = monotonic()
+        began = own_cpu()
         try:
             batch = next(remaining)
         except StopIteration:
             return
-        took = monotonic() - began
+        took = own_cpu() - began
         yield batch
         now, now_used = monotonic(), cpu()
         load = (now_used - used) / max(now - looked, _SHORT)
         looked, used = now, now_used
-        sleep(min(_RESTS * min(load / _BUSY, 1.0) ** 2 * took, _MAX_REST))
+        sleep(min(rests * min(load / _BUSY, 1.0) ** 2 * took, _MAX_REST))
 
 
 def give_back() -> None:

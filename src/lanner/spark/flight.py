@@ -113,6 +113,10 @@ T = TypeVar("T")
 
 # Ours: memory that is kept from batch to batch while there are streams; some batches.
 KEPT_BYTES = 64 << 20
+# Ours: how many times the CPU that it took to make a batch a stream rests beside a busy loop. Each batch costs far more than that: whoever reads it, mostly on the
+# same machine, has to take it in. Where packets are handed out he decodes them, too.
+NEAR_RESTS = 120.0
+FAR_RESTS = 60.0
 # Ours: how long running calls are waited for when the service stops.
 STOP_SECONDS = 5.0
 
@@ -174,10 +178,10 @@ class Streams:
             if is_last:
                 give_back()
 
-    def run(self, batches: Iterator[T]) -> Iterator[T]:
-        """One that reads."""
+    def run(self, batches: Iterator[T], rests: float) -> Iterator[T]:
+        """One that reads, and how many times as long as it took to make a batch it rests beside a busy loop."""
         with self.one():
-            yield from batches if self._loop_cpu is None else giving_way(batches, self._loop_cpu)
+            yield from batches if self._loop_cpu is None else giving_way(batches, self._loop_cpu, rests)
 
 
 class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
@@ -258,7 +262,7 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
 
         def batches() -> Iterator[pa.RecordBatch]:
             with _told():
-                yield from self._until_stopped(self._streams.run(scan.batches()))
+                yield from self._until_stopped(self._streams.run(scan.batches(), FAR_RESTS))
 
         return fl.GeneratorStream(scan.schema.arrow, batches())
 
@@ -362,9 +366,10 @@ class FlightListener:
 
             def messages(authorization: str | None, ticket: bytes, room: Room) -> tuple[Place, Messages]:
                 scan = service.scan(sessions.bearer(authorization), ticket)
-                return scan.source.place, streams.run(scan.messages(room))
+                return scan.source.place, streams.run(scan.messages(room), NEAR_RESTS)
 
-            self._near = NearServer(self._runtime.path, messages, settings.max_streams)
+            identifier = str(self._runtime.engine.queue_manager.identifier)
+            self._near = NearServer(self._runtime.path, identifier, messages, settings.max_streams)
         except OSError as error:
             # A file system without sockets, say. There is the port.
             _LOG.warning("no streams through memory: %s", error)

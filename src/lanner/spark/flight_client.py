@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 DEFAULT_ADDRESS: Final = "grpc://127.0.0.1:1810"
 
-# Ours: a longer ticket is none of the service.
+# Ours: a longer ticket goes through the port.
 MAX_TICKET: Final = 1 << 15
 
 Answer = dict[str, Any]
@@ -84,7 +84,7 @@ class FlightQueues:
         roots = tls_roots.read_bytes() if isinstance(tls_roots, Path) else tls_roots
         self._client = fl.FlightClient(address, **({} if roots is None else {"tls_root_certs": roots}))
         self._authorization: str | None = None
-        self._near_path: Path | None = None
+        self._near: tuple[Path, str] | None = None  # the socket, and whose it is
         self._idle: list[NearReader] = []
         self._credentials = None if user is None else (user, password or "")
         self._options = fl.FlightCallOptions()
@@ -186,14 +186,15 @@ class FlightQueues:
         """A connection to a queue manager on this machine, if its socket may be opened: less than half the cost of the port."""
         with contextlib.suppress(IndexError):
             return self._idle.pop()
-        if self._is_near and self._near_path is None:
-            path = self.info()["near"]
-            self._is_near, self._near_path = path is not None, None if path is None else Path(path)
-        if self._is_near and self._near_path is not None:
+        if self._is_near and self._near is None:
+            about = self.info()
+            self._is_near = about["near"] is not None
+            self._near = (Path(about["near"] or ""), about["queue_manager_id"])
+        if self._is_near and self._near is not None:
             from lanner.spark.near_streams import NearReader  # takes 0.1 s, which whoever only plans would wait for
 
             try:
-                return NearReader(self._near_path)
+                return NearReader(*self._near)
             except OSError:
                 # It is of another user, or there are too many, or it lies in another container.
                 self._is_near = False

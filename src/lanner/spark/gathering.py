@@ -153,6 +153,9 @@ def _packets(pages: Pages, found: _Found, room: Room) -> Packets:
 def _copied(pages: Pages, at: Ints, sizes: Ints, checksums: Sums, room: Room) -> Buffer:
     """Values one behind the other; each begins with a checksum of all that follows it, which is left out."""
     begins, sizes = at + _CHECKSUM_SIZE, lean(sizes - _CHECKSUM_SIZE)
+    if not sizes.all():
+        # Of nothing, however much of it, one checksum tells nothing.
+        raise Unknown
     ends = np.cumsum(np.broadcast_to(sizes, len(at)))
     memory = room(int(ends[-1]) + SLACK)
     found, first, done = 0, 0, 0

@@ -6,8 +6,10 @@ import contextlib
 import dataclasses
 import json
 import logging
+import select
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -16,7 +18,7 @@ from lanner.model.errors import LannerError
 from lanner.rpc.server_socket import bind_unix
 from lanner.spark.decode import Facts, Place
 from lanner.spark.flight_auth import refusal
-from lanner.spark.near_streams import GREETING, SLOTS, Packet, Slot, receive, send
+from lanner.spark.near_streams import SLOTS, Packet, Slot, greeting, receive, send
 from lanner.spark.packets import Packets
 from lanner.spark.vectors import Octets, Room
 
@@ -24,6 +26,9 @@ _LOG = logging.getLogger(__name__)
 
 # Its name in the data directory, for whoever may go in there.
 SOCKET: Final = "streams.sock"
+# Ours: seconds until it is tried again to take connections; milliseconds after which a connection that waits gives its memory back.
+_PAUSE: Final = 0.5
+_QUIET_MS: Final = 1000
 
 Messages = Iterator[tuple[Packets, Facts]]
 # What a header and a ticket give, in memory from the room; an error of ours says why not.
@@ -33,9 +38,10 @@ Streaming = Callable[[str | None, bytes, Room], tuple[Place, Messages]]
 class NearServer:
     """Listens from its construction on, until it is stopped."""
 
-    def __init__(self, directory: Path, streaming: Streaming, most: int) -> None:
-        """`most`: so many connections at a time; an OSError says why there can be none."""
+    def __init__(self, directory: Path, identifier: str, streaming: Streaming, most: int) -> None:
+        """`identifier` of the queue manager; `most`: so many connections at a time. An OSError says why there can be none."""
         self.path = directory.resolve() / SOCKET
+        self._greeting = greeting(identifier)
         self._streaming = streaming
         self._most = most
         self._lock = threading.Lock()
@@ -69,8 +75,13 @@ class NearServer:
         while True:
             try:
                 connection, _ = self._listening.accept()
-            except OSError:
-                return
+            except OSError as error:
+                if self._is_stopping:
+                    return
+                # Too many descriptors, say. Who waits meanwhile takes the port.
+                _LOG.warning("a connection for streams could not be taken: %s", error)
+                time.sleep(_PAUSE)
+                continue
             with self._lock:
                 if self._is_stopping or len(self._connections) == self._most:
                     # There is the port, too, and it tells why not.
@@ -78,16 +89,28 @@ class NearServer:
                     continue
                 thread = threading.Thread(target=self._serve, args=(connection,), name="lanner-near", daemon=True)
                 self._connections[connection] = thread
-                thread.start()
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    _LOG.warning("a connection for streams could not be served: %s", error)
+                    del self._connections[connection]
+                    connection.close()
 
     def _serve(self, connection: socket.socket) -> None:
         try:
             with contextlib.closing(_Slots(connection)) as slots:
-                slots.show()
-                while (packet := receive(connection)) is not None:
-                    if not slots.is_given_back(packet):
+                slots.show(self._greeting)
+                while True:
+                    if not slots.are_empty and _is_quiet(connection):
+                        slots.empty()
+                    packet = receive(connection)
+                    if packet is None:
+                        return
+                    if "free" in packet:
+                        slots.take_back(packet)
+                    else:
                         self._answer(connection, packet, slots)
-        except OSError:
+        except ConnectionError:
             pass  # The reader is gone.
         except Exception:  # noqa: BLE001 (logged; the reader sees the connection end)
             _LOG.exception("a connection for streams failed")
@@ -99,7 +122,7 @@ class NearServer:
     def _answer(self, connection: socket.socket, request: Packet, slots: _Slots) -> None:
         end: Packet = {"end": True}
         try:
-            header, ticket = request["authorization"], request["ticket"].encode()
+            header, ticket = request.get("authorization"), request["ticket"].encode()
             place, messages = self._streaming(header, ticket, slots.room)
             with contextlib.closing(messages):  # type: ignore[type-var]  # a generator
                 send(connection, {"place": dataclasses.asdict(place)})
@@ -111,6 +134,13 @@ class NearServer:
         send(connection, end)
 
 
+def _is_quiet(connection: socket.socket) -> bool:
+    """Whether nothing comes for a while."""
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return not poll.poll(_QUIET_MS)
+
+
 class _Slots:
     """The memory of a connection."""
 
@@ -119,17 +149,20 @@ class _Slots:
         self._slots: list[Slot] = []
         self._free = set(range(SLOTS))
         self._current = 0
+        self.are_empty = True
 
-    def show(self) -> None:
-        self._slots += [Slot() for _ in range(SLOTS)]
-        socket.send_fds(self._connection, [GREETING], [slot.file for slot in self._slots])
+    def show(self, greeting: bytes) -> None:
+        for _ in range(SLOTS):
+            self._slots.append(Slot())  # one by one: each has a descriptor to close
+        socket.send_fds(self._connection, [greeting], [slot.file for slot in self._slots])
 
-    def is_given_back(self, packet: Packet) -> bool:
-        """Whether a packet says that a slot is free."""
-        if "free" not in packet:
-            return False
-        self._free.add(packet["free"])
-        return True
+    def take_back(self, packet: Packet) -> None:
+        """A slot is free, says the reader."""
+        number = packet.get("free")
+        if type(number) is not int or number not in range(SLOTS) or number in self._free:
+            # Not the packet itself: there may be a token in it.
+            raise ValueError("what came is not a slot that was handed out")
+        self._free.add(number)
 
     def wait(self) -> bool:
         """Have a slot that is free. False: the reader is gone."""
@@ -137,13 +170,13 @@ class _Slots:
             packet = receive(self._connection)
             if packet is None:
                 return False
-            if not self.is_given_back(packet):
-                raise ValueError(f"a free slot is expected: {packet!r}")
+            self.take_back(packet)
         self._current = min(self._free)
         return True
 
     def room(self, size: int) -> Octets:
         """Memory of the slot that was waited for."""
+        self.are_empty = False
         return self._slots[self._current].room(size)
 
     def hand_out(self, packets: Packets, facts: Facts) -> None:
@@ -151,6 +184,12 @@ class _Slots:
         self._free.discard(self._current)
         told = self._slots[self._current].finish(packets, facts)
         send(self._connection, {"slot": self._current, **told})
+
+    def empty(self) -> None:
+        """Give the memory of what the reader does not have in hands back to the system."""
+        for number in self._free:
+            self._slots[number].empty()
+        self.are_empty = len(self._free) == SLOTS
 
     def close(self) -> None:
         for slot in self._slots:

@@ -9,7 +9,7 @@ At the socket (SOCK_SEQPACKET) every packet is a JSON object:
 
     reader            {ticket, [authorization]}      the next stream, please: a ticket as in Flight, and the header that Flight would get
                       {free: n}                      slot n may be written to again
-    queue manager     GREETING                       at the beginning, with as many descriptors of memory
+    queue manager     {slots, numbers, queue_manager_id}   at the beginning, with as many descriptors of memory
                       {place}                        where the messages of the stream were seen (`decode.Place`)
                       {slot: n, rows, size}          there lie so many messages: `size` bytes in which the packets are, then the numbers of each, then nothing
                       {end: true}                    that was the last one of the stream; the next one may be asked for
@@ -38,12 +38,18 @@ from lanner.spark.vectors import Buffer, Octets
 
 SLOTS: Final = 2
 NUMBERS: Final = 2 + len(Facts._fields)
-GREETING: Final = json.dumps({"slots": SLOTS, "of": "packets"}).encode()
+# Ours: seconds in which a queue manager that is well has greeted.
+_GREETED: Final = 5.0
 _MAX_PACKET: Final = 1 << 18
 _MEGABYTE: Final = 1 << 20
 _NUMBER: Final = np.dtype("<i8")
 
 Packet = dict[str, Any]
+
+
+def greeting(queue_manager: str) -> bytes:
+    """What a queue manager of this version says first. Another one may have the same path on another machine, or in another container."""
+    return json.dumps({"slots": SLOTS, "numbers": NUMBERS, "queue_manager_id": queue_manager}).encode()
 
 
 def send(connection: socket.socket, packet: Packet) -> None:
@@ -67,15 +73,22 @@ class Slot:
         self.file = os.memfd_create("lanner-packets", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         # A reader that made it shorter would end the process that writes there.
         fcntl.fcntl(self.file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
-        self._memory: Octets = np.empty(0, np.uint8)
+        self._map: mmap.mmap | None = None
 
     def room(self, size: int) -> Octets:
         """Its first bytes."""
-        if size > len(self._memory):
+        if self._map is None or size > len(self._map):
             length = -(-size // _MEGABYTE) * _MEGABYTE
-            os.ftruncate(self.file, length)
-            self._memory = np.frombuffer(mmap.mmap(self.file, length), np.uint8)
-        return self._memory[:size]
+            # The reader may have made it longer.
+            if os.fstat(self.file).st_size < length:
+                os.ftruncate(self.file, length)
+            self._map = mmap.mmap(self.file, length)
+        return np.frombuffer(self._map, np.uint8, size)
+
+    def empty(self) -> None:
+        """Give its memory back to the system; it is as long as before."""
+        if self._map is not None:
+            self._map.madvise(mmap.MADV_REMOVE)
 
     def finish(self, packets: Packets, facts: Facts) -> Packet:
         """Add what there is to know of packets that lie in its room; what tells the reader of them."""
@@ -93,22 +106,28 @@ class Slot:
 class NearReader:
     """A connection of a program that reads; one stream at a time."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, queue_manager: str) -> None:
+        """OSError: none of this version, or not this queue manager, or it has too many readers."""
         self._files: list[int] = []
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
+            self._connection.settimeout(_GREETED)
             with short_path(path) as short:
                 self._connection.connect(str(short))
-            greeting, self._files, _, _ = socket.recv_fds(self._connection, _MAX_PACKET, SLOTS)
-            if greeting != GREETING or len(self._files) != SLOTS:
-                raise ConnectionError(f"{path}: no queue manager of this version, or it has too many readers")
+            said, self._files, _, _ = socket.recv_fds(self._connection, _MAX_PACKET, SLOTS)
+            if said != greeting(queue_manager) or len(self._files) != SLOTS:
+                raise ConnectionError(
+                    f"{path}: not queue manager {queue_manager} as it is expected, or it has too many readers"
+                )
+            self._connection.settimeout(None)
         except BaseException:
             self.close()
             raise
         self._memory: list[Octets] = [np.empty(0, np.uint8)] * SLOTS
 
     def __del__(self) -> None:
-        self.close()
+        if hasattr(self, "_connection"):
+            self.close()
 
     def close(self) -> None:
         self._connection.close()

@@ -1,4 +1,4 @@
-"""A queue as Arrow batches: what is visible in a range of the visibility sequence.
+"""A queue as packets and as Arrow batches: what is visible in a range of the visibility sequence.
 
 Each batch is read from a snapshot of its own, which is let go before the batch is handed out: a caller that is slow, or gone, holds
 nothing in the store but the batch in its hands. That loses nothing, since a number of the sequence is given once and what has

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 PORT: Final = 1810
-# Ours: each stream has a batch or two in memory, some 20 MiB.
+# Ours: each stream has two batches in memory, some 40 MiB.
 MAX_STREAMS: Final = 64
 
 
