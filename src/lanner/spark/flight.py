@@ -115,8 +115,8 @@ T = TypeVar("T")
 KEPT_BYTES = 64 << 20
 # Ours: how many times the CPU that it took to make a batch a stream rests beside a busy loop. Each batch costs far more than that: whoever reads it, mostly on the
 # same machine, has to take it in. Where packets are handed out he decodes them, too.
-NEAR_RESTS = 120.0
-FAR_RESTS = 60.0
+NEAR_RESTS = 160.0
+FAR_RESTS = 80.0
 # Ours: how long running calls are waited for when the service stops.
 STOP_SECONDS = 5.0
 
