@@ -69,6 +69,14 @@ class Harness:
         finally:
             self.store.lock.acquire()
 
+    def settle(self) -> None:
+        """Everything that is on disk is in the snapshot."""
+        self.store.lock.release()
+        try:
+            self.store.settle()
+        finally:
+            self.store.lock.acquire()
+
     def stop(self) -> None:
         self.engine.queue_manager_stopped()
         self.sync()

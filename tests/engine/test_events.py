@@ -49,7 +49,7 @@ def h(tmp_path: Path) -> Iterator[Harness]:
 
 def logged(h: Harness) -> list[Event]:
     """What is durable of the log."""
-    h.store.settle()
+    h.settle()
     log = h.store.events
     blocks = log.read(0, log.horizon, 1 << 30)
     return [Event(*row) for _, data in blocks for row in EVENT.iter_unpack(data)]
@@ -251,7 +251,7 @@ def test_what_is_not_on_disk_is_not_in_the_log(h: Harness) -> None:
     before = h.store.events.horizon
     h.send()
     h.sync()
-    h.store.settle()
+    h.settle()
     first, data = h.store.events.read(before, h.store.events.horizon, 10)[0]
     assert first > before
     assert len(data) == EVENT.size

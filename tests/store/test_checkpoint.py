@@ -45,6 +45,18 @@ def test_a_checkpoint_that_the_disk_refuses_changes_nothing(quiet: Store, tmp_pa
     quiet.close()
 
 
+def test_who_has_the_lock_is_told_and_does_not_wait_for_ever(quiet: Store) -> None:
+    """A checkpoint of another thread may be waiting for the lock."""
+    send(quiet, 1)
+    with quiet.lock:
+        for work in (quiet.settle, quiet.flush_events):
+            with pytest.raises(RuntimeError, match="has its lock"):
+                work()
+    quiet.settle()
+    assert ids(quiet) == [1]
+    quiet.close()
+
+
 def test_a_journal_that_became_full_while_no_checkpoint_could_be_made_is_used_again(
     quiet: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

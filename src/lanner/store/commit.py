@@ -181,6 +181,10 @@ class GroupCommit:
 
     def settle(self) -> None:
         """Have everything in the snapshot that is durable; InsufficientResources if the disk refuses. Without the lock."""
+        if self.lock.is_mine:
+            raise RuntimeError(
+                "the store is settled by a thread that has its lock: it would wait for one that waits for the lock"
+            )
         with self.lock:
             if self.settling is None and self.journaled.is_blank:
                 return

@@ -46,9 +46,14 @@ class StoreLock(_thread.RLock):  # type: ignore[misc]  # final in the stubs, a b
         self._gate = threading.Lock()
         self._is_wanted = False
 
+    @property
+    def is_mine(self) -> bool:
+        """Whether this thread has the lock."""
+        return bool(self._is_owned())  # type: ignore[attr-defined]  # not in the stubs
+
     def __enter__(self) -> bool:  # type: ignore[override]  # the stubs give it a parameter
         # Who has the lock already must not wait for someone who waits for it.
-        if self._is_wanted and not self._is_owned():  # type: ignore[attr-defined]  # not in the stubs
+        if self._is_wanted and not self.is_mine:
             with self._gate:
                 pass
         return self.acquire()
