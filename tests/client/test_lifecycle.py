@@ -210,7 +210,7 @@ def test_nothing_is_read_without_the_lock(tmp_path: Path, monkeypatch: pytest.Mo
         locks.append(lock)
 
     def check() -> None:
-        if not locks[-1]._is_owned():  # type: ignore[attr-defined]  # not in the stubs
+        if not locks[-1].is_mine:
             unlocked.extend(traceback.format_stack()[-6:-2])
 
     def stored_ceiling(table: Table, key: bytes) -> bytes | None:

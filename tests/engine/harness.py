@@ -97,7 +97,7 @@ class Harness:
         self.start()
 
     def close(self) -> None:
-        if self.store.lock._is_owned():  # type: ignore[attr-defined]
+        if self.store.lock.is_mine:
             self.store.lock.release()
         self.store.close()
 

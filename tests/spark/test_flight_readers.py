@@ -257,7 +257,7 @@ def test_others_have_their_turn_while_many_messages_are_acknowledged(
 
     def looking(self: readers.Readers, *arguments: Any) -> Any:  # noqa: ANN401 (passed on)
         # Before each slice nobody has the lock but for this look.
-        held.append(qm.runtime.lock._is_owned())  # type: ignore[attr-defined]
+        held.append(qm.runtime.lock.is_mine)
         return checked(self, *arguments)
 
     monkeypatch.setattr(readers.Readers, "_checked", looking)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from lanner.model.errors import InsufficientResources, InvalidParameter
-from lanner.store import Store
+from lanner.store import Store, staging
+from lanner.store.staging import _CHUNK, _LOOK_SECONDS, _PAUSE_SECONDS
 from tests.store.conftest import QUEUE, commit, entries, ids, lookup_id, no_room, open_store, put, take
 
 NOW = 1_700_000_000
@@ -197,3 +198,26 @@ def test_thousands_of_messages_are_published_in_chunks_of_one_commit(store: Stor
     store.put(QUEUE, lookup_id(3, 1), taken, express=False)
     commit(store)
     assert store.stats(QUEUE)[0] == 5000
+
+
+@pytest.mark.parametrize(("waited", "sleeps"), [(0.0001, [_LOOK_SECONDS]), (0.005, [_LOOK_SECONDS, _PAUSE_SECONDS])])
+def test_a_publication_gives_way_after_each_chunk_and_longer_if_somebody_was_there(
+    store: Store, monkeypatch: pytest.MonkeyPatch, waited: float, sleeps: list[float]
+) -> None:
+    """Who waits for the interpreter has it when the look ends, so that this takes longer."""
+    now, slept = [0.0], list[float]()
+
+    class Clock:
+        @staticmethod
+        def monotonic() -> float:
+            return now[0]
+
+        @staticmethod
+        def sleep(seconds: float) -> None:
+            slept.append(seconds)
+            now[0] += waited
+
+    monkeypatch.setattr(staging, "time", Clock)
+    store.stage(b"t", QUEUE, [(3, [b"x"] * (2 * _CHUNK + 1))], NOW)
+    assert publish(store, b"k", b"t")[0]
+    assert slept == sleeps * 2

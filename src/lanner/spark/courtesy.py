@@ -1,7 +1,8 @@
 """Bulk reads give way to messages, and keep nothing for long.
 
-One interpreter serves the network and finds messages for bulk reads, or makes batches of them. A read that somebody starts in the afternoon shall not hold up the messages that go in and
-out meanwhile, so while the loop that serves the network has work, streams rest between their batches; alone they are as fast as they can.
+One interpreter serves the network and finds messages for bulk reads, or makes batches of them. A read that somebody starts in the afternoon shall not
+hold up the messages that go in and out meanwhile, so while the loop that serves the network has work, streams rest between their batches; alone they
+are as fast as they can.
 """
 
 from __future__ import annotations

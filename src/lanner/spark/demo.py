@@ -4,9 +4,9 @@ r"""`make demo`: two queue managers exchange some ten thousand messages of a mad
 
 SHOP takes orders and sends them to WAREHOUSE, which ships, writes invoices back, and has a clock that is five seconds ahead. Most goes well.
 Quotations that nobody reads in time expire, a queue of samples is full after a while, some payments are poison and are
-put aside after three attempts, and a few orders are for a department that was closed. One order in twenty has its way reported. All of it is real: two queue managers of this
-process, at two addresses of this machine, and the protocol between them. Then all jobs of the pipeline run, and the path of the
-report is printed. It ends by itself.
+put aside after three attempts, and a few orders are for a department that was closed. One order in twenty has its way reported. All of it
+is real: two queue managers of this process, at two addresses of this machine, and the protocol between them. Then all jobs of the pipeline
+run, and the path of the report is printed. It ends by itself.
 """
 
 from __future__ import annotations

@@ -174,17 +174,22 @@ class GroupCommit:
 
     def flush_events(self) -> None:
         """Have all events in the snapshot that happened until now. Without the lock."""
+        self._check_unlocked()
         with self._commit_lock:
             while self.inflight is not None or self.current.events:
                 self._lead()
         self.settle()
 
-    def settle(self) -> None:
-        """Have everything in the snapshot that is durable; InsufficientResources if the disk refuses. Without the lock."""
+    def _check_unlocked(self) -> None:
+        """Else a mistake would be seen only when another thread commits or settles in the same moment, and then as a hang."""
         if self.lock.is_mine:
             raise RuntimeError(
                 "the store is settled by a thread that has its lock: it would wait for one that waits for the lock"
             )
+
+    def settle(self) -> None:
+        """Have everything in the snapshot that is durable; InsufficientResources if the disk refuses. Without the lock."""
+        self._check_unlocked()
         with self.lock:
             if self.settling is None and self.journaled.is_blank:
                 return
