@@ -2,7 +2,9 @@
 # make run       a queue manager on this machine, its data in ./data
 # make test      every test but the soak tests
 # make lint      ruff and mypy
+# make sync      the blocking client again, after the async one changed
 # make demo      two queue managers exchange messages, the data pipeline looks at them; the report is build/demo/report.html
+# make bench-against REV=main  the working tree against another commit; OPTIONS="--pairs 15" and others as in bench/against.py
 # make test-cluster  the jobs of the pipeline on a Spark cluster of this machine
 # make lock      requirements.lock again, after the dependencies in pyproject.toml changed
 
@@ -20,7 +22,7 @@ SHARED := -n 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := install
-.PHONY: install run test test-cluster demo lint bench conformance soak lock clean
+.PHONY: install run test test-cluster demo lint sync bench bench-against conformance soak lock clean
 
 install: $(STAMP)
 
@@ -53,8 +55,15 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(CODE)
 
+sync: install
+	$(BIN)/python tools/generate_sync.py
+
 bench: install
 	$(BIN)/python -m bench
+
+bench-against: install
+	$(if $(REV),,$(error which commit? make bench-against REV=main))
+	$(BIN)/python -m bench --against $(REV) $(OPTIONS)
 
 # The report is made from a failed run too; the run's exit code is kept.
 conformance: install

@@ -1,4 +1,10 @@
-"""Run the benchmarks and print a report in Markdown."""
+"""Run the benchmarks and print a report in Markdown.
+
+    python -m bench [NAME ...]        Lanner beside other brokers (`bench/cases.py`)
+    python -m bench --against REV     the working tree beside another commit (`bench/against.py`)
+
+Each has its own `--help`.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from bench import against
 from bench.cases import CASES, Bench
 from bench.machine import facts
 from bench.peers.process import BUILD
@@ -40,7 +47,12 @@ class Tee:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Lanner and its peers, measured in one run.")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Lanner and its peers, measured in one run.",
+        epilog="python -m bench --against REV compares the working tree with another commit; "
+        "python -m bench --against REV --help describes its options.",
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(CASES)}; all by default")
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--quick", action="store_true", help="small counts: under a minute, and only roughly right")
@@ -77,9 +89,12 @@ def run(arguments: argparse.Namespace, out: Writer) -> None:
 
 
 def main() -> None:
-    arguments = parse()
-    # The servers are ended on the way out; SIGTERM takes the same way as Ctrl-C.
+    # SIGTERM ends a run as Ctrl-C does: processes and temporary files are removed on the way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    if any(word.partition("=")[0] == "--against" for word in sys.argv[1:]):
+        against.main(sys.argv[1:])
+        return
+    arguments = parse()
     if arguments.output is None:
         run(arguments, sys.stdout)
         return

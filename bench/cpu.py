@@ -18,7 +18,8 @@ from pathlib import Path
 
 from bench.ours import express, recoverable, run_loop
 from bench.report import print_rows
-from lanner.client import Message, QueueManager, aio
+from lanner import aio
+from lanner.client import Message, QueueManager
 
 MANY = 10_000  # messages of a round in batches
 FEW = 1_000  # and one by one

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import queue
 import subprocess
 import sys
 import threading
@@ -24,11 +23,12 @@ from typing import Any
 import uvloop
 
 from bench.workload import BODY
-from lanner.client.runtime import Runtime, local_settings
+from lanner.host.addresses import local_settings
+from lanner.host.reads import Read
+from lanner.host.runtime import Runtime
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import DeliveryGuarantee, QueueAccessType, QueueShareMode
-from lanner.model.errors import StatusError
-from lanner.model.live import MessagePosition, OpenQueueDescriptor
+from lanner.model.live import OpenQueueDescriptor
 from lanner.security.access_masks import QueueAccess
 from lanner.security.identity import ANONYMOUS, SYSTEM
 from lanner.services.listener import RpcListener, RpcSettings
@@ -204,16 +204,14 @@ class _Served:
 
     def receive(self, name: str, count: int) -> Answer:
         """Receive what `send` sends: the seconds that each took."""
+        with self.runtime.lock:
+            handle = self._handle(name, QueueAccessType.RECEIVE)
         seconds = []
         for _ in range(count):
-            ended: queue.SimpleQueue[MessagePosition | StatusError] = queue.SimpleQueue()
-            with self.runtime.lock:
-                handle = self._handle(name, QueueAccessType.RECEIVE)
-                position = self.engine.dequeue_message(handle, timeout=_PATIENCE, on_end=ended.put)
-            end = ended.get() if position is None else position
-            if isinstance(end, StatusError):
-                raise end
-            seconds.append(time.monotonic() - json.loads(Message(end.record.packet).body)["time"])
+            read = Read(self.engine, self.runtime, handle, is_receive=True)
+            read.begin(lambda over: self.engine.dequeue_message(handle, timeout=_PATIENCE, on_end=over))
+            position = read.block(_PATIENCE / 1000)
+            seconds.append(time.monotonic() - json.loads(Message(position.record.packet).body)["time"])
         return {"seconds": seconds}
 
     async def run(self) -> None:

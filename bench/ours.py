@@ -17,7 +17,9 @@ from typing import TypeVar
 import uvloop
 
 from bench.workload import BODY, percentiles
-from lanner.client import Message, Queue, QueueManager, ReceivedMessage, aio
+from lanner import aio
+from lanner.client import Message, Queue, QueueManager, ReceivedMessage
+from lanner.client.runtimes import runtime_of
 from lanner.store import Store
 
 T = TypeVar("T")
@@ -90,7 +92,7 @@ class Ours:
             yield queue
         finally:
             self.manager.delete_queue(queue.name)
-            wait_until_swept(self.manager.runtime.store)
+            wait_until_swept(runtime_of(self.manager).store)
 
     # Sending
 
@@ -254,7 +256,7 @@ class Ours:
                 await asyncio.gather(*(work(queue) for _ in range(tasks)))
                 seconds = time.perf_counter() - start
                 await manager.delete_queue(queue.name)
-                await asyncio.to_thread(wait_until_swept, manager.runtime.store)
+                await asyncio.to_thread(wait_until_swept, runtime_of(manager).store)
             return count / seconds
 
         return run_loop(run())

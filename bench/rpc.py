@@ -27,19 +27,19 @@ from bench.floor import PACKET
 from bench.nodes import Node
 from bench.report import Figures
 from bench.workload import BODY, percentiles
-from lanner.rpc.client import RpcClient, connect_tcp, connect_unix
+from lanner.client._async.remote_reader import RemoteReader
+from lanner.rpc.async_client import RpcClient, connect_tcp, connect_unix
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.ndr import Pointed
 from lanner.rpc.security import Credentials
 from lanner.services.interfaces import mqmp, mqmr, mqqp
 from lanner.services.interfaces.mqmp import QMCOMM, QMCOMM2
 from lanner.services.interfaces.mqmr import QMMGMT
-from lanner.services.listener import LOCAL_SOCKET
 from lanner.services.management_client import get_info_arguments, get_info_values
+from lanner.services.ports import LOCAL_SOCKET
 from lanner.services.queue_client_buffers import receive_buffer
 from lanner.services.queue_client_receiving import MQ_ACTION_RECEIVE
 from lanner.services.queue_formats import queue_format_of
-from lanner.services.remote_read_client import RemoteReader
 from lanner.wire.format_name import parse
 from lanner.wire.propvariant import VT, PropVariant
 

@@ -28,9 +28,8 @@ from bench.machine import facts
 from bench.peers.process import BUILD, Server
 from bench.ready_source import ReadySource
 from bench.report import Writer, print_rows
-from lanner.client import Message, QueueManager
-from lanner.client.connect import connect
-from lanner.client.remote import QueueManager as RemoteManager
+from lanner.client import Message, QueueManager, connect
+from lanner.client.runtimes import runtime_of
 from lanner.model.errors import ServiceNotAvailable
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -75,7 +74,7 @@ def fill(data: Path, messages: int, size: int) -> None:
     """Make the data directory: a user, a queue to read, and a backlog for each of the others."""
     body = os.urandom(size)
     with QueueManager(data, "BENCH") as manager:
-        manager.runtime.users.add("bench", PASSWORD, administrator=True)
+        runtime_of(manager).users.add("bench", PASSWORD, administrator=True)
         manager.create_queue("read")
         for name, wanted in {
             "read": messages,
@@ -99,7 +98,7 @@ def transfer_rate(directory: Path, address: str, messages: int) -> float:
     with serve(data, address) as (_, manager):
         queue = manager.open("in")
         began, before = 0.0, 0
-        while (count := len(queue)) < messages:
+        while (count := queue.count()) < messages:
             if not before and count >= messages // 10:
                 began, before = time.perf_counter(), count
             time.sleep(0.01)
@@ -108,7 +107,7 @@ def transfer_rate(directory: Path, address: str, messages: int) -> float:
 
 
 @contextmanager
-def serve(data: Path, address: str = ADDRESS) -> Iterator[tuple[Server, RemoteManager]]:
+def serve(data: Path, address: str = ADDRESS) -> Iterator[tuple[Server, QueueManager]]:
     """A queue manager on it, and a connection to look after its queues."""
     lanner = str(Path(sys.executable).with_name("lanner"))
     server = Server([lanner, "serve", "--data", str(data.resolve()), "--bind", address], data.parent)
@@ -118,7 +117,7 @@ def serve(data: Path, address: str = ADDRESS) -> Iterator[tuple[Server, RemoteMa
         server.stop()
 
 
-def connected(server: Server, data: Path) -> RemoteManager:
+def connected(server: Server, data: Path) -> QueueManager:
     while True:
         try:
             return connect(data=data)
@@ -130,7 +129,7 @@ def connected(server: Server, data: Path) -> RemoteManager:
 class Bench:
     """The ways to read and write, each as a function that does it once."""
 
-    def __init__(self, spark: SparkSession, manager: RemoteManager, messages: int, size: int) -> None:
+    def __init__(self, spark: SparkSession, manager: QueueManager, messages: int, size: int) -> None:
         self._spark = spark
         self._manager = manager
         self._messages = messages
@@ -168,7 +167,7 @@ class Bench:
         self._manager.create_queue(name)
         writer = self._rows().write.format("msmq").options(managers=ADDRESS, user="bench", queue=name)
         writer.mode("append").save()
-        if len(self._manager.open(name)) != self._messages:
+        if self._manager.open(name).count() != self._messages:
             raise AssertionError("messages were lost, or are there twice")
         # It stays: to sweep it up would count against the next round.
 

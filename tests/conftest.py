@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,10 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 pytest_plugins = ["pytester", "spec_plugin"]
+
+# A shell has its background jobs, and what they start, ignore SIGINT: tests of Ctrl-C must not depend on how they are run.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS = Path(__file__).parent
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import generate_sync
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "lanner"
 
@@ -23,6 +25,7 @@ FOLDERS = [
     "security",
     "directory",
     "engine",
+    "host",
     "transfer",
     "rpc",
     "services",
@@ -163,6 +166,65 @@ def test_a_package_without_docstring_is_found(tree: Path) -> None:
 
 
 # Written so that this file does not match itself.
+# Where tickets are at home; everything else makes a change and waits for it (host/change.py).
+TICKET_FOLDERS = ("store", "engine", "host")
+TICKET_FILES = {
+    # Transfer compares tickets with the batch that is synced, and waits for none.
+    "transfer/incoming_sequence.py",
+    "transfer/leaving.py",
+    "transfer/transfer.py",
+    # Send and receive are written out: every call on their way costs about as much as the queue does.
+    "client/_async/embedded_queue.py",
+    "client/_sync/embedded_queue.py",
+}
+
+
+def waits_by_hand(package: Path) -> list[str]:
+    """Return the calls of `ticket()`, `store.sync(...)` and `committer.durable(...)` that should be a change."""
+    found = []
+    for path in sorted(package.rglob("*.py")):
+        where = path.relative_to(package)
+        if where.parts[0] in TICKET_FOLDERS or where.as_posix() in TICKET_FILES:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                of = ast.unparse(node.func.value)
+                name = node.func.attr
+                if (
+                    (name == "ticket" and not node.args)
+                    or (name == "sync" and of.endswith("store"))
+                    or (name == "durable" and of.endswith("committer"))
+                ):
+                    found.append(f"{where.as_posix()}:{node.lineno}: {of}.{name}")
+    return found
+
+
+def test_changes_are_waited_for_in_one_way() -> None:
+    assert waits_by_hand(PACKAGE) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "complaint"),
+    [
+        ("services/a.py", "ticket = engine.store.ticket()", "engine.store.ticket"),
+        ("cli/a.py", "self._store.sync(ticket)", "self._store.sync"),
+        ("activex/a.py", "await self._committer.durable(ticket)", "self._committer.durable"),
+        ("transfer/a.py", "store.ticket()", "store.ticket"),
+    ],
+)
+def test_a_wait_by_hand_is_found(tree: Path, file: str, line: str, complaint: str) -> None:
+    (tree / file).parent.mkdir(parents=True, exist_ok=True)
+    (tree / file).write_text(f"async def f():\n    {line}\n", encoding="utf-8")
+    assert waits_by_hand(tree) == [f"{file}:2: {complaint}"]
+
+
+@pytest.mark.parametrize("file", ["store/a.py", "engine/a.py", "host/a.py", "transfer/leaving.py"])
+def test_tickets_are_accepted_where_they_are_at_home(tree: Path, file: str) -> None:
+    (tree / file).parent.mkdir(parents=True, exist_ok=True)
+    (tree / file).write_text("store.sync(store.ticket())\n", encoding="utf-8")
+    assert waits_by_hand(tree) == []
+
+
 FOREIGN = {
     "a registry host": re.compile(r"\bpypi[.]org\b|\bpythonhosted[.]org\b|--(extra-)?index[-]url\s*[=\s]\s*\S*://"),
     "a machine path": re.compile(r"(?<![\w.$}~/-])/(?:home|root|work|Users)/\w"),
@@ -227,6 +289,37 @@ def test_no_file_names_a_registry_or_a_path_of_a_machine() -> None:
 )
 def test_foreign_words_are_found(text: str, expected: list[str]) -> None:
     assert foreign(text, {"the tree": "<tree>/"}) == expected
+
+
+def test_the_blocking_client_is_made_from_the_async_one() -> None:
+    command = [sys.executable, str(ROOT / "tools" / "generate_sync.py"), "--check"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout + ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("damage", ["changed", "missing", "left over"])
+def test_a_stale_blocking_client_is_found_and_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    source, target = tmp_path / "_async", tmp_path / "_sync"
+    for name in ("SOURCE", "TARGET", "ROOT"):
+        monkeypatch.setattr(generate_sync, name, {"SOURCE": source, "TARGET": target}.get(name, tmp_path))
+    source.mkdir()
+    target.mkdir()
+    (source / "queue.py").write_text("async def receive(timeout: float) -> None:\n    await sleep(timeout)\n")
+    assert generate_sync.main([]) == 0
+    made = (target / "queue.py").read_text()
+    assert made.endswith("def receive(timeout: float) -> None:\n    sleep(timeout)\n")
+    assert generate_sync.main(["--check"]) == 0
+    stale = target / ("old.py" if damage == "left over" else "queue.py")
+    if damage == "missing":
+        stale.unlink()
+    else:
+        stale.write_text("pass\n")
+    assert generate_sync.main(["--check"]) == 1
+    assert f"{stale.relative_to(tmp_path)} is stale: run `make sync`" in capsys.readouterr().out
+    assert generate_sync.main([]) == 0
+    assert {path.name: path.read_text() for path in target.iterdir()} == {"queue.py": made}
 
 
 CODE = [name for name in ("src", "tests", "tools", "bench") if (ROOT / name).is_dir()]

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lanner import com, errors
-    from lanner.client import Cursor, Message, Queue, QueueManager, ReceivedMessage, Sender, Transaction
-    from lanner.client.connect import connect
+    from lanner.client import Cursor, Message, Queue, QueueManager, ReceivedMessage, Sender, Transaction, connect
     from lanner.model.enums import Acknowledgements, EncryptionAlgorithm, HashAlgorithm, MessageClass
     from lanner.transfer.settings import TransferSettings
 
@@ -41,13 +40,13 @@ __version__ = "0.1.0.dev0"
 # Names that are not the client's.
 _ELSEWHERE = dict.fromkeys(
     ("Acknowledgements", "EncryptionAlgorithm", "HashAlgorithm", "MessageClass"), "lanner.model.enums"
-) | {"TransferSettings": "lanner.transfer.settings", "connect": "lanner.client.connect"}
+) | {"TransferSettings": "lanner.transfer.settings"}
 
 
 if not TYPE_CHECKING:  # else every name would be known to exist
 
     def __getattr__(name: str) -> object:
-        """Import a name when it is first used: whoever imports one layer does not load them all."""
+        """Import a name when it is first used: a program that needs one layer does not load them all."""
         if name in ("aio", "com", "errors"):
             return import_module(f"lanner.{name}")
         if name not in __all__:

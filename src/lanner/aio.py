@@ -1,7 +1,9 @@
 """The names of `lanner`, awaitable: `async with lanner.aio.QueueManager("data", name="ALPHA") as qm: ...`."""
 
-from lanner.client.aio import Cursor, Queue, QueueManager, Transaction
-from lanner.client.aio_sender import Sender
-from lanner.client.connect import connect_aio as connect
+from lanner.client._async.cursor import Cursor
+from lanner.client._async.queue import Queue
+from lanner.client._async.queue_manager import QueueManager, connect
+from lanner.client._async.sender import Sender
+from lanner.client._async.transaction import Transaction
 
 __all__ = ["Cursor", "Queue", "QueueManager", "Sender", "Transaction", "connect"]

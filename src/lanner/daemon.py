@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 import uvloop
 from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
@@ -34,9 +34,10 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 import lanner
 from lanner.activex import COCLASSES
 from lanner.activex.environment import ActivexSettings, Environment
-from lanner.client.runtime import Runtime, addresses_of, local_settings
 from lanner.com.listener import ComListener, ComSettings
 from lanner.engine.settings import EventSettings
+from lanner.host.addresses import addresses_of, local_settings
+from lanner.host.runtime import Runtime
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import INFINITE
 from lanner.model.errors import LannerError
@@ -44,6 +45,7 @@ from lanner.rpc.pdu import AuthLevel
 from lanner.rpc.security import Credentials
 from lanner.services.listener import RpcListener, RpcSettings
 from lanner.spark.settings import FlightSettings, PipelineUnavailable, flight_listener, flight_listener_if_available
+from lanner.transfer.refusals import Side
 from lanner.transfer.settings import TransferSettings
 from lanner.transfer.shell import TransferListener
 
@@ -264,7 +266,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(extra="forbid")
 
     data: Path = Field(default_factory=lambda: Path(os.environ.get("LANNER_DATA", "data")))
-    # None: the name the data directory has; LANNER for a new one.
+    # None: the name the data directory has; the host's for a new one.
     name: str | None = None
     bind: str = "127.0.0.1"
     # None: the domain of this machine's host name.
@@ -466,6 +468,31 @@ class QueueCollector(Collector):
         return families
 
 
+class RefusalCollector(Collector):
+    """Messages that this queue manager or its peers refused; windows_exporter has no such metric."""
+
+    def __init__(self, runtime: Runtime, transfer: Transfer) -> None:
+        self._runtime = runtime
+        self._transfer = transfer
+
+    def describe(self) -> list[CounterMetricFamily]:
+        """What `collect` gives, without asking the engine."""
+        text = (
+            "Messages refused, by queue, class of the negative acknowledgment, and side (here: by us, peer: by others)"
+        )
+        return [CounterMetricFamily("lanner_messages_refused", text, labels=["queue", "class", "side"])]
+
+    def collect(self) -> list[CounterMetricFamily]:
+        """One sample for each row of the table."""
+        (family,) = self.describe()
+        with self._runtime.lock:
+            for row in self._transfer.incoming.refusals:
+                # Names of local queues are written as in the label `name` of the other metrics.
+                queue = row.queue.lower() if row.side is Side.HERE else row.queue
+                family.add_metric([queue, row.message_class, row.side.value], row.count)
+        return [family]
+
+
 def _metric_name(queue: Queue) -> str:
     return queue.destination_format_name if isinstance(queue, OutgoingQueue) else queue.pathname.lower()
 
@@ -479,10 +506,12 @@ class MetricsListener:
 
     name = "metrics"
 
-    def __init__(self, runtime: Runtime, bind: str) -> None:
+    def __init__(self, runtime: Runtime, bind: str, transfer: Transfer | None) -> None:
         self._host, self._port = split_address(bind)
         self._registry = CollectorRegistry()
         self._registry.register(QueueCollector(runtime))
+        if transfer is not None:
+            self._registry.register(RefusalCollector(runtime, transfer))
         ProcessCollector(registry=self._registry)
         self._server: WSGIServer | None = None
         self.address = f"http://{bind}/metrics"
@@ -532,24 +561,25 @@ class Daemon:
     def _listeners(self) -> list[Listener]:
         """What listens, in the order in which it starts. The protocols on `bind` belong before the metrics."""
         listeners: list[Listener] = []
+        transfer: Transfer | None = None
         settings = self.settings
         if settings.security.hardened:
             # MS-MQDMPR 3.1.1.1: no RPC requests, and no transfer over non-HTTP protocols, in either direction.
             _LOG.warning("security.hardened: no messages are taken from other computers, and RPC is off")
         else:
-            transfer = None
             if settings.transfer.enabled:
-                transfer = TransferListener(self.runtime.engine, settings.bind, settings.transfer_settings)
-                listeners.append(transfer)
-            rpc = self._rpc(None if transfer is None else transfer.transfer)
+                listener = TransferListener(self.runtime.engine, settings.bind, settings.transfer_settings)
+                listeners.append(listener)
+                transfer = listener.transfer
+            rpc = self._rpc(transfer)
             listeners.append(rpc)
             if settings.com.enabled and settings.rpc.enabled and settings.rpc.endpoint_mapper_port:
-                listeners.append(self._com(rpc, None if transfer is None else transfer.transfer))
+                listeners.append(self._com(rpc, transfer))
             flight = self._flight()
             if flight is not None:
                 listeners.append(flight)
         if settings.metrics.bind is not None:
-            listeners.append(MetricsListener(self.runtime, settings.metrics.bind))
+            listeners.append(MetricsListener(self.runtime, settings.metrics.bind, transfer))
         return listeners
 
     def _rpc(self, transfer: Transfer | None) -> RpcListener:
@@ -688,7 +718,7 @@ class Daemon:
     def _set_quotas(self, quotas: QuotaSettings) -> None:
         engine = self.runtime.engine
         qm = engine.queue_manager
-        with self.runtime.lock:
+        with self.runtime.change() as change:
             for attribute, value in (
                 ("queue_manager_quota", _quota(quotas.queue_manager_kb)),
                 ("journal_quota", _quota(quotas.journal_kb)),
@@ -696,8 +726,7 @@ class Daemon:
                 if value is not None:
                     setattr(qm, attribute, value)
             engine.save_queue_manager()
-            ticket = self.runtime.store.ticket()
-        self.runtime.store.sync(ticket)
+        change.wait()
 
 
 def set_log_level(settings: Settings) -> None:

@@ -16,13 +16,13 @@ from lanner.activex.tables import IMSMQ_APPLICATION, IMSMQ_APPLICATION2, IMSMQ_A
 from lanner.com.constants import E_INVALIDARG, E_NOTIMPL
 from lanner.com.objects import Success
 from lanner.com.values import EMPTY, MISSING, VT, SafeArray, Variant
+from lanner.host.committer import Committer
 from lanner.model.directory_objects import User
 from lanner.model.enums import DirectoryOperationResult, QueueManagerState
 from lanner.rpc.server import RpcServer
 from lanner.security.certificates import CertificateWithKey, generate_certificate
 from lanner.security.identity import ANONYMOUS, Identity
 from lanner.services.management import ManagementService
-from lanner.store.committer import Committer
 from lanner.wire.sid import Sid
 from lanner.wire.user_certificates import UserSignCerts
 from tests.activex.world import World

@@ -18,15 +18,6 @@ def test_settings_by_default(world: World) -> None:
     assert environment.settings == ActivexSettings(timeout="null")
 
 
-def test_durable_waits_for_the_disk(world: World) -> None:
-    with world.held() as h:
-        h.create("q")
-        ticket = h.store.ticket()
-        assert ticket > h.store.synced
-    world.run(world.environment.durable(ticket))
-    assert world.environment.store.synced >= ticket
-
-
 def test_internal_keys(world: World) -> None:
     """One for each user; none for nobody, and none where certificates are not kept."""
     with pytest.raises(NoInternalUserCert):

@@ -15,11 +15,11 @@ from lanner.activex.management import MSMQManagement
 from lanner.activex.outgoing_queue_management import MSMQOutgoingQueueManagement
 from lanner.com.objects import ComObject
 from lanner.com.values import MISSING, VT, SafeArray, Variant
+from lanner.host.committer import Committer
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import OutgoingState, QueueAccessType
 from lanner.model.errors import AccessDenied, QueueNotActive, ServiceNotAvailable
 from lanner.security.identity import ANONYMOUS
-from lanner.store.committer import Committer
 from lanner.transfer.packets import OrderAckBody
 from lanner.wire.identifiers import TxSequenceID
 from tests.activex.managed import FAR, FarManager

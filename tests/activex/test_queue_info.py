@@ -39,6 +39,7 @@ EXISTS = 0xC00E0005
 SHARING = 0xC00E0009
 BAD_PATH = 0xC00E0014
 BAD_VALUE = 0xC00E0018
+BAD_NAME = 0xC00E001E
 UNSUPPORTED_NAME = 0xC00E0020
 DENIED = 0xC00E0025
 UNSUPPORTED_ACCESS = 0xC00E0045
@@ -758,6 +759,20 @@ class TestNames:
         world.call(made, "refresh")
         assert world.call(made, "get_format_name") == r"DIRECT=OS:.\private$\q"
         assert world.status(info(world), "refresh") == BAD_PATH
+
+    def test_the_prefix_of_dot_net_may_stand_before_a_format_name(self, world: World, pub: Queue, q: Queue) -> None:
+        made = info(world, name=r"FormatName:DIRECT=OS:.\private$\q")
+        world.call(made, "refresh")
+        assert world.call(made, "get_format_name") == r"DIRECT=OS:.\private$\q"
+        by_path = info(world, r"formatname:direct=os:.\private$\q")
+        world.objects.append(world.call(by_path, "open", 2, 0))
+        assert world.call(by_path, "get_format_name").startswith("PRIVATE=")
+        public = info(world, name=f"FORMATNAME:PUBLIC={pub.identifier}")
+        world.call(public, "put_base_priority", 5)
+        world.call(public, "update")
+        assert pub.base_priority == 5
+        for name in (r"FormatName:.\private$\q", r"DIRECT=OS:beta:1801\private$\q", "Label:q"):
+            assert world.status(info(world, name=name), "refresh") == BAD_NAME
 
     @pytest.mark.spec("MQAC-3.10.6.1-2")
     def test_a_dot_is_this_computer(self, world: World, q: Queue) -> None:

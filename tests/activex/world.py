@@ -21,11 +21,11 @@ from lanner.com.constants import E_NOTIMPL
 from lanner.com.members import InterfaceTable, Member
 from lanner.com.objects import ComCall, ComError, ComObject, Success
 from lanner.com.values import MISSING
+from lanner.host.committer import Committer
 from lanner.model.errors import StatusError
 from lanner.rpc.pdu import AuthLevel
 from lanner.security.identity import SYSTEM, Identity
 from lanner.security.internal_certificates import InternalCertificates
-from lanner.store.committer import Committer
 from tests.engine.harness import Harness
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from lanner.activex import COCLASSES
 from lanner.activex.environment import Environment
-from lanner.client.runtime import Runtime, local_settings
 from lanner.com.client import ClientSettings, ComClient, RemoteInterface
 from lanner.com.client_dispatch import DISPATCH_METHOD, DISPATCH_PROPERTYGET, DISPATCH_PROPERTYPUT, DISPID_PROPERTYPUT
 from lanner.com.client_dispatch import get_ids_of_names as ids_of
@@ -20,10 +19,12 @@ from lanner.com.known_classes import CLASSES
 from lanner.com.listener import ComSettings
 from lanner.com.objects import ComObject
 from lanner.com.ping_sets import PERIODS, PING_PERIOD
+from lanner.host.addresses import local_settings
+from lanner.host.committer import Committer
+from lanner.host.runtime import Runtime
 from lanner.rpc.ndr import Value
 from lanner.rpc.security import Credentials
 from lanner.security.users import UserFile
-from lanner.store.committer import Committer
 from lanner.wire.format_name import parse
 from tests.com.toys import PASSWORD, USER, ToyServer
 

@@ -22,6 +22,7 @@ from typing import Any, TextIO
 import uvloop
 
 from lanner.client import Message, QueueManager
+from lanner.client.runtimes import operations_of, runtime_of
 from lanner.directory.topology import Computer, Link, Topology, provision
 from lanner.model.directory_objects import Queue
 from lanner.model.errors import QueueExists
@@ -37,7 +38,7 @@ class Node:
         self._out = out
         self._write_lock = threading.Lock()
         self.manager = QueueManager(config["data"], config["name"], local_addresses=frozenset({config["bind"]}))
-        self.runtime = self.manager.runtime
+        self.runtime = runtime_of(self.manager)
         self.engine = self.runtime.engine
         self._arrivals: Counter[str] = Counter()
         self.engine.position_available_subscribers.append(self._arrived)
@@ -91,7 +92,7 @@ class Node:
         with contextlib.suppress(QueueExists):
             self.manager.create_queue(path, transactional=transactional)
         with self.runtime.lock:
-            made = self.manager.operations.find(path)
+            made = operations_of(self.manager).find(path)
             if public:
                 return {"name": f"PUBLIC={made.identifier}"}
             return {"name": f"PRIVATE={self.engine.queue_manager.identifier}\\{made.private_queue_number:08x}"}
@@ -140,7 +141,7 @@ class Node:
         return {"reports": [(message.label, message.body_bytes.hex()) for message in self.manager.open(queue)]}
 
     def do_count(self, queue: str) -> Answer:
-        return {"count": len(self.manager.open(queue))}
+        return {"count": self.manager.open(queue).count()}
 
     def do_is_counted(self, queue: str) -> Answer:
         """How many messages from the first on have the numbers 0, 1, 2 ..."""

@@ -17,8 +17,9 @@ from typing import Self
 
 import uvloop
 
-from lanner.client.operations import Operations
-from lanner.client.runtime import Runtime, local_settings
+from lanner.host.addresses import local_settings
+from lanner.host.operations import Operations
+from lanner.host.runtime import Runtime
 from lanner.security.access_masks import QueueAccess
 from lanner.security.identity import ANONYMOUS, SYSTEM
 from lanner.services.listener import RpcListener, RpcSettings
@@ -92,12 +93,14 @@ def allow_many_files() -> None:
 async def serve(directory: Path, address: str) -> None:
     runtime = Runtime(directory, local_settings("VICTIM", local_addresses=frozenset({address})))
     runtime.users.add(ADMINISTRATOR, PASSWORD, administrator=True)
-    operations = Operations(runtime)
+    operations = Operations(runtime.engine, runtime)
     rights = (allow(ANONYMOUS.sid, QueueAccess.GENERIC_ALL), allow(EVERYONE, QueueAccess.GENERIC_ALL))
     security = SecurityDescriptor(owner=SYSTEM.sid, dacl=Acl(rights)).pack()
-    for name in ("q", "friend"):
-        operations.create_queue(rf".\private$\{name}", security=security)
-    operations.create_queue(r".\private$\tx", security=security, transactional=True)
+    with runtime.change() as change:
+        for name in ("q", "friend", "tx"):
+            attributes = {"security": security, "transactional": name == "tx"}
+            operations.create_queue(rf".\private$\{name}", attributes)
+    change.wait()
     settings = RpcSettings(port=0, read_port=0, endpoint_mapper_port=0)
     listener = RpcListener(runtime.engine, runtime.users, directory=directory, bind=address, settings=settings)
     await listener.start()

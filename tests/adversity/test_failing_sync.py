@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = r"""
 import contextlib, resource, sys, uuid
 from lanner.client import Message, QueueManager
+from lanner.client.runtimes import runtime_of
 from lanner.errors import InsufficientResources, QueueNotFound
 
 @contextlib.contextmanager
@@ -63,19 +64,20 @@ with QueueManager(sys.argv[1], name="ALPHA", coordinator=coordinator) as qm:
     assert bodies(plain) == [b"0", b"1", b"2"], bodies(plain)
     assert bodies(ledger) == [b"0", b"1", b"2"], bodies(ledger)
     assert bodies(express) == [b"memory"]
-    assert len(plain) == 3 and len(ledger) == 3
+    assert (plain.count(), ledger.count()) == (3, 3)
     for queue in (plain, ledger):
-        assert queue.attributes.total_bytes == sum(len(m.packet) for m in queue)
+        assert queue.attributes().total_bytes == sum(len(m.packet) for m in queue)
 
     # Two phases: a promise that is not on disk was not made, an outcome that is not on disk was not reached.
-    engine, runtime = qm.runtime.engine, qm.runtime
+    runtime = runtime_of(qm)
+    engine = runtime.engine
     def event(name, *args, **kw):
         with runtime.lock:
             getattr(engine, name)(*args, **kw)
             ticket = runtime.store.ticket()
         runtime.store.sync(ticket)
     tx = qm.transaction()
-    transaction = tx.inner(qm.operations)
+    transaction = tx._unit.inner
     identifier = transaction.identifier
     ledger.receive(timeout=0, transaction=tx)
     ledger.send(b"promised", transaction=tx)
@@ -92,7 +94,7 @@ with QueueManager(sys.argv[1], name="ALPHA", coordinator=coordinator) as qm:
     event("dtc_transaction_commit", identifier)
     assert coordinator.told == ["prepared", "committed"]
     assert bodies(ledger) == [b"1", b"2", b"promised"], bodies(ledger)
-    assert ledger.attributes.total_bytes == sum(len(m.packet) for m in ledger)
+    assert ledger.attributes().total_bytes == sum(len(m.packet) for m in ledger)
     plain.send(Message(body=b"after", recoverable=True))
     qm.create_queue("never")
 with QueueManager(sys.argv[1]) as qm:

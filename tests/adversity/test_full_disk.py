@@ -56,7 +56,7 @@ with QueueManager(data, name="ALPHA") as qm:
     assert [m.label for m in q] == [str(i) for i in range(150, sent)]
 with QueueManager(data) as qm:
     assert [m.label for m in qm.open("q")] == [str(i) for i in range(150, sent)]
-    assert qm.open("q").attributes.total_bytes == sum(len(m.packet) for m in qm.open("q"))
+    assert qm.open("q").attributes().total_bytes == sum(len(m.packet) for m in qm.open("q"))
 print("ok", sent)
 """
 

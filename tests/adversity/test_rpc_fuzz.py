@@ -17,7 +17,7 @@ import pytest
 import uvloop
 
 from lanner.model.errors import MQ_OK
-from lanner.rpc.client import BoundInterface, RpcClient, connect_tcp, connect_unix
+from lanner.rpc.async_client import BoundInterface, RpcClient, connect_tcp, connect_unix
 from lanner.rpc.endpoint_mapper import EPMAPPER
 from lanner.rpc.faults import FaultStatus, RpcConnectionError, RpcFault
 from lanner.rpc.interface import RETURNS, Interface, Method

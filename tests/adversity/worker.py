@@ -20,6 +20,7 @@ import threading
 from collections.abc import Callable
 
 from lanner.client import Message, QueueManager
+from lanner.client.runtimes import runtime_of
 from lanner.errors import IOTimeout
 
 PRIORITIES = 8
@@ -30,7 +31,7 @@ class Worker:
         self.log_file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self.seed = seed
         self.manager = QueueManager(data, name="ALPHA")
-        with self.manager.runtime.lock:
+        with runtime_of(self.manager).lock:
             known = {queue.name.rpartition("\\")[2] for queue in self.manager.queues()}
         for name, transactional in (("inbox", False), ("plain", False), ("express", False)):
             if name not in known:

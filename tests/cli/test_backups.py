@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lanner.client import QueueManager
+from lanner.client.runtimes import runtime_of
 from tests.cli.conftest import Run
 
 
@@ -12,8 +13,8 @@ def test_a_backup_holds_messages_accounts_and_keys(run: Run, orders: str, data: 
     run("send", orders, "kept")
     run("user", "add", "alice", "--password-stdin", stdin="x\n")
     with QueueManager(data) as manager:
-        name, epoch = manager.name, manager.runtime.store.epoch
-        identifier = manager.runtime.engine.queue_manager.identifier
+        name, epoch = manager.name, runtime_of(manager).store.epoch
+        identifier = runtime_of(manager).engine.queue_manager.identifier
     copy = tmp_path / "copy"
     made = run("backup", copy, "--json").json
     assert (made["queue_manager"], made["backup"]) == ("ALPHA", str(copy))
@@ -24,8 +25,8 @@ def test_a_backup_holds_messages_accounts_and_keys(run: Run, orders: str, data: 
     run("receive", orders)
     assert run("receive", orders, "--data", copy, "--json").json["body"] == "kept"
     with QueueManager(copy) as manager:
-        assert (manager.name, manager.runtime.engine.queue_manager.identifier) == (name, identifier)
-        assert manager.runtime.store.epoch != epoch
+        assert (manager.name, runtime_of(manager).engine.queue_manager.identifier) == (name, identifier)
+        assert runtime_of(manager).store.epoch != epoch
 
 
 def test_a_backup_goes_into_a_new_directory_only(run: Run, orders: str, data: Path, tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 import lanner
+from lanner.client.runtimes import runtime_of
 from lanner.directory.enterprise import to_toml
-from lanner.directory.topology import TopologyError
 from lanner.model.enums import QueuePrivacyLevel
+from lanner.model.errors import InvalidParameter
 from lanner.wire.message import Message as Packet
 from lanner.wire.public_keys import MqdsPublicKey, MqdsPublicKeys, ProviderType
 from tests.cli.conftest import Run, Served, free_address
@@ -144,7 +145,7 @@ def test_messages_go_by_what_was_made_known(three: dict[str, lanner.QueueManager
     assert message.body == "over the gate"
     assert Packet(message.packet).route_count == 1
     deadline = time.monotonic() + 20
-    while any(len(waiting) for waiting in three["ALPHA"].outgoing_queues()):
+    while any(waiting.count() for waiting in three["ALPHA"].outgoing_queues()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -171,10 +172,10 @@ def test_what_is_encrypted_and_signed_is_read_and_known_at_the_other_end(
     # Nobody could read what is encrypted for keys that this computer does not have.
     others = MqdsPublicKeys((MqdsPublicKey(ProviderType.PROV_RSA_FULL, "a provider", b"a key"),)).pack()
     computers["ALPHA"]["encryption_keys"] = base64.b64encode(others).decode()
-    with pytest.raises(TopologyError, match="that is this one, and the file has other keys"):
+    with pytest.raises(InvalidParameter, match="computer ALPHA: that is this one, and the file has other keys"):
         alpha.enterprise.apply({"computers": computers})
 
 
 def address_of(manager: lanner.QueueManager) -> str:
-    (address,) = manager.runtime.engine.settings.local_addresses
+    (address,) = runtime_of(manager).engine.settings.local_addresses
     return address

@@ -10,6 +10,7 @@ import pytest
 
 from lanner.cli.errors import CommandError
 from lanner.client import QueueManager
+from lanner.host.reads import Read
 from lanner.security.certificates import generate_certificate
 from lanner.wire.message import Message as Packet
 from tests.cli.conftest import Run
@@ -19,7 +20,8 @@ KEYS = {
     "recoverable", "transactional", "sent_time", "arrived_time", "time_to_reach_queue", "time_to_be_received",
     "correlation_id", "destination_queue", "response_queue", "administration_queue", "acknowledge",
     "use_dead_letter_queue", "use_journal_queue", "use_tracing", "tracing_queue", "app_specific", "extension", "authenticated",
-    "encrypted", "source_machine", "sender_id", "connector_type", "abort_count", "move_count",
+    "encrypted", "source_machine", "sender_id", "connector_type", "abort_count", "move_count", "body_kind", "body_value",
+    "body_type_name", "body_reason",
 }  # fmt: skip
 
 
@@ -33,6 +35,7 @@ def test_text_is_sent_as_a_bstr_and_received_as_text(run: Run, orders: str) -> N
     assert set(message) == KEYS
     assert (message["id"], message["label"], message["body"]) == (identifier, "one", "grüße")
     assert (message["body_encoding"], message["body_type"], message["body_size"]) == ("text", 8, 10)
+    assert (message["body_kind"], message["body_value"], message["body_type_name"]) == ("text", "grüße", "VT_BSTR")
     assert message["recoverable"]
     assert "is empty" in run("receive", orders, code=3).err
 
@@ -60,6 +63,29 @@ def test_bytes_are_base64_in_json_hexadecimal_for_people_and_themselves_with_raw
     assert "0040" not in shown
     assert "256 bytes in all" in shown
     assert run("receive", orders, "--raw").raw == body
+
+
+@pytest.mark.parametrize("command", ["peek", "receive"])
+def test_bodies_of_other_programs_are_decoded(run: Run, orders: str, command: str) -> None:
+    currency = (1 << 62).to_bytes(8, "little")
+    run("send", orders, "--body-type", "6", stdin=currency)
+    run("send", orders, "--body-type", "3", stdin=b"\x2a\0\0\0\0")
+    run("send", orders, "--body-type", "bytes", stdin=b"<Order><Id>7</Id></Order>")
+    stream = bytes.fromhex("00 01000000 ffffffff 01000000 00000000 06 01000000 02 6162 0b")
+    run("send", orders, "--body-type", "768", stdin=stream)
+    members = ("body_kind", "body_value", "body_type_name", "body_reason")
+    messages = run("peek", orders, "--all", "--json").lines
+    assert [[message[member] for member in members] for message in messages] == [
+        ["decimal", "461168601842738.7904", "VT_CY", None],
+        ["bytes", "KgAAAAA=", "VT_I4", "VT_I4: 5 bytes, 4 expected"],
+        ["xml", {"Id": "7"}, "Order", None],
+        ["binary_formatter", base64.b64encode(stream).decode(), "System.String", None],
+    ]
+    shown = "\n".join(" ".join(line.split()) for line in run(command, orders, "--all").out.splitlines())
+    assert "body decimal (VT_CY), 8 B\nvalue 461168601842738.7904\n\n0000 00 00 00" in shown
+    assert "body bytes (VT_I4), 5 B\nnot decoded VT_I4: 5 bytes, 4 expected\n\n0000 2a 00 00" in shown
+    assert 'body xml (Order), 25 B\nvalue {"Id": "7"}\n\n<Order><Id>7</Id></Order>' in shown
+    assert "body binary formatter (System.String), 26 B\n\n0000 00 01 00" in shown
 
 
 def test_control_characters_do_not_reach_the_terminal(run: Run, orders: str) -> None:
@@ -237,3 +263,18 @@ def test_nothing_is_encrypted_for_a_direct_name(run: Run, orders: str) -> None:
     complaint = run("send", r"direct=OS:beta\private$\q", "x", "--encrypt", code=2).err
     assert "does not say whose key to encrypt with" in complaint
     run("outgoing", "list", code=3)
+
+
+def test_ctrl_c_is_no_error_and_leaves_the_messages(run: Run, orders: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(self: Read, timeout: float | None) -> None:
+        del timeout
+        self.abandon()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Read, "block", interrupted)
+        stopped = run("receive", orders, "--timeout", "60", code=130)
+        assert (stopped.out, stopped.err) == ("", "")
+        assert "KeyboardInterrupt" in run("receive", orders, "--timeout", "60", "--debug", code=130).err
+    run("send", orders, "x")
+    assert run("receive", orders, "--json").json["body"] == "x"

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from lanner.cli.outgoing import _documents
 from lanner.client import Message, QueueManager
+from lanner.client.runtimes import runtime_of
 from lanner.model.directory_objects import ConnectionHistoryEntry, OutgoingQueue
 from lanner.model.enums import ConnectionStatus
 from lanner.model.live import OutgoingTransferInfo
-from lanner.services.listener import LOCAL_SOCKET
+from lanner.services.ports import LOCAL_SOCKET
 from tests.cli.conftest import Run, Served, free_address
 
 FAR = r"DIRECT=OS:beta\private$\far"
@@ -103,7 +103,7 @@ def test_transactional_messages_and_attempts_are_shown_in_words(
             "resend_interval": 30, "resend_time": "2026-01-01T00:00:30+00:00", "resend_count": 1,
         },
     }  # fmt: skip
-    monkeypatch.setattr("lanner.cli.outgoing._documents", lambda _: [document])
+    monkeypatch.setattr(QueueManager, "outgoing", lambda _: [document])
     lines = run("outgoing", "show", "far").out.splitlines()
     shown = {key: value for key, _, value in (line.partition("  ") for line in lines)}
     assert shown["problem"].strip() == "connecting to 192.0.2.7: Connection refused; next attempt in 3 s"
@@ -134,7 +134,9 @@ def far_and_further(data: Path) -> QueueManager:
 
 
 def outgoing(manager: QueueManager, name: str) -> OutgoingQueue:
-    return next(queue for queue in manager.runtime.engine.outgoing_queues() if queue.destination_format_name == name)
+    return next(
+        queue for queue in runtime_of(manager).engine.outgoing_queues() if queue.destination_format_name == name
+    )
 
 
 def test_a_queue_is_found_by_its_name_or_a_part_that_only_it_has(run: Run, data: Path) -> None:
@@ -156,7 +158,7 @@ def test_a_queue_is_found_by_its_name_or_a_part_that_only_it_has(run: Run, data:
 def test_a_queue_that_is_not_paused_is_not_resumed(
     run: Run, orders: str, monkeypatch: pytest.MonkeyPatch, state: str, told: str
 ) -> None:
-    monkeypatch.setattr("lanner.cli.outgoing._documents", lambda _: [{"name": FAR, "state": state}])
+    monkeypatch.setattr(QueueManager, "outgoing", lambda _: [{"name": FAR, "state": state}])
     assert told in run("outgoing", "resume", "far", code=1).err
 
 
@@ -179,7 +181,7 @@ def test_the_history_and_the_sequence_are_told_in_words(data: Path) -> None:
             eod_resend_time=1_000_000_020,
             eod_resend_count=2,
         )
-        told, further = _documents(manager)
+        told, further = manager.outgoing()
     assert told["connection_history"] == [
         {
             "time": "2001-09-09T01:46:40+00:00",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +15,9 @@ import pytest
 
 from lanner.security.certificates import generate_certificate
 from lanner.security.identity import SYSTEM
-from lanner.services.listener import LOCAL_SOCKET
-from tests.cli.conftest import Run, free_address
+from lanner.services.ports import LOCAL_SOCKET
+from tests.cli.conftest import LANNER, Run, free_address
+from tests.cli.test_outgoing import wait_for
 from tests.client.served import ServedManager
 
 
@@ -113,7 +116,7 @@ def test_what_waits_for_other_computers_is_read_and_taken(served: ServedManager,
     assert run("outgoing", "show", "far", "--json").json["state"] == "OnHold"
     assert run("outgoing", "resume", "far", "--json").json["state"] == "Inactive"
     # There is no transfer in this one.
-    assert "not available" in run("outgoing", "resend", "far", code=1).err
+    assert f"{far}: transfer is not enabled, nothing is sent" in run("outgoing", "resend", "far", code=1).err
     assert {one["name"]: one["kind"] for one in run("queue", "list", "--json").json}[far] == "outgoing"
     assert run("peek", far, "--json").json["body"] == "x"
     assert run("receive", far, "--json").json["body"] == "x"
@@ -131,7 +134,8 @@ def test_a_user_of_another_computer(served: ServedManager, run: Run, tmp_path: P
     assert run("queue", "show", "hers", "--json", *alice).json["messages"] == 1
     assert run("status", "--json", *alice).json["name"] == "ALPHA"
     # Without a name nobody gets it.
-    assert "Access is denied" in run("receive", "hers", "--host", served.bind, code=1).err
+    refused = run("receive", "hers", "--host", served.bind, code=1).err
+    assert r"ANONYMOUS LOGON has no right RECEIVE_MESSAGE on queue ALPHA\private$\hers" in refused
     assert run("receive", "hers", "--json", *alice).json["body"] == "hello"
     secret.write_text("wrong\n")
     error = json.loads(run("peek", "hers", "--json", *alice, code=1).err.splitlines()[-1])
@@ -212,3 +216,22 @@ def test_a_message_is_traced(served: ServedManager, run: Run, *, transactional: 
 def test_a_public_queue_that_nobody_knows_is_told_with_what_to_do(served: ServedManager, run: Run) -> None:
     complaint = run("send", "PUBLIC=5a2f8a4e-6d0c-4b7e-9a53-0d9f2c1b7e11", "x", code=1).err
     assert "must be in the directory (`lanner directory show`)" in complaint
+
+
+@pytest.mark.parametrize("command", ["receive", "peek"])
+def test_ctrl_c_ends_a_wait_and_takes_nothing(served: ServedManager, run: Run, data: Path, command: str) -> None:
+    run("queue", "create", "orders")
+    (orders,) = (queue for queue in served.engine.local_queues() if queue.pathname.endswith("orders"))
+    waiting = subprocess.Popen(
+        [LANNER, command, "orders", "--timeout", "60", "--data", data],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for(lambda: len(orders.waiting_reads), bool)
+    waiting.send_signal(signal.SIGINT)
+    out, err = waiting.communicate(timeout=30)
+    assert (waiting.returncode, out, err) == (130, "", "")
+    wait_for(lambda: len(orders.waiting_reads), lambda count: count == 0)
+    run("send", "orders", "for the next")
+    assert run("receive", "orders", "--json").json["body"] == "for the next"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from lanner.client import Message, QueueManager
+from lanner.client.runtimes import runtime_of
 from tests.cli.conftest import Run, Served, free_address
 
 
@@ -84,7 +85,7 @@ def test_sighup_takes_over_what_it_can_and_names_the_rest(
     code, log = served.end(signal.SIGTERM)
     assert (code, "queue manager ALPHA has stopped" in log) == (0, True)
     with QueueManager(data) as manager:
-        assert manager.runtime.engine.queue_manager.queue_manager_quota == 77
+        assert runtime_of(manager).engine.queue_manager.queue_manager_quota == 77
 
 
 def test_the_metrics_have_the_names_of_the_windows_exporter(

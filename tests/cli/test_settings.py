@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from lanner.client.runtime import addresses_of
 from lanner.daemon import (
     RELOADABLE,
     Settings,
@@ -19,6 +18,7 @@ from lanner.daemon import (
     setting_names,
     split_address,
 )
+from lanner.host.addresses import addresses_of
 from lanner.transfer.settings import TransferSettings
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "operator-guide.md"

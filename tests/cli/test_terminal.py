@@ -58,7 +58,7 @@ def full(data: Path) -> Path:
 
 def count(data: Path, queue: str) -> int:
     with QueueManager(data) as manager:
-        return len(manager.open(queue))
+        return manager.open(queue).count()
 
 
 def test_what_destroys_asks_and_no_means_no(full: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lanner.cli.tracing import reports
 from lanner.client import Message, QueueManager
+from lanner.client.runtimes import runtime_of
 from lanner.transfer.tracing import send_report
 from lanner.wire.message import Message as Packet
 from tests.cli.conftest import Run
@@ -18,15 +19,15 @@ def test_a_trail_is_in_order_and_other_messages_are_passed_over(run: Run, data: 
     with QueueManager(data, "alpha") as manager:
         queue_of_reports = manager.create_queue(r".\reports")
         queue = manager.create_queue("orders")
-        guid = queue_of_reports.attributes.identifier
+        guid = queue_of_reports.attributes().identifier
         for body in ("one", "two"):
             queue.send(Message(body=body, tracing_queue=guid))
         queue_of_reports.send("no report")
         first, second = queue
         assert (first.tracing_queue, first.copy().tracing_queue, first.use_tracing) == (guid, guid, True)
-        engine = manager.runtime.engine
+        engine = runtime_of(manager).engine
         now = engine.clock
-        with manager.runtime.lock:
+        with runtime_of(manager).lock:
             for seconds, message, next_hop in (
                 (30, second, "192.0.2.7"),
                 (20, first, None),
@@ -42,7 +43,7 @@ def test_a_trail_is_in_order_and_other_messages_are_passed_over(run: Run, data: 
             (first.id, "received", None, _at(20)),
         ]
         assert {one["by"] for one in told} == {str(engine.queue_manager.identifier)}
-        assert len(queue_of_reports) == 4
+        assert queue_of_reports.count() == 4
     assert "no queue" in run("trace", "none", code=1).err
     assert "no outgoing queues" in run("outgoing", "list", code=3).err
 

@@ -5,12 +5,30 @@ from pathlib import Path
 
 import pytest
 
-from lanner.client import Queue, QueueManager
+from lanner.client import Queue, QueueManager, Transaction
+from lanner.client._sync.embedded_queue import EmbeddedQueue
+from lanner.client._sync.embedded_units import EmbeddedTransaction
+from lanner.model import live
+from lanner.model.enums import QueueAccessType
 
 
 def no_keys() -> tuple[bytes, bytes]:
     """Making RSA keys takes longer than any test here."""
     return b"", b""
+
+
+def handle_of(queue: Queue, access: QueueAccessType) -> live.OpenQueueDescriptor:
+    """Return the handle that a queue object of an embedded queue manager has open for an access."""
+    opened = queue._queue
+    assert isinstance(opened, EmbeddedQueue)
+    return opened.handle(access)
+
+
+def inner_of(transaction: Transaction) -> live.Transaction:
+    """Return the engine's transaction behind one of an embedded queue manager."""
+    unit = transaction._unit
+    assert isinstance(unit, EmbeddedTransaction)
+    return unit.inner
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ def free_address() -> str:
 
 def arrived(queue: Queue, count: int) -> None:
     """Wait until so many messages are in a queue."""
-    while len(queue) < count:
+    while queue.count() < count:
         time.sleep(0.001)
 
 

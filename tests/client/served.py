@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from lanner.client.runtime import Runtime, addresses_of, local_settings
+from lanner.host.addresses import addresses_of, local_settings
+from lanner.host.runtime import Runtime
 from lanner.services.listener import RpcListener, RpcSettings
 from tests.client.conftest import no_keys
 

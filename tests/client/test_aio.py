@@ -10,6 +10,9 @@ import pytest
 
 import lanner.aio
 from lanner.client import Message
+from lanner.client._async.embedded_queue import EmbeddedQueue
+from lanner.client.runtimes import operations_of, runtime_of
+from lanner.model.enums import QueueAccessType
 from lanner.model.errors import (
     IOTimeout,
     OperationCancelled,
@@ -43,8 +46,8 @@ async def bodies(queue: lanner.aio.Queue) -> list[object]:
 
 async def waiting(qm: lanner.aio.QueueManager, count: int = 1) -> None:
     while True:
-        with qm.runtime.lock:
-            if len(qm.operations.find("q").waiting_reads) >= count:
+        with runtime_of(qm).lock:
+            if len(operations_of(qm).find("q").waiting_reads) >= count:
                 return
         await asyncio.sleep(0)
 
@@ -62,7 +65,7 @@ def test_messages_go_there_and_back(tmp_path: Path) -> None:
         with pytest.raises(IOTimeout):
             await q.peek(0.01)
         assert await q.receive_many(5, timeout=0.01) == []
-        assert (qm.name, len(q), q.path_name) == ("ALPHA", 0, r"ALPHA\private$\q")
+        assert (qm.name, await q.count(), q.path_name) == ("ALPHA", 0, r"ALPHA\private$\q")
 
     play(tmp_path, scenario)
 
@@ -81,20 +84,24 @@ def test_a_cancelled_task_loses_nothing(tmp_path: Path) -> None:
     """Whether it is cancelled before the message comes, or when it has come and nobody has told the task."""
 
     async def scenario(qm: lanner.aio.QueueManager, q: lanner.aio.Queue) -> None:
+        opened = q._queue
+        assert isinstance(opened, EmbeddedQueue)
+        handle = await opened.handle(QueueAccessType.SEND)
         for has_come in (False, True):
             reader = asyncio.create_task(q.receive())
             await waiting(qm)
             if has_come:
-                handle = await q.handle(lanner.model.enums.QueueAccessType.SEND)
-                qm.operations.send(handle, "x", None)
+                # No await: the task must not run in between.
+                with runtime_of(qm).lock:
+                    operations_of(qm).send(handle, Message(body="x").properties(qm.names), None)
             reader.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await reader
             if not has_come:
                 await q.send("x")
             assert (await q.receive(0)).body == "x"
-        with qm.runtime.lock:
-            assert not qm.operations.find("q").waiting_reads
+        with runtime_of(qm).lock:
+            assert not operations_of(qm).find("q").waiting_reads
 
     play(tmp_path, scenario)
 
@@ -103,7 +110,7 @@ def test_closing_ends_the_wait(tmp_path: Path) -> None:
     async def scenario(qm: lanner.aio.QueueManager, q: lanner.aio.Queue) -> None:
         reader = asyncio.create_task(q.receive())
         await waiting(qm)
-        q.close()
+        await q.close()
         with pytest.raises(OperationCancelled):
             await reader
         reader = asyncio.create_task(q.receive())
@@ -159,8 +166,8 @@ def test_cursors_lookup_ids_and_subqueues(tmp_path: Path) -> None:
 def test_queues_are_made_found_and_deleted(tmp_path: Path) -> None:
     async def scenario(qm: lanner.aio.QueueManager, q: lanner.aio.Queue) -> None:
         await q.set(label="new")
-        assert qm.open(r".\private$\Q").attributes.label == "new"
-        assert r"ALPHA\private$\q" in [queue.name for queue in qm.queues()]
+        assert (await qm.open(r".\private$\Q").attributes()).label == "new"
+        assert r"ALPHA\private$\q" in [queue.name for queue in await qm.queues()]
         async with qm.open("q", exclusive=True) as mine:
             await mine.send("x")
             assert (await mine.receive(0)).body == "x"
@@ -170,7 +177,7 @@ def test_queues_are_made_found_and_deleted(tmp_path: Path) -> None:
         with pytest.raises(QueueNotFound):
             await q.send("x")
         await qm.open(r"BETA\private$\far").send("x")
-        (outgoing,) = qm.outgoing_queues()
+        (outgoing,) = await qm.outgoing_queues()
         assert await bodies(outgoing) == ["x"]
 
     play(tmp_path, scenario)

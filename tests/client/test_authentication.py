@@ -9,6 +9,7 @@ import pytest
 from cryptography import x509
 
 from lanner.client import Message, QueueManager
+from lanner.client.runtimes import runtime_of
 from lanner.model.enums import HashAlgorithm
 from lanner.model.errors import MessageNotAuthenticated, NoInternalUserCert
 from lanner.security.certificates import generate_certificate
@@ -34,7 +35,7 @@ def test_the_internal_certificate_signs_when_there_is_no_other(
     assert received.authenticated
     assert received.hash_algorithm == number
     assert received.sender_id == LOCAL_SYSTEM.pack()
-    internal = qm.runtime.engine.queue_manager.internal_certificate_collection[str(LOCAL_SYSTEM)]
+    internal = runtime_of(qm).engine.queue_manager.internal_certificate_collection[str(LOCAL_SYSTEM)]
     assert received.sender_certificate == internal.certificate
     plain = qm.create_queue("plain")
     plain.send(Message(body="x"))
@@ -61,7 +62,7 @@ def test_each_user_has_one_certificate_and_keeps_it(start: Callable[..., QueueMa
     manager.create_queue("signed", authentication=True)
     before = certificates(manager)
     assert before[0] == before[2] != before[1]
-    collection = manager.runtime.engine.queue_manager.internal_certificate_collection
+    collection = runtime_of(manager).engine.queue_manager.internal_certificate_collection
     assert {sid: internal.certificate for sid, internal in collection.items()} == {
         str(LOCAL_SYSTEM): before[0],
         str(ALICE.sid): before[1],
@@ -69,7 +70,7 @@ def test_each_user_has_one_certificate_and_keeps_it(start: Callable[..., QueueMa
     for certificate in before:
         loaded = x509.load_der_x509_certificate(certificate)
         loaded.verify_directly_issued_by(loaded)
-    file = manager.runtime.path / "certificates.json"
+    file = runtime_of(manager).path / "certificates.json"
     assert file.stat().st_mode & 0o777 == 0o600
     manager.close()
     again = start()
@@ -99,3 +100,14 @@ def test_nobody_has_no_certificate(qm: QueueManager) -> None:
         queue.send(Message(body="x", authenticate=True))
     with pytest.raises(MessageNotAuthenticated):
         queue.send("x")
+
+
+def test_a_signature_for_several_queues_fits_in_whatever_order_they_are_named(qm: QueueManager) -> None:
+    """A packet has their names in the order of MS-MQDMPR 3.1.7.3.8, and the signature covers them."""
+    a, b = (qm.create_queue(name, authentication=True) for name in "ab")
+    for names in ((a, b), (b, a)):
+        several = qm.open(",".join(queue.format_name for queue in names))
+        several.send(Message(body="x", authenticate=True))
+        several.send_many([Message(body="y", authenticate=True)])
+        for queue in (a, b):
+            assert [message.authenticated for message in queue.receive_many(5)] == [True, True]

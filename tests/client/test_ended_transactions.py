@@ -6,10 +6,12 @@ import threading
 
 import pytest
 
-from lanner.client import Queue, QueueManager
-from lanner.client.operations import Waiting
+from lanner.client import Message, Queue, QueueManager
+from lanner.client.runtimes import operations_of, runtime_of
+from lanner.host.operations import milliseconds
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import StatusError, TransactionSequence
+from tests.client.conftest import handle_of, inner_of
 
 
 @pytest.fixture
@@ -39,7 +41,7 @@ def test_a_read_that_waits_in_a_transaction_ends_with_it(qm: QueueManager, tq: Q
     reader = threading.Thread(target=read)
     reader.start()
     is_waiting.wait()
-    while not tq.attributes.waiting_reads:
+    while not tq.attributes().waiting_reads:
         pass
     getattr(tx, end)()
     reader.join()
@@ -52,13 +54,14 @@ def test_a_wait_that_is_given_up_after_its_message_came_takes_it_out_of_the_tran
     qm: QueueManager, tq: Queue
 ) -> None:
     """The commit that follows must not remove a message that the program never saw."""
+    operations = operations_of(qm)
     with qm.transaction() as tx:
-        handle = tq.handle(QueueAccessType.RECEIVE)
-        waiting = qm.operations.receive(handle, None, transaction=tx.inner(qm.operations))
-        assert isinstance(waiting, Waiting)
+        handle = handle_of(tq, QueueAccessType.RECEIVE)
+        read = operations.receive(handle, milliseconds(None), transaction=inner_of(tx))
+        was_waiting = read.is_waiting
         send(qm, tq, b"unseen")
-        assert waiting.is_over
-        waiting.abandon()
+        assert (was_waiting, read.is_waiting) == (True, False)
+        read.abandon()
     assert tq.receive(0).body == b"unseen"
 
 
@@ -67,20 +70,23 @@ def test_nothing_joins_a_transaction_that_ended_meanwhile(qm: QueueManager, tq: 
     send(qm, tq, b"one")
     lookup_id = tq.peek(0).lookup_id
     tx = qm.transaction()
-    joined = tx.inner(qm.operations)
+    joined = inner_of(tx)
     tx.commit()
-    operations = qm.operations
-    receiving, moving = tq.handle(QueueAccessType.RECEIVE), tq.handle(QueueAccessType.MOVE)
-    target = tq.subqueue("s").handle(QueueAccessType.MOVE)
-    before = tq.attributes.total_bytes
+    engine, operations = runtime_of(qm).engine, operations_of(qm)
+    sending, receiving = handle_of(tq, QueueAccessType.SEND), handle_of(tq, QueueAccessType.RECEIVE)
+    moving, target = handle_of(tq, QueueAccessType.MOVE), handle_of(tq.subqueue("s"), QueueAccessType.MOVE)
+    properties = Message(body=b"lost").properties(qm.names)
+    before = tq.attributes().total_bytes
     for attempt in (
-        lambda: operations.send(tq.handle(QueueAccessType.SEND), b"lost", joined),
+        lambda: operations.send(sending, properties, joined),
+        lambda: list(operations.send_many(sending, [properties], joined)),
         lambda: operations.receive(receiving, 0, transaction=joined),
-        lambda: operations.receive_many(receiving, 1, joined),
-        lambda: operations.by_lookup_id(receiving, lookup_id, "current", is_peek=False, transaction=joined),
+        lambda: engine.try_dequeue_message(receiving, joined),
+        lambda: list(engine.dequeue_messages(receiving, joined)),
+        lambda: operations.look_up(receiving, lookup_id, "current", is_peek=False, transaction=joined),
         lambda: operations.move(moving, lookup_id, target, joined),
     ):
         with pytest.raises(TransactionSequence, match="has ended"):
             attempt()
-    assert tq.attributes.total_bytes == before
+    assert tq.attributes().total_bytes == before
     assert tq.receive(0).body == b"one"

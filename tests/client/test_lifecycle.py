@@ -14,6 +14,8 @@ import pytest
 
 import lanner
 from lanner.client import Message, Queue, QueueManager
+from lanner.client.runtimes import runtime_of
+from lanner.host.addresses import host_computer_name
 from lanner.model.errors import (
     IllegalQueuePathname,
     LannerError,
@@ -36,29 +38,29 @@ def test_what_is_recoverable_outlives_the_process(start: Callable[..., QueueMana
     queue.send("express")
     qm.close()
     queue = start().open("q")
-    assert queue.attributes.label == "kept"
+    assert queue.attributes().label == "kept"
     assert [message.body for message in queue] == ["kept"]
 
 
 def test_a_queue_manager_keeps_its_name_and_identity(start: Callable[..., QueueManager]) -> None:
     qm = start("gamma")
-    identifier = qm.runtime.engine.queue_manager.identifier
+    identifier = runtime_of(qm).engine.queue_manager.identifier
     qm.create_queue("q").send(Message(body="x", recoverable=True))
     assert qm.name == "GAMMA"
     qm.close()
     again = start(None)
-    assert (again.name, again.runtime.engine.queue_manager.identifier) == ("GAMMA", identifier)
+    assert (again.name, runtime_of(again).engine.queue_manager.identifier) == ("GAMMA", identifier)
     assert again.open(r"GAMMA\private$\q").receive(0).body == "x"
 
 
 def test_a_queue_manager_that_is_renamed_keeps_its_queues(start: Callable[..., QueueManager]) -> None:
     qm = start("ALPHA")
-    identifier = qm.runtime.engine.queue_manager.identifier
+    identifier = runtime_of(qm).engine.queue_manager.identifier
     qm.create_queue("q").send(Message(body="x", recoverable=True))
     qm.create_queue(r".\orders")
     qm.close()
     again = start("OMEGA")
-    assert (again.name, again.runtime.engine.queue_manager.identifier) == ("OMEGA", identifier)
+    assert (again.name, runtime_of(again).engine.queue_manager.identifier) == ("OMEGA", identifier)
     assert [queue.name for queue in again.queues() if "admin" not in queue.name] == [
         r"OMEGA\private$\q",
         r"OMEGA\orders",
@@ -70,9 +72,9 @@ def test_a_queue_manager_that_is_renamed_keeps_its_queues(start: Callable[..., Q
     again.delete_queue(r".\orders")
 
 
-def test_a_new_queue_manager_without_a_name_gets_one(start: Callable[..., QueueManager]) -> None:
+def test_a_new_queue_manager_without_a_name_has_that_of_the_host(start: Callable[..., QueueManager]) -> None:
     qm = start(None)
-    assert qm.name
+    assert qm.name == host_computer_name()
     qm.create_queue("q").send("x")
     assert qm.open(rf"{qm.name}\private$\q").receive(0).body == "x"
 
@@ -135,6 +137,7 @@ def test_a_with_block_closes(tmp_path: Path) -> None:
 def test_after_the_close_nothing_is_done(qm: QueueManager, q: Queue) -> None:
     q.send("x")
     cursor = q.cursor()
+    cursor.peek(0)
     transaction = qm.transaction()
     lookup_id = q.peek(0).lookup_id
     qm.close()
@@ -152,14 +155,15 @@ def test_after_the_close_nothing_is_done(qm: QueueManager, q: Queue) -> None:
         lambda: q.receive_by_lookup_id(lookup_id),
         q.purge,
         lambda: q.set(label="x"),
-        q.cursor,
+        lambda: q.cursor().peek(0),
         lambda: q.move(lookup_id, "retry"),
         lambda: list(q),
         lambda: cursor.peek(0),
         lambda: cursor.receive(0),
         qm.transaction,
         transaction.commit,
-        lambda: qm.open("q", exclusive=True),
+        qm.open("q", exclusive=True).__enter__,
+        lambda: qm.open("q", exclusive=True).receive(0),
     ]
     for number, use in enumerate(uses):
         with pytest.raises(StatusError):

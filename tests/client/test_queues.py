@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from lanner.client import Message, Queue, QueueManager
+from lanner.client.runtimes import operations_of, runtime_of
+from lanner.host.change import Change
 from lanner.model.enums import INFINITE, QueueAccessType, QueuePrivacyLevel
 from lanner.model.errors import (
     IllegalFormatname,
@@ -23,6 +25,9 @@ from lanner.model.errors import (
     StatusError,
     UnsupportedFormatnameOperation,
 )
+from lanner.model.live import OpenQueueDescriptor
+from lanner.wire.format_name import DirectFormatName, parse
+from tests.client.conftest import handle_of
 
 # Making and deleting ----------------------------------------------------------------------------------
 
@@ -41,16 +46,16 @@ def test_a_queue_is_made_with_what_was_said(qm: QueueManager) -> None:
         multicast_address="234.1.1.1:8001",
         type=type_id,
     )
-    found = queue.attributes
+    found = queue.attributes()
     assert (found.label, found.journaling, found.transactional) == ("Orders", True, False)
     assert (found.quota, found.journal_quota, found.base_priority) == (64, 32, 7)
     assert (found.authentication, found.privacy_level) == (True, QueuePrivacyLevel.BODY)
     assert (found.multicast_address, found.type) == ("234.1.1.1:8001", type_id)
-    assert qm.create_queue("ledger", transactional=True).attributes.transactional
+    assert qm.create_queue("ledger", transactional=True).attributes().transactional
 
 
 def test_a_queue_has_defaults(q: Queue) -> None:
-    found = q.attributes
+    found = q.attributes()
     assert (found.label, found.journaling, found.transactional, found.authentication) == ("", False, False, False)
     assert (found.quota, found.journal_quota, found.privacy_level) == (INFINITE, INFINITE, QueuePrivacyLevel.OPTIONAL)
 
@@ -70,7 +75,7 @@ def test_a_second_queue_of_a_name_is_refused(qm: QueueManager, q: Queue) -> None
 
 def test_a_deleted_queue_is_gone_with_all_it_had(qm: QueueManager, q: Queue) -> None:
     q.send("x")
-    q.subqueue("retry").cursor().close()
+    assert list(q.subqueue("retry")) == []
     qm.delete_queue("q")
     assert not q.exists()
     assert not qm.open("q;retry").exists()
@@ -94,7 +99,7 @@ def test_a_queue_object_is_a_name_and_finds_the_next_queue_of_that_name(qm: Queu
 
 def test_queues_are_listed_without_those_of_the_system(qm: QueueManager, q: Queue) -> None:
     qm.create_queue(r".\orders")
-    q.subqueue("retry").cursor().close()
+    assert list(q.subqueue("retry")) == []
     qm.open(r"BETA\private$\far").send("x")
     names = [queue.name for queue in qm.queues()]
     assert r"ALPHA\private$\q" in names
@@ -106,36 +111,44 @@ def test_queues_are_listed_without_those_of_the_system(qm: QueueManager, q: Queu
 
 # Names ------------------------------------------------------------------------------------------------
 
+# How a name is spelled, and the path name that this says without a look at the queues.
 SPELLINGS = [
-    "orders",
-    "ORDERS",
-    r"private$\orders",
-    r"PRIVATE$\Orders",
-    r".\private$\orders",
-    r"alpha\private$\orders",
-    r"ALPHA.example.com\private$\orders",
-    r"localhost\private$\orders",
-    r"127.0.0.1\private$\orders",
-    r"DIRECT=OS:.\private$\orders",
-    r"direct=os:alpha\private$\ORDERS",
-    r"DIRECT=TCP:127.0.0.1\private$\orders",
-    "PRIVATE={me}\\{number:x}",
+    ("orders", r"ALPHA\private$\orders"),
+    ("ORDERS", r"ALPHA\private$\ORDERS"),
+    (r"private$\orders", r"ALPHA\private$\orders"),
+    (r"PRIVATE$\Orders", r"ALPHA\private$\Orders"),
+    (r".\private$\orders", r"ALPHA\private$\orders"),
+    (r"alpha\private$\orders", r"alpha\private$\orders"),
+    (r"ALPHA.example.com\private$\orders", r"DIRECT=OS:ALPHA.example.com\private$\orders"),
+    (r"localhost\private$\orders", r"DIRECT=OS:localhost\private$\orders"),
+    (r"127.0.0.1\private$\orders", r"DIRECT=OS:127.0.0.1\private$\orders"),
+    (r"DIRECT=OS:.\private$\orders", r"ALPHA\private$\orders"),
+    (r"direct=os:alpha\private$\ORDERS", r"alpha\private$\ORDERS"),
+    (r"DIRECT=TCP:127.0.0.1\private$\orders", r"DIRECT=TCP:127.0.0.1\private$\orders"),
+    ("PRIVATE={me}\\{number:x}", "PRIVATE={me}\\{number:08x}"),
 ]
 
 
-@pytest.mark.parametrize("spelling", SPELLINGS)
-def test_a_queue_is_found_in_every_spelling(qm: QueueManager, spelling: str) -> None:
+@pytest.mark.parametrize(("spelling", "path_name"), SPELLINGS)
+def test_a_queue_is_found_in_every_spelling(qm: QueueManager, spelling: str, path_name: str) -> None:
     queue = qm.create_queue("orders", label="the one")
-    attributes = queue.attributes
-    me = qm.runtime.engine.queue_manager.identifier
-    found = qm.open(spelling.format(me=me, number=attributes.private_queue_number))
+    number = queue.attributes().private_queue_number
+    found = qm.open(spelling.format(me=qm.identifier, number=number))
     assert found.exists()
-    assert found.attributes.label == "the one"
-    assert found.path_name == r"ALPHA\private$\orders"
+    assert found.attributes().label == "the one"
+    assert found.attributes().pathname == r"ALPHA\private$\orders"
+    assert found.path_name == path_name.format(me=qm.identifier, number=number)
+    assert found.journal.count() == 0
+    if isinstance(parse(found.format_name), DirectFormatName):
+        assert list(found.subqueue("s")) == []
+    else:
+        # Format names of other kinds have no subqueues (MS-MQMQ 2.1.1).
+        with pytest.raises(IllegalFormatname):
+            found.subqueue("s")
     found.send(spelling)
     assert queue.receive(0).body == spelling
     found.set(label=spelling)
-    assert queue.attributes.label == spelling
+    assert queue.attributes().label == spelling
 
 
 @pytest.mark.parametrize(
@@ -166,10 +179,9 @@ def test_a_queue_is_not_made_by_what_is_no_path_here(qm: QueueManager, name: str
 
 @pytest.mark.parametrize("name", [r"DIRECT=XX:.\q", "PUBLIC=1", r"PRIVATE=1\2", "DL=x"])
 def test_what_is_no_format_name_is_told(qm: QueueManager, name: str) -> None:
-    queue = qm.open(name)
-    for use in (lambda: queue.send("x"), lambda: queue.receive(0), lambda: queue.attributes, lambda: queue.format_name):
+    for use in (qm.open, qm.delete_queue, qm.pause):
         with pytest.raises(IllegalFormatname):
-            use()
+            use(name)
 
 
 def test_format_names_say_the_computer(qm: QueueManager) -> None:
@@ -178,13 +190,13 @@ def test_format_names_say_the_computer(qm: QueueManager) -> None:
     assert qm.open(r"BETA\q").format_name == r"DIRECT=OS:BETA\q"
     several = qm.open(r"DIRECT=OS:.\a,DIRECT=TCP:1.2.3.4\b")
     assert several.format_name == r"DIRECT=OS:ALPHA\a,DIRECT=TCP:1.2.3.4\b"
-    assert repr(qm.open("q")) == "<Queue q>"
+    assert repr(qm.open("q")) == f"<Queue q of {runtime_of(qm).path}>"
 
 
 def test_a_public_queue_is_found_by_its_identifier(qm: QueueManager) -> None:
     public = qm.create_queue(r".\orders")
     public.send("x")
-    assert qm.open(f"PUBLIC={public.attributes.identifier}").receive(0).body == "x"
+    assert qm.open(f"PUBLIC={public.attributes().identifier}").receive(0).body == "x"
 
 
 def test_several_queues_are_sent_to_at_once(qm: QueueManager) -> None:
@@ -207,19 +219,22 @@ def test_what_does_not_exist_is_told_when_it_is_used(qm: QueueManager) -> None:
         lambda: queue.receive_many(1),
         lambda: queue.peek(0),
         lambda: list(queue),
-        lambda: len(queue),
+        queue.count,
         queue.purge,
-        queue.cursor,
+        lambda: queue.cursor().peek(0),
+        lambda: queue.cursor(peek_only=True).peek(0),
         lambda: queue.set(label="x"),
-        lambda: queue.attributes,
-        lambda: queue.path_name,
-        lambda: queue.journal,
-        lambda: queue.subqueue("x"),
+        queue.attributes,
+        queue.journal.count,
+        lambda: queue.journal.peek(0),
+        queue.subqueue("x").count,
+        lambda: queue.subqueue("x").peek(0),
         queue.subqueues,
     ]
     for use in uses:
         with pytest.raises(QueueNotFound, match="none"):
             use()
+    assert queue.path_name == r"ALPHA\private$\none"
     queue.close()
 
 
@@ -231,15 +246,15 @@ def test_attributes_are_changed_by_name_and_kept(start: Callable[..., QueueManag
     queue = qm.create_queue("q")
     queue.set(label="new", quota=10, journaling=True)
     qm.close()
-    found = start().open("q").attributes
+    found = start().open("q").attributes()
     assert (found.label, found.quota, found.journaling) == ("new", 10, True)
 
 
 def test_attributes_are_a_copy(q: Queue) -> None:
-    found = q.attributes
+    found = q.attributes()
     found.label = "mine alone"
     q.send("x")
-    assert (q.attributes.label, found.message_count, q.attributes.message_count) == ("", 0, 1)
+    assert (q.attributes().label, found.message_count, q.attributes().message_count) == ("", 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -255,15 +270,15 @@ def test_attributes_are_a_copy(q: Queue) -> None:
 def test_a_change_that_cannot_be_is_refused(q: Queue, changes: dict[str, object], error: type[StatusError]) -> None:
     with pytest.raises(error, match=next(iter(changes))):
         q.set(label="after", **changes) if "label" not in changes else q.set(**changes)
-    assert q.attributes.label == ""
+    assert q.attributes().label == ""
 
 
 # Handles ----------------------------------------------------------------------------------------------
 
 
 def handles(qm: QueueManager, name: str) -> int:
-    with qm.runtime.lock:
-        return len(qm.operations.find(name).open_queue_descriptors)
+    with runtime_of(qm).lock:
+        return len(operations_of(qm).find(name).open_queue_descriptors)
 
 
 def test_handles_are_opened_when_needed_and_kept(qm: QueueManager, q: Queue) -> None:
@@ -277,7 +292,7 @@ def test_handles_are_opened_when_needed_and_kept(qm: QueueManager, q: Queue) -> 
     q.close()
     assert handles(qm, "q") == 0
     q.send("used again")
-    assert len(q) == 3
+    assert q.count() == 3
 
 
 def test_a_with_block_closes_the_queue(qm: QueueManager, q: Queue) -> None:
@@ -315,24 +330,37 @@ def test_an_exclusive_queue_is_received_from_by_one(qm: QueueManager, q: Queue) 
         with pytest.raises(SharingViolation) as raised:
             q.receive(0)
         assert raised.value.status == 0xC00E0009
-        with pytest.raises(SharingViolation):
-            qm.open("q", exclusive=True)
+        theirs = qm.open("q", exclusive=True)
+        for use in (theirs.__enter__, lambda: theirs.receive(0)):
+            with pytest.raises(SharingViolation):
+                use()
         assert q.peek(0).body == "1"
         assert [message.body for message in q] == ["1", "2"]
         q.send("3")
         assert mine.receive(0).body == "1"
     assert q.receive(0).body == "2"
     with pytest.raises(SharingViolation):
-        qm.open("q", exclusive=True)
+        mine.__enter__()
+    # Without a block it is opened by its first receive, and not before.
+    q.close()
+    assert mine.peek(0).body == "3"
+    assert q.receive(0).body == "3"
+    q.close()
+    with pytest.raises(IOTimeout):
+        mine.receive(0)
+    with pytest.raises(SharingViolation):
+        q.receive(0)
 
 
 def test_an_exclusive_queue_that_is_forgotten_is_free_again(qm: QueueManager, q: Queue) -> None:
-    mine = qm.open("q", exclusive=True)
+    mine = qm.open("q", exclusive=True).__enter__()
+    with pytest.raises(SharingViolation):
+        q.receive(0)
     del mine
     gc.collect()
     with qm.open("q", exclusive=True):
         pass
-    assert q.attributes.label == ""
+    assert q.attributes().label == ""
 
 
 # Other queues -----------------------------------------------------------------------------------------
@@ -357,7 +385,7 @@ def test_messages_move_to_subqueues_and_back(q: Queue) -> None:
     moved = retry.peek(0)
     assert (moved.move_count, moved.lookup_id) == (1, first.lookup_id)
     retry.move(moved.lookup_id, q)
-    assert ([m.body for m in q], len(retry)) == (["1", "2"], 0)
+    assert ([m.body for m in q], retry.count()) == (["1", "2"], 0)
     with pytest.raises(UnsupportedFormatnameOperation):
         retry.send("x")
 
@@ -365,9 +393,9 @@ def test_messages_move_to_subqueues_and_back(q: Queue) -> None:
 def test_the_systems_queues_are_there(qm: QueueManager, q: Queue) -> None:
     q.send(Message(body="late", time_to_be_received=0, use_dead_letter_queue=True))
     q.send(Message(body="kept", use_journal_queue=True))
-    with qm.runtime.lock:
-        qm.runtime.engine.clock = lambda: 4e9  # long after
-        qm.runtime.engine.on_timer()
+    with runtime_of(qm).lock:
+        runtime_of(qm).engine.clock = lambda: 4e9  # long after
+        runtime_of(qm).engine.on_timer()
     assert [message.body for message in qm.dead_letter] == ["late"]
     assert [message.body for message in qm.system_journal] == ["kept"]
     assert list(qm.transactional_dead_letter) == []
@@ -377,38 +405,53 @@ def test_what_waits_for_another_computer_can_be_looked_at(qm: QueueManager) -> N
     far = qm.open(r"BETA\private$\far")
     far.send_many(["1", "2"])
     (outgoing,) = qm.outgoing_queues()
-    assert len(outgoing) == 2
+    assert outgoing.count() == 2
     assert [message.body for message in outgoing] == ["1", "2"]
     assert outgoing.peek(0).body == "1"
     assert outgoing.receive(0).body == "1"
     assert outgoing.purge() == 1
-    assert outgoing.attributes.label == r"DIRECT=OS:BETA\private$\far"
+    assert outgoing.attributes().label == r"DIRECT=OS:BETA\private$\far"
 
 
 def test_purge_says_how_many_there_were(q: Queue) -> None:
     q.send_many(["1", "2", "3"])
-    assert (q.purge(), q.purge(), len(q)) == (3, 0, 0)
+    assert (q.purge(), q.purge(), q.count()) == (3, 0, 0)
     with pytest.raises(IOTimeout):
         q.receive(0)
 
 
 def test_an_empty_queue_is_true(q: Queue) -> None:
-    assert q
-    assert len(q) == 0
-    assert q.handle(QueueAccessType.SEND) is q.handle(QueueAccessType.SEND)
+    assert bool(q)
+    assert q.count() == 0
+    assert handle_of(q, QueueAccessType.SEND) is handle_of(q, QueueAccessType.SEND)
 
 
 def test_a_purge_in_slices_takes_what_was_there_and_nothing_that_came_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A long purge lets others have their turn; what they send meanwhile stays."""
-    monkeypatch.setattr("lanner.client.operations.PURGE_SLICE", 4)
+    monkeypatch.setattr("lanner.client._sync.embedded_queue.PURGE_SLICE", 4)
     with QueueManager(tmp_path / "data", name="ALPHA") as manager:
-        queue = manager.create_queue("q")
+        queue, other = manager.create_queue("q"), manager.open("q")
         queue.send_many(Message(body=b"old", priority=number % 8) for number in range(10))
-        slices = queue._operations.purge(queue.handle(QueueAccessType.RECEIVE))
-        first = next(slices)
-        queue.send(Message(body=b"new", priority=7))
-        assert [first.value, *(outcome.value for outcome in slices)] == [4, 4, 2]
+        engine = runtime_of(manager).engine
+        counts: list[int] = []
+        sent: list[bytes] = []
+        purge_open_queue = engine.purge_open_queue
+
+        def purge_slice(handle: OpenQueueDescriptor, **limits: int) -> int:
+            counts.append(purge_open_queue(handle, **limits))
+            return counts[-1]
+
+        def sent_in_between(change: Change) -> None:
+            change.wait()
+            if len(counts) == 1 and not sent:
+                sent.append(b"new")
+                other.send(Message(body=b"new", priority=7))
+
+        monkeypatch.setattr(engine, "purge_open_queue", purge_slice)
+        monkeypatch.setattr("lanner.client._sync.embedded_queue.durable", sent_in_between)
+        assert queue.purge() == 10
+        assert counts == [4, 4, 2]
         assert [message.body for message in queue] == [b"new"]
         assert queue.purge() == 1

@@ -13,7 +13,8 @@ from typing import TypeVar
 import pytest
 
 from lanner.client import Message, Queue, QueueManager, ReceivedMessage
-from lanner.client.operations import Waiting
+from lanner.client.runtimes import operations_of, runtime_of
+from lanner.host.reads import Read
 from lanner.model.errors import (
     InvalidParameter,
     IOTimeout,
@@ -48,8 +49,8 @@ def wait_until_waiting(qm: QueueManager, name: str = "q", count: int = 1) -> Non
     """Until that many reads wait on the queue."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
-        with qm.runtime.lock:
-            if len(qm.operations.find(name).waiting_reads) >= count:
+        with runtime_of(qm).lock:
+            if len(operations_of(qm).find(name).waiting_reads) >= count:
                 return
         time.sleep(0.001)
     pytest.fail("nobody waits")
@@ -67,8 +68,8 @@ def test_messages_come_by_priority_then_in_order(q: Queue) -> None:
 
 def test_peek_leaves_and_receive_takes(q: Queue) -> None:
     q.send("x")
-    assert (q.peek(0).body, q.peek().body, len(q)) == ("x", "x", 1)
-    assert (q.receive().body, len(q)) == ("x", 0)
+    assert (q.peek(0).body, q.peek().body, q.count()) == ("x", "x", 1)
+    assert (q.receive().body, q.count()) == ("x", 0)
 
 
 @pytest.mark.parametrize("read", [Queue.receive, Queue.peek], ids=["receive", "peek"])
@@ -95,7 +96,7 @@ def test_a_time_out_is_not_negative(q: Queue, timeout: float) -> None:
     for read in (q.receive, q.peek, cursor.peek, cursor.receive):
         with pytest.raises(InvalidParameter, match="time-out"):
             read(timeout)
-    assert len(q) == 1
+    assert q.count() == 1
 
 
 @pytest.mark.parametrize("timeout", [None, math.inf, 1e12, 3600])
@@ -113,7 +114,7 @@ def test_several_messages_at_once(q: Queue) -> None:
     assert q.receive_many(10) == []
     assert q.receive_many(10, timeout=0.01) == []
     q.send("x")
-    assert (q.receive_many(0), q.receive_many(-1), len(q)) == ([], [], 1)
+    assert (q.receive_many(0), q.receive_many(-1), q.count()) == ([], [], 1)
 
 
 def test_several_messages_wait_for_the_first(qm: QueueManager, q: Queue) -> None:
@@ -133,7 +134,7 @@ def test_a_waiting_receive_gets_what_is_sent(qm: QueueManager, q: Queue) -> None
     wait_until_waiting(qm)
     q.send(Message(body="x", recoverable=True))
     assert reader.result(20).body == "x"
-    assert len(q) == 0
+    assert q.count() == 0
 
 
 def test_all_who_peek_see_it_and_one_receives(qm: QueueManager, q: Queue) -> None:
@@ -173,8 +174,8 @@ def test_each_message_is_received_once_by_many_threads(qm: QueueManager, q: Queu
         for reader in readers:
             reader.result(60)
     assert sorted(found) == sorted(f"{sender} {number}" for sender in range(senders) for number in range(each))
-    with qm.runtime.lock:
-        assert len(qm.operations.find("q").open_queue_descriptors) == 2
+    with runtime_of(qm).lock:
+        assert len(operations_of(qm).find("q").open_queue_descriptors) == 2
 
 
 def test_a_queue_object_is_opened_once_by_many_threads(qm: QueueManager, q: Queue) -> None:
@@ -187,8 +188,8 @@ def test_a_queue_object_is_opened_once_by_many_threads(qm: QueueManager, q: Queu
     with ThreadPoolExecutor(8) as pool:
         for future in [pool.submit(send) for _ in range(8)]:
             future.result(20)
-    with qm.runtime.lock:
-        assert len(qm.operations.find("q").open_queue_descriptors) == 1
+    with runtime_of(qm).lock:
+        assert len(operations_of(qm).find("q").open_queue_descriptors) == 1
 
 
 # Waits that end otherwise -----------------------------------------------------------------------------
@@ -247,19 +248,19 @@ def test_a_wait_that_is_interrupted_leaves_nothing_behind(
         with pytest.raises(Interrupt):
             read()
     monkeypatch.undo()
-    with qm.runtime.lock:
-        assert not qm.operations.find("q").waiting_reads
+    with runtime_of(qm).lock:
+        assert not operations_of(qm).find("q").waiting_reads
     q.send("x")
     assert q.receive(0).body == "x"
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("moment", ["before", "after", "removed"])
 def test_a_message_that_has_come_is_not_lost_by_an_interrupt(
     q: Queue, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """Ctrl-C when the message is already ours, but before we have it: it goes back to its place."""
     q_of_sender = q
-    original = Waiting.finish
+    original = Read.take
 
     def sent_then_interrupted(self: threading.Event, timeout: float | None = None) -> bool:
         monkeypatch.setattr(threading.Event, "wait", wait)
@@ -269,17 +270,18 @@ def test_a_message_that_has_come_is_not_lost_by_an_interrupt(
             raise Interrupt
         return True
 
-    def interrupted_finish(self: Waiting) -> object:
+    def interrupted_take(self: Read) -> object:
+        if moment == "removed":
+            original(self)
         raise Interrupt
 
     wait = threading.Event.wait
-    if moment == "after":
-        monkeypatch.setattr(Waiting, "finish", interrupted_finish)
-    q.handle  # noqa: B018
+    if moment != "before":
+        monkeypatch.setattr(Read, "take", interrupted_take)
     monkeypatch.setattr(threading.Event, "wait", sent_then_interrupted)
     with pytest.raises(Interrupt):
         q.receive()
-    monkeypatch.setattr(Waiting, "finish", original)
+    monkeypatch.setattr(Read, "take", original)
     assert [message.body for message in q] == ["1", "2"]
     assert [q.receive(0).body, q.receive(0).body] == ["1", "2"]
 
@@ -371,7 +373,7 @@ def test_a_cursor_receive_waits_and_takes(qm: QueueManager, q: Queue) -> None:
         wait_until_waiting(qm)
         q.send("1")
         assert reader.result(20).body == "1"
-    assert len(q) == 0
+    assert q.count() == 0
 
 
 def test_a_closed_cursor_is_of_no_use(qm: QueueManager, q: Queue) -> None:
@@ -401,8 +403,8 @@ def test_iteration_peeks_at_what_is_there(qm: QueueManager, q: Queue) -> None:
     for _message in q:
         break
     gc.collect()
-    with qm.runtime.lock:
-        assert not any(handle.cursors for handle in qm.operations.find("q").open_queue_descriptors)
+    with runtime_of(qm).lock:
+        assert not any(handle.cursors for handle in operations_of(qm).find("q").open_queue_descriptors)
 
 
 # Transactions -----------------------------------------------------------------------------------------
@@ -414,7 +416,7 @@ def test_a_read_waits_in_a_transaction(qm: QueueManager, q: Queue) -> None:
     wait_until_waiting(qm)
     q.send("x")
     assert reader.result(20).body == "x"
-    assert len(q) == 1
+    assert q.count() == 1
     transaction.abort()
     assert q.receive(0).body == "x"
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 
 import pytest
 
-from lanner.client import Message, Queue, QueueManager, aio
-from lanner.client.message import ReceivedMessage
-from lanner.client.operations import Outcome
+from lanner import aio
+from lanner.client import Message, Queue, QueueManager
+from lanner.client._async.embedded_queue import EmbeddedQueue
+from lanner.client._async.embedded_units import EmbeddedTransaction
+from lanner.client.runtimes import operations_of, runtime_of
+from lanner.host.committer import Committer
 from lanner.model.enums import EnqueueStatus, QueueAccessType
 from lanner.model.errors import (
     InsufficientResources,
@@ -21,9 +24,8 @@ from lanner.model.errors import (
     QueueNotAvailable,
     QueueNotFound,
 )
-from lanner.model.live import OpenQueueDescriptor
+from lanner.model.live import MessagePosition, OpenQueueDescriptor
 from lanner.store import Store
-from lanner.store.committer import Committer
 
 
 @pytest.mark.parametrize("where", ["current", "next", "previous", "first", "last"])
@@ -35,12 +37,12 @@ def test_a_lookup_id_that_is_none_is_refused_by_name(q: Queue, where: str, looku
             call(lookup_id, where)
     with pytest.raises(InvalidParameter, match="lookup id"):
         q.move(lookup_id, "sub")
-    assert len(q) == 1
+    assert q.count() == 1
 
 
 def test_a_queue_that_is_deleted_and_made_again_leaves_no_handles_behind(qm: QueueManager) -> None:
     queue = qm.open("coming-and-going")
-    engine = qm.runtime.engine
+    engine = runtime_of(qm).engine
     qm.create_queue("coming-and-going")
     queue.send(b"x")
     before = len(engine._descriptors)
@@ -55,18 +57,20 @@ def test_the_first_of_many_is_not_lost_with_the_queue(
     qm: QueueManager, q: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is removed when the others are looked for: their error must not swallow it."""
-    receive_many, calls = qm.operations.receive_many, []
+    engine = runtime_of(qm).engine
+    dequeue_messages, calls = engine.dequeue_messages, []
 
-    def then_deleted(handle: OpenQueueDescriptor, count: int, transaction: None) -> Outcome[list[ReceivedMessage]]:
-        calls.append(count)
+    def then_deleted(handle: OpenQueueDescriptor, transaction: None) -> Iterator[MessagePosition]:
+        calls.append(handle)
         if len(calls) > 1:
             raise QueueNotAvailable
-        outcome = receive_many(handle, count, transaction)
+        found = list(dequeue_messages(handle, transaction))
         q.send(b"first")
-        return outcome
+        return iter(found)
 
-    monkeypatch.setattr(qm.operations, "receive_many", then_deleted)
+    monkeypatch.setattr(engine, "dequeue_messages", then_deleted)
     assert [message.body for message in q.receive_many(5, timeout=1)] == [b"first"]
+    assert len(calls) == 2
 
 
 def test_a_refused_copy_of_several_is_not_said_to_fill_the_queue_manager(qm: QueueManager) -> None:
@@ -82,7 +86,7 @@ def test_a_message_that_was_late_is_not_said_to_fill_anything(
     qm: QueueManager, q: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late = EnqueueStatus.TIMED_OUT_IN_TRANSIT
-    monkeypatch.setattr(qm.runtime.engine, "enqueue_message_to_an_open_queue", lambda *_: late)
+    monkeypatch.setattr(runtime_of(qm).engine, "enqueue_message_to_an_open_queue", lambda *_: late)
     with pytest.raises(IOTimeout, match="time_to_reach_queue"):
         q.send(b"x")
 
@@ -92,7 +96,7 @@ def test_an_ended_transaction_and_a_queue_object_that_was_never_used_do_not_wake
 ) -> None:
     """Each wake-up would sync what others are about to sync together."""
     woken: list[None] = []
-    monkeypatch.setattr(qm.runtime, "_wake_timer", lambda: woken.append(None))
+    monkeypatch.setattr(runtime_of(qm)._timers, "work_soon", lambda: woken.append(None))
     with qm.transaction():
         pass
     qm.open("nothing")
@@ -127,18 +131,28 @@ def test_each_batch_is_told_its_own_fate(tmp_path: Path, monkeypatch: pytest.Mon
     asyncio.run(scenario())
 
 
+async def handle_of(queue: aio.Queue, access: QueueAccessType) -> OpenQueueDescriptor:
+    opened = queue._queue
+    assert isinstance(opened, EmbeddedQueue)
+    return await opened.handle(access)
+
+
 def test_a_cancelled_read_in_a_transaction_leaves_its_message_in_the_queue(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with aio.QueueManager(tmp_path / "aio", "ALPHA", public_keys=lambda: (b"", b"")) as qm:
             queue = await qm.create_queue("t", transactional=True)
-            await queue.handle(QueueAccessType.RECEIVE)
+            await handle_of(queue, QueueAccessType.RECEIVE)
             async with qm.transaction() as tx:
                 reading = asyncio.create_task(queue.receive(None, transaction=tx))
                 await asyncio.sleep(0)
                 async with qm.transaction() as other:
                     await queue.send(b"unseen", transaction=other)
-                    # The commit's own steps, without a chance for the reader to run in between.
-                    qm.operations.commit(other._end())
+                    # The commit's own step, without a chance for the reader to run in between.
+                    unit = other._unit
+                    assert isinstance(unit, EmbeddedTransaction)
+                    with runtime_of(qm).lock:
+                        operations_of(qm).commit(unit.inner)
+                    unit.is_over = True
                     reading.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await reading
@@ -154,7 +168,9 @@ def test_a_receive_that_is_cancelled_while_the_disk_is_written_leaves_the_messag
     async def scenario() -> None:
         async with aio.QueueManager(tmp_path / "aio", "ALPHA", public_keys=lambda: (b"", b"")) as qm:
             queue = await qm.create_queue("q")
-            handle = await queue.handle(QueueAccessType.SEND)
+            handle = await handle_of(queue, QueueAccessType.SEND)
+            # Opening it waits for the disk.
+            await handle_of(queue, QueueAccessType.RECEIVE)
             cursor = queue.cursor()
             calls: dict[str, Callable[[], Coroutine[None, None, object]]] = {
                 "receive": lambda: queue.receive(0),
@@ -167,27 +183,34 @@ def test_a_receive_that_is_cancelled_while_the_disk_is_written_leaves_the_messag
                 Message(body=b"1", recoverable=True, time_to_be_received=600),
                 Message(body=b"2", recoverable=True),
             ]
+            properties = [message.properties(qm.names) for message in messages]
+
+            def send() -> None:
+                with runtime_of(qm).lock:
+                    assert len(list(operations_of(qm).send_many(handle, properties, None))) == 2
+
             # The disk stands still from here on.
-            sync, goes_on = qm.runtime.store.sync, threading.Event()
-            monkeypatch.setattr(qm.runtime.store, "sync", lambda ticket: (goes_on.wait(), sync(ticket)))
-            monkeypatch.setattr(qm.runtime.store, "sync_at_once", lambda: False)
+            store, goes_on = runtime_of(qm).store, threading.Event()
+            sync = store.sync
+            monkeypatch.setattr(store, "sync", lambda ticket: (goes_on.wait(), sync(ticket)))
+            monkeypatch.setattr(store, "sync_at_once", lambda: False)
             if way == "waiting receive":
                 reading = asyncio.create_task(calls[way]())
                 await asyncio.sleep(0)
-                qm.operations.send_many(handle, messages, None)
+                send()
             else:
-                qm.operations.send_many(handle, messages, None)
+                send()
                 reading = asyncio.create_task(calls[way]())
             for _ in range(5):
                 await asyncio.sleep(0)
-            assert len(queue) == 1
+            assert await queue.count() == 1
             reading.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await reading
             goes_on.set()
             found = [message async for message in queue]
             assert [message.body for message in found] == [b"1", b"2"]
-            assert queue.attributes.total_bytes == sum(len(message.packet) for message in found)
+            assert (await queue.attributes()).total_bytes == sum(len(message.packet) for message in found)
         async with aio.QueueManager(tmp_path / "aio", "ALPHA", public_keys=lambda: (b"", b"")) as qm:
             queue = qm.open("q")
             assert [(await queue.receive(0)).body for _ in range(2)] == [b"1", b"2"]
@@ -210,11 +233,11 @@ def test_opening_that_is_cancelled_lets_go_of_the_data_directory(tmp_path: Path)
 def test_a_subqueue_that_nobody_has_used_yet_is_empty_and_can_be_listed(qm: QueueManager, q: Queue) -> None:
     """`list` asks for the length first, before the iteration brings the subqueue into being."""
     retry = q.subqueue("retry")
-    assert len(retry) == 0
+    assert retry.count() == 0
     assert list(retry) == []
     assert retry.exists()
     with pytest.raises(QueueNotFound):
-        len(qm.open("missing;retry"))
+        qm.open("missing;retry").count()
 
 
 def test_a_closed_cursor_reads_no_more(q: Queue) -> None:
@@ -224,4 +247,4 @@ def test_a_closed_cursor_reads_no_more(q: Queue) -> None:
     for call in (cursor.peek, cursor.peek_next, cursor.receive):
         with pytest.raises(InvalidHandle, match="closed"):
             call(0)
-    assert len(q) == 1
+    assert q.count() == 1

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from lanner.client import Queue, QueueManager
+from lanner.client.runtimes import operations_of, runtime_of
 from lanner.model.errors import AccessDenied
 from lanner.security.access_masks import QueueAccess
 from lanner.security.identity import ANONYMOUS, Identity
@@ -47,16 +48,23 @@ def test_without_rights_nothing_is_allowed(qm: QueueManager, identity: Identity)
         lambda: queue.peek(0),
         lambda: queue.peek_by_lookup_id(lookup_id),
         lambda: list(queue),
-        lambda: len(queue),
-        lambda: queue.attributes,
+        queue.count,
+        queue.attributes,
         lambda: queue.set(label="x"),
         lambda: queue.set(security=granting()),
         queue.purge,
-        queue.cursor,
+        lambda: queue.cursor().peek(0),
+        lambda: queue.cursor(peek_only=True).peek(0),
         lambda: queue.move(lookup_id, "retry"),
         lambda: queue.journal.peek(0),
-        lambda: user.open("q", exclusive=True),
+        user.open("q", exclusive=True).__enter__,
+        lambda: user.open("q", exclusive=True).receive(0),
         lambda: list(user.dead_letter),
+        user.queues,
+        user.outgoing_queues,
+        user.outgoing,
+        user.status,
+        user.enterprise.document,
     ]
     for number, use in enumerate(uses):
         with pytest.raises(AccessDenied) as raised:
@@ -70,13 +78,13 @@ def test_without_rights_nothing_is_allowed(qm: QueueManager, identity: Identity)
 def test_who_may_peek_peeks(qm: QueueManager) -> None:
     make(qm, (READER, QueueAccess.PEEK_MESSAGE | QueueAccess.GET_QUEUE_PROPERTIES))
     queue = qm.as_user(READER).open("q")
-    assert ([message.body for message in queue], queue.peek(0).body, len(queue)) == (["x"], "x", 1)
+    assert ([message.body for message in queue], queue.peek(0).body, queue.count()) == (["x"], "x", 1)
     with queue.cursor(peek_only=True) as cursor:
         assert cursor.peek(0).body == "x"
         with pytest.raises(AccessDenied):
             cursor.receive(0)
     with pytest.raises(AccessDenied):
-        queue.cursor()
+        queue.cursor().peek(0)
 
 
 def test_who_may_send_sends_in_the_own_name(qm: QueueManager) -> None:
@@ -88,16 +96,21 @@ def test_who_may_send_sends_in_the_own_name(qm: QueueManager) -> None:
 
 def test_the_descriptor_is_seen_by_who_may(qm: QueueManager) -> None:
     make(qm, (READER, QueueAccess.GET_QUEUE_PROPERTIES), (ADMINISTRATOR, QueueAccess.GENERIC_ALL))
-    assert qm.as_user(READER).open("q").attributes.security is None
-    assert qm.as_user(ADMINISTRATOR).open("q").attributes.security is not None
+    assert qm.as_user(READER).open("q").attributes().security is None
+    assert qm.as_user(ADMINISTRATOR).open("q").attributes().security is not None
 
 
 def test_an_administrator_creates_queues_and_reads_the_systems(qm: QueueManager) -> None:
-    boss = qm.as_user(ADMINISTRATOR)
+    users = runtime_of(qm).users
+    users.add("boss", "secret", administrator=True)
+    identity = users.identity("boss")
+    assert identity is not None
+    boss = qm.as_user(identity)
     queue = boss.create_queue("mine")
     queue.send("x")
     assert queue.receive(0).body == "x"
     assert list(boss.dead_letter) == []
+    assert r"ALPHA\private$\mine" in [found.name for found in boss.queues()]
     boss.open(r"BETA\private$\far").send("x")
     (outgoing,) = boss.outgoing_queues()
     assert outgoing.peek(0).body == "x"
@@ -108,6 +121,6 @@ def test_an_administrator_creates_queues_and_reads_the_systems(qm: QueueManager)
 
 def test_users_do_not_share_a_signing_key(qm: QueueManager) -> None:
     user = qm.as_user(READER)
-    assert user.operations is not qm.operations
+    assert operations_of(user) is not operations_of(qm)
     assert user.name == qm.name
     assert user.signing_key is None

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import ClassVar, Final
 from uuid import UUID
 
-from lanner.com.client_thread import LoopThread
 from lanner.com.connection_points import Connectable
 from lanner.com.constants import E_FAIL, E_INVALIDARG, IID_IDISPATCH, IID_IUNKNOWN, S_FALSE
 from lanner.com.enumerators import EnumVariant
@@ -18,6 +17,7 @@ from lanner.com.members import InterfaceTable, Member, Parameter
 from lanner.com.objects import ComCall, ComError, ComObject, Success
 from lanner.com.remote_interface import RemoteInterface
 from lanner.com.values import VT, Variant
+from lanner.host.loop_thread import LoopThread
 from tests.com.toys import ToyServer
 
 CLSID_ALBUM: Final = UUID("0f8a4d36-6b1e-4b4f-9a51-3f0b7e2c8d11")
@@ -233,7 +233,7 @@ class AlbumServer(ToyServer):
 @contextmanager
 def album_server(folder: Path, settings: ComSettings | None = None) -> Iterator[tuple[AlbumServer, LoopThread]]:
     """For clients that block."""
-    thread = LoopThread()
+    thread = LoopThread("lanner-com")
     try:
         server = AlbumServer(folder, settings)
         thread.call(server.start())

@@ -41,7 +41,7 @@ from lanner.com.interfaces import (
 from lanner.com.listener import ComListener
 from lanner.com.objref import ObjRefStandard, StdObjRef
 from lanner.com.ping_sets import PING_TIMEOUT
-from lanner.rpc.client import RpcClient, connect_tcp
+from lanner.rpc.async_client import RpcClient, connect_tcp
 from lanner.rpc.faults import RpcConnectionError
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.pdu import NDR20, NDR64, AuthLevel, SyntaxId

@@ -28,7 +28,6 @@ from lanner.com import (
     with_events,
 )
 from lanner.com.client_connections import SERVER_UNAVAILABLE
-from lanner.com.client_thread import EventThread, LoopThread
 from lanner.com.constants import (
     DISP_E_TYPEMISMATCH,
     E_ACCESSDENIED,
@@ -37,8 +36,10 @@ from lanner.com.constants import (
     REGDB_E_CLASSNOTREG,
     RPC_E_DISCONNECTED,
 )
+from lanner.com.event_thread import EventThread
 from lanner.com.hresults import hresult_name
 from lanner.com.known_classes import CLASSES, MSMQ_EVENTS, class_id
+from lanner.host.loop_thread import LoopThread
 from lanner.model.errors import QueueNotFound
 from tests.com.albums import CLSID_ALBUM, IALBUM_EVENTS, Album, AlbumServer, album_server
 from tests.com.toys import PASSWORD, USER
@@ -422,7 +423,7 @@ def test_an_event_thread_has_its_limit() -> None:
 
 
 def test_a_call_that_blocks_in_the_loop_is_an_error() -> None:
-    thread = LoopThread()
+    thread = LoopThread("lanner-com")
 
     async def nothing() -> None: ...
 

@@ -18,7 +18,7 @@ from lanner.com.constants import IID_IDISPATCH, IID_IUNKNOWN
 from lanner.com.enumerators import IENUM_VARIANT
 from lanner.com.objects import ComError
 from lanner.com.values import VT, SafeArray, Variant
-from lanner.rpc.client import RpcClient
+from lanner.rpc.async_client import RpcClient
 from lanner.rpc.client_connection import Answered
 from lanner.rpc.security import Credentials
 from tests.adversity.rpc_mutator import Mutator
@@ -118,7 +118,7 @@ def test_answers_that_are_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
 
 async def _only_here(host: str, port: int, **given: object) -> RpcClient:
-    from lanner.rpc.client import connect_tcp
+    from lanner.rpc.async_client import connect_tcp
 
     if host != HOST:
         raise OSError(f"{host} is somewhere else")

@@ -17,7 +17,7 @@ from lanner.com.exporter import ObjectExporter
 from lanner.com.interfaces import RESOLVE_OXID2, SERVER_ALIVE2
 from lanner.com.listener import ComListener, ComSettings
 from lanner.com.ping_sets import PING_PERIOD, PING_TIMEOUT
-from lanner.rpc.client import connect_tcp
+from lanner.rpc.async_client import connect_tcp
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.pdu import AuthLevel
 from lanner.rpc.server import RpcServer

@@ -31,7 +31,7 @@ from lanner.com.members import InterfaceTable, Member
 from lanner.com.objects import ComError, ComObject
 from lanner.com.objref import INTERFACE_POINTER, ObjRefStandard, StdObjRef
 from lanner.com.orpc import OrpcThat, OrpcThis
-from lanner.rpc.client import RpcClient, connect_tcp
+from lanner.rpc.async_client import RpcClient, connect_tcp
 from lanner.rpc.endpoint_mapper import EndpointMapper
 from lanner.rpc.interface import RETURNS, In, Interface, Method, Out
 from lanner.rpc.mgmt import MgmtInterface

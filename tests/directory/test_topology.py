@@ -196,6 +196,9 @@ def test_of_what_does_not_fit_together_nothing_is_done(directory: EmbeddedDirect
         # ALPHA would be in the west by then.
         replace(fine, links=(Link("north", "south", 1, ("ALPHA",)),)),
         replace(fine, distribution_lists=(DistributionList("all", LIST, ("DIRECT=OS",)),)),
+        replace(fine, distribution_lists=(DistributionList("all", LIST, (r"DIRECT=OS:beta:1801\q",)),)),
+        replace(fine, distribution_lists=(DistributionList("all", LIST, ("orders",)),)),
+        replace(fine, computers=(*fine.computers, Computer("DELTA:1801", uuid.UUID(int=9), sites=("west",)))),
         # What only turns out on the way: identifiers that others have, and names that cannot be.
         replace(fine, distribution_lists=(DistributionList("all", ORDERS),)),
         replace(fine, computers=(*fine.computers, Computer("BETA", public_queues={"new": ORDERS}))),

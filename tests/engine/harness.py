@@ -16,11 +16,12 @@ import pytest
 
 from lanner.directory import EmbeddedDirectory
 from lanner.engine import Engine, EngineSettings
+from lanner.engine.reading import ReadStart
 from lanner.engine.transactions import Coordinator
 from lanner.model.directory_objects import Queue
 from lanner.model.enums import DeliveryGuarantee, EnqueueStatus, MessageClass, QueueAccessType, QueueShareMode
 from lanner.model.errors import IOTimeout, StatusError
-from lanner.model.live import START, MessagePosition, OpenQueueDescriptor, Transaction
+from lanner.model.live import START, MessagePosition, OpenQueueDescriptor, Transaction, WaitingMessageReadOperation
 from lanner.security.identity import SYSTEM, Identity
 from lanner.store import Store
 from lanner.wire.builder import MessageProperties, build
@@ -191,8 +192,7 @@ class Harness:
             return None
         finally:
             self.engine.close_queue(descriptor)
-        assert position is not None
-        return body_of(position)
+        return body_of(at_once(position))
 
     def bodies(self, name: str = "q") -> list[bytes]:
         """The bodies of all messages in order, as a cursor peeks at them."""
@@ -201,15 +201,14 @@ class Harness:
         assert cursor is not None
         found = []
         try:
-            position = self.engine.peek_message(descriptor, timeout=0, cursor=cursor)
-            while position is not None:
+            position = at_once(self.engine.peek_message(descriptor, timeout=0, cursor=cursor))
+            while True:
                 found.append(body_of(position))
-                position = self.engine.peek_next_message(descriptor, cursor, timeout=0)
+                position = at_once(self.engine.peek_next_message(descriptor, cursor, timeout=0))
         except IOTimeout:
             return found
         finally:
             self.engine.close_queue(descriptor)
-        return found
 
     def lookup_ids(self, name: str = "q") -> dict[bytes, int]:
         """The lookup id of every message a peek sees, by body."""
@@ -261,6 +260,17 @@ def status_of(call: Callable[[], object]) -> int:
     with pytest.raises(StatusError) as caught:
         call()
     return caught.value.status
+
+
+def at_once(start: ReadStart) -> MessagePosition:
+    """Return the message that a read found without waiting."""
+    assert isinstance(start, MessagePosition)
+    return start
+
+
+def is_waiting(start: ReadStart) -> bool:
+    """Whether a read found no message and waits for one."""
+    return isinstance(start, WaitingMessageReadOperation) and start.is_waiting
 
 
 def body_of(position: MessagePosition) -> bytes:

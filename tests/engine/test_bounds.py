@@ -9,7 +9,7 @@ import pytest
 from lanner.engine.positions import EXPIRY_SLICE
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import OperationCancelled
-from lanner.model.live import MessagePosition, Record
+from lanner.model.live import MessagePosition, Record, WaitingMessageReadOperation
 from tests.engine.harness import Harness
 
 
@@ -18,13 +18,11 @@ def test_waits_that_have_ended_leave_the_heap_of_timers(h: Harness) -> None:
     h.create()
     descriptor = h.open()
     others = h.open(access=QueueAccessType.PEEK)
-    h.engine.peek_message(others, timeout=1000)
-    first = h.engine.last_waiting_read
-    assert first is not None
+    first = h.engine.peek_message(others, timeout=1000)
+    assert isinstance(first, WaitingMessageReadOperation)
     for _ in range(2000):
-        h.engine.dequeue_message(descriptor, timeout=3_600_000)
-        reader = h.engine.last_waiting_read
-        assert reader is not None
+        reader = h.engine.dequeue_message(descriptor, timeout=3_600_000)
+        assert isinstance(reader, WaitingMessageReadOperation)
         h.engine.stop_waiting_read(reader, OperationCancelled())
     assert first.is_waiting
     assert len(h.engine._read_timers) < 1000

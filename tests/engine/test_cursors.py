@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import pytest
 
 from lanner.engine.cursors import ANSWERS, MESSAGE_AVAILABLE, Answer, CursorEvent
+from lanner.engine.reading import ReadStart
 from lanner.model.enums import CursorState, QueueAccessType
 from lanner.model.errors import IllegalCursorAction, MessageAlreadyReceived
 from lanner.model.live import END, START, Cursor, MessagePosition, OpenQueueDescriptor
-from tests.engine.harness import Harness, Reader, body_of, status_of
+from tests.engine.harness import Harness, Reader, at_once, body_of, is_waiting, status_of
 
 ILLEGAL_CURSOR_ACTION = 0xC00E_001C
 IO_TIMEOUT = 0xC00E_001B
@@ -34,7 +35,7 @@ class Walk:
     ids: dict[bytes, int]
     reader: Reader
 
-    def do(self, event: CursorEvent, *, timeout: int = 0) -> MessagePosition | None:
+    def do(self, event: CursorEvent, *, timeout: int = 0) -> ReadStart:
         engine, on_end = self.h.engine, self.reader
         if event is PEEK:
             return engine.peek_message(self.descriptor, cursor=self.cursor, timeout=timeout, on_end=on_end)
@@ -94,8 +95,7 @@ def test_cursors_of_one_handle_are_independent(walk: Walk) -> None:
     h.engine.peek_message(walk.descriptor, cursor=first, timeout=0)
     h.engine.peek_next_message(walk.descriptor, first, timeout=0)
     assert (second.position, second.state) == (START, UNREAD)
-    position = h.engine.peek_message(walk.descriptor, cursor=second, timeout=0)
-    assert position is not None
+    position = at_once(h.engine.peek_message(walk.descriptor, cursor=second, timeout=0))
     assert (body_of(position), first.position) == (b"a", walk.ids[b"b"])
 
 
@@ -192,7 +192,7 @@ def test_an_unread_cursor_peeks_forward(walk: Walk) -> None:
     walk.cursor.state = UNREAD
     assert walk.raise_event(PEEK) == b"b"
     walk.cursor.position, walk.cursor.state = walk.ids[b"c"], UNREAD
-    assert walk.do(PEEK, timeout=1000) is None
+    assert is_waiting(walk.do(PEEK, timeout=1000))
     assert walk.place == (walk.ids[b"c"], WAIT_PEEK)
     assert len(walk.descriptor.waiting_reads) == 1
 
@@ -202,8 +202,7 @@ def test_a_read_cursor_peeks_at_the_same_message(walk: Walk) -> None:
     """3.2.7.2: while it is Available; else AlreadyReceived; the cursor does not move."""
     walk.do(PEEK)
     assert [walk.raise_event(PEEK), walk.raise_event(PEEK)] == [b"a", b"a"]
-    lock = walk.h.engine.dequeue_message_begin(walk.descriptor, timeout=0)
-    assert lock is not None
+    lock = at_once(walk.h.engine.dequeue_message_begin(walk.descriptor, timeout=0))
     assert status_of(lambda: walk.do(PEEK)) == ALREADY_RECEIVED
     walk.h.engine.dequeue_message_end(walk.descriptor, lock, delete_message=True)
     assert status_of(lambda: walk.do(PEEK)) == ALREADY_RECEIVED
@@ -231,7 +230,7 @@ def test_a_read_cursor_peeks_on_also_from_a_message_that_is_gone(walk: Walk) -> 
     assert walk.raise_event(PEEK_NEXT) == b"b"
     assert walk.place == (walk.ids[b"b"], READ)
     assert [walk.h.receive(), walk.raise_event(PEEK_NEXT)] == [b"b", b"c"]
-    assert walk.do(PEEK_NEXT, timeout=1000) is None
+    assert is_waiting(walk.do(PEEK_NEXT, timeout=1000))
     assert walk.place == (walk.ids[b"c"], WAIT_PEEK)
 
 
@@ -242,7 +241,7 @@ def test_peeking_on_passes_what_is_locked(walk: Walk) -> None:
     cursor = opened(walk.h, walk.descriptor)
     walk.h.engine.peek_message(walk.descriptor, cursor=cursor, timeout=0)
     walk.h.engine.peek_next_message(walk.descriptor, cursor, timeout=0)
-    assert walk.h.engine.dequeue_message_begin(walk.descriptor, cursor=cursor, timeout=0) is not None
+    at_once(walk.h.engine.dequeue_message_begin(walk.descriptor, cursor=cursor, timeout=0))
     assert walk.raise_event(PEEK_NEXT) == b"c"
 
 
@@ -253,8 +252,7 @@ def test_peeking_on_passes_what_is_locked(walk: Walk) -> None:
 def test_an_unread_cursor_receives_what_is_after_it(walk: Walk) -> None:
     """3.2.7.4: the next Available position; the cursor moves there and remains Unread."""
     for body in (b"a", b"b", b"c"):
-        found = walk.do(DEQUEUE)
-        assert found is not None
+        found = at_once(walk.do(DEQUEUE))
         assert (body_of(found), walk.place) == (body, (walk.ids[body], UNREAD))
 
 
@@ -264,7 +262,7 @@ def test_an_unread_cursor_with_nothing_ahead_waits_or_finds_nothing(walk: Walk) 
     walk.cursor.position = walk.ids[b"c"]
     assert status_of(lambda: walk.do(DEQUEUE)) == MESSAGE_NOT_FOUND
     assert walk.place == (walk.ids[b"c"], UNREAD)
-    assert walk.do(DEQUEUE, timeout=1000) is None
+    assert is_waiting(walk.do(DEQUEUE, timeout=1000))
     assert walk.place == (walk.ids[b"c"], WAIT_RECEIVE)
 
 
@@ -273,8 +271,7 @@ def test_a_read_cursor_receives_the_message_under_it(walk: Walk) -> None:
     """3.2.7.4: Available: taken, and the cursor is Unread; else AlreadyReceived and still Read."""
     walk.do(PEEK)
     walk.do(PEEK_NEXT)
-    found = walk.do(DEQUEUE)
-    assert found is not None
+    found = at_once(walk.do(DEQUEUE))
     assert (body_of(found), walk.place) == (b"b", (walk.ids[b"b"], UNREAD))
     walk.do(PEEK)
     assert [walk.h.receive(), walk.h.receive()] == [b"a", b"c"]
@@ -290,7 +287,7 @@ def test_a_read_cursor_receives_the_message_under_it(walk: Walk) -> None:
 def test_an_arrival_moves_the_waiting_cursor(walk: Walk, event: CursorEvent, after: CursorState) -> None:
     """3.2.7.5: to the position that came; WaitPeek becomes Read, WaitReceive becomes Unread."""
     walk.cursor.position, walk.cursor.state = walk.ids[b"c"], READ if event is PEEK_NEXT else UNREAD
-    assert walk.do(event, timeout=1000) is None
+    assert is_waiting(walk.do(event, timeout=1000))
     walk.h.send(body=b"d")
     [end] = walk.reader.ends
     assert isinstance(end, MessagePosition)
@@ -321,8 +318,7 @@ def test_an_expired_peek_keeps_the_place_of_the_cursor(walk: Walk, timeout: int)
     assert walk.place == (walk.ids[b"c"], UNREAD)
     assert status_of(lambda: walk.do(PEEK_NEXT)) == ILLEGAL_CURSOR_ACTION
     walk.h.send(body=b"d")
-    found = walk.do(PEEK)
-    assert found is not None
+    found = at_once(walk.do(PEEK))
     assert body_of(found) == b"d"
 
 
@@ -340,11 +336,9 @@ def test_a_parked_cursor_finds_what_comes_behind_the_old_tail(walk: Walk, event:
             pass
     walk.h.send(body=b"d")
     walk.h.send(body=b"e")
-    found = walk.do(event)
-    assert found is not None
+    found = at_once(walk.do(event))
     assert (body_of(found), walk.place) == (b"d", (found.lookup_id, READ if event is PEEK else UNREAD))
-    following = walk.do(PEEK_NEXT if event is PEEK else DEQUEUE)
-    assert following is not None
+    following = at_once(walk.do(PEEK_NEXT if event is PEEK else DEQUEUE))
     assert body_of(following) == b"e"
 
 
@@ -358,8 +352,7 @@ def test_a_cursor_parked_on_an_empty_queue_finds_the_first_message(h: Harness) -
     h.tick(1)
     assert cursor.position == END
     h.send(body=b"a")
-    found = h.engine.peek_message(descriptor, cursor=cursor, timeout=0)
-    assert found is not None
+    found = at_once(h.engine.peek_message(descriptor, cursor=cursor, timeout=0))
     assert body_of(found) == b"a"
 
 

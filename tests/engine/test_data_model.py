@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lanner.client import QueueManager as Client
+from lanner.client.runtimes import runtime_of
 from lanner.model.directory_objects import Queue, QueueManager, attributes_of
 from lanner.model.enums import (
     INFINITE,
@@ -36,7 +37,7 @@ from lanner.model.errors import (
 from lanner.model.live import END, START, OpenQueueDescriptor
 from lanner.security.identity import SYSTEM
 from lanner.wire.format_name import MultipleElementFormatName, parse
-from tests.engine.harness import Harness, Reader, body_of
+from tests.engine.harness import Harness, Reader, at_once, body_of
 
 ELSEWHERE = r"DIRECT=OS:BETA\private$\q"
 
@@ -80,12 +81,12 @@ def test_a_status_of_our_own_has_the_customer_bit() -> None:
 def test_every_front_end_sees_one_queue_manager(tmp_path: Path) -> None:
     """LocalQueueManager: one instance, accessible to all protocol implementations on the queue manager."""
     with Client(tmp_path / "data", name="ALPHA") as program:
-        engine = program.runtime.engine
-        with program.runtime.lock:
+        engine = runtime_of(program).engine
+        with runtime_of(program).lock:
             made = engine.create_queue(engine.set_queue_defaults(r".\private$\by-event"))
         program.create_queue("by-program")
-        assert program.open("by-event").attributes.identifier == made.identifier
-        with program.runtime.lock:
+        assert program.open("by-event").attributes().identifier == made.identifier
+        with runtime_of(program).lock:
             name = parse(r"DIRECT=OS:.\private$\by-program")
             engine.open_queue(name, QueueAccessType.SEND)
             queue = engine.require_queue(name)
@@ -271,8 +272,7 @@ def test_total_bytes_is_the_sum_of_what_is_there(h: Harness, recoverable: bool) 
     descriptor = h.open()
     for size in sizes:
         before = queue.total_bytes
-        position = h.engine.dequeue_message(descriptor, timeout=0)
-        assert position is not None
+        position = at_once(h.engine.dequeue_message(descriptor, timeout=0))
         assert before - queue.total_bytes == size == len(position.record.packet)
         found.append(body_of(position))
     assert [len(body) for body in found] == [0, 1, 100, 5000]
@@ -326,8 +326,7 @@ def test_start_and_end_are_no_messages(h: Harness) -> None:
             )
     # From End it goes on with what comes after the tail.
     h.send(body=b"two")
-    position = h.engine.dequeue_message(descriptor, timeout=0, cursor=cursor)
-    assert position is not None
+    position = at_once(h.engine.dequeue_message(descriptor, timeout=0, cursor=cursor))
     assert body_of(position) == b"two"
 
 
@@ -349,12 +348,11 @@ def test_a_position_is_available_locked_deleted_or_purge_pending(h: Harness) -> 
     assert {position.state for position in sent} == {PositionState.AVAILABLE}
 
     transaction, descriptor = h.begin(), h.open("ledger")
-    received = h.engine.dequeue_message(descriptor, timeout=0, transaction=transaction)
+    received = at_once(h.engine.dequeue_message(descriptor, timeout=0, transaction=transaction))
     moved = h.engine._seek_available_message_position(h.queue("ledger"), START, peek=False)
     assert moved is not None
     h.engine.move_message(moved, archive, transaction)
-    read = h.engine.dequeue_message_begin(descriptor, timeout=0)
-    held = [position for position in (received, moved, read) if position is not None]
+    held = [received, moved, at_once(h.engine.dequeue_message_begin(descriptor, timeout=0))]
     assert [body_of(position) for position in held] == [b"received", b"moved", b"read"]
     assert {position.state for position in held} == {PositionState.LOCKED}
     assert h.bodies("ledger") == [b"free"], "nobody else gets what is Locked"

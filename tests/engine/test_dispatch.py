@@ -13,7 +13,7 @@ from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import OutgoingState, QueueAccessType
 from lanner.model.live import DispatchEntry, MessagePosition
 from lanner.wire.message import Message
-from tests.engine.harness import Harness, body_of
+from tests.engine.harness import Harness, at_once, body_of
 
 QUEUE_DATA = object()  # what MS-MQQB would attach
 
@@ -60,11 +60,10 @@ def waiting(h: Harness, queue: OutgoingQueue, body: bytes, priority: int = 3) ->
     descriptor = h.open(queue.destination_format_name, QueueAccessType.PEEK_ADMIN)
     cursor = h.engine.open_cursor(descriptor)
     assert cursor is not None
-    position = h.engine.peek_message(descriptor, timeout=0, cursor=cursor)
-    while position is not None and body_of(position) != body:
-        position = h.engine.peek_next_message(descriptor, cursor, timeout=0)
+    position = at_once(h.engine.peek_message(descriptor, timeout=0, cursor=cursor))
+    while body_of(position) != body:
+        position = at_once(h.engine.peek_next_message(descriptor, cursor, timeout=0))
     h.engine.close_queue(descriptor)
-    assert position is not None
     return position
 
 
@@ -196,9 +195,8 @@ def test_a_message_waits_until_its_queue_is_active(h: Harness) -> None:
     h.create("q")
     h.send("q", b"x")
     reader = h.open("q", QueueAccessType.PEEK)
-    position = h.engine.peek_message(reader, timeout=0)
+    position = at_once(h.engine.peek_message(reader, timeout=0))
     h.engine.close_queue(reader)
-    assert position is not None
     h.engine.add_message_to_dispatch_collection(position, QUEUE_DATA)
     assert wire.bodies == []
     h.open("q", QueueAccessType.PEEK)

@@ -19,7 +19,7 @@ from lanner.security.identity import SYSTEM
 from lanner.store.event_log import EVENT
 from lanner.wire.format_name import parse
 from lanner.wire.message import Message
-from tests.engine.harness import START_TIME, Harness
+from tests.engine.harness import START_TIME, Harness, at_once
 from tests.engine.test_staging import stage
 
 
@@ -117,7 +117,7 @@ def test_a_message_that_is_not_taken(h: Harness) -> None:
     queue = h.create(transactional=True)
     h.engine.insert_message(queue, h.message(b"plain"))
     h.engine.insert_message(None, h.message(b"to nobody"))
-    h.engine.refuse_message(h.message(), MessageClass.NACK_HOP_COUNT_EXCEEDED)
+    h.engine.refuse_message(h.message(), MessageClass.NACK_HOP_COUNT_EXCEEDED, "too many")
     h.store.lock.release()
     h.store.flush_events()
     h.store.lock.acquire()
@@ -203,11 +203,9 @@ def test_a_receive_that_is_given_back(h: Harness) -> None:
     h.create()
     h.send()
     descriptor = h.open()
-    position = h.engine.dequeue_message_begin(descriptor, timeout=0)
-    assert position is not None
+    position = at_once(h.engine.dequeue_message_begin(descriptor, timeout=0))
     h.engine.dequeue_message_end(descriptor, position, delete_message=False)
-    position = h.engine.dequeue_message(descriptor, timeout=0)
-    assert position is not None
+    position = at_once(h.engine.dequeue_message(descriptor, timeout=0))
     h.engine.undo_receive(position)
     assert kinds(h) == ["ARRIVED", "RECEIVE_ABORTED", "RECEIVED", "RECEIVE_ABORTED"]
 

@@ -9,7 +9,7 @@ from lanner.model.enums import Acknowledgements, MessageClass, OperationType, Po
 from lanner.model.live import MessagePosition
 from lanner.wire.format_name import parse
 from lanner.wire.message import Message
-from tests.engine.harness import Harness, body_of
+from tests.engine.harness import Harness, at_once, body_of
 
 LIFE = 10  # seconds
 EXPIRED = (b"a", MessageClass.NACK_RECEIVE_TIMEOUT)
@@ -20,9 +20,7 @@ def send(h: Harness, body: bytes = b"a", **properties: object) -> None:
 
 
 def locked(h: Harness) -> MessagePosition:
-    position = h.engine.dequeue_message_begin(h.open(), timeout=0)
-    assert position is not None
-    return position
+    return at_once(h.engine.dequeue_message_begin(h.open(), timeout=0))
 
 
 def end(h: Harness, position: MessagePosition, *, delete: bool) -> None:

@@ -8,7 +8,7 @@ from lanner.model.enums import Acknowledgements, MessageClass, QueueAccessType
 from lanner.security.identity import SYSTEM
 from lanner.wire.builder import MessageProperties
 from lanner.wire.message import Message
-from tests.engine.harness import Harness
+from tests.engine.harness import Harness, at_once
 
 ELSEWHERE = r"DIRECT=OS:BETA\private$\q"
 KILOBYTE = 1024
@@ -72,8 +72,7 @@ def test_a_receive_is_journaled_when_it_becomes_final(h: Harness) -> None:
     h.create("remote", journaling=True)
     h.send("remote", b"read")
     descriptor = h.open("remote")
-    position = h.engine.dequeue_message_begin(descriptor, timeout=0)
-    assert position is not None
+    position = at_once(h.engine.dequeue_message_begin(descriptor, timeout=0))
     assert h.bodies(r"DIRECT=OS:.\private$\remote;journal") == []
     h.engine.dequeue_message_end(descriptor, position, delete_message=True)
     assert h.bodies(r"DIRECT=OS:.\private$\remote;journal") == [b"read"]
@@ -210,7 +209,7 @@ def test_an_unread_message_is_a_dead_letter_where_it_expired(h: Harness) -> None
 
 
 def test_a_foreign_message_that_finds_no_room_is_kept_here(h: Harness) -> None:
-    """MS-MQQB 3.1.5.8.8: its sender believes it delivered. Other refusals leave nothing: they cost us nothing."""
+    """MS-MQQB 3.1.5.8.8: its sender believes it delivered. 3.1.5.8.2: a message to no queue is disregarded."""
     h.create(quota=0)
     refused = h.message(b"no room", negative_journaling_requested=True)
     assert h.engine.insert_message(h.queue(), refused, SYSTEM) is MessageClass.NACK_QUEUE_EXCEED_QUOTA
@@ -218,6 +217,19 @@ def test_a_foreign_message_that_finds_no_room_is_kept_here(h: Harness) -> None:
     lost = h.message(b"no queue", negative_journaling_requested=True)
     assert h.engine.insert_message(None, lost, SYSTEM) is MessageClass.NACK_BAD_DEST_QUEUE
     assert dead_letters(h) == [b"no room"]
+
+
+def test_a_foreign_message_that_arrives_too_late_is_kept_here(h: Harness) -> None:
+    """Its sender believes it delivered. One that is transactional stays with its sender until a FinalAck tells of it."""
+    h.create()
+    h.create("ledger", transactional=True)
+    for body, transaction, asked in ((b"late", None, True), (b"unasked", None, False), (b"in order", 1, True)):
+        message = h.message(body, transaction=transaction, time_to_reach_queue=10, negative_journaling_requested=asked)
+        h.now += 11
+        queue = h.queue("q" if transaction is None else "ledger")
+        assert h.engine.insert_message(queue, message, SYSTEM) is MessageClass.NACK_REACH_QUEUE_TIMEOUT
+    assert dead_letters(h) == [b"late"]
+    assert transactional_dead_letters(h) == []
 
 
 @pytest.mark.spec("DMPR-3.1.1.12-2")
@@ -259,8 +271,7 @@ def test_a_dead_letter_neither_expires_nor_asks_again(h: Harness) -> None:
     h.tick(100)
     assert h.bodies("morgue") == [b"late"]
     descriptor = h.open("morgue")
-    held = h.engine.dequeue_message_begin(descriptor, timeout=0)
-    assert held is not None
+    held = at_once(h.engine.dequeue_message_begin(descriptor, timeout=0))
     h.engine.dequeue_message_end(descriptor, held, delete_message=False)
     (copy,) = h.messages("morgue")
     assert isinstance(copy, Message)

@@ -18,10 +18,11 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 
 from lanner.engine import Engine
+from lanner.engine.reading import ReadStart
 from lanner.model.directory_objects import Queue
 from lanner.model.enums import CursorState, MessageClass, MessageSeekAction, OperationType, QueueAccessType
 from lanner.model.live import END, START, Cursor, MessagePosition, OpenQueueDescriptor, Transaction
-from tests.engine.harness import Harness, Reader, body_of, status_of
+from tests.engine.harness import Harness, Reader, at_once, body_of, is_waiting, status_of
 
 PLAIN, PLAIN_SUBQUEUE = "q", "q;s"
 TRANSACTIONAL, TRANSACTIONAL_SUBQUEUE = "t", "t;s"
@@ -299,7 +300,7 @@ class Machine:
             return
         wait = Wait(is_receive, Reader())
         read = self.h.engine.dequeue_message if is_receive else self.h.engine.peek_message
-        assert read(self.handles[name], on_end=wait.reader) is None
+        assert is_waiting(read(self.handles[name], on_end=wait.reader))
         self.model.waits[name].append(wait)
         self.told.append(wait)
 
@@ -321,13 +322,12 @@ class Machine:
         return next(iter(self.model.available(name)), None)
 
     @staticmethod
-    def attempt(read: Callable[[], MessagePosition | None], expected: Item | int | None) -> MessagePosition | None:
+    def attempt(read: Callable[[], ReadStart], expected: Item | int | None) -> MessagePosition | None:
         """Do it, and compare with the message or the status the model expects; None stands for a time-out."""
         if not isinstance(expected, Item):
             assert status_of(read) == (IO_TIMEOUT if expected is None else expected)
             return None
-        position = read()
-        assert position is not None
+        position = at_once(read())
         assert (body_of(position), position.lookup_id) == (expected.body, expected.lookup_id)
         return position
 
@@ -382,13 +382,13 @@ class Machine:
             walker.place = max(stored, default=START)
             walker.is_read = False
 
-        def read() -> MessagePosition | None:
+        def read() -> ReadStart:
             return self.h.engine.dequeue_message(
                 walker.descriptor, cursor=walker.cursor, timeout=timeout, on_end=reader
             )
 
         if expected is None and timeout:
-            assert read() is None
+            assert is_waiting(read())
             self.h.tick(timeout / 1000)
             assert reader.status == IO_TIMEOUT
         else:

@@ -207,7 +207,11 @@ def test_an_unknown_queue_is_not_found(h: Harness, name: str, access: QueueAcces
     assert outgoing(h) == []
 
 
-LOCAL_HOSTS = ["ALPHA", "alpha", "ALPHA.example.com", "alpha.EXAMPLE.com", "10.1.2.3", "fe80::1", "localhost", "."]
+LOCAL_HOSTS = [
+    *("ALPHA", "alpha", "ALPHA.example.com", "alpha.EXAMPLE.com", "10.1.2.3", "fe80::1", "localhost", "."),
+    # IPv6 addresses have several spellings.
+    *("FE80:0:0::1", "[fe80::1]"),
+]
 
 
 @pytest.fixture
@@ -228,6 +232,13 @@ def test_every_name_of_this_computer_leads_to_its_queues(addressed: Harness, hos
         assert descriptor.queue is h.queue()
     if ":" not in host:
         assert h.open(f"DIRECT=HTTP://{host}/msmq/private$/q", SEND).queue is h.queue()
+    assert outgoing(h) == []
+
+
+@pytest.mark.parametrize("host", ["beta:1801", "a=b", "FormatName:DIRECT=OS:.", "a b", ".beta"])
+def test_nothing_waits_for_a_computer_that_cannot_be(h: Harness, host: str) -> None:
+    """Also for names that arrive in packets: an outgoing queue for them would never be emptied."""
+    assert status_of(partial(h.open, rf"DIRECT=OS:{host}\private$\q", SEND)) == ILLEGAL_FORMATNAME
     assert outgoing(h) == []
 
 

@@ -33,7 +33,7 @@ from lanner.wire.builder import MessageProperties
 from lanner.wire.format_name import parse
 from lanner.wire.message import Message
 from lanner.wire.sddl import parse_sddl
-from tests.engine.harness import Harness, Reader, body_of
+from tests.engine.harness import Harness, Reader, at_once, body_of
 
 ELSEWHERE = r"DIRECT=OS:BETA\private$\q"
 BOTH = pytest.mark.parametrize("how", ["restart", "crash"])
@@ -393,8 +393,7 @@ def test_a_message_purged_during_an_abandoned_read_never_comes_back(h: Harness) 
     h.create()
     h.send(body=b"read and purged")
     h.send(body=b"purged")
-    position = h.engine.dequeue_message_begin(h.open(), timeout=0)
-    assert position is not None
+    position = at_once(h.engine.dequeue_message_begin(h.open(), timeout=0))
     h.engine.purge_queue(h.queue())
     assert position.state is PositionState.PURGE_PENDING
     h.sync()

@@ -8,7 +8,7 @@ import pytest
 
 from lanner.model.enums import Acknowledgements, MessageClass, PositionState, QueueAccessType
 from lanner.model.live import MessagePosition
-from tests.engine.harness import Harness, Reader
+from tests.engine.harness import Harness, Reader, at_once
 
 PURGED = MessageClass.NACK_QUEUE_PURGED
 
@@ -38,9 +38,7 @@ def test_purge_deletes_every_available_message_and_says_so(h: Harness) -> None:
 
 
 def read_begun(h: Harness) -> MessagePosition:
-    position = h.engine.dequeue_message_begin(h.open(), timeout=0)
-    assert position is not None
-    return position
+    return at_once(h.engine.dequeue_message_begin(h.open(), timeout=0))
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.7-2")

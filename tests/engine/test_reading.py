@@ -20,7 +20,7 @@ from lanner.model.enums import (
 )
 from lanner.model.errors import OperationCancelled
 from lanner.model.live import END, Cursor, MessagePosition, OpenQueueDescriptor, Transaction
-from tests.engine.harness import Harness, Reader, body_of, status_of
+from tests.engine.harness import Harness, Reader, at_once, body_of, is_waiting, status_of
 
 IO_TIMEOUT = 0xC00E_001B
 ILLEGAL_CURSOR_ACTION = 0xC00E_001C
@@ -46,9 +46,7 @@ def cursor_on(h: Harness, descriptor: OpenQueueDescriptor) -> Cursor:
 
 def begun(h: Harness, descriptor: OpenQueueDescriptor) -> MessagePosition:
     """The first Available message, locked by a two-phase read."""
-    position = h.engine.dequeue_message_begin(descriptor, timeout=0)
-    assert position is not None
-    return position
+    return at_once(h.engine.dequeue_message_begin(descriptor, timeout=0))
 
 
 def transactional_queue(h: Harness, *bodies: bytes) -> OpenQueueDescriptor:
@@ -119,7 +117,7 @@ def test_a_receive_waits_without_limit_for_the_next_message(h: Harness) -> None:
     """3.1.7.1.10: nothing Available, so it waits; without iTimeout for ever; it takes what arrives, no more."""
     descriptor = opened(h)
     reader = Reader()
-    assert h.engine.dequeue_message(descriptor, on_end=reader) is None
+    assert is_waiting(h.engine.dequeue_message(descriptor, on_end=reader))
     h.tick(30 * 365 * 86400)
     assert reader.ends == []
     h.send(body=b"first")
@@ -152,8 +150,7 @@ def test_a_cursor_receive_that_may_not_wait_finds_nothing(h: Harness) -> None:
     descriptor = opened(h, b"a", b"b")
     cursor = cursor_on(h, descriptor)
     lock = begun(h, descriptor)
-    found = h.engine.dequeue_message(descriptor, cursor=cursor, timeout=0)
-    assert found is not None
+    found = at_once(h.engine.dequeue_message(descriptor, cursor=cursor, timeout=0))
     assert body_of(found) == b"b"
     h.engine.dequeue_message_end(descriptor, lock, delete_message=False)
     assert status_of(lambda: h.engine.dequeue_message(descriptor, cursor=cursor, timeout=0)) == MESSAGE_NOT_FOUND
@@ -201,8 +198,7 @@ def test_a_receive_in_a_transaction_locks_until_commit(h: Harness) -> None:
     descriptor = transactional_queue(h, b"a", b"b")
     removals, before = h.removals(), h.queue().total_bytes
     transaction = h.begin()
-    position = h.engine.dequeue_message(descriptor, timeout=0, transaction=transaction)
-    assert position is not None
+    position = at_once(h.engine.dequeue_message(descriptor, timeout=0, transaction=transaction))
     assert (body_of(position), position.state) == (b"a", PositionState.LOCKED)
     [operation] = transaction.transactional_operations
     assert operation.operation_type is OperationType.DEQUEUE
@@ -246,8 +242,7 @@ def test_a_two_phase_receive_locks_and_does_not_delete(h: Harness) -> None:
     """3.1.7.1.10: iTwoPhaseRead True and no transaction."""
     descriptor = opened(h, b"a")
     removals, before = h.removals(), h.queue().total_bytes
-    position = h.engine.dequeue_message(descriptor, timeout=0, two_phase_read=True)
-    assert position is not None
+    position = at_once(h.engine.dequeue_message(descriptor, timeout=0, two_phase_read=True))
     assert (body_of(position), position.state) == (b"a", PositionState.LOCKED)
     assert (h.receive(), removals) == (None, [])
     assert (h.queue().total_bytes, h.queue().message_count) == (before, 1)
@@ -292,8 +287,7 @@ def test_begin_locks_and_passes_its_arguments_through(h: Harness) -> None:
     cursor = cursor_on(h, descriptor)
     h.engine.peek_message(descriptor, cursor=cursor, timeout=0)
     h.engine.peek_next_message(descriptor, cursor, timeout=0)
-    under = h.engine.dequeue_message_begin(descriptor, cursor=cursor, timeout=0)
-    assert under is not None
+    under = at_once(h.engine.dequeue_message_begin(descriptor, cursor=cursor, timeout=0))
     assert (body_of(under), under.state) == (b"c", PositionState.LOCKED)
     assert h.queue().total_bytes == before
     assert status_of(lambda: h.engine.dequeue_message_begin(descriptor, cursor=cursor, timeout=0)) == MESSAGE_NOT_FOUND
@@ -321,8 +315,7 @@ def test_begin_in_a_transaction_belongs_to_the_transaction(h: Harness) -> None:
     descriptor = transactional_queue(h, b"a")
     for end in (h.abort, h.commit):
         transaction = h.begin()
-        position = h.engine.dequeue_message_begin(descriptor, timeout=0, transaction=transaction)
-        assert position is not None
+        position = at_once(h.engine.dequeue_message_begin(descriptor, timeout=0, transaction=transaction))
         [operation] = transaction.transactional_operations
         assert (operation.operation_type, operation.message_position) == (OperationType.DEQUEUE, position)
         assert h.bodies() == []
@@ -348,8 +341,7 @@ def test_a_transactional_end_changes_nothing(h: Harness, delete: bool) -> None:
     """3.1.7.1.12: iTransactional True leaves the message locked, whatever iDeleteMessage says."""
     descriptor = transactional_queue(h, b"a")
     removals, transaction = h.removals(), h.begin()
-    position = h.engine.dequeue_message_begin(descriptor, timeout=0, transaction=transaction)
-    assert position is not None
+    position = at_once(h.engine.dequeue_message_begin(descriptor, timeout=0, transaction=transaction))
     h.engine.dequeue_message_end(descriptor, position, delete_message=delete, transactional=True)
     assert (position.state, h.bodies(), removals) == (PositionState.LOCKED, [], [])
     h.abort(transaction)
@@ -442,8 +434,7 @@ def test_peek_next_steps_through_the_queue(h: Harness) -> None:
     cursor, ids = cursor_on(h, descriptor), h.lookup_ids()
     h.engine.peek_message(descriptor, cursor=cursor, timeout=0)
     for body in (b"b", b"c"):
-        position = h.engine.peek_next_message(descriptor, cursor, timeout=0)
-        assert position is not None
+        position = at_once(h.engine.peek_next_message(descriptor, cursor, timeout=0))
         assert (body_of(position), cursor.position, cursor.state) == (body, ids[body], CursorState.READ)
     assert h.bodies() == [b"a", b"b", b"c"]
 
@@ -477,8 +468,7 @@ def test_a_peek_shows_the_first_message_it_may_see(h: Harness) -> None:
     descriptor = opened(h, b"a", b"b")
 
     def peek() -> bytes:
-        position = h.engine.peek_message(descriptor, timeout=0)
-        assert position is not None
+        position = at_once(h.engine.peek_message(descriptor, timeout=0))
         return body_of(position)
 
     assert [peek(), peek()] == [b"a", b"a"]
@@ -517,8 +507,7 @@ def test_a_repeated_cursor_peek_does_not_advance(h: Harness) -> None:
     descriptor = opened(h, b"a", b"b")
     cursor = cursor_on(h, descriptor)
     for _ in range(3):
-        position = h.engine.peek_message(descriptor, cursor=cursor, timeout=0)
-        assert position is not None
+        position = at_once(h.engine.peek_message(descriptor, cursor=cursor, timeout=0))
         assert body_of(position) == b"a"
     lock = begun(h, descriptor)
     assert status_of(lambda: h.engine.peek_message(descriptor, cursor=cursor, timeout=0)) == ALREADY_RECEIVED

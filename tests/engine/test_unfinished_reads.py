@@ -6,15 +6,14 @@ import pytest
 
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import QueueNotAvailable
-from tests.engine.harness import Harness, Reader, body_of
+from tests.engine.harness import Harness, Reader, at_once, body_of
 
 
 def test_closing_the_handle_gives_the_message_back(h: Harness) -> None:
     h.create()
     h.send(body=b"x")
     handle = h.open()
-    position = h.engine.dequeue_message_begin(handle, timeout=0)
-    assert position is not None
+    position = at_once(h.engine.dequeue_message_begin(handle, timeout=0))
     assert h.receive() is None
     h.engine.close_queue(handle)
     with pytest.raises(QueueNotAvailable):
@@ -40,14 +39,11 @@ def test_what_was_ended_is_left_alone(h: Harness) -> None:
     for body in (b"kept", b"refused", b"open"):
         h.send(body=body)
     handle = h.open()
-    positions = [h.engine.dequeue_message_begin(handle, timeout=0) for _ in range(3)]
-    assert positions[0] is not None
-    assert positions[1] is not None
+    positions = [at_once(h.engine.dequeue_message_begin(handle, timeout=0)) for _ in range(3)]
     h.engine.dequeue_message_end(handle, positions[0], delete_message=True)
     h.engine.dequeue_message_end(handle, positions[1], delete_message=False)
     other = h.open()
-    again = h.engine.dequeue_message_begin(other, timeout=0)
-    assert again is not None
+    again = at_once(h.engine.dequeue_message_begin(other, timeout=0))
     assert body_of(again) == b"refused"
     h.engine.close_queue(handle)
     # The refused one is another reader's now.

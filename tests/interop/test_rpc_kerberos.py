@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lanner.rpc.client import BlockingClient
+from lanner.rpc.blocking_client import RpcClient
 from lanner.rpc.client_connection import ClientConnection
 from lanner.rpc.pdu import AuthLevel, AuthType
 from lanner.rpc.security import Credentials
@@ -58,7 +58,7 @@ def test_our_client(realm: tuple[Kdc, int], level: AuthLevel, monkeypatch: pytes
         level=level,
         host=SERVICE_HOST,
     )
-    with BlockingClient(socket.create_connection(("127.0.0.1", port), 10), core) as client:
+    with RpcClient(socket.create_connection(("127.0.0.1", port), 10), core) as client:
         bound = client.bind_raw(ECHO)
         for size in (0, 1, 16, len(DATA)):
             assert bound.call_raw(0, DATA[:size]) == DATA[:size]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lanner.rpc.client import open_tcp
+from lanner.rpc.blocking_client import connect_tcp
 from lanner.rpc.security import Credentials
 from tests.interop.peers import (
     ROOT,
@@ -83,5 +83,5 @@ def test_smbtorture_neither_stops_nor_breaks_the_server(tmp_path: Path, test: st
         ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         # rpc.epmapper also inserts, which MS-RPCE takes away, and wants "no more" together with the last elements.
         assert ran.returncode == (1 if test == "rpc.epmapper" else 0), ran.stdout + ran.stderr
-        with open_tcp(TORTURE_ADDRESS, 135, credentials=Credentials(USER, PASSWORD), timeout=10) as client:
+        with connect_tcp(TORTURE_ADDRESS, 135, credentials=Credentials(USER, PASSWORD), timeout=10) as client:
             assert client.bind_raw(ECHO).call_raw(0, b"still there") == b"still there"

@@ -16,7 +16,7 @@ from uuid import UUID
 
 import pytest
 
-from lanner.rpc.client import connect_tcp
+from lanner.rpc.async_client import connect_tcp
 from lanner.rpc.faults import RpcConnectionError, RpcFault
 from lanner.rpc.pdu import AuthLevel, AuthType, PacketType, SyntaxId, pack_empty
 from lanner.rpc.security import Credentials

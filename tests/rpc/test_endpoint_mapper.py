@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from lanner.model.errors import RemoteProtocolError
-from lanner.rpc.client import BoundInterface, connect_tcp
+from lanner.rpc.async_client import BoundInterface, connect_tcp
 from lanner.rpc.endpoint_mapper import (
     EPMAPPER,
     EPT_S_NOT_REGISTERED,

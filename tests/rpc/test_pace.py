@@ -10,8 +10,9 @@ from functools import partial
 
 import pytest
 
+from lanner.rpc import blocking_client
+from lanner.rpc.async_client import connect_tcp
 from lanner.rpc.calls import ServerCall
-from lanner.rpc.client import connect_tcp, open_tcp
 from lanner.rpc.connection import ConnectionLimits
 from lanner.rpc.faults import FaultStatus
 from lanner.rpc.pdu import NDR20, PFC_CONC_MPX, PFC_FIRST_FRAG, PFC_WHOLE, PacketType, SyntaxId, pack_empty
@@ -217,7 +218,7 @@ def test_a_peer_that_vanishes_is_noticed() -> None:
         async with served(Notes()) as (server, port), await connect_tcp("127.0.0.1", port) as client:
             await client.bind(NOTES)
             (connection,) = server._connections
-            blocking = await asyncio.to_thread(open_tcp, "127.0.0.1", port, timeout=10)
+            blocking = await asyncio.to_thread(blocking_client.connect_tcp, "127.0.0.1", port, timeout=10)
             for transport in (connection._transport, client._transport):
                 assert transport is not None
                 assert options(transport.get_extra_info("socket")) == [1, 60, 15, 4, 120_000]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from lanner.rpc.async_client import RpcClient, connect_tcp, connect_unix
 from lanner.rpc.calls import ServerCall
-from lanner.rpc.client import RpcClient, connect_tcp, connect_unix
 from lanner.rpc.faults import FaultStatus, RpcConnectionError, RpcFault
 from lanner.rpc.ndr import NULL_HANDLE, Syntax
 from lanner.rpc.pdu import NDR20, PFC_WHOLE, AuthLevel, PacketType, SyntaxId, pack_empty

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
+from lanner.host.committer import Committer
 from lanner.rpc.endpoint_mapper import EndpointMapper
 from lanner.rpc.mgmt import MgmtInterface
 from lanner.rpc.security import SecurityProviders
@@ -24,7 +25,6 @@ from lanner.security.identity import ANONYMOUS, Identity
 from lanner.services.interfaces.mqmr import R_QM_MGMT_ACTION, R_QM_MGMT_GET_INFO, MgmtObject
 from lanner.services.management import ManagementService
 from lanner.services.queue_formats import queue_format_of
-from lanner.store.committer import Committer
 from lanner.transfer.transfer import Transfer
 from lanner.wire.format_name import parse
 from lanner.wire.propvariant import NULL, PropVariant, Value

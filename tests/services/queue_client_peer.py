@@ -1,4 +1,4 @@
-"""A queue manager that serves qmcomm and qmcomm2 on loopback, and a client of them on `rpc.client`.
+"""A queue manager that serves qmcomm and qmcomm2 on loopback, and a client of them on `rpc.async_client`.
 
 `served` makes a test of a coroutine that takes the queue manager.
 """
@@ -16,9 +16,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lanner.client.runtime import Runtime, local_settings
+from lanner.host.addresses import local_settings
+from lanner.host.committer import Committer
+from lanner.host.runtime import Runtime
 from lanner.model.enums import DeliveryGuarantee
-from lanner.rpc.client import BoundInterface, RpcClient, connect_tcp
+from lanner.rpc.async_client import BoundInterface, RpcClient, connect_tcp
 from lanner.rpc.faults import RpcFault
 from lanner.rpc.interface import RETURNS, Method
 from lanner.rpc.ndr import Pointed
@@ -33,7 +35,6 @@ from lanner.services.queue_client_buffers import packet_of, receive_buffer, send
 from lanner.services.queue_client_receiving import MQ_ACTION_PEEK_CURRENT, MQ_ACTION_PEEK_NEXT, MQ_ACTION_RECEIVE
 from lanner.services.queue_formats import queue_format_of
 from lanner.services.remote_queues import RemoteQueues
-from lanner.store.committer import Committer
 from lanner.wire.builder import MessageProperties
 from lanner.wire.format_name import parse
 from lanner.wire.identifiers import MessageIdentifier

@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any, Self
 from uuid import UUID
 
-from lanner.client.runtime import Runtime, local_settings
+from lanner.host.addresses import local_settings
+from lanner.host.committer import Committer
+from lanner.host.runtime import Runtime
 from lanner.rpc.interface import RETURNS, Interface, Method
 from lanner.rpc.ndr import NULL_HANDLE, Syntax
 from lanner.rpc.security import ServerSecurity, TargetNames
@@ -31,7 +33,6 @@ from lanner.services.ports import ServerPorts
 from lanner.services.queue_client_remote import RemoteOpens
 from lanner.services.remote_queues import RemoteQueues, RemoteReadEntry
 from lanner.services.remote_read import MQ_ACTION_RECEIVE, RemoteRead
-from lanner.store.committer import Committer
 from tests.services.site import ADDRESS, tests_of, until
 from tests.services.site import Site as BaseSite
 

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lanner.client.message import Message
-from lanner.client.operations import Operations
-from lanner.client.runtime import Runtime
+from lanner.host.operations import Operations
+from lanner.host.runtime import Runtime
 from lanner.model.enums import QueueAccessType
 from lanner.rpc.server import RpcServer
 from lanner.security.access_masks import QueueAccess
 from lanner.security.identity import ANONYMOUS, SYSTEM
+from lanner.wire.format_name import FormatName
 from lanner.wire.security_descriptor import Acl, SecurityDescriptor, allow
 from lanner.wire.sid import Sid
 
@@ -34,7 +35,7 @@ class Site:
         self.runtime = runtime
         self.server = server
         self.port = port
-        self.operations = Operations(runtime)
+        self.operations = Operations(runtime.engine, runtime)
         self.create("q")
 
     def add_user(self, name: str, *, is_administrator: bool = False) -> Sid:
@@ -53,15 +54,34 @@ class Site:
     ) -> None:
         """A private queue that gives rights, unless told otherwise to those who do not say who they are."""
         security = SecurityDescriptor(owner=owner, dacl=Acl((allow(sid, rights),))).pack()
-        self.operations.create_queue(f".\\private$\\{name}", security=security, **attributes)
+        with self.runtime.change() as change:
+            self.operations.create_queue(f".\\private$\\{name}", {"security": security, **attributes})
+        change.wait()
+
+    def delete(self, queue: str) -> None:
+        with self.runtime.change() as change:
+            self.operations.delete_queue(self.name_of(queue))
+        change.wait()
+
+    def set(self, queue: str, **attributes: Any) -> None:
+        with self.runtime.change() as change:
+            self.operations.set_attributes(self.name_of(queue), attributes)
+        change.wait()
+
+    def name_of(self, queue: str) -> FormatName:
+        """Return the format name of a private queue."""
+        return self.operations.names.format_name(f".\\private$\\{queue}")
 
     def send(self, *bodies: bytes, queue: str = "q", **properties: Any) -> list[int]:
         """Put messages into a queue from here; their lookup identifiers."""
         before = set(self.lookup_ids(queue))
-        opened = self.operations.open(f".\\private$\\{queue}", QueueAccessType.SEND).value
-        for body in bodies:
-            self.operations.send(opened, Message(body=body, **({"recoverable": True} | properties)), None)
-        self.operations.close(opened)
+        messages = [Message(body=body, **({"recoverable": True} | properties)) for body in bodies]
+        with self.runtime.change() as change:
+            opened = self.operations.open(self.name_of(queue), QueueAccessType.SEND)
+            for message in messages:
+                self.operations.send(opened, message.properties(self.operations.names), None)
+            self.operations.close(opened)
+        change.wait()
         return [lookup_id for lookup_id in self.lookup_ids(queue) if lookup_id not in before]
 
     def lookup_ids(self, queue: str = "q") -> list[int]:
@@ -74,7 +94,8 @@ class Site:
         return found
 
     def count(self, queue: str = "q") -> int:
-        return self.operations.message_count(f".\\private$\\{queue}")
+        with self.runtime.lock:
+            return self.operations.message_count(self.name_of(queue))
 
 
 async def until(condition: Callable[[], bool]) -> None:

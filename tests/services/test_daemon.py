@@ -11,7 +11,7 @@ import pytest
 
 from lanner import daemon
 from lanner.model.errors import AccessDenied
-from lanner.rpc.client import RpcClient, connect_tcp
+from lanner.rpc.async_client import RpcClient, connect_tcp
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.security import Credentials
 from lanner.services.interfaces.mqmp import QMCOMM

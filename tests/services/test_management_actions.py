@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import lanner.client.runtime
-from lanner.client.runtime import Runtime, local_settings
+import lanner.host.timers
+from lanner.host.addresses import local_settings
+from lanner.host.runtime import Runtime
 from lanner.model.directory_objects import Queue
 from lanner.model.directory_objects import QueueManager as DirectoryQueueManager
 from lanner.model.enums import OutgoingState, QueueType
@@ -131,8 +132,8 @@ def test_tidy_frees_what_no_message_needs_and_loses_none(manager: Managed, h: Ha
 
 @pytest.mark.spec("MQMR-3.1.4.2-10")
 def test_storage_is_tidied_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert lanner.client.runtime._SWEEP_INTERVAL <= 6 * 3600
-    monkeypatch.setattr(lanner.client.runtime, "_SWEEP_INTERVAL", 0.001)
+    assert lanner.host.timers._SWEEP_INTERVAL <= 6 * 3600
+    monkeypatch.setattr(lanner.host.timers, "_SWEEP_INTERVAL", 0.001)
     runtime = Runtime(tmp_path / "data", local_settings("ALPHA"))
     try:
         with runtime.lock:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from lanner.model.errors import StatusError
-from lanner.rpc.client import BlockingInterface, connect_tcp, open_tcp
+from lanner.rpc import async_client
+from lanner.rpc.blocking_client import BoundInterface, connect_tcp
 from lanner.rpc.ndr import BadStub, Value
 from lanner.rpc.pdu import NDR20, SyntaxId
 from lanner.rpc.server import RawInterface, RpcServer
@@ -38,9 +39,9 @@ def manager(tmp_path: Path) -> Iterator[Managed]:
 
 
 @pytest.fixture
-def bound(manager: Managed) -> Iterator[BlockingInterface]:
+def bound(manager: Managed) -> Iterator[BoundInterface]:
     with manager.unlocked():
-        client = open_tcp("127.0.0.1", manager.port, timeout=30)
+        client = connect_tcp("127.0.0.1", manager.port, timeout=30)
         interface = client.bind(QMMGMT)
     yield interface
     client.close()
@@ -51,7 +52,7 @@ def test_objects() -> None:
     assert management_object(parse(REMOTE)) == queue_object(REMOTE)
 
 
-def test_a_client_asks_and_acts(manager: Managed, bound: BlockingInterface) -> None:
+def test_a_client_asks_and_acts(manager: Managed, bound: BoundInterface) -> None:
     manager.h.create("q")
     manager.h.send(REMOTE)
     with manager.unlocked():
@@ -69,7 +70,7 @@ def test_many_calls_at_once_on_one_connection(manager: Managed) -> None:
     manager.h.create("q")
 
     async def ask() -> list[dict[str, Value]]:
-        async with await connect_tcp("127.0.0.1", manager.port) as client:
+        async with await async_client.connect_tcp("127.0.0.1", manager.port) as client:
             bound = await client.bind(QMMGMT)
             asked = get_info_arguments(parse(Q), [Property.MESSAGE_COUNT])
             act = action_arguments(None, "TIDY")
@@ -82,7 +83,7 @@ def test_many_calls_at_once_on_one_connection(manager: Managed) -> None:
     assert [answer["returns"] for answer in answers] == [0] * 52
 
 
-def test_a_failure_is_an_exception(manager: Managed, bound: BlockingInterface) -> None:
+def test_a_failure_is_an_exception(manager: Managed, bound: BoundInterface) -> None:
     with manager.unlocked():
         results = bound.call(R_QM_MGMT_GET_INFO, **get_info_arguments(parse(Q), [Property.STATE]))
         with pytest.raises(StatusError) as refused:
@@ -117,7 +118,7 @@ def test_codes_and_values_are_passed_on_as_they_came(manager: Managed, other: Ot
     asked = get_info_arguments(None, [Machine.CONNECTED, Machine.TYPE])
     # Of types and with texts that no document has for these properties.
     strange = (PropVariant(VT.UI8, 7), PropVariant(VT.LPWSTR, "whatever it says"))
-    with manager.unlocked(), open_tcp("127.0.0.1", other.port, timeout=30) as client:
+    with manager.unlocked(), connect_tcp("127.0.0.1", other.port, timeout=30) as client:
         bound = client.bind(QMMGMT)
         for status in (0, 1, 0x400E0009):
             other.answer = R_QM_MGMT_GET_INFO.encode_response({"ap_var": strange, "returns": status}, asked)
@@ -150,7 +151,7 @@ def test_an_answer_that_breaks_the_declaration_ends_the_call_and_not_the_connect
         b"\2" + good[1:],
         good[:16] + b"\x13" + good[17:],
     ]
-    with manager.unlocked(), open_tcp("127.0.0.1", other.port, timeout=30) as client:
+    with manager.unlocked(), connect_tcp("127.0.0.1", other.port, timeout=30) as client:
         bound = client.bind(QMMGMT)
         for other.answer in bad:
             with pytest.raises(BadStub) as refused:

@@ -18,7 +18,7 @@ from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.property_ids import ManagementMachineProperty as Machine
 from lanner.wire.property_ids import ManagementQueueProperty as Property
 from lanner.wire.propvariant import NULL, VT, PropVariant
-from tests.engine.harness import Harness
+from tests.engine.harness import Harness, at_once
 from tests.services.managed import MACHINE, SESSION, Managed, managed
 
 Q = r"DIRECT=OS:.\private$\q"
@@ -434,8 +434,7 @@ def test_messages_are_counted_until_they_are_gone(manager: Managed, h: Harness) 
     for _ in range(3):
         h.send("q")
     descriptor = h.open("q")
-    position = h.engine.dequeue_message(descriptor, timeout=0, two_phase_read=True)
-    assert position is not None
+    position = at_once(h.engine.dequeue_message(descriptor, timeout=0, two_phase_read=True))
     assert manager.value(Q, Property.MESSAGE_COUNT) == 3, "received, not acknowledged"
     h.engine.dequeue_message_end(descriptor, position, delete_message=True)
     assert manager.value(Q, Property.MESSAGE_COUNT) == 2

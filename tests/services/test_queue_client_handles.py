@@ -147,13 +147,13 @@ async def test_an_exclusive_open_excludes_readers(site: Site) -> None:
 @served
 async def test_journals_and_subqueues_are_opened_for_reading(site: Site) -> None:
     peer = await site.peer()
-    site.operations.set_attributes(r".\private$\q", {"journaling": True})
+    site.set("q", journaling=True)
     site.send(b"one")
     assert (await (await peer.open()).read()).body == b"one"
     journal = await peer.open(QueueFormat(3, 0x81, 0, "OS:.\\private$\\q"))
     assert (await journal.read()).body == b"one"
     await peer.open(QueueFormat(8, 5, 0, "OS:.\\private$\\q;sub"))
-    assert site.operations.subqueue_names(r".\private$\q")
+    assert site.operations.subqueue_names(site.name_of("q"))
 
 
 @served
@@ -283,7 +283,7 @@ async def test_a_handle_tells_its_format_name(site: Site) -> None:
 @served
 async def test_a_queue_is_purged(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """3.1.4.22 rpc_ACPurgeQueue; in slices."""
-    monkeypatch.setattr("lanner.services.reads.PURGE_SLICE", 2)
+    monkeypatch.setattr("lanner.host.reads.PURGE_SLICE", 2)
     peer = await site.peer()
     reader = await peer.open()
     site.send(*[b"x"] * 5)

@@ -141,7 +141,7 @@ async def test_rights_are_asked_for_when_the_queue_is_opened_and_never_again(sit
     assert (await peer.open_remote_queue("OS:.\\private$\\peeked", 0x20))[RETURNS] == OK
     site.send(b"one", b"two")
     q = await peer.opened()
-    site.operations.set_attributes(".\\private$\\q", {"security": _nobody()})
+    site.set("q", security=_nobody())
     assert (await peer.open_remote_queue())[RETURNS] == ACCESS_DENIED
     # Who has the number may read, on a connection of its own.
     other = await site.peer()
@@ -634,7 +634,7 @@ async def test_an_action_that_is_none(site: Site, action: int) -> None:
 async def test_the_status_of_the_queue_is_told_as_it_is(site: Site) -> None:
     site.create("gone")
     q = await site.opened("OS:.\\private$\\gone")
-    site.operations.delete_queue(".\\private$\\gone")
+    site.delete("gone")
     assert (await q.read()).status == QUEUE_NOT_AVAILABLE
     assert (await q.read(MQ_ACTION_PEEK_CURRENT, 5000)).status == QUEUE_NOT_AVAILABLE
     assert await q.purge() == QUEUE_NOT_AVAILABLE

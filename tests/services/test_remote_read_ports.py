@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from lanner.client.runtime import Runtime, local_settings
-from lanner.rpc.client import connect_tcp
+from lanner.host.addresses import local_settings
+from lanner.host.runtime import Runtime
+from lanner.rpc.async_client import connect_tcp
 from lanner.rpc.interface import RETURNS
 from lanner.services.interfaces.mqqp import QM2QM, REMOTE_QM_GET_QMQM_SERVER_PORT, REMOTE_QM_GET_VERSION
 from lanner.services.listener import RpcListener, RpcSettings

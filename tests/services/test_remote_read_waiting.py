@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lanner.rpc.client import connect_unix
+from lanner.rpc.async_client import connect_unix
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.ndr import NULL_HANDLE
 from lanner.services.interfaces import mqqp
@@ -71,11 +71,10 @@ async def test_times_are_milliseconds(site: Site) -> None:
         8,
     )
     assert (endless.timeout, endless.action, endless.request_id) == (INFINITE, MQ_ACTION_PEEK_CURRENT, 9)
-    assert short.reader is not None
-    assert short.reader.deadline is not None
-    assert before + 1500 <= short.reader.deadline <= time.monotonic() + 1500
-    assert endless.reader is not None
-    assert endless.reader.deadline is None
+    finite, infinite = short.queue.descriptor.waiting_reads
+    assert finite.deadline is not None
+    assert before + 1500 <= finite.deadline <= time.monotonic() + 1500
+    assert infinite.deadline is None
     site.send(b"one", b"two")
     assert [(await read).body for read in reads] == [b"one", b"two"]
 
@@ -277,8 +276,7 @@ async def test_a_cancelled_id_is_free_at_once(site: Site) -> None:
     assert (await cancelling)[RETURNS] == OK
     assert (await first).status == CANCELED
     (entry,) = await site.waiting(1)
-    assert entry.reader is not None
-    assert entry.reader.is_waiting
+    assert entry.read.is_waiting
     site.send(b"one")
     assert (await second).body == b"one"
 
@@ -318,7 +316,7 @@ async def test_a_queue_that_is_deleted_ends_what_waits_on_it(site: Site) -> None
     q = await site.opened("OS:.\\private$\\gone")
     waiting = asyncio.ensure_future(q.begin(timeout=LONG, dw_request_id=1))
     await site.waiting(1)
-    site.operations.delete_queue(".\\private$\\gone")
+    site.delete("gone")
     status: Any = site.service.cancel_receive(CALL, q.handle, q.handle, 1)
     assert status == NOT_FOUND
     assert without_a_message(await waiting) == QUEUE_NOT_AVAILABLE

@@ -463,7 +463,7 @@ def _ticket(site: Site) -> int:
 @served
 async def test_a_long_queue_is_purged_in_slices(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes after the purge has begun stays."""
-    monkeypatch.setattr("lanner.services.reads.PURGE_SLICE", 10)
+    monkeypatch.setattr("lanner.host.reads.PURGE_SLICE", 10)
     site.send(*(b"%d" % number for number in range(35)))
     q = await site.opened()
     real = site.queues.committer.durable

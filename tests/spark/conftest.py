@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lanner.client import QueueManager
+from lanner.client.runtimes import runtime_of
 from lanner.security.users import USER_FILE, UserFile
 from lanner.spark.flight import FlightListener
 from lanner.spark.flight_client import FlightQueues
@@ -90,8 +91,8 @@ def accounts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def listener(qm: QueueManager, accounts: Path) -> Iterator[FlightListener]:
     """A Flight service for `qm`, with the users of `accounts`."""
-    shutil.copy(accounts, qm.runtime.users.path)
-    with FlightListener(qm.runtime, FlightSettings(port=0)) as listener:
+    shutil.copy(accounts, runtime_of(qm).users.path)
+    with FlightListener(runtime_of(qm), FlightSettings(port=0)) as listener:
         yield listener
 
 

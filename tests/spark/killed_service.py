@@ -6,6 +6,7 @@ import signal
 import sys
 
 from lanner.client import QueueManager
+from lanner.client.runtimes import runtime_of
 from lanner.spark.flight import FlightListener
 from lanner.spark.settings import FlightSettings
 from tests.client.conftest import no_keys
@@ -17,7 +18,7 @@ def main() -> None:
     for name in ("source", "target"):
         if name not in known:
             manager.create_queue(name, transactional=name == "target")
-    listener = FlightListener(manager.runtime, FlightSettings(port=int(sys.argv[2]) if len(sys.argv) > 2 else 0))
+    listener = FlightListener(runtime_of(manager), FlightSettings(port=int(sys.argv[2]) if len(sys.argv) > 2 else 0))
     listener.open()
     sys.stdout.write(f"{listener.address}\n")
     sys.stdout.flush()

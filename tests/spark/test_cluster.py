@@ -20,6 +20,7 @@ import pyspark
 import pytest
 
 from lanner.client import Message, QueueManager
+from lanner.client.runtimes import runtime_of
 from lanner.spark.flight import FlightListener
 from lanner.spark.flight_client import FlightQueues
 from lanner.spark.generator import generate
@@ -115,11 +116,11 @@ def test_the_jobs_give_the_same_on_a_cluster(cluster: str, tmp_path: Path) -> No
     world.write_files(tmp_path / "packets")
     password = secrets.token_urlsafe()
     with QueueManager(tmp_path / "shop", "SHOP", dns_domain="example.com", public_keys=no_keys) as manager:
-        manager.runtime.users.add("root", password, administrator=True)
+        runtime_of(manager).users.add("root", password, administrator=True)
         orders = manager.create_queue("orders", journal=True)
         orders.send_many(Message(body=f"{number}", recoverable=True) for number in range(300))
         orders.receive_many(200)
-        with FlightListener(manager.runtime, FlightSettings(port=0)) as service:
+        with FlightListener(runtime_of(manager), FlightSettings(port=0)) as service:
             (tmp_path / "pipeline.toml").write_text(
                 f"""
                 [lake]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from lanner.cli.tracing import reports
 from lanner.client import Message, QueueManager
+from lanner.client.runtimes import runtime_of
 from lanner.spark.demo import AHEAD, POISON_ATTEMPTS, SHOP, TRACED, WAREHOUSE, Business, free_addresses
 
 Start = Callable[..., QueueManager]
@@ -16,20 +17,20 @@ Start = Callable[..., QueueManager]
 def test_two_queue_managers_do_business(start: Start) -> None:
     addresses = free_addresses()
     shop, warehouse = (start(name, name, bind=address, events=True) for name, address in addresses.items())
-    warehouse.runtime.engine.clock = lambda: time.time() + AHEAD
+    runtime_of(warehouse).engine.clock = lambda: time.time() + AHEAD
     business = Business(shop, warehouse, addresses, messages=1000)
     business.run(lambda _: None)
     assert 800 < business.sent < 1200
-    assert not any(len(queue) for manager in (shop, warehouse) for queue in manager.outgoing_queues())
+    assert not any(queue.count() for manager in (shop, warehouse) for queue in manager.outgoing_queues())
     # Orders of the last rounds are left; what was taken was answered.
     orders, invoices = warehouse.open("orders"), shop.open("invoices")
-    assert len(orders) + len(orders.journal) == 80 * business.per_round
-    assert len(orders) >= 8 * business.per_round
-    assert len(invoices) + len(invoices.journal) == len(orders.journal) > 0
-    assert (len(warehouse.open("quotations")), len(warehouse.open("payments"))) == (0, 0)
+    assert orders.count() + orders.journal.count() == 80 * business.per_round
+    assert orders.count() >= 8 * business.per_round
+    assert invoices.count() + invoices.journal.count() == orders.journal.count() > 0
+    assert (warehouse.open("quotations").count(), warehouse.open("payments").count()) == (0, 0)
     dead = Counter(message.label.partition(" ")[0] for message in warehouse.dead_letter)
     assert dead["quotation"] == 20 * (business.per_round // 4)
-    assert len(shop.open("acks")) >= len(orders) + 2 * len(orders.journal)
+    assert shop.open("acks").count() >= orders.count() + 2 * orders.journal.count()
     # Who sent it and who received it.
     traced = {message.id for message in (*orders, *orders.journal) if message.app_specific % TRACED == 0}
     told = Counter((report["message"], report["event"]) for report in reports(shop.open(r".\reports")))
@@ -45,6 +46,6 @@ def test_poison_is_put_aside_after_so_many_attempts(start: Start) -> None:
         for body in (b"<payment/>", b"<payment><amount>NaN</amount></payment>"):
             payments.send(Message(body=body), transaction=unit)
     business._take_payments()
-    assert (len(payments), len(payments.journal)) == (0, 1)
+    assert (payments.count(), payments.journal.count()) == (0, 1)
     [poison] = warehouse.open("payments;poison")
     assert poison.abort_count == POISON_ATTEMPTS == 3

@@ -8,8 +8,8 @@ import uuid
 import pyarrow as pa
 import pytest
 
-from lanner.client.names import QueueNames
 from lanner.errors import IllegalPropertyValue, InvalidParameter, LannerError
+from lanner.host.names import QueueNames
 from lanner.model.enums import INFINITE
 from lanner.spark.decode import decode_packets
 from lanner.spark.encode import RowEncoder

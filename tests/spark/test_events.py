@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lanner.client import Message, QueueManager
+from lanner.client.runtimes import operations_of, runtime_of
 from lanner.engine.event_recorder import _properties_at, _row
 from lanner.engine.settings import EventSettings
 from lanner.errors import AccessDenied, InvalidParameter, QueueNotFound
@@ -65,12 +66,12 @@ def exchange(qm: QueueManager, count: int = 3) -> None:
 
 def trim(qm: QueueManager, keep: int = 0) -> None:
     """Drop all blocks of events but so many."""
-    qm.runtime.store.flush_events()
-    log = qm.runtime.store.events
+    runtime_of(qm).store.flush_events()
+    log = runtime_of(qm).store.events
     blocks = list(log.blocks(0, log.horizon))
     before = 1 << 62 if not keep else log.read(blocks[-keep][0] - 1, log.horizon, 1)[0][1]
     limit = before if isinstance(before, int) else EVENT.unpack_from(before)[0]
-    while qm.runtime.store.trim_events(limit, 1 << 40):
+    while runtime_of(qm).store.trim_events(limit, 1 << 40):
         pass
 
 
@@ -180,9 +181,9 @@ def test_a_queue_manager_that_writes_no_events(
     from lanner.spark.settings import FlightSettings
 
     manager = start("BETA", "other")
-    with FlightListener(manager.runtime, FlightSettings(port=0)) as service:
-        manager.runtime.users.path.write_bytes(accounts.read_bytes())
-        manager.runtime.users.path.chmod(0o600)
+    with FlightListener(runtime_of(manager), FlightSettings(port=0)) as service:
+        runtime_of(manager).users.path.write_bytes(accounts.read_bytes())
+        runtime_of(manager).users.path.chmod(0o600)
         with FlightQueues(service.address, user="root", password="secret") as queues:
             with pytest.raises(QueueNotFound, match=r"writes no events: set enabled = true in the table \[events\]"):
                 queues.table(EVENTS)
@@ -209,8 +210,8 @@ def test_readers_of_events_outlive_the_service(start: Callable[..., QueueManager
     manager = start("BETA", "other", events=True)
     exchange(manager)
     for wanted in ("latest", "earliest"):
-        readers = Readers(manager.runtime)
-        assert readers.remember(manager.operations, 0, "r", wanted, 6).start == 6
+        readers = Readers(runtime_of(manager))
+        assert readers.remember(operations_of(manager), 0, "r", wanted, 6).start == 6
         readers.close()
 
 
@@ -357,4 +358,4 @@ def test_class_and_correlation_are_found_where_they_are(packet: bytes) -> None:
 
 def test_events_end_where_the_settings_say(start: Callable[..., QueueManager]) -> None:
     manager = start("BETA", "other", events=EventSettings(max_mb=1))
-    assert manager.runtime.engine.settings.event_settings == EventSettings(max_mb=1)
+    assert runtime_of(manager).engine.settings.event_settings == EventSettings(max_mb=1)

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from lanner.client import QueueManager
+from lanner.client.runtimes import runtime_of
 from lanner.errors import ServiceNotAvailable
 from lanner.security.identity import Identity
 from lanner.spark import flight_auth
@@ -67,8 +68,8 @@ def test_a_password_may_come_with_any_call(address: str) -> None:
 
 def test_a_token_ends_with_the_password_and_with_the_user(qm: QueueManager, connect: Connect) -> None:
     alice, bob = connect("alice", "wonder"), connect("bob", "builder")
-    qm.runtime.users.set_password("alice", "other")
-    qm.runtime.users.remove("bob")
+    runtime_of(qm).users.set_password("alice", "other")
+    runtime_of(qm).users.remove("bob")
     for caller in (alice, bob):
         with pytest.raises(NotAuthenticated, match="log on again"):
             caller.info()
@@ -79,7 +80,7 @@ def test_a_password_that_was_right_is_not_worked_out_again_for_a_while(
     qm: QueueManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That takes tens of milliseconds, and each process of a Spark job logs on. But it must be the same, and still be right."""
-    users = qm.runtime.users
+    users = runtime_of(qm).users
     users.add("alice", "wonder")
     asked: list[tuple[str, str]] = []
     verify = users.verify
@@ -111,9 +112,9 @@ def test_a_password_that_was_right_is_not_worked_out_again_for_a_while(
 
 
 def test_tokens_run_out_and_are_limited(qm: QueueManager, monkeypatch: pytest.MonkeyPatch) -> None:
-    qm.runtime.users.add("alice", "wonder")
+    runtime_of(qm).users.add("alice", "wonder")
     monkeypatch.setattr(flight_auth, "MAX_TOKENS", 2)
-    sessions = Sessions(qm.runtime.users)
+    sessions = Sessions(runtime_of(qm).users)
     tokens = [sessions.log_on("alice", "wonder")[1] for _ in range(2)]
     sessions.identity(tokens[0])
     tokens.append(sessions.log_on("alice", "wonder")[1])
@@ -164,8 +165,8 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def test_tls(qm: QueueManager, certificate: tuple[Path, Path]) -> None:
-    qm.runtime.users.add("alice", "wonder")
-    listener = FlightListener(qm.runtime, FlightSettings("127.0.0.1", 0, *certificate))
+    runtime_of(qm).users.add("alice", "wonder")
+    listener = FlightListener(runtime_of(qm), FlightSettings("127.0.0.1", 0, *certificate))
     listener.open()
     try:
         assert listener.address.startswith("grpc+tls://127.0.0.1:")
@@ -187,7 +188,7 @@ def test_other_addresses_than_loopback_need_tls(certificate: tuple[Path, Path]) 
 
 
 def test_a_port_that_is_taken_is_told_as_the_system_tells_it(qm: QueueManager, address: str) -> None:
-    second = FlightListener(qm.runtime, FlightSettings(port=int(address.rpartition(":")[2])))
+    second = FlightListener(runtime_of(qm), FlightSettings(port=int(address.rpartition(":")[2])))
     with pytest.raises(OSError, match="in use") as caught:
         asyncio.run(second.start())
     assert caught.value.strerror
@@ -195,7 +196,7 @@ def test_a_port_that_is_taken_is_told_as_the_system_tells_it(qm: QueueManager, a
 
 def test_a_listener_starts_and_stops_with_the_daemon(qm: QueueManager) -> None:
     async def life() -> str:
-        listener = FlightListener(qm.runtime, FlightSettings(port=0))
+        listener = FlightListener(runtime_of(qm), FlightSettings(port=0))
         await listener.start()
         address = listener.address
         await listener.stop()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from lanner.client import Message, QueueManager
+from lanner.client.runtimes import operations_of, runtime_of
 from lanner.errors import AccessDenied, InvalidParameter, IOTimeout, QueueNotFound, SharingViolation
 from lanner.model.enums import QueueAccessType
 from lanner.model.live import OpenQueueDescriptor
@@ -47,7 +48,7 @@ def test_a_reader_reads_and_acknowledges_until_nothing_is_left(qm: QueueManager,
         again = root.acknowledge(q, "stream", lease["fence"], at, lease["epoch"])
         assert (again["removed"], again["acknowledged"]) == (0, at)
     assert found == [b"%d" % number for number in range(10)]
-    assert len(qm.open(q)) == 0
+    assert qm.open(q).count() == 0
 
 
 def test_an_older_acknowledgment_that_comes_late_does_nothing(qm: QueueManager, root: FlightQueues, q: str) -> None:
@@ -55,7 +56,7 @@ def test_an_older_acknowledgment_that_comes_late_does_nothing(qm: QueueManager, 
     lease = root.acquire(q, "r")
     root.acknowledge(q, "r", lease["fence"], 3, lease["epoch"])
     assert root.acknowledge(q, "r", lease["fence"], 1, lease["epoch"])["acknowledged"] == 3
-    assert len(qm.open(q)) == 1
+    assert qm.open(q).count() == 1
 
 
 def test_latest_is_remembered_and_what_was_there_before_stays(qm: QueueManager, root: FlightQueues, q: str) -> None:
@@ -66,7 +67,7 @@ def test_latest_is_remembered_and_what_was_there_before_stays(qm: QueueManager, 
     assert second["start"] == first["start"]
     assert second["fence"] > first["fence"]
     root.acknowledge(q, "r", second["fence"], root.info()["horizon"], second["epoch"])
-    assert len(qm.open(q)) == 3
+    assert qm.open(q).count() == 3
 
 
 def test_a_start_may_be_a_number(qm: QueueManager, root: FlightQueues, q: str) -> None:
@@ -74,7 +75,7 @@ def test_a_start_may_be_a_number(qm: QueueManager, root: FlightQueues, q: str) -
     lease = root.acquire(q, "r", start=2)
     assert lease["start"] == 2
     root.acknowledge(q, "r", lease["fence"], 3, lease["epoch"])
-    assert len(qm.open(q)) == 2
+    assert qm.open(q).count() == 2
     with pytest.raises(InvalidParameter, match="earliest, latest, or a number up to"):
         root.acquire(q, "other", start=1 << 40)
     with pytest.raises(InvalidParameter, match="'yesterday': earliest, latest"):
@@ -136,12 +137,12 @@ def test_readers_outlive_the_queue_manager(
     start: Callable[..., QueueManager], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def serve(manager: QueueManager) -> tuple[FlightListener, FlightQueues]:
-        listener = FlightListener(manager.runtime, FlightSettings(port=0))
+        listener = FlightListener(runtime_of(manager), FlightSettings(port=0))
         listener.open()
         return listener, FlightQueues(listener.address, user="root", password="secret")
 
     manager = start()
-    manager.runtime.users.add("root", "secret", administrator=True)
+    runtime_of(manager).users.add("root", "secret", administrator=True)
     manager.create_queue("q")
     fill(manager, "q", 3)
     listener, queues = serve(manager)
@@ -203,7 +204,7 @@ def test_acknowledging_is_receiving(qm: QueueManager, root: FlightQueues) -> Non
     lease = root.acquire("j", "r")
     root.acknowledge("j", "r", lease["fence"], root.info()["horizon"], lease["epoch"])
     assert [message.body_bytes for message in qm.open("j").journal] == [b"a"]
-    assert len(qm.open("admin")) == 1
+    assert qm.open("admin").count() == 1
 
 
 def test_many_messages_are_acknowledged_in_slices(
@@ -238,12 +239,12 @@ def test_an_acknowledgment_that_ends_halfway_goes_on_from_there(
         patch.setattr(readers.Readers, "_remove", failing)
         with pytest.raises(InvalidParameter, match="the end of it"):
             root.acknowledge("j", "r", lease["fence"], 95, lease["epoch"])
-    assert (len(queue), len(queue.journal)) == (55, 40)
+    assert (queue.count(), queue.journal.count()) == (55, 40)
     again = root.acquire("j", "r", take_over=True)
     assert again["acknowledged"] == 40
     done = root.acknowledge("j", "r", again["fence"], 95, again["epoch"])
     assert (done["removed"], done["acknowledged"]) == (55, 95)
-    assert (len(queue), len(queue.journal)) == (0, 95)
+    assert (queue.count(), queue.journal.count()) == (0, 95)
 
 
 def test_others_have_their_turn_while_many_messages_are_acknowledged(
@@ -257,7 +258,7 @@ def test_others_have_their_turn_while_many_messages_are_acknowledged(
 
     def looking(self: readers.Readers, *arguments: Any) -> Any:  # noqa: ANN401 (passed on)
         # Before each slice nobody has the lock but for this look.
-        held.append(qm.runtime.lock.is_mine)
+        held.append(runtime_of(qm).lock.is_mine)
         return checked(self, *arguments)
 
     monkeypatch.setattr(readers.Readers, "_checked", looking)
@@ -268,13 +269,13 @@ def test_others_have_their_turn_while_many_messages_are_acknowledged(
 def test_what_expired_or_was_purged_meanwhile_is_no_error(qm: QueueManager, root: FlightQueues, q: str) -> None:
     fill(qm, q, 3)
     lease = root.acquire(q, "r")
-    with qm.runtime.lock:
-        queue = qm.operations.find(q)
-        lookup_id = qm.runtime.store.next(queue.number, -1)
+    with runtime_of(qm).lock:
+        queue = operations_of(qm).find(q)
+        lookup_id = runtime_of(qm).store.next(queue.number, -1)
         assert lookup_id is not None
-        record = qm.runtime.store.get(queue.number, lookup_id)
+        record = runtime_of(qm).store.get(queue.number, lookup_id)
         assert record is not None
-        qm.runtime.store.delete(queue.number, lookup_id, record)
+        runtime_of(qm).store.delete(queue.number, lookup_id, record)
     assert root.acknowledge(q, "r", lease["fence"], 3, lease["epoch"])["removed"] == 2
 
 
@@ -283,15 +284,16 @@ def test_a_message_that_was_moved_away_and_back_meanwhile_is_another_one(
 ) -> None:
     """It has a new number, and comes again: what was acknowledged under the old one must not take it away."""
     fill(qm, q, 1)
-    named = readers.Readers(qm.runtime)
-    lease = named.acquire(qm.operations, q, "r")
+    named = readers.Readers(runtime_of(qm))
+    lease = named.acquire(operations_of(qm), q, "r")
     [message] = qm.open(q)
     try:
-        with qm.runtime.lock:
-            here, there = (qm.operations.open(name, QueueAccessType.MOVE).value for name in (q, f"{q};retry"))
+        with runtime_of(qm).lock:
+            names = (qm.names.format_name(name) for name in (q, f"{q};retry"))
+            here, there = (operations_of(qm).open(name, QueueAccessType.MOVE) for name in names)
             for source, target in ((here, there), (there, here)):
-                qm.operations.move(source, message.lookup_id, target, None)
-            assert named.acknowledge(qm.operations, q, "r", lease.fence, 1).removed == 0
+                operations_of(qm).move(source, message.lookup_id, target, None)
+            assert named.acknowledge(operations_of(qm), q, "r", lease.fence, 1).removed == 0
     finally:
         named.close()
     assert bodies(root.table(q)) == [b"0"]
@@ -306,7 +308,7 @@ def test_numbers_that_were_never_shown_cannot_be_acknowledged(qm: QueueManager, 
         root.acknowledge(q, "r", lease["fence"], 1, lease["epoch"] ^ 1)
     with pytest.raises(InvalidParameter, match="epoch = None"):
         root.act("acknowledge", queue=q, reader="r", fence=1, upto=1)
-    assert len(qm.open(q)) == 1
+    assert qm.open(q).count() == 1
 
 
 def test_messages_that_come_while_a_reader_works_are_kept(qm: QueueManager, root: FlightQueues, q: str) -> None:
@@ -345,7 +347,7 @@ def test_messages_that_come_while_a_reader_works_are_kept(qm: QueueManager, root
 
 
 def test_a_reader_belongs_to_whoever_made_it(qm: QueueManager, connect: Connect, root: FlightQueues, q: str) -> None:
-    grant(qm, q, qm.runtime.users.sid("alice"), QueueAccess.RECEIVE_MESSAGE)
+    grant(qm, q, runtime_of(qm).users.sid("alice"), QueueAccess.RECEIVE_MESSAGE)
     alice, bob = connect("alice", "wonder"), connect("bob", "builder")
     lease = alice.acquire(q, "r")
     with pytest.raises(AccessDenied):
@@ -358,7 +360,7 @@ def test_a_reader_belongs_to_whoever_made_it(qm: QueueManager, connect: Connect,
 
 
 def test_peeking_is_not_receiving(qm: QueueManager, connect: Connect, q: str) -> None:
-    grant(qm, q, qm.runtime.users.sid("alice"), QueueAccess.PEEK_MESSAGE)
+    grant(qm, q, runtime_of(qm).users.sid("alice"), QueueAccess.PEEK_MESSAGE)
     alice = connect("alice", "wonder")
     with pytest.raises(AccessDenied):
         alice.acquire(q, "r")
@@ -392,7 +394,7 @@ def test_readers_of_a_deleted_queue_are_gone_with_it(qm: QueueManager, root: Fli
     qm.create_queue(q)
     with pytest.raises(LeaseLost, match="no reader r"):
         root.acknowledge(q, "r", lease["fence"], 1, lease["epoch"])
-    with qm.runtime.lock:
-        again = readers.Readers(qm.runtime)
+    with runtime_of(qm).lock:
+        again = readers.Readers(runtime_of(qm))
         assert [key for key, _ in again._table.items()] == []
     again.close()

@@ -14,6 +14,7 @@ import pyarrow.flight as fl
 import pytest
 
 from lanner.client import Message, QueueManager
+from lanner.client.runtimes import operations_of, runtime_of
 from lanner.engine import queue_kinds
 from lanner.errors import AccessDenied, InvalidParameter, QueueNotAvailable, QueueNotFound, ServiceNotAvailable
 from lanner.model.directory_objects import Queue
@@ -65,7 +66,7 @@ def test_a_queue_is_a_table_with_every_column(qm: QueueManager, root: FlightQueu
     assert {(row["qm_name"], row["queue"], row["queue_kind"]) for row in rows} == {
         ("ALPHA", r"DIRECT=OS:ALPHA\private$\q", "destination")
     }
-    assert len(qm.open("q")) == 4, "a scan leaves everything where it is"
+    assert qm.open("q").count() == 4, "a scan leaves everything where it is"
 
 
 def test_columns_and_bodies_are_chosen(qm: QueueManager, root: FlightQueues) -> None:
@@ -96,8 +97,8 @@ def test_journals_dead_letters_subqueues_and_outgoing_queues_are_queues_too(
     message = qm.open("q").peek(0)
     qm.open("q").move(message.lookup_id, "retry")
     qm.open("q").send(Message(body=b"dead", use_dead_letter_queue=True, time_to_be_received=0))
-    with qm.runtime.lock:
-        qm.runtime.engine.on_timer()
+    with runtime_of(qm).lock:
+        runtime_of(qm).engine.on_timer()
     qm.open(r"DIRECT=OS:elsewhere\private$\q").send(Message(body=b"out", recoverable=True))
     assert bodies(root.table("q;journal")) == [b"0"]
     assert bodies(root.table("q;retry")) == [b"1"]
@@ -211,8 +212,8 @@ def test_a_stream_that_is_given_up_frees_its_place(qm: QueueManager, monkeypatch
     monkeypatch.setattr(reading, "BATCH_ROWS", 1)
     qm.create_queue("q")
     fill(qm, "q", 200)
-    qm.runtime.users.add("root", "secret", administrator=True)
-    listener = FlightListener(qm.runtime, FlightSettings(port=0, max_streams=1))
+    runtime_of(qm).users.add("root", "secret", administrator=True)
+    listener = FlightListener(runtime_of(qm), FlightSettings(port=0, max_streams=1))
     listener.open()
     try:
         with FlightQueues(listener.address, user="root", password="secret") as queues:
@@ -238,14 +239,14 @@ def test_batches_stay_what_they_are_when_the_pages_of_the_store_are_used_again(
     for name, label in (("a", "of a"), ("b", "of queue b")):
         qm.create_queue(name)
         fill(qm, name, 50, label=label)
-    sources = [QueueSource(qm.operations, name) for name in ("a", "b", "a")]
+    sources = [QueueSource(operations_of(qm), name) for name in ("a", "b", "a")]
     streams = [source.batches(*source.bounds()[:2], RowSchema()) for source in sources]
     found = [list(batches) for batches in zip(*zip(*streams, strict=True), strict=True)]
     for _ in range(5):
         for name in ("a", "b"):
             qm.open(name).purge()
             fill(qm, name, 50, label="another one")
-            qm.runtime.store.settle()
+            runtime_of(qm).store.settle()
     for label, kept in zip(("of a", "of queue b", "of a"), found, strict=True):
         table = pa.Table.from_batches(kept)
         table.validate(full=True)
@@ -323,7 +324,7 @@ def test_what_is_no_ticket_is_told(root: FlightQueues, ticket: bytes) -> None:
 def test_numbers_of_another_epoch_are_refused(qm: QueueManager, root: FlightQueues) -> None:
     qm.create_queue("q")
     epoch = root.info()["epoch"]
-    assert epoch == qm.runtime.store.epoch
+    assert epoch == runtime_of(qm).store.epoch
     [partition] = root.plan("q", epoch=epoch).partitions
     wrong = json.dumps(json.loads(partition.ticket) | {"epoch": 5}).encode()
     with pytest.raises(EpochChanged, match=f"in epoch {epoch}, not 5"):
@@ -366,7 +367,7 @@ def test_rights_are_those_of_the_access_list(qm: QueueManager, connect: Connect)
     qm.create_queue("q")
     fill(qm, "q", 1)
     alice, nobody = connect("alice", "wonder"), connect(None)
-    grant(qm, "q", qm.runtime.users.sid("bob"), QueueAccess.PEEK_MESSAGE)
+    grant(qm, "q", runtime_of(qm).users.sid("bob"), QueueAccess.PEEK_MESSAGE)
     for caller in (alice, nobody):
         with pytest.raises(AccessDenied, match="has no right"):
             caller.table("q")
@@ -386,7 +387,7 @@ def test_rights_are_those_of_the_access_list(qm: QueueManager, connect: Connect)
 
 def test_a_ticket_is_no_permission(qm: QueueManager, connect: Connect, root: FlightQueues) -> None:
     qm.create_queue("q")
-    grant(qm, "q", qm.runtime.users.sid("bob"), QueueAccess.PEEK_MESSAGE)
+    grant(qm, "q", runtime_of(qm).users.sid("bob"), QueueAccess.PEEK_MESSAGE)
     [partition] = connect("bob", "builder").plan("q").partitions
     with pytest.raises(AccessDenied):
         list(connect("alice", "wonder").read(partition.ticket))
@@ -411,7 +412,7 @@ def test_a_subqueue_is_not_made_by_looking_for_it(qm: QueueManager, root: Flight
     qm.create_queue("q")
     with pytest.raises(QueueNotFound):
         root.table("q;retry")
-    assert qm.operations.subqueue_names("q") == []
+    assert operations_of(qm).subqueue_names(qm.names.format_name("q")) == []
 
 
 def test_unknown_actions_and_keys_are_told(root: FlightQueues) -> None:
@@ -477,11 +478,11 @@ def test_an_idle_poll_keeps_its_place(qm: QueueManager, root: FlightQueues) -> N
 
 @pytest.mark.parametrize("kind", ["recoverable", "express", "transaction", "published"])
 def test_a_poll_wakes_when_a_message_becomes_visible(qm: QueueManager, accounts: Path, kind: str) -> None:
-    shutil.copy(accounts, qm.runtime.users.path)
+    shutil.copy(accounts, runtime_of(qm).users.path)
     queue = qm.create_queue("q", transactional=kind == "transaction")
     found: list[dict[str, object]] = []
     with (
-        FlightListener(qm.runtime, FlightSettings(port=0)) as listener,
+        FlightListener(runtime_of(qm), FlightSettings(port=0)) as listener,
         FlightQueues(listener.address, user="root", password="secret") as root,
     ):
         after = root.info()["horizon"]
@@ -511,16 +512,16 @@ def test_express_messages_are_found_while_others_are_being_written(qm: QueueMana
     queue.send(Message(body=b"express"))
     [found] = root.poll([{"queue": "q", "after": 0}])
     assert found["messages"] == 2
-    with qm.runtime.lock:
-        qm.runtime.store.table("test").put(b"key", b"unsynced")
-        scan = qm.runtime.store.scan(qm.operations.find("q").number, 0, found["upto"])
+    with runtime_of(qm).lock:
+        runtime_of(qm).store.table("test").put(b"key", b"unsynced")
+        scan = runtime_of(qm).store.scan(operations_of(qm).find("q").number, 0, found["upto"])
     assert len(list(scan)) == 2
 
 
 def test_stopping_ends_polls(qm: QueueManager) -> None:
     qm.create_queue("q")
-    qm.runtime.users.add("root", "secret", administrator=True)
-    listener = FlightListener(qm.runtime, FlightSettings(port=0))
+    runtime_of(qm).users.add("root", "secret", administrator=True)
+    listener = FlightListener(runtime_of(qm), FlightSettings(port=0))
     listener.open()
     found: list[object] = []
     with FlightQueues(listener.address, user="root", password="secret") as queues:
@@ -546,7 +547,7 @@ def test_calls_that_do_not_end_do_not_keep_the_service_from_stopping(
 
     monkeypatch.setattr(flight, "STOP_SECONDS", 0.01)
     monkeypatch.setattr(flight.FlightServer, "shutdown", wait)
-    listener = FlightListener(qm.runtime, FlightSettings(port=0))
+    listener = FlightListener(runtime_of(qm), FlightSettings(port=0))
     listener.open()
     listener.close()
     assert "its reader does not read" in caplog.text
@@ -557,8 +558,8 @@ def test_stopping_ends_a_stream_whose_reader_does_not_read(qm: QueueManager, mon
     monkeypatch.setattr(flight, "STOP_SECONDS", 0.05)
     qm.create_queue("q")
     qm.open("q").send_many(Message(body=bytes(1 << 20), recoverable=True) for _ in range(64))
-    qm.runtime.users.add("root", "secret", administrator=True)
-    listener = FlightListener(qm.runtime, FlightSettings(port=0))
+    runtime_of(qm).users.add("root", "secret", administrator=True)
+    listener = FlightListener(runtime_of(qm), FlightSettings(port=0))
     listener.open()
     with FlightQueues(listener.address, user="root", password="secret") as queues:
         batches = queues.batches("q")
@@ -576,7 +577,7 @@ def test_messages_of_the_greatest_size(qm: QueueManager, root: FlightQueues) -> 
     assert bodies(table) == [body] * 3
     staged = root.stage(table.select(["body"]).to_batches(), table.select(["body"]).schema, writer="w", queue="q")
     root.publish("w", 0, [staged["token"]])
-    assert len(qm.open("q")) == 6
+    assert qm.open("q").count() == 6
 
 
 @pytest.mark.parametrize(
@@ -596,8 +597,11 @@ def test_a_bad_poll_is_told(qm: QueueManager, root: FlightQueues, request_: dict
 
 
 def test_kinds_of_queues_have_names(qm: QueueManager) -> None:
-    with qm.runtime.lock:
+    with runtime_of(qm).lock:
         report = Queue(queue_kinds.REPORT_QUEUE, pathname=r"ALPHA\reports")
-        assert queue_kinds.queue_kind(qm.runtime.engine, report) == "report"
-        assert queue_kinds.queue_kind(qm.runtime.engine, qm.operations.find("admin_queue$")) == "admin"
-        assert queue_kinds.queue_kind(qm.runtime.engine, qm.operations.find("system$;DEADXACT")) == "xact_deadletter"
+        assert queue_kinds.queue_kind(runtime_of(qm).engine, report) == "report"
+        assert queue_kinds.queue_kind(runtime_of(qm).engine, operations_of(qm).find("admin_queue$")) == "admin"
+        assert (
+            queue_kinds.queue_kind(runtime_of(qm).engine, operations_of(qm).find("system$;DEADXACT"))
+            == "xact_deadletter"
+        )

@@ -116,7 +116,7 @@ def test_a_real_queue_manager_has_the_queues_of_a_machine(world: World, start: C
     qm = start(machine.name)
     assert fill(world, qm) == sum(expected.values())
     for queue, count in expected.items():
-        assert len(qm.open(queue)) == count
+        assert qm.open(queue).count() == count
     [poison] = [sighting for sighting in world.sightings if sighting.subqueue and sighting.machine is machine][:1]
     first = qm.open(poison.queue).peek(timeout=0)
     assert (first.abort_count, first.move_count) == (poison.abort_count, 1)

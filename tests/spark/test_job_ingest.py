@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lanner.client import Message, QueueManager
+from lanner.client.runtimes import runtime_of
 from lanner.errors import LannerError
 from lanner.spark.flight import FlightListener
 from lanner.spark.generated_queues import fill
@@ -101,7 +102,7 @@ def test_queues_of_a_queue_manager_become_rows_once(
     made = context(spark, tmp_path, source=source, ingest={"mode": mode, "queues": ["*", "*;journal", "system$;*"]})
     assert ingest.run(made) == {"messages": 8 + 12 + 12 + 1}
     left = 0 if mode == "receive" else 8
-    assert len(orders) == left
+    assert orders.count() == left
     orders.send(Message(body="new"))
     # A receive by the pipeline is a receive: it is journaled, and acknowledged, and both are read in their turn.
     assert ingest.run(made)["messages"] == (1 if mode == "peek" else 1 + 8 + 8)
@@ -140,9 +141,9 @@ def test_a_queue_manager_and_files_of_its_packets_give_the_same(
     """Journals, dead-letter, administration and report queues: over Flight and from files."""
     name = business.world.machines[0].name
     qm = start(name)
-    shutil.copy(accounts, qm.runtime.users.path)
+    shutil.copy(accounts, runtime_of(qm).users.path)
     count = fill(business.world, qm)
-    with FlightListener(qm.runtime, FlightSettings(port=0)) as service:
+    with FlightListener(runtime_of(qm), FlightSettings(port=0)) as service:
         made = context(spark, tmp_path, source={"managers": [service.address], "user": "root"})
         assert ingest.run(made) == {"messages": count}
     columns = (
@@ -165,16 +166,16 @@ def test_a_restored_queue_manager_is_read_anew_and_counted_once(
     spark: SparkSession, start: Callable[..., QueueManager], accounts: Path, tmp_path: Path
 ) -> None:
     qm = start()
-    shutil.copy(accounts, qm.runtime.users.path)
+    shutil.copy(accounts, runtime_of(qm).users.path)
     qm.create_queue("orders").send_many(Message(body=f"{n}", recoverable=True) for n in range(5))
 
     def read(manager: QueueManager) -> dict[str, Any]:
-        with FlightListener(manager.runtime, FlightSettings(port=0)) as service:
+        with FlightListener(runtime_of(manager), FlightSettings(port=0)) as service:
             source = {"managers": [service.address], "user": "root"}
             return ingest.run(context(spark, tmp_path, source=source, ingest={"queues": ["orders"]}))
 
     assert read(qm) == {"messages": 5}
-    qm.runtime.store.backup(tmp_path / "copy")
+    runtime_of(qm).store.backup(tmp_path / "copy")
     shutil.copy(accounts, tmp_path / "copy" / accounts.name)
     qm.open("orders").send(Message(body="lost", recoverable=True))
     assert read(qm) == {"messages": 1}
@@ -189,13 +190,13 @@ def test_events_become_rows_and_throughput_knows_what_no_journal_has(
     spark: SparkSession, start: Callable[..., QueueManager], accounts: Path, tmp_path: Path
 ) -> None:
     qm = start(events=True)
-    shutil.copy(accounts, qm.runtime.users.path)
+    shutil.copy(accounts, runtime_of(qm).users.path)
     orders = qm.create_queue("orders")
     orders.send_many(Message(body=f"{n}", recoverable=True) for n in range(10))
     orders.receive_many(6)
     orders.move(orders.peek(0).lookup_id, "aside")
     orders.send(Message(body="late", time_to_be_received=0))
-    with FlightListener(qm.runtime, FlightSettings(port=0)) as service:
+    with FlightListener(runtime_of(qm), FlightSettings(port=0)) as service:
         source = {"managers": [service.address], "user": "root"}
         made = context(spark, tmp_path, source=source, ingest={"queues": ["orders", "orders;*"], "events": True})
         # 10 and the late one arrived, 6 were received, one was moved, one expired.
@@ -220,7 +221,7 @@ def test_events_become_rows_and_throughput_knows_what_no_journal_has(
     assert few.lake.read(EVENTS).count() == 11 + 6 + 1 + 1
     check()
     [left] = made.lake.read("backlog").collect()
-    assert left["depth"] == len(orders) + len(orders.subqueue("aside")) == 4
+    assert left["depth"] == orders.count() + orders.subqueue("aside").count() == 4
 
 
 def test_errors_say_what_to_do(spark: SparkSession, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_dead_letters_go_back_by_filter_after_a_dry_run_and_once(qm: QueueManage
     dry = made(replay=wanted)
     assert replay.run(dry) == {"would send": 3, "plans resumed": 0}
     assert bodies(qm, "orders") == []
-    assert len(qm.dead_letter) == 4
+    assert qm.dead_letter.count() == 4
     send = made(replay=wanted | {"send": True})
     assert replay.run(send)["sent"] == 3
     assert bodies(qm, "orders") == ["a", "b", "c"]
@@ -126,7 +126,7 @@ def test_a_replay_that_was_killed_is_ended_by_the_next_run(
             qm.open("orders").send(message, transaction=unit)
     # They expire when the timers have their turn, which may be after the commit.
     deadline = time.monotonic() + 30
-    while len(qm.transactional_dead_letter) < 2:
+    while qm.transactional_dead_letter.count() < 2:
         assert time.monotonic() < deadline, "they have not expired"
         time.sleep(0.005)
     send = made(replay={"send": True, "time_to_be_received": 60})
@@ -176,7 +176,7 @@ def test_a_queue_becomes_files(qm: QueueManager, made: Made, tmp_path: Path, mod
     assert migrate.run(target) == {"messages": 0}
     rows = target.spark.read.parquet(str(tmp_path / "archive"))
     assert sorted(row["body_text"] for row in rows.collect()) == [f"{n}" for n in range(6)]
-    assert len(qm.open("orders")) == (6 if mode == "peek" else 0)
+    assert qm.open("orders").count() == (6 if mode == "peek" else 0)
 
 
 def test_a_queue_becomes_a_table_of_a_database_once(qm: QueueManager, made: Made, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from lanner.client import Message, QueueManager
+from lanner.client.runtimes import operations_of, runtime_of
 from lanner.errors import LannerError
 from lanner.spark.events import EventSource
 from lanner.spark.flight_client import FlightQueues
@@ -87,14 +88,14 @@ class Pipeline:
 
 def fill(data: Path, accounts: Path) -> None:
     with QueueManager(data, name="ALPHA", public_keys=no_keys, events=True) as manager:
-        shutil.copy(accounts, manager.runtime.users.path)
+        shutil.copy(accounts, runtime_of(manager).users.path)
         source = manager.create_queue("source")
         source.send_many(Message(body=b"%d" % number, recoverable=True) for number in range(MESSAGES))
 
 
 def check_events(manager: QueueManager, sent: int) -> None:
     """An event is in the log if and only if what it tells of is on disk: each arrival and each receive, once."""
-    source = EventSource(manager.operations)
+    source = EventSource(operations_of(manager))
     after, upto, _ = source.bounds()
     rows = [row for batch in source.batches(after, upto, RowSchema.select_events()) for row in batch.to_pylist()]
     found = Counter((row["event"], row["queue"].rpartition("\\")[2], row["msg_id_text"]) for row in rows)
@@ -112,12 +113,12 @@ def check_events(manager: QueueManager, sent: int) -> None:
 def check(data: Path, sent: int = MESSAGES) -> None:
     with QueueManager(data, name="ALPHA", public_keys=no_keys, events=True) as manager:
         check_events(manager, sent)
-        assert len(manager.open("source")) == 0
+        assert manager.open("source").count() == 0
         moved = [int(message.body_bytes) for message in manager.open("target")]
         assert sorted(moved) == list(range(sent)), "something was lost or doubled"
         assert moved == list(range(sent)), "the order changed"
-        with manager.runtime.lock:
-            assert list(manager.runtime.store.table("stages").items()) == []
+        with runtime_of(manager).lock:
+            assert list(runtime_of(manager).store.table("stages").items()) == []
 
 
 POINTS = ("before acknowledge", "after acknowledge", "after stage", "after publish")

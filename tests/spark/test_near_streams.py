@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from lanner.client import Message, QueueManager
+from lanner.client.runtimes import runtime_of
 from lanner.errors import AccessDenied, InvalidParameter, ServiceNotAvailable
 from lanner.rpc.unix_path import short_path
 from lanner.spark import near_server, near_streams, reading
@@ -55,7 +56,7 @@ def numbers(batches: Iterator[pa.RecordBatch]) -> list[int]:
 def test_the_same_batches_come_through_memory_as_through_the_port(
     qm: QueueManager, many: int, root: FlightQueues, connect: Connect
 ) -> None:
-    path = qm.runtime.path / SOCKET
+    path = runtime_of(qm).path / SOCKET
     assert root.info()["near"] == str(path.resolve())
     assert path.is_socket()
     assert path.stat().st_mode & 0o777 == 0o600
@@ -317,15 +318,15 @@ def test_errors_are_those_of_the_service(qm: QueueManager, many: int, root: Flig
 
 def test_without_the_socket_there_is_the_port(qm: QueueManager, many: int, root: FlightQueues) -> None:
     """It may be of another user, or lie in another container."""
-    (qm.runtime.path / SOCKET).unlink()
+    (runtime_of(qm).path / SOCKET).unlink()
     assert root.table("q").num_rows == many
     assert (root._is_near, root._idle) == (False, [])
 
 
 def test_streams_through_memory_and_port_count_together_and_so_do_connections(qm: QueueManager, many: int) -> None:
-    qm.runtime.users.add("chief", "secret", administrator=True)
+    runtime_of(qm).users.add("chief", "secret", administrator=True)
     with (
-        FlightListener(qm.runtime, FlightSettings(port=0, max_streams=1)) as listener,
+        FlightListener(runtime_of(qm), FlightSettings(port=0, max_streams=1)) as listener,
         FlightQueues(listener.address, user="chief", password="secret") as queues,
     ):
         [partition] = queues.plan("q").partitions
@@ -340,8 +341,8 @@ def test_streams_through_memory_and_port_count_together_and_so_do_connections(qm
 
 
 def test_a_queue_manager_that_stops_ends_its_streams(qm: QueueManager, many: int) -> None:
-    qm.runtime.users.add("chief", "secret", administrator=True)
-    listener = FlightListener(qm.runtime, FlightSettings(port=0))
+    runtime_of(qm).users.add("chief", "secret", administrator=True)
+    listener = FlightListener(runtime_of(qm), FlightSettings(port=0))
     listener.open()
     with FlightQueues(listener.address, user="chief", password="secret") as queues:
         [partition] = queues.plan("q").partitions
@@ -350,15 +351,15 @@ def test_a_queue_manager_that_stops_ends_its_streams(qm: QueueManager, many: int
         listener.close()
         with pytest.raises(ServiceNotAvailable):
             held.extend(stream)
-        assert not (qm.runtime.path / SOCKET).exists()
+        assert not (runtime_of(qm).path / SOCKET).exists()
 
 
 def test_a_directory_that_is_too_deep_for_a_socket_address_has_one_all_the_same(tmp_path: Path) -> None:
     with (
         QueueManager(tmp_path / ("deep" * 40), name="ALPHA") as qm,
-        FlightListener(qm.runtime, FlightSettings(port=0)) as listener,
+        FlightListener(runtime_of(qm), FlightSettings(port=0)) as listener,
     ):
-        qm.runtime.users.add("root", "secret", administrator=True)
+        runtime_of(qm).users.add("root", "secret", administrator=True)
         qm.create_queue("q")
         fill(qm, "q", 5)
         with FlightQueues(listener.address, user="root", password="secret") as queues:

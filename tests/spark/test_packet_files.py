@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lanner.client import Message, QueueManager
+from lanner.client.runtimes import runtime_of
 from lanner.errors import InsufficientResources, QueueNotFound
 from lanner.spark.decode import Place
 from lanner.spark.packet_files import (
@@ -37,9 +38,9 @@ def exported(qm: QueueManager, tmp_path: Path) -> Path:
 
 
 def test_export_writes_what_is_there_and_leaves_it(qm: QueueManager, exported: Path) -> None:
-    assert len(qm.open("q")) == 6
+    assert qm.open("q").count() == 6
     with PacketReader(exported) as reader:
-        assert (reader.origin.place.queue_kind, reader.origin.epoch) == ("destination", qm.runtime.store.epoch)
+        assert (reader.origin.place.queue_kind, reader.origin.epoch) == ("destination", runtime_of(qm).store.epoch)
         messages = list(reader)
     assert [message.seq for message in messages] == sorted(message.seq for message in messages)
     packets = {message.lookup_id: message.packet for message in qm.open("q")}
@@ -66,7 +67,7 @@ def test_import_sends_copies_all_at_once_and_only_once(
         (b"0", "label 0", 0, True),
     ]
     assert import_packets(beta, exported, "copies") is None
-    assert len(queue) == 6
+    assert queue.count() == 6
     assert beta.create_queue("others") is not None
     assert import_packets(beta, exported, "others") is not None
 
@@ -75,10 +76,10 @@ def test_an_import_that_fails_leaves_nothing_behind_and_can_be_repeated(qm: Queu
     qm.create_queue("small", quota_kb=1)
     with pytest.raises(InsufficientResources, match="no room"):
         import_packets(qm, exported, "small")
-    assert len(qm.open("small")) == 0
+    assert qm.open("small").count() == 0
     qm.open("small").set(quota=100)
     assert import_packets(qm, exported, "small") is not None
-    assert len(qm.open("small")) == 6
+    assert qm.open("small").count() == 6
 
 
 def test_a_file_of_packets_gives_batches(exported: Path) -> None:
@@ -147,4 +148,4 @@ def test_a_file_with_a_broken_packet_is_not_imported(qm: QueueManager, tmp_path:
     qm.create_queue("q")
     with pytest.raises(PacketFileError, match="message 2 cannot be read"):
         import_packets(qm, path, "q")
-    assert len(qm.open("q")) == 0
+    assert qm.open("q").count() == 0

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import lanner
-from lanner.client import Message, remote
+from lanner.client import Message, Queue, QueueManager
 from lanner.errors import InvalidParameter, LannerError, QueueNotFound, SharingViolation
 from lanner.spark import rpc_reading, rpc_stream
 from lanner.spark.connections import parse_host
@@ -47,7 +47,7 @@ def served(tmp_path: Path, accounts: Path) -> Iterator[ServedManager]:
 
 
 @pytest.fixture
-def there(served: ServedManager) -> Iterator[remote.QueueManager]:
+def there(served: ServedManager) -> Iterator[QueueManager]:
     with lanner.connect(data=served.data) as manager:
         yield manager
 
@@ -119,11 +119,11 @@ class RpcStream:
         return found
 
 
-def fill(queue: remote.Queue, first: int, last: int, **properties: Any) -> None:  # noqa: ANN401 (of messages)
+def fill(queue: Queue, first: int, last: int, **properties: Any) -> None:  # noqa: ANN401 (of messages)
     queue.send_many(Message(body=b"%d" % number, recoverable=True, **properties) for number in range(first, last))
 
 
-def test_a_batch_peeks_at_everything(served: ServedManager, there: remote.QueueManager) -> None:
+def test_a_batch_peeks_at_everything(served: ServedManager, there: QueueManager) -> None:
     queue = there.create_queue("q", journal=True)
     fill(queue, 0, 3)
     fill(queue, 3, 4, priority=7, label="first")
@@ -139,13 +139,13 @@ def test_a_batch_peeks_at_everything(served: ServedManager, there: remote.QueueM
         "lookup_id": queue.peek(0).lookup_id,
         "abort_count": None,
     }
-    assert len(queue) == 4
+    assert queue.count() == 4
     queue.receive(0)
     (row,) = read(served.bind, queues="q;journal")
     assert (row["body"], row["queue_kind"]) == (b"3", "journal")
 
 
-def test_a_batch_of_several_queues_and_of_none(served: ServedManager, there: remote.QueueManager) -> None:
+def test_a_batch_of_several_queues_and_of_none(served: ServedManager, there: QueueManager) -> None:
     fill(there.create_queue("a"), 0, 2)
     fill(there.create_queue("b"), 2, 3)
     there.create_queue("empty")
@@ -158,22 +158,22 @@ def test_a_batch_of_several_queues_and_of_none(served: ServedManager, there: rem
         read("127.0.0.1:1", queues="a")
 
 
-def test_a_stream_receives_what_has_been_processed(served: ServedManager, there: remote.QueueManager) -> None:
+def test_a_stream_receives_what_has_been_processed(served: ServedManager, there: QueueManager) -> None:
     queue = there.create_queue("q")
     fill(queue, 0, 5)
     stream = RpcStream(served.bind, queues="q", maxMessagesPerTrigger=2, minPartitions=2)
     assert stream.batch() == [b"0", b"1"]
-    assert len(queue) == 5, "only when Spark has written down that the batch is done"
+    assert queue.count() == 5, "only when Spark has written down that the batch is done"
     assert stream.batch() == [b"2", b"3"]
-    assert len(queue) == 3
+    assert queue.count() == 3
     fill(queue, 5, 6, priority=6)
     assert stream.batch() == [b"5", b"4"]
     assert stream.batch() is None
-    assert len(queue) == 0
+    assert queue.count() == 0
     assert stream.batch() is None
 
 
-def test_a_batch_that_is_done_again_has_the_same_messages(served: ServedManager, there: remote.QueueManager) -> None:
+def test_a_batch_that_is_done_again_has_the_same_messages(served: ServedManager, there: QueueManager) -> None:
     queue = there.create_queue("q", transactional=True)
     with there.transaction() as unit:
         queue.send_many([Message(body=b"0", recoverable=True)] * 3, transaction=unit)
@@ -188,10 +188,10 @@ def test_a_batch_that_is_done_again_has_the_same_messages(served: ServedManager,
     third = RpcStream(served.bind, again, queues="q")
     assert third.batch() == [b"late"]
     assert third.batch() is None
-    assert len(queue) == 0
+    assert queue.count() == 0
 
 
-def test_what_is_there_when_it_begins_and_nothing_more(served: ServedManager, there: remote.QueueManager) -> None:
+def test_what_is_there_when_it_begins_and_nothing_more(served: ServedManager, there: QueueManager) -> None:
     queue = there.create_queue("q")
     fill(queue, 0, 3)
     stream = RpcStream(served.bind, queues="q", maxMessagesPerTrigger=2)
@@ -202,7 +202,7 @@ def test_what_is_there_when_it_begins_and_nothing_more(served: ServedManager, th
     assert [message.body_bytes for message in queue] == [b"3"]
 
 
-def receive_when_free(queue: remote.Queue) -> None:
+def receive_when_free(queue: Queue) -> None:
     """It takes a moment until a queue manager notices that a connection has ended."""
     end = time.monotonic() + 10
     while True:
@@ -216,7 +216,7 @@ def receive_when_free(queue: remote.Queue) -> None:
             return
 
 
-def test_a_stream_has_its_queues_to_itself(served: ServedManager, there: remote.QueueManager) -> None:
+def test_a_stream_has_its_queues_to_itself(served: ServedManager, there: QueueManager) -> None:
     queue = there.create_queue("q")
     fill(queue, 0, 1)
     stream = RpcStream(served.bind, queues="q")
@@ -235,7 +235,7 @@ def test_a_stream_has_its_queues_to_itself(served: ServedManager, there: remote.
     assert RpcStream(served.bind, stream, queues="q", failOnDataLoss=False).bodies() == []
 
 
-def test_a_stream_outlives_a_restart_of_the_listener(served: ServedManager, there: remote.QueueManager) -> None:
+def test_a_stream_outlives_a_restart_of_the_listener(served: ServedManager, there: QueueManager) -> None:
     queue = there.create_queue("q")
     fill(queue, 0, 2)
     stream = RpcStream(served.bind, queues="q", retrySeconds=10)
@@ -246,7 +246,7 @@ def test_a_stream_outlives_a_restart_of_the_listener(served: ServedManager, ther
     assert stream.batch() == [b"2"]
 
 
-def test_checkpoints_of_something_else(served: ServedManager, there: remote.QueueManager) -> None:
+def test_checkpoints_of_something_else(served: ServedManager, there: QueueManager) -> None:
     there.create_queue("q")
     stream = RpcStream(served.bind, queues="q")
     limit = stream.reader.getDefaultReadLimit()
@@ -317,4 +317,4 @@ def test_spark_reads_a_running_daemon(spark: SparkSession, daemon: tuple[str, Pa
         writer.trigger(availableNow=True).start(str(tmp_path / "rows")).awaitTermination()
         rows = spark.read.parquet(str(tmp_path / "rows")).collect()
         assert sorted(int(row.body) for row in rows) == list(range(50))
-        assert len(queue) == 0
+        assert queue.count() == 0

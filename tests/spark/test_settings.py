@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from lanner.client import QueueManager
+from lanner.client.runtimes import runtime_of
 from lanner.spark import settings
 from lanner.spark.settings import FlightSettings, PipelineUnavailable, flight_listener, flight_listener_if_available
 
@@ -25,14 +26,14 @@ def test_what_is_missing_is_told_with_what_to_install(
 ) -> None:
     monkeypatch.setattr(settings, "is_available", lambda: False)
     with pytest.raises(PipelineUnavailable, match=r"pip install 'lanner\[spark\]'.*or set flight.enabled = false"):
-        flight_listener(qm.runtime)
+        flight_listener(runtime_of(qm))
     caplog.set_level("INFO", "lanner")
-    assert flight_listener_if_available(qm.runtime) is None
+    assert flight_listener_if_available(runtime_of(qm)) is None
     assert "needs pyarrow and numpy" in caplog.text
 
 
 def test_a_listener_is_made_where_the_packages_are(qm: QueueManager) -> None:
-    assert flight_listener(qm.runtime, FlightSettings(port=0)).name == "flight"
+    assert flight_listener(runtime_of(qm), FlightSettings(port=0)).name == "flight"
 
 
 @pytest.mark.parametrize(

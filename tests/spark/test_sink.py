@@ -12,6 +12,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict, WriterCommitMessage
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from lanner.client import QueueManager
+from lanner.client.runtimes import runtime_of
 from lanner.errors import AccessDenied, InvalidParameter, LannerError, QueueNotFound, ServiceNotAvailable
 from lanner.model.enums import INFINITE
 from lanner.security.access_masks import QueueAccess
@@ -53,8 +54,8 @@ def bodies(qm: QueueManager, name: str = "q") -> list[bytes]:
 
 
 def stages(qm: QueueManager) -> int:
-    with qm.runtime.lock:
-        return len(list(qm.runtime.store.table("stages").items()))
+    with runtime_of(qm).lock:
+        return len(list(runtime_of(qm).store.table("stages").items()))
 
 
 class Query:
@@ -246,7 +247,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is_read(address: str)
 
 def test_what_is_wrong_with_the_queue_is_told(qm: QueueManager, address: str, root: FlightQueues) -> None:
     qm.create_queue("q")
-    grant(qm, "q", qm.runtime.users.sid("bob"), QueueAccess.WRITE_MESSAGE)
+    grant(qm, "q", runtime_of(qm).users.sid("bob"), QueueAccess.WRITE_MESSAGE)
     with pytest.raises(QueueNotFound, match="nowhere"):
         write(batch_writer(address, queue="nowhere"), [rows(b"1")])
     with pytest.raises(AccessDenied):

@@ -62,7 +62,7 @@ def test_available_now_to_parquet_leaves_nothing_and_goes_on_where_it_was(
         assert query.awaitTermination(100)
         assert query.exception() is None
         assert [progress.numInputRows for progress in query.recentProgress if progress.numInputRows] == [100, 100, 50]
-        assert len(queue) == 0
+        assert queue.count() == 0
     found = spark.read.parquet(str(tmp_path / "out")).orderBy("seq").collect()
     assert [bytes(row.body) for row in found] == [b"%d" % number for number in range(500)]
 
@@ -84,7 +84,7 @@ def test_a_stream_runs_stops_and_runs_again(
         query.stop()
         assert query.exception() is None
     assert bodies(qm, "out") == [b"%d" % number for count in (50, 50, 25) for number in range(count)]
-    assert len(qm.open("in")) == 0
+    assert qm.open("in").count() == 0
 
 
 def test_a_stream_that_fails_says_why(qm: QueueManager, address: str, spark: SparkSession, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def finish(spark: SparkSession, qm: QueueManager, address: str, directory: Path,
     rows = spark.read.parquet(str(directory / "parquet")).select("body").collect()
     assert sorted(bytes(row.body) for row in rows) == everything, "queue to Parquet: lost or doubled"
     assert sorted(bodies(qm, "target")) == everything, "queue to queue: lost or doubled"
-    assert (len(qm.open("first")), len(qm.open("second"))) == (0, 0)
+    assert (qm.open("first").count(), qm.open("second").count()) == (0, 0)
 
 
 def run_until_killed(address: str, directory: Path, point: str) -> None:

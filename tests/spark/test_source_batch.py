@@ -21,6 +21,7 @@ from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from lanner.client import Message, QueueManager
+from lanner.client.runtimes import runtime_of
 from lanner.errors import InvalidParameter, LannerError, QueueNotAvailable, QueueNotFound
 from lanner.model.enums import INFINITE
 from lanner.security.access_masks import QueueAccess
@@ -79,8 +80,8 @@ def _password(monkeypatch: pytest.MonkeyPatch) -> None:
 def beta(start: Callable[..., QueueManager], accounts: Path) -> Iterator[tuple[QueueManager, str]]:
     """A second queue manager, and its address."""
     manager = start("BETA", "beta")
-    shutil.copy(accounts, manager.runtime.users.path)
-    listener = FlightListener(manager.runtime, FlightSettings(port=0))
+    shutil.copy(accounts, runtime_of(manager).users.path)
+    listener = FlightListener(runtime_of(manager), FlightSettings(port=0))
     listener.open()
     yield manager, listener.address
     listener.close()
@@ -152,7 +153,7 @@ def test_every_column_has_what_the_api_tells(
             int(message.recoverable),
             message.is_first_in_transaction if message.is_transactional else None,
         )
-    assert len(qm.open("q")) == 3, "a batch read is a peek"
+    assert qm.open("q").count() == 3, "a batch read is a peek"
 
 
 def test_columns_are_chosen_by_options_or_by_a_schema(qm: QueueManager, address: str) -> None:
@@ -249,7 +250,7 @@ def test_a_packet_that_cannot_be_read_is_a_row(qm: QueueManager, address: str, s
     queue = qm.create_queue("q")
     fill(qm, "q", 3, label="whole")
     broken = list(queue)[1]
-    runtime = qm.runtime
+    runtime = runtime_of(qm)
     with runtime.lock:
         found = runtime.engine.queue_manager.queue_collection.values()
         number = next(one.number for one in found if one.pathname.lower().endswith("\\q"))
@@ -302,7 +303,7 @@ def test_sql_and_the_path_of_load_name_queues_too(qm: QueueManager, address: str
 
 def test_errors_say_what_is_wrong(qm: QueueManager, address: str, spark: SparkSession, tmp_path: Path) -> None:
     qm.create_queue("q")
-    grant(qm, "q", qm.runtime.users.sid("bob"), QueueAccess.PEEK_MESSAGE)
+    grant(qm, "q", runtime_of(qm).users.sid("bob"), QueueAccess.PEEK_MESSAGE)
     secret = tmp_path / "password"
     secret.write_text("wonder\n")
     secret.chmod(0o600)

@@ -156,6 +156,7 @@ def test_a_password_comes_from_a_private_file_or_a_variable(tmp_path: Path, monk
         ("admin*$", r"DIRECT=OS:A\private$\admin_queue$", "admin", True),
         ("*", r"DIRECT=OS:B\private$\orders", "outgoing", False),
         ("direct=os:b*", r"DIRECT=OS:B\private$\orders", "outgoing", True),
+        ("FormatName:DIRECT=OS:b*", r"DIRECT=OS:B\private$\orders", "outgoing", True),
         ("*;*", r"DIRECT=OS:A\system$;DEADLETTER", "deadletter", False),
         ("system$;*", r"DIRECT=OS:A\system$;DEADLETTER", "deadletter", True),
         ("o?ders", r"DIRECT=OS:A\private$\Orders", "destination", True),

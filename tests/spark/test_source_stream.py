@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from lanner.client import Message, QueueManager
+from lanner.client.runtimes import runtime_of
 from lanner.errors import IOTimeout, LannerError, QueueNotFound, ServiceNotAvailable, SharingViolation
 from lanner.spark import leases, stream_driver
 from lanner.spark.errors import EpochChanged, LeaseHeld, LeaseLost
@@ -43,8 +44,8 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def beta(start: Callable[..., QueueManager], accounts: Path) -> Iterator[tuple[QueueManager, str]]:
     manager = start("BETA", "beta")
-    shutil.copy(accounts, manager.runtime.users.path)
-    listener = FlightListener(manager.runtime, FlightSettings(port=0))
+    shutil.copy(accounts, runtime_of(manager).users.path)
+    listener = FlightListener(runtime_of(manager), FlightSettings(port=0))
     listener.open()
     yield manager, listener.address
     listener.close()
@@ -60,7 +61,7 @@ def test_a_stream_reads_everything_once_and_leaves_it_there(qm: QueueManager, ad
     assert list(stream.batches()) == [numbers(0, 2), numbers(2, 4), numbers(4, 5)]
     fill(qm, "q", 1)
     assert list(stream.batches()) == [numbers(0, 1)]
-    assert len(qm.open("q")) == 6
+    assert qm.open("q").count() == 6
 
 
 def test_an_offset_is_sorted_text_and_says_how_many_messages_were_read(qm: QueueManager, address: str) -> None:
@@ -193,14 +194,14 @@ def test_what_was_processed_is_received_with_the_next_look(qm: QueueManager, add
     fill(qm, "q", 5)
     stream = Stream(address, **RECEIVE, maxMessagesPerTrigger=2)
     assert stream.batch() == numbers(0, 2)
-    assert len(queue) == 5, "Spark has not told yet that the batch is in its log"
+    assert queue.count() == 5, "Spark has not told yet that the batch is in its log"
     assert stream.plan()
-    assert len(queue) == 3
+    assert queue.count() == 3
     assert stream.read().column("body").to_pylist() == numbers(2, 4)
-    assert len(queue) == 3
+    assert queue.count() == 3
     stream.end()
     assert list(stream.batches()) == [numbers(4, 5)]
-    assert len(queue) == 0, "nothing is left, with no batch after the last"
+    assert queue.count() == 0, "nothing is left, with no batch after the last"
 
 
 def test_a_crash_before_the_end_of_a_batch_reads_it_again(qm: QueueManager, address: str) -> None:
@@ -214,7 +215,7 @@ def test_a_crash_before_the_end_of_a_batch_reads_it_again(qm: QueueManager, addr
     assert resumed.read().column("body").to_pylist() == numbers(2, 4)
     resumed.end()
     assert list(resumed.batches()) == [numbers(0, 1)]
-    assert len(queue) == 0
+    assert queue.count() == 0
 
 
 def test_a_crash_in_the_first_batch_reads_it_again(qm: QueueManager, address: str) -> None:
@@ -226,7 +227,7 @@ def test_a_crash_in_the_first_batch_reads_it_again(qm: QueueManager, address: st
     # It cannot know that it is the same stream, so it waits for the lease to run out.
     stream.reader.stop()
     assert list(resumed.batches()) == [numbers(0, 2), numbers(2, 3)]
-    assert len(queue) == 0
+    assert queue.count() == 0
 
 
 def test_only_what_came_after_the_beginning_is_received(qm: QueueManager, address: str) -> None:
@@ -266,7 +267,7 @@ def test_a_stream_of_the_same_name_waits_and_then_says_why(
     # The first one has nothing to say any more, late as it may come.
     with pytest.raises(LeaseLost, match="was taken over"):
         first.plan()
-    assert len(qm.open("q")) == 1
+    assert qm.open("q").count() == 1
 
 
 def test_a_lease_is_kept_while_a_batch_takes_long(qm: QueueManager, address: str) -> None:
@@ -289,7 +290,7 @@ def test_messages_that_vanish_are_an_error_for_a_receiver(qm: QueueManager, addr
     assert stream.batch() == [b"0"]
     fill(qm, "q", 3)
     assert stream.plan()
-    runtime = qm.runtime
+    runtime = runtime_of(qm)
     with runtime.lock:
         # As when it expires.
         found = runtime.engine.queue_manager.queue_collection.values()
@@ -308,12 +309,12 @@ def test_messages_that_vanish_are_an_error_for_a_receiver(qm: QueueManager, addr
 
 def late(qm: QueueManager, seconds: float) -> None:
     """Let time pass for the queue manager, and what is due happen."""
-    engine = qm.runtime.engine
-    with qm.runtime.lock:
+    engine = runtime_of(qm).engine
+    with runtime_of(qm).lock:
         engine.clock = lambda: time.time() + seconds
         engine.on_timer()
-        ticket = qm.runtime.store.ticket()
-    qm.runtime.store.sync(ticket)
+        ticket = runtime_of(qm).store.ticket()
+    runtime_of(qm).store.sync(ticket)
 
 
 def test_what_a_receiver_has_planned_does_not_expire(qm: QueueManager, address: str) -> None:
@@ -323,11 +324,11 @@ def test_what_a_receiver_has_planned_does_not_expire(qm: QueueManager, address: 
     stream = Stream(address, **RECEIVE, maxMessagesPerTrigger=2)
     assert stream.plan()
     late(qm, 101)
-    assert len(queue) == 2, "the others have expired"
+    assert queue.count() == 2, "the others have expired"
     assert stream.read().column("body").to_pylist() == [b"0", b"1"]
     stream.end()
     assert stream.batch() is None
-    assert (len(queue), len(queue.journal)) == (0, 2)
+    assert (queue.count(), queue.journal.count()) == (0, 2)
 
 
 def test_a_message_that_expires_while_a_batch_is_planned_is_not_counted(
@@ -356,7 +357,7 @@ def test_what_a_reader_has_planned_that_is_gone_expires(qm: QueueManager, addres
     assert stream.plan()
     stream.reader.stop()
     deadline = time.monotonic() + 20
-    while len(queue):
+    while queue.count():
         assert time.monotonic() < deadline
         time.sleep(0.02)
         late(qm, 101)
@@ -390,21 +391,21 @@ def test_a_stream_that_peeks_counts_what_expired_and_goes_on(
 def test_a_queue_manager_that_restarts_is_waited_for(
     qm: QueueManager, accounts: Path, start: Callable[..., QueueManager]
 ) -> None:
-    shutil.copy(accounts, qm.runtime.users.path)
+    shutil.copy(accounts, runtime_of(qm).users.path)
     queue = qm.create_queue("q")
     fill(qm, "q", 3)
-    listener = FlightListener(qm.runtime, FlightSettings(port=0))
+    listener = FlightListener(runtime_of(qm), FlightSettings(port=0))
     listener.open()
     address, port = listener.address, int(listener.address.rpartition(":")[2])
     stream = Stream(address, **RECEIVE, maxMessagesPerTrigger=2, retrySeconds=20)
     assert stream.batch() == numbers(0, 2)
     listener.close()
     # The tokens of before, and the readers' leases, are gone with the service.
-    again = FlightListener(qm.runtime, FlightSettings(port=port))
+    again = FlightListener(runtime_of(qm), FlightSettings(port=port))
     again.open()
     try:
         assert list(stream.batches()) == [numbers(2, 3)]
-        assert len(queue) == 0
+        assert queue.count() == 0
     finally:
         again.close()
     with pytest.raises(ServiceNotAvailable, match="no queue manager answers"):
@@ -428,7 +429,7 @@ def test_available_now_reads_what_is_there_and_receives_all_of_it(qm: QueueManag
     assert list(resumed.batches()) == [[b"later"]]
     with pytest.raises(IOTimeout):
         queue.receive(0)
-    assert len(queue) == 0
+    assert queue.count() == 0
     queue.send(Message(body=b"for others", recoverable=True))
     assert queue.receive(0).body_bytes == b"for others", "the queue is free again at once"
 

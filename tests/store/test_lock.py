@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import threading
 
 from lanner.store.lock import StoreLock
@@ -77,3 +79,27 @@ def test_a_time_limit_holds_also_behind_somebody_urgent_without_one() -> None:
         assert answers == [False]
     leader.join()
     writer.join()
+
+
+class Interrupted(Exception):
+    """What the handler of a signal raises."""
+
+
+def test_a_signal_that_interrupts_the_acquisition_leaves_the_lock_free() -> None:
+    """A handler may raise between the acquisition and the block: some of these do."""
+    lock = StoreLock()
+
+    def interrupt(number: int, frame: object) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for _ in range(2000):
+            with contextlib.suppress(Interrupted):
+                signal.setitimer(signal.ITIMER_REAL, 0.0001)
+                while True:
+                    with lock:
+                        pass
+            assert not lock.is_mine
+    finally:
+        signal.signal(signal.SIGALRM, before)

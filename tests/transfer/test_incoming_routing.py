@@ -166,6 +166,27 @@ def test_a_message_that_cannot_be_passed_on_is_refused(h: IncomingHarness) -> No
     assert told(h) == [0x8000, 0x8002]
     assert [message.message_class for message in h.outgoing(BACK)] == [0x8000]
     assert h.outgoing(ELSEWHERE) == []
+    assert {(row.queue, row.message_class): row.count for row in h.incoming.refusals} == {
+        (unknown, "nack_bad_dest_queue"): 2,
+        (ELSEWHERE.replace(r"\20", r"\00000020"), "nack_reach_queue_timeout"): 1,
+    }
+
+
+@pytest.mark.spec("QQB-3.1.7.1.2-3")
+def test_a_plain_message_that_expires_on_its_way_is_a_dead_letter_where_it_expired(h: IncomingHarness) -> None:
+    """3.1.7.1.2: its source has it no more. A transactional one is kept by its source."""
+    asked: dict[str, Any] = {"time_to_reach_queue": 10, "negative_journaling_requested": True}
+    h.arrive(
+        h.packet(b"late", to=ELSEWHERE, age=11, **asked),
+        h.packet(b"waits", to=ELSEWHERE, **asked),
+        h.packet(b"waits unasked", to=ELSEWHERE, time_to_reach_queue=10),
+        h.packet(b"waits in order", to=ELSEWHERE, number=1, **asked),
+    )
+    h.tick(11)
+    assert h.outgoing(ELSEWHERE) == []
+    dead = h.messages(r"DIRECT=OS:ALPHA\SYSTEM$;DEADLETTER")
+    assert [(message.body, message.message_class) for message in dead] == [(b"late", 0x8002), (b"waits", 0x8002)]
+    assert h.bodies(r"DIRECT=OS:ALPHA\SYSTEM$;DEADXACT") == []
 
 
 def test_a_queue_here_is_not_reached_by_the_address_of_another(h: IncomingHarness) -> None:

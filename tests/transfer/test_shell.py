@@ -16,7 +16,8 @@ from uuid import uuid4
 import pytest
 import uvloop
 
-from lanner.client.runtime import Runtime, local_settings
+from lanner.host.addresses import local_settings
+from lanner.host.runtime import Runtime
 from lanner.model.enums import DeliveryGuarantee, QueueAccessType, QueueShareMode
 from lanner.transfer.session import Session
 from lanner.transfer.session_states import SessionState

@@ -353,24 +353,3 @@ def test_a_connection_that_is_played_once_more_acknowledges_nothing(world: World
     world.unreachable.clear()
     world.tick(200)
     assert alpha.bodies("q")[40:] == [b"later %d" % number for number in range(40)]
-
-
-def test_a_message_that_is_refused_is_told_to_the_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """Its sender has asked for nothing, and may not be told either: nobody would know where it is. Not for each of many."""
-    alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
-    there = beta.direct("none")
-    for _ in range(3):
-        alpha.send(there, b"x")
-    alpha.sync()
-    world.tick(2)
-    assert alpha.outgoing(there).message_count == 0
-    refused = [one.getMessage() for one in caplog.records if "is refused" in one.getMessage()]
-    assert len(refused) == 1
-    assert str(alpha.guid) in refused[0]
-    assert there.lower() in refused[0].lower()
-    assert refused[0].endswith("NACK_BAD_DEST_QUEUE; 1 so far")
-    world.tick(20)
-    alpha.send(there, b"x")
-    alpha.sync()
-    world.tick(2)
-    assert "NACK_BAD_DEST_QUEUE; 4 so far" in caplog.text

@@ -116,12 +116,11 @@ class MSMQApplication(ComObject):
         if identity.is_anonymous:
             raise IllegalUser(f"{identity.name} is nobody: there is no place in the directory for its certificates")
         environment = self._environment
-        with environment.lock:
+        with environment.committer.change() as change:
             is_written = environment.engine.register_certificate(identity, certificate)
-            ticket = environment.store.ticket()
         if not is_written:
             raise DsError(f"the directory does not take a certificate of {identity.name}")
-        await environment.durable(ticket)
+        await change
 
     async def _register_internal(self, identity: Identity, *, is_always: bool) -> Success | None:
         environment = self._environment

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from lanner.activex import arguments
-from lanner.activex.names import format_name_from_ads_path, format_name_from_path
+from lanner.activex.names import format_name_from_ads_path, format_name_from_path, read_format_name
 from lanner.activex.tables import MSMQ_DESTINATION
 from lanner.com.constants import S_FALSE
 from lanner.com.objects import ComObject, Success
 from lanner.com.values import VT, Variant
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import IllegalFormatname, InvalidHandle
-from lanner.wire.format_name import parse
+from lanner.wire.spelling import without_prefix
 
 if TYPE_CHECKING:
     from lanner.activex.environment import Environment
@@ -66,15 +66,14 @@ class MSMQDestination(ComObject):
     async def _open(self, identity: Identity) -> None:
         if self.format_name is None:
             raise IllegalFormatname("no queue is named")
-        name = parse(self.format_name)
+        name = read_format_name(self._environment, self.format_name)
         environment = self._environment
-        with environment.lock:
+        with environment.committer.change() as change:
             descriptor = environment.engine.open_queue(name, QueueAccessType.SEND, identity=identity)
-            # An outgoing queue may have come into being.
-            ticket = environment.store.ticket()
         self._descriptor, self._is_own = descriptor, True
         try:
-            await environment.durable(ticket)
+            # Opening may have created an outgoing queue.
+            await change
         except BaseException:
             self._close()
             raise
@@ -92,10 +91,9 @@ class MSMQDestination(ComObject):
         if descriptor is None or not self._is_own:
             return
         environment = self._environment
-        with environment.lock:
+        with environment.committer.change() as change:
             environment.engine.close_queue(descriptor)
-            ticket = environment.store.ticket()
-        environment.committer.ask(ticket)
+        change.soon()
 
     def get_is_open(self, call: ComCall) -> bool:
         """3.12.4.1.3."""
@@ -133,7 +131,7 @@ class MSMQDestination(ComObject):
 
     async def put_format_name(self, call: ComCall, value: str | None) -> None:
         """3.12.4.1.11: any, also of several queues; Open tells what is wrong with it."""
-        self.format_name = value
+        self.format_name = None if value is None else without_prefix(value)
         self._directory_path = self._path_name = None
         await self._reopen(call)
 

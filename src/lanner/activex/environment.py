@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 from uuid import UUID
 
+from lanner.host.internal_signing_key import internal_signing_key
 from lanner.model.errors import NoInternalUserCert, RemoteMachineNotAvailable
-from lanner.rpc.client import connect_tcp
-from lanner.services.internal_certificates import internal_signing_key
+from lanner.rpc.async_client import connect_tcp
 from lanner.services.ports import HANDSHAKE_PORT
 from lanner.transfer.addresses import resolve
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from lanner.activex.transaction import TransactionManager
     from lanner.com.objects import ComObject
     from lanner.engine import Engine
-    from lanner.rpc.client import RpcClient
+    from lanner.host.committer import Committer
+    from lanner.rpc.async_client import RpcClient
     from lanner.security.identity import Identity
     from lanner.security.internal_certificates import InternalCertificates
     from lanner.security.signing import SigningKey
     from lanner.security.users import UserFile
-    from lanner.store.committer import Committer
     from lanner.transfer.transfer import Transfer
 
 # Ours: a computer that does not answer for so long is not there.
@@ -40,7 +40,8 @@ class ActivexSettings:
 class Environment:
     """One queue manager as its coclasses see it. Everything here and in them runs in the loop's thread.
 
-    Events of the engine are raised with `lock` held, never across an `await`; what must be on disk is waited for with `durable`.
+    Events of the engine are raised with `lock` held, never across an `await`; what must be on disk is a change of the
+    `committer`, which is awaited.
     """
 
     def __init__(
@@ -67,11 +68,6 @@ class Environment:
         self.settings = ActivexSettings() if settings is None else settings
         # Where queue managers are asked for what only they know.
         self.remote_port = HANDSHAKE_PORT
-
-    async def durable(self, ticket: int) -> None:
-        """Wait until a batch of the store is on disk; a StatusError if it cannot be."""
-        if ticket:
-            await self.committer.durable(ticket)
 
     async def connect(self, computer: str) -> RpcClient:
         """The RPC port of another computer's queue manager, as nobody in particular: callers here have given us no password for it."""

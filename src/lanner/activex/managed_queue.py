@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from lanner.activex import arguments
 from lanner.activex.management_binding import ManagementBinding
-from lanner.activex.names import format_name_from_path
+from lanner.activex.names import format_name_from_path, read_format_name
 from lanner.com.objects import ComObject
 from lanner.com.values import VT, Variant
 from lanner.model.errors import GenericError, InvalidParameter, UninitializedObject
@@ -64,7 +64,7 @@ class ManagedQueue(ComObject):
             name = format_name_from_path(self._environment, path)
         elif name is None or path is not None:
             raise InvalidParameter("either Pathname or FormatName is needed, not both")
-        queue = FormatName.parse(name)
+        queue = read_format_name(self._environment, name)
         binding = ManagementBinding(self._environment, computer)
         location = ManagementQueueProperty.LOCATION
         (told,) = await binding.get_info(call.identity, queue, location, only_active=True)

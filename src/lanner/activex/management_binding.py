@@ -30,7 +30,7 @@ class ManagementBinding:
 
     def __init__(self, environment: Environment, computer_name: str | None) -> None:
         self._environment = environment
-        self._events = ManagementEvents(environment.engine, environment.transfer)
+        self._events = ManagementEvents(environment.engine, environment.committer, environment.transfer)
         with environment.lock:
             is_here = not computer_name or environment.engine.is_local_host(computer_name)
         self._elsewhere = None if is_here else computer_name
@@ -60,10 +60,10 @@ class ManagementBinding:
             check_status(await self._call(identity, self._elsewhere, R_QM_MGMT_ACTION, action_arguments(queue, action)))
             return
         if queue is None:
-            ticket = self._events.machine_action(identity, action)
+            change = self._events.machine_action(identity, action)
         else:
-            ticket = self._events.queue_action(identity, queue, action, only_active=True)
-        await self._environment.durable(ticket)
+            change = self._events.queue_action(identity, queue, action, only_active=True)
+        await change
 
     async def _call(
         self, identity: Identity, computer: str, method: Method, arguments: dict[str, Value]

@@ -15,6 +15,7 @@ from lanner.activex.longs import from_long, to_long
 from lanner.activex.message_body import BYTES, decode_body, octets, saved_body
 from lanner.activex.message_sending import SIGNATURE_LEVELS, SecurityContext, Sending
 from lanner.activex.message_state import MessageState
+from lanner.activex.names import read_format_name
 from lanner.activex.tables import MSMQ_MESSAGE
 from lanner.activex.transaction import resolve_transaction
 from lanner.com.constants import E_INVALIDARG, E_NOTIMPL
@@ -29,7 +30,6 @@ from lanner.model.errors import (
     StatusError,
 )
 from lanner.wire.builder import MAX_LABEL_CHARACTERS, MAX_PRIORITY
-from lanner.wire.format_name import FormatName
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.message import Message
 
@@ -428,7 +428,9 @@ class MSMQMessage(ComObject):
             raise ComError(E_INVALIDARG, f"{call.member.name}: no MSMQDestination of this queue manager")
         name = None if value is None else value.get_format_name(call)
         # A name that is none would be found out only when the message is sent.
-        self.set("response_multi_queue_format_name", None if name is None else str(FormatName.parse(name)))
+        self.set(
+            "response_multi_queue_format_name", None if name is None else str(read_format_name(self._environment, name))
+        )
 
     async def _destination(self, call: ComCall, name: str | None) -> MSMQDestination | None:
         from lanner.activex.destination import MSMQDestination

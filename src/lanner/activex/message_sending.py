@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from lanner.activex.environment import Environment
     from lanner.activex.message_state import MessageState
     from lanner.activex.transaction import TransactionArgument
+    from lanner.host.change import Change
     from lanner.model.live import OpenQueueDescriptor, Transaction
     from lanner.security.identity import Identity
     from lanner.security.signing import SigningKey
@@ -100,7 +101,7 @@ class Sending:
             level = SIGNATURE_LEVELS[self.requested_authentication_level]
             is_transactional = argument.transaction is not None or argument.is_single_message
             properties = await self._signed(properties, descriptor, level, is_transactional=is_transactional)
-        await self.environment.durable(self._enqueue(descriptor, properties, argument, level))
+        await self._enqueue(descriptor, properties, argument, level)
 
     # What the message says ----------------------------------------------------------------------------------------
 
@@ -219,11 +220,11 @@ class Sending:
         properties: MessageProperties,
         argument: TransactionArgument,
         level: AuthenticationLevel,
-    ) -> int:
-        """The ticket of the batch that keeps the message; 0 where nothing has to be waited for."""
+    ) -> Change:
+        """Send; the caller waits until what has to be durable is."""
         environment = self.environment
         engine = environment.engine
-        with environment.lock:
+        with environment.committer.change() as change:
             own = engine.create_transaction(uuid.uuid4()) if argument.is_single_message else None
             transaction = argument.transaction if own is None else own
             try:
@@ -238,8 +239,9 @@ class Sending:
                     engine.transaction_abort(own.identifier)
                 raise
             self._tell(descriptor, properties, ordinal, transaction, level)
-            is_durable = own is not None or (argument.transaction is None and bool(properties.delivery_guarantee))
-            return environment.store.ticket() if is_durable else 0
+        if own is None and (argument.transaction is not None or not properties.delivery_guarantee):
+            change.forget()
+        return change
 
     def _tell(
         self,

@@ -23,6 +23,7 @@ from lanner.services.interfaces.mqmq import QueueFormat
 from lanner.services.management_client import check_status
 from lanner.services.queue_client_objects import MQDS_QUEUE
 from lanner.services.queue_formats import format_name_of
+from lanner.wire import spelling
 from lanner.wire.format_name import (
     DirectFormatName,
     DistributionListFormatName,
@@ -51,9 +52,19 @@ def names_one_queue(name: FormatName) -> bool:
     return not isinstance(name, (MultipleElementFormatName, DistributionListFormatName, MulticastFormatName))
 
 
+def read_format_name(environment: Environment, text: str) -> FormatName:
+    """Return the format name that a program has put into a property, with or without `FormatName:` before it."""
+    return spelling.whole_format_name(text, environment.engine.queue_manager.computer_name)
+
+
+def read_path_name(environment: Environment, text: str) -> PathName:
+    """Return the path name that a program has put into a property."""
+    return spelling.path_name(text, environment.engine.queue_manager.computer_name, short_names=False)
+
+
 def format_name_from_path(environment: Environment, text: str) -> str:
     """3.1.6.2 Get Queue Format Name from Pathname."""
-    whole = PathName.parse(text)
+    whole = read_path_name(environment, text)
     path = whole.without_suffix()
     engine = environment.engine
     with environment.lock:
@@ -75,7 +86,7 @@ def format_name_from_path(environment: Environment, text: str) -> str:
 
 async def format_name_of_path(environment: Environment, text: str, identity: Identity) -> str:
     """3.10.6.1 Update QueueFormatName, for an object that has a path name only."""
-    whole = PathName.parse(text)
+    whole = read_path_name(environment, text)
     engine = environment.engine
     with environment.lock:
         is_local = engine.is_local_host(whole.computer)

@@ -8,17 +8,18 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from lanner.activex.event import MSMQEvent
 from lanner.com.constants import E_INVALIDARG
 from lanner.com.objects import ComError
+from lanner.host.reads import Read
 from lanner.model.errors import (
     IllegalCursorAction,
     IOTimeout,
     MessageAlreadyReceived,
     MessageNotFound,
-    OperationCancelled,
     QueueDeleted,
     QueueNotAvailable,
     StatusError,
@@ -27,7 +28,8 @@ from lanner.model.errors import (
 if TYPE_CHECKING:
     from lanner.activex.queue import MSMQQueue
     from lanner.com.objects import ComObject, Remote
-    from lanner.model.live import Cursor, MessagePosition, OpenQueueDescriptor, WaitingMessageReadOperation
+    from lanner.engine.reading import ReadEnd, ReadStart
+    from lanner.model.live import Cursor, OpenQueueDescriptor
 
 # Ours: notifications that one open queue may have pending at once.
 MAX_NOTIFICATIONS: Final = 256
@@ -56,35 +58,29 @@ class Notification:
         if not isinstance(event, MSMQEvent):
             # An event of another computer's: what to call on it, no document tells.
             raise ComError(E_INVALIDARG, "Event is no MSMQEvent of this queue manager")
+        environment = queue.environment
         self._queue = queue
-        self._descriptor = descriptor
+        self._read = Read(environment.engine, environment.committer, descriptor, is_receive=False, cursor=cursor)
         self._event = event
         self._kind = kind
-        self._cursor = cursor
         self._milliseconds = milliseconds
         self._loop = asyncio.get_running_loop()
-        self._reader: WaitingMessageReadOperation | None = None
         self._is_forgotten = False
         self._done: Callable[[Notification], None] | None = None
 
     def begin(self, done: Callable[[Notification], None]) -> None:
-        """Peek, or wait to; `done` is called when there is nothing more to come of it. The event itself comes later, in the loop."""
+        """Peek, or wait to; the event fires later, in the loop. `done` is called when nothing more will follow."""
         self._done = done
-        engine = self._queue.environment.engine
-        end: MessagePosition | StatusError | None
-        with self._queue.environment.lock:
-            try:
-                end = self._peek()
-            except StatusError as error:
-                end = error
-            if end is None:
-                self._reader = engine.last_waiting_read
-        if end is not None:
-            self._ended(end)
+        try:
+            self._read.begin(self._peek)
+        except StatusError as error:
+            self._loop.call_soon(self._fire, error)
+        else:
+            self._read.when_over(partial(self._loop.call_soon_threadsafe, self._fire))
 
-    def _peek(self) -> MessagePosition | None:
-        engine, descriptor, cursor = self._queue.environment.engine, self._descriptor, self._cursor
-        timeout, on_end = self._milliseconds, self._ended
+    def _peek(self, on_end: ReadEnd) -> ReadStart:
+        engine, descriptor, cursor = self._queue.environment.engine, self._read.descriptor, self._read.cursor
+        timeout = self._milliseconds
         if cursor is None:
             return engine.peek_message(descriptor, timeout=timeout, on_end=on_end)
         if self._kind is MqMsgCursor.MQMSG_CURRENT:
@@ -95,16 +91,13 @@ class Notification:
                 pass
         return engine.peek_next_message(descriptor, cursor, timeout=timeout, on_end=on_end)
 
-    def _ended(self, end: MessagePosition | StatusError) -> None:
-        """Called by whichever thread, with or without the lock."""
-        self._loop.call_soon_threadsafe(self._fire, end if isinstance(end, StatusError) else None)
-
-    def _fire(self, error: StatusError | None) -> None:
+    def _fire(self, error: StatusError | None = None) -> None:
         if self._done is not None:
             self._done(self)
         if self._is_forgotten:
             return
-        self._event.fire(self._queue, self._kind, None if error is None else self._code(error))
+        end = error or self._read.end
+        self._event.fire(self._queue, self._kind, self._code(end) if isinstance(end, StatusError) else None)
 
     def _code(self, error: StatusError) -> int:
         """The ErrorCode of ArrivedError."""
@@ -115,11 +108,8 @@ class Notification:
         return error.status
 
     def forget(self) -> None:
-        """The queue is closed by its own client: there is nothing to tell."""
+        """End without an event: the client has closed the queue itself."""
         self._is_forgotten = True
         if self._done is not None:
             self._done(self)
-        environment = self._queue.environment
-        with environment.lock:
-            if self._reader is not None and self._reader.is_waiting:
-                environment.engine.stop_waiting_read(self._reader, OperationCancelled("the queue was closed"))
+        self._read.abandon()

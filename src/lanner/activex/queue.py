@@ -21,6 +21,7 @@ from lanner.com.constants import E_INVALIDARG
 from lanner.com.objects import ComError, ComObject
 from lanner.com.values import MISSING, VT, Variant
 from lanner.engine.reading import PEEK_ACCESS, RECEIVE_ACCESS
+from lanner.host.reads import Read, purge
 from lanner.model.enums import INFINITE, MessageSeekAction, QueueAccessType, QueueShareMode
 from lanner.model.errors import (
     AccessDenied,
@@ -33,7 +34,6 @@ from lanner.model.errors import (
     TransactionUsage,
 )
 from lanner.model.live import MAX_LOOKUP_ID
-from lanner.services.reads import Read, purge
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from lanner.activex.queue_info import MSMQQueueInfo
     from lanner.com.members import InterfaceTable
     from lanner.com.objects import ComCall, Remote
-    from lanner.engine.reading import ReadEnd
+    from lanner.engine.reading import ReadEnd, ReadStart
     from lanner.model.live import Cursor, MessagePosition, OpenQueueDescriptor, Transaction
 
 # MS-ERREF 2.1.
@@ -213,10 +213,9 @@ class MSMQQueue(ComObject):
         if descriptor is None or descriptor.is_closed:
             return
         environment = self.environment
-        with environment.lock:
+        with environment.committer.change() as change:
             environment.engine.close_queue(descriptor)
-            ticket = environment.store.ticket()
-        environment.committer.ask(ticket)
+        change.soon()
 
     # Properties ---------------------------------------------------------------------------------------------------
 
@@ -379,7 +378,7 @@ class MSMQQueue(ComObject):
             transaction=transaction,
         )
 
-        def event(on_end: ReadEnd) -> MessagePosition | None:
+        def event(on_end: ReadEnd) -> ReadStart:
             return environment.engine.dequeue_message(
                 descriptor,
                 timeout=milliseconds,
@@ -390,7 +389,7 @@ class MSMQQueue(ComObject):
             )
 
         try:
-            read.begin(event, may_wait=milliseconds > 0)
+            read.begin(event)
             await read.wait()
         except (IOTimeout, MessageNotFound) as error:
             self._timed_out(error, milliseconds)
@@ -407,22 +406,20 @@ class MSMQQueue(ComObject):
             read.give_back()
             raise
         if read.transaction is None:
-            ticket = read.take()
-            if ticket:
-                await read.taken(ticket)
+            await read.taken(read.take())
         return message
 
     async def _peek(
         self,
         wants: _Wants,
         milliseconds: int,
-        event: Callable[..., MessagePosition | None],
+        event: Callable[..., ReadStart],
         cursor: Cursor | None,
     ) -> MSMQMessage | None:
         environment = self.environment
         read = Read(environment.engine, environment.committer, self._opened(), is_receive=False, cursor=cursor)
         try:
-            read.begin(lambda on_end: event(timeout=milliseconds, on_end=on_end), may_wait=milliseconds > 0)
+            read.begin(lambda on_end: event(timeout=milliseconds, on_end=on_end))
             position = await read.wait()
         except (IOTimeout, MessageNotFound) as error:
             self._timed_out(error, milliseconds)
@@ -494,7 +491,7 @@ class MSMQQueue(ComObject):
             )
 
         with _not_found():
-            read.begin(event, may_wait=False)
+            read.begin(event)
         return await self._received(call, read, wants)
 
     def peek_at(self, seek: MessageSeekAction, lookup_id: int, wants: _Wants) -> MSMQMessage:

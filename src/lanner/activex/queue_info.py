@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from lanner.activex import arguments
 from lanner.activex.longs import from_long, to_long
-from lanner.activex.names import format_name_of_path, names_one_queue
+from lanner.activex.names import format_name_of_path, names_one_queue, read_format_name, read_path_name
 from lanner.activex.queue import ACCESS, MSMQQueue
 from lanner.activex.tables import MSMQ_QUEUE_INFO
 from lanner.com.objects import ComObject
@@ -42,9 +42,9 @@ from lanner.model.errors import (
 from lanner.security.access import is_granted, map_generic_rights
 from lanner.security.access_masks import QUEUE_MAPPING, QueueAccess
 from lanner.wire.format_name import DirectFormatName, FormatName, PublicFormatName, parse
-from lanner.wire.path_name import PathName
 from lanner.wire.security_descriptor import AceType, Acl, SecurityDescriptor
 from lanner.wire.sid import EVERYONE
+from lanner.wire.spelling import without_prefix
 
 if TYPE_CHECKING:
     from lanner.activex.environment import Environment
@@ -152,7 +152,7 @@ class MSMQQueueInfo(ComObject):
     def put_format_name(self, call: ComCall, value: str | None) -> None:
         """3.10.4.1.9: another queue is meant from now on."""
         del call
-        self.path_name, self.format_name = None, value
+        self.path_name, self.format_name = None, None if value is None else without_prefix(value)
         self.is_refreshed = self.is_application_queue = self.is_queue_created = False
 
     def put_priv_level(self, call: ComCall, value: int) -> None:
@@ -243,7 +243,7 @@ class MSMQQueueInfo(ComObject):
     async def update_format_name(self, call: ComCall) -> FormatName:
         """3.10.6.1 Update QueueFormatName; what it is then."""
         if self.format_name is not None:
-            return parse(self.format_name)
+            return read_format_name(self._environment, self.format_name)
         if self.path_name is None:
             raise IllegalQueuePathname("neither PathName nor FormatName is set")
         path_name = self.path_name
@@ -292,9 +292,9 @@ class MSMQQueueInfo(ComObject):
         world_readable = arguments.flag(is_world_readable, "IsWorldReadable", default=False)
         if not self.path_name:
             raise IllegalQueuePathname("PathName is not set")
-        path = PathName.parse(self.path_name)
+        path = read_path_name(self._environment, self.path_name)
         environment, engine = self._environment, self._environment.engine
-        with environment.lock:
+        with environment.committer.change() as change:
             if not engine.is_local_host(path.computer) and path.queue_type is not QueueType.PUBLIC:
                 raise IllegalQueuePathname(f"{path}: private queues are created by their own computer")
             if engine.find_by_path(path) is not None:
@@ -314,14 +314,13 @@ class MSMQQueueInfo(ComObject):
             else:
                 self.format_name = str(engine.private_format_name(path))
             self.is_queue_created = self.is_application_queue = True
-            ticket = environment.store.ticket()
-        await environment.durable(ticket)
+        await change
 
     async def delete(self, call: ComCall) -> None:
         """3.10.4.1.27."""
         name = await self._name_of_one_queue(call)
         environment = self._environment
-        with environment.lock:
+        with environment.committer.change() as change:
             queue, is_local = self._find(name)
             if is_local:
                 environment.engine.delete_queue(queue, identity=call.identity)
@@ -331,8 +330,7 @@ class MSMQQueueInfo(ComObject):
                 if result is not DirectoryOperationResult.SUCCESS:
                     raise _directory_error(result, f"{name} could not be deleted")
             self._reset()
-            ticket = environment.store.ticket()
-        await environment.durable(ticket)
+        await change
 
     # Open ---------------------------------------------------------------------------------------------------------
 
@@ -350,13 +348,12 @@ class MSMQQueueInfo(ComObject):
         if access_type is not QueueAccessType.SEND and not names_one_queue(name):
             raise UnsupportedFormatnameOperation(f"{name} can be opened for sending only")
         environment = self._environment
-        with environment.lock:
+        with environment.committer.change() as change:
             descriptor = environment.engine.open_queue(name, access_type, share, call.identity)
-            # A subqueue or an outgoing queue may have come into being.
-            ticket = environment.store.ticket()
         queue = MSMQQueue(environment, descriptor, self)
         try:
-            await environment.durable(ticket)
+            # Opening may have created a subqueue or an outgoing queue.
+            await change
         except BaseException:
             queue.released()
             raise
@@ -401,7 +398,7 @@ class MSMQQueueInfo(ComObject):
         """
         name = await self._name_of_one_queue(call)
         environment, changes = self._environment, dict(self._changes)
-        with environment.lock:
+        with environment.committer.change() as change:
             queue, is_local = self._find(name)
             if not _is_application_queue(queue):
                 raise UnsupportedFormatnameOperation(f"{name} belongs to the queue manager")
@@ -415,8 +412,7 @@ class MSMQQueueInfo(ComObject):
                 if result is not DirectoryOperationResult.SUCCESS:
                     raise _directory_error(result, f"{name} could not be changed")
             self._changes.clear()
-            ticket = environment.store.ticket()
-        await environment.durable(ticket)
+        await change
 
 
 def _names_public(name: DirectFormatName) -> bool:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lanner.activex.environment import Environment
     from lanner.com.members import InterfaceTable
     from lanner.com.objects import ComCall
+    from lanner.host.change import Change
     from lanner.model.live import Transaction
 
 # MS-ERREF 2.1.
@@ -106,10 +107,9 @@ class TransactionImpl(ComObject):
             raise ComError(XACT_E_NOTSUPPORTED, f"fRetaining {retaining}, grfTC {grf_tc:#x}, grfRM {grf_rm:#x}")
         self._end_once()
         environment = self._environment
-        with environment.lock:
+        with environment.committer.change() as change:
             environment.engine.transaction_commit(self.identifier)
-            ticket = environment.store.ticket()
-        await environment.durable(ticket)
+        await change
 
     async def abort_transaction(self, *, retaining: bool, is_async: bool) -> None:
         """3.8.4.1.2 Abort."""
@@ -120,7 +120,7 @@ class TransactionImpl(ComObject):
         if retaining or is_async:
             raise ComError(XACT_E_NOTSUPPORTED, f"fRetaining {retaining}, fAsync {is_async}")
         self._end_once()
-        await self._environment.durable(self._abort())
+        await self._abort()
 
     async def transaction_info(self) -> XactTransInfo:
         """3.8.4.1.3 GetTransactionInfo."""
@@ -133,11 +133,11 @@ class TransactionImpl(ComObject):
             raise TransactionSequence(f"transaction {self.identifier} has ended already")
         self.is_committed_or_aborted = True
 
-    def _abort(self) -> int:
+    def _abort(self) -> Change:
         environment = self._environment
-        with environment.lock:
+        with environment.committer.change() as change:
             environment.engine.transaction_abort(self.identifier)
-            return environment.store.ticket()
+        return change
 
     @property
     def _manager(self) -> TransactionManager:
@@ -173,7 +173,7 @@ class TransactionImpl(ComObject):
         with environment.lock:
             is_open = self.identifier in environment.engine.queue_manager.transaction_collection
         if is_open:
-            environment.committer.ask(self._abort())
+            self._abort().soon()
 
 
 class MSMQTransaction(ComObject):

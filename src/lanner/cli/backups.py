@@ -11,6 +11,7 @@ import typer
 from lanner.cli.options import DEFAULT_DATA, Data, Json
 from lanner.cli.output import say, size, write_json
 from lanner.cli.session import check_directory, open_directory
+from lanner.client.runtimes import runtime_of
 
 
 def backup(
@@ -22,7 +23,7 @@ def backup(
     """Copy a data directory, with its accounts and keys, into a new one."""
     check_directory(data)
     with open_directory(data) as manager:
-        manager.runtime.store.backup(target)
+        runtime_of(manager).store.backup(target)
         try:
             for secret in sorted(data.glob("*.json")):
                 shutil.copy2(secret, target)

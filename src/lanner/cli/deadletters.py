@@ -22,9 +22,9 @@ from lanner.cli.options import (
 from lanner.cli.options import lookup_id as read_lookup_id
 from lanner.cli.output import confirm, counted, note, progress, say, write_json
 from lanner.cli.reading import peek_messages, receive_messages
-from lanner.cli.session import Manager, Place, Queue, is_transactional, open_manager, path_name, reaching, walk
+from lanner.cli.session import Place, open_manager, reaching, walk
 from lanner.cli.views import list_messages, show_message
-from lanner.client import Message, ReceivedMessage
+from lanner.client import Message, Queue, QueueManager, ReceivedMessage
 from lanner.model.errors import MessageNotFound, QueueNotFound, StatusError
 
 app = typer.Typer(help="What could not be delivered.", no_args_is_help=True)
@@ -39,12 +39,12 @@ class Which(enum.StrEnum):
 Kind = Annotated[Which, typer.Option("--which", help="The dead letters of which messages.")]
 
 
-def _queues(manager: Manager, which: Which) -> list[Queue]:
+def _queues(manager: QueueManager, which: Which) -> list[Queue]:
     queues = {Which.PLAIN: manager.dead_letter, Which.TRANSACTIONAL: manager.transactional_dead_letter}
     return list(queues.values()) if which is Which.ALL else [queues[which]]
 
 
-def _holder(manager: Manager, which: Which, identifier: str) -> Queue:
+def _holder(manager: QueueManager, which: Which, identifier: str) -> Queue:
     """The dead-letter queue that has a message."""
     number = read_lookup_id(identifier)
     for queue in _queues(manager, which):
@@ -61,7 +61,7 @@ def _holder(manager: Manager, which: Which, identifier: str) -> Queue:
 def list_dead_letters(*, which: Kind = Which.ALL, count: Count = 1000, at: Place, json: Json = False) -> None:
     """List the dead letters, a line each."""
     with open_manager(at) as manager:
-        letters = ((path_name(queue), letter) for queue in _queues(manager, which) for letter in walk(queue, count))
+        letters = ((queue.path_name, letter) for queue in _queues(manager, which) for letter in walk(queue, count))
         if not list_messages(letters, as_json=json):
             raise nothing("there are no dead letters")
 
@@ -106,7 +106,7 @@ def _read(
     with open_manager(at) as manager:
         queues = _queues(manager, which) if lookup_id is None else [_holder(manager, which, lookup_id)]
         for queue in queues:
-            name = path_name(queue)
+            name = queue.path_name
 
             def show(message: ReceivedMessage, name: str = name) -> None:
                 show_message(message, name, as_json=as_json, raw=raw)
@@ -115,9 +115,7 @@ def _read(
             if left == 0:
                 break
             if is_receive:
-                found += receive_messages(
-                    manager, queue, show, limit=left, timeout=0, lookup_id=lookup_id, where="current"
-                )
+                found += receive_messages(queue, show, limit=left, timeout=0, lookup_id=lookup_id, where="current")
             else:
                 found += peek_messages(queue, show, limit=left, timeout=0, lookup_id=lookup_id, where="current")
     if not found:
@@ -137,7 +135,7 @@ def purge(
     """Remove all dead letters."""
     with open_manager(at) as manager:
         queues = _queues(manager, which)
-        count = sum(len(queue) for queue in queues)
+        count = sum(queue.count() for queue in queues)
         if count and not dry_run:
             confirm(f"Remove {counted(count, 'dead letter')}?", yes=yes)
             count = sum(queue.purge() for queue in queues)
@@ -205,7 +203,7 @@ def give_back(
         raise nothing("there are no dead letters")
 
 
-def _chosen(manager: Manager, which: Which, lookup_id: str | None) -> Iterator[tuple[Queue, int]]:
+def _chosen(manager: QueueManager, which: Which, lookup_id: str | None) -> Iterator[tuple[Queue, int]]:
     if lookup_id is not None:
         yield _holder(manager, which, lookup_id), read_lookup_id(lookup_id)
         return
@@ -214,13 +212,13 @@ def _chosen(manager: Manager, which: Which, lookup_id: str | None) -> Iterator[t
             yield queue, letter.lookup_id
 
 
-def _return(manager: Manager, queue: Queue, letter: ReceivedMessage, copy: Message) -> None:
+def _return(manager: QueueManager, queue: Queue, letter: ReceivedMessage, copy: Message) -> None:
     """First the copy, then the removal: a fault in between leaves two, never none."""
     name = letter.destination_queue
     if name is None:
         raise QueueNotFound("the message names no destination")
     # A queue that is gone is told by the send; one of another computer keeps to itself what it is.
-    needed = is_transactional(manager, name)
+    needed = manager.open(name).is_transactional()
     target = manager.open(name)
     if letter.is_transactional if needed is None else needed:
         with manager.transaction() as unit:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import itertools
 import sys
 import uuid
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from rich.text import Text
 from lanner.cli.checks import Finding, Verdict, examine
 from lanner.cli.errors import EXIT_ERROR
 from lanner.cli.options import Json, duration
-from lanner.cli.output import console, printable, write_json
+from lanner.cli.output import console, counted, printable, write_json
 from lanner.cli.peers import Caller, examine_peer
 from lanner.cli.session import running
 from lanner.model.errors import LannerError
@@ -57,8 +58,9 @@ def doctor(
     is_usable = not findings or findings[0].verdict is Verdict.OK
     # Where `lanner serve` would look with the same options.
     settings = load_settings(config if is_usable else None, given)
+    found: Iterator[Finding]
     if peer is None:
-        found = examine(settings.data, dt.datetime.now(dt.UTC))
+        found = itertools.chain(examine(settings.data, dt.datetime.now(dt.UTC)), _refusals(settings.data))
     else:
         found = _examine_peer(peer, settings, duration(timeout, "--timeout") or DEFAULT_TIMEOUT)
     if not json:
@@ -78,6 +80,23 @@ def doctor(
         )
     if any(finding.verdict is Verdict.FAIL for finding in findings):
         raise typer.Exit(EXIT_ERROR)
+
+
+def _refusals(data: Path) -> Iterator[Finding]:
+    """What the queue manager that runs on a directory, or a peer of it, has refused since it started."""
+    manager = running(data)
+    if manager is None:
+        return
+    with manager:
+        rows = manager.status()["refused"]
+    if not rows:
+        yield Finding("refusals", Verdict.OK, "no message from or for other computers was refused")
+    for one in rows:
+        by = "refused here" if one["side"] == "here" else "refused by other computers"
+        text = (
+            f"{counted(one['messages'])} for {one['queue']} {by}: {one['class']}, the last peer is {one['last_peer']}"
+        )
+        yield Finding("refusals", Verdict.WARN, text, one["advice"])
 
 
 def _examine_peer(peer: str, settings: Settings, timeout: float) -> Iterator[Finding]:
@@ -106,7 +125,7 @@ def _examine_peer(peer: str, settings: Settings, timeout: float) -> Iterator[Fin
                 status["bind"],
                 timeout,
                 uuid.UUID(status["identifier"]),
-                lambda addresses: manager.ask("peer", name=peer, addresses=addresses),
+                lambda addresses: manager.peer(peer, addresses),
             )
         )
 

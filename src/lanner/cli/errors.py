@@ -1,4 +1,4 @@
-"""What a person sees when something goes wrong, and the exit codes: 0 done, 1 error, 2 usage, 3 nothing there."""
+"""What a person sees when something goes wrong, and the exit codes: 0 done, 1 error, 2 usage, 3 nothing there, 130 Ctrl-C."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ from lanner.model.errors import (
 EXIT_ERROR = 1
 EXIT_USAGE = 2
 EXIT_NOTHING = 3
+# As shells report a program that SIGINT ended.
+EXIT_INTERRUPTED = 130
 
 _NAMES = (
     r"""a queue is named '.\private$\orders', orders (a private queue here) or 'DIRECT=OS:computer\private$\orders'"""
@@ -142,6 +144,10 @@ class Root(Group):
             return super().invoke(ctx)
         except BrokenPipeError:
             raise
+        except KeyboardInterrupt as error:
+            if ctx.meta["lanner.debug"]:
+                traceback.print_exc()
+            raise typer.Exit(EXIT_INTERRUPTED) from error
         except (LannerError, OSError) as error:
             if ctx.meta["lanner.debug"]:
                 traceback.print_exc()

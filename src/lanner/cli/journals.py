@@ -10,12 +10,12 @@ from lanner.cli.errors import UsageError, nothing
 from lanner.cli.options import All, DryRun, Json, LookupId, Raw, Yes
 from lanner.cli.queues import purge_queue
 from lanner.cli.reading import peek_messages, receive_messages
-from lanner.cli.session import Manager, Place, Queue, open_manager, path_name, reaching, walk
+from lanner.cli.session import Place, open_manager, reaching, walk
 from lanner.cli.views import list_messages, show_message
-from lanner.client import ReceivedMessage
+from lanner.client import Queue, QueueManager, ReceivedMessage
 
 
-def _journal(manager: Manager, queue: str | None) -> Queue:
+def _journal(manager: QueueManager, queue: str | None) -> Queue:
     return manager.system_journal if queue is None else manager.open(queue).journal
 
 
@@ -46,7 +46,7 @@ def journal(
         raise UsageError("--dry-run goes with --purge; --peek shows what --receive would take")
     with open_manager(at) as manager:
         opened = _journal(manager, queue)
-        name = path_name(opened)
+        name = opened.path_name
 
         def show(message: ReceivedMessage) -> None:
             show_message(message, name, as_json=json, raw=raw)
@@ -56,9 +56,7 @@ def journal(
             return
         if receive:
             limit = None if everything else count or 1
-            found = receive_messages(
-                manager, opened, show, limit=limit, timeout=0, lookup_id=lookup_id, where="current"
-            )
+            found = receive_messages(opened, show, limit=limit, timeout=0, lookup_id=lookup_id, where="current")
         elif peek or raw or lookup_id is not None:
             limit = None if everything else count or 1
             found = peek_messages(opened, show, limit=limit, timeout=0, lookup_id=lookup_id, where="current")

@@ -13,18 +13,8 @@ import typer
 from lanner.cli.errors import CommandError, UsageError, nothing
 from lanner.cli.options import DryRun, Json, LookupId, QueueName, lookup_id
 from lanner.cli.output import counted, progress, say, write_json
-from lanner.cli.session import (
-    Manager,
-    Place,
-    Queue,
-    attributes,
-    move_messages,
-    open_manager,
-    reaching,
-    source,
-    walk,
-)
-from lanner.client import Message
+from lanner.cli.session import Place, open_manager, reaching, walk
+from lanner.client import Message, Queue, QueueManager
 from lanner.model.errors import QueueNotFound, StatusError
 from lanner.wire.path_name import PathName
 
@@ -32,7 +22,7 @@ from lanner.wire.path_name import PathName
 BATCH = 500
 
 
-def _target_of_move(manager: Manager, queue: Queue, target: str | None) -> Queue:
+def _target_of_move(manager: QueueManager, queue: Queue, target: str | None) -> Queue:
     path = PathName.parse(queue.path_name)
     if target is None:
         if path.subqueue is None:
@@ -71,12 +61,12 @@ def move(
             number = lookup_id(identifier)
             origin.peek_by_lookup_id(number)
             if not dry_run:
-                move_messages(manager, origin, [number], destination)
+                origin.move_many([number], destination)
             count = 1
         else:
-            count = len(origin)
+            count = origin.count()
             if not dry_run:
-                count = _move_all(manager, origin, destination)
+                count = _move_all(origin, destination)
         name = destination.name
     if json:
         write_json({"queue": path_name, "target": name, "messages": count, "dry_run": dry_run})
@@ -86,17 +76,17 @@ def move(
         raise nothing(f"{path_name} is empty")
 
 
-def _move_all(manager: Manager, origin: Queue, destination: Queue) -> int:
+def _move_all(origin: Queue, destination: Queue) -> int:
     moved = 0
-    with progress("moving", len(origin)) as advance:
+    with progress("moving", origin.count()) as advance:
         while identifiers := [message.lookup_id for message in walk(origin, BATCH)]:
-            move_messages(manager, origin, identifiers, destination)
+            origin.move_many(identifiers, destination)
             moved += len(identifiers)
             advance(len(identifiers))
     return moved
 
 
-def _send_batch(manager: Manager, target: Queue, batch: list[Message], *, transactional: bool) -> None:
+def _send_batch(manager: QueueManager, target: Queue, batch: list[Message], *, transactional: bool) -> None:
     if transactional:
         with manager.transaction() as unit:
             target.send_many(batch, transaction=unit)
@@ -127,7 +117,7 @@ def copy(
     """Copy messages to another queue, also of another data directory. A copy has the same content and a new id."""
     with ExitStack() as stack:
         manager = stack.enter_context(open_manager(at))
-        origin = source(manager, queue)
+        origin = manager.open(queue)
         path_name = origin.path_name
         other = manager
         if to_data is not None and (at.host is not None or to_data.resolve() != at.data.resolve()):
@@ -136,11 +126,11 @@ def copy(
         transactional = transaction
         # A queue of another computer is not found; one that should be here is told by the first send.
         with suppress(QueueNotFound):
-            found = attributes(other, target)
+            found = other.open(target).attributes()
             transactional = transactional or found.transactional
             if other is manager and found.pathname == path_name:
                 raise UsageError(f"{path_name}: a queue cannot be copied to itself")
-        total = len(origin) if count is None else min(count, len(origin))
+        total = origin.count() if count is None else min(count, origin.count())
         copied = total if dry_run else 0
         if not dry_run:
             messages = iter(_copies(origin, total))

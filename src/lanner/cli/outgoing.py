@@ -1,27 +1,21 @@
-"""`lanner outgoing`: messages for other computers, and why they have not left. `lanner status`: who is connected."""
+"""`lanner outgoing`: messages for other computers, and why they have not left. `lanner status`: who is connected, and what was refused."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from lanner.cli.errors import CommandError, nothing
 from lanner.cli.options import Json
 from lanner.cli.output import counted, say, show_fields, show_table, size, write_json
-from lanner.cli.session import Manager, Place, check_directory, open_manager, reaching, running
+from lanner.cli.session import Place, check_directory, open_manager, reaching, running
 from lanner.cli.views import local_time
-from lanner.client import QueueManager, remote
-from lanner.client.connect import connect
-from lanner.client.remote_properties import PROGRESS, Document, outgoing_document, values_of
-from lanner.services import outgoing_queues
-from lanner.services.management_properties import QUEUE_PROPERTIES, QueriedQueue, get_properties
-
-if TYPE_CHECKING:
-    from lanner.engine import Engine
-    from lanner.model.directory_objects import OutgoingQueue
+from lanner.client import QueueManager, connect
+from lanner.client.runtimes import is_embedded
+from lanner.services.documents import Document
+from lanner.wire.spelling import without_prefix
 
 app = typer.Typer(help="Messages for other computers.", no_args_is_help=True)
 
@@ -43,32 +37,10 @@ _STATES = {
 }
 
 
-def _documents(manager: Manager) -> list[Document]:
-    """How the outgoing queues get on, by name; of a directory that no queue manager runs on, as they lie there."""
-    if isinstance(manager, remote.QueueManager):
-        return manager.outgoing()
-    if not isinstance(manager, QueueManager):
-        raise TypeError(f"{manager!r} is no queue manager")
-    engine = manager.runtime.engine
-    with manager.runtime.lock:
-        queues = sorted(engine.outgoing_queues(), key=lambda queue: queue.destination_format_name.lower())
-        return [
-            outgoing_document(
-                values_of(
-                    PROGRESS,
-                    get_properties(
-                        QUEUE_PROPERTIES, PROGRESS, QueriedQueue(engine, queue, queue.outgoing_transfer_info)
-                    ),
-                )
-            )
-            for queue in queues
-        ]
-
-
-def _find(manager: Manager, name: str) -> Document:
+def _find(manager: QueueManager, name: str) -> Document:
     """The outgoing queue whose destination has this format name, or this in it if no other has."""
-    documents = _documents(manager)
-    wanted = name.lower()
+    documents = manager.outgoing()
+    wanted = without_prefix(name).lower()
     exact = [one for one in documents if one["name"].lower() == wanted]
     found = exact or [one for one in documents if wanted in one["name"].lower()]
     if not found:
@@ -84,7 +56,7 @@ def _find(manager: Manager, name: str) -> Document:
 def list_outgoing(*, at: Place, json: Json = False) -> None:
     """List the queues whose messages are for other computers."""
     with open_manager(at) as manager:
-        documents = _documents(manager)
+        documents = manager.outgoing()
     if json:
         write_json(documents)
         return
@@ -189,10 +161,7 @@ def pause(name: Name, *, at: Place, json: Json = False) -> None:
     """Keep messages here until the queue is resumed, over restarts too."""
     with open_manager(at) as manager:
         found = _find(manager, name)["name"]
-        if isinstance(manager, remote.QueueManager):
-            manager.pause(found)
-        else:
-            _change_here(manager, found, outgoing_queues.pause)
+        manager.pause(found)
         document = _find(manager, found)
     _tell(document, "is paused", as_json=json)
 
@@ -208,10 +177,7 @@ def resume(name: Name, *, at: Place, json: Json = False) -> None:
             raise CommandError(f"{found} is locked: the setting security.hardened allows HTTP only")
         if document["state"] != "OnHold":
             raise CommandError(f"{found} is not paused, it is {document['state']}")
-        if isinstance(manager, remote.QueueManager):
-            manager.resume(found)
-        else:
-            _change_here(manager, found, outgoing_queues.resume)
+        manager.resume(found)
         document = _find(manager, found)
     _tell(document, "goes on", as_json=json)
 
@@ -222,7 +188,7 @@ def resend(name: Name, *, at: Place, json: Json = False) -> None:
     """Try again now: connect, and send transactional messages that are not acknowledged."""
     with open_manager(at) as manager:
         document = _find(manager, name)
-        if not isinstance(manager, remote.QueueManager):
+        if is_embedded(manager):
             raise CommandError(
                 "nothing is sent while no queue manager runs: `lanner serve` sends what waits as soon as it starts"
             )
@@ -230,18 +196,6 @@ def resend(name: Name, *, at: Place, json: Json = False) -> None:
             raise CommandError(f"{document['name']} is {document['state']}: `lanner outgoing resume` first")
         manager.resend(document["name"])
     _tell(document, "is tried again now", as_json=json)
-
-
-def _change_here(manager: Manager, name: str, change: Callable[[Engine, OutgoingQueue], None]) -> None:
-    """In a directory that no queue manager runs on."""
-    if not isinstance(manager, QueueManager):
-        raise TypeError(f"{manager!r} is no queue manager")
-    engine, store = manager.runtime.engine, manager.runtime.store
-    with manager.runtime.lock:
-        queue = next(one for one in engine.outgoing_queues() if one.destination_format_name == name)
-        change(engine, queue)
-        ticket = store.ticket()
-    store.sync(ticket)
 
 
 def _tell(document: Document, done: str, *, as_json: bool) -> None:
@@ -253,7 +207,7 @@ def _tell(document: Document, done: str, *, as_json: bool) -> None:
 
 @reaching
 def status(*, at: Place, json: Json = False) -> None:
-    """Show the running queue manager: where it listens, and who is connected. Exit code 3 if none runs."""
+    """Show the running queue manager: where it listens, who is connected, what was refused. Exit code 3 if none runs."""
     if at.host is not None:
         manager = connect(at.host, at.user, at.password)
     else:
@@ -276,6 +230,7 @@ def status(*, at: Place, json: Json = False) -> None:
                 "outgoing",
                 f"{counted(document['outgoing_messages'])} in {counted(document['outgoing_queues'], 'outgoing queue')}",
             ),
+            ("refused", _refused(document["refused"])),
             ("sessions", str(len(document["sessions"]))),
         ]
     )
@@ -294,3 +249,26 @@ def status(*, at: Place, json: Json = False) -> None:
                 for one in document["sessions"]
             ],
         )
+    if document["refused"]:
+        say("")
+        titles = ("REFUSED BY", "QUEUE", "CLASS", "MESSAGES", "LAST", "PEER")
+        show_table(
+            [(title, title == "MESSAGES") for title in titles],
+            [
+                (
+                    "us" if one["side"] == "here" else "them",
+                    one["queue"],
+                    one["class"],
+                    str(one["messages"]),
+                    _time(one["last_time"]),
+                    one["last_peer"],
+                )
+                for one in document["refused"]
+            ],
+        )
+
+
+def _refused(rows: list[Document]) -> str:
+    """How many messages were refused since the queue manager started, by which side."""
+    here, there = (sum(one["messages"] for one in rows if one["side"] == side) for side in ("here", "peer"))
+    return f"{counted(here)} from other computers, {counted(there)} by other computers"

@@ -12,18 +12,9 @@ import typer
 from lanner.cli.errors import CommandError, UsageError, nothing
 from lanner.cli.options import DryRun, Json, QueueName
 from lanner.cli.output import counted, progress, say, size, write_json
-from lanner.cli.session import (
-    Manager,
-    Place,
-    is_transactional,
-    names_of,
-    open_manager,
-    path_name,
-    reaching,
-    source,
-    walk,
-)
-from lanner.client import QueueManager, remote
+from lanner.cli.session import Place, open_manager, reaching, walk
+from lanner.client import QueueManager
+from lanner.client.runtimes import is_embedded
 from lanner.model.errors import StatusError
 from lanner.spark.settings import is_available
 
@@ -59,9 +50,9 @@ def export(
     if not file.absolute().parent.is_dir():
         raise UsageError(f"{file}: there is no directory {file.parent}")
     with open_manager(at) as manager:
-        origin = source(manager, queue)
-        name = path_name(origin)
-        count = len(origin)
+        origin = manager.open(queue)
+        name = origin.path_name
+        count = origin.count()
         if not count:
             raise nothing(f"{name} is empty")
         with progress("exporting", count) as advance:
@@ -84,16 +75,16 @@ def _steps(advance: Callable[[int], None]) -> Callable[[int], None]:
     return told
 
 
-def _export(manager: Manager, queue: str, file: Path, told: Callable[[int], None]) -> Totals:
+def _export(manager: QueueManager, queue: str, file: Path, told: Callable[[int], None]) -> Totals:
     from lanner.spark.decode import Place as Seen
     from lanner.spark.packet_files import Origin, export_messages, export_packets
     from lanner.spark.queue_names import kind_of_name
 
-    if isinstance(manager, QueueManager):
+    if is_embedded(manager):
         return export_packets(manager, queue, file, progress=told)
     opened = manager.open(queue)
-    identifier = manager.identifier if isinstance(manager, remote.QueueManager) else None
-    subqueue, kind = kind_of_name(str(names_of(manager).format_name(queue)))
+    identifier = manager.identifier
+    subqueue, kind = kind_of_name(str(manager.names.format_name(queue)))
     seen = Seen(None if identifier is None else str(identifier), manager.name, opened.format_name, kind, subqueue)
     return export_messages(walk(opened), Origin(seen, 0, int(time.time())), file, progress=told)
 
@@ -121,7 +112,7 @@ def import_(
     with open_manager(at) as manager:
         target = manager.open(queue)
         name = target.format_name
-        transactional = transaction or bool(is_transactional(manager, queue))
+        transactional = transaction or bool(manager.open(queue).is_transactional())
         found = check_packets(file)
         totals: Totals | None = found
         if not dry_run and found.messages:
@@ -141,11 +132,11 @@ def import_(
 
 
 def _import(
-    manager: Manager, file: Path, queue: str, told: Callable[[int], None], *, transactional: bool
+    manager: QueueManager, file: Path, queue: str, told: Callable[[int], None], *, transactional: bool
 ) -> Totals | None:
     from lanner.spark.packet_files import PacketReader, Totals, copies, import_packets
 
-    if isinstance(manager, QueueManager):
+    if is_embedded(manager):
         return import_packets(manager, file, queue, progress=told)
     target = manager.open(queue)
     done = 0

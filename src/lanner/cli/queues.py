@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from lanner.cli.errors import UsageError, nothing
 from lanner.cli.options import DryRun, Json, QueueName, Yes, guid, kilobytes
 from lanner.cli.output import confirm, counted, progress, say, write_json
-from lanner.cli.session import Manager, Place, attributes, open_manager, reaching, source
+from lanner.cli.session import Place, open_manager, reaching
 from lanner.cli.views import queue_json, show_queue, show_queues
+from lanner.client import QueueManager
 from lanner.engine.queue_properties import BASE_PRIORITIES, MAX_LABEL_LENGTH
 from lanner.model.directory_objects import Queue
 from lanner.model.enums import QueuePrivacyLevel
@@ -63,23 +64,23 @@ def _changes(
     return changes
 
 
-def _document(manager: Manager, queue: Queue) -> dict[str, object]:
+def _document(manager: QueueManager, queue: Queue) -> dict[str, object]:
     # An outgoing queue's path name is the format name of its destination.
     return queue_json(queue, manager.open(queue.pathname).format_name)
 
 
-def _all_queues(manager: Manager, *, everything: bool) -> list[Queue]:
+def _all_queues(manager: QueueManager, *, everything: bool) -> list[Queue]:
     """The queues, with those for other computers last."""
     found: list[Queue] = []
-    for queue in [one.attributes for one in manager.queues()]:
+    for queue in [one.attributes() for one in manager.queues()]:
         found.append(queue)
         if everything:
             found += [*queue.subqueues.values(), *([queue.journal_queue] if queue.journal_queue else [])]
     if everything:
         systems = (manager.dead_letter, manager.transactional_dead_letter, manager.system_journal)
-        found += [one.attributes for one in systems]
+        found += [one.attributes() for one in systems]
     found.sort(key=lambda queue: queue.pathname.lower())
-    outgoing = [one.attributes for one in manager.outgoing_queues()]
+    outgoing = [one.attributes() for one in manager.outgoing_queues()]
     return [*found, *sorted(outgoing, key=lambda queue: queue.pathname.lower())]
 
 
@@ -121,7 +122,7 @@ def create(
     json: Json = False,
 ) -> None:
     """Create a queue; the data directory too, if there is none."""
-    changes = _changes(label, authenticate, privacy, base_priority, type_id, multicast)
+    changes: dict[str, Any] = _changes(label, authenticate, privacy, base_priority, type_id, multicast)
     changes["quota"] = kilobytes(quota_kb, "--quota-kb")
     changes["journal_quota"] = kilobytes(journal_quota_kb, "--journal-quota-kb")
     changes |= {"transactional": transactional, "journaling": journal}
@@ -133,7 +134,7 @@ def create(
                 raise
             made = manager.open(queue)
         if json:
-            write_json(_document(manager, made.attributes))
+            write_json(_document(manager, made.attributes()))
         else:
             say(f"{made.path_name} is ready")
 
@@ -143,7 +144,7 @@ def create(
 def show(queue: QueueName, *, at: Place, json: Json = False) -> None:
     """Show a queue's attributes and what is in it."""
     with open_manager(at) as manager:
-        document = _document(manager, attributes(manager, queue))
+        document = _document(manager, manager.open(queue).attributes())
     if json:
         write_json(document)
     else:
@@ -170,7 +171,7 @@ def set_attributes(
     json: Json = False,
 ) -> None:
     """Change a queue's attributes. Its name, and whether it is transactional, stay."""
-    changes = _changes(label, authenticate, privacy, base_priority, type_id, multicast)
+    changes: dict[str, Any] = _changes(label, authenticate, privacy, base_priority, type_id, multicast)
     if journal is not None:
         changes["journaling"] = journal
     if quota_kb is not None:
@@ -181,7 +182,7 @@ def set_attributes(
         raise UsageError("nothing to change: `lanner queue set --help` lists the attributes")
     with open_manager(at) as manager:
         manager.open(queue).set(**changes)
-        changed = attributes(manager, queue)
+        changed = manager.open(queue).attributes()
         if json:
             write_json(_document(manager, changed))
         else:
@@ -200,7 +201,7 @@ def delete(
 ) -> None:
     """Delete a queue with its messages, journal and subqueues."""
     with open_manager(at) as manager:
-        found = attributes(manager, queue)
+        found = manager.open(queue).attributes()
         parts = [found, *found.subqueues.values(), *([found.journal_queue] if found.journal_queue else [])]
         messages = sum(part.message_count for part in parts)
         path_name = found.pathname
@@ -229,14 +230,14 @@ def purge(
         purge_queue(manager, queue, dry_run=dry_run, yes=yes, as_json=json)
 
 
-def purge_queue(manager: Manager, name: str, *, dry_run: bool, yes: bool, as_json: bool) -> None:
+def purge_queue(manager: QueueManager, name: str, *, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Purge any queue; exit code 3 when it is empty."""
-    found = attributes(manager, name)
+    found = manager.open(name).attributes()
     count, path_name = found.message_count, found.pathname
     if not dry_run and count:
         confirm(f"Remove {counted(count)} of {path_name}?", yes=yes)
         with progress("purging", None):
-            count = source(manager, name).purge()
+            count = manager.open(name).purge()
     if as_json:
         write_json({"queue": path_name, "messages": count, "dry_run": dry_run})
     elif count:

@@ -21,20 +21,9 @@ from lanner.cli.options import (
 )
 from lanner.cli.options import lookup_id as read_lookup_id
 from lanner.cli.output import progress
-from lanner.cli.session import (
-    Manager,
-    Place,
-    Queue,
-    open_manager,
-    path_name,
-    reaching,
-    receiving,
-    receiving_by_lookup_id,
-    source,
-    walk,
-)
+from lanner.cli.session import Place, open_manager, reaching, walk
 from lanner.cli.views import show_message
-from lanner.client import ReceivedMessage
+from lanner.client import Queue, ReceivedMessage
 from lanner.model.enums import MessageSeekAction
 
 # Ours: messages that are taken, written and then removed in one commit.
@@ -73,7 +62,6 @@ def peek_messages(
 
 
 def receive_messages(
-    manager: Manager,
     queue: Queue,
     show: Show,
     *,
@@ -86,13 +74,13 @@ def receive_messages(
     _check_where(where, lookup_id)
     if lookup_id is not None or where in ("first", "last"):
         identifier = read_lookup_id(lookup_id or "0")
-        with receiving_by_lookup_id(manager, queue, identifier, where) as message:
+        with queue.receiving_by_lookup_id(identifier, where) as message:
             _show_all(show, [message])
         return 1
     count = 0
     with progress("receiving", 0 if sys.stdout.isatty() else limit) as advance:
         for size in _batches(limit):
-            with receiving(manager, queue, size, timeout if count == 0 else 0) as batch:
+            with queue.receiving(size, timeout if count == 0 else 0) as batch:
                 _show_all(show, batch)
             count += len(batch)
             advance(len(batch))
@@ -130,8 +118,8 @@ def peek(
 ) -> None:
     """Look at messages and leave them in the queue."""
     with open_manager(at) as manager:
-        opened = source(manager, queue)
-        name = path_name(opened)
+        opened = manager.open(queue)
+        name = opened.path_name
         found = peek_messages(
             opened,
             lambda message: show_message(message, name, as_json=json, raw=raw),
@@ -159,10 +147,9 @@ def receive(
 ) -> None:
     """Take messages out of a queue. They leave it when they have been written."""
     with open_manager(at) as manager:
-        opened = source(manager, queue)
-        name = path_name(opened)
+        opened = manager.open(queue)
+        name = opened.path_name
         found = receive_messages(
-            manager,
             opened,
             lambda message: show_message(message, name, as_json=json, raw=raw),
             limit=None if everything else count,

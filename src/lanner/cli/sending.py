@@ -12,13 +12,15 @@ import typer
 from lanner.cli.errors import CommandError, UsageError
 from lanner.cli.options import Json, QueueName, duration, guid
 from lanner.cli.output import note, say, size, write_json
-from lanner.cli.session import Manager, Place, is_transactional, names_of, open_manager, reaching
+from lanner.cli.session import Place, open_manager, reaching
 from lanner.client import Message, QueueManager
+from lanner.client.runtimes import is_embedded
 from lanner.model.enums import QueueType
 from lanner.security.signing import SigningKey
 from lanner.wire.body_types import TEXT_BODIES, VT_BSTR, VT_LPSTR, VT_LPWSTR
 from lanner.wire.format_name import PublicFormatName
 from lanner.wire.layout import MAX_PACKET_SIZE
+from lanner.wire.spelling import without_prefix
 
 _BODY_TYPES = {"bytes": 0, "bstr": VT_BSTR, "lpstr": VT_LPSTR, "lpwstr": VT_LPWSTR}
 _MAX_U32 = 0xFFFF_FFFF
@@ -68,16 +70,16 @@ def _hexadecimal(text: str) -> bytes:
         raise UsageError(f"--extension {text}: bytes in hexadecimal, such as 00ff10") from None
 
 
-def _report_queue(manager: Manager, text: str) -> uuid.UUID:
+def _report_queue(manager: QueueManager, text: str) -> uuid.UUID:
     """MS-MQMQ 2.2.20.8: a DebugHeader names a public queue by its identifier."""
     try:
         return uuid.UUID(text)
     except ValueError:
         pass
-    name = names_of(manager).format_name(text)
+    name = manager.names.format_name(text)
     if isinstance(name, PublicFormatName):
         return name.identifier
-    attributes = manager.open(text).attributes
+    attributes = manager.open(text).attributes()
     if attributes.queue_type is not QueueType.PUBLIC:
         raise UsageError(
             f"--trace {text}: reports go to a public queue, this one is {attributes.queue_type.value.lower()}"
@@ -171,7 +173,7 @@ def send(
         sender_certificate=b"" if certificate is None else certificate.read_bytes(),
         connector_type=None if connector_type is None else guid(connector_type, "--connector-type"),
     )
-    if encrypt and queue.upper().startswith("DIRECT="):
+    if encrypt and without_prefix(queue).upper().startswith("DIRECT="):
         # MS-MQQB 3.1.7.1.5.
         raise UsageError(
             f"--encrypt: {queue} does not say whose key to encrypt with; PUBLIC= and PRIVATE= do, "
@@ -187,13 +189,13 @@ def send(
         if trace is not None:
             message.tracing_queue = _report_queue(manager, trace)
         target = manager.open(queue)
-        in_transaction = transaction or bool(is_transactional(manager, queue))
+        in_transaction = transaction or bool(manager.open(queue).is_transactional())
         if in_transaction:
             with manager.transaction() as unit:
                 identifier = target.send(message, transaction=unit)
         else:
             identifier = target.send(message)
-            if not recoverable and isinstance(manager, QueueManager):
+            if not recoverable and is_embedded(manager):
                 note("an express message is kept in memory only: it is gone now that this command ends")
         if json:
             write_json({"id": identifier, "queue": target.format_name, "transactional": in_transaction})

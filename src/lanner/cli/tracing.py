@@ -12,7 +12,7 @@ import typer
 from lanner.cli.errors import nothing
 from lanner.cli.options import Json
 from lanner.cli.output import show_table, write_json
-from lanner.cli.session import Place, open_manager, reaching, source, walk
+from lanner.cli.session import Place, open_manager, reaching, walk
 from lanner.cli.views import local_time
 from lanner.client import ReceivedMessage
 from lanner.model.enums import MessageClass
@@ -62,7 +62,7 @@ def trace(
 ) -> None:
     """Show the way of messages that were sent with `lanner send --trace QUEUE`, a line for each report."""
     with open_manager(at) as manager:
-        told = reports(walk(source(manager, queue)))
+        told = reports(walk(manager.open(queue)))
     found = [one for one in told if message is None or one["message"].lower() == message.lower()]
     if not found:
         raise nothing(f"{queue} has no report{'' if message is None else f' about {message}'}")

@@ -14,6 +14,7 @@ from lanner.cli.errors import CommandError, UsageError, nothing
 from lanner.cli.options import DEFAULT_DATA, Data, DryRun, Json, Yes
 from lanner.cli.output import confirm, say, show_table, write_json
 from lanner.cli.session import check_directory, open_directory, running
+from lanner.client.runtimes import runtime_of
 from lanner.security.identity import Identity
 from lanner.security.users import USER_FILE, UserError, UserFile
 
@@ -158,10 +159,10 @@ def _register(data: Path, identity: Identity, certificate: x509.Certificate) -> 
     if here is not None:
         with here:
             pem = certificate.public_bytes(Encoding.PEM).decode()
-            here.ask("register certificate", sid=str(identity.sid), certificate=pem)
+            here.register_certificate(pem, str(identity.sid))
         return
-    with open_directory(data) as manager, manager.runtime.lock:
-        if not manager.runtime.engine.register_certificate(identity, certificate.public_bytes(Encoding.DER)):
+    with open_directory(data) as manager, runtime_of(manager).lock:
+        if not runtime_of(manager).engine.register_certificate(identity, certificate.public_bytes(Encoding.DER)):
             raise CommandError(f"the directory refused the certificate of {identity.name}")
 
 

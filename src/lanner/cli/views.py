@@ -12,14 +12,11 @@ from lanner.cli import bodies
 from lanner.cli.output import counted, say, show_fields, show_table, size, write_json
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import INFINITE, Acknowledgements, MessageClass, QueueType
-from lanner.wire.body_types import VT_BSTR, VT_LPSTR, VT_LPWSTR
 from lanner.wire.path_name import PathName
 
 if TYPE_CHECKING:
     from lanner.client import ReceivedMessage
     from lanner.model.directory_objects import Queue as QueueObject
-
-_BODY_TYPES = {0: "bytes", VT_BSTR: "VT_BSTR", VT_LPSTR: "VT_LPSTR", VT_LPWSTR: "VT_LPWSTR", 0x1011: "VT_ARRAY"}
 
 
 def _class_name(number: int) -> str:
@@ -88,7 +85,6 @@ def show_message(message: ReceivedMessage, queue: str, *, as_json: bool, raw: bo
     if as_json:
         write_json(message_json(message, queue))
         return
-    body_type = _BODY_TYPES.get(message.body_type, f"type {message.body_type}")
     fields = [
         ("label", message.label),
         ("id", message.id),
@@ -97,7 +93,6 @@ def show_message(message: ReceivedMessage, queue: str, *, as_json: bool, raw: bo
         ("priority", str(message.priority)),
         ("delivery", _delivery(message)),
         ("sent", local_time(message.sent_time)),
-        ("body", f"{body_type}, {size(len(message.body_bytes))}"),
     ]
     optional = {
         "destination": message.destination_queue,
@@ -109,7 +104,8 @@ def show_message(message: ReceivedMessage, queue: str, *, as_json: bool, raw: bo
         "aborted": counted(message.abort_count, "time") if message.abort_count else None,
         "moved": counted(message.move_count, "time") if message.move_count else None,
     }
-    fields[-1:-1] = [(name, value) for name, value in optional.items() if value is not None]
+    fields += [(name, value) for name, value in optional.items() if value is not None]
+    fields += bodies.fields(message.body_bytes, message.body_type)
     show_fields(fields)
     text = bodies.text_of(message.body_bytes, message.body_type)
     say("")

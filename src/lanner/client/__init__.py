@@ -1,12 +1,15 @@
-"""What Python programs import: a queue manager in this process, its queues, messages, cursors and transactions.
+"""The public API: queue managers, queues, messages, cursors, transactions.
 
-`lanner.QueueManager` blocks and may be shared by threads; `lanner.aio.QueueManager` has the same names,
-awaitable. Both are thin: an operation is written once (`operations.py`), runs under the store's lock, and
-is answered when its batch is on disk.
+`_async` has the classes in async form, `_sync` the blocking form that is generated from it. `lanner`
+offers the blocking names, `lanner.aio` the async ones. Both have the same names, meanings and errors,
+for a queue manager in this process and for one that runs elsewhere.
 """
 
+from lanner.client._sync.cursor import Cursor
+from lanner.client._sync.queue import Queue
+from lanner.client._sync.queue_manager import QueueManager, connect
+from lanner.client._sync.sender import Sender
+from lanner.client._sync.transaction import Transaction
 from lanner.client.message import Message, ReceivedMessage
-from lanner.client.queue_manager import Cursor, Queue, QueueManager, Transaction
-from lanner.client.sender import Sender
 
-__all__ = ["Cursor", "Message", "Queue", "QueueManager", "ReceivedMessage", "Sender", "Transaction"]
+__all__ = ["Cursor", "Message", "Queue", "QueueManager", "ReceivedMessage", "Sender", "Transaction", "connect"]

@@ -21,20 +21,30 @@ from lanner.model.enums import (
 )
 from lanner.model.errors import IllegalPropertyValue
 from lanner.wire.body_types import TEXT_BODIES, VT_BSTR
-from lanner.wire.builder import DEFAULT_TIME_TO_REACH_QUEUE, MessageProperties
+from lanner.wire.body_values import BodyValue, Value, decode_body
+from lanner.wire.builder import (
+    DEFAULT_TIME_TO_REACH_QUEUE,
+    MAX_LABEL_CHARACTERS,
+    MAX_PRIORITY,
+    MessageProperties,
+    encode_label,
+)
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.message import Message as Packet
 from lanner.wire.reader import Reader
 
 if TYPE_CHECKING:
-    from lanner.client.names import QueueNames
-    from lanner.model.live import MessagePosition
+    from lanner.host.names import QueueNames
+    from lanner.model.live import Record
     from lanner.wire.format_name import FormatName
 
 _E = TypeVar("_E", bound=enum.Enum)
 # By names of their own: each message asks, and an enumeration looks its members up slowly (Python 3.11).
 _EXPRESS, _RECOVERABLE = DeliveryGuarantee.EXPRESS, DeliveryGuarantee.RECOVERABLE
 _NORMAL, _RC4 = MessageClass.NORMAL, EncryptionAlgorithm.RC4
+_PRIORITY = 3
+# Labels up to this length are not looked at one by one: they fit even if each character takes two units.
+_SHORT_LABEL = MAX_LABEL_CHARACTERS // 2
 _AES = {EncryptionAlgorithm.AES128, EncryptionAlgorithm.AES192, EncryptionAlgorithm.AES256}
 
 
@@ -44,7 +54,7 @@ class Message:
 
     body: bytes | str = b""
     label: str = ""
-    priority: int = 3
+    priority: int = _PRIORITY
     recoverable: bool = False
     time_to_reach_queue: float | None = DEFAULT_TIME_TO_REACH_QUEUE
     time_to_be_received: float | None = None
@@ -81,6 +91,8 @@ class Message:
             body = _octets(body, "body")
         if not isinstance(self.label, str):
             raise IllegalPropertyValue(f"label {self.label!r}: text expected")
+        if self.priority != _PRIORITY or self.app_specific or self.body_type or len(self.label) > _SHORT_LABEL:
+            self._check()
         # By place, and the rest only where it is set: names would double what the object costs.
         properties = MessageProperties(
             body,
@@ -127,6 +139,13 @@ class Message:
             properties.connector_type_identifier = _guid(self.connector_type, "connector_type")
         return properties
 
+    def _check(self) -> None:
+        """Refuse numbers that do not fit their fields, and a label that is too long."""
+        _number(self.priority, "priority", MAX_PRIORITY)
+        _number(self.app_specific, "app_specific", INFINITE)
+        _number(self.body_type or 0, "body_type", INFINITE)
+        encode_label(self.label)
+
 
 def encode_text(text: str, body_type: int) -> bytes:
     """Text as a body of that type has it."""
@@ -163,6 +182,11 @@ def _seconds(value: float | None, name: str) -> int:
     return math.ceil(value)
 
 
+def _number(value: object, name: str, limit: int) -> None:
+    if not isinstance(value, int) or not 0 <= value <= limit:
+        raise IllegalPropertyValue(f"{name} {value!r} is not in 0 to {limit}")
+
+
 def _correlation(value: bytes | str) -> bytes:
     if isinstance(value, str):
         lineage, _, ordinal = value.partition("\\")
@@ -186,18 +210,15 @@ def _member(kind: type[_E], value: _E | str, name: str) -> _E:
 
 
 class ReceivedMessage:
-    """A message that was received or peeked. Nothing is decoded before it is asked for."""
+    """A message that was received or peeked. Properties are decoded when they are asked for."""
 
-    __slots__ = ("_packet", "_position")
+    __slots__ = ("_packet", "_record", "lookup_id")
 
-    def __init__(self, position: MessagePosition) -> None:
-        self._position = position
-        self._packet = Packet(position.record.packet)
-
-    @property
-    def position(self) -> MessagePosition:
-        """Where it is, or was; the engine's own."""
-        return self._position
+    def __init__(self, lookup_id: int, record: Record) -> None:
+        # Identifies it in its queue; 0 from a queue manager that does not say.
+        self.lookup_id = lookup_id
+        self._record = record
+        self._packet = Packet(record.packet)
 
     @property
     def packet(self) -> bytes:
@@ -222,6 +243,19 @@ class ReceivedMessage:
     @property
     def body_type(self) -> int:
         return self._packet.body_type
+
+    @property
+    def value(self) -> Value:
+        """The body as the program that wrote it meant it: a number, a date, the object of an XML body, text, or bytes.
+
+        What .NET's and Visual Basic's formatters write is decoded; what cannot be is the bytes.
+        """
+        return self.decoded.value
+
+    @property
+    def decoded(self) -> BodyValue:
+        """The same value with what it was recognised as (`kind`, `type_name`), or why it could not be decoded."""
+        return decode_body(self._packet.body, self._packet.body_type)
 
     @property
     def label(self) -> str:
@@ -265,16 +299,12 @@ class ReceivedMessage:
         return self._packet.correlation_identifier
 
     @property
-    def lookup_id(self) -> int:
-        return self._position.lookup_id
-
-    @property
     def sent_time(self) -> dt.datetime:
         return dt.datetime.fromtimestamp(self._packet.sent_time, dt.UTC)
 
     @property
     def arrived_time(self) -> dt.datetime:
-        return dt.datetime.fromtimestamp(self._position.record.arrived, dt.UTC)
+        return dt.datetime.fromtimestamp(self._record.arrived, dt.UTC)
 
     @property
     def message_class(self) -> MessageClass | int:
@@ -371,11 +401,11 @@ class ReceivedMessage:
     @property
     def abort_count(self) -> int:
         """How often a transaction took this message and gave it back."""
-        return self._position.record.abort_count
+        return self._record.abort_count
 
     @property
     def move_count(self) -> int:
-        return self._position.record.move_count
+        return self._record.move_count
 
     def copy(self) -> Message:
         """A message to send with the same content; its journey begins anew."""

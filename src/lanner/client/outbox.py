@@ -1,8 +1,8 @@
-"""What both kinds of `Sender` are made of: everything that does no I/O.
+"""The part of `Sender` that does no I/O.
 
-An outbox makes packets of messages, hands them to a session of MS-MQQB as its window allows, and keeps each until the
-peer has acknowledged it. After a lost connection what is left goes out again, under the same identifiers: the peer drops
-what it has (MS-MQQB 3.1.5.8.1).
+An outbox builds packets from messages, passes them to a session of MS-MQQB as its window allows, and
+keeps each until the peer has acknowledged it. After a lost connection it sends the unacknowledged
+ones again under the same identifiers, and the peer drops those that it has (MS-MQQB 3.1.5.8.1).
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from __future__ import annotations
 import dataclasses
 import enum
 import logging
+import os
 import time
 import uuid
 from collections import deque
 from typing import TYPE_CHECKING
 
-from lanner.client.message import Message, ReceivedMessage
-from lanner.client.names import QueueNames, is_format_name
+from lanner.client.preparing import signed, to_message
+from lanner.host.names import QueueNames, is_format_name
 from lanner.model.directory_objects import GUID_NULL
-from lanner.model.enums import DeliveryGuarantee, HashAlgorithm, SenderIdentifierType
+from lanner.model.enums import DeliveryGuarantee, SenderIdentifierType
 from lanner.model.errors import (
     IllegalFormatname,
     IllegalPropertyValue,
@@ -30,44 +31,52 @@ from lanner.model.errors import (
     StatusError,
     TransactionUsage,
 )
-from lanner.security.hashing import DEFAULT_HASH_ALGORITHM
-from lanner.security.signing import sign_properties
 from lanner.transfer.addresses import parse_literal
 from lanner.transfer.events import SessionAckReceived, SessionClosed, UserMessageReceived
 from lanner.transfer.session import Session
 from lanner.transfer.session_states import SessionState
 from lanner.transfer.settings import TransferSettings
-from lanner.wire.builder import MessageProperties, build
+from lanner.wire.builder import build
 from lanner.wire.format_name import DirectFormatName, FormatName, parse
 from lanner.wire.sid import Sid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from lanner.client.message import Message
+    from lanner.client.preparing import Sendable
     from lanner.security.signing import SigningKey
     from lanner.transfer.events import Event
+    from lanner.wire.builder import MessageProperties
 
 _LOG = logging.getLogger(__name__)
 
-# A peer with the document's times acknowledges an express message after 10 seconds at the latest.
+# A peer with the timers of the specification acknowledges an express message within 10 seconds.
 DEFAULT_TIMEOUT = 30.0  # seconds
-# Messages that wait for a session to take them, before whoever adds more has to wait.
+# `send_many` waits for the session when this many messages are posted and not passed to it.
 BATCH = 32
-# So many bytes are handed over at once.
+# Not in the specification: about how many bytes are passed to the session at once.
 TURN_BYTES = 1 << 20
 CONNECT_TIMEOUT = 20.0  # seconds, for one address
-# How long a peer may take to read our last bytes.
+# How long a closing sender waits for the peer to read the last bytes.
 LINGER = 2.0  # seconds
-# Well below the number of identifiers that a peer remembers (MS-MQQB 3.1.1.3: 10000): whatever is sent again after a lost
-# connection is known to one that had it.
+# Well below the number of identifiers that a peer remembers (MS-MQQB 3.1.1.3: 10000), so that it
+# recognises every duplicate that is sent again after a lost connection.
 MAX_UNACKNOWLEDGED = 4096
 _FIRST_RETRY = 0.05  # seconds
 _ORDINAL_MASK = 0xFFFF_FFFF
 
 
 def no_address(error: OSError) -> str:
-    """What to say of a name that was not found."""
+    """Return the problem of a host name that could not be resolved."""
     return f"the name has no address ({error.strerror or error})"
+
+
+def reason(error: Exception) -> str:
+    """Return the operating system's text for an error of a connection, the same in both colours."""
+    number = getattr(error, "errno", None)
+    # asyncio writes the address into `strerror`; negative numbers are those of the resolver.
+    return os.strerror(number) if number is not None and number > 0 else str(error)
 
 
 def _sid(text: str) -> bytes:
@@ -78,15 +87,20 @@ def _sid(text: str) -> bytes:
 
 
 class Stage(enum.IntEnum):
-    """How far a message has come."""
+    """The stages of a message on its way."""
 
-    WAITING = 0  # for room
-    SENT = 1
+    WAITING = 0  # for room in the peer's window
+    SENT = 1  # passed to the session
     ACKNOWLEDGED = 2  # an express message has arrived, a recoverable one is on the peer's disk
 
 
+# Module-level names, because enumerations look up their members slowly.
+_RECOVERABLE = DeliveryGuarantee.RECOVERABLE
+_WAITING, _SENT, _ACKNOWLEDGED = Stage.WAITING, Stage.SENT, Stage.ACKNOWLEDGED
+
+
 class Posted:
-    """A message on its way."""
+    """A message that was posted."""
 
     __slots__ = ("_watchers", "identifier", "is_recoverable", "ordinal", "packet", "stage")
 
@@ -95,28 +109,28 @@ class Posted:
         self.ordinal = ordinal
         self.identifier = identifier
         self.is_recoverable = is_recoverable
-        self.stage = Stage.WAITING
+        self.stage = _WAITING
         self._watchers: list[Callable[[], None]] = []
 
     def watch(self, watcher: Callable[[], None]) -> None:
-        """Have something called, once, when the message has come further."""
+        """Call `watcher` once, when the message reaches its next stage or `wake` is called."""
         self._watchers.append(watcher)
 
     def wake(self) -> None:
-        """Call those who watch."""
+        """Call the watchers and forget them."""
         watchers, self._watchers = self._watchers, []
         for watcher in watchers:
             watcher()
 
     def reach(self, stage: Stage) -> None:
-        """It has come so far."""
+        """Set the stage and call the watchers."""
         self.stage = stage
         if self._watchers:
             self.wake()
 
 
 class _OtherNames(QueueNames):
-    """For administration and response queues: there is no computer here that a short name could mean."""
+    """The parser of administration and response queues. A sender has no queues for short names."""
 
     def format_name(self, text: str) -> FormatName:
         name = super().format_name(text)
@@ -129,7 +143,7 @@ class _OtherNames(QueueNames):
 
 
 class Outbox:
-    """The messages of one sender, and its session if there is one. Whoever uses it from several threads has a lock."""
+    """The messages of one sender, and its session if there is one. Not safe for threads."""
 
     def __init__(
         self,
@@ -161,11 +175,11 @@ class Outbox:
         self.remote_guid = GUID_NULL if queue_manager is None else queue_manager
         self.signing_key = signing_key
         self.timeout = timeout
-        # Where the session is, or was: an address.
+        # The address of the current session, or of the last one.
         self.address = literal or ""
-        # When something was acknowledged last, on the monotonic clock.
+        # The time of the last acknowledgment, on the monotonic clock.
         self.progressed = 0.0
-        # Somebody waits for acknowledgments.
+        # How many callers wait for an acknowledgment.
         self.awaiting = 0
         self.problem = ""
         self._asked_for = self.remote_guid
@@ -174,7 +188,8 @@ class Outbox:
         self._other_names = _OtherNames(".")
         self._destinations: dict[str, FormatName] = {}
         self._text = str(self.guid)
-        # Whoever names nobody may send nowhere; who names a queue manager has the rights of Everyone (MS-MQQB 3.1.5.8.3).
+        # A message without a sender identifier is refused everywhere; one that identifies a queue
+        # manager has the rights of Everyone (MS-MQQB 3.1.5.8.3).
         self._sender = (
             (SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER, self.guid.bytes_le)
             if sender_id is None
@@ -191,25 +206,22 @@ class Outbox:
 
     @property
     def place(self) -> str:
-        """The peer, as errors name it."""
+        """The peer's name, port and address, for errors."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         where = "" if self.address in ("", self.host) else f" ({self.address})"
         return f"{host}:{self.settings.port}{where}"
 
     # Messages -------------------------------------------------------------------------------------------------
 
-    def post(self, queue: str, message: Message | ReceivedMessage | bytes | str, transaction: object = None) -> Posted:
-        """Make a packet, and have it sent when its turn comes."""
+    def post(self, queue: str, message: Sendable, transaction: object = None) -> Posted:
+        """Build the packet of a message and append it to those to send."""
         self.require_use()
         if transaction is not None:
             raise TransactionUsage(
                 "a sender has no disk to keep the numbers of transactional messages on: send them through a queue manager, "
                 "lanner.QueueManager(path, bind=...)"
             )
-        if isinstance(message, ReceivedMessage):
-            message = message.copy()
-        elif not isinstance(message, Message):
-            message = Message(body=message)
+        message = to_message(message)
         destination = self._destinations.get(queue) or self._destination(queue)
         properties = self._properties(message, destination)
         ordinal = self.next_ordinal & _ORDINAL_MASK
@@ -218,7 +230,7 @@ class Outbox:
         )
         self.next_ordinal += 1
         message.id = f"{self._text}\\{ordinal}"
-        is_recoverable = properties.delivery_guarantee is DeliveryGuarantee.RECOVERABLE
+        is_recoverable = properties.delivery_guarantee is _RECOVERABLE
         posted = Posted(packet, ordinal, message.id, is_recoverable)
         self._unacknowledged[ordinal] = posted
         self._unsent.append(posted)
@@ -242,18 +254,18 @@ class Outbox:
                 raise IllegalPropertyValue(
                     "authenticate: give the sender a signing_key, and as sender_id the SID of the user who has its certificate"
                 )
-            chosen = properties.hash_algorithm if message.hash_algorithm is not None else DEFAULT_HASH_ALGORITHM
-            properties = sign_properties(
+            properties = signed(
+                message,
                 properties,
                 self.signing_key,
                 source=self.guid,
                 destination=destination,
-                hash_algorithm=HashAlgorithm(chosen),
+                is_transactional=False,
             )
         return properties
 
     def _destination(self, text: str) -> FormatName:
-        """The format name of a queue of the peer: it is the peer's to read, so it has a name or address of it."""
+        """Return the format name of a queue of the peer, with a name or address of the peer."""
         if is_format_name(text):
             name = parse(text)
             if not isinstance(name, DirectFormatName) or name.is_http or name.path_name is None:
@@ -272,7 +284,7 @@ class Outbox:
 
     @property
     def unacknowledged(self) -> list[Posted]:
-        """What was not acknowledged yet, in the order of sending."""
+        """The messages that are not acknowledged, in the order of sending."""
         return list(self._unacknowledged.values())
 
     @property
@@ -284,17 +296,17 @@ class Outbox:
         return len(self._unsent)
 
     def withdraw(self, posted: Posted) -> None:
-        """Nobody wants it sent any more; too late if it was."""
-        if posted.stage is Stage.WAITING and self._unacknowledged.pop(posted.ordinal, None) is not None:
+        """Remove a message that is not sent; one that is sent stays until it is acknowledged."""
+        if posted.stage is _WAITING and self._unacknowledged.pop(posted.ordinal, None) is not None:
             self._unsent.remove(posted)
 
     def require_use(self) -> None:
-        """InvalidHandle once the sender is closed."""
+        """Raise InvalidHandle if the sender is closed."""
         if self.is_closed:
             raise InvalidHandle(f"the sender to {self.place} is closed")
 
     def close(self) -> None:
-        """Take no more messages, and let the session go."""
+        """Accept no more messages and forget the session."""
         self.is_closed = True
         self._session = None
 
@@ -306,16 +318,19 @@ class Outbox:
 
     @property
     def is_connected(self) -> bool:
-        """There is a session, or one is being opened."""
+        """Whether there is a session, open or being opened."""
         return self._session is not None
 
     @property
     def is_in_the_way(self) -> bool:
-        """The peer tries to deliver messages here that are for a queue manager at this address; it would try elsewhere."""
+        """Whether the session should end because the peer delivers its own messages on it.
+
+        They are for a queue manager at this address. Without this session the peer connects there.
+        """
         return self._foreign > 0 and not self._unacknowledged
 
     def connected(self, address: str) -> None:
-        """There is a connection: begin a session on it. What is not acknowledged is sent on it, in its order."""
+        """Begin a session on a new connection; it sends what is not acknowledged, in order."""
         self.address = address
         self._foreign = 0
         self._unsent = deque(self._unacknowledged.values())
@@ -324,28 +339,31 @@ class Outbox:
         )
 
     def disconnected(self, problem: str = "") -> None:
-        """The connection is lost, or could not be made; `problem` is what the operating system says to that."""
+        """Note that the connection is lost or could not be made, for the reason `problem`."""
         session = self._session
         if session is not None:
             self._handle(session.end_of_stream())
         if problem:
             self.problem = problem
-        # A connection that ends while nothing is on its way is no failure: peers close idle ones.
+        # A connection that ends while nothing is on its way has not failed: peers close idle ones.
         self._failures = self._failures + 1 if self._unacknowledged else 0
 
     def retry_delay(self) -> float:
-        """How many seconds to wait before the next attempt; the longer, the more failed since something was acknowledged."""
+        """Return how many seconds to wait before connecting again.
+
+        It doubles with each failure since the last acknowledgment.
+        """
         if self._failures <= 1:
             return 0.0
         return min(_FIRST_RETRY * 2.0 ** min(self._failures - 2, 16), self.settings.try_connect_interval)
 
     def receive(self, data: bytes | memoryview) -> None:
-        """Take what came; `is_connected` is False afterwards if that ended the session."""
+        """Process bytes from the peer. `is_connected` is False if they have ended the session."""
         if self._session is not None:
             self._handle(self._session.receive(data))
 
     def data_to_send(self) -> list[bytes]:
-        """What is to be written now, as far as the peer's window allows."""
+        """Return the bytes to write now, as far as the peer's window allows."""
         session = self._session
         if session is None:
             return []
@@ -359,21 +377,22 @@ class Outbox:
                 room -= 1
                 limit -= len(posted.packet)
                 self._sent += 1
-                if posted.stage is Stage.WAITING:
-                    posted.reach(Stage.SENT)
+                if posted.stage is _WAITING:
+                    posted.reach(_SENT)
         if self.awaiting and not unsent and self._sent > self._hurried and session.unacked_message_count:
-            # A peer may wait half a second, and ten for express messages, before it acknowledges less than half a window.
-            # One that follows our window does not: so ask for one message at a time (3.1.7.13), who takes none.
+            # A peer may delay the acknowledgment of less than half a window by half a second, and
+            # of express messages by ten. It does not if it sees a window of one (3.1.7.13).
+            # Announcing that costs nothing, since a sender receives no messages.
             self._hurried = self._sent
             session.pause()
         return session.data_to_send()
 
     def next_deadline(self) -> float | None:
-        """When `on_timer` has something to do, on the monotonic clock."""
+        """Return when to call `on_timer`, on the monotonic clock."""
         return None if self._session is None else self._session.next_deadline()
 
     def on_timer(self) -> None:
-        """Do what is due. What has come is to be received first: an acknowledgment may be in it."""
+        """Do what is due in the session. Data that has come goes to `receive` first."""
         session = self._session
         if session is not None:
             deadline = session.next_deadline()
@@ -401,13 +420,16 @@ class Outbox:
                     found = True
                     del self._unacknowledged[posted.ordinal]
                     posted.packet = b""
-                    posted.reach(Stage.ACKNOWLEDGED)
+                    posted.reach(_ACKNOWLEDGED)
         if found:
             self.progressed = time.monotonic()
             self._failures = 0
 
     def _refuse(self) -> None:
-        """A message came. It is not acknowledged, so the peer keeps it, and delivers it when this session is over."""
+        """Note a message from the peer.
+
+        It is not acknowledged, so the peer keeps it and delivers it after this session.
+        """
         self._foreign += 1
         if self._foreign == 1:
             _LOG.warning(
@@ -418,7 +440,7 @@ class Outbox:
     # Errors ---------------------------------------------------------------------------------------------------
 
     def unreachable(self) -> RemoteMachineNotAvailable:
-        """There is no session."""
+        """Return the error for a session that could not be opened."""
         waiting = f"; {self.count} messages wait, flush() tries again" if self.count else ""
         return RemoteMachineNotAvailable(
             f"no session with {self.place}: {self.problem or 'no answer'}; "
@@ -426,11 +448,11 @@ class Outbox:
         )
 
     def unresolved(self) -> ResolveAddress:
-        """The host's name is unknown."""
+        """Return the error for a host name without an address."""
         return ResolveAddress(f"{self.host}: {self.problem}; check the name, or give its address in peers")
 
     def late(self, timeout: float) -> StatusError:
-        """Nothing was acknowledged for so many seconds."""
+        """Return the error for a peer that has acknowledged nothing for `timeout` seconds."""
         if not self.is_open:
             self.problem = self.problem or f"no answer within {timeout:g} s"
             return self.unreachable()

@@ -40,7 +40,6 @@ from lanner.com.client_dispatch import (
     invoke,
 )
 from lanner.com.client_exporter import OwnObjects, local_address
-from lanner.com.client_thread import EventThread, LoopThread
 from lanner.com.client_values import from_variant, to_variant
 from lanner.com.connection_points import ICONNECTION_POINT, ICONNECTION_POINT_CONTAINER
 from lanner.com.constants import (
@@ -57,12 +56,14 @@ from lanner.com.constants import (
 )
 from lanner.com.enumerators import IENUM_CONNECTION_POINTS, IENUM_VARIANT
 from lanner.com.event_sinks import Deliver, make_sink
+from lanner.com.event_thread import EventThread
 from lanner.com.hresults import hresult_name
 from lanner.com.known_classes import EVENTS, class_id
 from lanner.com.members import InterfaceTable
 from lanner.com.objects import ComError, ComObject
 from lanner.com.objref import ObjRef
 from lanner.com.values import VT, Variant
+from lanner.host.loop_thread import LoopThread
 from lanner.rpc.endpoint_mapper import EPMAPPER_PORT
 from lanner.rpc.ndr import Value
 from lanner.rpc.pdu import AuthLevel, AuthType
@@ -140,7 +141,7 @@ class Connection:
     ) -> None:
         self._host = host
         self._events_port = events_port
-        self._thread = LoopThread()
+        self._thread = LoopThread("lanner-com")
         self._parts = _Parts()
         self._lock = threading.Lock()
         self._is_closed = False

@@ -31,7 +31,7 @@ from lanner.rpc.security import Credentials, SecurityError
 
 if TYPE_CHECKING:
     from lanner.com.client_tables import RemoteExporter
-    from lanner.rpc.client import BoundInterface
+    from lanner.rpc.async_client import BoundInterface
     from lanner.rpc.client_connection import Answered
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from lanner.com.constants import E_NOINTERFACE, ERROR_ACCESS_DENIED
 from lanner.com.objects import ComError
 from lanner.model.errors import RemoteProtocolError
-from lanner.rpc.client import BoundInterface, RpcClient, connect_tcp
+from lanner.rpc.async_client import BoundInterface, RpcClient, connect_tcp
 from lanner.rpc.faults import FaultStatus, InterfaceRefused, RpcConnectionError, RpcFault
 from lanner.rpc.pdu import AuthLevel, AuthType, SyntaxId
 from lanner.rpc.security import Credentials, SecurityError

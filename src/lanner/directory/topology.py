@@ -27,9 +27,9 @@ from lanner.model.directory_objects import (
 from lanner.model.enums import DirectoryOperationResult
 from lanner.model.errors import LannerError
 from lanner.security.certificates import add_certificate, certificates_of
-from lanner.wire.format_name import FormatName
 from lanner.wire.public_keys import MqdsPublicKeys
 from lanner.wire.sid import Sid, sid_text
+from lanner.wire.spelling import check_computer, format_name
 
 T = TypeVar("T", bound=DirectoryObject)
 
@@ -172,6 +172,10 @@ class _Provisioning:
         )
         for computer in topology.computers:
             what = f"computer {computer.name}"
+            try:
+                check_computer(computer.name)
+            except ValueError as error:
+                raise TopologyError(f"{what}: {error}") from None
             found = there.get(computer.name.casefold())
             if found is None and computer.identifier is None:
                 raise TopologyError(f"{what}: its identifier is needed, since the directory does not know it yet")
@@ -202,7 +206,7 @@ class _Provisioning:
         for each in topology.distribution_lists:
             for member in each.members:
                 try:
-                    FormatName.parse(member)
+                    format_name(member, short_names=False)
                 except LannerError as error:
                     raise TopologyError(f"distribution list {each.name}: {error}") from None
 
@@ -428,7 +432,7 @@ class _Provisioning:
         what = f"distribution list {wanted.name}"
         keeper = self._keeper(what)
         there = next((one for one in keeper.distribution_lists() if one[0].casefold() == wanted.name.casefold()), None)
-        members = tuple(str(FormatName.parse(member)) for member in wanted.members)
+        members = tuple(str(format_name(member, short_names=False)) for member in wanted.members)
         if there is not None:
             if there[1:] == (wanted.identifier, members):
                 return

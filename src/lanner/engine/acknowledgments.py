@@ -58,9 +58,16 @@ INSECURE_NACKS = frozenset(
 # A positive acknowledgment says nothing but that it happened; a negative one gives the body back.
 WITHOUT_BODY = frozenset({MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE})
 
-# MS-MQQB 3.1.5.8.8, MC-MQAC 3.1.6.1.1: a non-transactional message that fails here for one of these has no
-# other queue manager left that could keep it.
-KEPT_WHERE_IT_FAILED = frozenset({MessageClass.NACK_QUEUE_EXCEED_QUOTA, MessageClass.NACK_RECEIVE_TIMEOUT})
+# MS-MQQB 3.1.5.8.8, 3.1.7.1.2, MC-MQAC 3.1.6.1.1: a non-transactional message that fails here for one of these has no other queue
+# manager left that could keep it. 3.1.7.1.2 is about outgoing queues; no section says what becomes of a message whose time is over when
+# it arrives (status 3 of Enqueue Message), and it is kept in the same way.
+KEPT_WHERE_IT_FAILED = frozenset(
+    {
+        MessageClass.NACK_QUEUE_EXCEED_QUOTA,
+        MessageClass.NACK_RECEIVE_TIMEOUT,
+        MessageClass.NACK_REACH_QUEUE_TIMEOUT,
+    }
+)
 
 # Ours: so many seconds the descriptor of a public queue is known without the directory being asked for each message.
 PUBLISHED_SECURITY_LIFETIME = 60.0
@@ -311,30 +318,41 @@ class Acknowledgments(Sending):
         `examination` is of this message, made by `security.examination.examine` in a thread; without it RSA is done here.
         """
         self._require_ready()
-        verdict, kept = self._admission(queue, message, sender, examination)
+        verdict, kept, detail = self._admission(queue, message, sender, examination)
         if verdict is MessageClass.ACK_REACH_QUEUE and queue is not None:
             if self._is_too_late(message):
-                verdict = MessageClass.NACK_REACH_QUEUE_TIMEOUT
+                verdict, detail = MessageClass.NACK_REACH_QUEUE_TIMEOUT, self._lateness(message)
             else:
                 status = self.enqueue_message(queue, kept)
                 if status is EnqueueStatus.OK:
                     return verdict
                 if status is EnqueueStatus.QUEUE_MANAGER_QUOTA_EXCEEDED:
                     raise self._quota_exceeded()
-                verdict = REFUSALS[status]
-        self._refuse(queue, message, verdict)
+                verdict, detail = REFUSALS[status], self._refused_enqueue(status, queue, kept)
+        self._refuse(queue, message, verdict, detail)
         return verdict
 
-    def _refuse(self, queue: Queue | None, message: Message, reason: MessageClass) -> None:
-        """A message from another queue manager is not taken."""
+    def _refused_enqueue(self, status: EnqueueStatus, queue: Queue, message: Message) -> str:
+        if status is EnqueueStatus.QUEUE_QUOTA_EXCEEDED:
+            return f"quota {queue.quota} KiB, used {queue.total_bytes} bytes, message {len(message.packet)} bytes"
+        return self._lateness(message)
+
+    def _refuse(self, queue: Queue | None, message: Message, reason: MessageClass, detail: str) -> None:
+        """Discard a message from another queue manager, with the acknowledgment and the dead letter it asked for."""
         if self.events is not None:
             self.events.tell(EventKind.REFUSED, queue, 0, message.packet, reason=reason)
         self._refused(message, reason)
+        for subscriber in self.message_refused_subscribers:
+            subscriber(queue, message, reason, detail)
 
     def _is_too_late(self, message: Message) -> bool:
         """Its time ran out on the way (QQB-3.1.1.1.1.4-1); TimeToBeReceived counts from the same moment."""
         shorter = min(message.time_to_reach_queue, message.time_to_be_received)
         return shorter != INFINITE and int(self.clock()) - message.sent_time > shorter
+
+    def _lateness(self, message: Message) -> str:
+        age = int(self.clock()) - message.sent_time
+        return f"sent {age} s ago, allowed {min(message.time_to_reach_queue, message.time_to_be_received)} s"
 
     def _quota_exceeded(self) -> InsufficientResources:
         qm = self.queue_manager
@@ -351,13 +369,13 @@ class Acknowledgments(Sending):
         is no room, also for another outgoing queue.
         """
         self._require_ready()
-        verdict = MessageClass.NACK_BAD_DEST_QUEUE
+        verdict, detail = MessageClass.NACK_BAD_DEST_QUEUE, "the queue is here, the packet is for another queue manager"
         try:
             descriptor = self._open_queue(name, QueueAccessType.SEND, QueueShareMode.DENY_NONE, SYSTEM, for_others=True)
         except InsufficientResources:
             raise
         except StatusError as error:
-            _LOG.info("message %s for %s cannot be passed on: %s", message.identifier, name, error)
+            detail = f"it cannot be passed on: {error.args[0]}"
         else:
             try:
                 queue = descriptor.queue
@@ -368,40 +386,42 @@ class Acknowledgments(Sending):
                         return MessageClass.ACK_REACH_QUEUE, queue
                     if status is EnqueueStatus.QUEUE_MANAGER_QUOTA_EXCEEDED:
                         raise self._quota_exceeded()
-                    verdict = REFUSALS[status]
+                    verdict, detail = REFUSALS[status], self._refused_enqueue(status, queue, message)
             finally:
                 self.close_queue(descriptor)
-        self._refuse(None, message, verdict)
+        self._refuse(None, message, verdict, detail)
         return verdict, None
 
-    def refuse_message(self, message: Message, reason: MessageClass) -> None:
-        """A message from another queue manager goes no further: what it asked for in this case."""
-        self._refuse(None, message, reason)
+    def refuse_message(self, message: Message, reason: MessageClass, detail: str) -> None:
+        """Discard a message from another queue manager that cannot be passed on, with what it asked for in this case."""
+        self._refuse(None, message, reason, detail)
 
     def _admission(
         self, queue: Queue | None, message: Message, sender: Identity | None, examination: Examination | None
-    ) -> tuple[MessageClass, Message]:
-        """The verdict, and the message as it is to be stored."""
+    ) -> tuple[MessageClass, Message, str]:
+        """The verdict, the message as it is to be stored, and details of a refusal for an operator."""
         if queue is None:
-            return MessageClass.NACK_BAD_DEST_QUEUE, message
+            return MessageClass.NACK_BAD_DEST_QUEUE, message, "there is no such queue"
         if message.is_transactional and not queue.transactional:
-            return MessageClass.NACK_NOT_TRANSACTIONAL_QUEUE, message
+            return MessageClass.NACK_NOT_TRANSACTIONAL_QUEUE, message, ""
         if queue.transactional and not message.is_transactional:
-            return MessageClass.NACK_NOT_TRANSACTIONAL_MESSAGE, message
-        examination = self.with_sender_checked(examination or self.examine_message(message))
+            return MessageClass.NACK_NOT_TRANSACTIONAL_MESSAGE, message, ""
+        examination = self.sender_checked(examination or self.examine_message(message))
         if examination.refusal is not None:
-            return examination.refusal, message
+            return examination.refusal, message, examination.reason
         # EB tells how the body came (MQMQ-2.2.20.6-5). A PrivacyLevel beside a plain body is a claim, and no queue
         # takes it for more than it is.
-        if (queue.privacy_level is QueuePrivacyLevel.BODY and not examination.was_encrypted) or (
-            queue.privacy_level is QueuePrivacyLevel.NONE and message.privacy_level != MessagePrivacyLevel.NONE
-        ):
-            return MessageClass.NACK_BAD_ENCRYPTION, message
+        if queue.privacy_level is QueuePrivacyLevel.BODY and not examination.was_encrypted:
+            return MessageClass.NACK_BAD_ENCRYPTION, message, "the queue requires an encrypted body"
+        if queue.privacy_level is QueuePrivacyLevel.NONE and message.privacy_level != MessagePrivacyLevel.NONE:
+            return MessageClass.NACK_BAD_ENCRYPTION, message, "the queue takes no encrypted body"
         if queue.authentication and not examination.authentication_level:
-            return MessageClass.NACK_BAD_SIGNATURE, message
-        if sender is None or not self._may_send(queue, sender):
-            return MessageClass.NACK_ACCESS_DENIED, message
-        return MessageClass.ACK_REACH_QUEUE, examination.message
+            return MessageClass.NACK_BAD_SIGNATURE, message, "the queue requires a signature"
+        if sender is None:
+            return MessageClass.NACK_ACCESS_DENIED, message, "the groups of the sender are not known"
+        if not self._may_send(queue, sender):
+            return MessageClass.NACK_ACCESS_DENIED, message, f"{sender.name} may not send to the queue"
+        return MessageClass.ACK_REACH_QUEUE, examination.message, ""
 
     def _may_send(self, queue: Queue, sender: Identity) -> bool:
         """3.1.5.8.3: whether the queue's descriptor grants MQSEC_WRITE_MESSAGE; a public queue's is the directory's."""

@@ -22,10 +22,13 @@ if TYPE_CHECKING:
     from lanner.model.enums import MessageClass
     from lanner.model.live import MessagePosition, OpenQueueDescriptor, WaitingMessageReadOperation
     from lanner.store import Store
+    from lanner.wire.message import Message
 
     # MS-MQDMPR 3.1.7.2: events that co-located protocols consume.
     PositionDeleted = Callable[["Queue", "MessagePosition", "MessageClass"], None]
     PositionAvailable = Callable[["Queue", "MessagePosition"], None]
+    # The queue, if there is one, the message, the class, and details for an operator.
+    MessageRefused = Callable[["Queue | None", "Message", "MessageClass", str], None]
 
 # Ours: so many numbers may be left out after a crash; with fewer, each new queue would wait for the disk.
 _QUEUE_NUMBERS = 256
@@ -91,7 +94,6 @@ class EngineBase:
         self._read_timers_limit = 0  # when the heap is longer, those that have ended are taken out
         self._waiting_read_count = 0
         # The read that the last event left waiting, for a caller who may want to end it.
-        self.last_waiting_read: WaitingMessageReadOperation | None = None
         self._serving_queue_stack: list[Queue] = []
 
         # (deadline, queue, lookup id) of express messages and uncommitted sends; the rest is in the store.
@@ -123,6 +125,8 @@ class EngineBase:
         # ConnectionActive has changed; ours.
         self.connection_active_subscribers: list[Callable[[], None]] = []
         self.stopped_subscribers: list[Callable[[], None]] = []
+        # A message of another queue manager was refused; not in the specification.
+        self.message_refused_subscribers: list[MessageRefused] = []
 
     def next_message_ordinals(self, count: int) -> range:
         """As many as `next_message_ordinal` would give one after the other; their lower 32 bits count."""

@@ -33,8 +33,6 @@ from lanner.wire.path_name import PathName
 
 _LOG = logging.getLogger(__name__)
 
-# Ours: a new queue manager that is not told its name.
-DEFAULT_COMPUTER_NAME = "LANNER"
 # MS-MQDMPR 3.1.3, and one of ours: attribute of the queue manager, path, label.
 SYSTEM_QUEUES = (
     ("system_deadletter_queue", r".\system$;DEADLETTER", "Deadletter queue"),
@@ -129,7 +127,7 @@ class Engine(Staging):
         policy = settings.query_policy()
         qm.machine_domain_id = policy.domain_guid
         # A queue manager that is not told its name keeps the one it has.
-        name = policy.account_domain_name or qm.computer_name or DEFAULT_COMPUTER_NAME
+        name = policy.account_domain_name or qm.computer_name or settings.default_computer_name
         if qm.computer_name and name.lower() != qm.computer_name.lower():
             _LOG.warning(
                 "the queue manager %s is now called %s: what is sent to the old name no longer comes here",

@@ -5,7 +5,6 @@ The arithmetic is `security.examination`'s; here is what it needs of the queue m
 
 from __future__ import annotations
 
-import logging
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from lanner.model.directory_objects import Queue
     from lanner.security.encryption import PrivateKeys
     from lanner.security.identity import Identity
-
-_LOG = logging.getLogger(__name__)
 
 
 def names_certified_sender(examination: Examination) -> bool:
@@ -93,18 +90,6 @@ class Examining(Queues):
         signing_keys = self.signing_keys_of(message) if is_signed(message) else None
         keys = self.private_keys() if message.is_body_encrypted else NO_KEYS
         return examine(message, keys, signing_keys=signing_keys, preferences=self.settings.encryption)
-
-    def with_sender_checked(self, examination: Examination) -> Examination:
-        """The examination, refused if the certificate is not the sender's; a refusal is told to the log."""
-        examination = self.sender_checked(examination)
-        if examination.refusal is not None:
-            _LOG.warning(
-                "message %s is refused (%#06x): %s",
-                examination.message.identifier,
-                examination.refusal,
-                examination.reason,
-            )
-        return examination
 
     def sender_checked(self, examination: Examination) -> Examination:
         """The examination, refused if the certificate is not the sender's (MS-MQQB 3.1.5.8.3)."""
@@ -184,7 +169,7 @@ class Examining(Queues):
         if message.is_body_encrypted and not message.symmetric_key:
             # To be encrypted when it is transferred, which it never is.
             message = Message(clear_encrypted(message.packet))
-        examination = self.with_sender_checked(self.examine_message(message))
+        examination = self.sender_checked(self.examine_message(message))
         if examination.refusal is None:
             return examination.message
         problem = f"message to {queue.pathname}: {examination.reason}"

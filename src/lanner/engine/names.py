@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+import ipaddress
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from lanner.engine.directory_events import DirectoryEvents, identifier_is
@@ -33,7 +34,7 @@ class Names(DirectoryEvents):
 
     def is_local_host(self, host: str) -> bool:
         """DECISIONS: NetBIOS name, FQDN, every local address and localhost mean this computer."""
-        host = host.lower()
+        host = _canonical_host(host)
         qm = self.queue_manager
         return (
             host in (".", "localhost", qm.computer_name.lower(), qm.qualified_computer_name.lower())
@@ -138,6 +139,15 @@ class Names(DirectoryEvents):
             raise IllegalFormatname(f"{name}: the distribution list has no members")
         elements = tuple(found[key] for key in sorted(found))
         return elements[0] if len(elements) == 1 else MultipleElementFormatName(elements)
+
+
+@lru_cache(maxsize=1024)
+def _canonical_host(host: str) -> str:
+    """Return a host in lower case; an address in its shortest form, since IPv6 has several."""
+    try:
+        return str(ipaddress.ip_address(host.removeprefix("[").removesuffix("]")))
+    except ValueError:
+        return host.lower()
 
 
 def private_queue_local_identifier(name: str) -> int:

@@ -24,6 +24,7 @@ from lanner.model.enums import (
 from lanner.model.errors import (
     AccessDenied,
     DsError,
+    IllegalFormatname,
     IllegalQueuePathname,
     InsufficientResources,
     InvalidHandle,
@@ -65,6 +66,7 @@ from lanner.wire.format_name import (
 )
 from lanner.wire.path_name import PathName
 from lanner.wire.sid import Sid
+from lanner.wire.spelling import check_computer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -223,6 +225,7 @@ class Queues(Names):
 
     def require_queue(self, name: FormatName) -> Queue:
         """The queue of a name, local or outgoing, for its attributes."""
+        self._require_ready()
         queue = self.find_queue(name) or self.find_outgoing_queue(name)
         if queue is None:
             raise self._no_queue(name)
@@ -488,8 +491,14 @@ class Queues(Names):
         do not answer stays; so there is a limit, InsufficientResources beyond it.
         """
         queue = OutgoingQueue(label=str(name), destination_format_name=str(name), is_for_others=for_others)
-        if isinstance(name, DirectFormatName) and self.is_local_host(name.host):
-            raise self._no_queue(name)
+        if isinstance(name, DirectFormatName):
+            if self.is_local_host(name.host):
+                raise self._no_queue(name)
+            try:
+                check_computer(name.host)
+            except ValueError as error:
+                # No computer can be called so: what is sent to it would wait for ever.
+                raise IllegalFormatname(f"{name}: {error}") from None
         if isinstance(name, PublicFormatName):
             found = self._read_queue(name.identifier)
             if found is None:

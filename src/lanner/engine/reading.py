@@ -1,12 +1,13 @@
 """Receiving and peeking (MS-MQDMPR 3.1.7.1.10-3.1.7.1.15).
 
-A read that finds a message returns its position at once. One that must wait returns None and calls
-`on_end` exactly once later, with the position or with the error. Time-outs are milliseconds.
+A read that finds a message returns its position at once. One that must wait returns the waiting read
+and calls `on_end` exactly once later, with the position or with the error. Time-outs are milliseconds.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lanner.engine.cursors import CursorEvent, Cursors
@@ -28,15 +29,17 @@ from lanner.model.errors import (
     StatusError,
     TransactionSequence,
 )
-from lanner.model.live import START, MessagePosition, TransactionalOperation
+from lanner.model.live import START, MessagePosition, TransactionalOperation, WaitingMessageReadOperation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator
+    from collections.abc import Container, Iterator
 
     from lanner.model.directory_objects import Queue
     from lanner.model.live import Cursor, OpenQueueDescriptor, Transaction
 
-    ReadEnd = Callable[[MessagePosition | StatusError], None]
+ReadEnd = Callable[[MessagePosition | StatusError], None]
+# The message that was there, or the wait for one.
+ReadStart = MessagePosition | WaitingMessageReadOperation
 
 _LOG = logging.getLogger(__name__)
 
@@ -71,7 +74,7 @@ class Reading(Cursors):
         tag: object | None = None,
         two_phase_read: bool = False,
         on_end: ReadEnd = _no_waiter,
-    ) -> MessagePosition | None:
+    ) -> ReadStart:
         """3.1.7.1.10 Dequeue Message."""
         queue = self._readable(descriptor, RECEIVE_ACCESS)
         self._require_open(transaction)
@@ -91,8 +94,9 @@ class Reading(Cursors):
             self._take(descriptor, position, transaction, two_phase_read=two_phase_read)
             _tell(on_end, position)
 
-        self._wait(descriptor, timeout, cursor, tag, satisfied, on_end, destructive_read=True, transaction=transaction)
-        return None
+        return self._wait(
+            descriptor, timeout, cursor, tag, satisfied, on_end, destructive_read=True, transaction=transaction
+        )
 
     def try_dequeue_message(
         self, descriptor: OpenQueueDescriptor, transaction: Transaction | None = None
@@ -131,7 +135,7 @@ class Reading(Cursors):
         tag: object | None = None,
         transaction: Transaction | None = None,
         on_end: ReadEnd = _no_waiter,
-    ) -> MessagePosition | None:
+    ) -> ReadStart:
         """3.1.7.1.11 Dequeue Message Begin; a transaction takes precedence over the two-phase read."""
         return self.dequeue_message(
             descriptor,
@@ -209,13 +213,11 @@ class Reading(Cursors):
         timeout: int = INFINITE,
         tag: object | None = None,
         on_end: ReadEnd = _no_waiter,
-    ) -> MessagePosition | None:
+    ) -> ReadStart:
         """3.1.7.1.14 Peek Next Message; a peek can be cancelled by its tag, too (DECISIONS)."""
         self._readable(descriptor, PEEK_ACCESS)
         found = self._get_message(cursor, CursorEvent.GET_NEXT_MESSAGE_FOR_PEEK, no_wait=False)
-        if found is None:
-            self._wait_to_peek(descriptor, timeout, cursor, tag, on_end)
-        return found
+        return self._wait_to_peek(descriptor, timeout, cursor, tag, on_end) if found is None else found
 
     def peek_message(
         self,
@@ -225,16 +227,14 @@ class Reading(Cursors):
         cursor: Cursor | None = None,
         tag: object | None = None,
         on_end: ReadEnd = _no_waiter,
-    ) -> MessagePosition | None:
+    ) -> ReadStart:
         """3.1.7.1.15 Peek Message; a peek can be cancelled by its tag, too (DECISIONS)."""
         queue = self._readable(descriptor, PEEK_ACCESS)
         if cursor is not None:
             found = self._get_message(cursor, CursorEvent.GET_MESSAGE_FOR_PEEK, no_wait=False)
         else:
             found = self._seek_available_message_position(queue, START, peek=True)
-        if found is None:
-            self._wait_to_peek(descriptor, timeout, cursor, tag, on_end)
-        return found
+        return self._wait_to_peek(descriptor, timeout, cursor, tag, on_end) if found is None else found
 
     # Shared steps -------------------------------------------------------------------------------------
 
@@ -285,7 +285,7 @@ class Reading(Cursors):
         cursor: Cursor | None,
         tag: object | None,
         on_end: ReadEnd,
-    ) -> None:
+    ) -> WaitingMessageReadOperation:
         def satisfied(position: MessagePosition) -> None:
             queue = position.queue
             if cursor is not None:
@@ -293,7 +293,7 @@ class Reading(Cursors):
             _tell(on_end, position)
             self._release_next_reader(queue)
 
-        self._wait(descriptor, timeout, cursor, tag, satisfied, on_end, destructive_read=False)
+        return self._wait(descriptor, timeout, cursor, tag, satisfied, on_end, destructive_read=False)
 
     def _wait(
         self,
@@ -306,14 +306,14 @@ class Reading(Cursors):
         *,
         destructive_read: bool,
         transaction: Transaction | None = None,
-    ) -> None:
+    ) -> WaitingMessageReadOperation:
         def stopped(status: StatusError) -> None:
             if cursor is not None:
                 self._wait_time_expired(cursor)
             _tell(on_end, status)
 
         try:
-            self._wait_for_new_message(
+            return self._wait_for_new_message(
                 descriptor,
                 timeout,
                 destructive_read=destructive_read,

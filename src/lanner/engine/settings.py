@@ -12,6 +12,8 @@ from lanner.security.identity import Identity
 from lanner.wire.builder import DEFAULT_TIME_TO_REACH_QUEUE
 from lanner.wire.sid import Sid
 
+# For a new queue manager on a host whose name cannot be used.
+DEFAULT_COMPUTER_NAME = "LANNER"
 _LONGEST_KEEP = 3650
 
 
@@ -42,7 +44,9 @@ class EventSettings:
 class EngineSettings:
     """Names, limits and switches. Times are seconds."""
 
+    # Empty: the name that the store has, or for a new one the default below.
     computer_name: str
+    default_computer_name: str = DEFAULT_COMPUTER_NAME
     dns_domain: str = ""
     # Asks the host for its names instead; an exception from it ends the start.
     host_policy: Callable[[], HostPolicy] | None = None

@@ -39,7 +39,7 @@ class WaitingReads(EngineBase):
         satisfied: Callable[[MessagePosition], None],
         stopped: Callable[[StatusError], None],
         transaction: Transaction | None = None,
-    ) -> None:
+    ) -> WaitingMessageReadOperation:
         """3.1.7.3.1 Wait For New Message; a time-out of zero fails at once (DECISIONS: 0xC00E001B)."""
         queue = descriptor.queue
         if queue is None or timeout <= 0:
@@ -52,8 +52,8 @@ class WaitingReads(EngineBase):
         queue.waiting_reads[reader] = None
         if transaction is not None:
             transaction.waiting_reads[reader] = None
-        self.last_waiting_read = reader
         self._waiting_message_read_timer_start(reader, timeout)
+        return reader
 
     def _waiting_message_read_timer_start(self, reader: WaitingMessageReadOperation, timeout: int) -> None:
         """3.1.7.3.4 Waiting Message Read Timer Start; an infinite one never fires."""

@@ -6,7 +6,8 @@ error at import. `ProtocolError` is the other family: what a peer sent cannot be
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 __all__ = [
     "MQ_OK",
@@ -33,6 +34,7 @@ __all__ = [
     "CannotUpdatePscObjects",
     "CantResolveSites",
     "CertificateNotProvided",
+    "CommitInDoubt",
     "ComputerDoesNotSupportEncryption",
     "CorruptedInternalCertificate",
     "CorruptedPersonalCertStore",
@@ -74,6 +76,7 @@ __all__ = [
     "IllegalSort",
     "IllegalSortPropid",
     "IllegalUser",
+    "InDoubt",
     "InsufficientProperties",
     "InsufficientResources",
     "InternalUserCertExist",
@@ -123,6 +126,7 @@ __all__ = [
     "QueueNotActive",
     "QueueNotAvailable",
     "QueueNotFound",
+    "ReceiveInDoubt",
     "RemoteCanceled",
     "RemoteMachineNotAvailable",
     "RemoteProtocolError",
@@ -205,6 +209,37 @@ def status_error(status: int, message: str | None = None) -> StatusError:
     error = StatusError.by_status.get(status, GenericError)(message)
     error.status = status
     return error
+
+
+class InDoubt(LannerError):
+    """The connection was lost while the last answer was under way: the operation was done, or was not."""
+
+
+class CommitInDoubt(InDoubt):
+    """A transaction was committed, or aborted with the lost connection."""
+
+
+class ReceiveInDoubt(InDoubt):
+    """Messages are here, and are gone from their queue, or are in it again.
+
+    Handle them as messages that may be delivered twice: look `lookup_id` up in the queue, or handle
+    them so that a second delivery does no harm.
+    """
+
+    def __init__(self, text: str, messages: Sequence[Any]) -> None:
+        super().__init__(text)
+        self.messages = list(messages)
+
+    @property
+    def message(self) -> Any:  # noqa: ANN401 (a ReceivedMessage, of a layer above)
+        """The message that was received; the first, of several."""
+        return self.messages[0]
+
+    @property
+    def lookup_id(self) -> int:
+        """Where it lay: it is in its queue under this lookup id, if it was not removed."""
+        lookup_id: int = self.message.lookup_id
+        return lookup_id
 
 
 class GenericError(StatusError, status=0xC00E_0001, spec_name="MQ_ERROR"):

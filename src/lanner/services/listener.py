@@ -9,17 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from lanner.host.committer import Committer
 from lanner.rpc.endpoint_mapper import EPMAPPER_PORT, EndpointMapper
 from lanner.rpc.mgmt import MgmtInterface
 from lanner.rpc.security import ServerSecurity, TargetNames
 from lanner.rpc.server import RpcServer
-from lanner.services.facts import Document, FactsService
+from lanner.services.documents import Document
+from lanner.services.lanner_interface import LannerInterface
 from lanner.services.management import ManagementService
-from lanner.services.ports import HANDSHAKE_PORT, READ_PORT, ServerPorts
+from lanner.services.ports import HANDSHAKE_PORT, LOCAL_SOCKET, READ_PORT, ServerPorts
 from lanner.services.queue_client import QueueClient
 from lanner.services.remote_queues import RemoteQueues
 from lanner.services.remote_read import RemoteRead
-from lanner.store.committer import Committer
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# The Unix socket, in the data directory.
-LOCAL_SOCKET: Final = "lanner.sock"
 # Others of this machine come by TCP and say who they are.
 _SOCKET_MODE: Final = 0o600
 
@@ -125,7 +124,13 @@ class RpcListener:
                 *QueueClient(queues, ports, requires_authentication=settings.requires_authentication).interfaces,
                 RemoteRead(queues, ports, requires_authentication=settings.requires_authentication).interface,
                 ManagementService(engine, committer, self._transfer),
-                FactsService(engine, committer, self._transfer, self._about),
+                LannerInterface(
+                    engine,
+                    committer,
+                    self._transfer,
+                    self._about,
+                    requires_authentication=settings.requires_authentication,
+                ),
             ],
             users=self._users,
             providers=ServerSecurity(self._users, names, settings.keytab, self.identity_of),

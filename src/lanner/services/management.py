@@ -19,9 +19,10 @@ from lanner.services.queue_formats import format_name_of
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
+    from lanner.host.change import Change
+    from lanner.host.committer import Committer
     from lanner.rpc.calls import ServerCall
     from lanner.rpc.server import Results
-    from lanner.store.committer import Committer
     from lanner.transfer.transfer import Transfer
     from lanner.wire.format_name import FormatName
     from lanner.wire.propvariant import PropVariant
@@ -33,8 +34,7 @@ class ManagementService(ServerInterface):
     """MS-MQMR for one queue manager. It lives on the event loop, and in the thread of `transfer` if there is one."""
 
     def __init__(self, engine: Engine, committer: Committer, transfer: Transfer | None = None) -> None:
-        self._committer = committer
-        self._events = ManagementEvents(engine, transfer)
+        self._events = ManagementEvents(engine, committer, transfer)
         super().__init__(
             QMMGMT,
             {R_QM_MGMT_GET_INFO.name: self.get_info, R_QM_MGMT_ACTION.name: self.action},
@@ -76,8 +76,7 @@ class ManagementService(ServerInterface):
     async def action(self, call: ServerCall, *, p_object_format: MgmtObject, lpwsz_action: str) -> Results:
         """Answers when what was done is on disk."""
         try:
-            ticket = self._act(call, p_object_format, lpwsz_action)
-            await self._committer.durable(ticket)
+            await self._act(call, p_object_format, lpwsz_action)
         except StatusError as error:
             return _refused(call, error)
         except Exception:  # noqa: BLE001 (logged; MS-MQMR 3.1.4: "All methods MUST NOT throw exceptions")
@@ -85,8 +84,8 @@ class ManagementService(ServerInterface):
             return GenericError.status
         return MQ_OK
 
-    def _act(self, call: ServerCall, subject: MgmtObject, action: str) -> int:
-        """Do it; the ticket of the batch that keeps it."""
+    def _act(self, call: ServerCall, subject: MgmtObject, action: str) -> Change:
+        """Perform an action; the caller waits until it is durable."""
         match subject.type:
             case MgmtObjectType.MGMT_MACHINE:
                 return self._events.machine_action(call.identity, action)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lanner.engine import Engine
+    from lanner.host.change import Change, Changes
     from lanner.security.identity import Identity
     from lanner.transfer.transfer import Transfer
     from lanner.wire.format_name import FormatName
@@ -36,8 +37,9 @@ _EOD_RESEND: Final = "EOD_RESEND"
 class ManagementEvents:
     """The questions and orders for one queue manager. They are called in the thread of `transfer` if there is one, without the lock."""
 
-    def __init__(self, engine: Engine, transfer: Transfer | None = None) -> None:
+    def __init__(self, engine: Engine, changes: Changes, transfer: Transfer | None = None) -> None:
         self._engine = engine
+        self._changes = changes
         self._transfer = transfer
         # MS-MQMR 3.1.4.2.
         self._machine_actions: dict[str, Callable[[], None]] = {
@@ -85,23 +87,23 @@ class ManagementEvents:
 
     # Orders -------------------------------------------------------------------------------------------------------
 
-    def machine_action(self, identity: Identity, action: str) -> int:
-        """Do it; the ticket of the batch that keeps it."""
+    def machine_action(self, identity: Identity, action: str) -> Change:
+        """Perform an action; the caller waits until it is durable."""
         act = self._machine_actions.get(_word(action))
         if act is None:
             raise InvalidParameter(f"no action {action!r} for a queue manager")
-        with self._engine.store.lock:
+        with self._changes.change() as change:
             self._admit(identity)
             act()
-            return self._engine.store.ticket()
+        return change
 
-    def queue_action(self, identity: Identity, name: FormatName, action: str, *, only_active: bool = False) -> int:
-        """Do it to an outgoing queue; the ticket of the batch that keeps it."""
+    def queue_action(self, identity: Identity, name: FormatName, action: str, *, only_active: bool = False) -> Change:
+        """Perform an action on an outgoing queue; the caller waits until it is durable."""
         engine, word = self._engine, _word(action)
         act = self._queue_actions.get(word)
         if act is None:
             raise InvalidParameter(f"no action {action!r} for a queue")
-        with engine.store.lock:
+        with self._changes.change() as change:
             self._admit(identity)
             queue = engine.require_queue(name)
             if not isinstance(queue, OutgoingQueue):
@@ -109,11 +111,10 @@ class ManagementEvents:
             if only_active and not queue.active:
                 raise QueueNotActive(f"{name}: nothing waits in it and nobody has it open")
             act(queue)
-            ticket = engine.store.ticket()
         if word == _EOD_RESEND and self._transfer is not None:
             # What is sent is written without the lock.
             self._transfer.resend(queue)
-        return ticket
+        return change
 
     def _tidy(self) -> None:
         """MS-MQMR 3.1.4.2 purges every queue at this, which would lose messages (DECISIONS: never).

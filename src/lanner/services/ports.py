@@ -10,6 +10,8 @@ from lanner.services.interfaces.mqqp import PortType
 # MS-MQQP 3.1.4.8: the defaults; a port that is taken is passed over by eleven.
 HANDSHAKE_PORT: Final = 2103  # qmcomm, qmcomm2
 READ_PORT: Final = 2105  # qm2qm
+# The Unix socket, in the data directory.
+LOCAL_SOCKET: Final = "lanner.sock"
 
 
 @dataclass(slots=True)

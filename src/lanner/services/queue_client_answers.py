@@ -11,9 +11,9 @@ from lanner.rpc.interface import RETURNS
 from lanner.rpc.ndr import Value
 
 if TYPE_CHECKING:
+    from lanner.host.change import Change
     from lanner.rpc.calls import ServerCall
     from lanner.rpc.server import Handler
-    from lanner.store.committer import Committer
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -47,11 +47,11 @@ def _refused(call: ServerCall, error: StatusError) -> int:
     return error.status
 
 
-async def when_durable(committer: Committer, ticket: int, results: Results) -> Results:
-    """These results when a batch is on disk; the same with another status if it cannot be."""
+async def when_durable(change: Change, results: Results) -> Results:
+    """Return the results when a change is durable, with another status if it cannot be."""
     status = MQ_OK
     try:
-        await committer.durable(ticket)
+        await change
     except StatusError as error:
         status = error.status
     return {**results, RETURNS: status}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
+from lanner.host.reads import purge
 from lanner.model.enums import QueueAccessType, QueueShareMode
 from lanner.model.errors import (
     MQ_OK,
@@ -32,18 +33,17 @@ from lanner.services.interfaces.mqmp import RPC_QUEUE_HANDLE, CACCreateRemoteCur
 from lanner.services.queue_client_answers import when_durable
 from lanner.services.queue_client_remote import MAX_CURSORS
 from lanner.services.queue_formats import format_name_of
-from lanner.services.reads import purge
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from lanner.engine import Engine
+    from lanner.host.committer import Committer
     from lanner.model.live import Cursor, OpenQueueDescriptor
     from lanner.rpc.calls import Caller, ServerCall
     from lanner.rpc.server import Handler
     from lanner.services.interfaces.mqmq import QueueFormat
     from lanner.services.queue_client_answers import Answer, Answers, Results
-    from lanner.store.committer import Committer
     from lanner.wire.format_name import FormatName
 
 _KIND: Final = RPC_QUEUE_HANDLE.kind
@@ -149,10 +149,8 @@ class QueueHandles:
             raise InvalidParameter("dwpRemoteContext without hRemoteQueue")
         nothing = None if lplp_remote_queue_name is None else Pointed(None)
         try:
-            with self._lock:
+            with self._committer.change() as change:
                 descriptor = self._engine.open_queue(name, access, share_mode, call.identity)
-                # A subqueue or an outgoing queue may have come into being.
-                ticket = self._engine.store.ticket()
         except QueueNotFound:
             if access not in _READING or nothing is None:
                 raise
@@ -165,9 +163,8 @@ class QueueHandles:
             self._close(queue)
             raise
         results = {"lplp_remote_queue_name": nothing, "pdw_qm_context": queue.context, "ph_queue": handle}
-        if not ticket:
-            return {**results, RETURNS: MQ_OK}
-        return when_durable(self._committer, ticket, results)
+        # Opening may have created a subqueue or an outgoing queue.
+        return when_durable(change, results) if change.is_pending else {**results, RETURNS: MQ_OK}
 
     def _elsewhere(self, name: FormatName) -> str:
         """The path name of a queue on another computer, for the client to go there."""
@@ -187,10 +184,9 @@ class QueueHandles:
         """Also the rundown (3.1.7.1)."""
         if self._queues.pop(queue.context, None) is None:
             return
-        with self._lock:
+        with self._committer.change() as change:
             self._engine.close_queue(queue.descriptor)
-            ticket = self._engine.store.ticket()
-        self._committer.ask(ticket)
+        change.soon()
 
     def _new_context(self) -> int:
         while True:

@@ -1,7 +1,7 @@
 """Messages of the queue client: send, receive, peek (MS-MQMP 3.1.5.1 to 3.1.5.3).
 
 A receive takes its message in two steps, so that one that does not fit the client's buffers stays in the queue. A read that waits is a
-coroutine, its connection goes on meanwhile; it ends with its handle, its transaction, its call or its association (lanner.services.reads).
+coroutine, its connection goes on meanwhile; it ends with its handle, its transaction, its call or its association (lanner.host.reads).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from lanner.host.reads import Read
 from lanner.model.enums import EnqueueStatus, MessagePrivacyLevel
 from lanner.model.errors import (
     MQ_OK,
@@ -24,15 +25,15 @@ from lanner.rpc.ndr import Value
 from lanner.services.queue_client_answers import when_durable
 from lanner.services.queue_client_receiving import MQ_ACTION_PEEK_NEXT, MQ_ACTION_RECEIVE, fill, requested
 from lanner.services.queue_client_sending import message_properties
-from lanner.services.reads import Read
 from lanner.services.sending import check_sender, name_here, refusal
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.message import Message
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
-    from lanner.engine.reading import ReadEnd
-    from lanner.model.live import MessagePosition
+    from lanner.engine.reading import ReadEnd, ReadStart
+    from lanner.host.change import Change
+    from lanner.host.committer import Committer
     from lanner.rpc.calls import ServerCall
     from lanner.rpc.server import Handler
     from lanner.services.interfaces.mqmp import CACTransferBufferV2
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from lanner.services.queue_client_answers import Answer, Answers, Results
     from lanner.services.queue_client_handles import QueueHandles
     from lanner.services.queue_client_transactions import TransactionHandles
-    from lanner.store.committer import Committer
 
 _DIRECT: Final = "DIRECT="
 
@@ -52,8 +52,6 @@ class ClientMessages:
         self, engine: Engine, committer: Committer, handles: QueueHandles, transactions: TransactionHandles
     ) -> None:
         self._engine = engine
-        self._store = engine.store
-        self._lock = engine.store.lock
         self._committer = committer
         self._handles = handles
         self._transactions = transactions
@@ -91,15 +89,15 @@ class ClientMessages:
             raise UnsupportedFormatnameOperation(f"{descriptor.format_name}: nothing is encrypted for a direct name")
         check_sender(properties, descriptor, call.identity)
         name_here(self._engine, properties)
-        with self._lock:
+        with self._committer.change() as change:
             status = self._engine.enqueue_message_to_an_open_queue(descriptor, properties, transaction)
             identifier = MessageIdentifier(self._engine.queue_manager.identifier, self._engine.last_ordinal)
-            ticket = self._store.ticket() if properties.delivery_guarantee and transaction is None else 0
         if status is not EnqueueStatus.OK:
             raise refusal(status, descriptor)
         results = {"p_message_id": None if p_message_id is None else identifier}
-        if ticket:
-            return when_durable(self._committer, ticket, results)
+        # A transaction becomes durable as a whole, an express message never.
+        if change.is_pending and properties.delivery_guarantee and transaction is None:
+            return when_durable(change, results)
         return {**results, RETURNS: MQ_OK}
 
     # Receive and peek ---------------------------------------------------------------------------------------------
@@ -125,10 +123,10 @@ class ClientMessages:
         )
         timeout = request.request_timeout
         event = partial(self._generate, read, request.action, timeout)
-        return self._finish(read, ptb) if read.begin(event, may_wait=timeout > 0) else self._later(read, ptb)
+        return self._finish(read, ptb) if read.begin(event) else self._later(read, ptb)
 
-    def _generate(self, read: Read, action: int, timeout: int, on_end: ReadEnd) -> MessagePosition | None:
-        """The event of an action; None: it waits."""
+    def _generate(self, read: Read, action: int, timeout: int, on_end: ReadEnd) -> ReadStart:
+        """Raise the event of an action."""
         engine, descriptor, cursor = self._engine, read.descriptor, read.cursor
         if read.is_receive:
             return engine.dequeue_message(
@@ -159,13 +157,13 @@ class ClientMessages:
             return results
         if read.transaction is not None:
             return results
-        ticket = read.take()
-        return _taken(read, ticket, results) if ticket else results
+        change = read.take()
+        return _taken(read, change, results) if change.is_pending else results
 
 
-async def _taken(read: Read, ticket: int, results: Results) -> Answer:
+async def _taken(read: Read, change: Change, results: Results) -> Answer:
     try:
-        await read.taken(ticket)
+        await read.taken(change)
     except StatusError as error:
         return {**results, RETURNS: error.status}
     return results

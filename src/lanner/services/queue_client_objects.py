@@ -33,11 +33,11 @@ from lanner.wire.security_descriptor import AccessMask, SecurityDescriptor, Secu
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
+    from lanner.host.committer import Committer
     from lanner.model.directory_objects import Queue
     from lanner.rpc.calls import ServerCall
     from lanner.rpc.server import Handler
     from lanner.services.queue_client_answers import Answer, Answers
-    from lanner.store.committer import Committer
     from lanner.wire.propvariant import PropVariant
 
 # 3.1.4.5 dwObjectType, 2.2.3.5 ObjType.
@@ -92,7 +92,7 @@ class QueueObjects:
         named = attributes.pop("pathname", None)
         if named is not None and path_key(self._private_path(str(named)).queue_part) != path_key(path.queue_part):
             raise InvalidParameter(f"lpwcsPathName {lpwcs_path_name} and PROPID_Q_PATHNAME {named}")
-        with self._lock:
+        with self._committer.change() as change:
             if self._engine.find_by_path(path) is not None:
                 raise QueueExists(f"queue {path} exists already")
             request = self._engine.set_queue_defaults(str(path))
@@ -100,8 +100,7 @@ class QueueObjects:
             for attribute, value in attributes.items():
                 setattr(request, attribute, value)
             self._engine.create_queue(request, identity=call.identity)
-            ticket = self._engine.store.ticket()
-        return when_durable(self._committer, ticket, {})
+        return when_durable(change, {})
 
     def _private_path(self, text: str) -> PathName:
         path = PathName.parse(text)
@@ -113,10 +112,9 @@ class QueueObjects:
 
     def delete_object(self, call: ServerCall, p_object_format: ObjectFormat) -> Answers:
         """3.1.4.8 R_QMDeleteObject."""
-        with self._lock:
+        with self._committer.change() as change:
             self._engine.delete_queue(self._queue(p_object_format), identity=call.identity)
-            ticket = self._engine.store.ticket()
-        return when_durable(self._committer, ticket, {})
+        return when_durable(change, {})
 
     def _queue(self, object_format: ObjectFormat) -> Queue:
         """The local private queue of an OBJECT_FORMAT."""
@@ -159,10 +157,9 @@ class QueueObjects:
         del cp
         # Not NULL, since cp is not zero.
         changes = dict(given_attributes(a_prop or (), ap_var or (), Applicable.SET))
-        with self._lock:
+        with self._committer.change() as change:
             self._engine.set_queue_properties(self._queue(p_object_format), changes, identity=call.identity)
-            ticket = self._engine.store.ticket()
-        return when_durable(self._committer, ticket, {})
+        return when_durable(change, {})
 
     # Security -----------------------------------------------------------------------------------------------------
 
@@ -181,7 +178,7 @@ class QueueObjects:
             given = SecurityDescriptor.unpack(p_security_descriptor or b"")
         except RemoteProtocolError as error:
             raise IllegalSecurityDescriptor(str(error)) from None
-        with self._lock:
+        with self._committer.change() as change:
             queue = self._queue(p_object_format)
             kept = SecurityDescriptor() if queue.security is None else SecurityDescriptor.unpack(queue.security)
             changes: dict[str, object] = {"security": kept.update(given, parts).pack()}
@@ -189,8 +186,7 @@ class QueueObjects:
                 self._engine.set_queue_properties(queue, changes, identity=call.identity)
             except AccessDenied as error:
                 raise _denied(parts, error) from None
-            ticket = self._engine.store.ticket()
-        return when_durable(self._committer, ticket, {})
+        return when_durable(change, {})
 
     def get_object_security(
         self, call: ServerCall, p_object_format: ObjectFormat, requested_information: int, n_length: int

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lanner.engine import Engine
+    from lanner.host.committer import Committer
     from lanner.model.live import Transaction
     from lanner.rpc.calls import Caller, ServerCall
     from lanner.rpc.server import Handler
     from lanner.services.queue_client_answers import Answer, Answers
-    from lanner.store.committer import Committer
 
 _KIND: Final = RPC_INT_XACT_HANDLE.kind
 
@@ -116,22 +116,20 @@ class TransactionHandles:
         identifier = held.transaction.identifier
         del self._held[identifier]
         try:
-            with self._lock:
+            with self._committer.change() as change:
                 event(identifier)
-                ticket = self._engine.store.ticket()
         except StatusError as error:
             # It ended otherwise: the queue manager was stopped.
             return {"ph_int_xact": NULL_HANDLE, RETURNS: error.status}
-        return when_durable(self._committer, ticket, {"ph_int_xact": NULL_HANDLE})
+        return when_durable(change, {"ph_int_xact": NULL_HANDLE})
 
     def _run_down(self, held: TransactionHandle) -> None:
         """3.1.7.3: aborted."""
         identifier = held.transaction.identifier
         if self._held.pop(identifier, None) is None:
             return
-        with self._lock:
+        with self._committer.change() as change:
             if held.transaction.is_over:
                 return
             self._engine.transaction_abort(identifier)
-            ticket = self._engine.store.ticket()
-        self._committer.ask(ticket)
+        change.soon()

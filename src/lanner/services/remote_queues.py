@@ -10,7 +10,6 @@ end a wait from another thread.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import secrets
 from collections.abc import Iterator
@@ -19,21 +18,15 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from lanner.model.enums import QueueAccessType, QueueShareMode, RemoteReadState
-from lanner.model.errors import (
-    OperationCancelled,
-    QueueNotAvailable,
-    RemoteCanceled,
-    StatusError,
-    StatusNotFound,
-    TransactionSequence,
-)
-from lanner.model.live import MessagePosition, OpenQueueDescriptor, WaitingMessageReadOperation
+from lanner.model.errors import RemoteCanceled, StatusNotFound
+from lanner.model.live import OpenQueueDescriptor
 from lanner.services.guesses import Guesses
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
+    from lanner.host.committer import Committer
+    from lanner.host.reads import Read
     from lanner.security.identity import Identity
-    from lanner.store.committer import Committer
     from lanner.wire.format_name import FormatName
 
 
@@ -46,28 +39,12 @@ class RemoteReadEntry:
     timeout: int  # milliseconds
     action: int
     request_id: int
-    is_receive: bool
-    # How the read ended; None while it waits.
-    end: MessagePosition | StatusError | None = None
-    reader: WaitingMessageReadOperation | None = None
-    # Resolves in the loop when a wait is over.
-    ended: asyncio.Future[None] | None = None
+    read: Read
 
     @property
     def tag(self) -> tuple[int, int]:
         """What Cancel Waiting Message Read Request finds it by, among the reads of every handle of the queue."""
         return self.open_queue_descriptor_handle, self.request_id
-
-    def wait_over(self, end: MessagePosition | StatusError) -> None:
-        """Called by the engine with the store's lock held, by whichever thread."""
-        self.end = end
-        if self.ended is not None:
-            self.ended.get_loop().call_soon_threadsafe(_wake, self.ended)
-
-
-def _wake(ended: asyncio.Future[None]) -> None:
-    if not ended.done():
-        ended.set_result(None)
 
 
 @dataclass(slots=True, eq=False)
@@ -93,8 +70,12 @@ class RemoteQueue:
 
     def forget(self, entry: RemoteReadEntry) -> None:
         """Take an entry out of the pending ones, unless it went and another has its id by now."""
-        if self.pending.get(entry.request_id) is entry:
+        if self.is_pending(entry):
             del self.pending[entry.request_id]
+
+    def is_pending(self, entry: RemoteReadEntry) -> bool:
+        """Whether a read waits, or its end has not been answered yet."""
+        return self.pending.get(entry.request_id) is entry
 
 
 class RemoteQueues:
@@ -142,12 +123,11 @@ class RemoteQueues:
         self, name: FormatName, access: QueueAccessType, share_mode: QueueShareMode, identity: Identity, peer: str
     ) -> RemoteQueue:
         """Open Queue for somebody elsewhere (MS-MQMP 3.1.4.2)."""
-        with self.lock:
+        with self.committer.change() as change:
             descriptor = self.engine.open_queue(name, access, share_mode, identity)
             descriptor.remote_read_state = RemoteReadState.OPENED
-            # A subqueue may have come into being.
-            ticket = self.engine.store.ticket()
-        self.committer.ask(ticket)
+        # Opening may have created a subqueue.
+        change.soon()
         queue = RemoteQueue(self._new_handle(), descriptor, {peer})
         self._queues[queue.handle] = queue
         return queue
@@ -159,10 +139,9 @@ class RemoteQueues:
         for entry in list(queue.pending.values()):
             with contextlib.suppress(StatusNotFound):
                 self.cancel(entry)
-        with self.lock:
+        with self.committer.change() as change:
             self.engine.close_queue(queue.descriptor)
-            ticket = self.engine.store.ticket()
-        self.committer.ask(ticket)
+        change.soon()
 
     def cancel(self, entry: RemoteReadEntry) -> None:
         """Cancel a pending read; StatusNotFound if it waits no more (MS-MQQP 3.1.4.6)."""
@@ -172,26 +151,6 @@ class RemoteQueues:
             if queue is None:
                 raise StatusNotFound(f"{entry.queue.descriptor.format_name}: the queue was deleted")
             self.engine.cancel_waiting_message_read_request(queue, entry.tag, RemoteCanceled())
-
-    def abandon(self, entry: RemoteReadEntry) -> None:
-        """Nobody is left to hear of a read: it waits no more, and what it got is given back."""
-        entry.queue.forget(entry)
-        with self.lock:
-            reader = entry.reader
-            if reader is not None and reader.is_waiting:
-                self.engine.stop_waiting_read(reader, OperationCancelled("the client has gone"))
-        self.give_back(entry)
-
-    def give_back(self, entry: RemoteReadEntry) -> None:
-        """Make a received message available again, as by RR_NACK."""
-        if not entry.is_receive or not isinstance(entry.end, MessagePosition):
-            return
-        with self.lock:
-            # If the queue was closed meanwhile, it went back then.
-            with contextlib.suppress(QueueNotAvailable, TransactionSequence):
-                self.engine.dequeue_message_end(entry.queue.descriptor, entry.end, delete_message=False)
-            ticket = self.engine.store.ticket()
-        self.committer.ask(ticket)
 
     def _new_handle(self) -> int:
         while True:

@@ -7,7 +7,6 @@ is given back. A read that waits is a coroutine, its connection goes on meanwhil
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -15,6 +14,9 @@ from functools import partial
 from typing import Final, TypeAlias, cast
 from uuid import UUID
 
+from lanner.engine.reading import ReadEnd, ReadStart
+from lanner.host.change import Change
+from lanner.host.reads import Read, purge
 from lanner.model.enums import MessageSeekAction, RemoteReadState
 from lanner.model.errors import (
     MQ_OK,
@@ -25,7 +27,7 @@ from lanner.model.errors import (
     StatusError,
     StatusInvalidParameter,
 )
-from lanner.model.live import MAX_LOOKUP_ID, Cursor, MessagePosition
+from lanner.model.live import MAX_LOOKUP_ID, Cursor
 from lanner.rpc.calls import ServerCall
 from lanner.rpc.faults import RpcFault
 from lanner.rpc.interface import RETURNS
@@ -43,7 +45,6 @@ from lanner.services.interfaces.mqqp import (
     RemoteReadDesc2,
 )
 from lanner.services.ports import ServerPorts
-from lanner.services.reads import purge
 from lanner.services.remote_queues import OpenQueueEntry, RemoteQueue, RemoteQueues, RemoteReadEntry
 
 _LOG = logging.getLogger(__name__)
@@ -179,7 +180,7 @@ class RemoteRead:
             entry = begin(call, desc)
         except StatusError as error:
             return _refusal(desc, error, shape)
-        if entry.end is None:
+        if entry.queue.is_pending(entry):
             return self._read_later(call, desc, entry, shape)
         return self._answer(call, desc, entry, shape)
 
@@ -187,23 +188,22 @@ class RemoteRead:
         self, call: ServerCall, desc: RemoteReadDesc, entry: RemoteReadEntry, shape: Shape
     ) -> Results:
         try:
-            await cast("asyncio.Future[None]", entry.ended)
-        except asyncio.CancelledError:
-            self._queues.abandon(entry)
-            raise
+            await entry.read.wait()
+        except StatusError as error:
+            return _refusal(desc, error, shape)
+        finally:
+            entry.queue.forget(entry)
         return self._answer(call, desc, entry, shape)
 
     def _answer(self, call: ServerCall, desc: RemoteReadDesc, entry: RemoteReadEntry, shape: Shape) -> Results:
-        entry.queue.forget(entry)
-        position = entry.end
-        if not isinstance(position, MessagePosition):
-            return _refusal(desc, cast("StatusError", position), shape)
+        read = entry.read
+        position = read.position
         context = NULL_HANDLE
-        if entry.is_receive:
+        if read.is_receive:
             try:
-                context = call.caller.add(entry, _READ, partial(self._queues.give_back, entry))
+                context = call.caller.add(read, _READ, read.give_back)
             except RpcFault:
-                self._queues.give_back(entry)
+                read.give_back()
                 raise
         record = position.record
         told = replace(
@@ -236,34 +236,25 @@ class RemoteRead:
             raise StatusInvalidParameter(f"no cursor {desc.h_cursor:#x}")
         if action not in _ACTIONS:
             raise InvalidParameter(f"ulAction {action:#x}")
-        entry = RemoteReadEntry(queue, handle, desc.ul_timeout, action, request_id, action == MQ_ACTION_RECEIVE)
-        if desc.ul_timeout:
-            entry.ended = asyncio.get_running_loop().create_future()
-        queue.pending[request_id] = entry
-        try:
-            with self._lock:
-                entry.end = self._generate(entry, cursor)
-                if entry.end is None:
-                    entry.reader = self._engine.last_waiting_read
-        except BaseException:
-            queue.forget(entry)
-            raise
+        read = self._new_read(queue, is_receive=action == MQ_ACTION_RECEIVE, cursor=cursor)
+        entry = RemoteReadEntry(queue, handle, desc.ul_timeout, action, request_id, read)
+        if not read.begin(partial(self._generate, entry)):
+            queue.pending[request_id] = entry
         return entry
 
-    def _generate(self, entry: RemoteReadEntry, cursor: Cursor | None) -> MessagePosition | None:
-        """The event of an action; None: it waits."""
-        engine, descriptor = self._engine, entry.queue.descriptor
-        if entry.is_receive:
+    def _new_read(self, queue: RemoteQueue, *, is_receive: bool, cursor: Cursor | None = None) -> Read:
+        return Read(self._engine, self._committer, queue.descriptor, is_receive=is_receive, cursor=cursor)
+
+    def _generate(self, entry: RemoteReadEntry, on_end: ReadEnd) -> ReadStart:
+        """Raise the event of an action."""
+        engine, descriptor, cursor = self._engine, entry.queue.descriptor, entry.read.cursor
+        if entry.read.is_receive:
             return engine.dequeue_message_begin(
-                descriptor, timeout=entry.timeout, cursor=cursor, tag=entry.tag, on_end=entry.wait_over
+                descriptor, timeout=entry.timeout, cursor=cursor, tag=entry.tag, on_end=on_end
             )
         if entry.action == MQ_ACTION_PEEK_NEXT and cursor is not None:
-            return engine.peek_next_message(
-                descriptor, cursor, timeout=entry.timeout, tag=entry.tag, on_end=entry.wait_over
-            )
-        return engine.peek_message(
-            descriptor, timeout=entry.timeout, cursor=cursor, tag=entry.tag, on_end=entry.wait_over
-        )
+            return engine.peek_next_message(descriptor, cursor, timeout=entry.timeout, tag=entry.tag, on_end=on_end)
+        return engine.peek_message(descriptor, timeout=entry.timeout, cursor=cursor, tag=entry.tag, on_end=on_end)
 
     def _look_up(self, lookup_id: int, call: ServerCall, desc: RemoteReadDesc) -> RemoteReadEntry:
         handle, action = desc.h_remote_queue, desc.ul_action
@@ -281,46 +272,39 @@ class RemoteRead:
             seek = MessageSeekAction.LAST
         elif not lookup_id:
             raise InvalidParameter("LookupId is 0")
-        entry = RemoteReadEntry(queue, handle, 0, action, desc.dw_request_id, not is_peek)
-        with self._lock:
-            entry.end = self._engine.read_message_by_lookup_identifier(
+        read = self._new_read(queue, is_receive=not is_peek)
+        read.begin(
+            lambda _: self._engine.read_message_by_lookup_identifier(
                 queue.descriptor, lookup_id, peek_operation=is_peek, lookup_operation=seek, two_phase_read=True
             )
-        return entry
+        )
+        return RemoteReadEntry(queue, handle, 0, action, desc.dw_request_id, read)
 
     def end_receive(self, call: ServerCall, pph_context: bytes, dw_ack: int) -> Answer | Awaitable[Answer]:
         """3.1.4.2 RemoteQMEndReceive: answered when it is on disk."""
         if pph_context == NULL_HANDLE:
             return InvalidHandle.status
-        entry = cast("RemoteReadEntry", call.caller.remove(pph_context, _READ))
-        status = MQ_OK
-        ticket = 0
+        read = cast("Read", call.caller.remove(pph_context, _READ))
+        descriptor = read.descriptor
         try:
-            with self._lock:
-                descriptor = entry.queue.descriptor
+            with self._committer.change() as change:
                 if descriptor.is_closed:
                     # It was given back with the queue (DECISIONS).
                     raise InvalidHandle(f"{descriptor.format_name} was closed")
                 self._engine.dequeue_message_end(
-                    descriptor, cast("MessagePosition", entry.end), delete_message=dw_ack == RemoteReadAck.RR_ACK
+                    descriptor, read.position, delete_message=dw_ack == RemoteReadAck.RR_ACK
                 )
-                ticket = self._engine.store.ticket()
+        except StatusError as error:
+            return {"pph_context": NULL_HANDLE, RETURNS: error.status}
+        return self._ended(change)
+
+    async def _ended(self, change: Change) -> Results:
+        status = MQ_OK
+        try:
+            await change
         except StatusError as error:
             status = error.status
-        if ticket:
-            return self._ended(ticket)
         return {"pph_context": NULL_HANDLE, RETURNS: status}
-
-    async def _ended(self, ticket: int) -> Results:
-        return {"pph_context": NULL_HANDLE, RETURNS: await self._durable(ticket)}
-
-    async def _durable(self, ticket: int) -> int:
-        """MQ_OK when a batch is on disk, or why it cannot be."""
-        try:
-            await self._committer.durable(ticket)
-        except StatusError as error:
-            return error.status
-        return MQ_OK
 
     def cancel_receive(self, call: ServerCall, h_queue: int, p_queue: int, dw_request_id: int) -> Answer:
         """3.1.4.6 RemoteQMCancelReceive: the number is the key, whoever calls."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lanner.host.names import named
 from lanner.model.enums import EnqueueStatus, SenderIdentifierType
 from lanner.model.errors import AccessDenied, InsufficientResources, IOTimeout, StatusError
-from lanner.wire.format_name import DirectFormatName, FormatName
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
@@ -27,14 +27,11 @@ def check_sender(properties: MessageProperties, descriptor: OpenQueueDescriptor,
 
 def name_here(engine: Engine, properties: MessageProperties) -> None:
     """A packet must not carry ".": every computer would take it for itself."""
-    properties.administration_queue_format_name = _named(engine, properties.administration_queue_format_name)
-    properties.response_queue_format_name = _named(engine, properties.response_queue_format_name)
-
-
-def _named(engine: Engine, name: FormatName | None) -> FormatName | None:
-    if isinstance(name, DirectFormatName) and name.is_on_this_computer and name.path_name is not None:
-        return DirectFormatName.to_path(name.path_name.with_computer(engine.queue_manager.computer_name), name.protocol)
-    return name
+    computer = engine.queue_manager.computer_name
+    if (name := properties.administration_queue_format_name) is not None:
+        properties.administration_queue_format_name = named(name, computer)
+    if (name := properties.response_queue_format_name) is not None:
+        properties.response_queue_format_name = named(name, computer)
 
 
 def refusal(status: EnqueueStatus, descriptor: OpenQueueDescriptor) -> StatusError:

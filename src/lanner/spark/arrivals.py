@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from lanner.client.runtime import Runtime
+from lanner.host.runtime import Runtime
 
 T = TypeVar("T")
 

@@ -25,6 +25,7 @@ from typing import Annotated, Final
 import typer
 
 from lanner.client import Message, QueueManager
+from lanner.client.runtimes import runtime_of
 from lanner.model.enums import Acknowledgements
 from lanner.model.errors import IOTimeout, LannerError
 from lanner.spark.connections import PASSWORD_VARIABLE
@@ -113,9 +114,9 @@ class Business:
         for manager in (shop, warehouse):
             manager.create_queue("acks")
         # Whoever has a message in hands reports to a public queue, and must know where that is.
-        self.reports = shop.create_queue(r".\reports").attributes.identifier
+        self.reports = shop.create_queue(r".\reports").attributes().identifier
         computer = {
-            "identifier": str(shop.runtime.engine.queue_manager.identifier),
+            "identifier": str(shop.identifier),
             "address": addresses[SHOP],
             "queues": {"reports": str(self.reports)},
         }
@@ -257,9 +258,11 @@ class Business:
         while time.monotonic() < deadline:
             self._take_payments()
             self.shop.open("invoices").receive_many(10_000)
-            waiting = sum(len(queue) for manager in (self.shop, self.warehouse) for queue in manager.outgoing_queues())
-            unread = len(self.warehouse.open("quotations"))
-            if not waiting and not unread and not len(self.warehouse.open("payments")):
+            waiting = sum(
+                queue.count() for manager in (self.shop, self.warehouse) for queue in manager.outgoing_queues()
+            )
+            unread = self.warehouse.open("quotations").count()
+            if not waiting and not unread and not self.warehouse.open("payments").count():
                 return
             progress(f"{waiting} messages on their way, {unread} quotations not expired yet")
             time.sleep(0.2)
@@ -281,7 +284,7 @@ def main(
             manager = stack.enter_context(QueueManager(directory / name.lower(), name, bind=address, events=True))
             managers.append(manager)
         shop, warehouse = managers
-        warehouse.runtime.engine.clock = lambda: time.time() + AHEAD
+        runtime_of(warehouse).engine.clock = lambda: time.time() + AHEAD
         progress.say(f"{SHOP} at {addresses[SHOP]} and {WAREHOUSE} at {addresses[WAREHOUSE]} exchange messages")
         business = Business(shop, warehouse, addresses, messages)
         business.run(progress.show)
@@ -298,8 +301,8 @@ class _Flight:
         from lanner.spark.flight import FlightListener
         from lanner.spark.settings import FlightSettings
 
-        manager.runtime.users.add(USER, os.environ[PASSWORD_VARIABLE], administrator=True)
-        self._listener = FlightListener(manager.runtime, FlightSettings(port=0))
+        runtime_of(manager).users.add(USER, os.environ[PASSWORD_VARIABLE], administrator=True)
+        self._listener = FlightListener(runtime_of(manager), FlightSettings(port=0))
 
     def __enter__(self) -> str:
         self._listener.open()

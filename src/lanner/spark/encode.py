@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lanner.client.message import Message, encode_text
-from lanner.client.names import QueueNames
+from lanner.host.names import QueueNames
 from lanner.model.enums import INFINITE, Acknowledgements
 from lanner.model.errors import IllegalPropertyValue, InvalidParameter, StatusError
 from lanner.spark.rows import DEADLETTER, JOURNAL

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lanner.client.operations import Operations
 from lanner.engine.event_recorder import EVENT_QUEUES, RECOVERABLE, TRANSACTIONAL
 from lanner.engine.tables import QUEUE_KEY
+from lanner.host.operations import Operations
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import AccessDenied, QueueNotFound
 from lanner.model.events import EventKind
@@ -62,12 +62,11 @@ class EventSource:
 
     def __init__(self, operations: Operations) -> None:
         """QueueNotFound if there is no log, AccessDenied if the identity of `operations` may not read it."""
-        runtime = operations.runtime
-        self._store = operations.store
-        with operations.lock:
+        self._store = operations.engine.store
+        with operations.engine.store.lock:
             try:
                 # The check of rights is that of opening; nothing stays open.
-                operations.close(operations.open("system$;JOURNAL", QueueAccessType.PEEK).value)
+                operations.close(operations.open(operations.names.format_name("system$;JOURNAL"), QueueAccessType.PEEK))
             except AccessDenied:
                 name = operations.identity.name
                 raise AccessDenied(
@@ -79,7 +78,7 @@ class EventSource:
                 )
             self._log = self._store.events
             self._queues = self._store.table(EVENT_QUEUES)
-        qm = runtime.engine.queue_manager
+        qm = operations.engine.queue_manager
         self.place = Place(str(qm.identifier), qm.computer_name, EVENTS_NAME, EVENTS_KIND)
 
     @property

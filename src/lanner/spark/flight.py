@@ -94,7 +94,7 @@ from typing import Self, TypeVar
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from lanner.client.runtime import Runtime
+from lanner.host.runtime import Runtime
 from lanner.model.errors import AccessDenied, InvalidParameter, LannerError, ServiceNotAvailable
 from lanner.security.identity import Identity
 from lanner.spark.courtesy import cpu_of, give_back, giving_way, keep

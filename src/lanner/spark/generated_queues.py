@@ -10,7 +10,9 @@ expires because of it. What cannot be read is left out, since no queue would hav
 
 from __future__ import annotations
 
-from lanner.client.queue_manager import QueueManager
+from lanner.client import QueueManager
+from lanner.client.runtimes import operations_of, runtime_of
+from lanner.host.change import Change
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import RemoteProtocolError
 from lanner.spark.generator import ACKS, REPORTS, Sighting, World
@@ -28,28 +30,29 @@ def fill(world: World, manager: QueueManager) -> int:
     manager.create_queue(ACKS)
     manager.create_queue(f".\\{REPORTS}")
     found = sorted((s for s in world.sightings if s.machine is machine), key=lambda sighting: sighting.time)
-    count = sum(_put(manager, sighting) for sighting in found)
-    with manager.runtime.lock:
-        ticket = manager.runtime.store.ticket()
-    manager.runtime.store.sync(ticket)
-    return count
+    changes = [change for sighting in found if (change := _put(manager, sighting)) is not None]
+    for change in changes:
+        change.wait()
+    return len(changes)
 
 
-def _put(manager: QueueManager, sighting: Sighting) -> bool:
+def _put(manager: QueueManager, sighting: Sighting) -> Change | None:
+    """Put one message into its queue; None if it cannot be read."""
     try:
         Message.unpack(sighting.packet)
     except RemoteProtocolError:
-        return False
-    engine, operations = manager.runtime.engine, manager.operations
+        return None
+    runtime, operations = runtime_of(manager), operations_of(manager)
     if sighting.subqueue is not None:
         # A subqueue comes into being when somebody opens it.
-        operations.close(manager.done(operations.open(sighting.queue, QueueAccessType.MOVE)))
-    with operations.lock:
-        engine.restore_message(
+        with runtime.lock:
+            operations.close(operations.open(operations.names.format_name(sighting.queue), QueueAccessType.MOVE))
+    with runtime.change() as change:
+        runtime.engine.restore_message(
             operations.find(sighting.queue),
             sighting.packet,
             arrived=sighting.machine.clock(sighting.time),
             abort_count=sighting.abort_count,
             move_count=sighting.move_count,
         )
-    return True
+    return change

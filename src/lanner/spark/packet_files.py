@@ -42,13 +42,13 @@ from typing import BinaryIO, Final, NamedTuple, Self
 
 import pyarrow as pa
 
+from lanner.client._sync.queue_manager import QueueManager
 from lanner.client.message import Message as NewMessage
 from lanner.client.message import ReceivedMessage
-from lanner.client.queue_manager import QueueManager
-from lanner.model.directory_objects import Queue
+from lanner.client.runtimes import operations_of, runtime_of
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import LannerError, RemoteProtocolError
-from lanner.model.live import MessagePosition, Record
+from lanner.model.live import Record
 from lanner.spark.decode import Facts, Place, decode
 from lanner.spark.packets import Packets
 from lanner.spark.reading import BATCH_BYTES, BATCH_ROWS, QueueSource
@@ -256,9 +256,9 @@ class PacketReader:
 
 def export_packets(manager: QueueManager, queue: str, path: Path, *, progress: Progress | None = None) -> Totals:
     """Write every message of a queue, journal, dead-letter queue or subqueue to a file; they stay where they are."""
-    source = QueueSource(manager.operations, queue)
+    source = QueueSource(operations_of(manager), queue)
     after, upto, _ = source.bounds()
-    with PacketWriter(path, Origin(source.place, manager.runtime.store.epoch, int(time.time()))) as writer:
+    with PacketWriter(path, Origin(source.place, runtime_of(manager).store.epoch, int(time.time()))) as writer:
         for facts, packet in source.packets(after, upto):
             writer.write(StoredPacket(*facts, packet))
             if progress is not None and not writer.totals.messages % _IMPORT_BATCH:
@@ -272,9 +272,9 @@ def export_messages(
     """The same of messages that were peeked at, wherever that was: nobody tells their numbers of the visibility sequence, they are 0."""
     with PacketWriter(path, origin) as writer:
         for message in messages:
-            record = message.position.record
-            counts = record.abort_count, record.move_count
-            writer.write(StoredPacket(0, message.lookup_id, record.arrived, *counts, message.packet))
+            counts = message.abort_count, message.move_count
+            arrived = int(message.arrived_time.timestamp())
+            writer.write(StoredPacket(0, message.lookup_id, arrived, *counts, message.packet))
             if progress is not None and not writer.totals.messages % _IMPORT_BATCH:
                 progress(writer.totals.messages)
     return writer.totals
@@ -286,18 +286,18 @@ def import_packets(manager: QueueManager, path: Path, queue: str, *, progress: P
     Each copy is a new message with the properties of the old one: a new identifier, sent now by whoever imports. Doing it
     again with the same file and queue does nothing: None.
     """
-    runtime, operations = manager.runtime, manager.operations
+    runtime, operations = runtime_of(manager), operations_of(manager)
     engine, store = runtime.engine, runtime.store
-    key = hashlib.sha256(f"import {operations.path_name(queue)}\0".encode())
+    key = hashlib.sha256(f"import {operations.find(queue).pathname}\0".encode())
     with path.open("rb") as file:
         while data := file.read(1 << 20):
             key.update(data)
-    with operations.lock:
+    with runtime.lock:
         if store.published(key.digest()) is not None:
             return None
         # A stage that an import left behind which did not come to its end.
         engine.drop_stage(key.digest())
-    handle = manager.done(operations.open(queue, QueueAccessType.SEND))
+        handle = operations.open(operations.names.format_name(queue), QueueAccessType.SEND)
     messages = size = 0
     try:
         with PacketReader(path) as reader:
@@ -307,21 +307,19 @@ def import_packets(manager: QueueManager, path: Path, queue: str, *, progress: P
                     MessageRun.of(_copy(message, reader, messages + number).properties(operations.names))
                     for number, message in enumerate(batch)
                 ]
-                with operations.lock:
+                with runtime.change() as change:
                     engine.stage_messages(handle, key.digest(), made)
-                    ticket = store.ticket()
-                store.sync(ticket)
+                change.wait()
                 messages += len(batch)
                 size += sum(len(message.packet) for message in batch)
                 if progress is not None:
                     progress(messages)
-        with operations.lock:
+        with runtime.change() as change:
             if messages:
                 engine.publish_stages(key.digest(), [key.digest()])
-            ticket = store.ticket()
-        store.sync(ticket)
+        change.wait()
     except BaseException:
-        with operations.lock:
+        with runtime.lock:
             engine.drop_stage(key.digest())
         raise
     finally:
@@ -351,5 +349,4 @@ def _copy(message: StoredPacket, reader: PacketReader, number: int) -> NewMessag
         Message.unpack(message.packet)
     except RemoteProtocolError as error:
         raise PacketFileError(f"{reader.path}: message {number + 1} cannot be read: {error}") from None
-    position = MessagePosition(Queue(), message.lookup_id, Record(message.packet, message.arrived))
-    return ReceivedMessage(position).copy()
+    return ReceivedMessage(message.lookup_id, Record(message.packet, message.arrived)).copy()

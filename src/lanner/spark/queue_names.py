@@ -16,6 +16,7 @@ from typing import Any, Final
 from lanner.model.errors import InvalidParameter, QueueNotFound
 from lanner.spark.connections import Access, Manager
 from lanner.spark.event_names import EVENTS_KIND, EVENTS_NAME, is_events
+from lanner.wire.spelling import without_prefix
 
 _WILD: Final = frozenset("*?[")
 _FOREIGN: Final = ("outgoing", "connector")
@@ -82,7 +83,7 @@ def is_pattern(name: str) -> bool:
 def matches(pattern: str, name: str, kind: str) -> bool:
     """Whether a pattern means a queue that was listed under a name."""
     base, _, part = name.lower().partition(";")
-    pattern_base, semicolon, pattern_part = pattern.lower().partition(";")
+    pattern_base, semicolon, pattern_part = without_prefix(pattern).lower().partition(";")
     if (part != "") != (semicolon != "") or not fnmatch.fnmatchcase(part, pattern_part):
         return False
     if fnmatch.fnmatchcase(base, pattern_base):

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from lanner.client.operations import Operations
-from lanner.client.runtime import Runtime
+from lanner.host.operations import Operations
+from lanner.host.runtime import Runtime
 from lanner.model.directory_objects import Queue
 from lanner.model.enums import MessageSeekAction, QueueAccessType, QueueShareMode
 from lanner.model.errors import AccessDenied, InvalidParameter, QueueNotAvailable, SharingViolation
@@ -109,12 +109,11 @@ class Readers:
         self._stopped.set()
         self._changed.set()
         self._sweeper.join()
-        with self._runtime.lock:
+        with self._runtime.change() as change:
             for key in list(self._held):
                 # What is held stays so: the reader may come back when the queue manager does.
                 self._let_go(key, releases=False)
-            ticket = self._store.ticket()
-        self._store.sync(ticket)
+        change.wait()
 
     # What readers ask for ---------------------------------------------------------------------------------------
 
@@ -136,7 +135,7 @@ class Readers:
         _check(reader, lease_ms)
         access = QueueAccessType.RECEIVE if is_receiver else QueueAccessType.PEEK
         self._store.settle()
-        with self._runtime.lock:
+        with self._runtime.change() as change:
             queue = operations.find(queue_name)
             key = self._key(queue, reader)
             row = self._row(key)
@@ -156,8 +155,7 @@ class Readers:
                 self._hold(key, row, descriptor)
             else:
                 operations.close(descriptor)
-            ticket = self._store.ticket()
-        self._store.sync(ticket)
+        change.wait()
         return Lease(queue.number, row.fence, row.start, row.acknowledged, row.lease_ms)
 
     def remember(
@@ -171,7 +169,7 @@ class Readers:
     ) -> Lease:
         """Where a reader that peeks has begun in something that is no queue, under a number of its own."""
         _check(reader, lease_ms)
-        with self._runtime.lock:
+        with self._runtime.change() as change:
             key = _KEY.pack(number) + reader.encode()
             row = self._row(key)
             if row is None:
@@ -181,8 +179,7 @@ class Readers:
                 self._check_owner(operations, row, reader)
             row = dataclasses.replace(row, fence=row.fence + 1)
             self._table.put(key, row.pack())
-            ticket = self._store.ticket()
-        self._store.sync(ticket)
+        change.wait()
         return Lease(number, row.fence, row.start, row.acknowledged, row.lease_ms)
 
     def renew(self, operations: Operations, queue_name: str, reader: str, fence: int) -> Lease:
@@ -193,13 +190,12 @@ class Readers:
 
     def release(self, operations: Operations, queue_name: str, reader: str, fence: int) -> None:
         """Let others receive from the queue. The reader stays, with what it has acknowledged."""
-        with self._runtime.lock:
+        with self._runtime.change() as change:
             _, key, row = self._checked(operations, queue_name, reader, fence)
             self._let_go(key)
             # The next one need not wait.
             self._table.put(key, dataclasses.replace(row, fence=row.fence + 1, lease_ms=0).pack())
-            ticket = self._store.ticket()
-        self._store.sync(ticket)
+        change.wait()
 
     def forget(self, operations: Operations, queue_name: str, reader: str) -> bool:
         """Forget a reader with its start; False if there is none."""
@@ -209,7 +205,7 @@ class Readers:
 
     def forget_place(self, operations: Operations, number: int, reader: str) -> bool:
         """The same, by the number of the queue."""
-        with self._runtime.lock:
+        with self._runtime.change() as change:
             key = _KEY.pack(number) + reader.encode()
             row = self._row(key)
             if row is None:
@@ -217,8 +213,7 @@ class Readers:
             self._check_owner(operations, row, reader)
             self._let_go(key)
             self._table.delete(key)
-            ticket = self._store.ticket()
-        self._store.sync(ticket)
+        change.wait()
         return True
 
     def acknowledge(self, operations: Operations, queue_name: str, reader: str, fence: int, upto: int) -> Acknowledged:
@@ -229,7 +224,7 @@ class Readers:
         """
         removed = unsynced = 0
         while True:
-            with self._runtime.lock:
+            with self._runtime.change() as change:
                 queue, key, row = self._checked(operations, queue_name, reader, fence)
                 if not row.is_receiver:
                     raise InvalidParameter(f"reader {reader} only peeks: it has nothing to acknowledge")
@@ -244,15 +239,12 @@ class Readers:
                 row = dataclasses.replace(row, acknowledged=end)
                 self._table.put(key, row.pack())
                 self._runtime.engine.release_expiry(queue, end)
-                ticket = self._store.ticket()
             unsynced += count
             if unsynced >= SYNC_EVERY:
-                self._store.sync(ticket)
+                change.wait()
                 unsynced = 0
-        # Also what somebody else has done for this reader just now.
-        with self._runtime.lock:
-            ticket = self._store.ticket()
-        self._store.sync(ticket)
+        # The last change found nothing left to do, so this also waits for what another call has done.
+        change.wait()
         return Acknowledged(removed, row.acknowledged)
 
     def hold(self, operations: Operations, queue_name: str, reader: str, fence: int, upto: int) -> None:
@@ -260,14 +252,13 @@ class Readers:
 
         After a restart of the queue manager, for one term of the lease.
         """
-        with self._runtime.lock:
+        with self._runtime.change() as change:
             queue, _, row = self._checked(operations, queue_name, reader, fence)
             if not row.is_receiver:
                 raise InvalidParameter(f"reader {reader} only peeks: it cannot hold messages")
             if upto > row.acknowledged:
                 self._runtime.engine.hold_expiry(queue, upto, -(-row.lease_ms // 1000))
-            ticket = self._store.ticket()
-        self._store.sync(ticket)
+        change.wait()
 
     def _remove(self, descriptor: OpenQueueDescriptor, after: int, upto: int) -> tuple[int, int]:
         """Receive what is visible in (after, upto], or a first part of it; how many, and up to where."""
@@ -347,7 +338,7 @@ class Readers:
         self, operations: Operations, name: str, access: QueueAccessType, *, is_receiver: bool = True
     ) -> OpenQueueDescriptor:
         share = QueueShareMode.DENY_RECEIVE if is_receiver else QueueShareMode.DENY_NONE
-        return operations.open(name, access, share).value
+        return operations.open(operations.names.format_name(name), access, share)
 
     def _hold(self, key: bytes, row: _Row, descriptor: OpenQueueDescriptor) -> None:
         self._held[key] = _Held(row.fence, descriptor, time.monotonic() + row.lease_ms / 1000)
@@ -376,12 +367,12 @@ class Readers:
     def _sweep(self) -> None:
         """Close what was not renewed, so that others can receive again."""
         while not self._stopped.is_set():
-            with self._runtime.lock:
+            with self._runtime.change() as change:
                 now = time.monotonic()
                 for key in [key for key, held in self._held.items() if held.until <= now]:
                     self._let_go(key)
-                    self._runtime.sync_soon()
                 nearest = min((held.until for held in self._held.values()), default=None)
+            change.soon()
             self._changed.wait(None if nearest is None else max(nearest - now, 0.001))
             self._changed.clear()
 

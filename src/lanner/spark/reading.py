@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from lanner.client.operations import Operations
-from lanner.client.runtime import Runtime
+from lanner.engine import Engine
 from lanner.engine.queue_kinds import queue_kind, queue_text
+from lanner.host.operations import Operations
 from lanner.model.directory_objects import Queue
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import QueueNotAvailable
@@ -47,14 +47,13 @@ class QueueSource:
 
     def __init__(self, operations: Operations, name: str, access: QueueAccessType = QueueAccessType.PEEK) -> None:
         """QueueNotFound, or AccessDenied if the identity of `operations` may not read it."""
-        self._runtime = operations.runtime
-        self._store = operations.store
-        with operations.lock:
+        self._store = operations.engine.store
+        with operations.engine.store.lock:
             queue = operations.find(name)
             # The check of rights is that of opening; nothing stays open.
-            operations.close(operations.open(name, access).value)
+            operations.close(operations.open(operations.names.format_name(name), access))
             self._queue = queue
-            self.place = _place(self._runtime, queue)
+            self.place = _place(operations.engine, queue)
 
     @property
     def identifier(self) -> int:
@@ -163,13 +162,13 @@ def _one_by_one(scan: Scan, room: Room) -> tuple[Packets, Facts]:
     return Packets.of(packets, room), Facts.of(rows)
 
 
-def _place(runtime: Runtime, queue: Queue) -> Place:
-    qm = runtime.engine.queue_manager
-    kind = queue_kind(runtime.engine, queue)
+def _place(engine: Engine, queue: Queue) -> Place:
+    qm = engine.queue_manager
+    kind = queue_kind(engine, queue)
     return Place(
         str(qm.identifier),
         qm.computer_name,
-        queue_text(runtime.engine, queue),
+        queue_text(engine, queue),
         kind,
         PathName.parse(queue.pathname).subqueue if kind == "subqueue" else None,
     )

@@ -15,7 +15,7 @@ from lanner.spark.rpc_reading import RpcManager, batches, managers, walk
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lanner.client.remote import QueueManager
+    from lanner.client import QueueManager
 
 
 class RpcQueue(InputPartition):

@@ -8,11 +8,11 @@ stream three.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -32,9 +32,8 @@ from lanner.spark.queue_names import kind_of_name
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from lanner.client import Queue, QueueManager
     from lanner.client.message import ReceivedMessage
-    from lanner.client.remote import Queue, QueueManager
-    from lanner.client.remote_aio import Queue as AsyncQueue
     from lanner.spark.partitions import Columns
     from lanner.spark.schema import RowSchema
 
@@ -64,7 +63,7 @@ class RpcManager:
         with _LOCK:
             found = _KEPT.get(key)
             if found is None:
-                from lanner.client.connect import connect
+                from lanner.client import connect
 
                 parts = urlsplit(f"//{self.address}")
                 found = connect(parts.hostname, self.access.user, self.access.password(), port=parts.port)
@@ -106,39 +105,31 @@ def _known(message: ReceivedMessage, queue: Queue) -> ReceivedMessage:
     return message
 
 
-def look_up(manager: QueueManager, queue: Queue, lookup_ids: Sequence[int]) -> list[ReceivedMessage]:
-    """Those of some messages that are there."""
-    found = manager.do(_each(queue.remote, lookup_ids, lambda one, number: one.peek_by_lookup_id(number)))
-    return [message for message in found if message is not None]
+def look_up(queue: Queue, lookup_ids: Sequence[int]) -> list[ReceivedMessage]:
+    """Return those of some messages that are there."""
+    return _each(queue.peek_by_lookup_id, lookup_ids)
 
 
-def receive(manager: QueueManager, queue: Queue, lookup_ids: Sequence[int]) -> int:
-    """Receive messages; how many were there."""
-    found = manager.do(_each(queue.remote, lookup_ids, lambda one, number: one.receive_by_lookup_id(number)))
-    return sum(message is not None for message in found)
+def receive(queue: Queue, lookup_ids: Sequence[int]) -> int:
+    """Receive messages and return how many were there."""
+    return len(_each(queue.receive_by_lookup_id, lookup_ids))
 
 
-async def _each(
-    queue: AsyncQueue,
-    lookup_ids: Sequence[int],
-    do: Callable[[AsyncQueue, int], Coroutine[object, object, ReceivedMessage]],
-) -> list[ReceivedMessage | None]:
-    """Do something with each message, several at a time; None for one that is not there."""
+def _each(do: Callable[[int], ReceivedMessage], lookup_ids: Sequence[int]) -> list[ReceivedMessage]:
+    """Read messages, several at a time over one connection; those that are gone are left out."""
 
-    async def one(number: int) -> ReceivedMessage | None:
+    def one(number: int) -> ReceivedMessage | None:
         try:
-            return await do(queue, number)
+            return do(number)
         except MessageNotFound:
             return None
 
-    found: list[ReceivedMessage | None] = []
-    numbers = iter(lookup_ids)
-    while some := list(islice(numbers, IN_FLIGHT)):
-        if not found:
-            # The first opens the queue, for all.
-            found.append(await one(some.pop(0)))
-        found += await asyncio.gather(*map(one, some))
-    return found
+    # The first opens the queue for all.
+    found = [one(number) for number in lookup_ids[:1]]
+    if len(lookup_ids) > 1:
+        with ThreadPoolExecutor(IN_FLIGHT) as pool:
+            found += pool.map(one, lookup_ids[1:])
+    return [message for message in found if message is not None]
 
 
 def alone(queue: Queue, name: str) -> list[ReceivedMessage]:
@@ -178,7 +169,7 @@ def batches(
         size = 0
         for message in found:
             packets.append(message.packet)
-            rows.append((0, message.lookup_id, message.position.record.arrived, 0, 0))
+            rows.append((0, message.lookup_id, int(message.arrived_time.timestamp()), 0, 0))
             size += len(message.packet)
             if size >= BATCH_BYTES or len(rows) == BATCH_ROWS:
                 break

@@ -26,7 +26,7 @@ from lanner.spark.rpc_reading import RpcManager, alone, batches, look_up, manage
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lanner.client.remote import Queue, QueueManager
+    from lanner.client import Queue, QueueManager
 
 VERSION: Final = 1
 # Ours: seconds between two looks at queues that are empty.
@@ -175,7 +175,7 @@ class RpcDriver:
             return
         for key, ids in _messages(offset).items():
             manager, _ = self._split(key)
-            manager.call(lambda connected, key=key, ids=ids: receive(connected, self._opened(key), ids))  # type: ignore[misc]
+            manager.call(lambda _, key=key, ids=ids: receive(self._opened(key), ids))  # type: ignore[misc]
         self._acknowledged = offset
 
     def plan(self, end: dict[str, Any]) -> list[RpcMessages]:
@@ -225,7 +225,7 @@ class RpcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         manager, ids = partition.manager, partition.lookup_ids
         connected = manager.call(lambda one: one)
         with connected.open(partition.queue) as queue:
-            found = manager.call(lambda one: look_up(one, queue, ids))
+            found = manager.call(lambda _: look_up(queue, ids))
             if len(found) < len(ids) and self._options.fail_on_data_loss:
                 raise MessagesVanished(
                     f"queue {partition.queue} of {manager.address}: {len(ids) - len(found)} of {len(ids)} messages are gone: they were received or "

@@ -13,8 +13,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 import lanner.model.errors as model_errors
-from lanner.client.operations import Operations
-from lanner.client.runtime import Runtime
+from lanner.host.operations import Operations
+from lanner.host.runtime import Runtime
 from lanner.model.directory_objects import OutgoingQueue, Queue
 from lanner.model.errors import AccessDenied, InvalidParameter, QueueNotFound
 from lanner.security.identity import Identity
@@ -111,7 +111,7 @@ class Service:
         self._readers.close()
 
     def operations(self, identity: Identity) -> Operations:
-        return Operations(self._runtime, identity)
+        return Operations(self._runtime.engine, self._runtime, identity)
 
     def answer(self, values: Answer) -> bytes:
         """An answer as it is sent: every one tells the epoch."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from lanner.model.errors import LannerError
 
 if TYPE_CHECKING:
-    from lanner.client.runtime import Runtime
+    from lanner.host.runtime import Runtime
     from lanner.spark.flight import FlightListener
 
 _LOG = logging.getLogger(__name__)

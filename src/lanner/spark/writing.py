@@ -22,8 +22,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from lanner.client.operations import Operations
-from lanner.client.runtime import Runtime
+from lanner.host.operations import Operations
+from lanner.host.runtime import Runtime
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import AccessDenied, InvalidParameter, StatusError
 from lanner.model.live import OpenQueueDescriptor
@@ -163,28 +163,25 @@ class StagedWrites:
                 for first, name, run in _runs(encoder, batches):
                     if name not in handles:
                         with _naming(lambda row=first: row):  # type: ignore[misc]
-                            handles[name] = operations.open(name, QueueAccessType.SEND).value
+                            handles[name] = operations.open(operations.names.format_name(name), QueueAccessType.SEND)
                         stack.callback(operations.close, handles[name])
                     part = Contents.of(run)
                     contents += part
                     unsynced += part.bytes
                     counted = _Counted(first, run.bodies)
-                    with self._runtime.lock:
-                        with _naming(lambda rows=counted: rows.row):  # type: ignore[misc]
-                            counted_run = MessageRun(run.properties, run.labels, counted)
-                            self._engine.stage_messages(handles[name], token, [counted_run])
-                        ticket = self._store.ticket()
+                    with self._runtime.change() as change, _naming(lambda rows=counted: rows.row):  # type: ignore[misc]
+                        counted_run = MessageRun(run.properties, run.labels, counted)
+                        self._engine.stage_messages(handles[name], token, [counted_run])
                     if unsynced >= SYNC_EVERY:
-                        self._store.sync(ticket)
+                        change.wait()
                         unsynced = 0
-                with self._runtime.lock:
+                with self._runtime.change() as change:
                     self._put(token, dataclasses.replace(row, is_whole=True).with_contents(contents))
-                    ticket = self._store.ticket()
-            self._store.sync(ticket)
+            change.wait()
         except BaseException:
-            with self._runtime.lock:
+            with self._runtime.change() as change:
                 self._drop(token)
-                self._runtime.sync_soon()
+            change.soon()
             raise
         return contents
 
@@ -201,7 +198,7 @@ class StagedWrites:
         for token in tokens or [b"none"]:
             _check(token, writer, batch)
         tokens = list(dict.fromkeys(tokens))
-        with self._runtime.lock:
+        with self._runtime.change() as change:
             self._forget_writers()
             before = self._writer(operations, writer)
             rows = {token: self._stage(operations, token, writer, batch) for token in tokens}
@@ -214,8 +211,7 @@ class StagedWrites:
                     self._expiry.put(_EXPIRES.pack(min(expires, _LATEST)) + _writer_key(writer), b"")
             for token in self._of(writer, batch):
                 self._drop(token)
-            ticket = self._store.ticket()
-        self._store.sync(ticket)
+        change.wait()
         return publication
 
     def _publish(
@@ -262,13 +258,12 @@ class StagedWrites:
 
     def drop(self, operations: Operations, tokens: list[bytes]) -> int:
         """Drop what was staged under some tokens; how many there were."""
-        with self._runtime.lock:
+        with self._runtime.change() as change:
             found = [token for token in tokens if self._stages.get(token) is not None]
             for token in found:
                 self._check_owner(operations, self._row(token), token.hex())
                 self._drop(token)
-            ticket = self._store.ticket()
-        self._store.sync(ticket)
+        change.wait()
         return len(found)
 
     def drop_batch(self, operations: Operations, writer: str, batch: int) -> int:

@@ -6,9 +6,10 @@ import _thread
 import fcntl
 import os
 import threading
+import weakref
 from pathlib import Path
 
-from lanner.model.errors import StoreLocked
+from lanner.model.errors import ServiceNotAvailable, StoreLocked
 
 __all__ = ["DirectoryLock", "StoreLock"]
 
@@ -42,9 +43,14 @@ class StoreLock(_thread.RLock):  # type: ignore[misc]  # final in the stubs, a b
     until the commit has the lock.
     """
 
+    # Whether this process was forked from the one that opened the store.
+    is_foreign = False
+
     def __init__(self) -> None:
         self._gate = threading.Lock()
         self._is_wanted = False
+        self._process = os.getpid()
+        _locks.add(self)
 
     @property
     def is_mine(self) -> bool:
@@ -56,7 +62,13 @@ class StoreLock(_thread.RLock):  # type: ignore[misc]  # final in the stubs, a b
         if self._is_wanted and not self.is_mine:
             with self._gate:
                 pass
-        return self.acquire()
+        try:
+            return self.acquire()
+        except BaseException:
+            # A signal handler may raise as soon as the lock is taken, before the `with` block is entered.
+            if self.is_mine:
+                self.release()
+            raise
 
     def urgent(self, timeout: float = -1) -> _Urgent:
         """Take the lock before others; with a time limit go on without it, and say so, when that has passed."""
@@ -73,6 +85,35 @@ class StoreLock(_thread.RLock):  # type: ignore[misc]  # final in the stubs, a b
         finally:
             self._gate.release()
         return has_lock
+
+
+class _ForeignLock(StoreLock):  # type: ignore[misc]  # as above
+    """The lock in a process that was forked from the store's own: nothing can be done with the store there.
+
+    The parent goes on to write the same files, and a thread that held the lock does not exist here.
+    """
+
+    is_foreign = True
+
+    def _refuse(self, *_: object, **__: object) -> bool:
+        raise ServiceNotAvailable(
+            f"this queue manager runs in process {self._process}, and process {os.getpid()}, which was forked from it, "
+            "cannot use it: connect to it instead"
+        )
+
+    __enter__ = acquire = acquire_before_others = _refuse
+
+
+_locks: weakref.WeakSet[StoreLock] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    # By class, so that locks pay nothing for it when they are taken.
+    for lock in _locks:
+        lock.__class__ = _ForeignLock
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 class _Urgent:

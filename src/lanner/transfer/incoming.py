@@ -10,7 +10,6 @@ A message that cannot be stored is as if it had not come: the session is closed,
 
 from __future__ import annotations
 
-import logging
 import struct
 import uuid
 from collections import deque
@@ -26,6 +25,7 @@ from lanner.transfer.events import FinalAckReceived, OrderAckReceived, UserMessa
 from lanner.transfer.incoming_senders import IncomingSenders, plain_sender
 from lanner.transfer.incoming_sequence import IncomingSequences
 from lanner.transfer.message_history import MessageIDHistory
+from lanner.transfer.refusals import UNVERIFIED_SOURCE, Refusals, class_name, is_refusal
 from lanner.transfer.tracing import send_report
 from lanner.transfer.transactional_acknowledgments import (
     AcknowledgingLink,
@@ -36,7 +36,9 @@ from lanner.wire import layout as at
 from lanner.wire import queue_names as names
 from lanner.wire.builder import MAX_ROUTE_COUNT, set_route_count
 from lanner.wire.format_name import DirectFormatName, FormatName, PrivateFormatName
+from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.message import Message
+from lanner.wire.reader import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,8 +52,6 @@ if TYPE_CHECKING:
     # `Protection.examine`: calls back at once or later, in the thread of this module.
     Examine = Callable[[Message, Callable[[Examination], None]], None]
 
-_LOG = logging.getLogger(__name__)
-
 # BaseHeader: Flags at 2; UserHeader: SourceQueueManager at 16, QueueManagerAddress at 32, Flags at 60.
 _FIELDS = struct.Struct("<2xH12x16s16s12xI").unpack_from
 _TRANSACTION = struct.Struct("<4xQII").unpack_from  # TxSequenceID as one number, TxSequenceNumber, Previous...
@@ -60,6 +60,7 @@ _NOWHERE = bytes(16)
 _DELIVERED = MessageClass.ACK_REACH_QUEUE
 _ACKNOWLEDGMENTS = (OrderAckReceived, FinalAckReceived)
 _RECOVERABLE = 1 << at.DM_SHIFT
+_RESPONSE_QUEUE = 7 << at.RQ_SHIFT
 _SECURITY_HEADER = at.SH >> 16  # in the byte of UserHeader.Flags at 62
 # UserHeader.Flags: what may stand before the TransactionHeader, and when it is the destination alone.
 _DESTINATION_KIND = 7 << at.DQ_SHIFT
@@ -68,8 +69,6 @@ _ONE_DIRECT_NAME = names.DIRECT_QUEUE << at.DQ_SHIFT
 
 # Ours: destinations and sequences that are found without looking into their names. Peers may spell names in many ways.
 _MAX_CACHED = 4096
-# Ours, seconds: what a peer can do with every message is told of at most so often.
-_COMPLAINT_INTERVAL = 10.0
 
 
 class Link(AcknowledgingLink, Protocol):
@@ -133,10 +132,10 @@ class Incoming:
         self.duplicates = 0
         self.out_of_order = 0
         self.impostors = 0
-        self._complaint_due = 0.0
-        # Messages that were not taken, or could not be passed on.
-        self.refusals = 0
-        self._refusal_due = 0.0
+        # Messages that were not taken or could not be passed on, and those that peers report as refused.
+        self.refusals = Refusals(engine.clock, engine.monotonic)
+        self._peer_address = ""  # of the session whose messages are being processed
+        engine.message_refused_subscribers.append(self._message_refused)
         self._of_link: dict[Link, list[IncomingSequence]] = {}
         self._show_sequences()
         store.on_failed(self._on_failed)
@@ -153,6 +152,8 @@ class Incoming:
         self._waiting.clear()
         self._of_link.clear()
         self.acknowledgments.stop()
+        self._engine.message_refused_subscribers.remove(self._message_refused)
+        self.refusals.flush()
 
     def closed(self, link: Link) -> None:
         """The session has ended: what of it waits for its turn is not acknowledged and will come again."""
@@ -174,12 +175,14 @@ class Incoming:
 
     def next_deadline(self) -> float | None:
         """When `on_timer` has something to do, on the monotonic clock."""
-        due = [deadline for timer in (self.history, self.sequences) if (deadline := timer.next_deadline()) is not None]
+        timers = (self.history, self.sequences, self.refusals)
+        due = [deadline for timer in timers if (deadline := timer.next_deadline()) is not None]
         return min(due, default=None)
 
     def on_timer(self) -> None:
         """3.1.6.7 MessageIDHistory Cleanup Timer Event, 3.1.6.9 Order Ack Send Timer Event."""
         self.history.on_timer()
+        self.refusals.on_timer()
         for sequence in self.sequences.due_order_acks():
             self.acknowledgments.send_order_ack(sequence, sequence.link)
 
@@ -193,6 +196,7 @@ class Incoming:
         self._is_busy = True
         done = 0
         peer = link.remote_qm_guid.bytes_le
+        self._peer_address = link.remote_address
         try:
             for event in events:
                 packet = None if isinstance(event, _ACKNOWLEDGMENTS) else event.packet
@@ -259,6 +263,7 @@ class Incoming:
         waiting = self._waiting.get(link)
         done = 0
         peer = link.remote_qm_guid.bytes_le
+        self._peer_address = link.remote_address
         try:
             while waiting and waiting[0].is_ready:
                 entry = waiting.popleft()
@@ -291,12 +296,12 @@ class Incoming:
         is_for_here = address in (_NOWHERE, self._own_guid)
         if source == self._own_guid:
             # Who sent a message decides over acknowledgments and dead letters of it, and this was not sent here.
-            self._drop_impostor(link, source, "which is this queue manager")
+            self._drop_impostor(packet, source, "which is this queue manager")
             return
         if is_for_here and user_flags & _DESTINATION_KIND == _ONE_DIRECT_NAME and source != peer:
             # Nobody passes on what goes to a direct name, and messages that came under an identifier are not taken again: with those
             # that another will give next, its messages could be kept out.
-            self._drop_impostor(link, source, "which is not at the other end of the session")
+            self._drop_impostor(packet, source, "which is not at the other end of the session")
             return
         identifier = source + packet[56:60]
         is_transactional = user_flags & at.TH
@@ -308,6 +313,8 @@ class Incoming:
             else:
                 queue = self._destination(packet)
                 is_delivered = self._deliver(packet, user_flags, queue, examination) is _DELIVERED
+                if is_delivered and user_flags & _RESPONSE_QUEUE:
+                    self._read_acknowledgment(link, Message(packet))
             if is_delivered and flags & at.TR:
                 send_report(self._engine, Message(packet), next_hop=None)
         else:
@@ -315,17 +322,10 @@ class Incoming:
         # Last: had there been no room for the message, it would come again and be no duplicate.
         self.history.add(identifier, is_lasting=bool(user_flags & _RECOVERABLE) and not is_transactional)
 
-    def _drop_impostor(self, link: Link, source: bytes, problem: str) -> None:
+    def _drop_impostor(self, packet: bytes, source: bytes, problem: str) -> None:
         self.impostors += 1
-        if self._monotonic() >= self._complaint_due:
-            self._complaint_due = self._monotonic() + _COMPLAINT_INTERVAL
-            _LOG.warning(
-                "%s: a message with SourceQueueManager %s, %s, is dropped; %d so far",
-                link.remote_address,
-                uuid.UUID(bytes_le=source),
-                problem,
-                self.impostors,
-            )
+        detail = f"SourceQueueManager is {uuid.UUID(bytes_le=source)}, {problem}"
+        self._count_refusal(self._destination(packet), Message(packet), UNVERIFIED_SOURCE, detail)
 
     def _deliver(
         self, packet: bytes, user_flags: int, queue: Queue | None, examination: Examination | None
@@ -345,23 +345,49 @@ class Incoming:
         ):
             return _DELIVERED
         verdict = self._engine.insert_message(queue, message, self._senders.sender_of(message), examination)
-        if verdict is not _DELIVERED:
-            self._tell_refusal(message, verdict)
-        elif queue is not None and sender is not None:
+        if verdict is _DELIVERED and queue is not None and sender is not None:
             self._admitted.add((queue, sender))
         return verdict
 
-    def _tell_refusal(self, message: Message, verdict: MessageClass) -> None:
-        """Where nobody asked for an acknowledgment, or may get one, the message would be gone without a word."""
-        self.refusals += 1
-        if self._monotonic() >= self._refusal_due:
-            self._refusal_due = self._monotonic() + _COMPLAINT_INTERVAL
-            _LOG.warning(
-                "message %s for %s is refused: %s; %d so far",
-                message.identifier,
-                message.destination_queue_format_name,
-                verdict.name,
-                self.refusals,
+    # Refusals -------------------------------------------------------------------------------------------------
+
+    def _message_refused(self, queue: Queue | None, message: Message, reason: MessageClass, detail: str) -> None:
+        """Count what the engine has refused."""
+        self._count_refusal(queue, message, class_name(reason), detail)
+
+    def _count_refusal(self, queue: Queue | None, message: Message, message_class: str, detail: str) -> None:
+        self.refusals.refused_here(
+            self._shown_name(message) if queue is None else queue.pathname,
+            message_class,
+            peer=self._peer_address,
+            message=message.identifier,
+            detail=detail,
+            is_known=queue is not None,
+        )
+
+    def _shown_name(self, message: Message) -> str:
+        """One name for a queue that does not exist here, whichever name of this computer its sender used."""
+        name = message.destination_queue_format_name
+        qm = self._engine.queue_manager
+        is_for_here = message.packet[32:48] in (_NOWHERE, self._own_guid)
+        if is_for_here and isinstance(name, DirectFormatName) and name.queue_part is not None:
+            return f"{qm.computer_name}\\{str(name.queue_part).lower()}"
+        return "no queue" if name is None else str(name)
+
+    def _read_acknowledgment(self, link: Link, message: Message) -> None:
+        """Count an own message of which an administration acknowledgment (3.1.5.11) says that it was refused."""
+        identifier = message.correlation_identifier
+        if not is_refusal(message.message_class) or identifier[:16] != self._own_guid:
+            return
+        # 3.1.7.15: ResponseQueue of an acknowledgment is the destination of the message that was sent.
+        name = message.response_queue_format_name
+        if name is not None:
+            self.refusals.refused_by_peer(
+                str(name),
+                message.message_class,
+                peer=link.remote_address,
+                message=MessageIdentifier.unpack(Reader(identifier)),
+                is_known=self._engine.find_outgoing_queue(name) is not None,
             )
 
     # Destinations ---------------------------------------------------------------------------------------------
@@ -456,15 +482,15 @@ class Incoming:
         queue = None
         if message.route_count >= MAX_ROUTE_COUNT:
             verdict = MessageClass.NACK_HOP_COUNT_EXCEEDED
-            self._engine.refuse_message(message, verdict)
+            detail = f"it has passed {message.route_count} routing servers, at most {MAX_ROUTE_COUNT} are allowed"
+            self._engine.refuse_message(message, verdict, detail)
         elif name is None:
             verdict = MessageClass.NACK_BAD_DEST_QUEUE
-            self._engine.refuse_message(message, verdict)
+            self._engine.refuse_message(message, verdict, "it names no destination queue")
         else:
             message = Message(set_route_count(packet, message.route_count + 1))
             verdict, queue = self._engine.forward_message(name, message)
         if verdict is not _DELIVERED:
-            self._tell_refusal(message, verdict)
             if message.is_transactional:
                 is_direct = message.destination_queue_type == names.DIRECT_QUEUE
                 destination = order_queue_of(

@@ -11,7 +11,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
-from lanner.store.committer import Committer
+from lanner.host.committer import Committer
 from lanner.transfer.addresses import resolve_hosts
 from lanner.transfer.ping import PingInitiator, ping, start_ping_service
 from lanner.transfer.transfer import Transfer

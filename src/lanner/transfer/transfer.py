@@ -28,10 +28,12 @@ from lanner.transfer.incoming import Incoming
 from lanner.transfer.leaving import Leaving
 from lanner.transfer.outgoing_message_table import OutgoingMessagePosition
 from lanner.transfer.packets import ORDER_QUEUE_NUMBER, FinalAckBody, OrderAckBody
+from lanner.transfer.refusals import OTHER, is_refusal
 from lanner.transfer.route import E_FAIL, FIXED_STATES, Route, Stage
 from lanner.transfer.session import Session
 from lanner.transfer.session_states import SessionState
 from lanner.wire.format_name import DirectFormatName, FormatName, PrivateFormatName
+from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.message import Message
 
 if TYPE_CHECKING:
@@ -414,7 +416,7 @@ class Transfer(Leaving):
                 if isinstance(event, OrderAckReceived):
                     self._order_ack(link, event)
                 elif isinstance(event, FinalAckReceived):
-                    self._final_ack(event)
+                    self._final_ack(link, event)
             self.incoming.receive(link, events)
 
     def _show_sequence(self, queue: OutgoingQueue) -> None:
@@ -448,11 +450,32 @@ class Transfer(Leaving):
         destination = get_destination_info(self.engine, name)
         return destination is not None and source == destination.queue_manager_guid
 
-    def _final_ack(self, event: FinalAckReceived) -> None:
+    def _final_ack(self, link: Link, event: FinalAckReceived) -> None:
         """3.1.5.7 Receiving a FinalAck Packet."""
         body = FinalAckBody.from_packet(event.packet)
-        self.awaiting_final_ack.final_ack(body, Message(event.packet).message_class)
+        message = Message(event.packet)
+        is_found = self.awaiting_final_ack.final_ack(body, message.message_class)
         self._removed()
+        if is_refusal(message.message_class) and body.source_guid == self.engine.queue_manager.identifier:
+            self._refused_by_peer(link, body, message, is_found=is_found)
+
+    def _refused_by_peer(self, link: Link, body: FinalAckBody, message: Message, *, is_found: bool) -> None:
+        """Count a transactional message that its destination has refused.
+
+        Without source journaling nothing may be left of it here (its OrderAck came first). Then only the destination is believed.
+        """
+        queue = self.engine.outgoing_queue_of(body.tx_sequence_id)
+        is_from_destination = queue is not None and self._is_destination(
+            self._route(queue), link, message.source_machine_identifier
+        )
+        if is_found or is_from_destination:
+            self.incoming.refusals.refused_by_peer(
+                OTHER if queue is None else queue.destination_format_name,
+                message.message_class,
+                peer=link.remote_address,
+                message=MessageIdentifier(body.source_guid, body.message_id),
+                is_known=queue is not None,
+            )
 
     def _nothing_acknowledged(self, link: Link, event: NothingAcknowledged) -> None:
         """A session is Connected as long as the peer says anything at all: an operator must see that nothing comes of it."""
@@ -506,6 +529,7 @@ class Transfer(Leaving):
                         self.network.wake()
 
     def _processed(self, link: Link, number: int) -> None:
+        # A ticket, not a change: `_settle` compares it with the batch that is synced, in the turn after each commit.
         ticket = self.engine.store.ticket()
         if ticket:
             self._unsettled.append((ticket, link, number))

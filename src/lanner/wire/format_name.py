@@ -60,7 +60,9 @@ _MULTICAST = re.compile(rf"(2(?:2[4-9]|3[0-9])(?:\.{_OCTET}){{3}}):([0-9]{{1,5}}
 _DOMAIN = re.compile(r"[\x21-\x7E]{1,255}")
 _HTTP = frozenset(("HTTP", "HTTPS"))
 _HTTP_ADDRESS = re.compile(r"//(?P<host>\[[^\]\\/]+\]|[^:\\/]+)(?::(?P<port>[0-9]*))?(?P<path>[\\/].*)?", re.DOTALL)
-# Ours, not the spec's: an HTTP address has no limit there, and names of peers are kept in memory.
+# What System.Messaging writes before a format name to tell it from a path name, in lower case.
+PREFIX = "formatname:"
+# Not in the specification: it gives an HTTP address no limit, and names of peers are kept in memory.
 MAX_HTTP_LENGTH = 2048
 # A peer may know queues that our own rules would not let be made (spaces, other alphabets): a name is
 # refused only where it could not be told apart from the syntax around it.
@@ -401,7 +403,8 @@ _KINDS: dict[str, Callable[[str], FormatName]] = {
 
 @lru_cache(maxsize=4096)
 def _parse_element(text: str) -> FormatName:
-    kind, separator, rest = text.partition("=")
+    bare = text[len(PREFIX) :] if text[: len(PREFIX)].lower() == PREFIX else text
+    kind, separator, rest = bare.partition("=")
     parser = _KINDS.get(kind.upper())
     if not separator or parser is None:
         kinds = ", ".join(f"{kind}=" for kind in _KINDS)
@@ -410,7 +413,11 @@ def _parse_element(text: str) -> FormatName:
 
 
 def parse(text: str) -> FormatName:
-    """Read one format name or a comma-separated list; IllegalFormatname says what is wrong and where."""
+    """Read one format name or a comma-separated list, with or without `FormatName:` before it.
+
+    IllegalFormatname says what is wrong and where. Names that peers and the store hold are read here: what a
+    person or a program gives is read by `lanner.wire.spelling`, which refuses more.
+    """
     if "," not in text:
         return _parse_element(text)
     return MultipleElementFormatName(tuple(map(_parse_element, text.split(","))))

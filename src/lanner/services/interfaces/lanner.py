@@ -1,15 +1,32 @@
-"""lanner: what no document of Microsoft's has a method for. An interface of our own, beside theirs."""
+"""lanner: Lanner's own RPC interface, for what Microsoft's protocols have no place for.
+
+A request or an answer of `LannerCall` is a frame: the size of a JSON document as a 32-bit
+little-endian number, the document in UTF-8, then octets, which are packets of messages. With a
+failure the document has the text of the error beside the HRESULT, so a client raises the same error
+as a program in the queue manager's own process.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+import json
+import struct
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-from lanner.rpc.interface import In, Interface, Method, Out
-from lanner.rpc.ndr import Unique, guid, wide_string
+from lanner.model.errors import RemoteProtocolError
+from lanner.rpc.interface import In, InOut, Interface, Method, Out
+from lanner.rpc.ndr import Conformant, ContextHandle, Unique, guid, u8, u32, wide_string
 from lanner.services.interfaces.mqmq import HRESULT
 
-# Who answers here: the names of queues begin with its name.
+Document: TypeAlias = dict[str, Any]
+
+# What one client has open: queues, cursors, reads, transactions. It is closed with the association.
+LANNER_SESSION_HANDLE: Final = ContextHandle("LANNER_SESSION_HANDLE")
+# Not in the specification: octets of one request, room for the largest message and its document.
+MAX_REQUEST_SIZE: Final = 0x0080_0000
+_SIZE: Final = struct.Struct("<I")
+
+# The name and identifier of the queue manager that answers.
 LANNER_WHO: Final = Method(
     0,
     "LannerWho",
@@ -18,9 +35,49 @@ LANNER_WHO: Final = Method(
     Out("version", Unique(wide_string)),
     returns=HRESULT,
 )
-# One JSON document asks, one answers; with a failure the answer is the text of the error.
+# A JSON document for a JSON document, for administrators; with a failure the answer is the text of the error.
 LANNER_ASK: Final = Method(
     1, "LannerAsk", In("request", wide_string), Out("answer", Unique(wide_string)), returns=HRESULT
 )
+LANNER_OPEN_SESSION: Final = Method(2, "LannerOpenSession", Out("session", LANNER_SESSION_HANDLE), returns=HRESULT)
+LANNER_CLOSE_SESSION: Final = Method(3, "LannerCloseSession", InOut("session", LANNER_SESSION_HANDLE), returns=HRESULT)
+# A frame for a frame.
+LANNER_CALL: Final = Method(
+    4,
+    "LannerCall",
+    In("session", LANNER_SESSION_HANDLE),
+    In("size", u32),
+    In("request", Conformant(u8), size_is="size"),
+    Out("answer_size", u32),
+    Out("answer", Unique(Conformant(u8)), size_is="answer_size"),
+    returns=HRESULT,
+)
 
-LANNER: Final = Interface("lanner", UUID("8d8e1a4c-5b0f-4c1d-9f5e-3a6e0c7b2f41"), (1, 0), [LANNER_WHO, LANNER_ASK])
+LANNER: Final = Interface(
+    "lanner",
+    UUID("8d8e1a4c-5b0f-4c1d-9f5e-3a6e0c7b2f41"),
+    (1, 1),
+    [LANNER_WHO, LANNER_ASK, LANNER_OPEN_SESSION, LANNER_CLOSE_SESSION, LANNER_CALL],
+)
+
+
+def pack_frame(document: Document, octets: bytes = b"") -> bytes:
+    """Return the frame of a document and its octets."""
+    text = json.dumps(document, separators=(",", ":")).encode()
+    return b"".join((_SIZE.pack(len(text)), text, octets))
+
+
+def unpack_frame(frame: bytes) -> tuple[Document, memoryview]:
+    """Return the document and the octets of a frame; RemoteProtocolError if it is malformed."""
+    if len(frame) < _SIZE.size:
+        raise RemoteProtocolError(f"a frame of {len(frame)} octets")
+    (size,) = _SIZE.unpack_from(frame)
+    if size > len(frame) - _SIZE.size:
+        raise RemoteProtocolError(f"a document of {size} octets in a frame of {len(frame)}")
+    try:
+        document = json.loads(frame[_SIZE.size : _SIZE.size + size])
+    except (ValueError, RecursionError) as error:
+        raise RemoteProtocolError(f"the document of a frame: {error}") from None
+    if not isinstance(document, dict):
+        raise RemoteProtocolError("the document of a frame is not an object")
+    return document, memoryview(frame)[_SIZE.size + size :]

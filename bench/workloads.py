@@ -1,0 +1,352 @@
+"""Workloads for `python -m bench --against`, which run with any version of Lanner.
+
+    python -P bench/workloads.py NAME DIRECTORY COUNT
+
+measures the workload NAME with COUNT messages and a new data directory DIRECTORY, and prints its
+figure and the path of the `lanner` package that was measured as one line of JSON. PYTHONPATH
+selects the version.
+
+The script imports nothing but public names of `lanner` that both versions have, and no other
+module of `bench`. Messages have a body of 1 KiB. A durable send or receive is timed until it is on
+disk. Opening, filling and a warm-up of a twentieth of the messages are not timed. The default counts
+take 1 to 3 seconds on two cores of a server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+import lanner
+import lanner.aio
+
+BODY = random.Random(1801).randbytes(1024)
+BATCH = 100
+FILL_BATCH = 1000
+SEND_TASKS = 480
+RECEIVE_TASKS = 200
+WAIT = 10.0  # seconds; a read that waits longer means that messages were lost
+TRANSFER_WAIT = 60.0  # seconds
+POLL_INTERVAL = 0.002  # seconds
+# `lanner serve` sets the same: the transfer's thread must not wait 5 ms for the thread that polls.
+SWITCH_INTERVAL = 0.0005  # seconds
+QUEUE = r".\private$\bench"
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A measurement: what it does, how many messages it takes, and the unit of its figure."""
+
+    what: str
+    run: Callable[[Path, int], float]
+    count: int
+    unit: str = "messages/s"
+    is_lower_better: bool = False
+
+    def ratio(self, old: float, new: float) -> float:
+        """Return how many times faster the new version is."""
+        return old / new if self.is_lower_better else new / old
+
+
+def durable() -> lanner.Message:
+    return lanner.Message(body=BODY, recoverable=True)
+
+
+def express() -> lanner.Message:
+    return lanner.Message(body=BODY)
+
+
+def warm_up(count: int) -> int:
+    return max(1, count // 20)
+
+
+def batches(count: int, size: int) -> Iterator[int]:
+    """Divide a count into batches."""
+    for start in range(0, count, size):
+        yield min(size, count - start)
+
+
+def check(messages: list[lanner.ReceivedMessage], expected: int) -> None:
+    if len(messages) != expected:
+        raise RuntimeError(f"{expected} messages expected, {len(messages)} received")
+
+
+def rate(work: Callable[[int], object], count: int) -> float:
+    """Return the messages per second of `work(count)`, after a warm-up."""
+    work(warm_up(count))
+    gc.collect()
+    start = time.perf_counter()
+    work(count)
+    return count / (time.perf_counter() - start)
+
+
+# The blocking API ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def open_queue(
+    directory: Path, filled: int = 0, *, transactional: bool = False
+) -> Iterator[tuple[lanner.QueueManager, lanner.Queue]]:
+    """Open a queue manager with one queue, filled for a measurement and its warm-up."""
+    with lanner.QueueManager(directory, name="BENCH") as manager:
+        queue = manager.create_queue(QUEUE, transactional=transactional)
+        if filled:
+            fill(manager, queue, filled + warm_up(filled), transactional=transactional)
+        yield manager, queue
+
+
+def fill(manager: lanner.QueueManager, queue: lanner.Queue, count: int, *, transactional: bool) -> None:
+    for size in batches(count, FILL_BATCH):
+        messages = [durable() for _ in range(size)]
+        if transactional:
+            with manager.transaction() as transaction:
+                queue.send_many(messages, transaction=transaction)
+        else:
+            queue.send_many(messages)
+
+
+def send(directory: Path, count: int, make: Callable[[], lanner.Message] = durable) -> float:
+    with open_queue(directory) as (_, queue):
+
+        def work(count: int) -> None:
+            for _ in range(count):
+                queue.send(make())
+
+        return rate(work, count)
+
+
+def send_latency(directory: Path, count: int) -> float:
+    """Return the median in microseconds."""
+    with open_queue(directory) as (_, queue):
+
+        def seconds() -> float:
+            message = durable()
+            start = time.perf_counter()
+            queue.send(message)
+            return time.perf_counter() - start
+
+        for _ in range(warm_up(count)):
+            seconds()
+        gc.collect()
+        return statistics.median(seconds() for _ in range(count)) * 1e6
+
+
+def send_many(directory: Path, count: int) -> float:
+    with open_queue(directory) as (_, queue):
+
+        def work(count: int) -> None:
+            for size in batches(count, BATCH):
+                queue.send_many([durable() for _ in range(size)])
+
+        return rate(work, count)
+
+
+def receive(directory: Path, count: int) -> float:
+    with open_queue(directory, count) as (_, queue):
+
+        def work(count: int) -> None:
+            for _ in range(count):
+                queue.receive(timeout=WAIT)
+
+        return rate(work, count)
+
+
+def receive_many(directory: Path, count: int) -> float:
+    with open_queue(directory, count) as (_, queue):
+
+        def work(count: int) -> None:
+            for size in batches(count, BATCH):
+                check(queue.receive_many(size, timeout=WAIT), size)
+
+        return rate(work, count)
+
+
+def send_in_transactions(directory: Path, count: int, per: int) -> float:
+    with open_queue(directory, transactional=True) as (manager, queue):
+
+        def work(count: int) -> None:
+            for size in batches(count, per):
+                with manager.transaction() as transaction:
+                    for _ in range(size):
+                        queue.send(durable(), transaction=transaction)
+
+        return rate(work, count)
+
+
+def receive_and_send(directory: Path, count: int) -> float:
+    with open_queue(directory, count, transactional=True) as (manager, source):
+        target = manager.create_queue(rf"{QUEUE}-target", transactional=True)
+
+        def work(count: int) -> None:
+            for _ in range(count):
+                with manager.transaction() as transaction:
+                    source.receive(timeout=WAIT, transaction=transaction)
+                    target.send(durable(), transaction=transaction)
+
+        return rate(work, count)
+
+
+# The async API ------------------------------------------------------------------------------------
+
+
+def in_tasks(
+    directory: Path,
+    count: int,
+    *,
+    tasks: int,
+    operation: Callable[[lanner.aio.Queue], Awaitable[object]],
+    is_filled: bool = False,
+) -> float:
+    """Return the operations per second of tasks that await one operation after the other."""
+
+    async def run() -> float:
+        async with lanner.aio.QueueManager(directory, name="BENCH") as manager:
+            queue = await manager.create_queue(QUEUE)
+            for size in batches(count + warm_up(count) if is_filled else 0, FILL_BATCH):
+                await queue.send_many([durable() for _ in range(size)])
+
+            async def work(numbers: Iterator[int]) -> None:
+                for _ in numbers:
+                    await operation(queue)
+
+            async def together(count: int) -> None:
+                numbers = iter(range(count))
+                await asyncio.gather(*(work(numbers) for _ in range(tasks)))
+
+            await together(warm_up(count))
+            gc.collect()
+            start = time.perf_counter()
+            await together(count)
+            return count / (time.perf_counter() - start)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(run())
+
+
+def send_tasks(directory: Path, count: int) -> float:
+    return in_tasks(directory, count, tasks=SEND_TASKS, operation=lambda queue: queue.send(durable()))
+
+
+def receive_tasks(directory: Path, count: int) -> float:
+    return in_tasks(
+        directory,
+        count,
+        tasks=RECEIVE_TASKS,
+        operation=lambda queue: queue.receive(timeout=WAIT),
+        is_filled=True,
+    )
+
+
+# Between queue managers ---------------------------------------------------------------------------
+
+
+def own_address() -> str:
+    """Return a loopback address of this process alone, made of the 22 bits of its id."""
+    pid = os.getpid()
+    return f"127.{64 + (pid >> 16)}.{pid >> 8 & 0xFF}.{pid & 0xFF}"
+
+
+def depth(queue: Any) -> int:  # noqa: ANN401 (versions without `count` have `len` instead)
+    """Return the number of messages in a queue."""
+    found: int = queue.count() if hasattr(queue, "count") else len(queue)
+    return found
+
+
+def transfer(directory: Path, count: int, *, transactional: bool) -> float:
+    """Return the messages per second at which a backlog arrives in this process from a second one.
+
+    The clock starts just before a twentieth has arrived, so connecting is not timed, and stops when
+    everything is on disk here.
+    """
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    address = own_address()
+    total = count + warm_up(count)
+    with lanner.QueueManager(directory / "receiver", name="RECEIVER", bind=address) as manager:
+        queue = manager.create_queue(QUEUE, transactional=transactional)
+        scratch = manager.create_queue(rf"{QUEUE}-scratch")
+        target = rf"DIRECT=TCP:{address}\private$\bench"
+        arguments = (str(directory / "sender"), target, str(total), str(int(transactional)))
+        with subprocess.Popen(
+            [sys.executable, "-P", __file__, "--sender", *arguments], stdin=subprocess.PIPE
+        ) as sender:
+            before, start = wait_for(queue, total - count, sender)
+            wait_for(queue, total, sender)
+            # Changes become durable in order: when this message is on disk, all before it are.
+            scratch.send(durable())
+            end = time.perf_counter()
+            sender.communicate()
+        if sender.returncode:
+            raise RuntimeError(f"the sending queue manager ended with {sender.returncode}")
+    return (total - before) / (end - start)
+
+
+def wait_for(queue: lanner.Queue, count: int, sender: subprocess.Popen[bytes]) -> tuple[int, float]:
+    """Wait until so many messages have arrived.
+
+    Return how many there were at the last look before that, and the time of that look.
+    """
+    deadline = time.perf_counter() + TRANSFER_WAIT
+    before, looked_at = 0, time.perf_counter()
+    while (found := depth(queue)) < count:
+        before, looked_at = found, time.perf_counter()
+        if sender.poll() is not None:
+            raise RuntimeError(f"the sending queue manager ended with {sender.returncode}; {found} of {count} arrived")
+        if looked_at > deadline:
+            raise RuntimeError(f"{found} of {count} messages arrived within {TRANSFER_WAIT:.0f} s")
+        time.sleep(POLL_INTERVAL)
+    return before, looked_at
+
+
+def run_sender(directory: str, target: str, count: str, transactional: str) -> None:
+    """Collect a backlog without a network, then transfer it until standard input is closed."""
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    with lanner.QueueManager(directory, name="SENDER") as manager:
+        fill(manager, manager.open(target), int(count), transactional=bool(int(transactional)))
+    with lanner.QueueManager(directory, name="SENDER", bind=own_address()):
+        sys.stdin.read()
+
+
+WORKLOADS = {
+    "send": Workload("durable send, one by one", send, 8000),
+    "send-latency": Workload("durable send, median", send_latency, 8000, "microseconds", is_lower_better=True),
+    "send-many": Workload("send_many(100)", send_many, 80_000),
+    "send-tasks": Workload(f"await send, {SEND_TASKS} tasks", send_tasks, 60_000),
+    "send-express": Workload("express send, one by one", partial(send, make=express), 100_000),
+    "receive": Workload("durable receive, one by one", receive, 9000),
+    "receive-many": Workload("receive_many(100)", receive_many, 150_000),
+    "receive-tasks": Workload(f"await receive, {RECEIVE_TASKS} tasks", receive_tasks, 100_000),
+    "transaction-1": Workload("transactions of 1 send", partial(send_in_transactions, per=1), 7000),
+    "transaction-10": Workload("transactions of 10 sends", partial(send_in_transactions, per=10), 36_000),
+    "transaction-100": Workload("transactions of 100 sends", partial(send_in_transactions, per=100), 70_000),
+    "transaction-move": Workload("transactions of 1 receive and 1 send", receive_and_send, 6000),
+    "transfer": Workload("transfer, recoverable", partial(transfer, transactional=False), 40_000),
+    "transfer-transactional": Workload("transfer, transactional", partial(transfer, transactional=True), 30_000),
+}
+
+
+def main() -> None:
+    if sys.argv[1] == "--sender":
+        run_sender(*sys.argv[2:])
+        return
+    name, directory, count = sys.argv[1:]
+    figure = WORKLOADS[name].run(Path(directory), int(count))
+    print(json.dumps({"figure": figure, "lanner": lanner.__file__}))
+
+
+if __name__ == "__main__":
+    main()

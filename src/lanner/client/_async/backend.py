@@ -1,0 +1,167 @@
+"""What a queue manager is to the public classes, wherever it runs.
+
+A backend reaches one queue manager as one identity. It gives out one `BackendQueue` per `Queue` object,
+which opens its handles when they are first needed. Names are format names: the public classes have
+read every spelling. Time-outs are seconds; None is no time-out.
+"""
+
+# A read's time-out is the protocol's, kept by the queue manager.
+# ruff: noqa: ASYNC109
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from uuid import UUID
+
+    from lanner.client.message import ReceivedMessage
+    from lanner.client.preparing import Sendable
+    from lanner.host.names import QueueNames
+    from lanner.model.directory_objects import Queue as QueueObject
+    from lanner.security.identity import Identity
+    from lanner.security.signing import SigningKey
+    from lanner.wire.format_name import FormatName
+
+Document: TypeAlias = dict[str, Any]
+
+
+class Backend(Protocol):
+    """A queue manager as one identity reaches it."""
+
+    # Signs messages sent with `authenticate`; None: an internal certificate, where there is one.
+    signing_key: SigningKey | None
+
+    @property
+    def name(self) -> str:
+        """The computer name."""
+
+    @property
+    def identifier(self) -> UUID | None:
+        """The queue manager's identifier; None if it is not known."""
+
+    @property
+    def names(self) -> QueueNames:
+        """The spellings of names there."""
+
+    @property
+    def place(self) -> str:
+        """Where it is, for texts."""
+
+    async def open(self) -> None:
+        """Make it usable."""
+
+    async def close(self) -> None:
+        """End it. Closing twice is harmless."""
+
+    def as_user(self, identity: Identity) -> Backend:
+        """Return the same queue manager as another identity reaches it."""
+
+    async def create_queue(self, path: str, attributes: Mapping[str, object]) -> str:
+        """Create a queue and return its path name."""
+
+    async def delete_queue(self, name: FormatName) -> None: ...
+
+    async def queue_names(self) -> list[str]:
+        """Return the path names of the public and private queues."""
+
+    async def attributes(self, name: FormatName) -> QueueObject: ...
+
+    async def set_attributes(self, name: FormatName, changes: Mapping[str, object]) -> None: ...
+
+    async def exists(self, name: FormatName) -> bool: ...
+
+    async def is_transactional(self, name: FormatName) -> bool | None:
+        """Return whether a queue takes transactional messages; None if that is not known here."""
+
+    async def count(self, name: FormatName) -> int: ...
+
+    async def subqueue_names(self, name: FormatName) -> list[str]: ...
+
+    def queue(self, name: FormatName, text: str, *, exclusive: bool) -> BackendQueue:
+        """Return the handles of a queue; `text` is its name as the program spells it."""
+
+    def transaction(self) -> BackendTransaction:
+        """Return a transaction, which begins when it is first used."""
+
+    # For administrators -----------------------------------------------------------------------------------------
+
+    async def outgoing(self) -> list[Document]:
+        """Return how the outgoing queues fare."""
+
+    async def pause(self, name: FormatName) -> None: ...
+
+    async def resume(self, name: FormatName) -> None: ...
+
+    async def resend(self, name: FormatName) -> None: ...
+
+    async def status(self) -> Document: ...
+
+    async def ask(self, request: str, **arguments: object) -> Any:  # noqa: ANN401 (JSON)
+        """Ask for a document that only a Lanner has (services/documents.py)."""
+
+
+class BackendQueue(Protocol):
+    """One queue, with the handles that its `Queue` object has open."""
+
+    async def open(self) -> None:
+        """Open an exclusive queue at once."""
+
+    async def close(self) -> None: ...
+
+    async def send(self, message: Sendable, unit: BackendTransaction | None) -> str: ...
+
+    async def send_many(self, messages: Sequence[Sendable], unit: BackendTransaction | None) -> list[str]: ...
+
+    async def receive(self, timeout: float | None, unit: BackendTransaction | None) -> ReceivedMessage: ...
+
+    async def receive_many(
+        self, count: int, timeout: float | None, unit: BackendTransaction | None
+    ) -> list[ReceivedMessage]: ...
+
+    def receiving(self, count: int, timeout: float | None) -> AbstractAsyncContextManager[list[ReceivedMessage]]:
+        """Hold messages until the block has ended."""
+
+    def receiving_by_lookup_id(self, lookup_id: int, where: str) -> AbstractAsyncContextManager[ReceivedMessage]:
+        """Hold a message until the block has ended."""
+
+    async def peek(self, timeout: float | None) -> ReceivedMessage: ...
+
+    async def receive_by_lookup_id(
+        self, lookup_id: int, where: str, unit: BackendTransaction | None
+    ) -> ReceivedMessage: ...
+
+    async def peek_by_lookup_id(self, lookup_id: int, where: str) -> ReceivedMessage: ...
+
+    async def move(self, lookup_ids: Sequence[int], target: BackendQueue, unit: BackendTransaction | None) -> None: ...
+
+    async def purge(self) -> int: ...
+
+    def cursor(self, *, peek_only: bool) -> BackendCursor: ...
+
+
+class BackendCursor(Protocol):
+    """A cursor, opened when it is first used."""
+
+    async def close(self) -> None: ...
+
+    async def peek(self, timeout: float | None, *, is_next: bool) -> ReceivedMessage: ...
+
+    async def receive(self, timeout: float | None, unit: BackendTransaction | None) -> ReceivedMessage: ...
+
+
+class BackendTransaction(Protocol):
+    """A transaction of one backend."""
+
+    @property
+    def identifier(self) -> UUID: ...
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was committed or aborted."""
+
+    async def commit(self) -> None: ...
+
+    async def abort(self) -> None: ...

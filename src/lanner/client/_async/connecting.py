@@ -1,0 +1,51 @@
+"""Which backend a target needs: Lanner's own interface where it is served, else Microsoft's protocols."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lanner.client._async.connections import Connections, connect_to
+from lanner.client._async.lanner_backend import LannerBackend
+from lanner.client._async.lanner_connection import LannerConnection
+from lanner.client._async.msmq_backend import MsmqBackend
+from lanner.client.target import check, translated
+from lanner.rpc.faults import InterfaceRefused
+from lanner.services.interfaces.lanner import LANNER, LANNER_OPEN_SESSION, LANNER_WHO
+
+if TYPE_CHECKING:
+    from lanner.client._async.backend import Backend
+    from lanner.client.target import Target
+
+
+class _NoLanner(Exception):
+    """The other side does not serve Lanner's interface."""
+
+
+async def _make(target: Target) -> LannerConnection:
+    client = await connect_to(target)
+    try:
+        with translated(target.place):
+            try:
+                bound = await client.bind(LANNER)
+            except InterfaceRefused:
+                raise _NoLanner from None
+            opened: dict[str, Any] = await bound.call(LANNER_OPEN_SESSION)
+            check(opened)
+            who: dict[str, Any] = await bound.call(LANNER_WHO)
+            return LannerConnection(client, bound, opened["session"], who["name"], who["identifier"])
+    except BaseException:
+        await client.close()
+        raise
+
+
+async def open_backend(target: Target) -> Backend:
+    """Connect, and return the backend for what answers."""
+    connections = Connections(target, _make, has_texts=True)
+    try:
+        connection = await connections.now()
+    except _NoLanner:
+        return await MsmqBackend.connect(target)
+    except BaseException:
+        await connections.close()
+        raise
+    return LannerBackend(connections, connection.name, connection.identifier)

@@ -1,0 +1,182 @@
+"""Connections to a queue manager elsewhere, or behind the Unix socket of its data directory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+
+from lanner.client._async.io import Lock, limited, time_limit
+from lanner.client.target import Target, local_failure, translated
+from lanner.model.directory_objects import GUID_NULL
+from lanner.model.errors import InvalidHandle, RemoteMachineNotAvailable, RemoteProtocolError, UnsupportedOperation
+from lanner.rpc.async_client import RpcClient, connect_tcp, connect_unix
+from lanner.rpc.endpoint_mapper import EPMAPPER, EPMAPPER_PORT, Tower, Twr
+from lanner.rpc.faults import InterfaceRefused, RpcConnectionError, RpcFault
+from lanner.rpc.ndr import NULL_HANDLE
+from lanner.rpc.pdu import NDR20, AuthLevel, SyntaxId
+from lanner.rpc.security import SecurityError
+from lanner.rpc.unix_path import short_path
+from lanner.services.interfaces.mqmp import QMCOMM
+from lanner.services.ports import HANDSHAKE_PORT, LOCAL_SOCKET
+
+if TYPE_CHECKING:
+    from lanner.rpc.interface import Interface
+
+T = TypeVar("T")
+
+# Not in the specification: an endpoint mapper that keeps silent is not waited for, the port is known.
+_MAPPER_TIMEOUT: Final = 3.0
+
+
+async def connect_to(target: Target, interface: Interface = QMCOMM, *, port: int | None = None) -> RpcClient:
+    """Connect to where a queue manager serves an interface; a StatusError says why that is impossible."""
+    with translated(target.place):
+        if target.host is None:
+            client = await _connect_here(Path() if target.data is None else target.data, target.timeout)
+        else:
+            client = await _connect_there(target, target.host, interface, target.port if port is None else port)
+        return limited(client)
+
+
+async def _connect_here(directory: Path, seconds: float) -> RpcClient:
+    try:
+        with short_path(directory / LOCAL_SOCKET) as short:
+            return await connect_unix(short, timeout=seconds)
+    except OSError as error:
+        raise local_failure(directory, error) from None
+
+
+async def _connect_there(target: Target, host: str, interface: Interface, port: int | None) -> RpcClient:
+    if port is None:
+        port = await _mapped_port(host, interface)
+    try:
+        return await connect_tcp(
+            host,
+            port,
+            credentials=target.credentials,
+            auth_type=target.auth_type,
+            level=AuthLevel.PKT_PRIVACY,
+            timeout=target.timeout,
+        )
+    except (OSError, RpcConnectionError) as error:
+        # By number: an event loop has a text of its own for every failure.
+        number = error.errno or 0 if isinstance(error, OSError) else 0
+        reason = os.strerror(number) if number > 0 else error
+        raise RemoteMachineNotAvailable(
+            f"{host} port {port} cannot be reached: {reason}; is a queue manager running there?"
+        ) from error
+
+
+async def _mapped_port(host: str, interface: Interface) -> int:
+    """Return the port that the endpoint mapper names; the fixed port if there is no mapper."""
+    wanted = Tower(SyntaxId(interface.uuid, *interface.version), NDR20, 0)
+    try:
+        async with (
+            time_limit(_MAPPER_TIMEOUT),
+            await connect_tcp(host, EPMAPPER_PORT, timeout=_MAPPER_TIMEOUT) as client,
+        ):
+            bound = await limited(client).bind(EPMAPPER)
+            told = await bound.call(
+                EPMAPPER.by_name["ept_map"],
+                obj=GUID_NULL,
+                map_tower=Twr.of(wanted),
+                entry_handle=NULL_HANDLE,
+                max_towers=8,
+            )
+        towers: Any = told["i_towers"]
+        for twr in towers:
+            return Tower.unpack(twr.tower_octet_string).port
+    except (OSError, RpcConnectionError, RpcFault, RemoteProtocolError):
+        pass
+    return HANDSHAKE_PORT
+
+
+class Connection(Protocol):
+    """One connection, as long as it lasts: what is open on it is lost with it."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a call can still be made."""
+
+    async def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Connection)
+
+
+class Connections(Generic[C]):
+    """The connection there is now. A lost one is made again by the next call."""
+
+    def __init__(self, target: Target, make: Callable[[Target], Awaitable[C]], *, has_texts: bool = False) -> None:
+        """`has_texts`: the queue manager sends the texts of its errors."""
+        self.target = target
+        self._has_texts = has_texts
+        self._make = make
+        self._connection: C | None = None
+        self._lock = Lock()
+        self._is_closed = False
+        self._process = os.getpid()
+
+    async def now(self) -> C:
+        """Return the connection; one that was lost meanwhile is replaced."""
+        if self._process != os.getpid():
+            # What is open belongs to the process that connected, and its locks may be held for ever here.
+            raise InvalidHandle(
+                f"the connection to {self.target.place} was made in process {self._process}: "
+                f"connect again in this one, {os.getpid()}"
+            )
+        async with self._lock:
+            if self._is_closed:
+                raise InvalidHandle(f"the connection to {self.target.place} is closed")
+            if self._connection is not None and not self._connection.is_open:
+                lost, self._connection = self._connection, None
+                await lost.close()
+            if self._connection is None:
+                try:
+                    async with time_limit(self.target.timeout):
+                        self._connection = await self._make(self.target)
+                except TimeoutError:
+                    raise RemoteMachineNotAvailable(
+                        f"{self.target.place} did not answer in {self.target.timeout:g} s"
+                    ) from None
+            return self._connection
+
+    def is_current(self, connection: C) -> bool:
+        """Return whether what was opened on a connection can still be used."""
+        return connection is self._connection and connection.is_open
+
+    async def do(self, what: str, work: Callable[[C], Awaitable[T]]) -> T:
+        """Do something with the connection. If it is lost, so is everything open on it, and the next call makes another."""
+        return await self.on(await self.now(), what, work)
+
+    async def on(self, connection: C, what: str, work: Callable[[C], Awaitable[T]]) -> T:
+        """Do something with a certain connection: that which has open what the work is about."""
+        place = f"{self.target.place}: {what}" if what else self.target.place
+        with translated(place, has_texts=self._has_texts):
+            try:
+                return await work(connection)
+            except InterfaceRefused as error:
+                # The connection is as good as before.
+                raise UnsupportedOperation(f"{self.target.place} does not serve this: {error}") from error
+            except (RpcConnectionError, SecurityError, RemoteProtocolError, OSError):
+                await self.lost(connection)
+                raise
+
+    async def lost(self, connection: C) -> None:
+        """Forget a connection that can no longer be used. Another thread may have replaced it already."""
+        async with self._lock:
+            if self._connection is connection:
+                self._connection = None
+        await connection.close()
+
+    async def close(self) -> None:
+        """Hang up; what is open is closed, and transactions are aborted. Closing twice is harmless."""
+        if self._process != os.getpid():
+            return
+        async with self._lock:
+            self._is_closed = True
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()

@@ -1,0 +1,434 @@
+"""`Queue.consume`: workers that call a handler for each message, each in a transaction of its own.
+
+A worker takes the first message in a transaction and commits it when the handler returns. If the
+handler raises an exception, or the worker dies, the transaction is aborted: the message returns to its
+place, and the queue manager counts the abort. That count is shared by all workers of a pool, wherever
+they run, and survives restarts. A message with `retries` aborts is poison.
+
+Workers never wait for a message with a receive, but with a peek. A message that is aborted would go to
+a waiting receive at once, which would have to abort it in turn, and it could not be moved to the poison
+subqueue as long as there are idle workers. A peek shows the count and leaves the message free to be
+moved. Only one worker of a consumer peeks; the others wait for their turn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from lanner.client._async.embedded import EmbeddedBackend
+from lanner.client._async.io import AWAITS, Event, Lock, call, pause, sleep, supervise
+from lanner.client._async.transaction import Transaction
+from lanner.client.consuming import Consumed, Failures, passing
+from lanner.model.enums import Acknowledgements
+from lanner.model.errors import (
+    AccessDenied,
+    CommitInDoubt,
+    InsufficientResources,
+    IOTimeout,
+    LannerError,
+    MessageAlreadyReceived,
+    MessageNotFound,
+    MessageStorageFailed,
+    OperationCancelled,
+    QueueNotFound,
+    RemoteMachineNotAvailable,
+    ServiceNotAvailable,
+    TransactionSequence,
+    UnsupportedOperation,
+)
+from lanner.wire.format_name import DirectFormatName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lanner.client._async.backend import Backend
+    from lanner.client._async.queue import Queue
+    from lanner.client.consuming import Options
+    from lanner.client.message import ReceivedMessage
+    from lanner.wire.path_name import PathName
+
+DISCARD: Final = "discard"
+POISON_SUBQUEUE: Final = "poison"
+# Seconds of one peek. A peek that began after the waits were ended is over after this.
+_PEEK_SECONDS: Final = 5.0
+# Seconds after which an idle worker looks again whether the others have finished.
+_BUSY_SECONDS: Final = 0.1
+# A transaction that was open on a lost connection is aborted, which TransactionSequence reports.
+_LOST: Final = (
+    RemoteMachineNotAvailable,
+    ServiceNotAvailable,
+    TransactionSequence,
+    InsufficientResources,
+    MessageStorageFailed,
+)
+_log: Final = logging.getLogger("lanner.consume")
+
+
+class Poison:
+    """Where poison messages go: to a part of the same queue, to another queue, or nowhere."""
+
+    def __init__(self, queue: Queue, backend: Backend, given: str | Queue | None) -> None:
+        """Read the argument of `consume`; ValueError if no message of the queue can go there."""
+        # A message is moved to a part of its own queue, and a copy of it sent to another queue.
+        self.subqueue: Queue | None = None
+        self.queue: Queue | None = None
+        self.is_transactional = True
+        kind = type(queue)
+        source = _path(backend, queue)
+        if given == DISCARD:
+            return
+        if given is None or (isinstance(given, str) and given.startswith(";")):
+            name = POISON_SUBQUEUE if given is None else given[1:]
+            if source is None or source.is_system or source.is_journal:
+                raise ValueError(
+                    f"{queue.name} cannot have a subqueue for poison messages, or not by this name: "
+                    f"poison needs the name of another queue, or {DISCARD!r}"
+                )
+            self.subqueue = kind(backend, f"{source.without_suffix()};{name}")
+        elif isinstance(given, (str, kind)):
+            target = kind(backend, given) if isinstance(given, str) else given
+            path = _path(backend, target)
+            if path is None or path.subqueue is None:
+                self.queue = target
+            elif source is not None and _same(path.without_suffix(), source.without_suffix()):
+                self.subqueue = target
+            else:
+                raise ValueError(f"poison {target.name}: only messages of its own queue can be moved to a subqueue")
+        else:
+            raise ValueError(
+                f"poison {given!r}: a queue of this queue manager object or its name, "
+                f"None for the subqueue {POISON_SUBQUEUE}, or {DISCARD!r}"
+            )
+        self._check_target(queue, backend)
+
+    def _check_target(self, queue: Queue, backend: Backend) -> None:
+        target = self.subqueue or self.queue or queue
+        if target.format_name.lower() == queue.format_name.lower():
+            raise ValueError(f"poison {target.name}: poison messages cannot stay in the queue they come from")
+        if self.subqueue is not None and backend.identifier is None:
+            raise ValueError(
+                f"{backend.place} moves no messages for other computers: "
+                f"poison needs the name of another queue, or {DISCARD!r}"
+            )
+
+    async def check(self, backend: Backend) -> None:
+        """Find out what the other queue needs; QueueNotFound if it should be here and is not."""
+        if self.queue is None:
+            return
+        found: bool | None = None
+        # A queue of another computer, or one that only administrators may ask about, is taken to be transactional.
+        with contextlib.suppress(AccessDenied, UnsupportedOperation):
+            found = await self.queue.is_transactional()
+            path = _path(backend, self.queue)
+            if found is None and path is not None and path.computer.lower() == backend.name.lower():
+                raise QueueNotFound(f"there is no queue {path} for poison messages: create it first")
+        self.is_transactional = found is not False
+
+
+def _path(backend: Backend, queue: Queue) -> PathName | None:
+    name = backend.names.format_name(queue.name)
+    return name.path_name if isinstance(name, DirectFormatName) else None
+
+
+def _same(one: PathName, other: PathName) -> bool:
+    return str(one).lower() == str(other).lower()
+
+
+class _Worker:
+    """What a worker remembers from one message to the next."""
+
+    def __init__(self) -> None:
+        # A transaction in which nothing was received yet.
+        self.unit: Transaction | None = None
+        # Failures in a row: of the handler, and of the queue manager or the way to it.
+        self.failures = 0
+        self.losses = 0
+
+
+class Consumer:
+    """One call of `Queue.consume`."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        backend: Backend,
+        handler: Callable[..., object],
+        poison: str | Queue | None,
+        options: Options,
+    ) -> None:
+        self._queue = queue
+        self._backend = backend
+        self._handler = handler
+        self._passing = passing(handler, is_awaited=AWAITS)
+        self._options = options
+        self._poison = Poison(queue, backend, poison)
+        self._failures = Failures()
+        self._result = Consumed()
+        # A queue object of its own: closing it ends the peeks, and nothing of the caller's.
+        self._waiting = type(queue)(backend, queue.name)
+        self._stopping = Event()
+        self._turn = Lock()
+        # Guards the fields below, and the result. Nothing is waited for under it.
+        self._lock = threading.Lock()
+        self._reserved = 0
+        self._busy = 0
+        self._last_activity = time.monotonic()
+        self._is_lost = False
+
+    async def run(self) -> Consumed:
+        """Handle messages until the consumer is stopped."""
+        await self._poison.check(self._backend)
+        try:
+            works = [self._work] * self._options.concurrency
+            await supervise(works, self._stopping, self._options.is_stopped, self._release)
+        finally:
+            await self._release()
+        return self._result
+
+    async def _release(self) -> None:
+        """End the peek that waits."""
+        with contextlib.suppress(LannerError):
+            await self._waiting.close()
+
+    # One worker ---------------------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        worker = _Worker()
+        try:
+            while not self._is_stopped() and self._reserve():
+                # Other tasks get their turn also where nothing else is waited for.
+                await sleep(0)
+                try:
+                    has_failed = await self._step(worker)
+                except CommitInDoubt:
+                    await self._pause_lost(worker)
+                except _LOST as error:
+                    self._lost(error)
+                    await self._pause_lost(worker)
+                else:
+                    worker.losses = 0
+                    self._found()
+                    if has_failed:
+                        await pause(self._stopping, self._options.pause(worker.failures))
+        except BaseException:
+            # What the others are about to receive would be for nothing.
+            self._stopping.set()
+            raise
+        finally:
+            if worker.unit is not None and not worker.unit.is_over:
+                with contextlib.suppress(LannerError):
+                    await worker.unit.abort()
+
+    def _is_stopped(self) -> bool:
+        if self._options.is_stopped is not None and self._options.is_stopped():
+            self._stopping.set()
+        return self._stopping.is_set()
+
+    async def _step(self, worker: _Worker) -> bool:
+        """Handle a message, or wait until there may be one. Return whether the handler failed."""
+        unit = worker.unit = worker.unit or Transaction(self._backend)
+        try:
+            try:
+                message: ReceivedMessage | None = await self._queue.receive(0, transaction=unit)
+            except IOTimeout:
+                # The transaction is used again.
+                message = None
+            except _LOST:
+                worker.unit = None
+                raise
+            if message is not None:
+                worker.unit = None
+                return await self._take(worker, message, unit)
+        finally:
+            self._unreserve()
+        await self._wait()
+        return False
+
+    async def _take(self, worker: _Worker, message: ReceivedMessage, unit: Transaction) -> bool:
+        """Handle a message that the transaction has received. Return whether the handler failed."""
+        self._count_busy(1)
+        try:
+            # Asked now: the count of a message in this process changes with the abort.
+            failures = self._failures.count(message)
+            if failures >= self._options.retries:
+                await self._put_aside(message, failures, unit)
+                return False
+            try:
+                await self._call(message, unit)
+            except Exception as error:  # noqa: BLE001 (a handler may raise anything)
+                worker.failures += 1
+                await self._fail(message, failures, unit, error)
+                return True
+            await unit.commit()
+            worker.failures = 0
+            self._failures.forget(message)
+            self._add(handled=1)
+            return False
+        except CommitInDoubt as error:
+            _log.warning("%s: message %s, label %r: %s", self._queue.name, message.id, message.label, error)
+            self._add(in_doubt=1)
+            raise
+        except BaseException:
+            # The message must not stay locked until the connection ends.
+            if not unit.is_over:
+                with contextlib.suppress(LannerError):
+                    await unit.abort()
+            raise
+        finally:
+            self._count_busy(-1)
+
+    async def _call(self, message: ReceivedMessage, unit: Transaction) -> None:
+        if self._passing == "keyword":
+            await call(self._handler, message, transaction=unit)
+        elif self._passing:
+            await call(self._handler, message, unit)
+        else:
+            await call(self._handler, message)
+        if unit.is_over:
+            raise RuntimeError("the handler has ended the transaction itself: it must return or raise instead")
+
+    async def _wait(self) -> None:
+        """Wait until there is a message, or until nothing came for so long that the consumer is idle."""
+        async with self._turn:
+            if self._stopping.is_set():
+                return
+            seconds = self._seconds_to_wait()
+            try:
+                message = await self._waiting.peek(seconds)
+            except IOTimeout:
+                if self._seconds_to_wait() <= 0:
+                    self._stopping.set()
+                return
+            except OperationCancelled:
+                # By `_release`, or the queue manager is stopping, which the next receive finds out.
+                return
+            except LannerError:
+                # `_release` came between the opening of the queue and the peek.
+                if self._stopping.is_set():
+                    return
+                raise
+        failures = self._failures.count(message)
+        if self._poison.subqueue is not None and failures >= self._options.retries:
+            await self._move(message, failures, self._poison.subqueue)
+
+    # Failures -----------------------------------------------------------------------------------------------------
+
+    async def _fail(self, message: ReceivedMessage, failures: int, unit: Transaction, error: Exception) -> None:
+        """Give a message back whose handler failed, after other failures before."""
+        retries = self._options.retries
+        attempt = failures + 1
+        _log.warning(
+            "%s: message %s, label %r: attempt %d of %d failed: %s: %s",
+            self._queue.name, message.id, message.label, attempt, retries, type(error).__name__, error,
+        )  # fmt: skip
+        _log.debug("the error of message %s", message.id, exc_info=error)
+        if not unit.is_over:
+            # If the connection is lost, the queue manager aborts the transaction, and counts that.
+            await unit.abort()
+        self._failures.remember(message, attempt, error)
+        self._add(retried=1)
+        if attempt >= retries and self._poison.subqueue is not None:
+            await self._move(message, attempt, self._poison.subqueue)
+
+    async def _put_aside(self, message: ReceivedMessage, failures: int, unit: Transaction) -> None:
+        """Remove a poison message that the transaction has received from the queue."""
+        if self._poison.subqueue is not None:
+            await unit.abort()
+            await self._move(message, failures, self._poison.subqueue)
+            return
+        target = self._poison.queue
+        if target is not None:
+            copy = message.copy()
+            # They would go to the sender, about a message that it has not sent.
+            copy.acknowledge = Acknowledgements.NONE
+            # It waits for a person.
+            copy.time_to_reach_queue = copy.time_to_be_received = None
+            await target.send(copy, transaction=unit if self._poison.is_transactional else None)
+        await unit.commit()
+        self._report_poison(message, failures, "discarded" if target is None else f"sent to {target.name}")
+
+    async def _move(self, message: ReceivedMessage, failures: int, target: Queue) -> None:
+        """Move a poison message, unless another worker has it or has moved it."""
+        try:
+            await self._queue.move(message.lookup_id, target)
+        except (MessageNotFound, MessageAlreadyReceived):
+            return
+        self._report_poison(message, failures, f"moved to {target.name}")
+
+    def _report_poison(self, message: ReceivedMessage, failures: int, fate: str) -> None:
+        _log.warning(
+            "%s: message %s, label %r, is poison after %d failures and was %s; last error: %s",
+            self._queue.name, message.id, message.label, failures, fate,
+            self._failures.last_error(message),
+        )  # fmt: skip
+        self._failures.forget(message)
+        self._add(poisoned=1)
+
+    async def _pause_lost(self, worker: _Worker) -> None:
+        worker.losses += 1
+        await pause(self._stopping, self._options.pause(worker.losses))
+
+    def _lost(self, error: LannerError) -> None:
+        """Report that the queue manager cannot be used, once until it can be again."""
+        if isinstance(self._backend, EmbeddedBackend) and isinstance(error, ServiceNotAvailable):
+            # The program has closed it.
+            raise error
+        with self._lock:
+            is_news, self._is_lost = not self._is_lost, True
+        if is_news:
+            _log.warning("%s: %s; trying again until it works", self._queue.name, error)
+
+    def _found(self) -> None:
+        if self._is_lost:
+            with self._lock:
+                is_news, self._is_lost = self._is_lost, False
+            if is_news:
+                _log.warning("%s: works again", self._queue.name)
+
+    # Counting -----------------------------------------------------------------------------------------------------
+
+    def _reserve(self) -> bool:
+        """Claim one of the `count` messages; False if the others have claimed all of them.
+
+        A worker that gets none may end: those that have one go on until it is handled.
+        """
+        with self._lock:
+            count = self._options.count
+            if count is not None and self._result.handled + self._reserved >= count:
+                return False
+            self._reserved += 1
+            return True
+
+    def _unreserve(self) -> None:
+        with self._lock:
+            self._reserved -= 1
+
+    def _add(self, *, handled: int = 0, retried: int = 0, poisoned: int = 0, in_doubt: int = 0) -> None:
+        with self._lock:
+            result = self._result
+            result.handled += handled
+            result.retried += retried
+            result.poisoned += poisoned
+            result.in_doubt += in_doubt
+            is_done = result.handled == self._options.count
+        if is_done:
+            self._stopping.set()
+
+    def _count_busy(self, change: int) -> None:
+        with self._lock:
+            self._busy += change
+            self._last_activity = time.monotonic()
+
+    def _seconds_to_wait(self) -> float:
+        """Return how long to wait for a message; 0 if the consumer was idle for long enough."""
+        idle = self._options.idle
+        if idle is None:
+            return _PEEK_SECONDS
+        with self._lock:
+            # What is being handled may come again.
+            left = max(idle, _BUSY_SECONDS) if self._busy else self._last_activity + idle - time.monotonic()
+        return min(max(left, 0.0), _PEEK_SECONDS)

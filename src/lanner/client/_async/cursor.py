@@ -1,0 +1,60 @@
+"""`Cursor`: a place in a queue."""
+
+# A read's time-out is the protocol's, kept by the queue manager.
+# ruff: noqa: ASYNC109
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from lanner.client._async.transaction import Transaction, unit_of
+from lanner.model.errors import InvalidHandle
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from lanner.client._async.backend import Backend, BackendCursor
+    from lanner.client.message import ReceivedMessage
+
+
+class Cursor:
+    """A place in a queue. Stepping off the end waits, or ends with IOTimeout."""
+
+    def __init__(self, backend: Backend, cursor: BackendCursor) -> None:
+        """Made by `Queue.cursor`."""
+        self._backend = backend
+        self._cursor = cursor
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the cursor. Closing twice is harmless."""
+        self._is_closed = True
+        await self._cursor.close()
+
+    def _require_open(self) -> BackendCursor:
+        if self._is_closed:
+            raise InvalidHandle("the cursor is closed: Queue.cursor() opens another")
+        return self._cursor
+
+    async def peek(self, timeout: float | None = None) -> ReceivedMessage:
+        """Return the message under the cursor; a new cursor first moves to the first one."""
+        return await self._require_open().peek(timeout, is_next=False)
+
+    async def peek_next(self, timeout: float | None = None) -> ReceivedMessage:
+        """Step to the next message and return it."""
+        return await self._require_open().peek(timeout, is_next=True)
+
+    async def receive(self, timeout: float | None = None, *, transaction: Transaction | None = None) -> ReceivedMessage:
+        """Take the message under the cursor.
+
+        IOTimeout if none comes within `timeout` seconds; MessageNotFound if none is there and that is 0.
+        """
+        return await self._require_open().receive(timeout, unit_of(transaction, self._backend))

@@ -1,0 +1,330 @@
+"""A queue of a queue manager in this process, with the handles that its `Queue` object has open.
+
+`send` and `receive` are written out step by step instead of with `change()`: they are what most
+programs do most of the time, and each call on the way costs about as much as the queue itself.
+"""
+
+# A read's time-out is the protocol's, kept by the queue manager.
+# ruff: noqa: ASYNC109
+
+from __future__ import annotations
+
+import uuid
+import weakref
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from lanner.client._async.embedded_units import EmbeddedCursor, inner, received
+from lanner.client._async.io import durable, taken, waited
+from lanner.client.message import ReceivedMessage
+from lanner.client.preparing import signed, to_message
+from lanner.engine.envelope import is_express
+from lanner.host.operations import milliseconds
+from lanner.host.reads import PURGE_SLICE, Read
+from lanner.model.enums import QueueAccessType, QueueShareMode
+from lanner.model.errors import InvalidParameter, IOTimeout, LannerError, StatusError
+from lanner.model.live import MessagePosition
+from lanner.wire.format_name import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lanner.client._async.backend import BackendCursor, BackendQueue, BackendTransaction
+    from lanner.client._async.embedded import EmbeddedBackend
+    from lanner.client.message import Message
+    from lanner.client.preparing import Sendable
+    from lanner.model.live import OpenQueueDescriptor, Transaction
+    from lanner.wire.builder import MessageProperties
+    from lanner.wire.format_name import FormatName
+
+# Module-level names, because every message asks and enumerations look up their members slowly.
+_SEND, _RECEIVE, _PEEK, _MOVE = (
+    QueueAccessType.SEND,
+    QueueAccessType.RECEIVE,
+    QueueAccessType.PEEK,
+    QueueAccessType.MOVE,
+)
+
+
+class EmbeddedQueue:
+    """The handles behind one `Queue` object: one per access, opened when it is first needed."""
+
+    def __init__(self, backend: EmbeddedBackend, name: FormatName, *, exclusive: bool) -> None:
+        self.backend = backend
+        self._name = name
+        self._exclusive = exclusive
+        self._operations = backend.operations
+        self._engine = backend.engine
+        self._store = backend.runtime.store
+        self._lock = backend.runtime.lock
+        self._durable = backend.waiter.durable
+        self._open: dict[QueueAccessType, OpenQueueDescriptor] = {}
+        # A queue object that is dropped without being closed must not keep its queue open.
+        weakref.finalize(self, backend.runtime.abandon, self._open.values()).atexit = False
+
+    async def open(self) -> None:
+        if self._exclusive:
+            await self.handle(_RECEIVE)
+
+    async def close(self) -> None:
+        with self.backend.waiter.change() as change:
+            handles = list(self._open.values())
+            self._open.clear()
+            for handle in handles:
+                self._engine.close_queue(handle)
+        change.soon()
+
+    def _cached(self, access: QueueAccessType) -> OpenQueueDescriptor | None:
+        """Return the handle, if it is open and its queue was not deleted."""
+        handle = self._open.get(access)
+        return handle if handle is not None and (handle.queue is not None or handle.multiple) else None
+
+    async def handle(self, access: QueueAccessType) -> OpenQueueDescriptor:
+        """Return the open handle for an access; another thread may have opened it meanwhile."""
+        handle = self._cached(access)
+        if handle is not None:
+            return handle
+        is_exclusive = self._exclusive and access is _RECEIVE
+        share_mode = QueueShareMode.DENY_RECEIVE if is_exclusive else QueueShareMode.DENY_NONE
+        with self.backend.waiter.change() as change:
+            handle = self._cached(access)
+            if handle is not None:
+                return handle
+            self.backend.runtime.tidy()
+            handle = self._operations.open(self._name, access, share_mode)
+            stale = self._open.get(access)
+            if stale is not None:
+                self._engine.close_queue(stale)
+            self._open[access] = handle
+        # A subqueue or an outgoing queue may have come into being.
+        await durable(change)
+        return handle
+
+    # Sending ------------------------------------------------------------------------------------------------------
+
+    def _prepare(
+        self, message: Message, handle: OpenQueueDescriptor, transaction: Transaction | None
+    ) -> MessageProperties:
+        properties = message.properties(self._operations.names)
+        if message.authenticate:
+            properties = signed(
+                message,
+                properties,
+                self.backend.key_to_sign_with(),
+                source=self._engine.queue_manager.identifier,
+                # As packets carry it: the engine orders the names of several queues.
+                destination=parse(handle.format_name),
+                is_transactional=transaction is not None,
+            )
+        return properties
+
+    async def send(self, message: Sendable, unit: BackendTransaction | None) -> str:
+        handle = self._cached(_SEND) or await self.handle(_SEND)
+        message = to_message(message)
+        transaction = None if unit is None else inner(unit)
+        properties = self._prepare(message, handle, transaction)
+        with self._lock:
+            identifier = message.id = self._operations.send(handle, properties, transaction)
+            # An express message has nothing to wait for, though messages of others may have.
+            ticket = self._store.ticket() if message.recoverable and transaction is None else 0
+        if ticket:
+            await self._durable(ticket)
+        return identifier
+
+    async def send_many(self, messages: Sequence[Sendable], unit: BackendTransaction | None) -> list[str]:
+        handle = await self.handle(_SEND)
+        transaction = None if unit is None else inner(unit)
+        # Before the lock is taken: signing takes time.
+        prepared = [to_message(message) for message in messages]
+        properties = [self._prepare(message, handle, transaction) for message in prepared]
+        identifiers = []
+        error: StatusError | None = None
+        with self.backend.waiter.change() as change:
+            try:
+                for message, identifier in zip(
+                    prepared, self._operations.send_many(handle, properties, transaction), strict=True
+                ):
+                    message.id = identifier
+                    identifiers.append(identifier)
+            except StatusError as caught:
+                error = caught
+        if transaction is None:
+            await durable(change)
+        if error is not None:
+            raise error
+        return identifiers
+
+    # Reading ------------------------------------------------------------------------------------------------------
+
+    async def receive(self, timeout: float | None, unit: BackendTransaction | None) -> ReceivedMessage:
+        handle = self._cached(_RECEIVE) or await self.handle(_RECEIVE)
+        transaction = None if unit is None else inner(unit)
+        limit = 0 if timeout == 0 else milliseconds(timeout)
+        with self._lock:
+            # A message that is there is removed at once; one that must be waited for, in two steps.
+            position = self._engine.try_dequeue_message(handle, transaction)
+            if position is None:
+                read = self._operations.receive(handle, limit, transaction=transaction)
+            else:
+                is_durable = transaction is None and not is_express(position.record.packet)
+                ticket = self._store.ticket() if is_durable else 0
+        if position is None:
+            return await self._wait_to_receive(read, timeout)
+        if ticket:
+            try:
+                await self._durable(ticket)
+            except LannerError:
+                raise
+            except BaseException:
+                self._undo([position])
+                raise
+        return ReceivedMessage(position.lookup_id, position.record)
+
+    async def _wait_to_receive(self, read: Read, timeout: float | None) -> ReceivedMessage:
+        position = await waited(read, timeout)
+        if read.transaction is None:
+            await taken(read)
+        return ReceivedMessage(position.lookup_id, position.record)
+
+    def _undo(self, positions: Sequence[MessagePosition]) -> None:
+        """Put messages back whose receiver was cancelled or interrupted."""
+        with self.backend.waiter.change() as change:
+            self._operations.undo_receive(positions)
+        change.soon()
+
+    async def receive_many(
+        self, count: int, timeout: float | None, unit: BackendTransaction | None
+    ) -> list[ReceivedMessage]:
+        handle = await self.handle(_RECEIVE)
+        transaction = None if unit is None else inner(unit)
+        with self.backend.waiter.change() as change:
+            positions = list(islice(self._engine.dequeue_messages(handle, transaction), max(count, 0)))
+        if not positions and timeout != 0 and count > 0:
+            with self._lock:
+                first = self._operations.receive(handle, milliseconds(timeout), transaction=transaction)
+            try:
+                await waited(first, timeout)
+            except IOTimeout:
+                return []
+            with self.backend.waiter.change() as change:
+                if transaction is None:
+                    first.remove()
+                positions = [first.position]
+                # Whatever became of the queue since: the first message is here.
+                with suppress(StatusError):
+                    positions += islice(self._engine.dequeue_messages(handle, transaction), count - 1)
+        if transaction is None:
+            try:
+                await durable(change)
+            except LannerError:
+                raise
+            except BaseException:
+                self._undo(positions)
+                raise
+        return [ReceivedMessage(position.lookup_id, position.record) for position in positions]
+
+    @asynccontextmanager
+    async def receiving(self, count: int, timeout: float | None) -> AsyncIterator[list[ReceivedMessage]]:
+        handle = await self.handle(_RECEIVE)
+        reads: list[Read] = []
+        try:
+            if count > 0:
+                with suppress(*([IOTimeout] if timeout == 0 else [])):
+                    with self._lock:
+                        first = self._operations.receive(handle, milliseconds(timeout))
+                    await waited(first, timeout)
+                    reads.append(first)
+                with self._lock, suppress(StatusError):
+                    while reads and len(reads) < count:
+                        reads.append(self._operations.receive(handle, 0))
+            yield [received(read) for read in reads]
+        except BaseException:
+            for read in reversed(reads):
+                read.give_back()
+            raise
+        await self._remove(reads)
+
+    @asynccontextmanager
+    async def receiving_by_lookup_id(self, lookup_id: int, where: str) -> AsyncIterator[ReceivedMessage]:
+        handle = await self.handle(_RECEIVE)
+        with self._lock:
+            read = self._operations.look_up(handle, lookup_id, where, is_peek=False)
+        try:
+            yield received(read)
+        except BaseException:
+            read.give_back()
+            raise
+        await self._remove([read])
+
+    async def _remove(self, reads: Sequence[Read]) -> None:
+        errors: list[StatusError] = []
+        with self.backend.waiter.change() as change:
+            for read in reads:
+                try:
+                    read.remove()
+                except StatusError as error:
+                    errors.append(error)
+        await durable(change)
+        # A message that was purged meanwhile is gone anyway.
+        if errors and len(errors) == len(reads):
+            raise errors[0]
+
+    async def peek(self, timeout: float | None) -> ReceivedMessage:
+        handle = await self.handle(_PEEK)
+        with self._lock:
+            read = self._operations.peek(handle, milliseconds(timeout))
+        await waited(read, timeout)
+        return received(read)
+
+    async def receive_by_lookup_id(
+        self, lookup_id: int, where: str, unit: BackendTransaction | None
+    ) -> ReceivedMessage:
+        handle = await self.handle(_RECEIVE)
+        transaction = None if unit is None else inner(unit)
+        with self._lock:
+            read = self._operations.look_up(handle, lookup_id, where, is_peek=False, transaction=transaction)
+        if transaction is None:
+            await taken(read)
+        return received(read)
+
+    async def peek_by_lookup_id(self, lookup_id: int, where: str) -> ReceivedMessage:
+        handle = await self.handle(_PEEK)
+        with self._lock:
+            return received(self._operations.look_up(handle, lookup_id, where, is_peek=True))
+
+    async def move(self, lookup_ids: Sequence[int], target: BackendQueue, unit: BackendTransaction | None) -> None:
+        if not isinstance(target, EmbeddedQueue) or target.backend.embedded is not self.backend.embedded:
+            raise InvalidParameter("messages are moved between queues of one queue manager")
+        source, destination = await self.handle(_MOVE), await target.handle(_MOVE)
+        given = None if unit is None else inner(unit)
+        with self.backend.waiter.change() as change:
+            transaction = self._operations.begin(uuid.uuid4()) if given is None else given
+            try:
+                for lookup_id in lookup_ids:
+                    self._operations.move(source, lookup_id, destination, transaction)
+            except BaseException:
+                if given is None:
+                    self._operations.abort(transaction)
+                raise
+            if given is None:
+                self._operations.commit(transaction)
+        if given is None:
+            await durable(change)
+
+    async def purge(self) -> int:
+        handle = await self.handle(_RECEIVE)
+        with self._lock:
+            newest = self._engine.newest_sequential_id
+        total, count = 0, PURGE_SLICE
+        # Slice by slice: other callers are served between two of them.
+        while count == PURGE_SLICE:
+            with self.backend.waiter.change() as change:
+                count = self._engine.purge_open_queue(handle, limit=PURGE_SLICE, newest=newest)
+            await durable(change)
+            total += count
+        return total
+
+    def cursor(self, *, peek_only: bool) -> BackendCursor:
+        return EmbeddedCursor(self.backend, self, _PEEK if peek_only else _RECEIVE)

@@ -1,0 +1,227 @@
+"""How the async client waits. `_sync/io.py` has the same names for threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from lanner.host.committer import Committer
+from lanner.model.errors import LannerError
+
+if TYPE_CHECKING:
+    from lanner.host.change import Change
+    from lanner.host.reads import Read
+    from lanner.host.runtime import Runtime
+    from lanner.model.live import MessagePosition
+
+T = TypeVar("T")
+
+Lock: Final = asyncio.Lock
+# Calls of one operation that are under way at once.
+WINDOW: Final = 32
+Event: Final = asyncio.Event
+sleep: Final = asyncio.sleep
+# Whether handlers may be written with `async def`.
+AWAITS: Final = True
+# How often `supervise` looks whether it is to stop, in seconds.
+_TICK: Final = 0.1
+
+_background: set[asyncio.Task[Any]] = set()
+
+
+class Opening(Generic[T]):
+    """Something that takes time to open, and is opened in a thread when it is first asked for."""
+
+    def __init__(self, work: Callable[[], T], undo: Callable[[T], object]) -> None:
+        self._work = work
+        self._undo = undo
+
+    async def result(self) -> T:
+        """Open it. If the caller is cancelled meanwhile, what the thread opens is closed again."""
+        is_unwanted = threading.Event()
+        opened: list[T] = []
+
+        def work() -> T:
+            made = self._work()
+            opened.append(made)
+            if is_unwanted.is_set():
+                undo()
+            return made
+
+        def undo() -> None:
+            # The thread and the cancelled caller may both come here: one of them closes it.
+            with contextlib.suppress(IndexError):
+                self._undo(opened.pop())
+
+        try:
+            return await asyncio.to_thread(work)
+        except asyncio.CancelledError:
+            is_unwanted.set()
+            threading.Thread(target=undo).start()
+            raise
+
+
+def open_early(opening: Callable[[], object]) -> None:
+    """Do nothing: what takes time to open is opened by the `async with` block."""
+    del opening
+
+
+class Waiter:
+    """Waits for the store of an embedded queue manager on behalf of this event loop."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._committer = Committer(runtime.store, asyncio.get_running_loop())
+        self.change = self._committer.change
+        # Awaited by the operations that every message needs: without a coroutine of its own.
+        self.durable = self._committer.durable
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._committer.close)
+
+
+async def durable(change: Change) -> None:
+    """Wait until a change is durable."""
+    await change
+
+
+async def waited(read: Read, timeout: float | None) -> MessagePosition:  # noqa: ASYNC109 (the engine's)
+    """Wait for the message of a read."""
+    del timeout  # the engine ends the wait
+    return await read.wait()
+
+
+async def taken(read: Read) -> None:
+    """Remove a message durably; a cancelled caller finds it back in its queue."""
+    await read.taken(read.take())
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Run something that blocks."""
+    return await asyncio.to_thread(work)
+
+
+def spawn(work: Callable[..., Coroutine[Any, Any, Any]], *arguments: object) -> None:
+    """Run something that nobody waits for."""
+    task = asyncio.ensure_future(work(*arguments))
+    _background.add(task)
+    task.add_done_callback(_background.discard)
+
+
+async def salvaged(
+    work: Callable[[], Awaitable[T]],
+    cancel: Callable[[], Awaitable[None]],
+    undo: Callable[[T | None], Awaitable[None]],
+) -> T:
+    """Return the result of a call that reserves something elsewhere for its caller.
+
+    A cancelled caller ends at once. In the background `cancel` asks for the end of the call; if it
+    has a result nevertheless, `undo` gives that back.
+    """
+    task = asyncio.ensure_future(work())
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        spawn(_salvage, task, cancel, undo)
+        raise
+
+
+async def _salvage(
+    task: asyncio.Future[T], cancel: Callable[[], Awaitable[None]], undo: Callable[[T | None], Awaitable[None]]
+) -> None:
+    with suppress(LannerError):
+        await cancel()
+    with suppress(LannerError):
+        await undo(await task)
+
+
+async def gather(works: Sequence[Callable[[], Awaitable[T]]]) -> list[T | BaseException]:
+    """Run several things at once and return their results, or their errors."""
+    return await asyncio.gather(*(work() for work in works), return_exceptions=True)
+
+
+@asynccontextmanager
+async def time_limit(seconds: float) -> AsyncIterator[None]:
+    """Raise TimeoutError if the block takes longer."""
+    async with asyncio.timeout(seconds):
+        yield
+
+
+class Interruption:
+    """Whether the caller was interrupted; a task never is: its cancellation is an exception."""
+
+    is_set = False
+
+
+@contextmanager
+def uninterrupted() -> Iterator[Interruption]:
+    """Do nothing: a task that is cancelled puts right what it leaves behind."""
+    yield Interruption()
+
+
+def limited(connection: T) -> T:
+    """Return a connection that was made under a time limit; a task is cancelled wherever it waits."""
+    return connection
+
+
+async def pause(end: asyncio.Event, seconds: float) -> None:
+    """Sleep, at most until an event."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await end.wait()
+
+
+async def call(handler: Callable[..., object], *arguments: object, **named: object) -> None:
+    """Call a handler, and await what it returns if that can be awaited."""
+    result = handler(*arguments, **named)
+    if inspect.isawaitable(result):
+        await result
+
+
+async def supervise(
+    works: Sequence[Callable[[], Coroutine[Any, Any, None]]],
+    stopping: asyncio.Event,
+    is_stopped: Callable[[], bool] | None,
+    release: Callable[[], Awaitable[None]],
+) -> None:
+    """Run workers at once until all have ended, and raise the first error of one.
+
+    `stopping` asks them to end, and `release` ends their waits. That happens when a worker has set
+    `stopping`, when one fails, when `is_stopped` returns True, and when the caller is cancelled, who then
+    waits for the workers. A second cancellation cancels them.
+    """
+    tasks = [asyncio.ensure_future(work()) for work in works]
+    pending = set(tasks)
+    errors: list[BaseException] = []
+    cancelled: asyncio.CancelledError | None = None
+    while pending:
+        try:
+            is_polled = stopping.is_set() or is_stopped is not None
+            done, pending = await asyncio.wait(
+                pending, timeout=_TICK if is_polled else None, return_when=asyncio.FIRST_COMPLETED
+            )
+            errors += [error for task in done if (error := task.exception()) is not None]
+            if errors or (is_stopped is not None and is_stopped()):
+                stopping.set()
+            if stopping.is_set() and pending:
+                await release()
+        except asyncio.CancelledError as error:
+            if cancelled is not None:
+                for task in pending:
+                    task.cancel()
+                await asyncio.wait(pending)
+                raise
+            cancelled = error
+            stopping.set()
+        except Exception as error:  # noqa: BLE001 (of `is_stopped`; raised when the workers have ended)
+            errors.append(error)
+            is_stopped = None
+            stopping.set()
+    if cancelled is not None:
+        raise cancelled
+    if errors:
+        raise errors[0]

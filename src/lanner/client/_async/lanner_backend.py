@@ -1,0 +1,145 @@
+"""The backend of another Lanner, over its own RPC interface (services/lanner_session.py).
+
+An operation runs there as it would in the queue manager's own process, and its error comes with the
+same text. A message received outside a transaction is held by the queue manager until this side has
+it and says so: a connection that is lost before that gives the message back, one that is lost while
+the acknowledgment is under way ends in ReceiveInDoubt.
+"""
+
+# A read's time-out is the protocol's, kept by the queue manager.
+
+from __future__ import annotations
+
+import contextlib
+import json
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from lanner.client._async.asked import Asked
+from lanner.client._async.connections import Connections
+from lanner.client._async.io import in_thread
+from lanner.client._async.lanner_connection import LannerConnection
+from lanner.client._async.lanner_queue import LannerQueue
+from lanner.client._async.lanner_units import LannerTransaction
+from lanner.client.internal_key import internal_key
+from lanner.host.names import QueueNames
+from lanner.host.queue_documents import from_document, write_attributes
+from lanner.model.errors import (
+    AccessDenied,
+    UnsupportedOperation,
+)
+from lanner.services.interfaces.lanner import (
+    Document,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lanner.client._async.backend import Backend, BackendQueue, BackendTransaction
+    from lanner.model.directory_objects import Queue as QueueObject
+    from lanner.security.identity import Identity
+    from lanner.security.signing import SigningKey
+    from lanner.wire.format_name import FormatName
+
+T = TypeVar("T")
+
+
+class LannerBackend(Asked):
+    """A Lanner that runs elsewhere, as the user of the connection."""
+
+    def __init__(self, connections: Connections[LannerConnection], name: str, identifier: uuid.UUID) -> None:
+        self.connections = connections
+        self.name = name
+        self.identifier: uuid.UUID | None = identifier
+        self.names = QueueNames(name)
+        self.signing_key: SigningKey | None = None
+        self._registered_key: SigningKey | None = None
+        self._internal_key: SigningKey | None = None
+
+    async def open(self) -> None:
+        """Do nothing: it is connected when it is made."""
+
+    async def close(self) -> None:
+        await self.connections.close()
+
+    def as_user(self, identity: Identity) -> Backend:
+        raise UnsupportedOperation(f"{self.place} runs elsewhere: connect to it as {identity.name} instead")
+
+    @property
+    def place(self) -> str:
+        return self.connections.target.place
+
+    async def do(self, what: str, work: Callable[[LannerConnection], Awaitable[T]]) -> T:
+        """Do something with the connection, after what was abandoned on it is closed."""
+
+        async def tidied(connection: LannerConnection) -> T:
+            if connection.abandoned:
+                await connection.tidy()
+            return await work(connection)
+
+        return await self.connections.do(what, tidied)
+
+    async def _request(self, what: str, request: str, **arguments: object) -> Document:
+        document, _ = await self.do(what, lambda connection: connection.call({"request": request, **arguments}))
+        return document
+
+    # Queues -------------------------------------------------------------------------------------------------------
+
+    async def create_queue(self, path: str, attributes: Mapping[str, object]) -> str:
+        document = await self._request(path, "create queue", path=path, attributes=write_attributes(attributes))
+        pathname: str = document["pathname"]
+        return pathname
+
+    async def delete_queue(self, name: FormatName) -> None:
+        await self._request(str(name), "delete queue", name=str(name))
+
+    async def attributes(self, name: FormatName) -> QueueObject:
+        return from_document(await self._request(str(name), "attributes", name=str(name)))
+
+    async def set_attributes(self, name: FormatName, changes: Mapping[str, object]) -> None:
+        await self._request(str(name), "set attributes", name=str(name), attributes=write_attributes(changes))
+
+    async def exists(self, name: FormatName) -> bool:
+        found: bool = (await self._request(str(name), "exists", name=str(name)))["exists"]
+        return found
+
+    async def is_transactional(self, name: FormatName) -> bool | None:
+        found: bool | None = (await self._request(str(name), "is transactional", name=str(name)))["transactional"]
+        return found
+
+    async def count(self, name: FormatName) -> int:
+        count: int = (await self._request(str(name), "count", name=str(name)))["count"]
+        return count
+
+    async def subqueue_names(self, name: FormatName) -> list[str]:
+        names: list[str] = (await self._request(str(name), "subqueues", name=str(name)))["names"]
+        return names
+
+    def queue(self, name: FormatName, text: str, *, exclusive: bool) -> BackendQueue:
+        return LannerQueue(self, name, text, exclusive=exclusive)
+
+    def transaction(self) -> BackendTransaction:
+        return LannerTransaction(self)
+
+    async def key_to_sign_with(self) -> SigningKey | None:
+        """Return the program's own key, else that of the user's internal certificate; receivers learn it, if we may say so."""
+        data = self.connections.target.data
+        key = self.signing_key or self._internal_key
+        if key is None and data is not None:
+            key = self._internal_key = await in_thread(lambda: internal_key(data))
+        if key is not None and key is not self._registered_key:
+            certificate = x509.load_der_x509_certificate(key.certificate).public_bytes(Encoding.PEM).decode()
+            with contextlib.suppress(AccessDenied, UnsupportedOperation):
+                await self.ask("register certificate", certificate=certificate)
+            self._registered_key = key
+        return key
+
+    # For administrators -------------------------------------------------------------------------------------------
+
+    async def ask(self, request: str, **arguments: object) -> Any:  # noqa: ANN401 (JSON)
+        text = json.dumps({"request": request, **arguments})
+        return await self.do("", lambda connection: connection.ask(text))

@@ -1,0 +1,112 @@
+"""One connection to another Lanner: requests on its session, and their answers (services/lanner_session.py)."""
+
+# A read's time-out is the protocol's, kept by the queue manager.
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import uuid
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from lanner.client.message import ReceivedMessage
+from lanner.model.errors import (
+    LannerError,
+    StatusError,
+    status_error,
+)
+from lanner.model.live import Record
+from lanner.rpc.interface import RETURNS
+from lanner.services.interfaces.lanner import (
+    LANNER_ASK,
+    LANNER_CALL,
+    Document,
+    pack_frame,
+    unpack_frame,
+)
+
+if TYPE_CHECKING:
+    from lanner.rpc.async_client import BoundInterface, RpcClient
+
+
+class SendError(Exception):
+    """A refusal, with the identifiers of the messages that were sent before it."""
+
+    def __init__(self, error: StatusError, sent: list[str]) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.sent = sent
+
+
+class LannerConnection:
+    """One connection with its session: everything that is open there belongs to it."""
+
+    def __init__(
+        self, client: RpcClient, bound: BoundInterface, session: bytes, name: str, identifier: uuid.UUID
+    ) -> None:
+        self.name = name
+        self.identifier = identifier
+        self._client = client
+        self._bound = bound
+        self._session = session
+        self._numbers = itertools.count(1)
+        # Reads whose answers have come: the queue manager need not keep their messages for us.
+        self.done: deque[int] = deque()
+        # Requests that end what no program can reach any more, to be made before the next one.
+        self.abandoned: deque[Document] = deque()
+
+    @property
+    def is_open(self) -> bool:
+        return self._client.is_open
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def call(self, request: Document, octets: bytes = b"") -> tuple[Document, memoryview]:
+        """Return the answer to a request; a failure is its exception, with the text of the queue manager."""
+        if self.done:
+            request = {**request, "done": [self.done.popleft() for _ in range(len(self.done))]}
+        frame = pack_frame(request, octets)
+        results: dict[str, Any] = await self._bound.call(
+            LANNER_CALL, session=self._session, size=len(frame), request=frame
+        )
+        document, rest = unpack_frame(bytes(results["answer"]))
+        if results[RETURNS]:
+            error = status_error(results[RETURNS], document.get("error"))
+            raise SendError(error, document["ids"]) if document.get("ids") else error
+        return document, rest
+
+    async def ask(self, text: str) -> Any:  # noqa: ANN401 (JSON)
+        """Return the answer to an administrator's question."""
+        results: dict[str, Any] = await self._bound.call(LANNER_ASK, request=text)
+        if results[RETURNS]:
+            raise status_error(results[RETURNS], results["answer"])
+        return json.loads(results["answer"])
+
+    def new_number(self) -> int:
+        """Return a number for a read, a queue or a cursor, by which it can be ended without its answer."""
+        return next(self._numbers)
+
+    async def give_back(self, numbers: list[int]) -> None:
+        """Give back what receives have got. If the connection is lost, that has happened with it."""
+        with contextlib.suppress(LannerError):
+            await self.call({"request": "end", "reads": numbers, "remove": False})
+
+    async def tidy(self) -> None:
+        """Close queues and abort transactions that were abandoned."""
+        # Another thread may take the last one.
+        with contextlib.suppress(IndexError):
+            while self.abandoned:
+                with contextlib.suppress(StatusError):
+                    await self.call(self.abandoned.popleft())
+
+
+def received(document: Document, octets: memoryview) -> list[ReceivedMessage]:
+    messages = []
+    for one in document["messages"]:
+        packet, octets = bytes(octets[: one["size"]]), octets[one["size"] :]
+        record = Record(packet, one["arrived"], abort_count=one["abort_count"], move_count=one["move_count"])
+        messages.append(ReceivedMessage(one["lookup_id"], record))
+    return messages

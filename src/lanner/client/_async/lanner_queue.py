@@ -1,0 +1,423 @@
+"""A queue of another Lanner, with the handles that its `Queue` object has open."""
+
+# A read's time-out is the protocol's, kept by the queue manager.
+# ruff: noqa: ASYNC109
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar, cast
+
+from lanner.client._async.io import Lock, spawn, uninterrupted
+from lanner.client._async.lanner_connection import LannerConnection, SendError, received
+from lanner.client._async.lanner_units import LannerCursor, LannerTransaction
+from lanner.client.message import ReceivedMessage
+from lanner.client.preparing import signed, to_message
+from lanner.host.operations import check_lookup_id, milliseconds, seek_action
+from lanner.model.errors import (
+    InvalidHandle,
+    InvalidParameter,
+    IOTimeout,
+    LannerError,
+    QueueNotAvailable,
+    ReceiveInDoubt,
+    RemoteMachineNotAvailable,
+    status_error,
+)
+from lanner.services.interfaces.lanner import (
+    MAX_REQUEST_SIZE,
+    Document,
+)
+from lanner.services.message_documents import properties_to_document
+from lanner.wire.builder import build
+from lanner.wire.format_name import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lanner.client._async.backend import BackendCursor, BackendQueue, BackendTransaction
+    from lanner.client._async.lanner_backend import LannerBackend
+    from lanner.client.message import Message
+    from lanner.client.preparing import Sendable
+    from lanner.wire.builder import MessageProperties
+    from lanner.wire.format_name import FormatName
+
+T = TypeVar("T")
+
+# Octets of bodies in one request: what is larger goes alone.
+_MAX_BODIES: Final = 0x0010_0000
+# What is larger fits no request: the packet's own error says how large it would be.
+_LARGEST_BODY: Final = MAX_REQUEST_SIZE - 0x0001_0000
+# Messages of one request.
+_MAX_MESSAGES: Final = 1000
+
+
+class LannerQueue:
+    """The handles behind one `Queue` object, each with the connection it was opened on."""
+
+    def __init__(self, backend: LannerBackend, name: FormatName, text: str, *, exclusive: bool) -> None:
+        self.backend = backend
+        self.text = text
+        self._name = name
+        self._exclusive = exclusive
+        self._opening = Lock()
+        self._open: dict[str, tuple[LannerConnection, int]] = {}
+        # As packets carry it: the queue manager orders the names of several queues.
+        self._packet_name = name
+        # A queue object that is dropped without being closed must not keep its queue open.
+        weakref.finalize(self, _abandon, self._open).atexit = False
+
+    async def open(self) -> None:
+        if self._exclusive:
+            await self.do(lambda connection: self.handle(connection, "receive"))
+
+    async def close(self) -> None:
+        opened = list(self._open.values())
+        self._open.clear()
+        for connection, number in opened:
+            if self.backend.connections.is_current(connection):
+                with contextlib.suppress(LannerError):
+                    request = {"request": "close", "queue": number}
+                    await self.backend.connections.on(connection, self.text, lambda one, r=request: one.call(r))  # type: ignore[misc]
+
+    async def do(self, work: Callable[[LannerConnection], Awaitable[T]]) -> T:
+        """Do something with open handles. Those of a queue that was deleted are opened again."""
+
+        async def attempt(connection: LannerConnection) -> T:
+            # Twice: a stale handle may be one that another thread has opened since.
+            for _ in range(2):
+                before = dict(self._open)
+                try:
+                    return await work(connection)
+                except QueueNotAvailable:
+                    # There may be another queue of that name by now, and handles of it.
+                    async with self._opening:
+                        stale = {access: one for access, one in before.items() if self._open.get(access) == one}
+                        for access in stale:
+                            del self._open[access]
+                    _abandon(stale)
+            return await work(connection)
+
+        return await self.backend.do(self.text, attempt)
+
+    async def handle(self, connection: LannerConnection, access: str) -> int:
+        """Return the number of the open queue for an access on a connection."""
+        found = self._open.get(access)
+        if found is None or found[0] is not connection:
+            async with self._opening:
+                found = self._open.get(access)
+                if found is None or found[0] is not connection:
+                    found = self._open[access] = connection, await self._open_for(connection, access)
+        return found[1]
+
+    async def _open_for(self, connection: LannerConnection, access: str) -> int:
+        number = connection.new_number()
+        request = {
+            "request": "open",
+            "queue": number,
+            "name": str(self._name),
+            "access": access,
+            "exclusive": self._exclusive and access == "receive",
+        }
+        try:
+            document, _ = await connection.call(request)
+        except LannerError:
+            raise
+        except BaseException:
+            # Whether it was opened or not: a caller that was cancelled must not keep others out.
+            connection.abandoned.append({"request": "close", "queue": number})
+            raise
+        self._packet_name = parse(document["format_name"])
+        return number
+
+    # Sending ------------------------------------------------------------------------------------------------------
+
+    async def _destination(self, connection: LannerConnection) -> FormatName:
+        await self.handle(connection, "send")
+        return self._packet_name
+
+    async def _prepare(self, message: Message, *, is_transactional: bool) -> MessageProperties:
+        properties = message.properties(self.backend.names)
+        if message.authenticate:
+            properties = signed(
+                message,
+                properties,
+                await self.backend.key_to_sign_with(),
+                source=self.backend.identifier,
+                destination=await self.do(self._destination),
+                is_transactional=is_transactional,
+            )
+        if len(properties.body) > _LARGEST_BODY:
+            # More than a request can carry: the packet's own error says how large it would be.
+            build(properties, source=uuid.UUID(int=0), ordinal=0, sent_time=0, destination=self._name)
+        return properties
+
+    async def send(self, message: Sendable, unit: BackendTransaction | None) -> str:
+        return (await self.send_many([message], unit))[0]
+
+    async def send_many(self, messages: Sequence[Sendable], unit: BackendTransaction | None) -> list[str]:
+        prepared = [to_message(message) for message in messages]
+        properties = [await self._prepare(message, is_transactional=unit is not None) for message in prepared]
+        identifiers: list[str] = []
+
+        async def send(connection: LannerConnection) -> None:
+            first = len(identifiers)
+            request: Document = {"request": "send", "queue": await self.handle(connection, "send")}
+            if unit is not None:
+                request["transaction"] = await _own(unit).enlist(connection)
+            batch = _batch(properties[first:])
+            request["messages"] = [{**properties_to_document(one), "size": len(one.body)} for one in batch]
+            document, _ = await connection.call(request, b"".join(bytes(one.body) for one in batch))
+            identifiers.extend(document["ids"])
+
+        try:
+            while len(identifiers) < len(prepared):
+                await self.do(send)
+        except SendError as error:
+            identifiers += error.sent
+            raise error.error from None
+        except RemoteMachineNotAvailable as error:
+            raise RemoteMachineNotAvailable(
+                f"{error.args[0]}; messages that were under way may have been sent: "
+                f"{len(identifiers)} of {len(prepared)} are known to be"
+            ) from error
+        finally:
+            for message, identifier in zip(prepared, identifiers, strict=False):
+                message.id = identifier
+        return identifiers
+
+    # Receiving ----------------------------------------------------------------------------------------------------
+
+    async def receive(self, timeout: float | None, unit: BackendTransaction | None) -> ReceivedMessage:
+        return await self._receive_one({"request": "receive", "timeout": milliseconds(timeout), "count": 1}, unit)
+
+    async def _receive_one(
+        self, request: Document, unit: BackendTransaction | None, cursor: LannerCursor | None = None
+    ) -> ReceivedMessage:
+        if unit is not None:
+            return (await self._begin(request, _own(unit), cursor)).confirmed()[0]
+        return (await self._remove([await self._begin(request, None, cursor)]))[0]
+
+    async def receive_many(
+        self, count: int, timeout: float | None, unit: BackendTransaction | None
+    ) -> list[ReceivedMessage]:
+        held: list[Held] = []
+        try:
+            await self._gather(held, count, timeout, None if unit is None else _own(unit))
+        except IOTimeout:
+            return []
+        if unit is not None:
+            return [message for one in held for message in one.confirmed()]
+        return await self._remove(held)
+
+    async def _gather(
+        self, held: list[Held], count: int, timeout: float | None, unit: LannerTransaction | None = None
+    ) -> None:
+        """Hold up to `count` messages; only the first is waited for. An error gives them back."""
+        limit = milliseconds(timeout)
+        try:
+            while (found := sum(len(one.messages) for one in held)) < count:
+                # An answer is bounded: many messages, or large ones, take several.
+                wanted = min(count - found, _MAX_MESSAGES)
+                request = {"request": "receive", "timeout": 0 if held else limit, "count": wanted}
+                try:
+                    held.append(await self._begin(request, unit))
+                except IOTimeout:
+                    if held:
+                        return
+                    raise
+        except BaseException:
+            await self._give_back(held)
+            raise
+
+    async def _begin(
+        self,
+        request: Document,
+        unit: LannerTransaction | None = None,
+        cursor: LannerCursor | None = None,
+    ) -> Held:
+        """Make the first step of a receive: the messages are here, and held for us there."""
+
+        async def begin(connection: LannerConnection) -> Held:
+            number = connection.new_number()
+            whole = {**request, "read": number, "queue": await self.handle(connection, "receive")}
+            if unit is not None:
+                whole["transaction"] = await unit.enlist(connection)
+            if cursor is not None:
+                whole["cursor"] = await cursor.number(connection)
+            try:
+                messages = received(*await connection.call(whole))
+            except LannerError:
+                raise
+            except BaseException:
+                spawn(connection.give_back, [number])
+                raise
+            return Held(connection, number, messages)
+
+        return await self.do(begin)
+
+    async def _remove(self, held: list[Held]) -> list[ReceivedMessage]:
+        """Make the second step: remove the messages, durably, and return those that were still ours."""
+        if not held:
+            return []
+        connection, connections = held[0].connection, self.backend.connections
+        numbers = [one.number for one in held]
+        messages = [message for one in held for message in one.messages]
+        if any(one.connection is not connection for one in held) or not connections.is_current(connection):
+            raise InvalidHandle(f"{self.text}: the connection was lost, and the messages are in their queue again")
+        request = {"request": "end", "reads": numbers, "remove": True}
+        with uninterrupted() as interruption:
+            try:
+                document, _ = await connections.on(connection, self.text, lambda one: one.call(request))
+            except RemoteMachineNotAvailable as error:
+                raise ReceiveInDoubt(
+                    f"{error.args[0]}: the messages are here, and whether they are gone from their queue is unknown",
+                    messages,
+                ) from error
+            except LannerError:
+                raise
+            except BaseException:
+                spawn(connection.give_back, numbers)
+                raise
+            if interruption.is_set:
+                await connection.give_back(numbers)
+        connection.done.extend(numbers)
+        failed = {index: status_error(status, text) for index, status, text in document["failed"]}
+        if failed and len(failed) == len(messages):
+            raise failed[0]
+        return [message for index, message in enumerate(messages) if index not in failed]
+
+    async def _give_back(self, held: list[Held]) -> None:
+        for one in held:
+            if self.backend.connections.is_current(one.connection):
+                await one.connection.give_back([one.number])
+
+    @asynccontextmanager
+    async def receiving(self, count: int, timeout: float | None) -> AsyncIterator[list[ReceivedMessage]]:
+        held: list[Held] = []
+        with contextlib.suppress(*([IOTimeout] if timeout == 0 else [])):
+            await self._gather(held, count, timeout)
+        try:
+            yield [message for one in held for message in one.messages]
+        except BaseException:
+            await self._give_back(held)
+            raise
+        await self._remove(held)
+
+    @asynccontextmanager
+    async def receiving_by_lookup_id(self, lookup_id: int, where: str) -> AsyncIterator[ReceivedMessage]:
+        held = await self._begin(_look_up(lookup_id, where))
+        try:
+            yield held.messages[0]
+        except BaseException:
+            await self._give_back([held])
+            raise
+        await self._remove([held])
+
+    async def receive_by_lookup_id(
+        self, lookup_id: int, where: str, unit: BackendTransaction | None
+    ) -> ReceivedMessage:
+        return await self._receive_one(_look_up(lookup_id, where), unit)
+
+    async def receive_at(
+        self, cursor: LannerCursor, timeout: float | None, unit: BackendTransaction | None
+    ) -> ReceivedMessage:
+        """Take the message under a cursor."""
+        request = {"request": "receive", "timeout": milliseconds(timeout), "count": 1}
+        return await self._receive_one(request, unit, cursor)
+
+    # The rest -----------------------------------------------------------------------------------------------------
+
+    async def peek(self, timeout: float | None) -> ReceivedMessage:
+        limit = milliseconds(timeout)
+
+        async def peek(connection: LannerConnection) -> ReceivedMessage:
+            queue = await self.handle(connection, "peek")
+            return received(*await connection.call({"request": "peek", "queue": queue, "timeout": limit}))[0]
+
+        return await self.do(peek)
+
+    async def peek_by_lookup_id(self, lookup_id: int, where: str) -> ReceivedMessage:
+        request = {**_look_up(lookup_id, where), "peek": True}
+
+        async def peek(connection: LannerConnection) -> ReceivedMessage:
+            queue = await self.handle(connection, "peek")
+            return received(*await connection.call({**request, "queue": queue}))[0]
+
+        return await self.do(peek)
+
+    async def move(self, lookup_ids: Sequence[int], target: BackendQueue, unit: BackendTransaction | None) -> None:
+        if not isinstance(target, LannerQueue) or target.backend.connections is not self.backend.connections:
+            raise InvalidParameter("messages are moved between queues of one queue manager")
+        for lookup_id in lookup_ids:
+            check_lookup_id(lookup_id)
+
+        async def move(connection: LannerConnection) -> None:
+            request: Document = {
+                "request": "move",
+                "queue": await self.handle(connection, "move"),
+                "target": await target.handle(connection, "move"),
+                "lookup_ids": list(lookup_ids),
+            }
+            if unit is not None:
+                request["transaction"] = await _own(unit).enlist(connection)
+            await connection.call(request)
+
+        await self.do(move)
+
+    async def purge(self) -> int:
+        async def purge(connection: LannerConnection) -> int:
+            queue = await self.handle(connection, "receive")
+            document, _ = await connection.call({"request": "purge", "queue": queue})
+            count: int = document["count"]
+            return count
+
+        return await self.do(purge)
+
+    def cursor(self, *, peek_only: bool) -> BackendCursor:
+        return LannerCursor(self, "peek" if peek_only else "receive")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Messages between the two steps of their receive, or received in a transaction."""
+
+    connection: LannerConnection
+    number: int
+    messages: list[ReceivedMessage]
+
+    def confirmed(self) -> list[ReceivedMessage]:
+        """Return messages that were received in a transaction: their answer has come."""
+        self.connection.done.append(self.number)
+        return self.messages
+
+
+def _own(unit: BackendTransaction) -> LannerTransaction:
+    """Return a transaction as its kind; `Transaction.unit` has checked whose it is."""
+    return cast("LannerTransaction", unit)
+
+
+def _abandon(opened: dict[str, tuple[LannerConnection, int]]) -> None:
+    for connection, number in opened.values():
+        connection.abandoned.append({"request": "close", "queue": number})
+
+
+def _look_up(lookup_id: int, where: str) -> Document:
+    seek_action(where)
+    check_lookup_id(lookup_id)
+    return {"request": "look up", "lookup_id": lookup_id, "where": where}
+
+
+def _batch(properties: list[MessageProperties]) -> list[MessageProperties]:
+    """Return the messages that go in one request."""
+    size = 0
+    for count, one in enumerate(properties[:_MAX_MESSAGES]):
+        size += len(one.body)
+        if size > _MAX_BODIES and count:
+            return properties[:count]
+    return properties[:_MAX_MESSAGES]

@@ -1,0 +1,129 @@
+"""Cursors and transactions of another Lanner: both are lost with their connection."""
+
+# A read's time-out is the protocol's, kept by the queue manager.
+# ruff: noqa: ASYNC109
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from typing import TYPE_CHECKING
+
+from lanner.client._async.io import Lock
+from lanner.client._async.lanner_connection import LannerConnection, received
+from lanner.client.message import ReceivedMessage
+from lanner.host.operations import milliseconds
+from lanner.model.errors import (
+    CommitInDoubt,
+    InvalidHandle,
+    LannerError,
+    RemoteMachineNotAvailable,
+    TransactionSequence,
+)
+
+if TYPE_CHECKING:
+    from lanner.client._async.backend import BackendTransaction
+    from lanner.client._async.lanner_backend import LannerBackend
+    from lanner.client._async.lanner_queue import LannerQueue
+
+
+class LannerCursor:
+    """A cursor, opened when it is first used, and lost with its connection."""
+
+    def __init__(self, queue: LannerQueue, access: str) -> None:
+        # The queue object keeps the handle open.
+        self._queue = queue
+        self._access = access
+        self._place: tuple[LannerConnection, int, int] | None = None
+
+    def __del__(self) -> None:
+        place = getattr(self, "_place", None)
+        if place is not None:
+            place[0].abandoned.append({"request": "close cursor", "cursor": place[2]})
+
+    async def _opened(self, connection: LannerConnection) -> tuple[int, int]:
+        if self._place is None:
+            queue, number = await self._queue.handle(connection, self._access), connection.new_number()
+            try:
+                await connection.call({"request": "open cursor", "queue": queue, "cursor": number})
+            except LannerError:
+                raise
+            except BaseException:
+                connection.abandoned.append({"request": "close cursor", "cursor": number})
+                raise
+            self._place = connection, queue, number
+        elif self._place[0] is not connection:
+            raise InvalidHandle(f"{self._queue.text}: the connection was lost, and the cursor with it")
+        return self._place[1], self._place[2]
+
+    async def number(self, connection: LannerConnection) -> int:
+        """Return the cursor's number on a connection."""
+        return (await self._opened(connection))[1]
+
+    async def close(self) -> None:
+        place, self._place = self._place, None
+        if place is not None and self._queue.backend.connections.is_current(place[0]):
+            with contextlib.suppress(LannerError):
+                await place[0].call({"request": "close cursor", "cursor": place[2]})
+
+    async def peek(self, timeout: float | None, *, is_next: bool) -> ReceivedMessage:
+        limit = milliseconds(timeout)
+
+        async def peek(connection: LannerConnection) -> ReceivedMessage:
+            queue, cursor = await self._opened(connection)
+            request = {"request": "peek", "queue": queue, "cursor": cursor, "next": is_next, "timeout": limit}
+            return received(*await connection.call(request))[0]
+
+        return await self._queue.do(peek)
+
+    async def receive(self, timeout: float | None, unit: BackendTransaction | None) -> ReceivedMessage:
+        return await self._queue.receive_at(self, timeout, unit)
+
+
+class LannerTransaction:
+    """A transaction of the queue manager, begun when it is first used, and aborted with its connection."""
+
+    def __init__(self, backend: LannerBackend) -> None:
+        self._backend = backend
+        self.identifier = uuid.uuid4()
+        self.is_over = False
+        self._enlisting = Lock()
+        self._enlisted: tuple[LannerConnection, int] | None = None
+
+    def __del__(self) -> None:
+        # One that is dropped without an end is aborted, as in the process of the queue manager.
+        if not getattr(self, "is_over", True) and self._enlisted is not None:
+            connection, number = self._enlisted
+            connection.abandoned.append({"request": "abort", "transaction": number})
+
+    async def enlist(self, connection: LannerConnection) -> int:
+        """Return the transaction's number on a connection."""
+        async with self._enlisting:
+            if self._enlisted is None:
+                document, _ = await connection.call({"request": "begin", "identifier": str(self.identifier)})
+                self._enlisted = connection, document["transaction"]
+            elif self._enlisted[0] is not connection:
+                raise TransactionSequence(f"transaction {self.identifier} was aborted: the connection was lost")
+            return self._enlisted[1]
+
+    async def commit(self) -> None:
+        try:
+            await self._end("commit")
+        except RemoteMachineNotAvailable as error:
+            raise CommitInDoubt(
+                f"transaction {self.identifier}: {error.args[0]}: whether it is committed is unknown"
+            ) from error
+
+    async def abort(self) -> None:
+        await self._end("abort")
+
+    async def _end(self, request: str) -> None:
+        self.is_over = True
+        if self._enlisted is None:
+            return
+        made, number = self._enlisted
+        if not self._backend.connections.is_current(made):
+            raise TransactionSequence(f"transaction {self.identifier} was aborted: the connection was lost")
+        what = f"transaction {self.identifier}"
+        document = {"request": request, "transaction": number}
+        await self._backend.connections.on(made, what, lambda connection: connection.call(document))

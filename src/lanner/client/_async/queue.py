@@ -1,0 +1,234 @@
+"""`Queue`: a queue by name, and its messages."""
+
+# A read's time-out is the protocol's, kept by the queue manager.
+# ruff: noqa: ASYNC109
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Self
+
+from lanner.client._async.consume import Consumer
+from lanner.client._async.cursor import Cursor
+from lanner.client._async.transaction import Transaction, unit_of
+from lanner.client.consuming import Consumed, Options, Stop
+from lanner.model.errors import IOTimeout
+from lanner.wire.format_name import DirectFormatName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import TracebackType
+
+    from lanner.client._async.backend import Backend
+    from lanner.client.message import ReceivedMessage
+    from lanner.client.preparing import Sendable
+    from lanner.model.directory_objects import Queue as QueueObject
+    from lanner.wire.format_name import FormatName
+
+
+class Queue:
+    """A queue by name. Handles are opened when they are first needed, and closed with the object."""
+
+    def __init__(
+        self, backend: Backend, name: str, format_name: FormatName | None = None, *, exclusive: bool = False
+    ) -> None:
+        """Made by `QueueManager.open`; a `format_name` that the queue manager itself has said is not read again."""
+        self._backend = backend
+        self.name = name
+        self._format_name = backend.names.format_name(name) if format_name is None else format_name
+        self._queue = backend.queue(self._format_name, name, exclusive=exclusive)
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name} of {self._backend.place}>"
+
+    async def __aenter__(self) -> Self:
+        await self._queue.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the handles; reads that wait on them end. The queue can be used again."""
+        await self._queue.close()
+
+    # What it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def format_name(self) -> str:
+        """The format name that `name` means."""
+        return str(self._format_name)
+
+    @property
+    def path_name(self) -> str:
+        """The path name of a queue of this queue manager, as far as `name` says it; else the format name."""
+        name = self._format_name
+        path = name.path_name if isinstance(name, DirectFormatName) else None
+        is_there = path is not None and path.computer.lower() == self._backend.name.lower()
+        return str(path if is_there else name)
+
+    async def attributes(self) -> QueueObject:
+        """Return a copy of the queue's attributes (MS-MQDMPR 3.1.1.2) as they are now; `set` changes them."""
+        return await self._backend.attributes(self._format_name)
+
+    async def set(self, **changes: object) -> None:
+        """Change attributes by the data model's names: label, quota, journaling, authentication ..."""
+        await self._backend.set_attributes(self._format_name, changes)
+
+    async def exists(self) -> bool:
+        """Return whether the queue is there."""
+        return await self._backend.exists(self._format_name)
+
+    async def is_transactional(self) -> bool | None:
+        """Return whether the queue takes transactional messages; None if it is elsewhere, or may not be asked."""
+        return await self._backend.is_transactional(self._format_name)
+
+    async def count(self) -> int:
+        """Return how many messages are in the queue."""
+        return await self._backend.count(self._format_name)
+
+    # Sending ------------------------------------------------------------------------------------------------------
+
+    async def send(self, message: Sendable, *, transaction: Transaction | None = None) -> str:
+        """Send a message and return its id; a recoverable one is on disk when this returns."""
+        return await self._queue.send(message, unit_of(transaction, self._backend))
+
+    async def send_many(self, messages: Iterable[Sendable], *, transaction: Transaction | None = None) -> list[str]:
+        """Send messages in one commit. Those before one that is refused stay sent: their `id` is set."""
+        return await self._queue.send_many(list(messages), unit_of(transaction, self._backend))
+
+    # Reading ------------------------------------------------------------------------------------------------------
+
+    async def receive(self, timeout: float | None = None, *, transaction: Transaction | None = None) -> ReceivedMessage:
+        """Take the first message; IOTimeout if none comes within `timeout` seconds.
+
+        ReceiveInDoubt, which has the message, if the connection to the queue manager is lost when the
+        message is here and its removal was asked for.
+        """
+        return await self._queue.receive(timeout, unit_of(transaction, self._backend))
+
+    async def receive_many(
+        self, count: int, timeout: float | None = 0, *, transaction: Transaction | None = None
+    ) -> list[ReceivedMessage]:
+        """Take up to `count` messages in one commit; only the first is waited for."""
+        return await self._queue.receive_many(count, timeout, unit_of(transaction, self._backend))
+
+    def receiving(
+        self, count: int = 1, timeout: float | None = None
+    ) -> AbstractAsyncContextManager[list[ReceivedMessage]]:
+        """Hold up to `count` messages, which leave the queue when the block has ended.
+
+        No other reader gets them meanwhile; an exception in the block gives them back. Only the first
+        is waited for: IOTimeout if none comes within a `timeout` other than 0.
+        """
+        return self._queue.receiving(count, timeout)
+
+    def receiving_by_lookup_id(
+        self, lookup_id: int, where: str = "current"
+    ) -> AbstractAsyncContextManager[ReceivedMessage]:
+        """Hold the message with a lookup id, or next to it, which leaves the queue when the block has ended."""
+        return self._queue.receiving_by_lookup_id(lookup_id, where)
+
+    async def peek(self, timeout: float | None = None) -> ReceivedMessage:
+        """Return the first message and leave it in the queue."""
+        return await self._queue.peek(timeout)
+
+    async def receive_by_lookup_id(
+        self, lookup_id: int, where: str = "current", *, transaction: Transaction | None = None
+    ) -> ReceivedMessage:
+        """Take the message with a lookup id, or the one next to it: current, next, previous, first, last."""
+        return await self._queue.receive_by_lookup_id(lookup_id, where, unit_of(transaction, self._backend))
+
+    async def peek_by_lookup_id(self, lookup_id: int, where: str = "current") -> ReceivedMessage:
+        """Return the message with a lookup id, or the one next to it, and leave it in the queue."""
+        return await self._queue.peek_by_lookup_id(lookup_id, where)
+
+    async def purge(self) -> int:
+        """Remove every message and return how many there were."""
+        return await self._queue.purge()
+
+    def cursor(self, *, peek_only: bool = False) -> Cursor:
+        """Return a new cursor; one that is `peek_only` needs no right to receive."""
+        return Cursor(self._backend, self._queue.cursor(peek_only=peek_only))
+
+    async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        """Peek at every message, from the first to the last."""
+        async with self.cursor(peek_only=True) as cursor:
+            try:
+                yield await cursor.peek(timeout=0)
+                while True:
+                    yield await cursor.peek_next(timeout=0)
+            except IOTimeout:
+                return
+
+    async def consume(
+        self,
+        handler: Callable[[ReceivedMessage], object] | Callable[[ReceivedMessage, Transaction], object],
+        *,
+        retries: int = 3,
+        poison: str | Queue | None = None,
+        concurrency: int = 1,
+        backoff: tuple[float, float] = (0.1, 30.0),
+        stop: Stop | None = None,
+        idle: float | None = None,
+        count: int | None = None,
+    ) -> Consumed:
+        """Call a handler for each message, until stopped; return how many were handled, retried and poison.
+
+        Each message is received in a transaction, which is committed when the handler returns and aborted
+        when it raises an exception. A handler with a second parameter gets the transaction, so that it can
+        send in it.
+
+        An aborted message returns to its place, and the worker pauses, between the two bounds of `backoff`
+        (seconds; longer with each failure in a row); other workers continue, also with that message.
+        The queue manager counts the aborts, and those of workers that died. After `retries` of them the
+        message is poison: it is moved to the subqueue `poison`, or to another subqueue (";name"); or a copy
+        is sent to the queue `poison` in the transaction that removes it (outside, if that queue is not
+        transactional: then a worker that dies may leave two copies); or "discard" removes it.
+
+        Handlers run in `concurrency` threads; in the async form in as many tasks. The call ends after
+        `count` handled messages, when no message came for `idle` seconds, when `stop` (an event or a
+        function) says so, and on Ctrl-C; in the async form when it is cancelled, with CancelledError. It
+        waits for the running handlers; a second Ctrl-C or cancellation does not.
+
+        If the queue manager cannot be reached, workers wait until it can. A commit in doubt is logged and
+        counted: the message is handled, or comes again. A queue manager of another maker does not say how
+        often a message was aborted: then each consumer counts for itself, for the last 10,000 messages.
+        """
+        options = Options.of(
+            retries=retries, concurrency=concurrency, backoff=backoff, stop=stop, idle=idle, count=count
+        )
+        return await Consumer(self, self._backend, handler, poison, options).run()
+
+    # Its parts ----------------------------------------------------------------------------------------------------
+
+    @property
+    def journal(self) -> Queue:
+        """The queue of copies of the messages that were received."""
+        return self._part("journal")
+
+    def subqueue(self, name: str) -> Queue:
+        """Return a subqueue; it comes into being when it is first used."""
+        return self._part(name)
+
+    async def subqueues(self) -> list[Queue]:
+        """Return the subqueues there are."""
+        return [Queue(self._backend, name) for name in await self._backend.subqueue_names(self._format_name)]
+
+    def _part(self, suffix: str) -> Queue:
+        return Queue(self._backend, f"{self.path_name};{suffix}")
+
+    async def move(self, lookup_id: int, target: str | Queue, *, transaction: Transaction | None = None) -> None:
+        """Move a message to a subqueue of this queue (by its short name), or from one back to its queue."""
+        await self.move_many([lookup_id], target, transaction=transaction)
+
+    async def move_many(
+        self, lookup_ids: Iterable[int], target: str | Queue, *, transaction: Transaction | None = None
+    ) -> None:
+        """Move messages, all of them or none."""
+        queue = target if isinstance(target, Queue) else self.subqueue(target)
+        unit = unit_of(transaction, self._backend)
+        await self._queue.move(list(lookup_ids), queue._queue, unit)  # noqa: SLF001 (another object of this class)

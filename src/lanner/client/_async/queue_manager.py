@@ -1,0 +1,253 @@
+"""`QueueManager`: a queue manager in this process; `connect`: one that runs elsewhere."""
+
+# A connection's time-out is its own.
+# ruff: noqa: ASYNC109
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, Self
+
+from lanner.client._async.embedded import EmbeddedBackend
+from lanner.client._async.enterprise import Enterprise
+from lanner.client._async.queue import Queue
+from lanner.client._async.transaction import Transaction
+from lanner.client.bound_settings import bound_settings
+from lanner.host.addresses import local_settings
+from lanner.model.enums import INFINITE
+from lanner.wire.format_name import parse
+
+# Not in the specification: seconds until a computer that does not answer is given up.
+CONNECT_TIMEOUT: Final = 20.0
+Authentication = Literal["ntlm", "negotiate", "kerberos"]
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+    from lanner.client._async.backend import Backend, Document
+    from lanner.engine.transactions import Coordinator
+    from lanner.host.names import QueueNames
+    from lanner.security.identity import Identity
+    from lanner.security.signing import SigningKey
+    from lanner.transfer.settings import TransferSettings
+
+
+class QueueManager:
+    r"""A queue manager: in this process on a data directory of its own, or elsewhere (`connect`).
+
+    >>> async with QueueManager("data", name="ALPHA") as qm:
+    ...     q = await qm.create_queue(r".\private$\orders")
+    ...     await q.send(Message(body=b"hi", recoverable=True))
+    """
+
+    _backend: Backend
+
+    def __init__(
+        self,
+        data: str | Path,
+        name: str | None = None,
+        *,
+        bind: str | None = None,
+        transfer: TransferSettings | None = None,
+        coordinator: Coordinator | None = None,
+        **settings: object,
+    ) -> None:
+        """Prepare a queue manager in this process.
+
+        `bind` is an address to exchange messages with other computers on; without it, messages for
+        them wait. Other settings are those of the engine (`EngineSettings`).
+        """
+        values = bound_settings(bind, transfer, settings)
+        self._backend = EmbeddedBackend(
+            data, local_settings(name, **values), bind=bind, transfer=transfer, coordinator=coordinator
+        )
+
+    @classmethod
+    def over(cls, backend: Backend) -> Self:
+        """Return the object for a backend."""
+        made = cls.__new__(cls)
+        made._backend = backend  # noqa: SLF001 (an object of this class)
+        return made
+
+    def __repr__(self) -> str:
+        return f"<QueueManager {self.name} at {self._backend.place}>"
+
+    async def __aenter__(self) -> Self:
+        await self._backend.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop an embedded queue manager, or hang up. Open transactions are aborted. Closing twice is harmless."""
+        await self._backend.close()
+
+    @property
+    def name(self) -> str:
+        """The computer name of the queue manager."""
+        return self._backend.name
+
+    @property
+    def identifier(self) -> uuid.UUID | None:
+        """The identifier of the queue manager; None if one of another maker has not said it."""
+        return self._backend.identifier
+
+    @property
+    def names(self) -> QueueNames:
+        """The parser of queue names there."""
+        return self._backend.names
+
+    @property
+    def signing_key(self) -> SigningKey | None:
+        """Signs messages sent with `authenticate`; None: the internal certificate of the user does."""
+        return self._backend.signing_key
+
+    @signing_key.setter
+    def signing_key(self, key: SigningKey | None) -> None:
+        self._backend.signing_key = key
+
+    def as_user(self, identity: Identity) -> Self:
+        """Return the same queue manager as another user sees it. UnsupportedOperation if it runs elsewhere."""
+        return self.over(self._backend.as_user(identity))
+
+    # Queues -------------------------------------------------------------------------------------------------------
+
+    async def create_queue(
+        self,
+        name: str,
+        *,
+        transactional: bool = False,
+        journal: bool = False,
+        label: str = "",
+        quota_kb: int | None = None,
+        journal_quota_kb: int | None = None,
+        **attributes: object,
+    ) -> Queue:
+        """Create a queue; QueueExists if there is one of that name. Attributes have the data model's names."""
+        given = {
+            "transactional": transactional,
+            "journaling": journal,
+            "label": label,
+            "quota": INFINITE if quota_kb is None else quota_kb,
+            "journal_quota": INFINITE if journal_quota_kb is None else journal_quota_kb,
+        }
+        path = str(self.names.path_name(name))
+        return self.open(await self._backend.create_queue(path, {**given, **attributes}))
+
+    async def delete_queue(self, name: str) -> None:
+        """Delete a queue with its messages, journal and subqueues."""
+        await self._backend.delete_queue(self.names.format_name(name))
+
+    def open(self, name: str, *, exclusive: bool = False) -> Queue:
+        """Return a queue by any spelling of its name; it is opened when it is first used.
+
+        A queue of another computer can be sent to: its messages wait in an outgoing queue. An
+        `exclusive` queue is received from by this object alone, from its first receive on, or from
+        the beginning of its `with` block.
+        """
+        return Queue(self._backend, name, exclusive=exclusive)
+
+    async def queues(self) -> list[Queue]:
+        """Return the public and private queues, without journals, subqueues and outgoing queues.
+
+        AccessDenied unless the user is an administrator, as with everything that is for administrators below.
+        """
+        return [self.open(name) for name in await self._backend.queue_names()]
+
+    async def outgoing_queues(self) -> list[Queue]:
+        """Return the queues whose messages wait for another computer."""
+        names = [document["name"] for document in await self._backend.outgoing()]
+        return [Queue(self._backend, name, parse(name)) for name in names]
+
+    @property
+    def dead_letter(self) -> Queue:
+        """The dead-letter queue."""
+        return self.open("system$;DEADLETTER")
+
+    @property
+    def transactional_dead_letter(self) -> Queue:
+        """The dead-letter queue of transactional messages."""
+        return self.open("system$;DEADXACT")
+
+    @property
+    def system_journal(self) -> Queue:
+        """The queue of copies of messages that were sent with `use_journal_queue`."""
+        return self.open("system$;JOURNAL")
+
+    def transaction(self) -> Transaction:
+        """Return a unit of work: commits at the end of its `with` block, aborts on an exception."""
+        return Transaction(self._backend)
+
+    # For administrators -------------------------------------------------------------------------------------------
+
+    @property
+    def enterprise(self) -> Enterprise:
+        """Sites, routing links, other computers and distribution lists."""
+        return Enterprise(self._backend)
+
+    async def outgoing(self) -> list[Document]:
+        """Return how the outgoing queues fare: state, messages, next hops, problem, history."""
+        return await self._backend.outgoing()
+
+    async def pause(self, name: str) -> None:
+        """Keep the messages of an outgoing queue until it is resumed, over restarts too."""
+        await self._backend.pause(self.names.format_name(name))
+
+    async def resume(self, name: str) -> None:
+        """Send the messages of a paused queue."""
+        await self._backend.resume(self.names.format_name(name))
+
+    async def resend(self, name: str) -> None:
+        """Send messages that are not acknowledged now, instead of when their timer fires."""
+        await self._backend.resend(self.names.format_name(name))
+
+    async def status(self) -> Document:
+        """Return who is connected, where the queue manager listens, and what waits."""
+        return await self._backend.status()
+
+    async def peer(self, name: str, addresses: Sequence[str] = ()) -> Document:
+        """Return what the queue manager knows about another computer, by its name and addresses."""
+        document: Document = await self._backend.ask("peer", name=name, addresses=list(addresses))
+        return document
+
+    async def register_certificate(self, certificate: str, sid: str | None = None) -> None:
+        """Make the certificate (PEM) of a user known to receivers; without a SID, of the user of this object."""
+        arguments = {} if sid is None else {"sid": sid}
+        await self._backend.ask("register certificate", certificate=certificate, **arguments)
+
+
+async def connect(
+    host: str | None = None,
+    user: str | None = None,
+    password: str | None = None,
+    data: str | Path | None = None,
+    *,
+    domain: str = "",
+    port: int | None = None,
+    authentication: Authentication = "ntlm",
+    timeout: float = CONNECT_TIMEOUT,
+) -> QueueManager:
+    r"""Connect to a queue manager, Lanner or Windows.
+
+    >>> async with await connect("beta", "alice", "secret") as qm:
+    ...     print((await qm.open(r".\private$\orders").receive(timeout=1.0)).body)
+
+    Without a `host` it is the one that runs on this machine on the directory `data` (else
+    $LANNER_DATA, else ./data), and the kernel says who you are. Without a `user` you are anonymous.
+    `port` None: the one that the endpoint mapper names, or 2103. `timeout` is how many seconds the
+    connection may take. Tasks and threads may share the object; a lost connection is made again by
+    the next call, but open transactions and cursors are lost with it.
+    """
+    # Imported here: a program with a queue manager of its own needs no RPC, which takes time to import.
+    from lanner.client._async.connecting import open_backend
+    from lanner.client.target import Target
+
+    target = Target.of(
+        host, user, password, data, domain=domain, port=port, authentication=authentication, timeout=timeout
+    )
+    return QueueManager.over(await open_backend(target))

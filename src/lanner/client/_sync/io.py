@@ -1,0 +1,302 @@
+"""How the blocking client waits. `_async/io.py` has the same names for event loops."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+
+from lanner.model.errors import LannerError
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from lanner.host.change import Change
+    from lanner.host.reads import Read
+    from lanner.host.runtime import Runtime
+    from lanner.model.live import MessagePosition
+
+T = TypeVar("T")
+
+Lock: Final = threading.Lock
+# Calls of one operation that are under way at once: a thread makes one after the other.
+WINDOW: Final = 1
+Event: Final = threading.Event
+sleep: Final = time.sleep
+# Whether handlers may be written with `async def`.
+AWAITS: Final = False
+# How often `supervise` looks whether it is to stop, in seconds.
+_TICK: Final = 0.1
+# A signal that comes just before a wait does not interrupt it: its handler runs after so many seconds.
+_SIGNAL_TICK: Final = 0.5
+
+
+class Opening(Generic[T]):
+    """Something that takes time to open."""
+
+    def __init__(self, work: Callable[[], T], undo: Callable[[T], object]) -> None:
+        del undo  # the caller's thread cannot be cancelled meanwhile
+        self._work = work
+
+    def result(self) -> T:
+        """Open it."""
+        return self._work()
+
+
+def open_early(opening: Callable[[], object]) -> None:
+    """Open something when it is made, so that it can be used without a `with` block."""
+    opening()
+
+
+class Waiter:
+    """Waits for the store of an embedded queue manager in the caller's thread."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.change = runtime.change
+        self.durable = runtime.store.sync
+
+    def close(self) -> None:
+        """Do nothing: there is no thread of its own."""
+
+
+def durable(change: Change) -> None:
+    """Wait until a change is durable."""
+    change.wait()
+
+
+def waited(read: Read, timeout: float | None) -> MessagePosition:
+    """Wait for the message of a read."""
+    return read.block(timeout)
+
+
+def taken(read: Read) -> None:
+    """Remove a message durably; an interrupted caller finds it back in its queue."""
+    try:
+        read.take().wait()
+    except LannerError:
+        raise
+    except BaseException:
+        # Raised by a signal handler, Ctrl-C for one.
+        read.undo()
+        raise
+
+
+def in_thread(work: Callable[[], T]) -> T:
+    """Run something that blocks."""
+    return work()
+
+
+def spawn(work: Callable[..., object], *arguments: object) -> None:
+    """Run something whose result nobody needs."""
+    work(*arguments)
+
+
+def salvaged(work: Callable[[], T], cancel: Callable[[], None], undo: Callable[[T | None], None]) -> T:
+    """Return the result of a call that reserves something elsewhere for its caller.
+
+    If the caller is interrupted, `cancel` asks for the end of the call. If it had ended already, its
+    result is unknown, because the RPC client has abandoned it: `undo` gives it back without.
+    """
+    try:
+        return work()
+    except KeyboardInterrupt:
+        with suppress(LannerError):
+            try:
+                cancel()
+            except LannerError:
+                undo(None)
+        raise
+
+
+def gather(works: Sequence[Callable[[], T]]) -> list[T | BaseException]:
+    """Run several things, one after the other, and return their results, or their errors."""
+    results: list[T | BaseException] = []
+    for work in works:
+        try:
+            results.append(work())
+        except Exception as error:  # noqa: BLE001 (the caller's to look at)
+            results.append(error)
+    return results
+
+
+class Interruption:
+    """Holds back Ctrl-C in the main thread while a step must not be left half done."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._before: Callable[[int, FrameType | None], object] | None = None
+
+    def begin(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            before = signal.getsignal(signal.SIGINT)
+            if callable(before):
+                self._before = before
+                signal.signal(signal.SIGINT, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.is_set and self._before is not None:
+            # The second Ctrl-C: the user will not wait for the answer.
+            self._before(number, frame)
+        self.is_set = True
+
+    def end(self) -> Callable[[int, FrameType | None], object] | None:
+        """Restore the handler and return it."""
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+        return self._before
+
+
+@contextmanager
+def uninterrupted() -> Iterator[Interruption]:
+    """Run a block to its end before Ctrl-C takes effect. An error of the block goes before the interruption."""
+    interruption = Interruption()
+    interruption.begin()
+    try:
+        yield interruption
+    except BaseException:
+        interruption.end()
+        raise
+    handler = interruption.end()
+    if interruption.is_set and handler is not None:
+        handler(signal.SIGINT, None)
+
+
+class Closing(Protocol):
+    """A connection: closing it ends the calls that wait on it."""
+
+    def close(self) -> object: ...
+
+
+C = TypeVar("C", bound=Closing)
+
+
+class _Limit:
+    """The connections that were made under one time limit."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._connections: list[Closing] = []
+        self.is_over = False
+
+    def add(self, connection: Closing) -> None:
+        with self._lock:
+            self._connections.append(connection)
+            if not self.is_over:
+                return
+        connection.close()
+        raise TimeoutError
+
+    def end(self) -> None:
+        with self._lock:
+            self.is_over = True
+        for connection in self._connections:
+            connection.close()
+
+
+class _Limits(threading.local):
+    """The time limits that the current thread is under."""
+
+    def __init__(self) -> None:
+        self.now: list[_Limit] = []
+
+
+_limits = _Limits()
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError if the block takes longer.
+
+    A thread that waits for an answer cannot be interrupted: the connections that it has made in the
+    block (`limited`) are closed instead.
+    """
+    limit = _Limit()
+    timer = threading.Timer(seconds, limit.end)
+    timer.daemon = True
+    timer.start()
+    _limits.now.append(limit)
+    try:
+        yield
+    except (LannerError, OSError):
+        if limit.is_over:
+            raise TimeoutError from None
+        raise
+    finally:
+        timer.cancel()
+        _limits.now.pop()
+
+
+def limited(connection: C) -> C:
+    """Return a connection that is closed when the time limit it was made under passes."""
+    for limit in _limits.now:
+        limit.add(connection)
+    return connection
+
+
+def pause(end: threading.Event, seconds: float) -> None:
+    """Sleep, at most until an event."""
+    end.wait(seconds)
+
+
+def call(handler: Callable[..., object], *arguments: object, **named: object) -> None:
+    """Call a handler."""
+    handler(*arguments, **named)
+
+
+def supervise(
+    works: Sequence[Callable[[], None]],
+    stopping: threading.Event,
+    is_stopped: Callable[[], bool] | None,
+    release: Callable[[], None],
+) -> None:
+    """Run workers in threads until all have ended, and raise the first error of one.
+
+    `stopping` asks them to end, and `release` ends their waits. That happens when a worker has set
+    `stopping`, when one fails, when `is_stopped` returns True, and on Ctrl-C, which then waits for the
+    workers. A second Ctrl-C raises KeyboardInterrupt at once.
+    """
+    errors: list[BaseException] = []
+    ended = threading.Event()
+
+    def run(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 (raised in the caller's thread)
+            errors.append(error)
+        finally:
+            ended.set()
+
+    # Daemons: a program that was interrupted twice does not wait for its handlers.
+    threads = [
+        threading.Thread(target=run, args=(work,), name=f"consume-{number}", daemon=True)
+        for number, work in enumerate(works, 1)
+    ]
+    is_interrupted = False
+    started = 0
+    while True:
+        try:
+            while started < len(threads) and not stopping.is_set():
+                started += 1
+                threads[started - 1].start()
+            if not any(thread.is_alive() for thread in threads[:started]):
+                break
+            ended.wait(_TICK if stopping.is_set() or is_stopped is not None else _SIGNAL_TICK)
+            ended.clear()
+            if errors or (is_stopped is not None and is_stopped()):
+                stopping.set()
+            if stopping.is_set():
+                release()
+        except KeyboardInterrupt:
+            if is_interrupted:
+                raise
+            is_interrupted = True
+            stopping.set()
+        except Exception as error:  # noqa: BLE001 (of `is_stopped`; raised when the workers have ended)
+            errors.append(error)
+            is_stopped = None
+            stopping.set()
+    if errors:
+        raise errors[0]

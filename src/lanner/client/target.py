@@ -1,0 +1,129 @@
+"""Where a queue manager is, and who we are to it; and its failures as this package's errors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from lanner.model.errors import (
+    AccessDenied,
+    GenericError,
+    InvalidHandle,
+    RemoteMachineNotAvailable,
+    RemoteProtocolError,
+    ServiceNotAvailable,
+    SharingViolation,
+    StatusError,
+    StatusSharingViolation,
+    status_error,
+)
+from lanner.rpc.faults import FaultStatus, RpcConnectionError, RpcFault
+from lanner.rpc.interface import RETURNS
+from lanner.rpc.pdu import AuthType
+from lanner.rpc.security import Credentials, SecurityError
+
+_AUTHENTICATION: Final[dict[str, AuthType]] = {
+    "ntlm": AuthType.WINNT,
+    "negotiate": AuthType.GSS_NEGOTIATE,
+    "kerberos": AuthType.GSS_KERBEROS,
+}
+_FAILURE: Final = 0x8000_0000
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a queue manager is, and who we are to it."""
+
+    # None: on this machine, behind the Unix socket of `data`.
+    host: str | None
+    data: Path | None = None
+    port: int | None = None
+    credentials: Credentials | None = None
+    auth_type: AuthType = AuthType.WINNT
+    timeout: float = 20.0
+
+    @classmethod
+    def of(
+        cls,
+        host: str | None,
+        user: str | None,
+        password: str | None,
+        data: str | Path | None,
+        *,
+        domain: str,
+        port: int | None,
+        authentication: str,
+        timeout: float,
+    ) -> Target:
+        """Return the target of `connect`'s arguments; ValueError if they do not go together."""
+        if authentication not in _AUTHENTICATION:
+            raise ValueError(f"authentication {authentication!r}: one of {', '.join(_AUTHENTICATION)}")
+        if host is None:
+            if user is not None or password is not None:
+                raise ValueError("a user without a host: on this machine the kernel says who you are")
+            return cls(None, Path(os.environ.get("LANNER_DATA", "data") if data is None else data), timeout=timeout)
+        if data is not None:
+            raise ValueError("give a host, or the data directory of a queue manager on this machine")
+        auth_type = _AUTHENTICATION[authentication]
+        credentials = None
+        if user is not None or auth_type is AuthType.GSS_KERBEROS:
+            credentials = Credentials(user or "", password or "", domain)
+        return cls(host, None, port, credentials, auth_type, timeout)
+
+    @property
+    def place(self) -> str:
+        """The host or the directory, for texts."""
+        return str(self.data) if self.host is None else self.host
+
+
+def local_failure(directory: Path, error: OSError) -> StatusError:
+    """Return why the socket of a data directory cannot be used."""
+    if isinstance(error, PermissionError):
+        return AccessDenied(f"the queue manager of {directory} belongs to another user: run as that user, or as root")
+    if isinstance(error, (FileNotFoundError, ConnectionRefusedError, NotADirectoryError)):
+        return ServiceNotAvailable(
+            f"no queue manager runs on {directory}: `lanner serve --data {directory}` starts one"
+        )
+    return ServiceNotAvailable(f"{directory}: the queue manager cannot be reached: {error.strerror or error}")
+
+
+@contextmanager
+def translated(what: str, *, has_texts: bool = False) -> Iterator[None]:
+    """Raise what goes wrong on the way to a queue manager as the errors that a queue manager has.
+
+    `has_texts`: the queue manager sends the texts of its errors, so they stay as they are.
+    """
+    try:
+        yield
+    except StatusSharingViolation as error:
+        # R_QMOpenRemoteQueue's own code for it.
+        raise SharingViolation(f"{what} is open elsewhere, exclusively or in another way that excludes this") from error
+    except StatusError as error:
+        doc = type(error).__doc__ or ""
+        if error.args[0] == doc and not has_texts:
+            # A bare status: its text should name the object.
+            raise status_error(error.status, f"{what}: {doc}") from error
+        raise
+    except RpcFault as fault:
+        if fault.status in StatusError.by_status:
+            raise status_error(fault.status, f"{what}: {fault}") from fault
+        if fault.status == FaultStatus.ACCESS_DENIED:
+            raise AccessDenied(f"{what}: {fault}; did you give a user, and the right password?") from fault
+        if fault.status == FaultStatus.NCA_FAULT_CONTEXT_MISMATCH:
+            raise InvalidHandle(f"{what}: {fault}") from fault
+        raise GenericError(f"{what}: {fault}") from fault
+    except SecurityError as error:
+        raise AccessDenied(f"{what}: {error}") from error
+    except (RpcConnectionError, RemoteProtocolError, OSError) as error:
+        raise RemoteMachineNotAvailable(f"{what}: {error}") from error
+
+
+def check(results: Mapping[str, Any]) -> None:
+    """Raise the exception of a failure."""
+    status: int = results[RETURNS]
+    if status & _FAILURE:
+        raise status_error(status)

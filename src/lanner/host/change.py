@@ -1,0 +1,81 @@
+"""The idiom "change something, then wait until it is durable".
+
+    with host.change() as change:
+        engine.set_queue_properties(queue, changes)
+    change.wait()        # in a thread
+    await change         # in an event loop
+
+The block runs with the store's lock held. Waiting happens without it: one thread commits for every
+change made meanwhile (group commit, store/commit.py). A block that raises has nothing to wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Protocol, Self
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from lanner.host.committer import Committer
+    from lanner.store import Store
+
+
+class Changes(Protocol):
+    """Makes changes: a `Runtime` for threads, a `Committer` for an event loop."""
+
+    def change(self) -> Change:
+        """Return a change to make, and then to wait for."""
+
+
+class Change:
+    """One change of the store. Not to be used twice."""
+
+    __slots__ = ("_ask", "_committer", "_store", "ticket")
+
+    def __init__(self, store: Store, ask: Callable[[int], object], committer: Committer | None = None) -> None:
+        """`ask` has a batch written without a wait; a `committer` waits on behalf of an event loop."""
+        self._store = store
+        self._ask = ask
+        self._committer = committer
+        # The batch that must be on disk; 0: there is nothing to wait for.
+        self.ticket = 0
+
+    def __enter__(self) -> Self:
+        self._store.lock.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self.ticket = self._store.ticket()
+        finally:
+            self._store.lock.release()
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether there is something to wait for."""
+        return self.ticket != 0
+
+    def forget(self) -> None:
+        """Skip the wait: the change concerns only what a restart loses, such as an express message."""
+        self.ticket = 0
+
+    def wait(self) -> None:
+        """Block until the change is durable; InsufficientResources if it could not be written."""
+        if self.ticket:
+            self._store.sync(self.ticket)
+
+    def __await__(self) -> Generator[object, None, None]:
+        """Wait in an event loop until the change is durable; InsufficientResources if it could not be written."""
+        if self.ticket:
+            if self._committer is None:
+                raise RuntimeError("this change was not made for an event loop: use wait()")
+            yield from self._committer.durable(self.ticket).__await__()
+
+    def soon(self) -> None:
+        """Have the change written without waiting for it."""
+        if self.ticket:
+            self._ask(self.ticket)

@@ -1,0 +1,342 @@
+"""What a program can do with a queue manager, as one identity.
+
+Every method needs the store's lock: call it inside a `change()`. The embedded client and Lanner's own
+RPC interface both use this class, so an operation has the same result and the same error text in the
+process of the queue manager and through the service.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from lanner.engine.queue_properties import CHANGEABLE_ATTRIBUTES
+from lanner.host.names import QueueNames
+from lanner.host.reads import Read
+from lanner.model.directory_objects import KILOBYTE, OutgoingQueue
+from lanner.model.enums import (
+    INFINITE,
+    EnqueueStatus,
+    MessageSeekAction,
+    OperationType,
+    QueueAccessType,
+    QueueShareMode,
+)
+from lanner.model.errors import (
+    AccessDenied,
+    InsufficientResources,
+    InvalidParameter,
+    IOTimeout,
+    MessageNotFound,
+    PropertyNotallowed,
+    QueueNotAvailable,
+    QueueNotFound,
+    StatusError,
+    TransactionUsage,
+)
+from lanner.model.live import MAX_LOOKUP_ID
+from lanner.security.identity import SYSTEM
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from uuid import UUID
+
+    from lanner.engine import Engine
+    from lanner.host.change import Changes
+    from lanner.model.directory_objects import Queue
+    from lanner.model.live import Cursor, MessagePosition, OpenQueueDescriptor, Transaction
+    from lanner.security.identity import Identity
+    from lanner.wire.builder import MessageProperties
+    from lanner.wire.format_name import FormatName
+
+# The longest finite time-out: 0xFFFFFFFF milliseconds mean no time-out.
+_LONGEST = INFINITE - 1
+# An administrator's access reads the messages of an outgoing queue (MS-MQDMPR 3.1.1.17).
+_ADMIN_ACCESS = {
+    QueueAccessType.RECEIVE: QueueAccessType.RECEIVE_ADMIN,
+    QueueAccessType.PEEK: QueueAccessType.PEEK_ADMIN,
+}
+# A module-level name, because every message asks and enumerations look up their members slowly.
+_OK = EnqueueStatus.OK
+
+
+class Operations:
+    """The operations of one identity. The caller of every method holds the store's lock."""
+
+    def __init__(self, engine: Engine, changes: Changes, identity: Identity = SYSTEM) -> None:
+        self.engine = engine
+        self.identity = identity
+        self.names = QueueNames(engine.queue_manager.computer_name)
+        self._changes = changes
+
+    # Queues -------------------------------------------------------------------------------------------------
+
+    def create_queue(self, pathname: str, attributes: Mapping[str, Any]) -> Queue:
+        """Create a queue with attributes of the data model."""
+        request = self.engine.set_queue_defaults(pathname)
+        for name, value in attributes.items():
+            if name not in CHANGEABLE_ATTRIBUTES and name != "transactional":
+                known = ", ".join(CHANGEABLE_ATTRIBUTES)
+                raise PropertyNotallowed(f"{name} of a queue cannot be given; these can: {known}")
+            setattr(request, name, value)
+        return self.engine.create_queue(request, identity=self.identity)
+
+    def delete_queue(self, name: FormatName) -> None:
+        self.engine.delete_queue(self.engine.require_queue(name), identity=self.identity)
+
+    def exists(self, name: FormatName) -> bool:
+        try:
+            self.engine.require_queue(name)
+        except QueueNotFound:
+            return False
+        return True
+
+    def attributes(self, name: FormatName) -> Queue:
+        """Return a copy of the queue's attributes as they are now."""
+        return self.engine.get_queue_properties(self.engine.require_queue(name), identity=self.identity)
+
+    def is_transactional(self, name: FormatName) -> bool | None:
+        """Return whether a queue takes transactional messages; None if it is elsewhere, or that may not be read."""
+        queue = self.engine.find_queue(name)
+        if queue is None or isinstance(queue, OutgoingQueue):
+            return None
+        try:
+            return self.engine.get_queue_properties(queue, identity=self.identity).transactional
+        except AccessDenied:
+            return None
+
+    def message_count(self, name: FormatName) -> int:
+        """Return how many messages a queue has; 0 for a subqueue that does not exist yet."""
+        try:
+            return self.attributes(name).message_count
+        except QueueNotFound:
+            path = self.names.path_name(str(name))
+            if path.subqueue is None or self.engine.find_by_path(path.without_suffix()) is None:
+                raise
+            return 0
+
+    def subqueue_names(self, name: FormatName) -> list[str]:
+        """Return the path names of the subqueues, which are among the attributes of a queue."""
+        return [subqueue.pathname for subqueue in self.attributes(name).subqueues.values()]
+
+    def set_attributes(self, name: FormatName, changes: Mapping[str, Any]) -> None:
+        self.engine.set_queue_properties(self.engine.require_queue(name), dict(changes), identity=self.identity)
+
+    def find(self, text: str) -> Queue:
+        """Return the queue of a name in any spelling; QueueNotFound if there is none."""
+        return self.engine.require_queue(self.names.format_name(text))
+
+    # Handles ------------------------------------------------------------------------------------------------
+
+    def open(
+        self, name: FormatName, access: QueueAccessType, share_mode: QueueShareMode = QueueShareMode.DENY_NONE
+    ) -> OpenQueueDescriptor:
+        """Open a queue; an outgoing queue is opened for reading with an administrator's access."""
+        if access in _ADMIN_ACCESS and self._is_outgoing(name):
+            access = _ADMIN_ACCESS[access]
+        return self.engine.open_queue(name, access, share_mode, self.identity)
+
+    def close(self, descriptor: OpenQueueDescriptor) -> None:
+        """Close a handle. Takes the lock itself."""
+        with self._changes.change() as change:
+            self.engine.close_queue(descriptor)
+        change.soon()
+
+    def _is_outgoing(self, name: FormatName) -> bool:
+        return self.engine.find_queue(name) is None and self.engine.find_outgoing_queue(name) is not None
+
+    def open_cursor(self, descriptor: OpenQueueDescriptor) -> Cursor:
+        cursor = self.engine.open_cursor(descriptor)
+        if cursor is None:
+            raise QueueNotAvailable(f"{descriptor.format_name}: the queue was deleted")
+        return cursor
+
+    # Messages -----------------------------------------------------------------------------------------------
+
+    def send(
+        self, descriptor: OpenQueueDescriptor, properties: MessageProperties, transaction: Transaction | None
+    ) -> str:
+        """Send a message and return its identifier; raises the reason of a refusal."""
+        status = self.engine.enqueue_message_to_an_open_queue(descriptor, properties, transaction)
+        if status is not _OK:
+            raise self._refusal(status, descriptor, len(properties.body))
+        return self.engine.last_message_identifier
+
+    def send_many(
+        self,
+        descriptor: OpenQueueDescriptor,
+        messages: Sequence[MessageProperties],
+        transaction: Transaction | None,
+    ) -> Iterator[str]:
+        """Send messages and yield the identifier of each; raises the reason of the first refusal."""
+        engine = self.engine
+        statuses = engine.enqueue_messages_to_an_open_queue(descriptor, messages, transaction)
+        for properties, status in zip(messages, statuses, strict=True):
+            if status is not _OK:
+                raise self._refusal(status, descriptor, len(properties.body))
+            yield engine.last_message_identifier
+
+    def _refusal(self, status: EnqueueStatus, descriptor: OpenQueueDescriptor, size: int) -> StatusError:
+        qm, queue = self.engine.queue_manager, descriptor.queue
+        if status is EnqueueStatus.TIMED_OUT_IN_TRANSIT:
+            return IOTimeout(f"{descriptor.format_name}: time_to_reach_queue had passed before the message was there")
+        if qm.throttled:
+            return InsufficientResources(
+                f"queue manager {qm.computer_name} takes no messages for the moment (flow control)"
+            )
+        if status is EnqueueStatus.QUEUE_QUOTA_EXCEEDED and queue is None:
+            return InsufficientResources(
+                f"{descriptor.format_name}: one of these queues is full, and those behind it did not get the message; "
+                "receive or purge messages, or raise its quota"
+            )
+        if status is EnqueueStatus.QUEUE_QUOTA_EXCEEDED and queue is not None:
+            what, quota, used = f"queue {queue.pathname}", queue.quota, queue.total_bytes
+        else:
+            what, quota, used = f"queue manager {qm.computer_name}", qm.queue_manager_quota, qm.total_bytes
+        return InsufficientResources(
+            f"{what} is full: quota {quota} KiB, used {used // KILOBYTE} KiB, "
+            f"message {-(-size // KILOBYTE)} KiB; receive or purge messages, or raise the quota"
+        )
+
+    def receive(
+        self,
+        descriptor: OpenQueueDescriptor,
+        timeout: int,
+        *,
+        cursor: Cursor | None = None,
+        transaction: Transaction | None = None,
+    ) -> Read:
+        """Begin a receive: outside a transaction its message is held until the read takes it or gives it back."""
+        read = Read(self.engine, self._changes, descriptor, is_receive=True, cursor=cursor, transaction=transaction)
+        read.begin(
+            lambda on_end: self.engine.dequeue_message(
+                descriptor,
+                timeout=timeout,
+                cursor=cursor,
+                transaction=transaction,
+                two_phase_read=transaction is None,
+                on_end=on_end,
+            )
+        )
+        return read
+
+    def peek(
+        self,
+        descriptor: OpenQueueDescriptor,
+        timeout: int,
+        *,
+        cursor: Cursor | None = None,
+        is_next: bool = False,
+    ) -> Read:
+        """Begin a peek; `is_next` moves the cursor first."""
+        read = Read(self.engine, self._changes, descriptor, is_receive=False, cursor=cursor)
+        if is_next and cursor is not None:
+            read.begin(lambda on_end: self.engine.peek_next_message(descriptor, cursor, timeout=timeout, on_end=on_end))
+        else:
+            read.begin(
+                lambda on_end: self.engine.peek_message(descriptor, timeout=timeout, cursor=cursor, on_end=on_end)
+            )
+        return read
+
+    def look_up(
+        self,
+        descriptor: OpenQueueDescriptor,
+        lookup_id: int,
+        where: str,
+        *,
+        is_peek: bool,
+        transaction: Transaction | None = None,
+    ) -> Read:
+        """Read the message with a lookup identifier, or next to it. A receive is held as in `receive`."""
+        action = seek_action(where)
+        check_lookup_id(lookup_id)
+        read = Read(self.engine, self._changes, descriptor, is_receive=not is_peek, transaction=transaction)
+        try:
+            read.begin(
+                lambda _: self.engine.read_message_by_lookup_identifier(
+                    descriptor,
+                    lookup_id,
+                    peek_operation=is_peek,
+                    lookup_operation=action,
+                    transaction=transaction,
+                    two_phase_read=not is_peek,
+                )
+            )
+        except (MessageNotFound, TransactionUsage) as error:
+            raise self._explained(error, descriptor, lookup_id, transaction) from None
+        return read
+
+    def move(
+        self,
+        source: OpenQueueDescriptor,
+        lookup_id: int,
+        target: OpenQueueDescriptor,
+        transaction: Transaction | None,
+    ) -> None:
+        """Move a message between a queue and its subqueues."""
+        check_lookup_id(lookup_id)
+        try:
+            self.engine.move_message_by_lookup_identifier(source, lookup_id, target, transaction)
+        except MessageNotFound as error:
+            raise self._explained(error, source, lookup_id, transaction) from None
+
+    @staticmethod
+    def _explained(
+        error: StatusError, descriptor: OpenQueueDescriptor, lookup_id: int, transaction: Transaction | None
+    ) -> StatusError:
+        """Return the error of a message that could not be read, with the name of what holds it."""
+        held = None if descriptor.queue is None else descriptor.queue.held_positions.get(lookup_id)
+        if held is None or held.is_uncommitted_send:
+            return error
+        what = f"message {lookup_id:#x} of queue {held.queue.pathname}"
+        if held.transaction is None:
+            return type(error)(f"{what} is being received by another reader: it is gone, or back, when that has ended")
+        if transaction is not None and held.transaction is transaction:
+            kinds = (one.operation_type for one in transaction.transactional_operations if one.message_position is held)
+            done = "moved" if next(kinds, None) is OperationType.MOVE else "received"
+            return type(error)(f"{what} is held by this transaction, {transaction.identifier}, which has {done} it")
+        return type(error)(
+            f"{what} is held by transaction {held.transaction.identifier}: "
+            "it is gone when that commits, and back when that aborts"
+        )
+
+    def undo_receive(self, positions: Iterable[MessagePosition]) -> None:
+        """Put received messages back that did not reach their reader."""
+        for position in positions:
+            self.engine.undo_receive(position)
+
+    # Transactions -------------------------------------------------------------------------------------------
+
+    def begin(self, identifier: UUID) -> Transaction:
+        return self.engine.create_transaction(identifier)
+
+    def commit(self, transaction: Transaction) -> None:
+        self.engine.transaction_commit(transaction.identifier)
+
+    def abort(self, transaction: Transaction) -> None:
+        self.engine.transaction_abort(transaction.identifier)
+
+
+def seek_action(where: str) -> MessageSeekAction:
+    """Return the action of a word: current, next, previous, first, last."""
+    try:
+        return MessageSeekAction(where)
+    except ValueError:
+        known = ", ".join(member.value for member in MessageSeekAction)
+        raise InvalidParameter(f"{where!r}: one of {known}") from None
+
+
+def check_lookup_id(lookup_id: object) -> None:
+    """Raise InvalidParameter unless this can be a lookup identifier."""
+    if not isinstance(lookup_id, int) or not 0 <= lookup_id <= MAX_LOOKUP_ID:
+        raise InvalidParameter(f"lookup id {lookup_id!r}: a number from 0 to {MAX_LOOKUP_ID:#x}")
+
+
+def milliseconds(timeout: float | None) -> int:
+    """Return a time-out of the API, in seconds, as the engine's milliseconds; None is no time-out."""
+    if timeout is None or timeout == math.inf:
+        return INFINITE
+    if not timeout >= 0:
+        raise InvalidParameter(f"time-out {timeout}: 0 or more seconds, or None for ever")
+    # A wait of less than a millisecond still waits.
+    return min(max(int(timeout * 1000), 1 if timeout else 0), _LONGEST)

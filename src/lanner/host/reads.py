@@ -1,0 +1,241 @@
+"""One read of a queue: found at once or waited for, then taken or given back; and purges.
+
+A receive outside a transaction takes its message in two steps, so that a message its reader cannot
+use stays in the queue, and one whose reader disappears in between returns to it:
+
+    read = Read(engine, changes, descriptor, is_receive=True)
+    read.begin(event)                  # raises the engine's event
+    position = await read.wait()       # or read.block(timeout) in a thread
+    change = read.take()               # the second step
+    await read.taken(change)           # durable; cancelled, the message is back in its place
+
+A wait ends with its message, its time-out, its handle, its cursor or its transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from lanner.engine.envelope import is_express
+from lanner.model.enums import PositionState
+from lanner.model.errors import (
+    MessageAlreadyReceived,
+    OperationCancelled,
+    QueueNotAvailable,
+    StatusError,
+    TransactionSequence,
+)
+from lanner.model.live import MessagePosition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lanner.engine import Engine
+    from lanner.engine.reading import ReadEnd, ReadStart
+    from lanner.host.change import Change, Changes
+    from lanner.host.committer import Committer
+    from lanner.model.enums import CursorState
+    from lanner.model.live import Cursor, OpenQueueDescriptor, Transaction, WaitingMessageReadOperation
+
+
+# Not in the specification: messages purged before other callers get their turn, about 50 ms of work.
+PURGE_SLICE: Final = 5000
+# How often a thread looks whether the timer has ended its wait, once that is due, in seconds.
+_TICK: Final = 0.001
+
+
+async def purge(engine: Engine, committer: Committer, descriptor: OpenQueueDescriptor) -> int:
+    """Purge Queue through a handle, in slices; return how many messages were removed, durably.
+
+    Messages that arrive in the meantime stay.
+    """
+    newest: int | None = None
+    total, count = 0, PURGE_SLICE
+    while count == PURGE_SLICE:
+        with committer.change() as change:
+            newest = engine.newest_sequential_id if newest is None else newest
+            count = engine.purge_open_queue(descriptor, limit=PURGE_SLICE, newest=newest)
+        await change
+        total += count
+    return total
+
+
+class Read:
+    """One read: `begin`, `wait` or `block`, and for a receive `take` and `taken`, or `give_back`."""
+
+    __slots__ = (
+        "_changes",
+        "_cursor_before",
+        "_engine",
+        "_on_over",
+        "_waiting",
+        "cursor",
+        "descriptor",
+        "end",
+        "is_receive",
+        "transaction",
+    )
+
+    def __init__(
+        self,
+        engine: Engine,
+        changes: Changes,
+        descriptor: OpenQueueDescriptor,
+        *,
+        is_receive: bool,
+        cursor: Cursor | None = None,
+        transaction: Transaction | None = None,
+    ) -> None:
+        self._engine = engine
+        self._changes = changes
+        self.descriptor = descriptor
+        self.cursor = cursor
+        self.transaction = transaction
+        self.is_receive = is_receive
+        # How it ended; None while it waits.
+        self.end: MessagePosition | StatusError | None = None
+        self._waiting: WaitingMessageReadOperation | None = None
+        self._on_over: Callable[[], object] | None = None
+        self._cursor_before: tuple[int, int, CursorState] | None = None
+        if cursor is not None:
+            self._cursor_before = cursor.position, cursor.parked_after, cursor.state
+
+    def begin(self, event: Callable[[ReadEnd], ReadStart]) -> bool:
+        """Raise one of the engine's reading events; return False if it waits. Errors of the event are raised."""
+        with self._engine.store.lock:
+            start = event(self._over)
+            if isinstance(start, MessagePosition):
+                self.end = start
+                return True
+            self._waiting = start
+            return False
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.end is None
+
+    def _over(self, end: MessagePosition | StatusError) -> None:
+        """End the wait. The engine calls this once, in any thread, with the store's lock held."""
+        self.end = end
+        if self._on_over is not None:
+            self._on_over()
+
+    def when_over(self, callback: Callable[[], object]) -> None:
+        """Have a callback called when the wait is over, in any thread; at once if it is over already."""
+        with self._engine.store.lock:
+            if self.end is None:
+                self._on_over = callback
+                return
+        callback()
+
+    async def wait(self) -> MessagePosition:
+        """Wait for the message in an event loop; a cancelled wait gives back what it got meanwhile."""
+        if self.end is None:
+            ended = asyncio.get_running_loop().create_future()
+            self.when_over(partial(ended.get_loop().call_soon_threadsafe, _wake, ended))
+            try:
+                await ended
+            except asyncio.CancelledError:
+                self.abandon()
+                raise
+        return self.position
+
+    def block(self, timeout: float | None) -> MessagePosition:
+        """Wait for the message in a thread. `timeout` (in seconds) is the one that the engine was given."""
+        if self.end is None:
+            over = threading.Event()
+            try:
+                self.when_over(over.set)
+                limit = None if timeout is None else min(timeout, threading.TIMEOUT_MAX)
+                while not over.wait(limit):
+                    # The engine ends the wait; without this the thread would depend on the timer thread.
+                    with self._engine.store.lock:
+                        self._engine.on_timer()
+                    limit = _TICK
+            except BaseException:
+                self.abandon()
+                raise
+        return self.position
+
+    @property
+    def position(self) -> MessagePosition:
+        """The position that was found; raises the error that ended the wait instead."""
+        end = self.end
+        if not isinstance(end, MessagePosition):
+            raise end or OperationCancelled()
+        return end
+
+    def take(self) -> Change:
+        """Remove the message: the second step of a receive outside a transaction."""
+        with self._changes.change() as change:
+            self.remove()
+        if is_express(self.position.record.packet):
+            change.forget()
+        return change
+
+    def remove(self) -> None:
+        """Remove the message as part of a larger change. The caller holds the lock."""
+        position = self.position
+        if self.descriptor.is_closed:
+            # Closing the handle gave the message back.
+            raise OperationCancelled("the queue was closed")
+        is_purged = position.state is PositionState.PURGE_PENDING
+        self._engine.dequeue_message_end(self.descriptor, position, delete_message=True)
+        if is_purged:
+            raise MessageAlreadyReceived(f"{self.descriptor.format_name} was purged")
+
+    async def taken(self, change: Change) -> None:
+        """Wait in an event loop until `take` is durable; a cancelled caller finds the message back in its place."""
+        try:
+            await change
+        except asyncio.CancelledError:
+            self.undo()
+            raise
+
+    def undo(self) -> None:
+        """Put a message back whose reader was interrupted in `take`, or before that was durable."""
+        if self.position.state is not PositionState.DELETED:
+            self.give_back()
+            return
+        with self._changes.change() as undo:
+            self._engine.undo_receive(self.position)
+        undo.soon()
+
+    def abandon(self) -> None:
+        """End the wait without a reader; what was received meanwhile is given back."""
+        with self._engine.store.lock:
+            self._on_over = None
+        self.cancel()
+
+    def cancel(self) -> None:
+        """End the wait, for its reader too, with OperationCancelled; what was received meanwhile is given back."""
+        with self._engine.store.lock:
+            waiting = self._waiting
+            if waiting is not None and waiting.is_waiting:
+                self._engine.stop_waiting_read(waiting, OperationCancelled("the wait was given up"))
+        self.give_back()
+
+    def give_back(self) -> None:
+        """Return a received message that was not taken to its queue, and the cursor to where it was."""
+        position, self.end = self.end, OperationCancelled("the message was given back")
+        if not self.is_receive or not isinstance(position, MessagePosition):
+            return
+        with self._changes.change() as change:
+            if self.transaction is not None:
+                self._engine.give_back_transactional_read(self.transaction, position)
+            else:
+                # A queue that was closed or deleted meanwhile has given it back, or lost it, already.
+                with contextlib.suppress(QueueNotAvailable, TransactionSequence):
+                    self._engine.dequeue_message_end(self.descriptor, position, delete_message=False)
+            if self.cursor is not None and self._cursor_before is not None:
+                self.cursor.position, self.cursor.parked_after, self.cursor.state = self._cursor_before
+        change.soon()
+
+
+def _wake(ended: asyncio.Future[None]) -> None:
+    if not ended.done():
+        ended.set_result(None)

@@ -1,0 +1,135 @@
+"""The engine in a process: its store, its clocks, its accounts and keys, its timer thread.
+
+Any thread that holds the store's lock may call the engine. A caller that needs its work on disk makes
+it in a `change()` and then waits without the lock: one thread commits for all that came meanwhile.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import deque
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lanner.directory import EmbeddedDirectory
+from lanner.engine import Engine, EngineSettings
+from lanner.host.change import Change
+from lanner.host.event_keeper import EventKeeper
+from lanner.host.internal_signing_key import internal_signing_key
+from lanner.host.timers import Timers
+from lanner.model.live import OpenQueueDescriptor, Transaction
+from lanner.security.internal_certificates import CERTIFICATE_FILE, InternalCertificates
+from lanner.security.keys import QueueManagerKeys
+from lanner.security.users import USER_FILE, UserFile
+from lanner.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lanner.engine.transactions import Coordinator
+    from lanner.security.encryption import PrivateKeys
+    from lanner.security.identity import Identity
+    from lanner.security.signing import SigningKey
+
+
+class Runtime:
+    """One running queue manager."""
+
+    def __init__(self, data: str | Path, settings: EngineSettings, *, coordinator: Coordinator | None = None) -> None:
+        self.path = Path(data)
+        self.store = Store.open(self.path)
+        self.users = UserFile(self.path / USER_FILE)
+        self.certificates = InternalCertificates(self.path / CERTIFICATE_FILE)
+        self.lock = self.store.lock
+        self._abandoned: deque[OpenQueueDescriptor | Transaction] = deque()
+        self._is_closing = False
+        try:
+            with self.change() as change:
+                directory = EmbeddedDirectory(self.store.table("directory"))
+                site = directory.provision()
+                settings = dataclasses.replace(
+                    settings,
+                    site_identifiers=settings.site_identifiers or (str(site),),
+                    public_keys=settings.public_keys or self._public_key_lists,
+                    private_keys=settings.private_keys or self._private_keys,
+                    is_domain_user=settings.is_domain_user or self.users.is_domain_user,
+                    resolve_identity=settings.resolve_identity or self.users.resolve,
+                )
+                self.engine = Engine(
+                    self.store,
+                    settings,
+                    directory=directory,
+                    clock=time.time,
+                    monotonic=time.monotonic,
+                )
+                self.engine.coordinator = coordinator
+                self._timers = Timers(self)
+                self.engine.deadline_changed = self._timers.wake
+                self.engine.queue_manager_started()
+                self._event_keeper: EventKeeper | None = None
+                if settings.event_settings is not None:
+                    self._event_keeper = EventKeeper(self.store, settings.event_settings)
+            change.wait()
+        except BaseException:
+            self.store.close()
+            raise
+        self._timers.start()
+        if self._event_keeper is not None:
+            self._event_keeper.start()
+
+    def change(self) -> Change:
+        """Return a change to make, and then to wait for."""
+        return Change(self.store, self._ask)
+
+    def _public_key_lists(self) -> tuple[bytes, bytes]:
+        return self._keys.public_key_lists()
+
+    def _private_keys(self) -> PrivateKeys:
+        return self._keys.encryption
+
+    @cached_property
+    def _keys(self) -> QueueManagerKeys:
+        return QueueManagerKeys.load_or_create(self.path / "keys.json")
+
+    def internal_signing_key(self, identity: Identity) -> SigningKey:
+        """Return the key of the internal certificate of a local user. Takes the lock itself."""
+        return internal_signing_key(self.engine, self.certificates, identity)
+
+    def abandon(self, things: Iterable[OpenQueueDescriptor | Transaction]) -> None:
+        """Close what no program can reach any more. Finalizers call this, so it only makes a note."""
+        found = list(things)
+        if found:
+            self._abandoned.extend(found)
+            self._timers.work_soon()
+
+    def tidy(self) -> None:
+        """Close what was abandoned. The caller holds the lock."""
+        while self._abandoned:
+            thing = self._abandoned.popleft()
+            if isinstance(thing, OpenQueueDescriptor):
+                self.engine.close_queue(thing)
+            elif thing.identifier in self.engine.queue_manager.transaction_collection:
+                self.engine.transaction_abort(thing.identifier)
+
+    def _ask(self, ticket: int) -> None:
+        """Have the timer thread commit a change that no caller waits for."""
+        del ticket  # a commit takes along all that came before
+        self._timers.work_soon()
+
+    def close(self) -> None:
+        """Stop the engine, commit, and release the data directory. Closing twice is harmless."""
+        with self.lock:
+            if self._is_closing:
+                return
+            self._is_closing = True
+        self._timers.stop()
+        if self._event_keeper is not None:
+            self._event_keeper.stop()
+        with self.change() as change:
+            self.engine.queue_manager_stopped()
+        try:
+            change.wait()
+        finally:
+            self.store.close()

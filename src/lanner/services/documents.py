@@ -1,0 +1,264 @@
+"""What Microsoft's protocols do not say or do, as documents: for Lanner's own interface and the embedded client.
+
+Everything here is for administrators: sessions and listeners, all queues by name, outgoing queues and
+why they wait, what is known about another computer, the enterprise, the certificates of users.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from lanner.directory import AttributeFilter, Operator
+from lanner.directory.topology import TopologyError, survey
+from lanner.model.directory_objects import QueueManager
+from lanner.model.errors import GenericError, IllegalUser, InvalidParameter, StatusError
+from lanner.services.management_events import ManagementEvents
+from lanner.services.management_properties import QUEUE_PROPERTIES, QueriedQueue, get_properties
+from lanner.services.outgoing_documents import PROGRESS, outgoing_document, values_of
+from lanner.services.outgoing_queues import transfer_info
+from lanner.transfer.addresses import format_address, get_destination_info
+from lanner.wire.format_name import FormatName, parse
+from lanner.wire.sid import Sid
+
+if TYPE_CHECKING:
+    from lanner.engine import Engine
+    from lanner.host.change import Change, Changes
+    from lanner.model.directory_objects import OutgoingQueue
+    from lanner.security.identity import Identity
+    from lanner.transfer.link import Link
+    from lanner.transfer.route import Route
+    from lanner.transfer.transfer import Transfer
+
+# `lanner.directory.enterprise` is imported where it is used: it needs pydantic, which takes time, and
+# few queue managers have an enterprise to describe.
+
+Document = dict[str, Any]
+Request = Mapping[str, Any]
+_Handler = Callable[["Identity", Request], object]
+
+
+class Documents:
+    """The documents of one queue manager. `about` is what only the daemon knows: version, settings, listeners."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        changes: Changes,
+        transfer: Transfer | None = None,
+        about: Callable[[], Document] = dict,
+    ) -> None:
+        self._engine = engine
+        self._changes = changes
+        self._transfer = transfer
+        self._about = about
+        self._management = ManagementEvents(engine, changes, transfer)
+        self._questions: dict[str, _Handler] = {
+            "status": self._status,
+            "queues": self._queues,
+            "outgoing": self._outgoing,
+            "peer": self._peer,
+            "directory": self._directory,
+        }
+        self._orders: dict[str, _Handler] = {
+            "provision": self._provision,
+            "remove from directory": self._remove_from_directory,
+            "register certificate": self._register_certificate,
+        }
+        # The actions of MS-MQMR 3.1.4.2.
+        self._actions = {"pause": "PAUSE", "resume": "RESUME", "resend": "EOD_RESEND"}
+
+    def answer(self, identity: Identity, request: object) -> tuple[object, Change]:
+        """Return the document that answers a request, and the change that must be durable first."""
+        if not isinstance(request, Mapping):
+            raise InvalidParameter("a request is an object with a member `request`")
+        name = _text(request, "request")
+        if name in self._actions:
+            queue = parse(_text(request, "queue"))
+            return None, self._management.queue_action(identity, queue, self._actions[name])
+        handler = self._questions.get(name) or self._orders.get(name)
+        if handler is None:
+            known = ", ".join((*self._questions, *self._orders, *self._actions))
+            raise InvalidParameter(f"unknown request {name!r}: one of {known}")
+        with self._changes.change() as change:
+            document = handler(identity, request)
+        if name in self._questions:
+            change.forget()
+        return document, change
+
+    # What there is ------------------------------------------------------------------------------------------------
+
+    def _status(self, identity: Identity, request: Request) -> object:
+        del identity, request
+        qm = self._engine.queue_manager
+        outgoing = list(self._engine.outgoing_queues())
+        return {
+            "name": qm.computer_name,
+            "identifier": str(qm.identifier),
+            "process": os.getpid(),
+            **self._about(),
+            "transfer": self._transfer is not None,
+            "sessions": [_session(link) for link in self._links()],
+            "outgoing_queues": len(outgoing),
+            "outgoing_messages": sum(queue.message_count for queue in outgoing),
+            "refused": [] if self._transfer is None else [row.document() for row in self._transfer.incoming.refusals],
+        }
+
+    def _queues(self, identity: Identity, request: Request) -> object:
+        """Every queue: management tells of private queues and of those that somebody has open, but of no others."""
+        del identity, request
+        return {"local": [queue.pathname for queue in self._engine.local_queues()]}
+
+    def _outgoing(self, identity: Identity, request: Request) -> object:
+        """Return how the outgoing queues fare, by name."""
+        del identity, request
+        queues = sorted(self._engine.outgoing_queues(), key=lambda queue: queue.destination_format_name.lower())
+        return [self._progress(queue) for queue in queues]
+
+    def _progress(self, queue: OutgoingQueue) -> Document:
+        queried = QueriedQueue(self._engine, queue, transfer_info(queue, self._transfer))
+        told = values_of(PROGRESS, get_properties(QUEUE_PROPERTIES, PROGRESS, queried))
+        return outgoing_document(told, self._attempts(queue))
+
+    def _attempts(self, queue: OutgoingQueue) -> Document:
+        """How the way to a destination fares, beside what management tells of it."""
+        route = None if self._transfer is None else self._transfer.routes.get(queue.number)
+        return {
+            "name": queue.destination_format_name,
+            "problem": None if route is None or not route.problem else route.problem,
+            "retry_in": self._retry_in(route),
+            # Management has them only while there is a connection, or one is tried.
+            "next_hops": list(queue.next_hops or ()),
+        }
+
+    def _retry_in(self, route: Route | None) -> float | None:
+        """Seconds until the next attempt."""
+        if route is None or route.retry_due is None:
+            return None
+        return max(0.0, round(route.retry_due - self._engine.monotonic(), 1))
+
+    def _links(self) -> list[Link]:
+        return [] if self._transfer is None else list(self._transfer.links.values())
+
+    # Another computer ---------------------------------------------------------------------------------------------
+
+    def _peer(self, identity: Identity, request: Request) -> object:
+        """What is known here about another computer, whose addresses the asker has found."""
+        del identity
+        name, addresses = _text(request, "name"), _texts(request, "addresses")
+        known = self._in_directory(name)
+        hops = {format_address(address) for address in addresses}
+        return {
+            "identifier": None if known is None else str(known.identifier),
+            "address": None if known is None else known.qualified_computer_name,
+            "sessions": [_session(link) for link in self._links() if link.remote_address in addresses],
+            "queues": [
+                {**self._attempts(queue), "state": queue.state.value, "messages": queue.message_count}
+                for queue in self._engine.outgoing_queues()
+                if hops & set(queue.next_hops or ()) or self._leads_to(queue, name, known)
+            ],
+        }
+
+    def _in_directory(self, name: str) -> QueueManager | None:
+        for attribute, value in (("ComputerName", name.upper()), ("QualifiedComputerName", name)):
+            _, found = self._engine.read_directory("QueueManager", [AttributeFilter(attribute, Operator.EQUALS, value)])
+            if isinstance(found, QueueManager):
+                return found
+        return None
+
+    def _leads_to(self, queue: OutgoingQueue, name: str, known: QueueManager | None) -> bool:
+        try:
+            info = get_destination_info(self._engine, FormatName.parse(queue.destination_format_name))
+        except StatusError:
+            return False
+        if info is None:
+            return False
+        return info.host_name.lower() == name.lower() or (
+            known is not None and info.queue_manager_guid == known.identifier
+        )
+
+    # The enterprise -----------------------------------------------------------------------------------------------
+
+    def _directory(self, identity: Identity, request: Request) -> object:
+        """Sites, links, computers and lists, as `directory.enterprise` writes them."""
+        del identity, request
+        from lanner.directory.enterprise import write_enterprise
+
+        return write_enterprise(survey(self._engine.directory))
+
+    def _provision(self, identity: Identity, request: Request) -> object:
+        """Bring such a document into the directory; what was done."""
+        from lanner.directory.enterprise import read_enterprise
+
+        del identity
+        document = request.get("enterprise")
+        if not isinstance(document, Mapping):
+            raise InvalidParameter("a request needs the object `enterprise`")
+        with _told():
+            return self._engine.provision_directory(read_enterprise(document))
+
+    def _remove_from_directory(self, identity: Identity, request: Request) -> object:
+        del identity
+        kind, names = _text(request, "kind"), _texts(request, "names")
+        with _told():
+            self._engine.remove_from_directory(kind, *names)
+        return None
+
+    # Users --------------------------------------------------------------------------------------------------------
+
+    def _register_certificate(self, identity: Identity, request: Request) -> object:
+        """Make the certificate of a user known to receivers, or that of who asks if no `sid` says otherwise."""
+        engine = self._engine
+        resolve = engine.settings.resolve_identity
+        try:
+            certificate = x509.load_pem_x509_certificate(_text(request, "certificate").encode())
+            sid = _text(request, "sid") if "sid" in request else None
+            owner = identity if sid is None else resolve and resolve(Sid.parse(sid))
+        except ValueError as error:
+            raise InvalidParameter(str(error)) from None
+        if owner is None:
+            raise IllegalUser(f"nobody here has the SID {sid}")
+        if not engine.register_certificate(owner, certificate.public_bytes(Encoding.DER)):
+            raise GenericError(f"the directory refused the certificate of {owner.name}")
+        return None
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What is wrong with a topology is wrong with the request."""
+    try:
+        yield
+    except TopologyError as error:
+        raise InvalidParameter(str(error)) from None
+
+
+def _text(request: Request, key: str) -> str:
+    value = request.get(key)
+    if not isinstance(value, str):
+        raise InvalidParameter(f"a request needs the text `{key}`")
+    return value
+
+
+def _texts(request: Request, key: str) -> list[str]:
+    value = request.get(key)
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise InvalidParameter(f"a request needs the list of texts `{key}`")
+    return value
+
+
+def _session(link: Link) -> Document:
+    session = link.session
+    return {
+        "address": link.remote_address,
+        "queue_manager": str(link.remote_qm_guid),
+        "state": session.state.value,
+        "initiator": link.is_initiator,
+        "window": session.received_window_size,
+        "unacknowledged": session.unacked_message_count,
+        "queues": [route.queue.destination_format_name for route in link.routes],
+    }

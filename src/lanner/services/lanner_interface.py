@@ -1,0 +1,91 @@
+"""Lanner's own RPC interface: who answers, documents for administrators, and sessions for everybody."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+from lanner.model.errors import MQ_OK, GenericError, InvalidParameter, StatusError
+from lanner.rpc.interface import RETURNS
+from lanner.rpc.server import ServerInterface
+from lanner.services.callers import refuse_in_hardened_mode, require_administrator
+from lanner.services.documents import Document, Documents
+from lanner.services.interfaces.lanner import LANNER, LANNER_ASK, LANNER_WHO, MAX_REQUEST_SIZE
+from lanner.services.lanner_sessions import LannerSessions
+
+if TYPE_CHECKING:
+    from lanner.engine import Engine
+    from lanner.host.change import Change
+    from lanner.host.committer import Committer
+    from lanner.rpc.calls import ServerCall
+    from lanner.rpc.server import Results
+    from lanner.transfer.transfer import Transfer
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class LannerInterface(ServerInterface):
+    """The interface of one queue manager. `about` is what only the daemon knows."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        committer: Committer,
+        transfer: Transfer | None = None,
+        about: Callable[[], Document] = dict,
+        *,
+        requires_authentication: bool = False,
+    ) -> None:
+        sessions = LannerSessions(engine, committer, requires_authentication=requires_authentication)
+        self._engine = engine
+        self._about = about
+        self._documents = Documents(engine, committer, transfer, about)
+        super().__init__(
+            LANNER,
+            {LANNER_WHO.name: self.who, LANNER_ASK.name: self.ask, **sessions.handlers},
+            authorize=refuse_in_hardened_mode(engine),
+            max_request_size=MAX_REQUEST_SIZE,
+        )
+
+    def who(self, call: ServerCall) -> Results:
+        """Answer anybody: NTLM names the computer, and MS-MQQB its identifier, to every caller too."""
+        del call
+        qm = self._engine.queue_manager
+        return {
+            "name": qm.computer_name,
+            "identifier": qm.identifier,
+            "version": str(self._about().get("version", "")),
+            RETURNS: MQ_OK,
+        }
+
+    def ask(self, call: ServerCall, request: str) -> Results | Awaitable[Results]:
+        """Answer an administrator's request with a document, or with the text of an error."""
+        try:
+            require_administrator(self._engine, call.identity)
+            document, change = self._documents.answer(call.identity, _read(request))
+        except StatusError as error:
+            _LOG.info("%r: %s", call, error)
+            return {"answer": str(error.args[0]), RETURNS: error.status}
+        except Exception as error:  # noqa: BLE001 (logged, and answered)
+            _LOG.exception("%r failed", call)
+            text = f"{type(error).__name__}: {error}; this is a fault of Lanner, and its log shows where"
+            return {"answer": text, RETURNS: GenericError.status}
+        results: Results = {"answer": json.dumps(document), RETURNS: MQ_OK}
+        return _when_durable(change, results) if change.is_pending else results
+
+
+def _read(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidParameter(f"the request is not JSON: {error}") from None
+
+
+async def _when_durable(change: Change, results: Results) -> Results:
+    try:
+        await change
+    except StatusError as error:
+        return {"answer": str(error.args[0]), RETURNS: error.status}
+    return results

@@ -1,0 +1,558 @@
+"""What one client of Lanner's own interface has open, and the requests on it.
+
+A request names what it is about by numbers: of a queue, a cursor, a transaction, or a read. The client
+chooses the number of a read, so that it can end a read whose answer it never got. A message received
+outside a transaction is held until its client acknowledges it (`end`); with the session every held
+message returns to its queue, and every open transaction is aborted.
+
+Requests go to `Operations`, as those of a program in this process do. Everything here runs in the
+event loop's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from uuid import UUID, uuid4
+
+from lanner.host.operations import Operations
+from lanner.host.queue_documents import check_document, read_attributes, to_document
+from lanner.host.reads import purge
+from lanner.model.enums import INFINITE, DeliveryGuarantee, QueueAccessType, QueueShareMode
+from lanner.model.errors import (
+    IllegalFormatname,
+    InsufficientResources,
+    InvalidHandle,
+    InvalidParameter,
+    StatusError,
+)
+from lanner.model.live import MessagePosition
+from lanner.services.message_documents import document_to_properties, position_to_document
+from lanner.services.sending import check_sender, name_here
+from lanner.wire.format_name import FormatName, parse
+
+if TYPE_CHECKING:
+    from lanner.engine import Engine
+    from lanner.host.committer import Committer
+    from lanner.host.reads import Read
+    from lanner.model.live import Cursor, OpenQueueDescriptor, Transaction
+    from lanner.security.identity import Identity
+
+T = TypeVar("T")
+Document: TypeAlias = dict[str, Any]
+Reply: TypeAlias = tuple[Document, bytes]
+Replies: TypeAlias = Reply | Awaitable[Reply]
+
+# Not in the specification: queues, cursors, reads and transactions that one session may have open.
+MAX_OPEN: Final = 10_000
+# Not in the specification: octets of messages in one answer; a single message may be larger.
+MAX_ANSWER: Final = 0x0040_0000
+# Not in the specification: receives in a transaction that a client can still take back by number.
+_MAX_UNCONFIRMED: Final = 1024
+
+# Not in the specification: receives that a client can still take back when their removal was asked for. A
+# connection has at most 256 calls under way, and confirms those that were answered with its next request.
+_MAX_ENDED: Final = 1024
+# Not in the specification: messages of one send, and of one move.
+_MAX_MESSAGES: Final = 1000
+_MAX_MOVES: Final = 10_000
+# Not in the specification: queues that one name may stand for.
+_MAX_ELEMENTS: Final = 1024
+
+_ACCESS: Final = {
+    "send": QueueAccessType.SEND,
+    "receive": QueueAccessType.RECEIVE,
+    "peek": QueueAccessType.PEEK,
+    "move": QueueAccessType.MOVE,
+}
+
+
+class SendRefused(Exception):
+    """A message of several was refused: the others before it are sent."""
+
+    def __init__(self, error: StatusError, sent: list[str]) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.sent = sent
+
+
+@dataclass(slots=True)
+class LannerSession:
+    """One client's open things, by number."""
+
+    engine: Engine
+    committer: Committer
+    identity: Identity
+    queues: dict[int, OpenQueueDescriptor] = field(default_factory=dict)
+    cursors: dict[int, Cursor] = field(default_factory=dict)
+    transactions: dict[int, Transaction] = field(default_factory=dict)
+    # The messages that the client has not acknowledged, by the number of their read.
+    held: dict[int, list[Read]] = field(default_factory=dict)
+    # Messages that were removed last, so that a client which was cancelled meanwhile gets them put back.
+    ended: dict[int, list[Read]] = field(default_factory=dict)
+    # Receives in transactions, so that one whose answer was not awaited can be taken back.
+    unconfirmed: dict[int, list[Read]] = field(default_factory=dict)
+    # Receives that wait for a message, by their number.
+    waiting: dict[int, Read] = field(default_factory=dict)
+    _numbers: count[int] = field(default_factory=lambda: count(1))
+    operations: Operations = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.operations = Operations(self.engine, self.committer, self.identity)
+
+    def handle(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
+        """Answer a request; StatusError and SendRefused are answers too."""
+        name = request.get("request")
+        handler = _REQUESTS.get(name) if isinstance(name, str) else None
+        if handler is None:
+            raise InvalidParameter(f"unknown request {name!r}: one of {', '.join(_REQUESTS)}")
+        for number in request.get("done", ()) if isinstance(request.get("done"), list) else ():
+            self._confirm(number)
+        return handler(self, request, octets)
+
+    def _confirm(self, number: object) -> None:
+        """Forget a read whose answer the client has: it will not take it back any more."""
+        if type(number) is int:
+            self.ended.pop(number, None)
+            self.unconfirmed.pop(number, None)
+
+    def close(self) -> None:
+        """Give back what is held, abort what is open, close the queues."""
+        with self.committer.change() as change:
+            for transaction in self.transactions.values():
+                if not transaction.is_over:
+                    self.engine.transaction_abort(transaction.identifier)
+            for descriptor in self.queues.values():
+                self.engine.close_queue(descriptor)
+        change.soon()
+        self.transactions.clear()
+        self.queues.clear()
+        self.held.clear()
+
+    def _require_room(self) -> None:
+        opened = len(self.queues) + len(self.cursors) + len(self.transactions)
+        if opened + len(self.held) + len(self.waiting) >= MAX_OPEN:
+            raise InsufficientResources(
+                f"{MAX_OPEN} queues, cursors, reads and transactions are open on this connection: close some"
+            )
+
+    def _new_read(self, request: Mapping[str, Any]) -> int:
+        """Return the number that the client has chosen for a receive."""
+        number = _number(request, "read")
+        if number in self.held or number in self.unconfirmed or number in self.waiting:
+            raise InvalidParameter(f"read {number} is in use")
+        self._require_room()
+        self.ended.pop(number, None)
+        return number
+
+    def _queue(self, request: Mapping[str, Any], key: str = "queue") -> OpenQueueDescriptor:
+        return _find(self.queues, request, key, "queue")
+
+    def _cursor(self, request: Mapping[str, Any]) -> Cursor | None:
+        return None if request.get("cursor") is None else _find(self.cursors, request, "cursor", "cursor")
+
+    def _transaction(self, request: Mapping[str, Any]) -> Transaction | None:
+        if request.get("transaction") is None:
+            return None
+        return _find(self.transactions, request, "transaction", "transaction")
+
+    async def _later(self, change: Awaitable[None], document: Document) -> Reply:
+        await change
+        return document, b""
+
+    # Queues ---------------------------------------------------------------------------------------------------
+
+    def create_queue(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
+        del octets
+        attributes = read_attributes(check_document(request.get("attributes"), "attributes"))
+        with self.committer.change() as change:
+            queue = self.operations.create_queue(_text(request, "path"), attributes)
+        return self._later(change, {"pathname": queue.pathname})
+
+    def delete_queue(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
+        del octets
+        with self.committer.change() as change:
+            self.operations.delete_queue(_name(request))
+        return self._later(change, {})
+
+    def attributes(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
+        del octets
+        with self.engine.store.lock:
+            return to_document(self.operations.attributes(_name(request))), b""
+
+    def set_attributes(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
+        del octets
+        changes = read_attributes(check_document(request.get("attributes"), "attributes"))
+        with self.committer.change() as change:
+            self.operations.set_attributes(_name(request), changes)
+        return self._later(change, {})
+
+    def exists(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
+        del octets
+        with self.engine.store.lock:
+            return {"exists": self.operations.exists(_name(request))}, b""
+
+    def is_transactional(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
+        del octets
+        with self.engine.store.lock:
+            return {"transactional": self.operations.is_transactional(_name(request))}, b""
+
+    def count(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
+        del octets
+        with self.engine.store.lock:
+            return {"count": self.operations.message_count(_name(request))}, b""
+
+    def subqueues(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
+        del octets
+        with self.engine.store.lock:
+            return {"names": self.operations.subqueue_names(_name(request))}, b""
+
+    def open(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
+        del octets
+        self._require_room()
+        number = _new_number(self.queues, request, "queue")
+        access = _ACCESS.get(_text(request, "access"))
+        if access is None:
+            raise InvalidParameter(f"access {request['access']!r}: one of {', '.join(_ACCESS)}")
+        share_mode = QueueShareMode.DENY_RECEIVE if request.get("exclusive") else QueueShareMode.DENY_NONE
+        with self.committer.change() as change:
+            descriptor = self.operations.open(_name(request), access, share_mode)
+        self.queues[number] = descriptor
+        document = {"format_name": descriptor.format_name}
+        return self._later(change, document) if change.ticket else (document, b"")
+
+    def close_queue(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
+        del octets
+        descriptor = self._queue(request)
+        del self.queues[request["queue"]]
+        for number in [number for number, cursor in self.cursors.items() if cursor.descriptor is descriptor]:
+            del self.cursors[number]
+        for number in [number for number, reads in self.held.items() if reads[0].descriptor is descriptor]:
+            del self.held[number]
+        with self.committer.change() as change:
+            self.engine.close_queue(descriptor)
+        change.soon()
+        return {}, b""
+
+    def purge(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
+        del octets
+        return self._purge(self._queue(request))
+
+    async def _purge(self, descriptor: OpenQueueDescriptor) -> Reply:
+        return {"count": await purge(self.engine, self.committer, descriptor)}, b""
+
+    def open_cursor(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
+        del octets
+        self._require_room()
+        number = _new_number(self.cursors, request, "cursor")
+        with self.engine.store.lock:
+            self.cursors[number] = self.operations.open_cursor(self._queue(request))
+        return {}, b""
+
+    def close_cursor(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
+        del octets
+        cursor = self._cursor(request)
+        if cursor is not None:
+            del self.cursors[request["cursor"]]
+            with self.engine.store.lock:
+                self.engine.close_cursor(cursor)
+        return {}, b""
+
+    # Messages -------------------------------------------------------------------------------------------------
+
+    def send(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
+        descriptor, transaction = self._queue(request), self._transaction(request)
+        messages = []
+        for document in _list(request, "messages", _MAX_MESSAGES):
+            size = document.pop("size", None) if isinstance(document, dict) else None
+            if type(size) is not int or not 0 <= size <= len(octets):
+                raise InvalidParameter(f"a body of {size!r} octets, {len(octets)} are left")
+            properties = document_to_properties(document, bytes(octets[:size]))
+            octets = octets[size:]
+            check_sender(properties, descriptor, self.identity)
+            name_here(self.engine, properties)
+            messages.append(properties)
+        sent: list[str] = []
+        error: StatusError | None = None
+        with self.committer.change() as change:
+            try:
+                sent.extend(self.operations.send_many(descriptor, messages, transaction))
+            except StatusError as caught:
+                error = caught
+        if transaction is not None or all(
+            one.delivery_guarantee is DeliveryGuarantee.EXPRESS for one in messages[: len(sent)]
+        ):
+            change.forget()
+        if error is None and not change.ticket:
+            return {"ids": sent}, b""
+        return self._sent(change, sent, error)
+
+    async def _sent(self, change: Awaitable[None], sent: list[str], error: StatusError | None) -> Reply:
+        await change
+        if error is not None:
+            raise SendRefused(error, sent)
+        return {"ids": sent}, b""
+
+    def receive(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
+        """Begin a receive of up to `count` messages; only the first is waited for."""
+        del octets
+        number, wanted = self._new_read(request), _number(request, "count")
+        read = self.operations.receive(
+            self._queue(request),
+            min(_number(request, "timeout"), INFINITE),
+            cursor=self._cursor(request),
+            transaction=self._transaction(request),
+        )
+        if not read.is_waiting:
+            return self._hold(number, read, wanted)
+        self.waiting[number] = read
+        return self._receive_later(number, read, wanted)
+
+    async def _receive_later(self, number: int, read: Read, wanted: int) -> Reply:
+        try:
+            await read.wait()
+        finally:
+            self.waiting.pop(number, None)
+        return self._hold(number, read, wanted)
+
+    def _hold(self, number: int, first: Read, wanted: int) -> Reply:
+        """Answer with a message, and others that are there."""
+        reads = [first]
+        size = len(first.position.record.packet)
+        # Whatever ends this, an empty queue or one that was deleted: the first message is answered.
+        with suppress(StatusError):
+            while len(reads) < wanted and size < MAX_ANSWER and first.cursor is None:
+                read = self.operations.receive(first.descriptor, 0, transaction=first.transaction)
+                reads.append(read)
+                size += len(read.position.record.packet)
+        if first.transaction is None:
+            self.held[number] = reads
+        else:
+            self.unconfirmed[number] = reads
+            if len(self.unconfirmed) > _MAX_UNCONFIRMED:
+                del self.unconfirmed[next(iter(self.unconfirmed))]
+        return _messages([read.position for read in reads])
+
+    def look_up(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
+        del octets
+        is_peek = request.get("peek") is True
+        number = None if is_peek else self._new_read(request)
+        transaction = self._transaction(request)
+        read = self.operations.look_up(
+            self._queue(request),
+            _lookup_id(request.get("lookup_id")),
+            _text(request, "where"),
+            is_peek=is_peek,
+            transaction=transaction,
+        )
+        return _messages([read.position]) if number is None else self._hold(number, read, 1)
+
+    def end(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
+        """End a receive: remove its messages, or give them back, however far it has come."""
+        del octets
+        numbers = [_read_number(value) for value in _list(request, "reads", _MAX_MOVES)]
+        if request.get("remove") is not True:
+            return self._give_back(numbers)
+        for number in numbers:
+            if number not in self.held:
+                raise InvalidHandle(f"read {number} is not held: its queue was closed, and its messages are back in it")
+        failed: list[list[object]] = []
+        index = 0
+        with self.committer.change() as change:
+            for number in numbers:
+                removed = []
+                for read in self.held.pop(number):
+                    try:
+                        read.remove()
+                        removed.append(read)
+                    except StatusError as error:
+                        failed.append([index, error.status, error.args[0]])
+                    index += 1
+                self._remember(number, removed)
+        return self._later(change, {"failed": failed}) if change.is_pending else ({"failed": failed}, b"")
+
+    def _give_back(self, numbers: list[int]) -> Replies:
+        """Give back what receives have got, however far they have come."""
+        for number in reversed(numbers):
+            waiting = self.waiting.pop(number, None)
+            if waiting is not None:
+                waiting.cancel()
+            for read in reversed(self.held.pop(number, []) or self.unconfirmed.pop(number, [])):
+                read.give_back()
+        with self.committer.change() as change:
+            # The client was cancelled while the removal was on its way to the disk, or its answer to the client.
+            for number in numbers:
+                self.operations.undo_receive([read.position for read in self.ended.pop(number, ())])
+        return self._later(change, {}) if change.is_pending else ({}, b"")
+
+    def _remember(self, number: int, reads: list[Read]) -> None:
+        """Keep what was removed until the client has the answer: it may be cancelled before."""
+        self.ended[number] = reads
+        if len(self.ended) > _MAX_ENDED:
+            del self.ended[next(iter(self.ended))]
+
+    def peek(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
+        del octets
+        read = self.operations.peek(
+            self._queue(request),
+            min(_number(request, "timeout"), INFINITE),
+            cursor=self._cursor(request),
+            is_next=request.get("next") is True,
+        )
+        return self._peek_later(read) if read.is_waiting else _messages([read.position])
+
+    @staticmethod
+    async def _peek_later(read: Read) -> Reply:
+        return _messages([await read.wait()])
+
+    def move(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
+        """Move messages, all of them or none; in the client's transaction, if it has one."""
+        del octets
+        source, target = self._queue(request), self._queue(request, "target")
+        lookup_ids = [_lookup_id(value) for value in _list(request, "lookup_ids", _MAX_MOVES)]
+        given = self._transaction(request)
+        with self.committer.change() as change:
+            transaction = self.operations.begin(uuid4()) if given is None else given
+            try:
+                for lookup_id in lookup_ids:
+                    self.operations.move(source, lookup_id, target, transaction)
+            except BaseException:
+                if given is None:
+                    self.operations.abort(transaction)
+                raise
+            if given is None:
+                self.operations.commit(transaction)
+        if given is not None:
+            change.forget()
+        return self._later(change, {}) if change.ticket else ({}, b"")
+
+    # Transactions ---------------------------------------------------------------------------------------------
+
+    def begin(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
+        """Begin a transaction under the identifier that the client has chosen."""
+        del octets
+        self._require_room()
+        try:
+            identifier = UUID(_text(request, "identifier"))
+        except ValueError:
+            raise InvalidParameter(f"identifier {request['identifier']!r}: a GUID expected") from None
+        for number, transaction in self.transactions.items():
+            if transaction.identifier == identifier:
+                # The client was cancelled before it had the answer, and asks again.
+                return {"transaction": number}, b""
+        with self.engine.store.lock:
+            if identifier in self.engine.queue_manager.transaction_collection:
+                raise InvalidParameter(f"there is a transaction {identifier} already")
+            transaction = self.operations.begin(identifier)
+        number = next(self._numbers)
+        self.transactions[number] = transaction
+        return {"transaction": number}, b""
+
+    def commit(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
+        del octets
+        return self._end_transaction(request, self.operations.commit)
+
+    def abort(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
+        del octets
+        return self._end_transaction(request, self.operations.abort)
+
+    def _end_transaction(self, request: Mapping[str, Any], event: Callable[[Transaction], None]) -> Replies:
+        transaction = _find(self.transactions, request, "transaction", "transaction")
+        del self.transactions[request["transaction"]]
+        for number in [number for number, reads in self.unconfirmed.items() if reads[0].transaction is transaction]:
+            del self.unconfirmed[number]
+        with self.committer.change() as change:
+            event(transaction)
+        return self._later(change, {}) if change.ticket else ({}, b"")
+
+
+_REQUESTS: Final[dict[str, Callable[[LannerSession, Mapping[str, Any], memoryview], Replies]]] = {
+    "create queue": LannerSession.create_queue,
+    "delete queue": LannerSession.delete_queue,
+    "attributes": LannerSession.attributes,
+    "set attributes": LannerSession.set_attributes,
+    "exists": LannerSession.exists,
+    "is transactional": LannerSession.is_transactional,
+    "count": LannerSession.count,
+    "subqueues": LannerSession.subqueues,
+    "open": LannerSession.open,
+    "close": LannerSession.close_queue,
+    "purge": LannerSession.purge,
+    "open cursor": LannerSession.open_cursor,
+    "close cursor": LannerSession.close_cursor,
+    "send": LannerSession.send,
+    "receive": LannerSession.receive,
+    "look up": LannerSession.look_up,
+    "end": LannerSession.end,
+    "peek": LannerSession.peek,
+    "move": LannerSession.move,
+    "begin": LannerSession.begin,
+    "commit": LannerSession.commit,
+    "abort": LannerSession.abort,
+}
+
+
+def _messages(positions: list[MessagePosition]) -> Reply:
+    packets = [position.record.packet for position in positions]
+    return {"messages": [position_to_document(position) for position in positions]}, b"".join(packets)
+
+
+def _find(table: Mapping[int, T], request: Mapping[str, Any], key: str, what: str) -> T:
+    number = request.get(key)
+    found = table.get(number) if type(number) is int else None
+    if found is None:
+        raise InvalidHandle(f"there is no {what} {number!r} on this connection: it was closed, or has ended")
+    return found
+
+
+def _new_number(table: Mapping[int, object], request: Mapping[str, Any], key: str) -> int:
+    """Return the number that the client has chosen for what it opens."""
+    number = _number(request, key)
+    if number in table:
+        raise InvalidParameter(f"{key} {number} is in use")
+    return number
+
+
+def _text(request: Mapping[str, Any], key: str) -> str:
+    value = request.get(key)
+    if not isinstance(value, str):
+        raise InvalidParameter(f"a request needs the text `{key}`")
+    return value
+
+
+def _name(request: Mapping[str, Any]) -> FormatName:
+    name = parse(_text(request, "name"))
+    if len(name.elements) > _MAX_ELEMENTS:
+        raise IllegalFormatname(f"a name of {len(name.elements)} queues, at most {_MAX_ELEMENTS}")
+    return name
+
+
+def _number(request: Mapping[str, Any], key: str) -> int:
+    value = request.get(key)
+    if type(value) is not int or value < 0:
+        raise InvalidParameter(f"a request needs the number `{key}`")
+    return value
+
+
+def _list(request: Mapping[str, Any], key: str, longest: int) -> list[Any]:
+    value = request.get(key)
+    if not isinstance(value, list):
+        raise InvalidParameter(f"a request needs the list `{key}`")
+    if len(value) > longest:
+        raise InvalidParameter(f"{len(value)} `{key}` in one request, at most {longest}")
+    return value
+
+
+def _read_number(value: object) -> int:
+    if type(value) is not int:
+        raise InvalidParameter(f"read {value!r}: a number expected")
+    return value
+
+
+def _lookup_id(value: object) -> int:
+    if type(value) is not int:
+        raise InvalidParameter(f"lookup id {value!r}: a number expected")
+    return value

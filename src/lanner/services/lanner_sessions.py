@@ -1,0 +1,118 @@
+"""Sessions of Lanner's own interface: one context handle for everything that a client has open.
+
+The handle serves the user it was given to, and is run down with the last connection of its association.
+Rights are checked by the engine, for the identity of the caller, when a queue is opened.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Final, cast
+
+from lanner.model.errors import (
+    MQ_OK,
+    AccessDenied,
+    GenericError,
+    InsufficientResources,
+    RemoteProtocolError,
+    StatusError,
+)
+from lanner.rpc.faults import RpcFault
+from lanner.rpc.interface import RETURNS
+from lanner.rpc.ndr import NULL_HANDLE
+from lanner.services.interfaces.lanner import (
+    LANNER_CALL,
+    LANNER_CLOSE_SESSION,
+    LANNER_OPEN_SESSION,
+    LANNER_SESSION_HANDLE,
+    Document,
+    pack_frame,
+    unpack_frame,
+)
+from lanner.services.lanner_session import LannerSession, Reply, SendRefused
+
+if TYPE_CHECKING:
+    from lanner.engine import Engine
+    from lanner.host.committer import Committer
+    from lanner.rpc.calls import ServerCall
+    from lanner.rpc.server import Handler, Results
+
+_LOG: Final = logging.getLogger(__name__)
+_KIND: Final = LANNER_SESSION_HANDLE.kind
+# Not in the specification: sessions of one association; a client needs one.
+MAX_SESSIONS: Final = 16
+
+
+class LannerSessions:
+    """The handlers of the session methods."""
+
+    def __init__(self, engine: Engine, committer: Committer, *, requires_authentication: bool = False) -> None:
+        """`requires_authentication`: anonymous callers get no session, whatever a queue allows everyone."""
+        self._engine = engine
+        self._committer = committer
+        self._requires_authentication = requires_authentication
+
+    @property
+    def handlers(self) -> dict[str, Handler]:
+        """The handlers by the names of their methods."""
+        return {
+            LANNER_OPEN_SESSION.name: self.open_session,
+            LANNER_CLOSE_SESSION.name: self.close_session,
+            LANNER_CALL.name: self.call,
+        }
+
+    def open_session(self, call: ServerCall) -> Results:
+        if self._requires_authentication and call.identity.is_anonymous:
+            return AccessDenied.status
+        if sum(1 for _ in call.caller.group.handles.values(_KIND)) >= MAX_SESSIONS:
+            return InsufficientResources.status
+        session = LannerSession(self._engine, self._committer, call.identity)
+        try:
+            return {"session": call.caller.add(session, _KIND, session.close), RETURNS: MQ_OK}
+        except RpcFault:
+            session.close()
+            raise
+
+    def close_session(self, call: ServerCall, session: bytes) -> Results:
+        cast("LannerSession", call.caller.remove(session, _KIND)).close()
+        return {"session": NULL_HANDLE, RETURNS: MQ_OK}
+
+    def call(self, call: ServerCall, session: bytes, size: int, request: bytes) -> Results | Awaitable[Results]:
+        del size
+        opened = cast("LannerSession", call.caller.get(session, _KIND))
+        try:
+            reply = opened.handle(*unpack_frame(bytes(request)))
+        except Exception as error:  # noqa: BLE001 (an answer, or logged and answered)
+            return _failed(call, error)
+        return _answer(reply) if isinstance(reply, tuple) else _later(call, reply)
+
+
+async def _later(call: ServerCall, reply: Awaitable[Reply]) -> Results:
+    try:
+        return _answer(await reply)
+    except Exception as error:  # noqa: BLE001 (an answer, or logged and answered)
+        return _failed(call, error)
+
+
+def _answer(reply: Reply, status: int = MQ_OK) -> Mapping[str, object]:
+    frame = pack_frame(*reply)
+    return {"answer_size": len(frame), "answer": frame, RETURNS: status}
+
+
+def _failed(call: ServerCall, error: Exception) -> Mapping[str, object]:
+    document: Document = {}
+    match error:
+        case SendRefused():
+            document["ids"] = error.sent
+            text, status = error.error.args[0], error.error.status
+        case StatusError():
+            text, status = error.args[0], error.status
+        case RemoteProtocolError():
+            raise error
+        case _:
+            _LOG.error("%r failed", call, exc_info=error)
+            text = f"{type(error).__name__}: {error}; this is a fault of Lanner, and its log shows where"
+            status = GenericError.status
+    document["error"] = text
+    return _answer((document, b""), status)

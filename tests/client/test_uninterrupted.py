@@ -1,0 +1,88 @@
+"""Ctrl-C while a step must not be left half done."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import pytest
+
+from lanner.client._sync.io import uninterrupted
+
+
+def press_ctrl_c() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_takes_effect_at_the_end_of_the_block() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    noted = []
+
+    def work() -> None:
+        with uninterrupted() as interruption:
+            noted.append(interruption.is_set)
+            press_ctrl_c()
+            noted.append(interruption.is_set)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert noted == [False, True]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_the_second_ctrl_c_takes_effect_at_once() -> None:
+    before = signal.getsignal(signal.SIGINT)
+
+    def work() -> None:
+        with uninterrupted():
+            press_ctrl_c()
+            press_ctrl_c()
+            pytest.fail("the block went on")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_error_of_the_block_goes_before_the_interruption() -> None:
+    before = signal.getsignal(signal.SIGINT)
+
+    def work() -> None:
+        with uninterrupted():
+            press_ctrl_c()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        work()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_block_that_is_not_interrupted_raises_nothing() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with uninterrupted() as interruption:
+        pass
+    assert not interruption.is_set
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_program_that_ignores_ctrl_c_is_left_alone() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with uninterrupted():
+            press_ctrl_c()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_other_threads_have_no_ctrl_c_to_hold_back() -> None:
+    handlers: list[object] = []
+
+    def work() -> None:
+        with uninterrupted():
+            handlers.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert handlers == [signal.getsignal(signal.SIGINT)]

@@ -1,0 +1,116 @@
+"""That the contract is complete: every public member and every documented error has a test, in both colours alike."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import lanner
+import lanner.aio
+from tests.contract.covering import CLASSES, WANTED, covers, documented_errors, public_members
+from tests.contract.forms import TWINS
+
+HERE = Path(__file__).parent
+
+# Members that are the same for every form, because they never reach a queue manager.
+OF_NO_FORM = ("Message.", "ReceivedMessage.", "connect")
+
+
+def covering_tests() -> Iterator[tuple[str, set[str], str]]:
+    """Yield what is covered, the arguments of the test, and where it is."""
+    for path in sorted(HERE.glob("test_*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or not node.name.startswith("test_"):
+                continue
+            arguments = {argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)}
+            for decorator in node.decorator_list:
+                if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "covers":
+                    for name in decorator.args:
+                        yield ast.literal_eval(name), arguments, f"{path.name}::{node.name}"
+
+
+def test_every_member_and_every_documented_error_has_a_test() -> None:
+    covered = {name for name, _, _ in covering_tests()}
+    assert sorted(WANTED - covered) == []
+
+
+def test_every_member_is_covered_in_every_form() -> None:
+    """By a test that takes the queue manager of a form."""
+    in_forms = {name for name, arguments, _ in covering_tests() if arguments & {"qm", "place", "form"}}
+    wanted = {name for name in WANTED if not name.startswith(OF_NO_FORM)}
+    assert sorted(wanted - in_forms) == []
+
+
+def test_a_name_that_is_no_member_cannot_be_covered() -> None:
+    for name in ("Queue.nonsense", "Queue.send: IOTimeout", "Nothing.send"):
+        with pytest.raises(NameError, match="no such public member"):
+            covers(name)
+
+
+# The two colours ----------------------------------------------------------------------------------------------------
+
+
+PAIRS = [
+    pytest.param(kind, twin, id=kind.__name__) for kind, twin in [*TWINS.items(), (lanner.Sender, lanner.aio.Sender)]
+]
+
+
+@pytest.mark.parametrize(("kind", "twin"), PAIRS)
+def test_both_colours_have_the_same_members(kind: type, twin: type) -> None:
+    assert public_members(kind) == public_members(twin)
+
+
+@pytest.mark.parametrize(("kind", "twin"), PAIRS)
+def test_both_colours_have_the_same_parameters(kind: type, twin: type) -> None:
+    for name in sorted(public_members(kind) | {"__init__"}):
+        ours, theirs = inspect.getattr_static(kind, name, None), inspect.getattr_static(twin, name, None)
+        assert type(ours) is type(theirs), name
+        if callable(ours) and callable(theirs):
+            assert parameters(ours) == parameters(theirs), name
+            assert documented_errors(ours) == documented_errors(theirs), name
+
+
+def test_both_colours_of_connect_have_the_same_parameters() -> None:
+    assert parameters(lanner.connect) == parameters(lanner.aio.connect)
+
+
+def parameters(of: Callable[..., object]) -> list[tuple[str, object, object]]:
+    return [(one.name, one.kind, one.default) for one in inspect.signature(of).parameters.values()]
+
+
+# Properties ---------------------------------------------------------------------------------------------------------
+
+
+def properties() -> Iterator[tuple[str, property]]:
+    for name, kind in CLASSES.items():
+        for member in public_members(kind):
+            found = inspect.getattr_static(kind, member, None)
+            if isinstance(found, property):
+                yield f"{name}.{member}", found
+
+
+def test_no_property_waits() -> None:
+    """A property of the async classes is no coroutine, so it cannot await a backend; the blocking ones are made from them."""
+    for name, found in properties():
+        assert found.fget is not None
+        assert not inspect.iscoroutinefunction(found.fget), name
+        assert not inspect.isasyncgenfunction(found.fget), name
+
+
+def test_the_blocking_classes_have_no_other_properties() -> None:
+    for kind, twin in TWINS.items():
+        for member in public_members(kind):
+            is_property = isinstance(inspect.getattr_static(twin, member, None), property)
+            assert isinstance(inspect.getattr_static(kind, member, None), property) is is_property, member
+
+
+def test_every_field_of_a_message_has_a_default() -> None:
+    """A message is made by naming what is to be other than usual."""
+    for field in dataclasses.fields(lanner.Message):
+        assert field.kw_only, field.name
+        assert field.default is not dataclasses.MISSING, field.name

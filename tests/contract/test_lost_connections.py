@@ -1,0 +1,243 @@
+"""Connections that are lost: what is in doubt says so, nothing is lost, and the next call connects again."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+import lanner
+import lanner.aio
+from lanner import errors
+from tests.contract.covering import covers, public_members
+from tests.contract.forms import REMOTE_FORMS, Form, Place, blocking, bodies, new_queue, refused
+from tests.contract.proxy import Proxy
+from tests.contract.service import USERS, Service
+from tests.contract.waiting import until_it_waits
+
+pytestmark = pytest.mark.parametrize("form", REMOTE_FORMS, ids=str, indirect=True)
+WHEN = pytest.mark.parametrize("when", ["asked", "done"])
+
+
+@pytest.fixture
+def proxy(form: Form, service: Service, tmp_path: Path) -> Iterator[Proxy]:
+    """Stand between a client and the service."""
+    with Proxy(service, form.where, tmp_path / "proxy") as made:
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def through(form: Form, proxy: Proxy) -> AsyncIterator[lanner.aio.QueueManager]:
+    """Connect by way of the proxy."""
+    if form.where == "unix":
+        connecting = form.connect(data=proxy.data)
+    else:
+        connecting = form.connect(proxy.address, "alice", USERS["alice"], port=proxy.port)
+    async with await connecting as qm:
+        yield qm
+
+
+def where(form: Form, proxy: Proxy) -> str:
+    return str(proxy.data) if form.where == "unix" else proxy.address
+
+
+@covers("Queue.receive: ReceiveInDoubt")
+@WHEN
+async def test_a_receive_whose_removal_was_asked_for_is_in_doubt_and_has_its_message(
+    form: Form, proxy: Proxy, qm: lanner.aio.QueueManager, when: Literal["asked", "done"]
+) -> None:
+    async with through(form, proxy) as cut:
+        q = await new_queue(qm)
+        await q.send_many([lanner.Message(body=body, recoverable=True) for body in ("a", "b")])
+        ids = [message.lookup_id async for message in q]
+        mine = cut.open(q.name)
+        with contextlib.suppress(errors.MessageNotFound):
+            await mine.receive_by_lookup_id(1)
+        # A receive is two calls: the message, and its removal.
+        proxy.lose_call(2, when=when)
+        with pytest.raises(errors.ReceiveInDoubt) as raised:
+            await mine.receive(10)
+        error = raised.value
+        assert (error.message.body, error.lookup_id) == ("a", ids[0])
+        assert [message.body for message in error.messages] == ["a"]
+        text = ": the messages are here, and whether they are gone from their queue is unknown"
+        assert error.args[0].startswith(f"{where(form, proxy)}: {mine.name}: ")
+        assert error.args[0].endswith(text)
+        # The lookup id shows which it was.
+        if when == "done":
+            with pytest.raises(errors.MessageNotFound):
+                await mine.peek_by_lookup_id(error.lookup_id)
+            assert await bodies(mine) == ["b"]
+        else:
+            async with until_it_is_back(mine):
+                assert (await mine.peek_by_lookup_id(error.lookup_id)).body == "a"
+
+
+@contextlib.asynccontextmanager
+async def until_it_is_back(q: lanner.aio.Queue) -> AsyncIterator[None]:
+    """Wait until the service has noticed that a reader is gone."""
+    while (await q.peek(30)).body != "a":
+        pass
+    yield
+
+
+@WHEN
+@pytest.mark.parametrize("read", ["receive_many", "receive_by_lookup_id", "receiving", "cursor"])
+async def test_every_other_receive_is_in_doubt_too(
+    form: Form, proxy: Proxy, qm: lanner.aio.QueueManager, read: str, when: Literal["asked", "done"]
+) -> None:
+    async with through(form, proxy) as cut:
+        q = await new_queue(qm)
+        await q.send_many([lanner.Message(body=body, recoverable=True) for body in ("a", "b")])
+        mine = cut.open(q.name)
+        lookup_id = (await q.peek(0)).lookup_id
+        with contextlib.suppress(errors.MessageNotFound):
+            await mine.receive_by_lookup_id(1)
+        async with mine.cursor() as cursor:
+            await cursor.peek(0)
+
+            async def hold() -> None:
+                async with mine.receiving(2, 0) as held:
+                    assert len(held) == 2
+
+            reads: dict[str, Callable[[], Coroutine[Any, Any, object]]] = {
+                "receive_many": lambda: mine.receive_many(2),
+                "receive_by_lookup_id": lambda: mine.receive_by_lookup_id(lookup_id),
+                "receiving": hold,
+                "cursor": lambda: cursor.receive(0),
+            }
+            proxy.lose_call(2, when=when)
+            with pytest.raises(errors.ReceiveInDoubt) as raised:
+                await reads[read]()
+        expected = ["a", "b"] if read in ("receive_many", "receiving") else ["a"]
+        assert [message.body for message in raised.value.messages] == expected
+        left = ["a", "b"] if when == "asked" else [body for body in ("a", "b") if body not in expected]
+        for body in left:
+            assert (await mine.receive(30)).body == body
+        assert await mine.count() == 0
+
+
+async def test_a_receive_that_is_cut_before_its_message_is_here_leaves_it_in_the_queue(
+    form: Form, proxy: Proxy, qm: lanner.aio.QueueManager
+) -> None:
+    async with through(form, proxy) as cut:
+        q = await new_queue(qm)
+        await q.send(lanner.Message(body="a", recoverable=True))
+        mine = cut.open(q.name)
+        with contextlib.suppress(errors.MessageNotFound):
+            await mine.receive_by_lookup_id(1)
+        proxy.lose_call(1, when="done")
+        with pytest.raises(errors.RemoteMachineNotAvailable) as raised:
+            await mine.receive(10)
+        assert raised.value.args[0].startswith(f"{where(form, proxy)}: {mine.name}: ")
+        assert (await mine.receive(30)).body == "a"
+
+
+@covers("Transaction.commit: CommitInDoubt")
+@WHEN
+async def test_a_commit_whose_answer_is_lost_is_in_doubt(
+    form: Form, proxy: Proxy, qm: lanner.aio.QueueManager, when: Literal["asked", "done"]
+) -> None:
+    async with through(form, proxy) as cut:
+        q = await new_queue(qm, transactional=True)
+        tx = cut.transaction()
+        await cut.open(q.name).send("a", transaction=tx)
+        proxy.lose_call(1, when=when)
+        with pytest.raises(errors.CommitInDoubt) as raised:
+            await tx.commit()
+        text = str(raised.value.args[0])
+        assert text.startswith(f"transaction {tx.identifier}: {where(form, proxy)}: transaction {tx.identifier}: ")
+        assert text.endswith(": whether it is committed is unknown")
+        await refused(errors.TransactionSequence, f"transaction {tx.identifier} has ended", tx.commit())
+        if when == "done":
+            assert await bodies(cut.open(q.name)) == ["a"]
+        else:
+            while await q.count():
+                pass
+
+
+async def test_a_send_that_is_cut_says_that_it_may_have_been_done(
+    form: Form, proxy: Proxy, qm: lanner.aio.QueueManager
+) -> None:
+    async with through(form, proxy) as cut:
+        q = await new_queue(qm)
+        mine = cut.open(q.name)
+        await mine.send("a")
+        proxy.lose_call(1, when="done")
+        with pytest.raises(errors.RemoteMachineNotAvailable) as raised:
+            await mine.send_many(["b", "c"])
+        assert raised.value.args[0].endswith(
+            "; messages that were under way may have been sent: 0 of 2 are known to be"
+        )
+        assert await bodies(mine) == ["a", "b", "c"]
+
+
+async def test_what_was_open_on_a_lost_connection_says_so(
+    form: Form, proxy: Proxy, qm: lanner.aio.QueueManager
+) -> None:
+    async with through(form, proxy) as cut:
+        q = await new_queue(qm)
+        await q.send_many([lanner.Message(body=body, recoverable=True) for body in "abc"])
+        mine = cut.open(q.name)
+        cursor = mine.cursor()
+        assert (await cursor.peek(0)).body == "a"
+        tx, idle = cut.transaction(), cut.transaction()
+        assert (await mine.receive(0, transaction=tx)).body == "a"
+        held = mine.receiving(1, 0)
+        assert [message.body for message in await held.__aenter__()] == ["b"]
+        proxy.lose_call(1, when="asked")
+        with pytest.raises(errors.RemoteMachineNotAvailable):
+            await mine.count()
+        # The next call connects again.
+        assert await mine.count() == 3
+        text = f"{mine.name}: the connection was lost, and the messages are in their queue again"
+        with pytest.raises(errors.InvalidHandle) as raised:
+            await held.__aexit__(None, None, None)
+        assert raised.value.args[0] == text
+        text = f"{mine.name}: the connection was lost, and the cursor with it"
+        await refused(errors.InvalidHandle, text, cursor.peek(0))
+        await cursor.close()
+        text = f"transaction {tx.identifier} was aborted: the connection was lost"
+        await refused(errors.TransactionSequence, text, mine.receive(0, transaction=tx))
+        await refused(errors.TransactionSequence, text, tx.commit())
+        # One that was not used yet is as good as before.
+        assert (await mine.receive(30, transaction=idle)).body in ("a", "b", "c")
+        await idle.commit()
+
+
+def values(thing: object) -> dict[str, str]:
+    """Return what the properties of an object say, for which no service is needed."""
+    inner = blocking(thing)
+    names = [name for name in public_members(type(inner)) if not inspect.isroutine(getattr(type(inner), name, None))]
+    assert names
+    return {name: repr(getattr(inner, name)) for name in names if name not in ("names", "enterprise")}
+
+
+async def test_the_call_after_a_failed_one_reaches_a_service_that_was_started_again(
+    form: Form, tmp_path: Path, start_own: Callable[..., Service]
+) -> None:
+    service = start_own()
+    async with Place(form, tmp_path, service).manager() as qm:
+        q = await new_queue(qm)
+        await q.send_many([lanner.Message(body="kept", recoverable=True), "express"])
+        things = (qm, q, qm.transaction(), await q.peek(0))
+        before = [values(one) for one in things]
+        async with until_it_waits(qm.open((await new_queue(qm)).name).receive(60)) as waiting:
+            service.kill()
+            with pytest.raises(errors.RemoteMachineNotAvailable):
+                await waiting
+        for _ in range(2):
+            with pytest.raises((errors.ServiceNotAvailable, errors.RemoteMachineNotAvailable)):
+                await q.send("x")
+        assert [values(one) for one in things] == before
+        text = "label of 300 characters, at most 249"
+        await refused(errors.LabelTooLong, text, q.send(lanner.Message(label="x" * 300)))
+        port = service.port
+        service.start()
+        assert service.port == port
+        await q.send("again")
+        assert await bodies(q) == ["kept", "again"]

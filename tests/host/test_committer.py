@@ -1,0 +1,240 @@
+"""Who waits for the disk: the loop itself for a moment, else a thread; whoever asked is told either way."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext, suppress
+
+import pytest
+
+from lanner.host.committer import Committer
+from lanner.model.errors import InsufficientResources
+from lanner.store import Store
+from tests.store.conftest import ids, no_room, put
+
+
+def with_committer(store: Store, work: Callable[[Committer], Awaitable[None]]) -> None:
+    async def run() -> None:
+        committer = Committer(store, asyncio.get_running_loop())
+        try:
+            await work(committer)
+        finally:
+            await asyncio.to_thread(committer.close)
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def writers(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The threads that have written to the journal."""
+    found: list[int] = []
+    append = store._journal.append
+
+    def noted(record: object) -> None:
+        found.append(threading.get_ident())
+        append(record)  # type: ignore[arg-type]  # passed on as it is
+
+    monkeypatch.setattr(store._journal, "append", noted)
+    return found
+
+
+def test_a_quick_disk_is_waited_for_by_the_loop(store: Store, writers: list[int]) -> None:
+    async def work(committer: Committer) -> None:
+        for key in (1, 2):
+            store._journal._seconds = 0.0  # whatever the disk of this machine does
+            put(store, key)
+            await committer.durable(store.ticket())
+            assert store.ticket() == 0
+
+    with_committer(store, work)
+    assert writers == [threading.get_ident()] * 2
+
+
+def test_the_loop_is_told_at_once_of_what_it_has_written(store: Store) -> None:
+    """Before anything else has its turn: whoever waits for the disk elsewhere can go on sooner."""
+    order: list[str] = []
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        committer = Committer(store, loop, lambda: order.append(f"written {store.synced}"))
+        store._journal._seconds = 0.0
+        put(store, 1)
+        ticket = store.ticket()
+        committer.ask(ticket)
+        loop.call_soon(order.append, "something else")
+        loop.call_soon(lambda: loop.call_soon(order.append, "the next turn"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert order == [f"written {ticket}", "something else", "the next turn"]
+        store._journal._seconds = 0.01
+        put(store, 2)
+        await committer.durable(store.ticket())
+        assert len(order) == 3, "the thread wrote it, and the store tells of that"
+        await asyncio.to_thread(committer.close)
+
+    asyncio.run(run())
+
+
+def test_a_batch_is_written_though_whoever_is_told_of_the_one_before_fails(store: Store) -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        failed = asyncio.Event()
+        loop.set_exception_handler(lambda *_: failed.set())
+        committer = Committer(store, loop, lambda: 1 // 0)  # type: ignore[arg-type]
+        store._journal._seconds = 0.0
+        put(store, 1)
+        with store.lock:
+            store.prepare()
+        put(store, 2)
+        # The loop writes the first one itself.
+        durable = committer.durable(store.ticket())
+        await failed.wait()
+        async with asyncio.timeout(10):
+            await durable
+        await asyncio.to_thread(committer.close)
+
+    asyncio.run(run())
+
+
+def test_a_slow_disk_is_waited_for_by_the_thread(store: Store, writers: list[int]) -> None:
+    async def work(committer: Committer) -> None:
+        store._journal._seconds = 0.01
+        put(store, 1)
+        await committer.durable(store.ticket())
+        assert store.ticket() == 0
+
+    with_committer(store, work)
+    assert len(writers) == 1
+    assert writers[0] != threading.get_ident()
+
+
+def test_all_who_are_ready_in_one_turn_share_a_record(store: Store, writers: list[int]) -> None:
+    async def work(committer: Committer) -> None:
+        async def one(key: int) -> None:
+            put(store, key)
+            await committer.durable(store.ticket())
+
+        await asyncio.gather(*(one(key) for key in range(20)))
+
+    with_committer(store, work)
+    assert len(writers) == 1
+    assert ids(store) == list(range(20))
+
+
+def test_a_big_batch_is_left_to_the_thread(store: Store, writers: list[int]) -> None:
+    async def work(committer: Committer) -> None:
+        put(store, 1, b"x" * 100_000)
+        await committer.durable(store.ticket())
+
+    with_committer(store, work)
+    assert len(writers) == 1
+    assert writers[0] != threading.get_ident()
+
+
+def test_who_asks_for_what_could_not_be_written_is_told(store: Store) -> None:
+    async def work(committer: Committer) -> None:
+        put(store, 1)
+        future = committer.durable(store.ticket())
+        with no_room(), pytest.raises(InsufficientResources):
+            await future
+        put(store, 2)
+        await committer.durable(store.ticket())
+        assert ids(store) == [2]
+
+    with_committer(store, work)
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_what_another_thread_has_written_or_dropped_in_the_same_moment_is_told(
+    store: Store, monkeypatch: pytest.MonkeyPatch, is_full: bool
+) -> None:
+    """The loop finds nothing to write any more, and nothing to hand to its thread: nobody else would tell of it."""
+    at_once = store.sync_at_once
+
+    def sync() -> None:
+        with no_room() if is_full else nullcontext(), suppress(InsufficientResources):
+            store.sync(store.ticket())
+
+    def late() -> bool:
+        elsewhere = threading.Thread(target=sync)
+        elsewhere.start()
+        elsewhere.join()
+        return at_once()
+
+    async def work(committer: Committer) -> None:
+        monkeypatch.setattr(store, "sync_at_once", late)
+        put(store, 1)
+        with pytest.raises(InsufficientResources) if is_full else nullcontext():
+            async with asyncio.timeout(10):
+                await committer.durable(store.ticket())
+
+    with_committer(store, work)
+    assert ids(store) == ([] if is_full else [1])
+
+
+def test_who_comes_late_for_what_the_thread_could_not_write_is_told(store: Store) -> None:
+    async def work(committer: Committer) -> None:
+        store._journal._seconds = 0.01
+        put(store, 1)
+        ticket = store.ticket()
+        with no_room(), pytest.raises(InsufficientResources):
+            await committer.durable(ticket)
+        # The thread has been asked for this one, and is not asked again.
+        with pytest.raises(InsufficientResources):
+            async with asyncio.timeout(10):
+                await committer.durable(ticket)
+        put(store, 2)
+        await committer.durable(store.ticket())
+        assert store.synced > ticket
+        # That a later one is on disk says nothing about it.
+        with pytest.raises(InsufficientResources):
+            await committer.durable(ticket)
+
+    with_committer(store, work)
+    assert ids(store) == [2]
+
+
+def test_who_waits_for_what_the_loop_failed_to_write_for_whatever_reason_is_told(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(record: object) -> None:
+        raise ZeroDivisionError(record)
+
+    async def work(committer: Committer) -> None:
+        complaints: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["exception"]))
+        store._journal._seconds = 0.0
+        put(store, 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(store._journal, "append", broken)
+            with pytest.raises(InsufficientResources):
+                async with asyncio.timeout(10):
+                    await committer.durable(store.ticket())
+        assert [type(error) for error in complaints] == [ZeroDivisionError]
+        put(store, 2)
+        await committer.durable(store.ticket())
+
+    with_committer(store, work)
+    assert ids(store) == [2]
+
+
+def test_asking_under_the_lock_and_from_another_thread(store: Store) -> None:
+    async def work(committer: Committer) -> None:
+        with store.lock:
+            put(store, 1)
+            ticket = store.ticket()
+            committer.ask(ticket)
+            assert store.ticket() == ticket, "not while somebody has the lock"
+        await asyncio.sleep(0)
+        assert store.synced == ticket
+        put(store, 2)
+        ticket = store.ticket()
+        synced = threading.Event()
+        store.on_synced(lambda number: synced.set() if number >= ticket else None)
+        await asyncio.to_thread(committer.ask, ticket)
+        assert await asyncio.to_thread(synced.wait, 10)
+
+    with_committer(store, work)
+    assert ids(store) == [1, 2]
