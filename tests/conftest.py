@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Togethe
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     order = shared_turn if hasattr(config, "workerinput") else turn
     items.sort(key=lambda item: order(item.path))
+
+
+@pytest.fixture(autouse=True)
+def keep_the_handler_of_ctrl_c() -> Iterator[None]:
+    """Fail a test that leaves another handler of SIGINT to the tests after it."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    after = signal.signal(signal.SIGINT, before)
+    assert after is before

@@ -666,9 +666,13 @@ class Daemon:
     async def run(self, on_ready: Callable[[Daemon], None]) -> None:
         """Listen until a signal says stop; then everything is on disk and closed."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop_for, number)
-        loop.add_signal_handler(signal.SIGHUP, self.reload)
+        handlers: dict[signal.Signals, Callable[[], None]] = {
+            signal.SIGTERM: partial(self._stop_for, signal.SIGTERM),
+            signal.SIGINT: partial(self._stop_for, signal.SIGINT),
+            signal.SIGHUP: self.reload,
+        }
+        for number, handler in handlers.items():
+            loop.add_signal_handler(number, handler)
         started: list[Listener] = []
         try:
             for listener in self.listeners:
@@ -685,6 +689,9 @@ class Daemon:
             for listener in reversed(started):
                 await listener.stop()
             await asyncio.to_thread(self.runtime.close)
+            # uvloop does not do it when it is closed: the process would ignore Ctrl-C afterwards.
+            for number in handlers:
+                loop.remove_signal_handler(number)
             _LOG.info("queue manager %s has stopped", self.name)
 
     def _stop_for(self, number: signal.Signals) -> None:
