@@ -34,7 +34,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 import lanner
 from lanner.activex import COCLASSES
 from lanner.activex.environment import ActivexSettings, Environment
-from lanner.com.listener import ComListener, ComSettings
+from lanner.com.server.listener import ComListener, ComSettings
 from lanner.engine.settings import EventSettings
 from lanner.host.addresses import addresses_of, local_settings
 from lanner.host.runtime import Runtime
@@ -52,7 +52,7 @@ from lanner.transfer.shell import TransferListener
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
 
-    from lanner.com.activator import ClassTable
+    from lanner.com.server.activator import ClassTable
     from lanner.model.directory_objects import Queue
     from lanner.spark.flight import FlightListener
     from lanner.transfer.transfer import Transfer

@@ -13,9 +13,9 @@ import pytest
 
 from lanner.activex.application import MSMQApplication
 from lanner.activex.tables import IMSMQ_APPLICATION, IMSMQ_APPLICATION2, IMSMQ_APPLICATION3
+from lanner.com.automation.values import EMPTY, MISSING, VT, SafeArray, Variant
 from lanner.com.constants import E_INVALIDARG, E_NOTIMPL
 from lanner.com.objects import Success
-from lanner.com.values import EMPTY, MISSING, VT, SafeArray, Variant
 from lanner.host.committer import Committer
 from lanner.model.directory_objects import User
 from lanner.model.enums import DirectoryOperationResult, QueueManagerState

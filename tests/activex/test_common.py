@@ -11,8 +11,8 @@ from lanner.activex.queue import MSMQQueue
 from lanner.activex.queue_info import MSMQQueueInfo
 from lanner.activex.transaction_dispensers import MSMQTransactionDispenser
 from lanner.com import constants
+from lanner.com.automation.values import MISSING, VT, Variant
 from lanner.com.objects import ComObject
-from lanner.com.values import MISSING, VT, Variant
 from lanner.model.errors import StatusError
 from tests.activex.world import World
 from tests.engine.harness import Harness

@@ -11,8 +11,8 @@ from lanner.activex.destination import MSMQDestination
 from lanner.activex.names import format_name_from_path
 from lanner.activex.queue_info import MSMQQueueInfo
 from lanner.activex.tables import IMSMQ_DESTINATION, IMSMQ_PRIVATE_DESTINATION
+from lanner.com.automation.values import EMPTY, VT, Variant
 from lanner.com.constants import E_NOTIMPL, S_FALSE
-from lanner.com.values import EMPTY, VT, Variant
 from lanner.model.directory_objects import OutgoingQueue, Queue
 from lanner.model.errors import StatusError
 from lanner.security.access_masks import QueueAccess

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-import lanner.com.exporter
+import lanner.com.server.exporter
 from lanner.activex.event import MSMQEvent
 from lanner.activex.tables import (
     DMSMQ_EVENT_EVENTS,
@@ -22,13 +22,13 @@ from lanner.activex.tables import (
     MSMQ_EVENT,
     MSMQ_QUEUE_INFO,
 )
-from lanner.com.client import ClientSettings, ComClient, RemoteInterface
-from lanner.com.client_exporter import OwnObjects
-from lanner.com.connection_points import ICONNECTION_POINT, ICONNECTION_POINT_CONTAINER, MAX_CONNECTIONS
-from lanner.com.exporter import Invocation
+from lanner.com.automation.connection_points import ICONNECTION_POINT, ICONNECTION_POINT_CONTAINER, MAX_CONNECTIONS
+from lanner.com.automation.values import MISSING, VT, Variant
+from lanner.com.client.client import ClientSettings, ComClient, RemoteInterface
+from lanner.com.client.exporter import OwnObjects
 from lanner.com.members import InterfaceTable
 from lanner.com.objects import ComCall, ComObject
-from lanner.com.values import MISSING, VT, Variant
+from lanner.com.server.exporter import Invocation
 from lanner.rpc.security import Credentials
 from tests.activex.messages import create
 from tests.activex.wire import HOST, Wire
@@ -96,13 +96,13 @@ def test_a_message_that_arrives_is_told_and_can_be_read(
 ) -> None:
     """4.5: the sink gets the queue that was enabled, and receives from it."""
     calls: list[tuple[UUID, str, type[ComObject]]] = []
-    serve = lanner.com.exporter._serve_automation
+    serve = lanner.com.server.exporter._serve_automation
 
     def watch(invocation: Invocation) -> bytes | Awaitable[bytes]:
         calls.append((invocation.orpc_this.cid, invocation.table.name, type(invocation.object)))
         return serve(invocation)
 
-    monkeypatch.setattr(lanner.com.exporter, "_serve_automation", watch)
+    monkeypatch.setattr(lanner.com.server.exporter, "_serve_automation", watch)
     event, _, sink, _ = listen(world, wire)
     queue = opened(world, wire, PEEK)
     for cursor, body in ((0, b"one"), (1, b"two")):

@@ -16,8 +16,8 @@ from lanner.activex.tables import (
     IMSMQ_OUTGOING_QUEUE_MANAGEMENT,
     IMSMQ_QUEUE_MANAGEMENT,
 )
+from lanner.com.automation.values import MISSING, VT, Variant
 from lanner.com.members import InterfaceTable
-from lanner.com.values import MISSING, VT, Variant
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import (

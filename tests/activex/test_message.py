@@ -9,18 +9,18 @@ import pytest
 from lanner.activex.destination import MSMQDestination
 from lanner.activex.message import MSMQMessage
 from lanner.activex.tables import IMSMQ_MESSAGE, IMSMQ_MESSAGE2, IMSMQ_MESSAGE3, IMSMQ_MESSAGE4
-from lanner.com.automation_types import DispParams
-from lanner.com.constants import E_INVALIDARG, E_NOTIMPL, S_OK
-from lanner.com.dispatch import (
+from lanner.com.automation.dispatch import (
     DISPATCH_PROPERTYPUT,
     DISPATCH_PROPERTYPUTREF,
     DISPID_PROPERTYPUT,
     IID_NULL,
 )
-from lanner.com.dispatch import invoke as dispatch_invoke
+from lanner.com.automation.dispatch import invoke as dispatch_invoke
+from lanner.com.automation.types import DispParams
+from lanner.com.automation.values import EMPTY, NULL, VT, Variant
+from lanner.com.constants import E_INVALIDARG, E_NOTIMPL, S_OK
 from lanner.com.members import InterfaceTable
 from lanner.com.objects import ComCall
-from lanner.com.values import EMPTY, NULL, VT, Variant
 from lanner.model.enums import Acknowledgements, AuthenticationLevel, MessageClass, QueueAccessType
 from lanner.model.errors import IllegalPropertySize, IllegalPropertyValue, LabelTooLong
 from lanner.rpc.pdu import AuthLevel

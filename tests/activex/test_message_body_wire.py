@@ -10,14 +10,12 @@ from uuid import UUID
 
 import pytest
 
-import lanner.com.streams
+import lanner.com.client.streams
 from lanner.activex.message import MSMQMessage
 from lanner.activex.tables import IMSMQ_MESSAGE4, MSMQ_MESSAGE
-from lanner.com.client import RemoteInterface
-from lanner.com.constants import E_FAIL, E_NOINTERFACE
-from lanner.com.members import IDISPATCH, InterfaceTable
-from lanner.com.objects import ComCall, ComError, ComObject
-from lanner.com.streams import (
+from lanner.com.automation.values import VT, Variant
+from lanner.com.client.client import RemoteInterface
+from lanner.com.client.streams import (
     IPERSIST_STREAM,
     IPERSIST_STREAM_INIT,
     ISTREAM,
@@ -25,7 +23,9 @@ from lanner.com.streams import (
     STG_E_MEDIUMFULL,
     MemoryStream,
 )
-from lanner.com.values import VT, Variant
+from lanner.com.constants import E_FAIL, E_NOINTERFACE
+from lanner.com.members import IDISPATCH, InterfaceTable
+from lanner.com.objects import ComCall, ComError, ComObject
 from tests.activex.messages import create, octets, packet, receive, send
 from tests.activex.wire import Wire
 from tests.activex.world import World, status_of
@@ -142,7 +142,7 @@ def test_an_object_saves_itself_into_the_message(world: World, wire: Wire, vt: i
 def test_an_object_that_cannot_be_saved_is_no_body(
     wire: Wire, monkeypatch: pytest.MonkeyPatch, kind: type[ComObject], status: int
 ) -> None:
-    monkeypatch.setattr(lanner.com.streams, "SAVE_TIMEOUT", 0.5 if kind is Asleep else 30)
+    monkeypatch.setattr(lanner.com.client.streams, "SAVE_TIMEOUT", 0.5 if kind is Asleep else 30)
     with pytest.raises(ComError) as refused:
         put(wire, VT.DISPATCH if kind is not Endless else VT.UNKNOWN, kind())
     assert status_of(refused.value) == status

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lanner.activex.queue import MSMQQueue
+from lanner.com.automation.values import VT, Variant
 from lanner.com.objects import ComError
-from lanner.com.values import VT, Variant
 from lanner.model.errors import StatusError
 from lanner.wire.message import Message
 from tests.activex.messages import BYTES, ELSEWHERE, create, new_message, open_queue, packets

@@ -11,8 +11,8 @@ from lanner.activex.destination import MSMQDestination
 from lanner.activex.message import MSMQMessage
 from lanner.activex.transaction import MSMQTransaction
 from lanner.activex.transaction_dispensers import MSMQTransactionDispenser
+from lanner.com.automation.values import EMPTY, MISSING, NULL, VT, Variant
 from lanner.com.constants import E_INVALIDARG
-from lanner.com.values import EMPTY, MISSING, NULL, VT, Variant
 from lanner.model.enums import (
     AuthenticationLevel,
     HashAlgorithm,

@@ -20,13 +20,13 @@ from lanner.activex.tables import (
     MSMQ_MESSAGE,
     MSMQ_QUEUE_INFO,
 )
-from lanner.com.client import RemoteInterface
-from lanner.com.client_dispatch import DISPATCH_PROPERTYGET
+from lanner.com.automation.enumerators import IENUM_VARIANT
+from lanner.com.automation.values import MISSING, VT, Variant
+from lanner.com.client.client import RemoteInterface
+from lanner.com.client.dispatch import DISPATCH_PROPERTYGET
 from lanner.com.constants import E_NOINTERFACE, E_NOTIMPL
-from lanner.com.enumerators import IENUM_VARIANT
 from lanner.com.members import InterfaceTable
 from lanner.com.objects import ComError
-from lanner.com.values import MISSING, VT, Variant
 from lanner.model.live import IncomingTransactionalTransferInfo
 from lanner.security.identity import Identity
 from lanner.wire.sid import Sid

@@ -13,8 +13,8 @@ from lanner.activex.collection import MSMQCollection
 from lanner.activex.environment import Environment
 from lanner.activex.management import MSMQManagement
 from lanner.activex.outgoing_queue_management import MSMQOutgoingQueueManagement
+from lanner.com.automation.values import MISSING, VT, SafeArray, Variant
 from lanner.com.objects import ComObject
-from lanner.com.values import MISSING, VT, SafeArray, Variant
 from lanner.host.committer import Committer
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import OutgoingState, QueueAccessType

@@ -10,9 +10,9 @@ from lanner.activex.query import MSMQQuery
 from lanner.activex.queue_info import MSMQQueueInfo
 from lanner.activex.queue_infos import MSMQQueueInfos
 from lanner.activex.tables import MSMQ_QUERY, MSMQ_QUEUE_INFOS
+from lanner.com.automation.values import MISSING, VT, Variant
 from lanner.com.constants import E_INVALIDARG, E_NOTIMPL
 from lanner.com.objects import ComObject
-from lanner.com.values import MISSING, VT, Variant
 from lanner.model.directory_objects import Queue
 from lanner.security.access_masks import QueueAccess
 from lanner.security.identity import Identity

@@ -18,8 +18,8 @@ from lanner.activex.tables import (
     IMSMQ_QUEUE_INFO4,
     MSMQ_QUEUE_INFO,
 )
+from lanner.com.automation.values import EMPTY, MISSING, VT, Variant
 from lanner.com.constants import E_NOTIMPL
-from lanner.com.values import EMPTY, MISSING, VT, Variant
 from lanner.model.directory_objects import OutgoingQueue, Queue, QueueManager
 from lanner.model.enums import DirectoryOperationResult, MessagePrivacyLevel, QueuePrivacyLevel
 from lanner.model.errors import RemoteMachineNotAvailable, StatusError

@@ -8,7 +8,7 @@ import pytest
 
 from lanner.activex.collection import MSMQCollection
 from lanner.activex.queue_management import MSMQQueueManagement
-from lanner.com.values import MISSING, VT, SafeArray, Variant
+from lanner.com.automation.values import MISSING, VT, SafeArray, Variant
 from lanner.model.errors import AccessDenied
 from lanner.model.live import IncomingTransactionalTransferInfo
 from lanner.security.identity import ANONYMOUS

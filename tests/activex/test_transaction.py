@@ -17,9 +17,9 @@ from lanner.activex.transaction import (
     resolve_transaction,
 )
 from lanner.activex.transaction_dispensers import MSMQCoordinatedTransactionDispenser, MSMQTransactionDispenser
+from lanner.com.automation.values import EMPTY, MISSING, VT, Variant
 from lanner.com.constants import E_INVALIDARG, E_NOTIMPL, IID_IDISPATCH
 from lanner.com.objects import ComCall, ComError, ComObject
-from lanner.com.values import EMPTY, MISSING, VT, Variant
 from lanner.model.errors import DtcConnect, TransactionEnlist
 from lanner.model.live import Transaction
 from tests.activex.world import World, status_of

@@ -7,8 +7,8 @@ from typing import Any
 from uuid import UUID
 
 from lanner.activex import COCLASSES
-from lanner.com.client import ComClient, RemoteInterface
-from lanner.com.client_exporter import OwnObjects
+from lanner.com.client.client import ComClient, RemoteInterface
+from lanner.com.client.exporter import OwnObjects
 from lanner.com.members import InterfaceTable
 from lanner.com.objects import ComObject
 from lanner.rpc.security import Credentials

@@ -17,10 +17,10 @@ from uuid import UUID
 import pytest
 
 from lanner.activex.environment import ActivexSettings, Environment
+from lanner.com.automation.values import MISSING
 from lanner.com.constants import E_NOTIMPL
 from lanner.com.members import InterfaceTable, Member
 from lanner.com.objects import ComCall, ComError, ComObject, Success
-from lanner.com.values import MISSING
 from lanner.host.committer import Committer
 from lanner.model.errors import StatusError
 from lanner.rpc.pdu import AuthLevel

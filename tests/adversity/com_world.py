@@ -11,14 +11,14 @@ from pathlib import Path
 
 from lanner.activex import COCLASSES
 from lanner.activex.environment import Environment
-from lanner.com.client import ClientSettings, ComClient, RemoteInterface
-from lanner.com.client_dispatch import DISPATCH_METHOD, DISPATCH_PROPERTYGET, DISPATCH_PROPERTYPUT, DISPID_PROPERTYPUT
-from lanner.com.client_dispatch import get_ids_of_names as ids_of
-from lanner.com.constants import IID_IDISPATCH
+from lanner.com.client.client import ClientSettings, ComClient, RemoteInterface
+from lanner.com.client.dispatch import DISPATCH_METHOD, DISPATCH_PROPERTYGET, DISPATCH_PROPERTYPUT, DISPID_PROPERTYPUT
+from lanner.com.client.dispatch import get_ids_of_names as ids_of
+from lanner.com.constants import IID_IDISPATCH, PING_PERIOD
 from lanner.com.known_classes import CLASSES
-from lanner.com.listener import ComSettings
 from lanner.com.objects import ComObject
-from lanner.com.ping_sets import PERIODS, PING_PERIOD
+from lanner.com.server.listener import ComSettings
+from lanner.com.server.ping_sets import PERIODS
 from lanner.host.addresses import local_settings
 from lanner.host.committer import Committer
 from lanner.host.runtime import Runtime

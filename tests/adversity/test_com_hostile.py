@@ -13,8 +13,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from lanner.com.client import ComClient
-from lanner.com.client_tables import RemoteExporter
+from lanner.com.client.client import ComClient
+from lanner.com.client.tables import RemoteExporter
 from lanner.com.constants import (
     ERROR_OUTOFMEMORY,
     IID_IDISPATCH,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lanner.com.client import ComClient
+from lanner.com.client.client import ComClient
+from lanner.com.constants import PING_PERIOD
 from lanner.com.objects import ComError
-from lanner.com.ping_sets import PING_PERIOD
 from tests.adversity.com_world import RECEIVE, SEND, Script, until, world
 from tests.rpc.loops import run
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import ClassVar, Final
 from uuid import UUID
 
-from lanner.com.connection_points import Connectable
+from lanner.com.automation.connection_points import Connectable
+from lanner.com.automation.enumerators import EnumVariant
+from lanner.com.automation.values import VT, Variant
+from lanner.com.client.remote_interface import RemoteInterface
 from lanner.com.constants import E_FAIL, E_INVALIDARG, IID_IDISPATCH, IID_IUNKNOWN, S_FALSE
-from lanner.com.enumerators import EnumVariant
-from lanner.com.listener import ComSettings
 from lanner.com.members import InterfaceTable, Member, Parameter
 from lanner.com.objects import ComCall, ComError, ComObject, Success
-from lanner.com.remote_interface import RemoteInterface
-from lanner.com.values import VT, Variant
+from lanner.com.server.listener import ComSettings
 from lanner.host.loop_thread import LoopThread
 from tests.com.toys import ToyServer
 

@@ -13,9 +13,7 @@ from uuid import UUID
 import uvloop
 
 from lanner.com.activation_properties import ActivationReply, ActivationRequest
-from lanner.com.activator import ClassTable
 from lanner.com.constants import E_FAIL, S_OK
-from lanner.com.exporter import Invocation
 from lanner.com.interfaces import (
     IOBJECTEXPORTER,
     IREMOTESCMACTIVATOR,
@@ -26,11 +24,13 @@ from lanner.com.interfaces import (
     RemInterfaceRef,
     object_method,
 )
-from lanner.com.listener import ComListener, ComSettings
 from lanner.com.members import InterfaceTable, Member
 from lanner.com.objects import ComError, ComObject
 from lanner.com.objref import INTERFACE_POINTER, ObjRefStandard, StdObjRef
 from lanner.com.orpc import OrpcThat, OrpcThis
+from lanner.com.server.activator import ClassTable
+from lanner.com.server.exporter import Invocation
+from lanner.com.server.listener import ComListener, ComSettings
 from lanner.rpc.async_client import RpcClient, connect_tcp
 from lanner.rpc.endpoint_mapper import EndpointMapper
 from lanner.rpc.interface import RETURNS, In, Interface, Method, Out

@@ -26,8 +26,8 @@ from lanner.com.interfaces import (
 )
 from lanner.rpc.faults import RpcFault
 from lanner.rpc.pdu import AuthLevel
-from tests.com.test_activator import class_object, remote_activation
-from tests.com.test_resolver import ping_arguments, resolve_arguments
+from tests.com.server.test_activator import class_object, remote_activation
+from tests.com.server.test_resolver import ping_arguments, resolve_arguments
 from tests.com.toys import (
     CLONE,
     ICOUNTER,

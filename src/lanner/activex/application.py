@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from lanner.activex import arguments
 from lanner.activex.management_binding import ManagementBinding
 from lanner.activex.tables import MSMQ_APPLICATION
+from lanner.com.automation.values import VT, SafeArray, Variant
 from lanner.com.constants import E_NOTIMPL
 from lanner.com.objects import ComError, ComObject, Success
-from lanner.com.values import VT, SafeArray, Variant
 from lanner.directory import AttributeFilter, Operator
 from lanner.model.directory_objects import QueueManager
 from lanner.model.enums import DirectoryOperationResult

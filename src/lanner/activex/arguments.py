@@ -11,10 +11,10 @@ import re
 from typing import Final
 from uuid import UUID
 
-from lanner.com.coercion import change_type
+from lanner.com.automation.coercion import change_type
+from lanner.com.automation.values import VT, Variant, is_missing
 from lanner.com.constants import E_INVALIDARG
 from lanner.com.objects import ComError
-from lanner.com.values import VT, Variant, is_missing
 from lanner.model.errors import IllegalPropertyValue
 
 _NUMBERS: Final = frozenset((VT.R4, VT.R8, VT.CY, VT.DECIMAL))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from lanner.activex import arguments
 from lanner.activex.tables import MSMQ_COLLECTION
-from lanner.com.enumerators import EnumVariant
+from lanner.com.automation.enumerators import EnumVariant
 from lanner.com.objects import ComObject
 from lanner.model.errors import InvalidParameter
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lanner.activex.environment import Environment
+    from lanner.com.automation.values import Variant
     from lanner.com.members import InterfaceTable
     from lanner.com.objects import ComCall
-    from lanner.com.values import Variant
 
 
 class MSMQCollection(ComObject):

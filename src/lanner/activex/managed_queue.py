@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from lanner.activex import arguments
 from lanner.activex.management_binding import ManagementBinding
 from lanner.activex.names import format_name_from_path, read_format_name
+from lanner.com.automation.values import VT, Variant
 from lanner.com.objects import ComObject
-from lanner.com.values import VT, Variant
 from lanner.model.errors import GenericError, InvalidParameter, UninitializedObject
 from lanner.wire.format_name import FormatName
 from lanner.wire.property_ids import ManagementQueueProperty

@@ -18,9 +18,9 @@ from lanner.activex.message_state import MessageState
 from lanner.activex.names import read_format_name
 from lanner.activex.tables import MSMQ_MESSAGE
 from lanner.activex.transaction import resolve_transaction
+from lanner.com.automation.values import EMPTY, VT, Variant
 from lanner.com.constants import E_INVALIDARG, E_NOTIMPL
 from lanner.com.objects import ComError, ComObject
-from lanner.com.values import EMPTY, VT, Variant
 from lanner.model.enums import Acknowledgements, DeliveryGuarantee, MessagePrivacyLevel, SenderIdentifierType
 from lanner.model.errors import (
     IllegalPropertySize,

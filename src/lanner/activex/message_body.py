@@ -14,11 +14,11 @@ import struct
 from typing import Any, Final
 
 from lanner.activex.arguments import dereferenced
+from lanner.com.automation.values import VT, Variant, type_name
+from lanner.com.client.remote_interface import RemoteInterface
+from lanner.com.client.streams import saved
 from lanner.com.constants import E_INVALIDARG, E_NOINTERFACE
 from lanner.com.objects import ComError
-from lanner.com.remote_interface import RemoteInterface
-from lanner.com.streams import saved
-from lanner.com.values import VT, Variant, type_name
 from lanner.wire.layout import MAX_PACKET_SIZE
 
 BYTES: Final = VT.ARRAY | VT.UI1

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from lanner.activex import arguments
 from lanner.activex.queue_infos import MSMQQueueInfos
 from lanner.activex.tables import MSMQ_QUERY
+from lanner.com.automation.values import MISSING
 from lanner.com.objects import ComObject
-from lanner.com.values import MISSING
 from lanner.directory import AttributeFilter, Operator
 from lanner.model.directory_objects import Queue
 from lanner.model.errors import IllegalRelation, NoDs
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lanner.activex.environment import Environment
+    from lanner.com.automation.values import Variant
     from lanner.com.members import InterfaceTable
     from lanner.com.objects import ComCall
-    from lanner.com.values import Variant
 
 
 class RelOps(enum.IntEnum):

@@ -17,9 +17,9 @@ from lanner.activex.message import MSMQMessage
 from lanner.activex.notifications import MAX_NOTIFICATIONS, MqMsgCursor, Notification
 from lanner.activex.tables import MSMQ_QUEUE
 from lanner.activex.transaction import resolve_transaction
+from lanner.com.automation.values import MISSING, VT, Variant
 from lanner.com.constants import E_INVALIDARG
 from lanner.com.objects import ComError, ComObject
-from lanner.com.values import MISSING, VT, Variant
 from lanner.engine.reading import PEEK_ACCESS, RECEIVE_ACCESS
 from lanner.host.reads import Read, purge
 from lanner.model.enums import INFINITE, MessageSeekAction, QueueAccessType, QueueShareMode

@@ -48,9 +48,9 @@ from lanner.wire.spelling import without_prefix
 
 if TYPE_CHECKING:
     from lanner.activex.environment import Environment
+    from lanner.com.automation.values import Variant
     from lanner.com.members import InterfaceTable
     from lanner.com.objects import ComCall
-    from lanner.com.values import Variant
     from lanner.security.identity import Identity
 
 T = TypeVar("T")

@@ -1,6 +1,21 @@
-r"""DCOM and automation: activation, the object resolver, remote objects, dispatch (MS-DCOM, MS-OAUT). It knows nothing of queues.
+r"""DCOM and automation (MS-DCOM, MS-OAUT). This package does not depend on the queue manager.
 
-For programs there is a client, with which scripts written for Windows COM run anywhere:
+server                 the server's side: activation, the object resolver, the object exporter (MS-DCOM 3.1)
+client                 the client's side, and `connect()` for programs (MS-DCOM 3.2)
+automation             values, stubs, IDispatch, connection points (MS-OAUT)
+
+All three share:
+constants              identifiers, HRESULTs and other codes (MS-DCOM 1.9, MS-OAUT 1.9, MS-ERREF 2)
+hresults               the names of HRESULTs
+known_classes          the class names and event interfaces of message queuing (MC-MQAC 1.9)
+members                tables of the members of interfaces (MS-OAUT 2.2.49)
+objects                objects that remote clients call, and their errors
+objref                 object references (MS-DCOM 2.2.14 to 2.2.19)
+orpc                   ORPCTHIS and ORPCTHAT (MS-DCOM 2.2.11, 2.2.13)
+interfaces             the RPC interfaces of DCOM itself (MS-DCOM 3.1.1.5, 3.1.2.5)
+activation_properties  the activation properties BLOB (MS-DCOM 2.2.22)
+
+Scripts written for Windows COM run with the client on any computer:
 
 >>> with lanner.com.connect("beta", user="alice", password="secret") as computer:
 ...     info = computer.dispatch("MSMQ.MSMQQueueInfo")
@@ -14,7 +29,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lanner.com.automation_client import (
+    from lanner.com.automation.values import EMPTY, MISSING, NULL, VT, Variant
+    from lanner.com.client.automation import (
         NOTHING,
         AutomationError,
         Connection,
@@ -24,7 +40,6 @@ if TYPE_CHECKING:
         release,
         with_events,
     )
-    from lanner.com.values import EMPTY, MISSING, NULL, VT, Variant
 
 __all__ = [
     "EMPTY",
@@ -50,7 +65,9 @@ if not TYPE_CHECKING:  # else every name would be known to exist
         """Import a name when it is first used: the server has no use for the client."""
         if name not in __all__:
             raise AttributeError(f"module 'lanner.com' has no attribute {name!r}")
-        found = getattr(import_module(f"lanner.com.{'values' if name in _VALUES else 'automation_client'}"), name)
+        found = getattr(
+            import_module(f"lanner.com.{'automation.values' if name in _VALUES else 'client.automation'}"), name
+        )
         globals()[name] = found
         return found
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID
 
+from lanner.rpc.faults import FaultStatus
+
 
 def _com(first: int) -> UUID:
     """One of the identifiers that differ in their first field only."""
@@ -19,6 +21,9 @@ COM_VERSION: Final = (5, 7)
 
 # MS-DCOM 2.2.19.3, C706 appendix I: the protocol sequence identifier of ncacn_ip_tcp.
 NCACN_IP_TCP: Final = 7
+
+# MS-DCOM 3.1.2.2: "SHOULD be exactly 2 minutes".
+PING_PERIOD: Final = 120.0  # seconds
 
 # Interfaces ----------------------------------------------------------------------------------------------------------
 
@@ -80,6 +85,7 @@ RPC_E_INVALID_EXTENSION: Final = 0x8001_0112
 RPC_E_INVALID_IPID: Final = 0x8001_0113
 RPC_E_INVALID_OBJECT: Final = 0x8001_0114
 RPC_E_INVALID_OBJREF: Final = 0x8001_011D
+RPC_E_TIMEOUT: Final = 0x8001_011F
 RPC_E_UNEXPECTED: Final = 0x8001_FFFF
 
 CLASS_E_NOAGGREGATION: Final = 0x8004_0110
@@ -113,6 +119,19 @@ DISP_E_BADCALLEE: Final = 0x8002_0010
 DISP_E_NOTACOLLECTION: Final = 0x8002_0011
 DISP_E_DIVBYZERO: Final = 0x8002_0012
 DISP_E_BUFFERTOOSMALL: Final = 0x8002_0013
+
+# Win32 codes of the RPC runtime (MS-ERREF 2.2) as HRESULTs ------------------------------------------------------------
+
+
+def win32(code: int) -> int:
+    """Return the HRESULT of a Win32 code (MS-ERREF 2.1.2); zero is success."""
+    return 0x8007_0000 | code if code else 0
+
+
+RPC_S_UNKNOWN_IF: Final = win32(0x06B5)
+RPC_S_SERVER_UNAVAILABLE: Final = win32(FaultStatus.SERVER_UNAVAILABLE)
+RPC_S_SERVER_TOO_BUSY: Final = win32(FaultStatus.SERVER_TOO_BUSY)
+RPC_S_PROCNUM_OUT_OF_RANGE: Final = win32(0x06D1)
 
 # Status codes of the resolver (MS-ERREF 2.2) -------------------------------------------------------------------------
 

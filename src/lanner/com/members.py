@@ -1,7 +1,7 @@
 """What an interface of automation objects is: its members as the IDL declares them, in the order of their vtable (MS-OAUT 2.2.49).
 
 The tables of MC-MQAC are generated (lanner.activex.tables); those of COM's own interfaces stand where they are served. Everything
-that serves or calls a member, through the vtable (lanner.com.stubs) or by name (lanner.com.dispatch), goes by these tables.
+that serves or calls a member, through the vtable (lanner.com.automation.stubs) or by name (lanner.com.automation.dispatch), goes by these tables.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class InterfaceTable:
         return max([2, *self.by_opnum])
 
 
-# MS-OAUT 3.1.4; lanner.com.dispatch serves them for every object.
+# MS-OAUT 3.1.4; lanner.com.automation.dispatch serves them for every object.
 _DISPATCH_MEMBERS: Final = (
     Member(3, -1, "method", "GetTypeInfoCount", (Parameter("pctinfo", "out", "UINT*"),), "get_type_info_count"),
     Member(

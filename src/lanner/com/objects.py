@@ -49,7 +49,7 @@ class Failure:
 
 
 class Remote(Protocol):
-    """A reference to an object of somebody else's; what can be done with it is the client's business (lanner.com.client)."""
+    """A reference to an object of somebody else's; what can be done with it is the client's business (lanner.com.client.client)."""
 
     @property
     def iid(self) -> UUID: ...

@@ -1,0 +1,232 @@
+"""VARIANTs turned into other types, as VariantChangeType does for arguments of IDispatch::Invoke (MS-OAUT 3.1.4.4.4).
+
+What cannot be turned is a ComError: DISP_E_TYPEMISMATCH, or DISP_E_OVERFLOW where only the number is too large. Text is that of the
+United States, whatever locale the caller names: MS-OAUT lets a server ignore it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+from typing import Final, TypeAlias
+
+from lanner.com.automation.values import VT, Variant, type_name
+from lanner.com.constants import DISP_E_BADVARTYPE, DISP_E_OVERFLOW, DISP_E_TYPEMISMATCH
+from lanner.com.objects import ComError
+from lanner.rpc.ndr import Value
+
+Number: TypeAlias = int | Decimal
+
+_RANGES: Final = {
+    VT.I1: (-(1 << 7), (1 << 7) - 1),
+    VT.UI1: (0, (1 << 8) - 1),
+    VT.I2: (-(1 << 15), (1 << 15) - 1),
+    VT.UI2: (0, (1 << 16) - 1),
+    VT.I4: (-(1 << 31), (1 << 31) - 1),
+    VT.UI4: (0, (1 << 32) - 1),
+    VT.INT: (-(1 << 31), (1 << 31) - 1),
+    VT.UINT: (0, (1 << 32) - 1),
+    VT.I8: (-(1 << 63), (1 << 63) - 1),
+    VT.UI8: (0, (1 << 64) - 1),
+}
+_CURRENCY_SCALE: Final = 10_000
+# MS-OAUT 2.2.25.
+DAY_ZERO: Final = dt.datetime(1899, 12, 30)  # noqa: DTZ001 (a DATE has no time zone)
+_DATE_FORMATS: Final = (
+    "%m/%d/%Y %I:%M:%S %p",
+    "%m/%d/%Y %H:%M:%S",
+    "%m/%d/%Y %H:%M",
+    "%m/%d/%Y",
+    "%Y-%m-%d %H:%M:%S",
+    "%Y-%m-%dT%H:%M:%S",
+    "%Y-%m-%d",
+)
+# Digits that VarBstrFromR4 and VarBstrFromR8 write.
+_SINGLE_DIGITS: Final = 7
+_DOUBLE_DIGITS: Final = 15
+# MS-OAUT 2.2.26: 96 bits are 29 digits.
+_MAX_MAGNITUDE: Final = 28
+# Ours: characters of a number. The longest double has about 330.
+_MAX_NUMBER_TEXT: Final = 1024
+
+
+def change_type(variant: Variant, vt: int) -> Variant:
+    """Turn a VARIANT into one of another type; raise ComError if that cannot be done."""
+    variant = variant.dereferenced()
+    if variant.vt == vt:
+        return variant
+    if variant.vt == VT.RECORD:
+        raise ComError(DISP_E_BADVARTYPE, "a user-defined type")
+    return Variant(vt, _changed(variant, vt))
+
+
+def _changed(variant: Variant, vt: int) -> Value:
+    if vt in _RANGES:
+        return _integer(variant, vt)
+    match vt:
+        case VT.BSTR:
+            return _text(variant, vt)
+        case VT.BOOL:
+            return _boolean(variant, vt)
+        case VT.R4 | VT.R8:
+            return _real(_number(variant, vt))
+        case VT.CY:
+            return _within(VT.I8, _rounded(_bounded(_number(variant, vt)) * _CURRENCY_SCALE))
+        case VT.DATE:
+            return _date(variant, vt)
+        case VT.DECIMAL:
+            return _bounded(_number(variant, vt))
+        case VT.EMPTY | VT.NULL:
+            return None
+        case VT.UNKNOWN if variant.vt == VT.DISPATCH:
+            return variant.value
+        case VT.DISPATCH if variant.vt == VT.UNKNOWN:
+            return variant.value
+        case _:
+            raise _mismatch(variant, vt)
+
+
+def _mismatch(variant: Variant, vt: int) -> ComError:
+    return ComError(DISP_E_TYPEMISMATCH, f"{type_name(variant.vt)} is no {type_name(vt)}")
+
+
+def _number(variant: Variant, vt: int) -> Number:
+    """What a VARIANT comes to as a number."""
+    value = variant.value
+    match variant.vt:
+        case VT.EMPTY:
+            return 0
+        case VT.BOOL:
+            # MS-OAUT 2.2.27: true is 0xFFFF, and VARIANT_BOOL signed.
+            return -1 if value else 0
+        case VT.CY:
+            return Decimal(value) / _CURRENCY_SCALE
+        case VT.R4 | VT.R8 | VT.DATE:
+            if not math.isfinite(value):
+                raise ComError(DISP_E_OVERFLOW, "no finite number")
+            return Decimal(value)
+        case VT.DECIMAL:
+            return Decimal(value)
+        case VT.BSTR:
+            return _parsed(variant, vt)
+        case _ if variant.vt in _RANGES:
+            return int(value)
+        case _:
+            raise _mismatch(variant, vt)
+
+
+def _parsed(variant: Variant, vt: int) -> Number:
+    text = (variant.value or "").strip()
+    if not text or len(text) > _MAX_NUMBER_TEXT or not text.isascii() or "_" in text:
+        raise _mismatch(variant, vt)
+    try:
+        # As basic writes it.
+        if text.upper().startswith("&H") and text[2:].isalnum():
+            return int(f"0x{text[2:]}", 0)
+        number = Decimal(text.replace(",", ""))
+    except (ValueError, InvalidOperation):
+        raise _mismatch(variant, vt) from None
+    if not number.is_finite():
+        raise _mismatch(variant, vt)
+    return number
+
+
+def _integer(variant: Variant, vt: int) -> int:
+    return _within(vt, _rounded(_number(variant, vt)))
+
+
+def _rounded(number: Number) -> int:
+    """The nearest integer, an even one where two are as near."""
+    return number if isinstance(number, int) else int(_bounded(number).to_integral_value(ROUND_HALF_EVEN))
+
+
+def _bounded(number: Number) -> Decimal:
+    """The number, if some integral type or DECIMAL could hold it: working out all digits of 1E+999999 would take long."""
+    number = Decimal(number)
+    if number.adjusted() > _MAX_MAGNITUDE:
+        raise ComError(DISP_E_OVERFLOW, "the number is too large")
+    return number
+
+
+def _within(vt: int, number: int) -> int:
+    low, high = _RANGES[VT(vt)]
+    if not low <= number <= high:
+        raise ComError(DISP_E_OVERFLOW, f"{number} is no {type_name(vt)}")
+    return number
+
+
+def _real(number: Number) -> float:
+    real = float(number)
+    if not math.isfinite(real):
+        raise ComError(DISP_E_OVERFLOW, "the number is too large")
+    return real
+
+
+def _boolean(variant: Variant, vt: int) -> bool:
+    if variant.vt == VT.BSTR:
+        text = (variant.value or "").strip().lower()
+        # VarBoolFromStr knows these names, with or without a basic's number signs.
+        if text.strip("#") in ("true", "false"):
+            return text.strip("#") == "true"
+    return _number(variant, vt) != 0
+
+
+def _text(variant: Variant, vt: int) -> str:
+    match variant.vt:
+        case VT.EMPTY:
+            return ""
+        case VT.BOOL:
+            # As a number, for nobody has asked VariantChangeType for VARIANT_ALPHABOOL.
+            return "-1" if variant.value else "0"
+        case VT.R4:
+            return _digits(variant.value, _SINGLE_DIGITS)
+        case VT.R8:
+            return _digits(variant.value, _DOUBLE_DIGITS)
+        case VT.DATE:
+            return _date_text(variant)
+        case VT.CY | VT.DECIMAL:
+            number = Decimal(_number(variant, vt))
+            text = f"{number:f}"
+            return text.rstrip("0").rstrip(".") if "." in text else text
+        case _ if variant.vt in _RANGES:
+            return str(variant.value)
+        case _:
+            raise _mismatch(variant, vt)
+
+
+def _digits(value: float, digits: int) -> str:
+    return f"{value:.{digits}G}"
+
+
+def _date(variant: Variant, vt: int) -> float:
+    if variant.vt != VT.BSTR:
+        return _real(_number(variant, vt))
+    text = (variant.value or "").strip()
+    for form in _DATE_FORMATS:
+        try:
+            moment = dt.datetime.strptime(text, form)  # noqa: DTZ007 (a DATE has no time zone)
+        except ValueError:
+            continue
+        return date_of(moment)
+    return _real(_parsed(variant, vt))
+
+
+def date_of(moment: dt.datetime) -> float:
+    """Give the DATE of a moment: before day zero the days count down, and the time of day still up (MS-OAUT 2.2.25)."""
+    passed = moment - DAY_ZERO
+    fraction = (passed.seconds + passed.microseconds / 1_000_000) / 86_400
+    return passed.days + fraction if passed.days >= 0 else passed.days - fraction
+
+
+def _date_text(variant: Variant) -> str:
+    days = math.trunc(variant.value) if math.isfinite(variant.value) else math.inf
+    try:
+        seconds = round(abs(variant.value - days) * 86_400)
+        moment = DAY_ZERO + dt.timedelta(days=days, seconds=seconds)
+    except (OverflowError, ValueError):
+        raise _mismatch(variant, VT.BSTR) from None
+    date = f"{moment.month}/{moment.day}/{moment.year}"
+    if not seconds:
+        return date
+    return f"{date} {moment.hour % 12 or 12}:{moment:%M:%S %p}"

@@ -1,0 +1,440 @@
+"""Calls through the vtable: the parameters of a member as octets, on both sides, and what serves a call (MS-DCOM 3.1.1.5.4).
+
+A stub is made once for each member and kept. It begins behind ORPCTHIS or ORPCTHAT, so it is handed the decoder or encoder that these
+were read or written with: alignment counts from the first octet of all. A server says
+
+    answer = serve(obj, call, decoder)  # an Answer, or an awaitable of one
+    answer.encode(encoder)
+
+and a client `stub_of(member).encode_request(encoder, arguments)`, then `decode_response`. Interface pointers in a stub are ObjRefs; `mapped`
+puts objects in their place, and the other way round.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import struct
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Annotated, Final, TypeAlias
+from uuid import UUID
+
+from lanner.com.automation import dispatch
+from lanner.com.automation.types import BSTR, DISPPARAMS, EXCEPINFO, VARIANT, VARIANT_BOOL, DispParams
+from lanner.com.automation.values import EMPTY, VT, SafeArray, Variant
+from lanner.com.constants import E_NOTIMPL, E_UNEXPECTED, IID_IDISPATCH, IID_IUNKNOWN, S_OK
+from lanner.com.members import IDISPATCH, Member, Parameter
+from lanner.com.objects import ComCall, ComError, ComObject, Failure, Remote, Success, find_method
+from lanner.com.objref import INTERFACE_POINTER, ObjRef
+from lanner.model.errors import RemoteProtocolError, StatusError
+from lanner.rpc.ndr import (
+    UNRELATED,
+    BadStub,
+    Conformant,
+    ConformantVarying,
+    Correlation,
+    Decoder,
+    Encoder,
+    Field,
+    Struct,
+    Type,
+    Unique,
+    Value,
+    guid,
+    i16,
+    i32,
+    i64,
+    u8,
+    u32,
+    u64,
+    wide_string,
+)
+from lanner.rpc.ndr.constructed import RunSegment, segments
+
+_LOG = logging.getLogger(__name__)
+
+# What may follow the last parameter of a response, as rpc.interface has it: the gap before the end of a padded stub.
+_MAX_PADDING: Final = 7
+_HRESULT: Final = Parameter("HRESULT", "out", "HRESULT")
+# Ours: references in the arguments of one call. No member takes more than two; each foreign one means a search for its owner.
+MAX_REFERENCES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectData:
+    """CONNECTDATA (MC-MQAC section 6): a sink and the cookie it was given."""
+
+    p_unk: Annotated[Value, INTERFACE_POINTER]
+    dw_cookie: Annotated[int, u32]
+
+
+# The types that members use, by their names in the IDL. HRESULTs are unsigned, as everywhere here.
+_TYPES: Final[dict[str, Type]] = {
+    "long": i32,
+    "short": i16,
+    "DISPID": i32,
+    "DWORD": u32,
+    "HRESULT": u32,
+    "LCID": u32,
+    "UINT": u32,
+    "ULONG": u32,
+    "BOOL": i32,
+    "byte": u8,
+    "LARGE_INTEGER": i64,
+    "ULARGE_INTEGER": u64,
+    "CLSID": guid,
+    "IID": guid,
+    "REFIID": guid,
+    "VARIANT_BOOL": VARIANT_BOOL,
+    "BSTR": BSTR,
+    "VARIANT": VARIANT,
+    "LPOLESTR": Unique(wide_string),
+    "DISPPARAMS": DISPPARAMS,
+    "EXCEPINFO": EXCEPINFO,
+    "CONNECTDATA": Struct(ConnectData),
+}
+# Those that objects may be in.
+_CARRIERS: Final = frozenset({"VARIANT", "DISPPARAMS", "CONNECTDATA"})
+_ELEMENT_IIDS: Final[dict[int, UUID | None]] = {
+    VT.DISPATCH: IID_IDISPATCH,
+    VT.UNKNOWN: IID_IUNKNOWN,
+    # What is in it says what it is.
+    VT.VARIANT: None,
+}
+
+
+def _ndr_type(parameter: Parameter) -> Type:
+    # A pointer at the top is a reference pointer, which has no octets; an interface pointer is itself what it points to.
+    kind = INTERFACE_POINTER if parameter.iid is not None else _TYPES[parameter.type.rstrip("*")]
+    if parameter.length_is:
+        return ConformantVarying(kind)
+    return Conformant(kind) if parameter.size_is else kind
+
+
+Convert: TypeAlias = Callable[[Value, UUID], Value]
+
+
+def mapped(value: Value, convert: Convert, iid: UUID | None) -> Value:
+    """Put something else in the place of each object or reference in a value; what has none is given back as it is."""
+    match value:
+        case None | str():
+            return value
+        case Variant():
+            base = value.vt & ~(VT.ARRAY | VT.BYREF)
+            if base not in _ELEMENT_IIDS:
+                return value
+            inner = mapped(value.value, convert, _ELEMENT_IIDS[base])
+            return value if inner is value.value else Variant(value.vt, inner)
+        case tuple():
+            made = [mapped(each, convert, iid) for each in value]
+            is_same = all(new is old for new, old in zip(made, value, strict=True))
+            return value if is_same else tuple(made)
+        case SafeArray():
+            elements = mapped(value.elements, convert, iid)
+            return value if elements is value.elements else replace(value, elements=elements)
+        case DispParams():
+            rgvarg = mapped(value.rgvarg, convert, None)
+            return value if rgvarg is value.rgvarg else replace(value, rgvarg=rgvarg)
+        case ConnectData():
+            return ConnectData(mapped(value.p_unk, convert, IID_IUNKNOWN), value.dw_cookie)
+        case _:
+            return value if iid is None else convert(value, iid)
+
+
+class _Way:
+    """The parameters that go one way, each followed by its own referents (C706 14.4)."""
+
+    def __init__(self, parameters: Sequence[Parameter]) -> None:
+        self.parameters = tuple(parameters)
+        self.types = [_ndr_type(parameter) for parameter in parameters]
+        fields = [Field(each.name, kind) for each, kind in zip(parameters, self.types, strict=True)]
+        self._segments = segments(fields, with_referents=False)
+        names = [parameter.name for parameter in parameters]
+        # Arrays, with the places of what says how many elements they have.
+        self._counted = [
+            (index, names.index(count), each.name)
+            for index, each in enumerate(parameters)
+            for count in [each.length_is or each.size_is]
+            if count in names
+        ]
+        self.carriers = [
+            (index, each.iid)
+            for index, each in enumerate(parameters)
+            if each.iid is not None or each.type.rstrip("*") in _CARRIERS
+        ]
+
+    def encode(self, encoder: Encoder, values: Sequence[Value], related: Sequence[Correlation]) -> None:
+        for segment in self._segments:
+            if isinstance(segment, RunSegment):
+                segment.encode(encoder, values[segment.start : segment.stop])
+            else:
+                index = segment.index
+                segment.member.type.encode_whole(encoder, values[index], related[index])
+
+    def decode(self, decoder: Decoder, related: Sequence[Correlation] | None = None) -> list[Value]:
+        values: list[Value] = []
+        for segment in self._segments:
+            if isinstance(segment, RunSegment):
+                values += segment.decode(decoder)
+                continue
+            kind, index = segment.member.type, segment.index
+            try:
+                values.append(kind.decode_whole(decoder, UNRELATED if related is None else related[index]))
+            except RemoteProtocolError as problem:
+                # An OBJREF that does not hold together is as bad as any other octets.
+                raise BadStub(f"{segment.member.name}: {problem}") from None
+        for index, count, name in self._counted:
+            if len(values[index]) != values[count]:
+                raise BadStub(f"{name}: {len(values[index])} elements where {values[count]} are announced")
+        left = decoder.end - decoder.position
+        # MS-DCOM 3.2.4.2: clients as old as Windows 2000 to 2003 append octets to requests, which recipients ignore.
+        if left < 0 or (related is not None and left > _MAX_PADDING):
+            raise BadStub(f"{left} octets left over")
+        return values
+
+    def mapped(self, values: list[Value], convert: Convert) -> list[Value]:
+        values = list(values)
+        for index, iid in self.carriers:
+            values[index] = mapped(values[index], convert, iid)
+        return values
+
+
+class Stub:
+    """What the request and the response of a member hold."""
+
+    def __init__(self, member: Member) -> None:
+        self.member = member
+        self._request = _Way([each for each in member.parameters if each.is_in])
+        self._response = _Way([*(each for each in member.parameters if each.is_out), _HRESULT])
+        self._out_count = len(self._response.parameters) - 1
+        self._places = {each.name: index for index, each in enumerate(self._request.parameters)}
+        self._sizes = [self._places.get(each.size_is) for each in self._response.parameters]
+        # A VARIANT that goes in by reference is as good as what it refers to: nothing comes back in it.
+        self._variants = [
+            index
+            for index, each in enumerate(self._request.parameters)
+            if each.type in ("VARIANT", "VARIANT*") and not each.size_is
+        ]
+        self._unrelated = [UNRELATED] * len(self._sizes)
+        self._is_sized = any(place is not None for place in self._sizes)
+
+    def __repr__(self) -> str:
+        return f"<stub of {self.member.name}>"
+
+    def _related(self, arguments: Sequence[Value]) -> list[Correlation]:
+        if not self._is_sized:
+            return self._unrelated
+        return [UNRELATED if place is None else Correlation(size=arguments[place]) for place in self._sizes]
+
+    # The server's side
+
+    def decode_request(self, decoder: Decoder) -> list[Value]:
+        """Give the arguments in the order of the IDL, or raise BadStub."""
+        try:
+            arguments = self._request.decode(decoder)
+        except BadStub as problem:
+            raise problem.at(f"{self.member.name} request") from None
+        for index in self._variants:
+            if arguments[index].vt & VT.BYREF:
+                arguments[index] = arguments[index].dereferenced()
+        return arguments
+
+    def encode_response(
+        self, encoder: Encoder, results: Sequence[Value] | None, hresult: int, arguments: Sequence[Value]
+    ) -> None:
+        """Write the out parameters and the result code; None for zero, empty or NULL in each of them."""
+        related = self._related(arguments)
+        if results is None:
+            results = [kind.default(each) for kind, each in zip(self._response.types[:-1], related[:-1], strict=True)]
+        try:
+            self._response.encode(encoder, [*results, hresult], related)
+        except (ValueError, struct.error) as problem:
+            raise ValueError(f"{self.member.name} response: {problem}") from problem
+
+    # The client's side
+
+    def encode_request(self, encoder: Encoder, arguments: Sequence[Value], marshal: Convert | None = None) -> None:
+        """Write the arguments, in the order of the IDL; `marshal` makes references of objects among them."""
+        values = list(arguments)
+        if len(values) != len(self._places):
+            raise ValueError(f"{self.member.name}: {len(values)} arguments where {len(self._places)} belong")
+        if marshal is not None:
+            values = self._request.mapped(values, _unless_reference(marshal))
+        try:
+            self._request.encode(encoder, values, [UNRELATED] * len(values))
+        except (ValueError, struct.error) as problem:
+            raise ValueError(f"{self.member.name} request: {problem}") from problem
+
+    def decode_response(self, decoder: Decoder, arguments: Sequence[Value]) -> tuple[list[Value], int]:
+        """Give the out parameters and the result code of a call that was made with these arguments, or raise BadStub."""
+        try:
+            *results, hresult = self._response.decode(decoder, self._related(arguments))
+        except BadStub as problem:
+            raise problem.at(f"{self.member.name} response") from None
+        return results, hresult
+
+    # Objects and references
+
+    def references(self, arguments: list[Value]) -> list[ObjRef]:
+        """Give the references in arguments that came in, in the order they stand there."""
+        found: list[ObjRef] = []
+        if self._request.carriers:
+            self._request.mapped(arguments, lambda objref, _: found.append(objref))
+        return found
+
+    def with_objects(self, arguments: list[Value], objects: Sequence[ComObject | Value]) -> list[Value]:
+        """Put objects in the place of the references that `references` found."""
+        left = iter(objects)
+        return self._request.mapped(arguments, lambda _objref, _iid: next(left))
+
+    def with_references(self, results: list[Value], marshal: Convert) -> list[Value]:
+        """Put references in the place of objects in results."""
+        if not self._response.carriers:
+            return results
+        return self._response.mapped([*results, S_OK], _unless_reference(marshal))[:-1]
+
+    def response_references(self, results: list[Value]) -> list[Value]:
+        """Give the references, or objects, in results."""
+        found: list[Value] = []
+        self._response.mapped([*results, S_OK], lambda objref, _: found.append(objref))
+        return found
+
+    def response_with_objects(self, results: list[Value], objects: Sequence[Value]) -> list[Value]:
+        """Put something else in the place of each that `response_references` found."""
+        left = iter(objects)
+        return self._response.mapped([*results, S_OK], lambda _objref, _iid: next(left))[:-1]
+
+    def outs(self, value: Value) -> list[Value]:
+        """Take what a method returned apart into its out parameters."""
+        if self._out_count == 0:
+            return []
+        values = [value] if self._out_count == 1 else list(value)
+        # Nothing in a VARIANT is VT_EMPTY.
+        return [
+            EMPTY if each is None and kind is VARIANT else each
+            for each, kind in zip(values, self._response.types[:-1], strict=True)
+        ]
+
+
+def _unless_reference(marshal: Convert) -> Convert:
+    return lambda value, iid: value if isinstance(value, ObjRef) else marshal(value, iid)
+
+
+@cache
+def stub_of(member: Member) -> Stub:
+    return Stub(member)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What goes back: the out parameters, None where the call failed and has none, and the result code."""
+
+    stub: Stub
+    arguments: list[Value]
+    results: list[Value] | None
+    hresult: int
+
+    def encode(self, encoder: Encoder) -> None:
+        self.stub.encode_response(encoder, self.results, self.hresult, self.arguments)
+
+
+def serve(obj: ComObject, call: ComCall, decoder: Decoder) -> Answer | Awaitable[Answer]:
+    """Run a call on an object; a BadStub says that its parameters are none, everything else is an answer."""
+    stub = stub_of(call.member)
+    arguments = stub.decode_request(decoder)
+    references = stub.references(arguments)
+    if len(references) > MAX_REFERENCES:
+        raise BadStub(f"{call.member.name} request: {len(references)} references to objects")
+    if references:
+        return _serve_later(obj, call, stub, arguments, references)
+    try:
+        result = _run(obj, call, arguments)
+        if inspect.isawaitable(result):
+            return _finish(call, stub, arguments, result)
+        return _answer(call, stub, arguments, result)
+    except Exception as problem:  # noqa: BLE001 (whatever it is, it ends this call alone)
+        return Answer(stub, arguments, None, hresult_of(problem, call))
+
+
+async def _serve_later(
+    obj: ComObject, call: ComCall, stub: Stub, arguments: list[Value], references: list[ObjRef]
+) -> Answer:
+    try:
+        objects = [await call.exporter.unmarshal(objref) for objref in references]
+        result = _run(obj, call, stub.with_objects(arguments, objects))
+        if inspect.isawaitable(result):
+            result = await result
+        answer = _answer(call, stub, arguments, result)
+        return await answer if inspect.isawaitable(answer) else answer
+    except Exception as problem:  # noqa: BLE001
+        return Answer(stub, arguments, None, hresult_of(problem, call))
+
+
+async def _finish(call: ComCall, stub: Stub, arguments: list[Value], result: Awaitable[Value]) -> Answer:
+    try:
+        answer = _answer(call, stub, arguments, await result)
+        return await answer if inspect.isawaitable(answer) else answer
+    except Exception as problem:  # noqa: BLE001
+        return Answer(stub, arguments, None, hresult_of(problem, call))
+
+
+def _run(obj: ComObject, call: ComCall, arguments: list[Value]) -> Value:
+    own = _DISPATCH.get(call.member)
+    if own is not None:
+        return own(obj, call, *arguments)
+    method = find_method(obj, call.member)
+    if method is None:
+        raise ComError(E_NOTIMPL, f"{type(obj).__name__} has no {call.member.python}")
+    return method(call, *arguments)
+
+
+_DISPATCH: Final = {member: getattr(dispatch, member.python) for member in IDISPATCH.members}
+
+
+def _answer(call: ComCall, stub: Stub, arguments: list[Value], result: Value) -> Answer | Awaitable[Answer]:
+    hresult, value = S_OK, result
+    if isinstance(result, Success | Failure):
+        hresult, value = result.hresult, result.value
+    results = stub.outs(value)
+    foreign: list[Remote] = []
+
+    def marshal(value: Value, iid: UUID) -> Value:
+        if isinstance(value, ComObject):
+            try:
+                return call.exporter.marshal(value, iid)
+            except ComError:
+                call.exporter.discard(value)
+                raise
+        foreign.append(value)
+        return value
+
+    results = stub.with_references(results, marshal)
+    if foreign:
+        return _pass_on(call, Answer(stub, arguments, results, hresult))
+    return Answer(stub, arguments, results, hresult)
+
+
+async def _pass_on(call: ComCall, answer: Answer) -> Answer:
+    """Put references in the place of other people's objects in an answer: their owners have to be asked for some."""
+    stub, results = answer.stub, answer.results or []
+    try:
+        made = [
+            each if isinstance(each, ObjRef) else await each.reference() for each in stub.response_references(results)
+        ]
+        return replace(answer, results=stub.response_with_objects(results, made))
+    except Exception as problem:  # noqa: BLE001
+        return replace(answer, results=None, hresult=hresult_of(problem, call))
+
+
+def hresult_of(problem: Exception, call: ComCall) -> int:
+    """Give the result code that an exception of a member is answered with."""
+    match problem:
+        case ComError():
+            return problem.hresult
+        case StatusError():
+            return problem.status
+        case _:
+            _LOG.error("%s.%s failed", call.interface.name, call.member.name, exc_info=problem)
+            return E_UNEXPECTED

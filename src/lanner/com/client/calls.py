@@ -1,0 +1,189 @@
+"""Calls of a COM client: to resolvers and activators, and to the objects of exporters (MS-DCOM 3.2.4.2); every failure is a ComError."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import UUID, uuid4
+
+from lanner.com.client.connections import Address, Connections, fault_error
+from lanner.com.constants import (
+    IID_IREMUNKNOWN,
+    PING_PERIOD,
+    RPC_E_CALL_REJECTED,
+    RPC_E_TIMEOUT,
+    RPC_S_SERVER_UNAVAILABLE,
+    succeeded,
+    win32,
+)
+from lanner.com.objects import ComError
+from lanner.com.orpc import OrpcThis
+from lanner.model.errors import RemoteProtocolError
+from lanner.rpc.endpoint_mapper import EPMAPPER_PORT
+from lanner.rpc.faults import FaultStatus, RpcConnectionError, RpcFault
+from lanner.rpc.interface import RETURNS, Interface, Method
+from lanner.rpc.ndr import ByteOrder, Syntax, Value
+from lanner.rpc.pdu import AuthLevel, AuthType, SyntaxId
+from lanner.rpc.security import Credentials, SecurityError
+
+if TYPE_CHECKING:
+    from lanner.com.client.tables import RemoteExporter
+    from lanner.rpc.async_client import BoundInterface
+    from lanner.rpc.client_connection import Answered
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """How a client goes about its calls. Times are seconds; None is no limit."""
+
+    # At least this level; an exporter may hint at a higher one. Activation, resolution and pings have integrity at least (MS-DCOM 3.2).
+    level: AuthLevel = AuthLevel.PKT_INTEGRITY
+    # For each of connecting, binding, and every call to a resolver.
+    connect_timeout: float = 10.0
+    # For each call to an object.
+    call_timeout: float | None = None
+    # MS-DCOM 3.2.2: at most 2 minutes.
+    ping_period: float = PING_PERIOD
+    resolver_port: int = EPMAPPER_PORT
+    # How long an exporter of which nothing is held is remembered.
+    idle_timeout: float = 30.0
+    # In all, and to one host.
+    max_connections: int | None = None
+    max_connections_per_host: int | None = None
+    # Interfaces held at once.
+    max_interfaces: int | None = None
+    max_interfaces_per_host: int | None = None
+    # Exporters that are being resolved.
+    max_resolving: int | None = None
+    max_resolving_per_host: int | None = None
+    # Calls under way to one exporter.
+    max_calls_per_exporter: int | None = None
+
+    @property
+    def resolver_level(self) -> AuthLevel:
+        """MS-DCOM 3.2.4.1.2.2, 3.2.6.1: at least integrity."""
+        return max(self.level, AuthLevel.PKT_INTEGRITY)
+
+
+def check_hresult(hresult: int, what: str) -> None:
+    if not succeeded(hresult):
+        raise ComError(hresult, what)
+
+
+class Calls:
+    """The calls of one client, and the connections they go through."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        credentials: Credentials | None,
+        auth_type: AuthType,
+        local_address: str | None = None,
+    ) -> None:
+        self.settings = settings
+        self.connections = Connections(
+            credentials,
+            auth_type,
+            connect_timeout=settings.connect_timeout,
+            max_connections=settings.max_connections,
+            max_connections_per_host=settings.max_connections_per_host,
+            local_address=local_address,
+        )
+
+    async def ask(
+        self,
+        address: Address,
+        level: AuthLevel,
+        interface: Interface,
+        method: Method,
+        arguments: Mapping[str, Value] | None = None,
+    ) -> dict[str, Value]:
+        """A call to a resolver or an activator, which are not objects; its results as they are."""
+        async with _failures(str(address), self.settings.connect_timeout):
+            bound = await self.connections.bind(address, level, SyntaxId(interface.uuid, *interface.version))
+            return await bound.call(method, **(arguments or {}))
+
+    async def call_method(
+        self, exporter: RemoteExporter, iid: UUID, ipid: UUID, method: Method, arguments: Mapping[str, Value]
+    ) -> dict[str, Value]:
+        """A call to an object; its out parameters, and under "returns" its HRESULT, which is a success."""
+        arguments = {"orpc_this": OrpcThis.of(uuid4(), exporter.version), **arguments}
+        answer = await self.request(exporter, iid, ipid, method.opnum, method.encode_request(arguments))
+        order: ByteOrder = "little" if answer.is_little else "big"
+        try:
+            results = method.decode_response(answer.stub, arguments, Syntax.NDR20, order)
+        except RemoteProtocolError as error:
+            raise ComError(win32(FaultStatus.BAD_STUB_DATA), f"{exporter}: {error}") from error
+        check_hresult(results[RETURNS], f"{exporter}: {method.name}")
+        return results
+
+    async def call_rem_unknown(
+        self, exporter: RemoteExporter, method: Method, arguments: Mapping[str, Value]
+    ) -> dict[str, Value]:
+        return await self.call_method(exporter, IID_IREMUNKNOWN, exporter.ipid_rem_unknown, method, arguments)
+
+    async def request(
+        self,
+        exporter: RemoteExporter,
+        iid: UUID,
+        ipid: UUID,
+        opnum: int,
+        stub: bytes,
+        timeout: float | None = None,  # noqa: ASYNC109 (as for every call here)
+    ) -> Answered:
+        """Send a stub, which begins with ORPCTHIS, to an interface of an object; without a time of its own it has that of the settings."""
+        limit = self.settings.max_calls_per_exporter
+        if limit is not None and exporter.calls >= limit:
+            raise ComError(RPC_E_CALL_REJECTED, f"{exporter}: {exporter.calls} calls are under way")
+        exporter.calls += 1
+        try:
+            async with _failures(str(exporter), self.settings.call_timeout if timeout is None else timeout):
+                bound = await self._bound(exporter, SyntaxId(iid, 0, 0))
+                return await bound.request(opnum, stub, ipid)
+        finally:
+            exporter.calls -= 1
+
+    async def local_address(self, exporter: RemoteExporter) -> str:
+        """Under which address of ours an exporter sees us."""
+        async with _failures(str(exporter), self.settings.call_timeout):
+            if exporter.address is None:
+                await self._bound(exporter, SyntaxId(IID_IREMUNKNOWN, 0, 0))
+            address = exporter.address or exporter.addresses[0]
+            return await self.connections.local_address(address, exporter.level)
+
+    async def _bound(self, exporter: RemoteExporter, syntax: SyntaxId) -> BoundInterface:
+        """The interface at the address where the exporter answered, or at the first one that does."""
+        if exporter.address is not None:
+            return await self.connections.bind(exporter.address, exporter.level, syntax)
+        *others, last = exporter.addresses
+        for address in others:
+            try:
+                bound = await self.connections.bind(address, exporter.level, syntax)
+            except ComError as error:
+                if error.hresult != RPC_S_SERVER_UNAVAILABLE:
+                    raise
+                continue
+            exporter.address = address
+            return bound
+        bound = await self.connections.bind(last, exporter.level, syntax)
+        exporter.address = last
+        return bound
+
+
+@asynccontextmanager
+async def _failures(who: str, timeout: float | None) -> AsyncIterator[None]:  # noqa: ASYNC109 (one place for every failure)
+    """Whatever goes wrong on the way, as ComError."""
+    try:
+        async with asyncio.timeout(timeout):
+            yield
+    except TimeoutError as error:
+        raise ComError(RPC_E_TIMEOUT, f"{who}: no answer within {timeout} s") from error
+    except RpcFault as fault:
+        raise fault_error(fault) from fault
+    except (RpcConnectionError, SecurityError) as error:
+        raise ComError(RPC_S_SERVER_UNAVAILABLE, f"{who}: {error}") from error
+    except RemoteProtocolError as error:
+        raise ComError(win32(FaultStatus.BAD_STUB_DATA), f"{who}: {error}") from error

@@ -1,0 +1,145 @@
+"""What a client knows of the objects of others (MS-DCOM 3.2.1): resolvers, exporters, interfaces; and how it is called at which address."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+from lanner.com.client.connections import Address
+from lanner.com.client.pings import PingSet
+from lanner.com.constants import RPC_E_INVALID_OBJREF, RPC_E_VERSION_MISMATCH
+from lanner.com.objects import ComError
+from lanner.com.objref import SORF_NOPING, DualStringArray, ObjRef, ObjRefCustom, StdObjRef, StringBinding
+from lanner.com.orpc import OUR_VERSION, ComVersion
+from lanner.rpc.pdu import AuthLevel
+
+# Ours: addresses of one peer that are tried.
+MAX_ADDRESSES: Final = 4
+_LEVELS: Final = frozenset(AuthLevel)
+
+
+class Resolver:
+    """An object resolver: where it answered, and what is pinged there."""
+
+    def __init__(self, addresses: tuple[Address, ...], peer: str | None = None) -> None:
+        self.addresses = addresses
+        # The stranger it belongs to, if it is one's: whatever else that says is believed no more.
+        self.peer = peer
+        # Where it answered.
+        self.address: Address | None = None
+        self.pings = PingSet()
+        # Held while it is asked for an exporter, so that nobody asks for the same one.
+        self.lock = asyncio.Lock()
+        # Interfaces held of objects of this resolver.
+        self.interfaces = 0
+
+    @property
+    def host(self) -> str:
+        return self.addresses[0].host
+
+
+class RemoteExporter:
+    """An object exporter: how it is called."""
+
+    def __init__(
+        self,
+        oxid: int,
+        resolver: Resolver,
+        addresses: tuple[Address, ...],
+        ipid_rem_unknown: UUID,
+        level: AuthLevel,
+        version: ComVersion,
+    ) -> None:
+        self.oxid = oxid
+        self.resolver = resolver
+        self.addresses = addresses
+        # Where it answered.
+        self.address: Address | None = None
+        self.ipid_rem_unknown = ipid_rem_unknown
+        self.level = level
+        self.version = version
+        self.interfaces: dict[UUID, HeldInterface] = {}
+        # Calls under way.
+        self.calls = 0
+        # Runs while nothing of it is held.
+        self.idle: asyncio.TimerHandle | None = None
+
+    def __str__(self) -> str:
+        return str(self.address or self.addresses[0])
+
+
+class HeldInterface:
+    """An interface that is held; `handles` counts the RemoteInterfaces of it."""
+
+    __slots__ = ("exporter", "handles", "iid", "ipid", "is_pinged", "oid", "public_refs", "res_addr")
+
+    def __init__(self, exporter: RemoteExporter, iid: UUID, std: StdObjRef, res_addr: DualStringArray) -> None:
+        self.exporter = exporter
+        self.iid = iid
+        self.ipid = std.ipid
+        self.oid = std.oid
+        self.res_addr = res_addr
+        self.is_pinged = not std.flags & SORF_NOPING
+        self.public_refs = std.public_refs
+        self.handles = 0
+
+
+def negotiated(version: ComVersion, who: str) -> ComVersion:
+    """MS-DCOM 1.7: the version that both speak."""
+    if version.major_version != OUR_VERSION.major_version:
+        raise ComError(RPC_E_VERSION_MISMATCH, f"{who} speaks COM {version.major_version}.{version.minor_version}")
+    return ComVersion(version.major_version, min(version.minor_version, OUR_VERSION.minor_version))
+
+
+def level_for(bindings: DualStringArray, authn_hint: int, level: AuthLevel) -> AuthLevel:
+    """MS-DCOM 3.2.4.2: without a security binding no security; else the higher of our level and the exporter's hint."""
+    if not bindings.security_bindings:
+        return AuthLevel.NONE
+    return max(level, AuthLevel(authn_hint)) if authn_hint in _LEVELS else AuthLevel.PKT_PRIVACY
+
+
+def reference_parts(objref: ObjRef) -> tuple[StdObjRef, DualStringArray]:
+    """The reference and the resolver of an OBJREF; of HANDLER and EXTENDED the plain object is what we call."""
+    if isinstance(objref, ObjRefCustom):
+        raise ComError(RPC_E_INVALID_OBJREF, f"an object that marshals itself, with class {objref.clsid}")
+    return objref.std, objref.res_addr
+
+
+def usable_addresses(
+    bindings: Sequence[StringBinding],
+    port: int | None,
+    *,
+    peer: str | None = None,
+    first: str = "",
+    is_anonymous: bool = False,
+) -> tuple[Address, ...]:
+    """Where somebody with these bindings may be called; `port` where a binding names none.
+
+    The host `first` is known to answer: it comes first, even if no binding has it, for its names need not be known here.
+
+    With `peer`, only there: what a stranger says decides about ports of its own, and about no other computer.
+    """
+    found: dict[Address, None] = {}
+    for binding in bindings:
+        chosen = port if binding.port is None else binding.port
+        if chosen is None or not 0 < chosen <= 0xFFFF or not binding.host:
+            continue
+        host = binding.host if peer is None else peer
+        if peer is not None and _is_another(binding.host, peer):
+            continue
+        found[Address(host, chosen, is_anonymous)] = None
+    if first and found and first.lower() not in {address.host.lower() for address in found}:
+        found = {Address(first, next(iter(found)).port, is_anonymous): None, **found}
+    ordered = sorted(found, key=lambda address: address.host.lower() != first.lower())
+    return tuple(ordered[:MAX_ADDRESSES])
+
+
+def _is_another(host: str, peer: str) -> bool:
+    """Whether a host is an address of its own, and not that of the peer. A name is taken for a name of the peer."""
+    try:
+        return ipaddress.ip_address(host) != ipaddress.ip_address(peer)
+    except ValueError:
+        return False

@@ -1,0 +1,481 @@
+"""The object exporter: which objects clients hold, by how many references, and which call goes to whom (MS-DCOM 3.1.1).
+
+It lives on the event loop. Objects are found by OID, their interfaces by IPID; an object is released when its last interface has no
+reference left, when nobody pings it any more, or when the exporter ends.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias
+from uuid import UUID, uuid4
+
+from lanner.com.automation import stubs
+from lanner.com.constants import (
+    E_NOINTERFACE,
+    E_NOTIMPL,
+    IID_IDISPATCH,
+    RPC_E_DISCONNECTED,
+    RPC_E_INVALID_HEADER,
+    RPC_E_INVALID_IPID,
+    RPC_E_VERSION_MISMATCH,
+)
+from lanner.com.objects import ComCall, ComError, ComObject
+from lanner.com.objref import (
+    DualStringArray,
+    ObjRef,
+    ObjRefCustom,
+    ObjRefStandard,
+    SecurityBinding,
+    StdObjRef,
+    StringBinding,
+)
+from lanner.com.orpc import ORPCTHAT, ORPCTHIS, OrpcThat, OrpcThis
+from lanner.com.server.holdings import HoldingLimits, Holdings
+from lanner.com.server.ping_sets import PingSets, new_identifier
+from lanner.rpc.calls import MAX_REQUEST_SIZE
+from lanner.rpc.faults import FaultStatus, RpcFault
+from lanner.rpc.ndr import Decoder, Encoder, Syntax, representation
+from lanner.rpc.ndr.stream import MAX_REQUEST_ELEMENTS
+from lanner.rpc.pdu import NDR20, AuthLevel, AuthType, SyntaxId
+from lanner.rpc.server import RpcServer, ServedInterface
+
+if TYPE_CHECKING:
+    from lanner.com.members import InterfaceTable
+    from lanner.com.objects import Remote
+    from lanner.rpc.calls import ServerCall
+    from lanner.wire.sid import Sid
+
+_LOG = logging.getLogger(__name__)
+
+# MS-DCOM 3.1.1.5.1: "SHOULD be 5".
+PUBLIC_REFS: Final = 5
+# Opnums 0 to 2 are IUnknown's, which no client sends (MS-DCOM 3.1.1.5.8).
+FIRST_OPNUM: Final = 3
+# Room for the largest body of a message and what is around it.
+MAX_OBJECT_REQUEST_SIZE: Final = MAX_REQUEST_SIZE + 0x1_0000
+# Ours: octets of a request that are not worth counting, whatever its caller holds.
+SMALL_REQUEST: Final = 0x1000
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """How clients find us: bindings of the resolver and of the exporter."""
+
+    # Where a client is told to go that did not come over TCP.
+    address: str
+    port: int  # the exporter's
+    # What this computer is called, for clients that compare the names.
+    names: tuple[str, ...] = ()
+
+    # MS-DCOM 2.2.19.4: in the order of preference.
+    security: tuple[SecurityBinding, ...] = (
+        SecurityBinding(AuthType.WINNT),
+        SecurityBinding(AuthType.GSS_NEGOTIATE),
+    )
+
+    def _hosts(self, reached: str) -> list[str]:
+        # The address that the client has reached stands first: it is known to work.
+        return list(dict.fromkeys([reached or self.address, *self.names]))
+
+    def resolver(self, reached: str) -> DualStringArray:
+        """Without endpoints: everybody knows the port (MS-DCOM 2.2.19.3)."""
+        return DualStringArray(tuple([StringBinding.tcp(host) for host in self._hosts(reached)]), self.security)
+
+    def exporter(self, reached: str) -> DualStringArray:
+        return DualStringArray(
+            tuple([StringBinding.tcp(host, self.port) for host in self._hosts(reached)]), self.security
+        )
+
+
+@dataclass(slots=True, eq=False)
+class ExportedInterface:
+    """An entry of the IPID table (MS-DCOM 3.1.1.1)."""
+
+    ipid: UUID
+    table: InterfaceTable
+    exported: ExportedObject
+    public_refs: int = 0
+    # Of each client.
+    private_refs: dict[Sid, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class ExportedObject:
+    """An entry of the OID table (MS-DCOM 3.1.1.1)."""
+
+    oid: int
+    object: ComObject
+    # Who got the first reference to it; None if nobody asked for it.
+    owner: Sid | None
+    last_call: float
+    interfaces: dict[UUID, ExportedInterface] = field(default_factory=dict)
+    # Calls that have not ended.
+    calls: int = 0
+    # What it held when it was last looked at.
+    octets: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """A call on an object that has passed all checks. Whoever serves it reads and writes the stubs, ORPCTHIS and ORPCTHAT included."""
+
+    call: ServerCall
+    object: ComObject
+    # Of the interface that was marshaled; the client may have bound one that it derives from.
+    table: InterfaceTable
+    exporter: CallExporter
+    orpc_this: OrpcThis
+    # Behind ORPCTHIS.
+    decoder: Decoder
+
+
+# A stub in, a stub out; or a coroutine of it.
+InterfaceHandler: TypeAlias = Callable[[Invocation], bytes | Awaitable[bytes]]
+
+
+# Makes a reference to somebody else's object usable; the address is that of whoever sent it, None if it is to be believed.
+ForeignResolver: TypeAlias = Callable[[ObjRef, str | None], Awaitable["Remote"]]
+
+
+class CallExporter:
+    """The exporter as the caller of one connection sees it: references name the address it has reached."""
+
+    __slots__ = ("_consumed", "_exporter", "_owner", "_peer", "_reached")
+
+    def __init__(self, exporter: ObjectExporter, call: ServerCall) -> None:
+        self._exporter = exporter
+        self._owner = call.identity.sid
+        self._peer = call.peer
+        self._reached = call.connection.local_address
+        # Objects that came in with the call, with references that are taken: each stays at least until it has ended.
+        self._consumed: list[ExportedObject] = []
+
+    def marshal(self, obj: ComObject, iid: UUID, public_refs: int = PUBLIC_REFS) -> ObjRefStandard:
+        return self._exporter.marshal(obj, iid, public_refs, reached=self._reached, owner=self._owner)
+
+    async def unmarshal(self, objref: ObjRef) -> ComObject | Remote | None:
+        local = self._exporter.unmarshal_local(objref)
+        if local is None:
+            return await self._exporter.unmarshal(objref, peer=self._peer)
+        self._consumed.append(local)
+        return local.object
+
+    def discard(self, obj: ComObject) -> None:
+        self._exporter.discard(obj)
+
+    def require_room(self) -> None:
+        self._exporter.holdings.require_room(self._owner)
+
+    def close(self) -> None:
+        """The call has ended."""
+        for exported in self._consumed:
+            self._exporter.release_if_unreferenced(exported)
+
+
+class ObjectExporter:
+    """MS-DCOM 3.1.1 for all objects of this process."""
+
+    def __init__(
+        self,
+        server: RpcServer,
+        pings: PingSets,
+        addresses: Addresses,
+        clock: Callable[[], float],
+        *,
+        minimum_level: AuthLevel = AuthLevel.PKT_INTEGRITY,
+        limits: HoldingLimits | None = None,
+        resolve_foreign: ForeignResolver | None = None,
+    ) -> None:
+        self._server = server
+        self._pings = pings
+        self.addresses = addresses
+        self._clock = clock
+        self.minimum_level = minimum_level
+        self.holdings = Holdings(limits)
+        self._resolve_foreign = resolve_foreign
+        self.oxid = new_identifier(())
+        self.ipid_rem_unknown = uuid4()
+        self.oid_rem_unknown = new_identifier(())
+        self._handlers: dict[UUID, InterfaceHandler] = {}
+        self._objects: dict[int, ExportedObject] = {}
+        # By the identity of the Python object.
+        self._by_object: dict[int, ExportedObject] = {}
+        self._interfaces: dict[UUID, ExportedInterface] = {}
+
+    @property
+    def objects(self) -> list[ComObject]:
+        """What clients hold."""
+        return [exported.object for exported in self._objects.values()]
+
+    def find(self, ipid: UUID) -> ExportedInterface | None:
+        return self._interfaces.get(ipid)
+
+    # Marshaling (MS-DCOM 3.1.1.5.1, 3.1.1.5.3) ------------------------------------------------------------------
+
+    def marshal(
+        self,
+        obj: ComObject,
+        iid: UUID,
+        public_refs: int = PUBLIC_REFS,
+        *,
+        reached: str = "",
+        owner: Sid | None = None,
+    ) -> ObjRefStandard:
+        """Make a reference to an interface of an object; ComError E_NOINTERFACE if it has no such interface.
+
+        `reached` is the address of ours that its holder uses, and `owner` whose object it counts as if it is new.
+        """
+        std = self.add_references(obj, iid, public_refs, owner)
+        return ObjRefStandard(iid, std, self.addresses.resolver(reached))
+
+    def add_references(self, obj: ComObject, iid: UUID, public_refs: int, owner: Sid | None = None) -> StdObjRef:
+        """Export an interface of an object, if it is not exported yet, and add references to it."""
+        exported = self._by_object.get(id(obj))
+        interface = None if exported is None else exported.interfaces.get(iid)
+        if interface is None:
+            table = obj.query_interface(iid)
+            if table is None:
+                raise ComError(E_NOINTERFACE, f"{type(obj).__name__} has no interface {iid}")
+            if exported is None:
+                exported = self._export(obj, owner)
+            interface = ExportedInterface(uuid4(), table, exported)
+            exported.interfaces[iid] = self._interfaces[interface.ipid] = interface
+            self._listen_for(table)
+        interface.public_refs += public_refs
+        interface.exported.last_call = self._clock()
+        return StdObjRef(0, public_refs, self.oxid, interface.exported.oid, interface.ipid)
+
+    def _export(self, obj: ComObject, owner: Sid | None) -> ExportedObject:
+        self.holdings.add(owner)
+        now = self._clock()
+        exported = ExportedObject(self._pings.allocate_oid(now), obj, owner, now)
+        self._objects[exported.oid] = self._by_object[id(obj)] = exported
+        self._weigh(exported)
+        return exported
+
+    def _weigh(self, exported: ExportedObject) -> None:
+        """See what an object holds after a call, unless it is gone meanwhile."""
+        octets = exported.object.octets
+        if octets != exported.octets and exported.oid in self._objects:
+            self.holdings.grow(exported.owner, octets - exported.octets)
+            exported.octets = octets
+
+    def unmarshal_local(self, objref: ObjRef) -> ExportedObject | None:
+        """Find our own object of a reference that came in, and take the references it brings; None if it is somebody else's."""
+        if isinstance(objref, ObjRefCustom):
+            raise ComError(E_NOTIMPL, f"no unmarshaler {objref.clsid}")
+        std = objref.std
+        if std.oxid != self.oxid:
+            return None
+        interface = self._interfaces.get(std.ipid)
+        if interface is None or interface.exported.oid != std.oid:
+            raise ComError(E_NOINTERFACE, f"no interface {std.ipid}")
+        self._subtract(interface, std.public_refs)
+        return interface.exported
+
+    async def unmarshal(self, objref: ObjRef, *, peer: str | None = None) -> ComObject | Remote | None:
+        """The object of a reference: ours, or one of somebody else's."""
+        local = self.unmarshal_local(objref)
+        if local is not None:
+            self.release_if_unreferenced(local)
+            return local.object
+        if self._resolve_foreign is None:
+            raise ComError(E_NOTIMPL, "objects of others cannot be called")
+        return await self._resolve_foreign(objref, peer)
+
+    # Reference counts (MS-DCOM 3.1.1.5.6.1) ---------------------------------------------------------------------
+
+    def add_ref(self, ipid: UUID, public_refs: int, private_refs: int, owner: Sid) -> bool:
+        """Whether there is such an interface."""
+        interface = self._interfaces.get(ipid)
+        if interface is None:
+            return False
+        interface.public_refs += public_refs
+        if private_refs:
+            interface.private_refs[owner] = interface.private_refs.get(owner, 0) + private_refs
+        return True
+
+    def release(self, ipid: UUID, public_refs: int, private_refs: int, owner: Sid) -> None:
+        """Subtract references, down to none; an interface that is not there is passed over."""
+        interface = self._interfaces.get(ipid)
+        if interface is None:
+            return
+        private = interface.private_refs.get(owner, 0)
+        if private > private_refs:
+            interface.private_refs[owner] = private - private_refs
+        else:
+            interface.private_refs.pop(owner, None)
+        self._subtract(interface, public_refs)
+        self.release_if_unreferenced(interface.exported)
+
+    def _subtract(self, interface: ExportedInterface, public_refs: int) -> None:
+        interface.public_refs = max(interface.public_refs - public_refs, 0)
+        if not interface.public_refs and not interface.private_refs:
+            del self._interfaces[interface.ipid]
+            del interface.exported.interfaces[interface.table.iid]
+
+    def release_if_unreferenced(self, exported: ExportedObject) -> None:
+        """Release an object none of whose interfaces is referred to; a client may have asked for one with no reference."""
+        if exported.oid not in self._objects:
+            return
+        if not any(one.public_refs or one.private_refs for one in exported.interfaces.values()):
+            self._release(exported)
+
+    def _release(self, exported: ExportedObject) -> None:
+        del self._objects[exported.oid]
+        del self._by_object[id(exported.object)]
+        for interface in exported.interfaces.values():
+            del self._interfaces[interface.ipid]
+        exported.interfaces.clear()
+        self.holdings.remove(exported.owner, exported.octets)
+        self._pings.forget_oid(exported.oid)
+        _release_object(exported.object)
+
+    def discard(self, obj: ComObject) -> None:
+        """An object that was made for a client does not reach it: nobody else would close what it holds."""
+        if id(obj) not in self._by_object:
+            _release_object(obj)
+
+    def release_all(self) -> None:
+        """The exporter ends: no client reaches anything any more."""
+        for exported in list(self._objects.values()):
+            self._release(exported)
+
+    def reclaim(self, oids: Iterable[int]) -> None:
+        """Objects that nobody pings any more, but those that are being called (MS-DCOM 3.1.1.6.2)."""
+        now = self._clock()
+        for oid in oids:
+            exported = self._objects.get(oid)
+            if exported is None:
+                self._pings.forget_oid(oid)
+            elif exported.calls or now - exported.last_call < self._pings.period:
+                self._pings.spare(oid, now)
+            else:
+                _LOG.info("%s is reclaimed: nobody pings it", type(exported.object).__name__)
+                self._release(exported)
+
+    # Calls (MS-DCOM 3.1.1.5.4) ----------------------------------------------------------------------------------
+
+    def serve(self, iid: UUID, handler: InterfaceHandler) -> None:
+        """Let calls on an interface go to a handler of its own, in place of the one for automation."""
+        self._handlers[iid] = handler
+
+    def _listen_for(self, table: InterfaceTable) -> None:
+        syntax = SyntaxId(table.iid)
+        if self._server.find_interface(syntax) is None:
+            self._server.register(ObjectInterface(self, table))
+
+    def may_call(self, call: ServerCall) -> bool:
+        """Whether somebody is let in: at our level, and as somebody; keys of anonymous users are known to everybody."""
+        if self.minimum_level <= AuthLevel.NONE:
+            return True
+        return call.auth_level >= self.minimum_level and not call.identity.is_anonymous
+
+    def admit(self, call: ServerCall, *, denied: int) -> tuple[OrpcThis, Decoder]:
+        """The checks that every call on an object has to pass: its ORPCTHIS, and the stub behind it."""
+        rep = representation(Syntax.NDR20, "little" if call.is_little else "big")
+        decoder = Decoder(call.stub, rep, elements=MAX_REQUEST_ELEMENTS)
+        orpc_this: OrpcThis = ORPCTHIS.decode_whole(decoder)
+        if not orpc_this.version.is_served:
+            raise RpcFault(RPC_E_VERSION_MISMATCH, f"{call!r}: {orpc_this.version}", did_not_execute=True)
+        if not self.may_call(call):
+            raise RpcFault(denied, f"{call!r} of {call.identity.name}", did_not_execute=True)
+        if orpc_this.flags:
+            raise RpcFault(RPC_E_INVALID_HEADER, f"{call!r}: flags {orpc_this.flags:#x}", did_not_execute=True)
+        return orpc_this, decoder
+
+    def invoke(self, bound: InterfaceTable, call: ServerCall) -> bytes | Awaitable[bytes]:
+        """Run a call on the interface that its object UUID names, over a connection that is bound to `bound`."""
+        if not FIRST_OPNUM <= call.opnum <= bound.last_opnum:
+            raise RpcFault(FaultStatus.NCA_OP_RNG_ERROR, f"{bound.name} opnum {call.opnum}", did_not_execute=True)
+        orpc_this, decoder = self.admit(call, denied=FaultStatus.ACCESS_DENIED)
+        interface = None if call.object_uuid is None else self._interfaces.get(call.object_uuid)
+        if interface is None:
+            raise RpcFault(RPC_E_DISCONNECTED, f"{call!r}: no IPID {call.object_uuid}", did_not_execute=True)
+        table = interface.table
+        if not _is_a(table, bound):
+            raise RpcFault(RPC_E_INVALID_IPID, f"{call!r}: {table.name} at this IPID", did_not_execute=True)
+        handler = self._handlers.get(table.iid, _serve_automation)
+        exported = interface.exported
+        if len(call.stub) > SMALL_REQUEST:
+            self._require_octets(exported, call)
+        view = CallExporter(self, call)
+        invocation = Invocation(call, exported.object, table, view, orpc_this, decoder)
+        exported.last_call = self._clock()
+        answer = handler(invocation)
+        if isinstance(answer, bytes):
+            self._weigh(exported)
+            view.close()
+            return answer
+        return self._finish(exported, view, answer)
+
+    def _require_octets(self, exported: ExportedObject, call: ServerCall) -> None:
+        try:
+            self.holdings.require_octets(exported.owner)
+        except ComError as error:
+            raise RpcFault(error.hresult, f"{call!r}: {error}", did_not_execute=True) from None
+
+    async def _finish(self, exported: ExportedObject, view: CallExporter, answer: Awaitable[bytes]) -> bytes:
+        exported.calls += 1
+        try:
+            return await answer
+        finally:
+            exported.calls -= 1
+            exported.last_call = self._clock()
+            self._weigh(exported)
+            view.close()
+
+
+def _release_object(obj: ComObject) -> None:
+    try:
+        obj.released()
+    except Exception:  # noqa: BLE001 (logged; the caller has done with it)
+        _LOG.exception("%s was not released well", type(obj).__name__)
+
+
+def _is_a(table: InterfaceTable, bound: InterfaceTable) -> bool:
+    """Whether the slots of one interface begin with those of another."""
+    if bound.iid == IID_IDISPATCH:
+        return table.is_dispatch
+    return table.iid == bound.iid or bound.iid in [base.iid for base in table.bases]
+
+
+class ObjectInterface(ServedInterface):
+    """An interface of objects, as connections see it."""
+
+    def __init__(self, exporter: ObjectExporter, table: InterfaceTable) -> None:
+        # MS-DCOM 2.1 and 2.2: version 0.0, and NDR only.
+        super().__init__(table.name, SyntaxId(table.iid), (NDR20,), MAX_OBJECT_REQUEST_SIZE)
+        self._exporter = exporter
+        self._table = table
+
+    def invoke(self, call: ServerCall) -> bytes | Awaitable[bytes]:
+        return self._exporter.invoke(self._table, call)
+
+
+def _serve_automation(invocation: Invocation) -> bytes | Awaitable[bytes]:
+    """Run a member that a table declares."""
+    call, table = invocation.call, invocation.table
+    member = table.by_opnum.get(call.opnum)
+    if member is None or not table.is_remote:
+        raise RpcFault(FaultStatus.NCA_OP_RNG_ERROR, f"{table.name} opnum {call.opnum}", did_not_execute=True)
+    com_call = ComCall(call.identity, call.auth_level, call.peer, invocation.exporter, table, member)
+    answer = stubs.serve(invocation.object, com_call, invocation.decoder)
+    return _encoded(answer) if isinstance(answer, stubs.Answer) else _encoded_later(answer)
+
+
+def _encoded(answer: stubs.Answer) -> bytes:
+    encoder = Encoder(representation(Syntax.NDR20))
+    ORPCTHAT.encode_whole(encoder, _NO_EXTENSIONS)
+    answer.encode(encoder)
+    return encoder.getvalue()
+
+
+async def _encoded_later(answer: Awaitable[stubs.Answer]) -> bytes:
+    return _encoded(await answer)
+
+
+_NO_EXTENSIONS: Final = OrpcThat()
