@@ -1,6 +1,8 @@
-"""What a Windows client finds in its registry and in type libraries, for clients that have neither: class names and event interfaces.
+"""The classes and the event interface of message queuing (MC-MQAC 1.9, 3.16.4.4).
 
-MC-MQAC names no ProgIDs; these are those that message queuing registers. Other classes are named by their CLSID.
+A Windows client finds them in its registry and in type libraries; the client of `lanner.com` finds them here, and so does the
+server (`lanner.activex.tables`). MC-MQAC names no ProgIDs; these are the ones that message queuing registers. A class without a
+name here is named by its CLSID.
 """
 
 from __future__ import annotations

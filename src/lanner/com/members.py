@@ -1,6 +1,6 @@
 """What an interface of automation objects is: its members as the IDL declares them, in the order of their vtable (MS-OAUT 2.2.49).
 
-The tables of MC-MQAC are generated (lanner.activex.tables); those of COM's own interfaces stand where they are served. Everything
+The tables of MC-MQAC are package data (lanner.activex.tables); those of COM's own interfaces stand where they are served. Everything
 that serves or calls a member, through the vtable (lanner.com.automation.stubs) or by name (lanner.com.automation.dispatch), goes by these tables.
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import queue
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from uuid import UUID
 import pytest
 
 import lanner
+import make_activex_tables
 from lanner.com import (
     MISSING,
     NOTHING,
@@ -441,16 +443,21 @@ def test_a_call_that_blocks_in_the_loop_is_an_error() -> None:
 
 
 def test_classes_of_message_queuing() -> None:
-    """The same as in the generated tables, which this layer may not import."""
-    from lanner.activex import tables
-    from lanner.com.members import Coclass
-
-    coclasses = [each for each in vars(tables).values() if isinstance(each, Coclass)]
-    assert {f"MSMQ.{each.name}": each.clsid for each in coclasses} == CLASSES
-    ours, theirs = MSMQ_EVENTS, tables.DMSMQ_EVENT_EVENTS
-    assert (ours.name, ours.iid) == (theirs.name, theirs.iid)
-    assert [(each.name, each.dispid) for each in ours.members] == [(each.name, each.dispid) for each in theirs.members]
-    assert [each.parameters for each in ours.members] == [each.parameters for each in theirs.members]
+    """CLSIDs and the event interface are those of the document's IDL (MC-MQAC section 6)."""
+    document = json.loads(make_activex_tables.DATA.read_text())
+    assert {f"MSMQ.{each['name']}": UUID(each["clsid"]) for each in document["coclasses"]} == CLASSES
+    (events,) = (each for each in document["interfaces"] if each["name"] == MSMQ_EVENTS.name)
+    assert (UUID(events["iid"]), events["base"], events["dual"]) == (MSMQ_EVENTS.iid, "IDispatch", False)
+    written = [make_activex_tables.member(each, each["dispid"]) for each in events["methods"]]
+    assert written == [
+        " ".join(
+            [
+                *(f"{value}" for value in (each.opnum, each.dispid, each.kind, each.name, each.python)),
+                *(f"{parameter.direction}:{parameter.type}:{parameter.name}" for parameter in each.parameters),
+            ]
+        )
+        for each in MSMQ_EVENTS.members
+    ]
 
 
 @pytest.mark.parametrize("name", ["MSMQ.MSMQQueue", "msmq.msmqqueue", "MSMQ.MSMQQueue.1"])
