@@ -41,7 +41,8 @@ from lanner.services.queue_client_buffers import receive_buffer
 from lanner.services.queue_client_receiving import MQ_ACTION_RECEIVE
 from lanner.services.queue_formats import queue_format_of
 from lanner.wire.format_name import parse
-from lanner.wire.propvariant import VT, PropVariant
+from lanner.wire.propvariant import PropVariant
+from lanner.wire.vartypes import VT
 
 SERVER, ECHO = "127.0.0.64", "127.0.0.65"
 PORT = 18020

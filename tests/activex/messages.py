@@ -8,11 +8,12 @@ from typing import Any
 from lanner.activex.message import MSMQMessage
 from lanner.activex.queue import MSMQQueue
 from lanner.activex.queue_info import MSMQQueueInfo
-from lanner.com.automation.values import MISSING, VT, Variant
+from lanner.com.automation.values import MISSING, Variant
 from lanner.com.objects import ComObject
 from lanner.model.directory_objects import Queue
 from lanner.security.identity import SYSTEM, Identity
 from lanner.wire.message import Message
+from lanner.wire.vartypes import VT
 from tests.activex.world import World
 from tests.engine.harness import Harness
 

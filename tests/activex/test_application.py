@@ -13,7 +13,7 @@ import pytest
 
 from lanner.activex.application import MSMQApplication
 from lanner.activex.tables import IMSMQ_APPLICATION, IMSMQ_APPLICATION2, IMSMQ_APPLICATION3
-from lanner.com.automation.values import EMPTY, MISSING, VT, SafeArray, Variant
+from lanner.com.automation.values import EMPTY, MISSING, SafeArray, Variant
 from lanner.com.constants import E_INVALIDARG, E_NOTIMPL
 from lanner.com.objects import Success
 from lanner.host.committer import Committer
@@ -25,6 +25,7 @@ from lanner.security.identity import ANONYMOUS, Identity
 from lanner.services.management import ManagementService
 from lanner.wire.sid import Sid
 from lanner.wire.user_certificates import UserSignCerts
+from lanner.wire.vartypes import VT
 from tests.activex.world import World
 
 INVALID_PARAMETER = 0xC00E0006

@@ -7,9 +7,10 @@ import pytest
 from lanner.activex.collection import MSMQCollection
 from lanner.activex.tables import IMSMQ_COLLECTION
 from lanner.com.automation.enumerators import IENUM_VARIANT
-from lanner.com.automation.values import EMPTY, VT, Variant
+from lanner.com.automation.values import EMPTY, Variant
 from lanner.com.constants import E_INVALIDARG, IID_IENUMVARIANT, S_FALSE
 from lanner.model.errors import InvalidParameter
+from lanner.wire.vartypes import VT
 from tests.activex.world import World
 
 VALUES = {

@@ -11,9 +11,10 @@ from lanner.activex.queue import MSMQQueue
 from lanner.activex.queue_info import MSMQQueueInfo
 from lanner.activex.transaction_dispensers import MSMQTransactionDispenser
 from lanner.com import constants
-from lanner.com.automation.values import MISSING, VT, Variant
+from lanner.com.automation.values import MISSING, Variant
 from lanner.com.objects import ComObject
 from lanner.model.errors import StatusError
+from lanner.wire.vartypes import VT
 from tests.activex.world import World
 from tests.engine.harness import Harness
 

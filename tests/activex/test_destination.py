@@ -11,7 +11,7 @@ from lanner.activex.destination import MSMQDestination
 from lanner.activex.names import format_name_from_path
 from lanner.activex.queue_info import MSMQQueueInfo
 from lanner.activex.tables import IMSMQ_DESTINATION, IMSMQ_PRIVATE_DESTINATION
-from lanner.com.automation.values import EMPTY, VT, Variant
+from lanner.com.automation.values import EMPTY, Variant
 from lanner.com.constants import E_NOTIMPL, S_FALSE
 from lanner.model.directory_objects import OutgoingQueue, Queue
 from lanner.model.errors import StatusError
@@ -19,6 +19,7 @@ from lanner.security.access_masks import QueueAccess
 from lanner.security.identity import Identity
 from lanner.wire.security_descriptor import Acl, SecurityDescriptor, allow
 from lanner.wire.sid import Sid
+from lanner.wire.vartypes import VT
 from tests.activex.world import World
 
 NOT_FOUND = 0xC00E0003

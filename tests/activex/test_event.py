@@ -19,7 +19,7 @@ from lanner.activex.tables import (
     IMSMQ_EVENT3,
     IMSMQ_PRIVATE_EVENT,
 )
-from lanner.com.automation.values import EMPTY, VT, Variant
+from lanner.com.automation.values import EMPTY, Variant
 from lanner.com.constants import (
     CONNECT_E_NOCONNECTION,
     E_NOTIMPL,
@@ -28,6 +28,7 @@ from lanner.com.constants import (
     RPC_E_DISCONNECTED,
 )
 from lanner.com.objects import ComError, ComObject
+from lanner.wire.vartypes import VT
 from tests.activex.world import World
 
 RPC_S_SERVER_UNAVAILABLE = 0x8007_06BA

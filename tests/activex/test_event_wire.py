@@ -23,13 +23,14 @@ from lanner.activex.tables import (
     MSMQ_QUEUE_INFO,
 )
 from lanner.com.automation.connection_points import ICONNECTION_POINT, ICONNECTION_POINT_CONTAINER, MAX_CONNECTIONS
-from lanner.com.automation.values import MISSING, VT, Variant
+from lanner.com.automation.values import MISSING, Variant
 from lanner.com.client.client import ClientSettings, ComClient, RemoteInterface
 from lanner.com.client.exporter import OwnObjects
 from lanner.com.members import InterfaceTable
 from lanner.com.objects import ComCall, ComObject
 from lanner.com.server.exporter import Invocation
 from lanner.rpc.security import Credentials
+from lanner.wire.vartypes import VT
 from tests.activex.messages import create
 from tests.activex.wire import HOST, Wire
 from tests.activex.world import World

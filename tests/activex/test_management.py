@@ -16,7 +16,7 @@ from lanner.activex.tables import (
     IMSMQ_OUTGOING_QUEUE_MANAGEMENT,
     IMSMQ_QUEUE_MANAGEMENT,
 )
-from lanner.com.automation.values import MISSING, VT, Variant
+from lanner.com.automation.values import MISSING, Variant
 from lanner.com.members import InterfaceTable
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import QueueAccessType
@@ -34,6 +34,7 @@ from lanner.model.errors import (
 from lanner.security.identity import ANONYMOUS
 from lanner.services.interfaces.mqmq import QueueFormat
 from lanner.wire.format_name import QueueFormatType
+from lanner.wire.vartypes import VT
 from tests.activex.managed import FAR, FarManager
 from tests.activex.world import World
 

@@ -17,7 +17,7 @@ from lanner.com.automation.dispatch import (
 )
 from lanner.com.automation.dispatch import invoke as dispatch_invoke
 from lanner.com.automation.types import DispParams
-from lanner.com.automation.values import EMPTY, NULL, VT, Variant
+from lanner.com.automation.values import EMPTY, NULL, Variant
 from lanner.com.constants import E_INVALIDARG, E_NOTIMPL, S_OK
 from lanner.com.members import InterfaceTable
 from lanner.com.objects import ComCall
@@ -28,6 +28,7 @@ from lanner.security.identity import SYSTEM
 from lanner.wire.builder import set_authentication
 from lanner.wire.format_name import parse
 from lanner.wire.identifiers import MessageIdentifier
+from lanner.wire.vartypes import VT
 from tests.activex.messages import (
     BYTES,
     PEEK,

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from lanner.activex.collection import MSMQCollection
 from lanner.activex.message_body import decode_body, encode_body
-from lanner.com.automation.values import EMPTY, MISSING, NULL, VT, SafeArray, Variant
+from lanner.com.automation.values import EMPTY, MISSING, NULL, SafeArray, Variant
 from lanner.com.constants import E_INVALIDARG, E_NOINTERFACE
 from lanner.com.objects import ComError
+from lanner.wire.vartypes import VT
 from tests.activex.messages import BYTES, create, new_message, octets, packet, receive, send, text
 from tests.activex.world import World
 

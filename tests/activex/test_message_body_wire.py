@@ -13,7 +13,7 @@ import pytest
 import lanner.com.client.streams
 from lanner.activex.message import MSMQMessage
 from lanner.activex.tables import IMSMQ_MESSAGE4, MSMQ_MESSAGE
-from lanner.com.automation.values import VT, Variant
+from lanner.com.automation.values import Variant
 from lanner.com.client.client import RemoteInterface
 from lanner.com.client.streams import (
     IPERSIST_STREAM,
@@ -26,6 +26,7 @@ from lanner.com.client.streams import (
 from lanner.com.constants import E_FAIL, E_NOINTERFACE
 from lanner.com.members import IDISPATCH, InterfaceTable
 from lanner.com.objects import ComCall, ComError, ComObject
+from lanner.wire.vartypes import VT
 from tests.activex.messages import create, octets, packet, receive, send
 from tests.activex.wire import Wire
 from tests.activex.world import World, status_of

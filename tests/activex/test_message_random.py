@@ -10,10 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lanner.activex.queue import MSMQQueue
-from lanner.com.automation.values import VT, Variant
+from lanner.com.automation.values import Variant
 from lanner.com.objects import ComError
 from lanner.model.errors import StatusError
 from lanner.wire.message import Message
+from lanner.wire.vartypes import VT
 from tests.activex.messages import BYTES, ELSEWHERE, create, new_message, open_queue, packets
 from tests.activex.world import World, invoke
 

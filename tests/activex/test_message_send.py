@@ -11,7 +11,7 @@ from lanner.activex.destination import MSMQDestination
 from lanner.activex.message import MSMQMessage
 from lanner.activex.transaction import MSMQTransaction
 from lanner.activex.transaction_dispensers import MSMQTransactionDispenser
-from lanner.com.automation.values import EMPTY, MISSING, NULL, VT, Variant
+from lanner.com.automation.values import EMPTY, MISSING, NULL, Variant
 from lanner.com.constants import E_INVALIDARG
 from lanner.model.enums import (
     AuthenticationLevel,
@@ -40,6 +40,7 @@ from lanner.transfer.incoming_senders import IncomingSenders
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.sddl import parse_sddl
 from lanner.wire.sid import Sid
+from lanner.wire.vartypes import VT
 from tests.activex.messages import (
     ELSEWHERE,
     PEEK,

@@ -21,7 +21,7 @@ from lanner.activex.tables import (
     MSMQ_QUEUE_INFO,
 )
 from lanner.com.automation.enumerators import IENUM_VARIANT
-from lanner.com.automation.values import MISSING, VT, Variant
+from lanner.com.automation.values import MISSING, Variant
 from lanner.com.client.client import RemoteInterface
 from lanner.com.client.dispatch import DISPATCH_PROPERTYGET
 from lanner.com.constants import E_NOINTERFACE, E_NOTIMPL
@@ -30,6 +30,7 @@ from lanner.com.objects import ComError
 from lanner.model.live import IncomingTransactionalTransferInfo
 from lanner.security.identity import Identity
 from lanner.wire.sid import Sid
+from lanner.wire.vartypes import VT
 from tests.activex.messages import create, number, octets, text
 from tests.activex.wire import Wire
 from tests.activex.world import World

@@ -13,7 +13,7 @@ from lanner.activex.collection import MSMQCollection
 from lanner.activex.environment import Environment
 from lanner.activex.management import MSMQManagement
 from lanner.activex.outgoing_queue_management import MSMQOutgoingQueueManagement
-from lanner.com.automation.values import MISSING, VT, SafeArray, Variant
+from lanner.com.automation.values import MISSING, SafeArray, Variant
 from lanner.com.objects import ComObject
 from lanner.host.committer import Committer
 from lanner.model.directory_objects import OutgoingQueue
@@ -22,6 +22,7 @@ from lanner.model.errors import AccessDenied, QueueNotActive, ServiceNotAvailabl
 from lanner.security.identity import ANONYMOUS
 from lanner.transfer.packets import OrderAckBody
 from lanner.wire.identifiers import TxSequenceID
+from lanner.wire.vartypes import VT
 from tests.activex.managed import FAR, FarManager
 from tests.activex.world import World, invoke
 from tests.transfer.world import Node

@@ -10,7 +10,7 @@ from lanner.activex.query import MSMQQuery
 from lanner.activex.queue_info import MSMQQueueInfo
 from lanner.activex.queue_infos import MSMQQueueInfos
 from lanner.activex.tables import MSMQ_QUERY, MSMQ_QUEUE_INFOS
-from lanner.com.automation.values import MISSING, VT, Variant
+from lanner.com.automation.values import MISSING, Variant
 from lanner.com.constants import E_INVALIDARG, E_NOTIMPL
 from lanner.com.objects import ComObject
 from lanner.model.directory_objects import Queue
@@ -18,6 +18,7 @@ from lanner.security.access_masks import QueueAccess
 from lanner.security.identity import Identity
 from lanner.wire.security_descriptor import Acl, SecurityDescriptor, allow
 from lanner.wire.sid import Sid
+from lanner.wire.vartypes import VT
 from tests.activex.world import World
 from tests.engine.harness import START_TIME
 

@@ -16,13 +16,14 @@ from lanner.activex.queue_info import MSMQQueueInfo
 from lanner.activex.tables import IMSMQ_QUEUE, IMSMQ_QUEUE2, IMSMQ_QUEUE3, IMSMQ_QUEUE4, MSMQ_QUEUE
 from lanner.activex.transaction import MSMQTransaction
 from lanner.activex.transaction_dispensers import MSMQTransactionDispenser
-from lanner.com.automation.values import EMPTY, MISSING, VT, Variant
+from lanner.com.automation.values import EMPTY, MISSING, Variant
 from lanner.com.constants import E_INVALIDARG, E_NOTIMPL
 from lanner.com.objects import ComObject
 from lanner.model.directory_objects import Queue
 from lanner.model.enums import Acknowledgements, CursorState, MessageSeekAction
 from lanner.model.live import START
 from lanner.wire.format_name import parse
+from lanner.wire.vartypes import VT
 from tests.activex.world import World, status_of
 
 OLE_E_BLANK = 0x80040007

@@ -18,7 +18,7 @@ from lanner.activex.tables import (
     IMSMQ_QUEUE_INFO4,
     MSMQ_QUEUE_INFO,
 )
-from lanner.com.automation.values import EMPTY, MISSING, VT, Variant
+from lanner.com.automation.values import EMPTY, MISSING, Variant
 from lanner.com.constants import E_NOTIMPL
 from lanner.model.directory_objects import OutgoingQueue, Queue, QueueManager
 from lanner.model.enums import DirectoryOperationResult, MessagePrivacyLevel, QueuePrivacyLevel
@@ -31,6 +31,7 @@ from lanner.services.queue_client import QueueClient
 from lanner.services.remote_queues import RemoteQueues
 from lanner.wire.security_descriptor import AceType, Acl, SecurityDescriptor, allow
 from lanner.wire.sid import ANONYMOUS_LOGON, EVERYONE, Sid
+from lanner.wire.vartypes import VT
 from tests.activex.world import World, called_by
 from tests.engine.harness import START_TIME
 

@@ -8,12 +8,12 @@ import pytest
 
 from lanner.activex.collection import MSMQCollection
 from lanner.activex.queue_management import MSMQQueueManagement
-from lanner.com.automation.values import MISSING, VT, SafeArray, Variant
+from lanner.com.automation.values import MISSING, SafeArray, Variant
 from lanner.model.errors import AccessDenied
 from lanner.model.live import IncomingTransactionalTransferInfo
 from lanner.security.identity import ANONYMOUS
-from lanner.wire.propvariant import VT as PROP_VT
 from lanner.wire.propvariant import PropVariant
+from lanner.wire.vartypes import VT
 from tests.activex.managed import FAR, FarManager
 from tests.activex.world import World
 
@@ -97,15 +97,15 @@ def test_what_fails_is_told(world: World, member: str) -> None:
 @pytest.mark.parametrize(
     "told",
     [
-        (PropVariant.vector(PROP_VT.LPWSTR, ["q"]),),
-        tuple(PropVariant(PROP_VT.UI4, 1) for _ in range(6)),
+        (PropVariant.vector(VT.LPWSTR, ["q"]),),
+        tuple(PropVariant(VT.UI4, 1) for _ in range(6)),
         (
-            PropVariant.vector(PROP_VT.LPWSTR, ["q"]),
-            PropVariant.vector(PROP_VT.CLSID, [SENDER, ANOTHER]),
-            PropVariant.vector(PROP_VT.UI8, [1]),
-            PropVariant.vector(PROP_VT.UI4, [1]),
-            PropVariant.vector(PROP_VT.I4, [1]),
-            PropVariant.vector(PROP_VT.UI4, [1]),
+            PropVariant.vector(VT.LPWSTR, ["q"]),
+            PropVariant.vector(VT.CLSID, [SENDER, ANOTHER]),
+            PropVariant.vector(VT.UI8, [1]),
+            PropVariant.vector(VT.UI4, [1]),
+            PropVariant.vector(VT.I4, [1]),
+            PropVariant.vector(VT.UI4, [1]),
         ),
     ],
 )

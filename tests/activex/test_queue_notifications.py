@@ -10,10 +10,11 @@ from lanner.activex.event import MSMQEvent
 from lanner.activex.notifications import MAX_NOTIFICATIONS
 from lanner.activex.queue import MSMQQueue
 from lanner.activex.queue_info import MSMQQueueInfo
-from lanner.com.automation.values import EMPTY, MISSING, VT, Variant
+from lanner.com.automation.values import EMPTY, MISSING, Variant
 from lanner.com.constants import E_INVALIDARG
 from lanner.com.objects import ComObject, Remote
 from lanner.model.directory_objects import Queue
+from lanner.wire.vartypes import VT
 from tests.activex.world import World, invoke
 
 OLE_E_BLANK = 0x80040007

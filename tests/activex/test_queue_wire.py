@@ -32,13 +32,14 @@ from lanner.activex.tables import (
     MSMQ_QUEUE_INFO,
     MSMQ_TRANSACTION_DISPENSER,
 )
-from lanner.com.automation.values import MISSING, VT, Variant
+from lanner.com.automation.values import MISSING, Variant
 from lanner.com.client.client import RemoteInterface
 from lanner.com.constants import E_OUTOFMEMORY
 from lanner.com.members import InterfaceTable
 from lanner.com.objects import ComError
 from lanner.com.server.holdings import HoldingLimits
 from lanner.model.directory_objects import Queue
+from lanner.wire.vartypes import VT
 from tests.activex.wire import Wire
 from tests.activex.world import World
 

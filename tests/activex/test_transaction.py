@@ -17,11 +17,12 @@ from lanner.activex.transaction import (
     resolve_transaction,
 )
 from lanner.activex.transaction_dispensers import MSMQCoordinatedTransactionDispenser, MSMQTransactionDispenser
-from lanner.com.automation.values import EMPTY, MISSING, VT, Variant
+from lanner.com.automation.values import EMPTY, MISSING, Variant
 from lanner.com.constants import E_INVALIDARG, E_NOTIMPL, IID_IDISPATCH
 from lanner.com.objects import ComCall, ComError, ComObject
 from lanner.model.errors import DtcConnect, TransactionEnlist
 from lanner.model.live import Transaction
+from lanner.wire.vartypes import VT
 from tests.activex.world import World, status_of
 
 XACT_E_NOTSUPPORTED = 0x8004D00F

@@ -430,7 +430,7 @@ def test_a_purge_in_slices_takes_what_was_there_and_nothing_that_came_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A long purge lets others have their turn; what they send meanwhile stays."""
-    monkeypatch.setattr("lanner.client._sync.embedded_queue.PURGE_SLICE", 4)
+    monkeypatch.setattr("lanner.host.reads.PURGE_SLICE", 4)
     with QueueManager(tmp_path / "data", name="ALPHA") as manager:
         queue, other = manager.create_queue("q"), manager.open("q")
         queue.send_many(Message(body=b"old", priority=number % 8) for number in range(10))

@@ -11,13 +11,14 @@ from uuid import UUID
 
 from lanner.com.automation.connection_points import Connectable
 from lanner.com.automation.enumerators import EnumVariant
-from lanner.com.automation.values import VT, Variant
+from lanner.com.automation.values import Variant
 from lanner.com.client.remote_interface import RemoteInterface
 from lanner.com.constants import E_FAIL, E_INVALIDARG, IID_IDISPATCH, IID_IUNKNOWN, S_FALSE
 from lanner.com.members import InterfaceTable, Member, Parameter
 from lanner.com.objects import ComCall, ComError, ComObject, Success
 from lanner.com.server.listener import ComSettings
 from lanner.host.loop_thread import LoopThread
+from lanner.wire.vartypes import VT
 from tests.com.toys import ToyServer
 
 CLSID_ALBUM: Final = UUID("0f8a4d36-6b1e-4b4f-9a51-3f0b7e2c8d11")

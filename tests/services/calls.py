@@ -21,7 +21,8 @@ from lanner.services.interfaces.mqmq import DlId, MulticastId, QueueFormat
 from lanner.services.interfaces.mqmr import MgmtObject
 from lanner.services.interfaces.mqqp import RemoteReadDesc, RemoteReadDesc2
 from lanner.wire.identifiers import MessageIdentifier
-from lanner.wire.propvariant import EMPTY, NULL, VT, PropVariant
+from lanner.wire.propvariant import EMPTY, NULL, PropVariant
+from lanner.wire.vartypes import VT
 
 INTERFACES = (mqmr.QMMGMT, mqqp.QM2QM, mqmp.QMCOMM, mqmp.QMCOMM2)
 

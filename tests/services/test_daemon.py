@@ -19,7 +19,8 @@ from lanner.services.interfaces.mqmr import QMMGMT, R_QM_MGMT_ACTION, R_QM_MGMT_
 from lanner.services.interfaces.mqqp import QM2QM, REMOTE_QM_GET_QMQM_SERVER_PORT
 from lanner.services.management_client import action_arguments, check_status, get_info_arguments, get_info_values
 from lanner.wire.property_ids import ManagementMachineProperty as Machine
-from lanner.wire.propvariant import VT, PropVariant
+from lanner.wire.propvariant import PropVariant
+from lanner.wire.vartypes import VT
 from tests.cli.conftest import free_address
 
 HANDSHAKE_PORT = 2103

@@ -21,7 +21,8 @@ from lanner.services.interfaces.mqmr import (
 )
 from lanner.wire.format_name import QueueFormatType
 from lanner.wire.identifiers import MessageIdentifier
-from lanner.wire.propvariant import NULL, VT, PropVariant
+from lanner.wire.propvariant import NULL, PropVariant
+from lanner.wire.vartypes import VT
 
 GUID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 GUID_OCTETS = bytes.fromhex("33221100554477668899aabbccddeeff")

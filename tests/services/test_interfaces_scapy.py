@@ -24,7 +24,8 @@ from lanner.rpc.ndr.pointers import Pointer
 from lanner.rpc.ndr.types import UNRELATED, Adapted, Correlation
 from lanner.services.interfaces import mqmp, mqmq, mqmr, mqqp
 from lanner.wire.identifiers import MessageIdentifier
-from lanner.wire.propvariant import VT, PropVariant, type_name
+from lanner.wire.propvariant import PropVariant
+from lanner.wire.vartypes import VT, type_name
 from tests.services.calls import CALLS, PLAIN, VARIANTS, Call
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("msrpcs") is None, reason="scapy-rpc is not installed")

@@ -25,7 +25,8 @@ from lanner.services.management_client import (
 from lanner.wire.format_name import parse
 from lanner.wire.property_ids import ManagementMachineProperty as Machine
 from lanner.wire.property_ids import ManagementQueueProperty as Property
-from lanner.wire.propvariant import NULL, VT, PropVariant
+from lanner.wire.propvariant import NULL, PropVariant
+from lanner.wire.vartypes import VT
 from tests.services.managed import MACHINE, Managed, managed, queue_object
 
 Q = r"DIRECT=OS:.\private$\q"

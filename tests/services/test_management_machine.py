@@ -11,7 +11,8 @@ from lanner.model.enums import QueueAccessType
 from lanner.wire.format_name import parse
 from lanner.wire.property_ids import ManagementMachineProperty as Machine
 from lanner.wire.property_ids import ManagementQueueProperty as OfQueue
-from lanner.wire.propvariant import NULL, VT, PropVariant
+from lanner.wire.propvariant import NULL, PropVariant
+from lanner.wire.vartypes import VT
 from tests.engine.harness import Harness
 from tests.services.managed import MACHINE, Managed, managed
 

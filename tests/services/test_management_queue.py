@@ -17,7 +17,8 @@ from lanner.wire.format_name import parse
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.property_ids import ManagementMachineProperty as Machine
 from lanner.wire.property_ids import ManagementQueueProperty as Property
-from lanner.wire.propvariant import NULL, VT, PropVariant
+from lanner.wire.propvariant import NULL, PropVariant
+from lanner.wire.vartypes import VT
 from tests.engine.harness import Harness, at_once
 from tests.services.managed import MACHINE, SESSION, Managed, managed
 

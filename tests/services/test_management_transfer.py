@@ -15,7 +15,8 @@ from lanner.transfer.addresses import NextHop
 from lanner.transfer.packets import OrderAckBody
 from lanner.wire.identifiers import TxSequenceID
 from lanner.wire.property_ids import ManagementQueueProperty as Property
-from lanner.wire.propvariant import NULL, VT, PropVariant
+from lanner.wire.propvariant import NULL, PropVariant
+from lanner.wire.vartypes import VT
 from tests.services.managed import MACHINE, Caller, Managed
 from tests.transfer.world import Node, World
 

@@ -23,8 +23,9 @@ from lanner.services.interfaces.mqmq import QueueFormat
 from lanner.services.queue_formats import queue_format_of
 from lanner.wire.format_name import parse
 from lanner.wire.property_ids import QueueProperty
-from lanner.wire.propvariant import EMPTY, NULL, VT, PropVariant
+from lanner.wire.propvariant import EMPTY, NULL, PropVariant
 from lanner.wire.security_descriptor import Acl, SecurityDescriptor, SecurityInformation, allow
+from lanner.wire.vartypes import VT
 from tests.services.queue_client_peer import Peer, Site, queue_object, served, serving
 
 OK = 0

@@ -13,14 +13,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lanner.wire import binary_formatter, xml_bodies
-from lanner.wire.body_types import BodyType
 from lanner.wire.body_values import BodyKind, BodyValue, decode_body
+from lanner.wire.vartypes import SCALARS, VT
 from tests.data.body_values import BINARY_FORMATTER, BODIES, BROKEN, XML, Broken, Sample
 
 NRBF_HEADER = bytes.fromhex("0001000000ffffffff0100000000000000")
 NRBF = 0x300
-FLAGS = (0, BodyType.VECTOR, BodyType.ARRAY)
-BODY_TYPES = sorted({0, NRBF, *(flag | kind for flag in FLAGS for kind in BodyType)})
+FLAGS = (0, VT.VECTOR, VT.ARRAY)
+BODY_TYPES = sorted({0, NRBF, *(flag | kind for flag in FLAGS for kind in VT)})
 
 
 def parametrized(samples: Sequence[Sample | Broken]) -> pytest.MarkDecorator:
@@ -52,7 +52,7 @@ def test_a_body_that_is_not_what_its_type_says_is_bytes_with_the_reason(sample: 
 
 def test_every_kind_and_every_type_with_a_value_is_in_the_table() -> None:
     assert {sample.kind for sample in BODIES} == set(BodyKind)
-    scalars = set(BodyType) - {BodyType.VARIANT, BodyType.VECTOR, BodyType.ARRAY}
+    scalars = SCALARS - {VT.VARIANT, VT.RECORD}
     assert {sample.body_type for sample in BODIES} >= scalars
     names = [sample[:2] for sample in BODIES] + [sample[:2] for sample in BROKEN]
     assert len(set(names)) == len(names)
@@ -146,27 +146,27 @@ def test_a_real_that_is_no_number_is_decoded() -> None:
     ],
 )
 def test_dates_have_milliseconds_from_the_year_100_to_9999(days: float, moment: tuple[int, ...]) -> None:
-    decoded = decode_body(struct.pack("<d", days), BodyType.DATE)
+    decoded = decode_body(struct.pack("<d", days), VT.DATE)
     assert decoded.value == dt.datetime(*moment)  # type: ignore[arg-type]  # noqa: DTZ001 (a DATE has no zone)
 
 
 @pytest.mark.parametrize("days", [-657_435.0, 2_958_466.0, math.nextafter(2_958_466.0, 0), 5e-324, -1e-9])
 def test_dates_out_of_range_are_bytes(days: float) -> None:
     body = struct.pack("<d", days)
-    assert decode_body(body, BodyType.DATE).value == body
+    assert decode_body(body, VT.DATE).value == body
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_currency_does_not_depend_on_the_decimal_context(scaled: int) -> None:
     with localcontext(prec=3):
-        value = decode_body(struct.pack("<q", scaled), BodyType.CY).value
+        value = decode_body(struct.pack("<q", scaled), VT.CY).value
     assert isinstance(value, Decimal)
     with localcontext(prec=40):
         assert value * 10_000 == scaled
 
 
 def test_the_value_is_not_in_the_repr() -> None:
-    assert "secret" not in repr(decode_body(b"secret", BodyType.LPSTR))
+    assert "secret" not in repr(decode_body(b"secret", VT.LPSTR))
 
 
 # Hostile XML
@@ -220,9 +220,9 @@ def test_the_number_of_elements_is_bounded() -> None:
     assert len(value) == limit - 1
     refused(b"<ArrayOfA>" + b"<A/>" * limit + b"</ArrayOfA>", f"more than {limit} elements")
     body = bytes(2 * (limit + 1))
-    assert decode_body(body[2:], BodyType.VECTOR | BodyType.I2).kind is BodyKind.ARRAY
+    assert decode_body(body[2:], VT.VECTOR | VT.I2).kind is BodyKind.ARRAY
     assert (
-        decode_body(body, BodyType.VECTOR | BodyType.I2).reason
+        decode_body(body, VT.VECTOR | VT.I2).reason
         == f"VT_VECTOR|VT_I2: {limit + 1} elements, at most {limit} are read"
     )
 

@@ -9,7 +9,8 @@ from lanner.wire.property_ids import (
     ManagementQueueProperty,
     QueueProperty,
 )
-from lanner.wire.propvariant import SCALAR_TYPES, VECTOR_TYPES, VT
+from lanner.wire.propvariant import SCALAR_TYPES, VECTOR_TYPES
+from lanner.wire.vartypes import VT
 
 
 def test_the_table_is_complete() -> None:

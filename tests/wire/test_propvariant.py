@@ -8,17 +8,20 @@ from uuid import UUID
 import pytest
 
 from lanner.model.errors import IllegalPropertyValue, IllegalPropertyVt
-from lanner.wire.propvariant import EMPTY, NULL, SCALAR_TYPES, VECTOR_TYPES, VT, PropVariant, type_name
+from lanner.wire.propvariant import EMPTY, NULL, SCALAR_TYPES, VECTOR_TYPES, PropVariant
+from lanner.wire.vartypes import VT, type_name
 
 GUID = UUID(int=1)
 
 
 def test_the_numbers_of_the_types() -> None:
     """MS-MQMQ 2.2.12."""
-    assert {kind.name: int(kind) for kind in VT} == {
-        "EMPTY": 0, "NULL": 1, "I2": 2, "I4": 3, "BOOL": 11, "VARIANT": 12, "I1": 16, "UI1": 17, "UI2": 18, "UI4": 19,
-        "I8": 20, "UI8": 21, "LPWSTR": 31, "BLOB": 65, "CLSID": 72, "VECTOR": 0x1000,
+    numbers = {
+        "EMPTY": 0, "NULL": 1, "I2": 2, "I4": 3, "BOOL": 11, "I1": 16, "UI1": 17, "UI2": 18, "UI4": 19,
+        "I8": 20, "UI8": 21, "LPWSTR": 31, "BLOB": 65, "CLSID": 72,
     }  # fmt: skip
+    assert {VT(kind).name: kind for kind in SCALAR_TYPES} == numbers
+    assert (VT.VARIANT, VT.VECTOR) == (12, 0x1000)
     assert sorted(VECTOR_TYPES) == [0x1003, 0x100C, 0x1011, 0x1012, 0x1013, 0x1015, 0x101F, 0x1048]
     assert VT.VARIANT not in SCALAR_TYPES
 

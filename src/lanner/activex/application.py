@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from lanner.activex import arguments
 from lanner.activex.management_binding import ManagementBinding
 from lanner.activex.tables import MSMQ_APPLICATION
-from lanner.com.automation.values import VT, SafeArray, Variant
+from lanner.com.automation.values import SafeArray, Variant
 from lanner.com.constants import E_NOTIMPL
 from lanner.com.objects import ComError, ComObject, Success
 from lanner.directory import AttributeFilter, Operator
@@ -24,6 +24,7 @@ from lanner.model.errors import (
     StatusError,
 )
 from lanner.wire.property_ids import ManagementMachineProperty
+from lanner.wire.vartypes import VT
 
 if TYPE_CHECKING:
     from lanner.activex.environment import Environment

@@ -12,10 +12,11 @@ from typing import Final
 from uuid import UUID
 
 from lanner.com.automation.coercion import change_type
-from lanner.com.automation.values import VT, Variant, is_missing
+from lanner.com.automation.values import Variant, is_missing
 from lanner.com.constants import E_INVALIDARG
 from lanner.com.objects import ComError
 from lanner.model.errors import IllegalPropertyValue
+from lanner.wire.vartypes import VT
 
 _NUMBERS: Final = frozenset((VT.R4, VT.R8, VT.CY, VT.DECIMAL))
 INTEGERS: Final = frozenset((VT.I1, VT.UI1, VT.I2, VT.UI2, VT.I4, VT.UI4, VT.INT, VT.UINT, VT.I8, VT.UI8))

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from lanner.activex import arguments
 from lanner.activex.names import format_name_from_ads_path, format_name_from_path, read_format_name
 from lanner.activex.tables import MSMQ_DESTINATION
-from lanner.com.automation.values import VT, Variant
+from lanner.com.automation.values import Variant
 from lanner.com.constants import S_FALSE
 from lanner.com.objects import ComObject, Success
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import IllegalFormatname, InvalidHandle
 from lanner.wire.spelling import without_prefix
+from lanner.wire.vartypes import VT
 
 if TYPE_CHECKING:
     from lanner.activex.environment import Environment

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, ClassVar, Final, Protocol, runtime_checkable
 from lanner.activex.longs import to_long
 from lanner.activex.tables import DMSMQ_EVENT_EVENTS, MSMQ_EVENT
 from lanner.com.automation.connection_points import Connectable
-from lanner.com.automation.values import VT, Variant
+from lanner.com.automation.values import Variant
 from lanner.com.constants import E_NOTIMPL
 from lanner.com.objects import ComError, ComObject, Remote
+from lanner.wire.vartypes import VT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

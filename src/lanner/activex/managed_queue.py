@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Final
 from lanner.activex import arguments
 from lanner.activex.management_binding import ManagementBinding
 from lanner.activex.names import format_name_from_path, read_format_name
-from lanner.com.automation.values import VT, Variant
+from lanner.com.automation.values import Variant
 from lanner.com.objects import ComObject
 from lanner.model.errors import GenericError, InvalidParameter, UninitializedObject
 from lanner.wire.format_name import FormatName
 from lanner.wire.property_ids import ManagementQueueProperty
+from lanner.wire.vartypes import MAX_I4, VT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +29,6 @@ _YES_OR_NO: Final = {"YES": _YES, "NO": _NO, "UNKNOWN": _UNKNOWN}
 # 3.3.4.1.6 QUEUE_TYPE.
 _PUBLIC: Final = 0
 _TYPES: Final = {"PUBLIC": _PUBLIC, "PRIVATE": 1, "MACHINE": 2, "CONNECTOR": 3, "MULTICAST": 4}
-_MAX_LONG: Final = 0x7FFF_FFFF
 
 
 class ManagedQueue(ComObject):
@@ -136,7 +136,7 @@ class ManagedQueue(ComObject):
 
     async def long(self, call: ComCall, identifier: ManagementQueueProperty) -> int:
         """A count in a long, which ends before it may."""
-        return min(await self.number(call, identifier), _MAX_LONG)
+        return min(await self.number(call, identifier), MAX_I4)
 
     async def choice(self, call: ComCall, identifier: ManagementQueueProperty, numbers: Mapping[str, int]) -> int:
         """The number of a word, in whatever letters it is told."""

@@ -18,7 +18,7 @@ from lanner.activex.message_state import MessageState
 from lanner.activex.names import read_format_name
 from lanner.activex.tables import MSMQ_MESSAGE
 from lanner.activex.transaction import resolve_transaction
-from lanner.com.automation.values import EMPTY, VT, Variant
+from lanner.com.automation.values import EMPTY, Variant
 from lanner.com.constants import E_INVALIDARG, E_NOTIMPL
 from lanner.com.objects import ComError, ComObject
 from lanner.model.enums import Acknowledgements, DeliveryGuarantee, MessagePrivacyLevel, SenderIdentifierType
@@ -32,6 +32,7 @@ from lanner.model.errors import (
 from lanner.wire.builder import MAX_LABEL_CHARACTERS, MAX_PRIORITY
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.message import Message
+from lanner.wire.vartypes import VT
 
 if TYPE_CHECKING:
     from collections.abc import Container

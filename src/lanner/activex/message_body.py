@@ -14,12 +14,13 @@ import struct
 from typing import Any, Final
 
 from lanner.activex.arguments import dereferenced
-from lanner.com.automation.values import VT, Variant, type_name
+from lanner.com.automation.values import Variant
 from lanner.com.client.remote_interface import RemoteInterface
 from lanner.com.client.streams import saved
 from lanner.com.constants import E_INVALIDARG, E_NOINTERFACE
 from lanner.com.objects import ComError
 from lanner.wire.layout import MAX_PACKET_SIZE
+from lanner.wire.vartypes import VT, type_name
 
 BYTES: Final = VT.ARRAY | VT.UI1
 _NUMBERS: Final[dict[int, struct.Struct]] = {

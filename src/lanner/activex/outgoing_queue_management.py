@@ -8,10 +8,11 @@ from lanner.activex.collection import MSMQCollection
 from lanner.activex.longs import to_long
 from lanner.activex.managed_queue import ManagedQueue
 from lanner.activex.tables import MSMQ_OUTGOING_QUEUE_MANAGEMENT
-from lanner.com.automation.values import VT, SafeArray, Variant
+from lanner.com.automation.values import SafeArray, Variant
 from lanner.wire.identifiers import SequenceInfo
 from lanner.wire.property_ids import ManagementQueueProperty
 from lanner.wire.reader import Reader
+from lanner.wire.vartypes import VT
 
 if TYPE_CHECKING:
     from lanner.com.members import InterfaceTable

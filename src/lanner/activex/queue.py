@@ -17,7 +17,7 @@ from lanner.activex.message import MSMQMessage
 from lanner.activex.notifications import MAX_NOTIFICATIONS, MqMsgCursor, Notification
 from lanner.activex.tables import MSMQ_QUEUE
 from lanner.activex.transaction import resolve_transaction
-from lanner.com.automation.values import MISSING, VT, Variant
+from lanner.com.automation.values import MISSING, Variant
 from lanner.com.constants import E_INVALIDARG
 from lanner.com.objects import ComError, ComObject
 from lanner.engine.reading import PEEK_ACCESS, RECEIVE_ACCESS
@@ -34,6 +34,7 @@ from lanner.model.errors import (
     TransactionUsage,
 )
 from lanner.model.live import MAX_LOOKUP_ID
+from lanner.wire.vartypes import VT
 
 if TYPE_CHECKING:
     from collections.abc import Container

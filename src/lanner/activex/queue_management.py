@@ -8,10 +8,11 @@ from lanner.activex.collection import MSMQCollection
 from lanner.activex.longs import to_long
 from lanner.activex.managed_queue import ManagedQueue
 from lanner.activex.tables import MSMQ_QUEUE_MANAGEMENT
-from lanner.com.automation.values import VT, SafeArray, Variant
+from lanner.com.automation.values import SafeArray, Variant
 from lanner.model.errors import GenericError
 from lanner.wire.property_ids import ManagementQueueProperty
 from lanner.wire.propvariant import PropVariant
+from lanner.wire.vartypes import VT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from lanner.activex import arguments
 from lanner.activex.tables import ITRANSACTION, MSMQ_TRANSACTION
-from lanner.com.automation.values import EMPTY, VT, Variant
+from lanner.com.automation.values import EMPTY, Variant
 from lanner.com.constants import E_INVALIDARG
 from lanner.com.objects import ComError, ComObject
 from lanner.model.errors import TransactionSequence, TransactionUsage
+from lanner.wire.vartypes import VT
 
 if TYPE_CHECKING:
     from lanner.activex.environment import Environment

@@ -29,7 +29,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lanner.com.automation.values import EMPTY, MISSING, NULL, VT, Variant
+    from lanner.com.automation.values import EMPTY, MISSING, NULL, Variant
     from lanner.com.client.automation import (
         NOTHING,
         AutomationError,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         release,
         with_events,
     )
+    from lanner.wire.vartypes import VT
 
 __all__ = [
     "EMPTY",

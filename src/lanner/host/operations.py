@@ -16,6 +16,7 @@ from lanner.host.reads import Read
 from lanner.model.directory_objects import KILOBYTE, OutgoingQueue
 from lanner.model.enums import (
     INFINITE,
+    TO_ADMIN_ACCESS,
     EnqueueStatus,
     MessageSeekAction,
     OperationType,
@@ -51,11 +52,6 @@ if TYPE_CHECKING:
 
 # The longest finite time-out: 0xFFFFFFFF milliseconds mean no time-out.
 _LONGEST = INFINITE - 1
-# An administrator's access reads the messages of an outgoing queue (MS-MQDMPR 3.1.1.17).
-_ADMIN_ACCESS = {
-    QueueAccessType.RECEIVE: QueueAccessType.RECEIVE_ADMIN,
-    QueueAccessType.PEEK: QueueAccessType.PEEK_ADMIN,
-}
 # A module-level name, because every message asks and enumerations look up their members slowly.
 _OK = EnqueueStatus.OK
 
@@ -132,8 +128,8 @@ class Operations:
         self, name: FormatName, access: QueueAccessType, share_mode: QueueShareMode = QueueShareMode.DENY_NONE
     ) -> OpenQueueDescriptor:
         """Open a queue; an outgoing queue is opened for reading with an administrator's access."""
-        if access in _ADMIN_ACCESS and self._is_outgoing(name):
-            access = _ADMIN_ACCESS[access]
+        if access in TO_ADMIN_ACCESS and self._is_outgoing(name):
+            access = TO_ADMIN_ACCESS[access]
         return self.engine.open_queue(name, access, share_mode, self.identity)
 
     def close(self, descriptor: OpenQueueDescriptor) -> None:

@@ -32,7 +32,7 @@ from lanner.model.errors import (
 from lanner.model.live import MessagePosition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from lanner.engine import Engine
     from lanner.engine.reading import ReadEnd, ReadStart
@@ -48,17 +48,24 @@ PURGE_SLICE: Final = 5000
 _TICK: Final = 0.001
 
 
-async def purge(engine: Engine, committer: Committer, descriptor: OpenQueueDescriptor) -> int:
-    """Purge Queue through a handle, in slices; return how many messages were removed, durably.
+def purge_slices(engine: Engine, changes: Changes, descriptor: OpenQueueDescriptor) -> Iterator[tuple[Change, int]]:
+    """Purge Queue through a handle, in slices: yield each change, to wait for, and how many messages it removed.
 
     Messages that arrive in the meantime stay.
     """
     newest: int | None = None
-    total, count = 0, PURGE_SLICE
+    count = PURGE_SLICE
     while count == PURGE_SLICE:
-        with committer.change() as change:
+        with changes.change() as change:
             newest = engine.newest_sequential_id if newest is None else newest
             count = engine.purge_open_queue(descriptor, limit=PURGE_SLICE, newest=newest)
+        yield change, count
+
+
+async def purge(engine: Engine, committer: Committer, descriptor: OpenQueueDescriptor) -> int:
+    """Purge Queue through a handle; return how many messages were removed, durably."""
+    total = 0
+    for change, count in purge_slices(engine, committer, descriptor):
         await change
         total += count
     return total

@@ -7,6 +7,7 @@ property keeps those numbers; the others are numbered only to be stored.
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 # MS-MQMQ: "no limit" in every 32-bit time and quota.
 INFINITE = 0xFFFF_FFFF
@@ -231,6 +232,13 @@ class QueueAccessType(enum.Enum):
     PEEK = 0x20
     RECEIVE_ADMIN = 0x81
     PEEK_ADMIN = 0xA0
+
+
+# MS-MQDMPR 3.1.1.17: the access with which an administrator reads the messages of an outgoing queue.
+TO_ADMIN_ACCESS: Final = {
+    QueueAccessType.RECEIVE: QueueAccessType.RECEIVE_ADMIN,
+    QueueAccessType.PEEK: QueueAccessType.PEEK_ADMIN,
+}
 
 
 class QueueShareMode(enum.IntEnum):

@@ -20,7 +20,8 @@ from lanner.wire.format_name import DirectFormatName, FormatName, PublicFormatNa
 from lanner.wire.identifiers import TxSequenceID
 from lanner.wire.path_name import PathName
 from lanner.wire.property_ids import ManagementMachineProperty, ManagementQueueProperty, PropertyIdentifier
-from lanner.wire.propvariant import NULL, VT, PropVariant, Value
+from lanner.wire.propvariant import NULL, PropVariant, Value
+from lanner.wire.vartypes import MAX_I4, VT
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from lanner.model.live import OutgoingTransferInfo
 
 _MAX_UI4: Final = 0xFFFF_FFFF
-_MAX_I4: Final = 0x7FFF_FFFF
 _SEQUENCE_NUMBERS: Final = struct.Struct("<II")
 
 # MS-MQMQ 2.3.12.3.
@@ -247,7 +247,7 @@ def _sequence_info(triple: tuple[int, int, int]) -> bytes:
 
 def _seconds(moment: int) -> int:
     """Seconds since 1970 as VT_I4, which ends in 2038."""
-    return min(moment, _MAX_I4)
+    return min(moment, MAX_I4)
 
 
 def _source_info(queried: QueriedQueue) -> Value:
@@ -279,7 +279,7 @@ def _connection_history(queried: QueriedQueue) -> Value:
 
 
 def _signed(hresult: int) -> int:
-    return hresult - (1 << 32) if hresult > _MAX_I4 else hresult
+    return hresult - (1 << 32) if hresult > MAX_I4 else hresult
 
 
 def _addresses(entry: ConnectionHistoryEntry) -> PropVariant:

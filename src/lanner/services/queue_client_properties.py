@@ -10,14 +10,13 @@ from uuid import UUID
 from lanner.model.enums import QueuePrivacyLevel
 from lanner.model.errors import IllegalPropertyValue, Property, PropertyNotallowed
 from lanner.wire.property_ids import QueueProperty
-from lanner.wire.propvariant import EMPTY, VT, PropVariant, type_name
+from lanner.wire.propvariant import EMPTY, PropVariant
+from lanner.wire.vartypes import MAX_I4, VT, type_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lanner.model.directory_objects import Queue
-
-_MAX_I4: Final = 0x7FFF_FFFF
 
 
 class Applicable(enum.Flag):
@@ -121,7 +120,7 @@ def told_property(queue: Queue, found: QueueProperty) -> PropVariant:
     if value is None:
         return EMPTY
     if found in _TIMES:
-        value = min(value, _MAX_I4)
+        value = min(value, MAX_I4)
     if isinstance(value, (str, UUID)):
         return PropVariant(found.vt, value)
     return PropVariant(found.vt, int(value))

@@ -31,8 +31,9 @@ from uuid import UUID
 
 from lanner.model.errors import RemoteProtocolError
 from lanner.wire.binary_formatter import read_header, read_root_name
-from lanner.wire.body_types import BINARY_FORMATTER, TEXT_BODIES, BodyType, body_type_name, element_type
+from lanner.wire.body_types import BINARY_FORMATTER, TEXT_BODIES, body_type_name, element_type
 from lanner.wire.reader import Reader
+from lanner.wire.vartypes import VT
 from lanner.wire.xml_bodies import MAX_ELEMENTS, UndecodableXml, Value, decode_xml, looks_like_xml
 
 __all__ = ["BodyKind", "BodyValue", "Value", "decode_body"]
@@ -153,32 +154,32 @@ def _guid(data: bytes) -> UUID:
 
 
 _FIXED: Final[dict[int, _Fixed]] = {
-    BodyType.I1: _Fixed(BodyKind.INTEGER, struct.Struct("<b"), _same),
-    BodyType.UI1: _Fixed(BodyKind.INTEGER, struct.Struct("<B"), _same),
-    BodyType.I2: _Fixed(BodyKind.INTEGER, struct.Struct("<h"), _same),
-    BodyType.UI2: _Fixed(BodyKind.INTEGER, struct.Struct("<H"), _same),
-    BodyType.I4: _Fixed(BodyKind.INTEGER, struct.Struct("<i"), _same),
-    BodyType.UI4: _Fixed(BodyKind.INTEGER, struct.Struct("<I"), _same),
-    BodyType.I8: _Fixed(BodyKind.INTEGER, struct.Struct("<q"), _same),
-    BodyType.UI8: _Fixed(BodyKind.INTEGER, struct.Struct("<Q"), _same),
-    BodyType.INT: _Fixed(BodyKind.INTEGER, struct.Struct("<i"), _same),
-    BodyType.UINT: _Fixed(BodyKind.INTEGER, struct.Struct("<I"), _same),
-    BodyType.R4: _Fixed(BodyKind.REAL, struct.Struct("<f"), _same),
-    BodyType.R8: _Fixed(BodyKind.REAL, struct.Struct("<d"), _same),
-    BodyType.BOOL: _Fixed(BodyKind.BOOLEAN, struct.Struct("<h"), _boolean),
-    BodyType.CY: _Fixed(BodyKind.DECIMAL, struct.Struct("<q"), _currency),
-    BodyType.DECIMAL: _Fixed(BodyKind.DECIMAL, struct.Struct("<HBBIQ"), _decimal),
-    BodyType.DATE: _Fixed(BodyKind.DATE, struct.Struct("<d"), _date),
-    BodyType.FILETIME: _Fixed(BodyKind.DATE, struct.Struct("<Q"), _filetime),
-    BodyType.CLSID: _Fixed(BodyKind.GUID, struct.Struct("16s"), _guid),
-    BodyType.ERROR: _Fixed(BodyKind.ERROR, struct.Struct("<I"), _same),
-    BodyType.HRESULT: _Fixed(BodyKind.ERROR, struct.Struct("<I"), _same),
+    VT.I1: _Fixed(BodyKind.INTEGER, struct.Struct("<b"), _same),
+    VT.UI1: _Fixed(BodyKind.INTEGER, struct.Struct("<B"), _same),
+    VT.I2: _Fixed(BodyKind.INTEGER, struct.Struct("<h"), _same),
+    VT.UI2: _Fixed(BodyKind.INTEGER, struct.Struct("<H"), _same),
+    VT.I4: _Fixed(BodyKind.INTEGER, struct.Struct("<i"), _same),
+    VT.UI4: _Fixed(BodyKind.INTEGER, struct.Struct("<I"), _same),
+    VT.I8: _Fixed(BodyKind.INTEGER, struct.Struct("<q"), _same),
+    VT.UI8: _Fixed(BodyKind.INTEGER, struct.Struct("<Q"), _same),
+    VT.INT: _Fixed(BodyKind.INTEGER, struct.Struct("<i"), _same),
+    VT.UINT: _Fixed(BodyKind.INTEGER, struct.Struct("<I"), _same),
+    VT.R4: _Fixed(BodyKind.REAL, struct.Struct("<f"), _same),
+    VT.R8: _Fixed(BodyKind.REAL, struct.Struct("<d"), _same),
+    VT.BOOL: _Fixed(BodyKind.BOOLEAN, struct.Struct("<h"), _boolean),
+    VT.CY: _Fixed(BodyKind.DECIMAL, struct.Struct("<q"), _currency),
+    VT.DECIMAL: _Fixed(BodyKind.DECIMAL, struct.Struct("<HBBIQ"), _decimal),
+    VT.DATE: _Fixed(BodyKind.DATE, struct.Struct("<d"), _date),
+    VT.FILETIME: _Fixed(BodyKind.DATE, struct.Struct("<Q"), _filetime),
+    VT.CLSID: _Fixed(BodyKind.GUID, struct.Struct("16s"), _guid),
+    VT.ERROR: _Fixed(BodyKind.ERROR, struct.Struct("<I"), _same),
+    VT.HRESULT: _Fixed(BodyKind.ERROR, struct.Struct("<I"), _same),
 }
 # Not in the specification: a VT_BOOL of one byte, the size of a System.Boolean, is accepted too.
 _SHORT_BOOLEAN: Final = 1
 # VT_UNKNOWN and VT_DISPATCH are what MC-MQAC calls an object that a program put into a body.
-_STREAMED: Final = (BodyType.STREAMED_OBJECT, BodyType.UNKNOWN, BodyType.DISPATCH)
-_OCTETS: Final = (BodyType.BLOB, BodyType.VECTOR | BodyType.UI1, BodyType.ARRAY | BodyType.UI1)
+_STREAMED: Final = (VT.STREAMED_OBJECT, VT.UNKNOWN, VT.DISPATCH)
+_OCTETS: Final = (VT.BLOB, VT.VECTOR | VT.UI1, VT.ARRAY | VT.UI1)
 
 
 def decode_body(body: bytes, body_type: int) -> BodyValue:
@@ -186,7 +187,7 @@ def decode_body(body: bytes, body_type: int) -> BodyValue:
 
     Raises nothing, whatever the body holds.
     """
-    if body_type == BodyType.EMPTY:
+    if body_type == VT.EMPTY:
         return _xml(body) if looks_like_xml(body) else BodyValue(body, BodyKind.BYTES)
     if body_type == BINARY_FORMATTER:
         return _binary_formatter(body)
@@ -210,13 +211,13 @@ def _variant(body: bytes, body_type: int, name: str) -> BodyValue:
         return BodyValue(body, BodyKind.BYTES, name)
     if body_type in _STREAMED:
         return _streamed_object(body)
-    if body_type == BodyType.STORED_OBJECT:
+    if body_type == VT.STORED_OBJECT:
         return BodyValue(body, BodyKind.STORED_OBJECT)
-    if body_type == BodyType.NULL:
+    if body_type == VT.NULL:
         if body:
             raise ValueError(f"{len(body)} bytes, none expected")
         return BodyValue(None, BodyKind.NULL, name)
-    fixed = _FIXED.get(element_type(body_type) or BodyType.EMPTY)
+    fixed = _FIXED.get(element_type(body_type) or VT.EMPTY)
     if fixed is None:
         raise ValueError("bodies of this type have no documented form")
     count, rest = divmod(len(body), fixed.layout.size)
@@ -229,7 +230,7 @@ def _variant(body: bytes, body_type: int, name: str) -> BodyValue:
 
 def _scalar(body: bytes, body_type: int) -> Value:
     fixed = _FIXED[body_type]
-    if body_type == BodyType.BOOL and len(body) == _SHORT_BOOLEAN:
+    if body_type == VT.BOOL and len(body) == _SHORT_BOOLEAN:
         return _boolean(body[0])
     if len(body) != fixed.layout.size:
         raise ValueError(f"{len(body)} bytes, {fixed.layout.size} expected")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from lanner.wire.propvariant import VT
+from lanner.wire.vartypes import VT
 
 
 class PropertyIdentifier(enum.IntEnum):

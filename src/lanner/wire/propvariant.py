@@ -5,73 +5,51 @@ A value model only. How a PROPVARIANT is marshalled is the RPC layer's knowledge
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 from uuid import UUID
 
 from lanner.model.errors import IllegalPropertyValue, IllegalPropertyVt
-
-
-class VT(enum.IntEnum):
-    """VARENUM (MS-MQMQ 2.2.12). A vector's type is the number VT.VECTOR | VT.<element>."""
-
-    EMPTY = 0
-    NULL = 1
-    I2 = 2
-    I4 = 3
-    BOOL = 11
-    VARIANT = 12
-    I1 = 16
-    UI1 = 17
-    UI2 = 18
-    UI4 = 19
-    I8 = 20
-    UI8 = 21
-    LPWSTR = 31
-    BLOB = 65
-    CLSID = 72
-    VECTOR = 0x1000
-
+from lanner.wire.vartypes import INTEGER_RANGES, VT, type_name
 
 # MS-MQMQ 2.2.14
 VARIANT_TRUE = 0xFFFF
 VARIANT_FALSE = 0x0000
 
-_INTEGERS: dict[int, tuple[int, int]] = {
-    VT.I1: (-(1 << 7), (1 << 7) - 1),
-    VT.UI1: (0, (1 << 8) - 1),
-    VT.I2: (-(1 << 15), (1 << 15) - 1),
-    VT.UI2: (0, (1 << 16) - 1),
-    VT.I4: (-(1 << 31), (1 << 31) - 1),
-    VT.UI4: (0, (1 << 32) - 1),
-    VT.I8: (-(1 << 63), (1 << 63) - 1),
-    VT.UI8: (0, (1 << 64) - 1),
-}
 # MS-MQMQ 2.2.13.1: the types that have a counted array.
 VECTOR_TYPES = frozenset(
     VT.VECTOR | kind for kind in (VT.UI1, VT.UI2, VT.I4, VT.UI4, VT.UI8, VT.CLSID, VT.LPWSTR, VT.VARIANT)
 )
-SCALAR_TYPES = frozenset(int(kind) for kind in VT if kind not in (VT.VARIANT, VT.VECTOR))
+# MS-MQMQ 2.2.12, without VARIANT: it is the type of the elements of a vector only.
+SCALAR_TYPES = frozenset(
+    int(kind)
+    for kind in (
+        VT.EMPTY,
+        VT.NULL,
+        VT.I2,
+        VT.I4,
+        VT.BOOL,
+        VT.I1,
+        VT.UI1,
+        VT.UI2,
+        VT.UI4,
+        VT.I8,
+        VT.UI8,
+        VT.LPWSTR,
+        VT.BLOB,
+        VT.CLSID,
+    )
+)
 
 Value: TypeAlias = "bool | int | str | bytes | UUID | tuple[Value, ...] | PropVariant | None"
-
-
-def type_name(vt: int) -> str:
-    """VT_VECTOR|VT_UI4 for 0x1013, the bare number for a type that no document lists."""
-    names = {int(kind): f"VT_{name}" for name, kind in VT.__members__.items()}
-    scalar = vt & ~int(VT.VECTOR)
-    if scalar not in names:
-        return f"{vt:#06x}"
-    return f"VT_VECTOR|{names[scalar]}" if vt & VT.VECTOR else names[scalar]
 
 
 def _check_scalar(vt: int, value: object) -> None:
     if vt in (VT.EMPTY, VT.NULL):
         fits = value is None
-    elif vt in _INTEGERS:
-        low, high = _INTEGERS[vt]
+    elif vt in INTEGER_RANGES:
+        low, high = INTEGER_RANGES[vt]
         fits = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
     elif vt == VT.BOOL:
         fits = isinstance(value, bool)

@@ -24,7 +24,7 @@ from lanner.com.automation.dispatch import (
     DISPID_UNKNOWN,
 )
 from lanner.com.automation.types import ExcepInfo
-from lanner.com.automation.values import EMPTY, MISSING, NULL, VT, Record, SafeArray, Variant
+from lanner.com.automation.values import EMPTY, MISSING, NULL, Record, SafeArray, Variant
 from lanner.com.constants import (
     DISP_E_BADINDEX,
     DISP_E_BADPARAMCOUNT,
@@ -49,6 +49,7 @@ from lanner.com.members import Coclass, InterfaceTable
 from lanner.com.objects import ComCall, ComError, ComObject, Success
 from lanner.model.errors import QueueNotFound
 from lanner.rpc.ndr import Value
+from lanner.wire.vartypes import VT
 from tests.com.fakes import Caller, Exporter, Foreign
 
 METHOD, GET, PUT, PUTREF = DISPATCH_METHOD, DISPATCH_PROPERTYGET, DISPATCH_PROPERTYPUT, DISPATCH_PROPERTYPUTREF

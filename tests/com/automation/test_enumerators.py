@@ -11,9 +11,10 @@ import pytest
 from lanner.activex import tables
 from lanner.com.automation.dispatch import DISPATCH_METHOD, DISPATCH_PROPERTYGET, DISPID_NEWENUM
 from lanner.com.automation.enumerators import IENUM_VARIANT, EnumVariant
-from lanner.com.automation.values import VT, Variant
+from lanner.com.automation.values import Variant
 from lanner.com.constants import IID_IENUMVARIANT, IID_IUNKNOWN, S_FALSE, S_OK
 from lanner.com.objects import ComCall, ComObject
+from lanner.wire.vartypes import VT
 from tests.com.fakes import Caller
 
 ELEMENTS = tuple(Variant(VT.I4, number) for number in range(5))

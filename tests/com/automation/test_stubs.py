@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lanner.activex import tables
 from lanner.com.automation.stubs import MAX_REFERENCES, stub_of
-from lanner.com.automation.values import EMPTY, MISSING, VT, SafeArray, Variant
+from lanner.com.automation.values import EMPTY, MISSING, SafeArray, Variant
 from lanner.com.constants import E_NOINTERFACE, E_NOTIMPL, E_UNEXPECTED, IID_IDISPATCH, IID_IUNKNOWN, S_FALSE
 from lanner.com.members import IDISPATCH, InterfaceTable, Member, Parameter
 from lanner.com.objects import ComCall, ComError, ComObject, Success
@@ -22,6 +22,7 @@ from lanner.com.objref import ObjRefStandard, StdObjRef
 from lanner.model.errors import QueueNotFound
 from lanner.rpc.ndr import BadStub, Decoder, Encoder, Value
 from lanner.rpc.ndr.stream import MAX_REQUEST_ELEMENTS
+from lanner.wire.vartypes import VT
 from tests.com.fakes import NDR, Caller, Exporter, Foreign
 
 ALL = [

@@ -21,11 +21,12 @@ from lanner.com.automation.types import (
     DispParams,
     ExcepInfo,
 )
-from lanner.com.automation.values import EMPTY, MISSING, NULL, VT, Record, SafeArray, Variant, type_name
+from lanner.com.automation.values import EMPTY, MISSING, NULL, Record, SafeArray, Variant
 from lanner.com.constants import DISP_E_PARAMNOTFOUND, IID_IDISPATCH
 from lanner.com.objref import DualStringArray, ObjRefStandard, StdObjRef
 from lanner.rpc.ndr import BadStub, ByteOrder, Decoder, Encoder, Syntax, Type, Value, guid, representation
 from lanner.rpc.ndr.stream import MAX_REQUEST_ELEMENTS
+from lanner.wire.vartypes import VT, type_name
 
 REFERENCE = ObjRefStandard(IID_IDISPATCH, StdObjRef(0, 5, 1, 2, IID_IDISPATCH), DualStringArray())
 
@@ -610,9 +611,9 @@ def test_any_octets_are_read_or_a_bad_stub(data: bytes) -> None:
 
 
 def test_types_have_names_for_people() -> None:
-    assert type_name(VT.BYREF | VT.ARRAY | VT.UI1) == "BYREF|ARRAY|UI1"
+    assert type_name(VT.BYREF | VT.ARRAY | VT.UI1) == "VT_BYREF|VT_ARRAY|VT_UI1"
     assert type_name(0x1B) == "0x001b"
-    assert repr(Variant(VT.BSTR, "secret")) == "Variant(BSTR)"
+    assert repr(Variant(VT.BSTR, "secret")) == "Variant(VT_BSTR)"
     assert "secret" not in repr(SafeArray.of(VT.BSTR, ["secret"]))
     assert math.isclose(Variant(VT.R8, 0.5).value, 0.5)
     assert MISSING.value == DISP_E_PARAMNOTFOUND

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 import pytest
 
 from lanner.com.automation.types import DISPPARAMS, EXCEPINFO, VARIANT, DispParams, ExcepInfo
-from lanner.com.automation.values import VT, Variant
+from lanner.com.automation.values import Variant
+from lanner.wire.vartypes import VT
 from tests.com.automation.test_types import REFERENCE, packed, unpacked
 
 pytest.importorskip("impacket", reason="impacket is not installed")

@@ -14,7 +14,7 @@ import pytest
 
 from lanner.com.automation.stubs import stub_of
 from lanner.com.automation.types import DispParams, ExcepInfo
-from lanner.com.automation.values import VT, SafeArray, Variant
+from lanner.com.automation.values import SafeArray, Variant
 from lanner.com.constants import IID_IDISPATCH, S_OK
 from lanner.com.members import IDISPATCH
 from lanner.com.orpc import ORPCTHAT, ORPCTHIS, OrpcThat, OrpcThis
@@ -34,6 +34,7 @@ from lanner.rpc.pdu import (
     SyntaxId,
     assemble,
 )
+from lanner.wire.vartypes import VT
 from tests.com.fakes import IID_NULL, NDR
 from tests.interop.wireshark import capture_is_missing, shown
 

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lanner.com.automation.coercion import change_type, date_of
-from lanner.com.automation.values import EMPTY, MISSING, NULL, VT, Record, SafeArray, Variant, is_missing
+from lanner.com.automation.values import EMPTY, MISSING, NULL, Record, SafeArray, Variant, is_missing
 from lanner.com.constants import DISP_E_BADVARTYPE, DISP_E_OVERFLOW, DISP_E_PARAMNOTFOUND, DISP_E_TYPEMISMATCH
 from lanner.com.objects import ComError, ComObject
+from lanner.wire.vartypes import VT
 
 OBJECT = ComObject()
 

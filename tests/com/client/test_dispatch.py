@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from lanner.com.automation.dispatch import DISPATCH_ZERO_VAR_RESULT
-from lanner.com.automation.values import EMPTY, VT, SafeArray, Variant
+from lanner.com.automation.values import EMPTY, SafeArray, Variant
 from lanner.com.client.client import ClientSettings, ComClient
 from lanner.com.client.dispatch import (
     DISPATCH_METHOD,
@@ -36,6 +36,7 @@ from lanner.com.constants import (
 from lanner.com.objects import ComError
 from lanner.com.server.exporter import ObjectExporter
 from lanner.rpc.security import Credentials
+from lanner.wire.vartypes import VT
 from tests.com.albums import (
     ADD,
     CLSID_ALBUM,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lanner.com.automation.enumerators import IENUM_VARIANT
-from lanner.com.automation.values import VT, SafeArray, Variant
+from lanner.com.automation.values import SafeArray, Variant
 from lanner.com.client.client import ClientSettings, ComClient, RemoteInterface
 from lanner.com.client.dispatch import DISPATCH_PROPERTYGET, get_ids_of_names
 from lanner.com.constants import IID_IDISPATCH, IID_IUNKNOWN
@@ -21,6 +21,7 @@ from lanner.com.objects import ComError
 from lanner.rpc.async_client import RpcClient
 from lanner.rpc.client_connection import Answered
 from lanner.rpc.security import Credentials
+from lanner.wire.vartypes import VT
 from tests.adversity.rpc_mutator import Mutator
 from tests.com.albums import (
     ADD,

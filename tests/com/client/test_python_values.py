@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lanner.com.automation.values import VT, SafeArray, Variant
+from lanner.com.automation.values import SafeArray, Variant
 from lanner.com.client.python_values import from_date, from_variant, to_date, to_variant
+from lanner.wire.vartypes import VT
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from lanner.com import Connection, Dispatch, connect, with_events
 from lanner.com.automation.stubs import stub_of
 from lanner.com.automation.types import ExcepInfo
-from lanner.com.automation.values import VT, Variant
+from lanner.com.automation.values import Variant
 from lanner.com.client.client import SERVER_SETTINGS
 from lanner.com.constants import CONNECT_E_CANNOTCONNECT, IID_IDISPATCH, PING_PERIOD
 from lanner.com.interfaces import COMPLEX_PING, IOBJECTEXPORTER, RESOLVE_OXID2, SERVER_ALIVE2, SIMPLE_PING
@@ -30,6 +30,7 @@ from lanner.rpc.pdu import AuthLevel
 from lanner.rpc.security import Credentials
 from lanner.security.identity import ANONYMOUS
 from lanner.security.users import UserFile
+from lanner.wire.vartypes import VT
 from tests.com.albums import CLSID_ALBUM, IALBUM_EVENTS, AlbumServer, album_server
 from tests.com.client.test_automation import Listener, until
 from tests.com.toys import PASSWORD, USER

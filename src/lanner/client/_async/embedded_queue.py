@@ -22,7 +22,7 @@ from lanner.client.message import ReceivedMessage
 from lanner.client.preparing import signed, to_message
 from lanner.engine.envelope import is_express
 from lanner.host.operations import milliseconds
-from lanner.host.reads import PURGE_SLICE, Read
+from lanner.host.reads import Read, purge_slices
 from lanner.model.enums import QueueAccessType, QueueShareMode
 from lanner.model.errors import InvalidParameter, IOTimeout, LannerError, StatusError
 from lanner.model.live import MessagePosition
@@ -315,13 +315,8 @@ class EmbeddedQueue:
 
     async def purge(self) -> int:
         handle = await self.handle(_RECEIVE)
-        with self._lock:
-            newest = self._engine.newest_sequential_id
-        total, count = 0, PURGE_SLICE
-        # Slice by slice: other callers are served between two of them.
-        while count == PURGE_SLICE:
-            with self.backend.waiter.change() as change:
-                count = self._engine.purge_open_queue(handle, limit=PURGE_SLICE, newest=newest)
+        total = 0
+        for change, count in purge_slices(self._engine, self.backend.waiter, handle):
             await durable(change)
             total += count
         return total

@@ -20,7 +20,7 @@ from lanner.client._async.io import Lock
 from lanner.client.message import ReceivedMessage
 from lanner.client.remote_message import from_buffer, from_remote_read
 from lanner.client.target import check
-from lanner.model.enums import QueueAccessType, QueueShareMode
+from lanner.model.enums import TO_ADMIN_ACCESS, QueueAccessType, QueueShareMode
 from lanner.model.errors import (
     LannerError,
     QueueNotFound,
@@ -60,11 +60,6 @@ if TYPE_CHECKING:
     from lanner.services.interfaces.mqmp import CACTransferBufferV2
     from lanner.wire.format_name import FormatName
 
-# MS-MQDMPR 3.1.1.17.
-_ADMIN_ACCESS: Final = {
-    QueueAccessType.RECEIVE: QueueAccessType.RECEIVE_ADMIN,
-    QueueAccessType.PEEK: QueueAccessType.PEEK_ADMIN,
-}
 _DEFAULT_SIZES: Final[BufferSizes] = {
     "body_size": DEFAULT_BODY_SIZE,
     "extension_size": DEFAULT_EXTENSION_SIZE,
@@ -218,7 +213,7 @@ class Handles:
             return RemoteHandle(connection, await connection.reader.open(self._name, access, share_mode))
         except (QueueNotFound, UnsupportedFormatnameOperation):
             with contextlib.suppress(StatusError):
-                return await _open_local(connection, self._name, _ADMIN_ACCESS[access], share_mode)
+                return await _open_local(connection, self._name, TO_ADMIN_ACCESS[access], share_mode)
             raise
 
     async def _prepare(

@@ -11,25 +11,14 @@ import math
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from typing import Final, TypeAlias
 
-from lanner.com.automation.values import VT, Variant, type_name
+from lanner.com.automation.values import Variant
 from lanner.com.constants import DISP_E_BADVARTYPE, DISP_E_OVERFLOW, DISP_E_TYPEMISMATCH
 from lanner.com.objects import ComError
 from lanner.rpc.ndr import Value
+from lanner.wire.vartypes import INTEGER_RANGES, VT, type_name
 
 Number: TypeAlias = int | Decimal
 
-_RANGES: Final = {
-    VT.I1: (-(1 << 7), (1 << 7) - 1),
-    VT.UI1: (0, (1 << 8) - 1),
-    VT.I2: (-(1 << 15), (1 << 15) - 1),
-    VT.UI2: (0, (1 << 16) - 1),
-    VT.I4: (-(1 << 31), (1 << 31) - 1),
-    VT.UI4: (0, (1 << 32) - 1),
-    VT.INT: (-(1 << 31), (1 << 31) - 1),
-    VT.UINT: (0, (1 << 32) - 1),
-    VT.I8: (-(1 << 63), (1 << 63) - 1),
-    VT.UI8: (0, (1 << 64) - 1),
-}
 _CURRENCY_SCALE: Final = 10_000
 # MS-OAUT 2.2.25.
 DAY_ZERO: Final = dt.datetime(1899, 12, 30)  # noqa: DTZ001 (a DATE has no time zone)
@@ -62,7 +51,7 @@ def change_type(variant: Variant, vt: int) -> Variant:
 
 
 def _changed(variant: Variant, vt: int) -> Value:
-    if vt in _RANGES:
+    if vt in INTEGER_RANGES:
         return _integer(variant, vt)
     match vt:
         case VT.BSTR:
@@ -110,7 +99,7 @@ def _number(variant: Variant, vt: int) -> Number:
             return Decimal(value)
         case VT.BSTR:
             return _parsed(variant, vt)
-        case _ if variant.vt in _RANGES:
+        case _ if variant.vt in INTEGER_RANGES:
             return int(value)
         case _:
             raise _mismatch(variant, vt)
@@ -150,7 +139,7 @@ def _bounded(number: Number) -> Decimal:
 
 
 def _within(vt: int, number: int) -> int:
-    low, high = _RANGES[VT(vt)]
+    low, high = INTEGER_RANGES[vt]
     if not low <= number <= high:
         raise ComError(DISP_E_OVERFLOW, f"{number} is no {type_name(vt)}")
     return number
@@ -189,7 +178,7 @@ def _text(variant: Variant, vt: int) -> str:
             number = Decimal(_number(variant, vt))
             text = f"{number:f}"
             return text.rstrip("0").rstrip(".") if "." in text else text
-        case _ if variant.vt in _RANGES:
+        case _ if variant.vt in INTEGER_RANGES:
             return str(variant.value)
         case _:
             raise _mismatch(variant, vt)

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from lanner.com.automation.coercion import change_type
 from lanner.com.automation.types import DispParams, ExcepInfo
-from lanner.com.automation.values import EMPTY, MISSING, VT, Variant, is_missing
+from lanner.com.automation.values import EMPTY, MISSING, Variant, is_missing
 from lanner.com.constants import (
     DISP_E_BADINDEX,
     DISP_E_BADPARAMCOUNT,
@@ -39,6 +39,7 @@ from lanner.com.members import IDISPATCH, InterfaceTable, Kind, Member, Paramete
 from lanner.com.objects import ComCall, ComError, ComObject, Failure, Success, find_method
 from lanner.model.errors import StatusError
 from lanner.rpc.ndr import Value
+from lanner.wire.vartypes import VT
 
 _LOG = logging.getLogger(__name__)
 

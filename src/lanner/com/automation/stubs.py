@@ -23,7 +23,7 @@ from uuid import UUID
 
 from lanner.com.automation import dispatch
 from lanner.com.automation.types import BSTR, DISPPARAMS, EXCEPINFO, VARIANT, VARIANT_BOOL, DispParams
-from lanner.com.automation.values import EMPTY, VT, SafeArray, Variant
+from lanner.com.automation.values import EMPTY, SafeArray, Variant
 from lanner.com.constants import E_NOTIMPL, E_UNEXPECTED, IID_IDISPATCH, IID_IUNKNOWN, S_OK
 from lanner.com.members import IDISPATCH, Member, Parameter
 from lanner.com.objects import ComCall, ComError, ComObject, Failure, Remote, Success, find_method
@@ -52,6 +52,7 @@ from lanner.rpc.ndr import (
     wide_string,
 )
 from lanner.rpc.ndr.constructed import RunSegment, segments
+from lanner.wire.vartypes import VT
 
 _LOG = logging.getLogger(__name__)
 

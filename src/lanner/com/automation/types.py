@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Final
 
-from lanner.com.automation.values import EMPTY, VT, Record, SafeArray, Variant, type_name
+from lanner.com.automation.values import EMPTY, Record, SafeArray, Variant
 from lanner.com.objref import INTERFACE_POINTER
 from lanner.rpc.ndr import (
     UNRELATED,
@@ -44,12 +44,12 @@ from lanner.rpc.ndr import (
 )
 from lanner.rpc.ndr.pointers import Pointer
 from lanner.rpc.ndr.stream import Slot
+from lanner.wire.vartypes import MAX_I4, VT, type_name
 
 # What SafeArrayCreate allows.
 MAX_DIMENSIONS: Final = 60
 
 _LITTLE: Final = representation(Syntax.NDR20, "little")
-_MAX_LONG: Final = 0x7FFF_FFFF
 
 
 class _Always(Pointer):
@@ -335,7 +335,7 @@ class _WireSafeArray(Type):
             decoder.take(16)
         bounds = tuple(self._bound.iter_unpack(decoder.take(dims * self._bound.size)))[::-1]
         for count, lower in bounds:
-            if lower + count - 1 > _MAX_LONG:
+            if lower + count - 1 > MAX_I4:
                 raise BadStub(f"{count} elements from {lower} on")
         if total != (1 if form == VT.RECORD else math.prod([count for count, _ in bounds])):
             raise BadStub(f"{total} elements in a SAFEARRAY with bounds {bounds}")

@@ -8,43 +8,12 @@ same, and VT_BYREF|VT_VARIANT another Variant.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from lanner.com.constants import DISP_E_PARAMNOTFOUND
-
-
-class VT(enum.IntEnum):
-    """The types of VARIANTs and of the elements of SAFEARRAYs (MS-OAUT 2.2.7); ARRAY and BYREF are or-ed to one of the others."""
-
-    EMPTY = 0x0000
-    NULL = 0x0001
-    I2 = 0x0002
-    I4 = 0x0003
-    R4 = 0x0004
-    R8 = 0x0005
-    CY = 0x0006
-    DATE = 0x0007
-    BSTR = 0x0008
-    DISPATCH = 0x0009
-    ERROR = 0x000A
-    BOOL = 0x000B
-    VARIANT = 0x000C
-    UNKNOWN = 0x000D
-    DECIMAL = 0x000E
-    I1 = 0x0010
-    UI1 = 0x0011
-    UI2 = 0x0012
-    UI4 = 0x0013
-    I8 = 0x0014
-    UI8 = 0x0015
-    INT = 0x0016
-    UINT = 0x0017
-    RECORD = 0x0024
-    ARRAY = 0x2000
-    BYREF = 0x4000
+from lanner.wire.vartypes import VT, type_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +85,3 @@ MISSING: Final = Variant(VT.ERROR, DISP_E_PARAMNOTFOUND)
 def is_missing(variant: Variant) -> bool:
     """Tell whether an optional argument was left out."""
     return variant.vt & ~VT.BYREF == VT.ERROR and variant.value == DISP_E_PARAMNOTFOUND
-
-
-def type_name(vt: int) -> str:
-    """Give the name of a type as the document writes it."""
-    flags = "".join(f"{flag.name}|" for flag in (VT.BYREF, VT.ARRAY) if vt & flag)
-    plain = vt & ~(VT.BYREF | VT.ARRAY)
-    return flags + (VT(plain).name if plain in _PLAIN else f"{plain:#06x}")
-
-
-_PLAIN: Final = frozenset(VT)

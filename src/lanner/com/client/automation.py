@@ -26,7 +26,7 @@ from uuid import UUID
 
 from lanner.com.automation.connection_points import ICONNECTION_POINT, ICONNECTION_POINT_CONTAINER
 from lanner.com.automation.enumerators import IENUM_CONNECTION_POINTS, IENUM_VARIANT
-from lanner.com.automation.values import VT, Variant
+from lanner.com.automation.values import Variant
 from lanner.com.client.activation import server_alive
 from lanner.com.client.client import ClientSettings, ComClient, RemoteInterface
 from lanner.com.client.connections import Address
@@ -68,6 +68,7 @@ from lanner.rpc.endpoint_mapper import EPMAPPER_PORT
 from lanner.rpc.ndr import Value
 from lanner.rpc.pdu import AuthLevel, AuthType
 from lanner.rpc.security import Credentials
+from lanner.wire.vartypes import VT
 
 _LOG = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -12,8 +12,9 @@ from decimal import Decimal
 from typing import Final
 
 from lanner.com.automation.coercion import DAY_ZERO, date_of
-from lanner.com.automation.values import VT, SafeArray, Variant
+from lanner.com.automation.values import SafeArray, Variant
 from lanner.rpc.ndr import Value
+from lanner.wire.vartypes import INTEGER_RANGES, VT
 
 _SECONDS_PER_DAY: Final = 86400
 _CURRENCY_SCALE: Final = Decimal(10000)
@@ -69,12 +70,10 @@ def to_variant(value: object, unwrap: Callable[[object], Value] = lambda _: None
 
 
 def _integer_type(value: int) -> VT:
-    if -(1 << 31) <= value < 1 << 31:
-        return VT.I4
-    if -(1 << 63) <= value < 1 << 63:
-        return VT.I8
-    if 0 <= value < 1 << 64:
-        return VT.UI8
+    for vt in (VT.I4, VT.I8, VT.UI8):
+        low, high = INTEGER_RANGES[vt]
+        if low <= value <= high:
+            return vt
     raise TypeError(f"{value} is too large for a VARIANT")
 
 

@@ -29,7 +29,8 @@ from lanner.rpc.ndr import (
 )
 from lanner.wire.format_name import QueueFormatType
 from lanner.wire.identifiers import MessageIdentifier
-from lanner.wire.propvariant import VARIANT_FALSE, VARIANT_TRUE, VT, PropVariant, Value
+from lanner.wire.propvariant import VARIANT_FALSE, VARIANT_TRUE, PropVariant, Value
+from lanner.wire.vartypes import VT
 
 # MS-MQMQ 2.2.8. In packets the same pair is called MessageIdentifier.
 OBJECTID: Final = Struct(MessageIdentifier, Field("queue_manager_guid", guid), Field("ordinal", u32))
