@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import generate_sync
+from tests import statuses
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "lanner"
@@ -223,6 +224,35 @@ def test_tickets_are_accepted_where_they_are_at_home(tree: Path, file: str) -> N
     (tree / file).parent.mkdir(parents=True, exist_ok=True)
     (tree / file).write_text("store.sync(store.ticket())\n", encoding="utf-8")
     assert waits_by_hand(tree) == []
+
+
+# Where the values of status codes stand; every other test uses the names.
+STATUS_FILES = {"statuses.py", "engine/test_data_model.py", "data/body_values.py", "rpc/test_server.py"}
+
+
+def retyped_statuses(tests: Path) -> list[str]:
+    """List the numbers in tests that are documented status codes of message queuing."""
+    known = {value for name, value in vars(statuses).items() if name.startswith("MQ_")}
+    found = []
+    for path in sorted(tests.rglob("*.py")):
+        where = path.relative_to(tests).as_posix()
+        if where in STATUS_FILES:
+            continue
+        found += [
+            f"{where}:{node.lineno}: {node.value:#010x}"
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.Constant) and type(node.value) is int and node.value in known
+        ]
+    return found
+
+
+def test_status_codes_have_names_in_tests() -> None:
+    assert retyped_statuses(ROOT / "tests") == []
+
+
+def test_a_retyped_status_is_found(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text("assert status == 0xC00E_0003\nassert size == 0x1234\n", encoding="utf-8")
+    assert retyped_statuses(tmp_path) == ["test_a.py:1: 0xc00e0003"]
 
 
 FOREIGN = {

@@ -27,18 +27,19 @@ from lanner.wire.sid import Sid
 from lanner.wire.user_certificates import UserSignCerts
 from lanner.wire.vartypes import VT
 from tests.activex.world import World
-
-INVALID_PARAMETER = 0xC00E0006
-NOT_AVAILABLE = 0xC00E000B
-NO_MACHINE = 0xC00E000D
-ILLEGAL_USER = 0xC00E0011
-NO_DS = 0xC00E0013
-BAD_VALUE = 0xC00E0018
-DENIED = 0xC00E0025
-BAD_CERTIFICATE = 0xC00E002C
-DS_ERROR = 0xC00E0043
-UNREACHABLE = 0xC00E0069
-CERTIFICATE_EXISTS = 0x400E000A
+from tests.statuses import (
+    MQ_ERROR_ACCESS_DENIED,
+    MQ_ERROR_DS_ERROR,
+    MQ_ERROR_ILLEGAL_PROPERTY_VALUE,
+    MQ_ERROR_ILLEGAL_USER,
+    MQ_ERROR_INVALID_CERTIFICATE,
+    MQ_ERROR_INVALID_PARAMETER,
+    MQ_ERROR_MACHINE_NOT_FOUND,
+    MQ_ERROR_NO_DS,
+    MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE,
+    MQ_ERROR_SERVICE_NOT_AVAILABLE,
+    MQ_INFORMATION_INTERNAL_USER_CERT_EXIST,
+)
 
 ALICE = Identity("alice", Sid.parse("S-1-5-21-1-2-3-1001"), is_domain_user=True)
 OPERATOR = Identity("operator", ANONYMOUS.sid, is_administrator=True)
@@ -83,16 +84,16 @@ class TestDirectory:
     def test_directory_failures(
         self, world: World, application: MSMQApplication, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        assert world.status(application, "machine_id_of_machine_name", "BETA") == NO_MACHINE
-        assert world.status(application, "machine_name_of_machine_id", str(uuid.uuid4())) == NO_MACHINE
+        assert world.status(application, "machine_id_of_machine_name", "BETA") == MQ_ERROR_MACHINE_NOT_FOUND
+        assert world.status(application, "machine_name_of_machine_id", str(uuid.uuid4())) == MQ_ERROR_MACHINE_NOT_FOUND
         with world.held() as h:
             h.directory.connected = False
-        assert world.status(application, "machine_id_of_machine_name", "BETA") == NO_DS
-        assert world.status(application, "machine_name_of_machine_id", str(uuid.uuid4())) == NO_DS
+        assert world.status(application, "machine_id_of_machine_name", "BETA") == MQ_ERROR_NO_DS
+        assert world.status(application, "machine_name_of_machine_id", str(uuid.uuid4())) == MQ_ERROR_NO_DS
         failure = (DirectoryOperationResult.GENERIC_ERROR, None)
         with world.held() as h:
             monkeypatch.setattr(h.directory, "read", lambda *_: failure)
-        assert world.status(application, "machine_id_of_machine_name", "BETA") == DS_ERROR
+        assert world.status(application, "machine_id_of_machine_name", "BETA") == MQ_ERROR_DS_ERROR
 
     @pytest.mark.spec("MQAC-3.2.4.2.2-1")
     def test_name_of_an_identifier(self, world: World, application: MSMQApplication) -> None:
@@ -100,7 +101,7 @@ class TestDirectory:
         for given in (identifier, f"{{{identifier}}}", identifier.upper()):
             assert world.call(application, "machine_name_of_machine_id", given) == "ALPHA"
         for wrong in ("x", "", None, f"{{{identifier}", identifier + "}"):
-            assert world.status(application, "machine_name_of_machine_id", wrong) == BAD_VALUE
+            assert world.status(application, "machine_name_of_machine_id", wrong) == MQ_ERROR_ILLEGAL_PROPERTY_VALUE
 
     @pytest.mark.spec("MQAC-3.2.4.2.6-1")
     @pytest.mark.parametrize("integrated", [False, True])
@@ -109,7 +110,7 @@ class TestDirectory:
         application = MSMQApplication(world.environment)
         assert world.call(application, "get_is_ds_enabled") is integrated
         world.call(application, "put_machine", "BETA")
-        assert world.status(application, "get_is_ds_enabled") == INVALID_PARAMETER
+        assert world.status(application, "get_is_ds_enabled") == MQ_ERROR_INVALID_PARAMETER
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +140,9 @@ class TestCertificates:
     ) -> None:
         """The certificate, its MD5 digest and a fresh GUID, and the digest in the list."""
         external = octets(certificate.certificate)
-        assert world.status(application, "register_certificate", i4(2), external, by=ALICE) == INVALID_PARAMETER
+        assert (
+            world.status(application, "register_certificate", i4(2), external, by=ALICE) == MQ_ERROR_INVALID_PARAMETER
+        )
         assert world.call(application, "register_certificate", flags, external, by=ALICE) is None
         published, digests = user_of(world)
         (entry,) = published.certificates
@@ -151,14 +154,17 @@ class TestCertificates:
             assert h.store.ticket() <= h.store.synced
 
     def test_what_is_no_certificate(self, world: World, application: MSMQApplication) -> None:
-        for wrong, status in ((octets(b"x"), BAD_CERTIFICATE), (i4(1), E_INVALIDARG)):
+        for wrong, status in ((octets(b"x"), MQ_ERROR_INVALID_CERTIFICATE), (i4(1), E_INVALIDARG)):
             assert world.status(application, "register_certificate", MISSING, wrong, by=ALICE) == status
         for flags in (0, 3, -1):
-            assert world.status(application, "register_certificate", i4(flags), by=ALICE) == INVALID_PARAMETER
+            assert world.status(application, "register_certificate", i4(flags), by=ALICE) == MQ_ERROR_INVALID_PARAMETER
 
     def test_nobody_has_none(self, world: World, application: MSMQApplication, certificate: CertificateWithKey) -> None:
         for external in (MISSING, octets(certificate.certificate)):
-            assert world.status(application, "register_certificate", MISSING, external, by=ANONYMOUS) == ILLEGAL_USER
+            assert (
+                world.status(application, "register_certificate", MISSING, external, by=ANONYMOUS)
+                == MQ_ERROR_ILLEGAL_USER
+            )
 
     def test_a_directory_that_does_not_take_it(
         self,
@@ -170,11 +176,11 @@ class TestCertificates:
         with world.held() as h:
             monkeypatch.setattr(h.directory, "write", lambda *_: DirectoryOperationResult.GENERIC_ERROR)
         external = octets(certificate.certificate)
-        assert world.status(application, "register_certificate", MISSING, external, by=ALICE) == DS_ERROR
+        assert world.status(application, "register_certificate", MISSING, external, by=ALICE) == MQ_ERROR_DS_ERROR
         monkeypatch.setattr("lanner.security.internal_certificates.generate_certificate", lambda *_: certificate)
-        assert world.status(application, "register_certificate", by=ALICE) == DS_ERROR
+        assert world.status(application, "register_certificate", by=ALICE) == MQ_ERROR_DS_ERROR
         # Also where there is one already, which then stays.
-        assert world.status(application, "register_certificate", by=ALICE) == DS_ERROR
+        assert world.status(application, "register_certificate", by=ALICE) == MQ_ERROR_DS_ERROR
         certificates = world.environment.certificates
         assert certificates is not None
         assert certificates.find(str(ALICE.sid)) == certificate
@@ -197,7 +203,9 @@ class TestCertificates:
         assert world.call(application, "register_certificate", i4(2), by=ALICE) is None
         first = certificates.find(str(ALICE.sid))
         assert first == certificate
-        assert world.call(application, "register_certificate", i4(2), EMPTY, by=ALICE) == Success(CERTIFICATE_EXISTS)
+        assert world.call(application, "register_certificate", i4(2), EMPTY, by=ALICE) == Success(
+            MQ_INFORMATION_INTERNAL_USER_CERT_EXIST
+        )
         assert certificates.find(str(ALICE.sid)) == first
         assert [entry.certificate for entry in user_of(world)[0].certificates] == [external, first.certificate]
         assert world.call(application, "register_certificate", by=ALICE) is None
@@ -219,7 +227,7 @@ class TestVersion:
         assert [world.call(application, member) for member in members] == [4, 1, 6000]
         world.call(application, "put_machine", "BETA")
         for member in members:
-            assert world.status(application, member) == INVALID_PARAMETER
+            assert world.status(application, member) == MQ_ERROR_INVALID_PARAMETER
 
 
 class TestQueueManager:
@@ -251,7 +259,7 @@ class TestQueueManager:
     def test_directory_service_server(self, new_world: Callable[..., World]) -> None:
         world = new_world(directory_integrated=True)
         application = MSMQApplication(world.environment)
-        assert world.status(application, "get_directory_service_server") == NO_DS
+        assert world.status(application, "get_directory_service_server") == MQ_ERROR_NO_DS
         with world.held() as h:
             h.engine.queue_manager.directory_server_list = ["dc.example.com"]
         assert world.call(application, "get_directory_service_server") == r"\\dc.example.com"
@@ -298,10 +306,10 @@ class TestQueueManager:
     def test_for_administrators_of_a_running_queue_manager(
         self, world: World, application: MSMQApplication, member: str
     ) -> None:
-        assert world.status(application, member, by=ALICE) == DENIED
+        assert world.status(application, member, by=ALICE) == MQ_ERROR_ACCESS_DENIED
         assert world.engine.queue_manager.connection_active
         world.engine.queue_manager.queue_manager_state = QueueManagerState.STOPPING
-        assert world.status(application, member) == NOT_AVAILABLE
+        assert world.status(application, member) == MQ_ERROR_SERVICE_NOT_AVAILABLE
 
 
 @contextmanager
@@ -366,6 +374,6 @@ class TestElsewhere:
         here.call(application, "put_machine", "127.0.0.1")
         with served(here, there):
             for member in (*self.READS, "connect", "disconnect", "tidy"):
-                assert here.status(application, member) == DENIED, member
+                assert here.status(application, member) == MQ_ERROR_ACCESS_DENIED, member
         for member in (*self.READS, "connect"):
-            assert here.status(application, member) == UNREACHABLE, member
+            assert here.status(application, member) == MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE, member

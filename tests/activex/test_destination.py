@@ -21,10 +21,14 @@ from lanner.wire.security_descriptor import Acl, SecurityDescriptor, allow
 from lanner.wire.sid import Sid
 from lanner.wire.vartypes import VT
 from tests.activex.world import World
+from tests.statuses import (
+    MQ_ERROR_ACCESS_DENIED,
+    MQ_ERROR_ILLEGAL_FORMATNAME,
+    MQ_ERROR_ILLEGAL_QUEUE_PATHNAME,
+    MQ_ERROR_QUEUE_NOT_FOUND,
+    MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
+)
 
-NOT_FOUND = 0xC00E0003
-BAD_PATH = 0xC00E0014
-BAD_NAME = 0xC00E001E
 ALICE = Identity("alice", Sid.parse("S-1-5-21-1-2-3-1001"), is_domain_user=True)
 BOB = Identity("bob", Sid.parse("S-1-5-21-1-2-3-1002"), is_domain_user=True)
 
@@ -54,7 +58,7 @@ def test_a_new_one_is_closed_and_has_no_name(world: World, destination: MSMQDest
     assert world.call(destination, "get_format_name") is None
     assert world.call(destination, "get_ads_path") is None
     assert world.call(destination, "get_path_name") == ""
-    assert world.status(destination, "open") == BAD_NAME
+    assert world.status(destination, "open") == MQ_ERROR_ILLEGAL_FORMATNAME
 
 
 @pytest.mark.spec("MQAC-3.12.4.1.4-1", "MQAC-3.2.4.2.7-1")
@@ -86,7 +90,10 @@ class TestOpen:
         assert world.status(destination, "close") == S_FALSE
 
     @pytest.mark.spec("MQAC-3.12.4.1.1-1")
-    @pytest.mark.parametrize(("name", "status"), [(r"DIRECT=OS:.\private$\none", NOT_FOUND), ("nonsense", BAD_NAME)])
+    @pytest.mark.parametrize(
+        ("name", "status"),
+        [(r"DIRECT=OS:.\private$\none", MQ_ERROR_QUEUE_NOT_FOUND), ("nonsense", MQ_ERROR_ILLEGAL_FORMATNAME)],
+    )
     def test_a_failure_leaves_it_closed(
         self, world: World, destination: MSMQDestination, name: str, status: int
     ) -> None:
@@ -105,7 +112,7 @@ class TestOpen:
         with world.held() as h:
             security = SecurityDescriptor(owner=ALICE.sid, dacl=Acl((allow(ALICE.sid, QueueAccess.GENERIC_ALL),)))
             h.engine.set_queue_properties(q, {"security": security.pack()})
-        assert world.status(destination, "open", by=BOB) == 0xC00E0025
+        assert world.status(destination, "open", by=BOB) == MQ_ERROR_ACCESS_DENIED
         assert world.status(destination, "open", by=ALICE) == 0
 
 
@@ -132,7 +139,11 @@ class TestNames:
         assert world.call(destination, "get_path_name") == r"ALPHA\pub"
         assert world.call(destination, "get_format_name") == f"PUBLIC={pub.identifier}"
         assert world.call(destination, "get_ads_path") is None
-        for wrong, status in ((r".\none", NOT_FOUND), ("x", BAD_PATH), (None, BAD_PATH)):
+        for wrong, status in (
+            (r".\none", MQ_ERROR_QUEUE_NOT_FOUND),
+            ("x", MQ_ERROR_ILLEGAL_QUEUE_PATHNAME),
+            (None, MQ_ERROR_ILLEGAL_QUEUE_PATHNAME),
+        ):
             assert world.status(destination, "put_path_name", wrong) == status
 
     @pytest.mark.spec("MQAC-3.12.4.1.7-1", "MQAC-3.12.4.1.8-1", "MQAC-3.12.6.1-1")
@@ -162,14 +173,14 @@ class TestNames:
             h.directory.add_user("alice", ALICE.sid.pack())
             user = f"LDAP://{h.directory._naming.user('alice')}"
         for place in ("LDAP://CN=none", user, "", None):
-            assert world.status(destination, "put_ads_path", place) == NOT_FOUND
+            assert world.status(destination, "put_ads_path", place) == MQ_ERROR_QUEUE_NOT_FOUND
         with world.held() as h:
             h.directory.connected = False
-        assert world.status(destination, "put_ads_path", pub.directory_path) == NOT_FOUND
+        assert world.status(destination, "put_ads_path", pub.directory_path) == MQ_ERROR_QUEUE_NOT_FOUND
         with world.held() as h:
             h.directory.connected = True
             h.engine.queue_manager.directory_offline = True
-        assert world.status(destination, "put_ads_path", pub.directory_path) == NOT_FOUND
+        assert world.status(destination, "put_ads_path", pub.directory_path) == MQ_ERROR_QUEUE_NOT_FOUND
 
     @pytest.mark.spec("MQAC-3.12.4.1.11-2")
     @pytest.mark.parametrize("member", ["put_format_name", "put_path_name", "put_ads_path"])
@@ -184,7 +195,7 @@ class TestNames:
         assert destination.descriptor is not None
         assert destination.descriptor.queue is pub
         # What cannot be opened stays closed.
-        assert world.status(destination, "put_format_name", r"DIRECT=OS:.\private$\none") == NOT_FOUND
+        assert world.status(destination, "put_format_name", r"DIRECT=OS:.\private$\none") == MQ_ERROR_QUEUE_NOT_FOUND
         assert world.call(destination, "get_is_open") is False
 
 
@@ -257,14 +268,14 @@ class TestFormatNameFromPath:
     def test_public(self, world: World, pub: Queue) -> None:
         assert format_name_from_path(world.environment, r".\pub") == f"PUBLIC={pub.identifier}"
         assert format_name_from_path(world.environment, r"alpha\PUB") == f"PUBLIC={pub.identifier}"
-        assert self.status(world, r".\none") == NOT_FOUND
+        assert self.status(world, r".\none") == MQ_ERROR_QUEUE_NOT_FOUND
         with world.held() as h:
             h.directory.connected = False
-        assert self.status(world, r".\pub") == NOT_FOUND
+        assert self.status(world, r".\pub") == MQ_ERROR_QUEUE_NOT_FOUND
         with world.held() as h:
             h.directory.connected = True
             h.engine.queue_manager.directory_offline = True
-        assert self.status(world, r".\pub") == NOT_FOUND
+        assert self.status(world, r".\pub") == MQ_ERROR_QUEUE_NOT_FOUND
 
     @pytest.mark.spec("MQAC-3.1.6.2-3")
     @pytest.mark.parametrize("path", [r".\private$\q", r"ALPHA\private$\q", r"BETA\private$\q"])
@@ -301,7 +312,7 @@ class TestFormatNameFromPath:
     @pytest.mark.spec("MQAC-3.1.6.2-5")
     @pytest.mark.parametrize("path", [r".\system$;DEADLETTER", "q", "", r".\private$\a\b"])
     def test_neither(self, world: World, path: str) -> None:
-        assert self.status(world, path) == BAD_PATH
+        assert self.status(world, path) == MQ_ERROR_ILLEGAL_QUEUE_PATHNAME
 
     @pytest.mark.spec("MQAC-3.1.6.2-6")
     def test_subqueues(self, world: World, pub: Queue) -> None:
@@ -327,4 +338,4 @@ def test_messages_go_straight_or_wait(world: World, q: Queue, destination: MSMQD
 
 def test_unused_identifiers_are_not_public(world: World, destination: MSMQDestination) -> None:
     world.call(destination, "put_format_name", f"PUBLIC={uuid.uuid4()}")
-    assert world.status(destination, "open") == 0xC00E0020
+    assert world.status(destination, "open") == MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION

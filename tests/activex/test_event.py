@@ -30,9 +30,14 @@ from lanner.com.constants import (
 from lanner.com.objects import ComError, ComObject
 from lanner.wire.vartypes import VT
 from tests.activex.world import World
-
-RPC_S_SERVER_UNAVAILABLE = 0x8007_06BA
-QUEUE_DELETED = 0xC00E_005A
+from tests.statuses import (
+    MQ_ERROR_ACCESS_DENIED,
+    MQ_ERROR_ILLEGAL_CURSOR_ACTION,
+    MQ_ERROR_IO_TIMEOUT,
+    MQ_ERROR_QUEUE_DELETED,
+    MQ_ERROR_STALE_HANDLE,
+    RPC_S_SERVER_UNAVAILABLE,
+)
 
 
 class Sink:
@@ -126,7 +131,16 @@ def test_arrived(world: World, event: MSMQEvent, cursor: int) -> None:
 
 
 @pytest.mark.spec("MQAC-3.16.4.4.2-1", "MQAC-3.16.4.4.2-2")
-@pytest.mark.parametrize("error", [0xC00E_001B, QUEUE_DELETED, 0xC00E_0056, 0xC00E_0025, 0xC00E_001C])
+@pytest.mark.parametrize(
+    "error",
+    [
+        MQ_ERROR_IO_TIMEOUT,
+        MQ_ERROR_QUEUE_DELETED,
+        MQ_ERROR_STALE_HANDLE,
+        MQ_ERROR_ACCESS_DENIED,
+        MQ_ERROR_ILLEGAL_CURSOR_ACTION,
+    ],
+)
 def test_arrived_error(world: World, event: MSMQEvent, error: int) -> None:
     sink, queue = Sink(), Queue()
     advise(world, event, sink)
@@ -253,7 +267,7 @@ def test_a_sink_that_is_given_back_hears_of_nothing_more(world: World, event: MS
 
 def test_nobody_to_tell(world: World, event: MSMQEvent) -> None:
     fire(world, event, Queue())
-    fire(world, event, Queue(), 0, QUEUE_DELETED)
+    fire(world, event, Queue(), 0, MQ_ERROR_QUEUE_DELETED)
 
 
 def test_what_was_told_is_not_kept(world: World, event: MSMQEvent) -> None:

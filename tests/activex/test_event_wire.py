@@ -35,6 +35,7 @@ from tests.activex.messages import create
 from tests.activex.wire import HOST, Wire
 from tests.activex.world import World
 from tests.com.toys import PASSWORD, USER
+from tests.statuses import MQ_ERROR_IO_TIMEOUT
 
 RECEIVE, PEEK = 1, 0x20
 
@@ -136,7 +137,7 @@ def test_a_wait_that_ends_otherwise_is_told_with_its_code(world: World, wire: Wi
     world.tick(2)
     world.run(asyncio.wait_for(sink.is_told.wait(), 10))
     (told,) = sink.told
-    assert (told[0], *told[2:]) == ("ArrivedError", 0xC00E_001B - (1 << 32), 0)
+    assert (told[0], *told[2:]) == ("ArrivedError", MQ_ERROR_IO_TIMEOUT - (1 << 32), 0)
     assert told[1].is_same_object(queue)
 
 

@@ -37,6 +37,7 @@ from lanner.wire.format_name import QueueFormatType
 from lanner.wire.vartypes import VT
 from tests.activex.managed import FAR, FarManager
 from tests.activex.world import World
+from tests.statuses import MQ_ERROR
 
 Q = r"DIRECT=OS:.\private$\q"
 OUTGOING = r"DIRECT=OS:BETA\private$\far"
@@ -364,7 +365,7 @@ def test_a_word_that_nobody_knows_is_an_error(world: World, getter: str, value: 
     far = FarManager(world)
     found = managed(world, machine=text(FAR))
     far.answers = dict.fromkeys(("FOREIGN", "TYPE", "LOCATION", "XACT"), value)
-    assert world.status(found, getter) == 0xC00E_0001
+    assert world.status(found, getter) == MQ_ERROR
 
 
 @pytest.mark.spec("MQAC-3.3.6.1-1")

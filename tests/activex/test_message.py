@@ -45,6 +45,7 @@ from tests.activex.messages import (
 )
 from tests.activex.world import World
 from tests.engine.harness import START_TIME
+from tests.statuses import MQ_ERROR_LABEL_TOO_LONG
 
 REVISIONS = (IMSMQ_MESSAGE, IMSMQ_MESSAGE2, IMSMQ_MESSAGE3, IMSMQ_MESSAGE4)
 NO_GUID = "00000000-0000-0000-0000-000000000000"
@@ -415,7 +416,7 @@ def test_a_label_has_less_than_250_characters(world: World) -> None:
     assert world.call(message, "get_label") == ""
     world.call(message, "put_label", "x" * 249)
     for longer in ("y" * 250, "y" * 1000, "\U0001f4e6" * 125):
-        assert world.status(message, "put_label", longer) == LabelTooLong.status == 0xC00E_005D
+        assert world.status(message, "put_label", longer) == LabelTooLong.status == MQ_ERROR_LABEL_TOO_LONG
     assert world.call(message, "get_label") == "x" * 249
     world.call(message, "put_label", "\U0001f4e6" * 124)
     name = create(world)

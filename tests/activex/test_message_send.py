@@ -59,6 +59,7 @@ from tests.activex.messages import (
     text,
 )
 from tests.activex.world import World
+from tests.statuses import MQ_ERROR_INSUFFICIENT_PROPERTIES, MQ_ERROR_MISSING_CONNECTOR_TYPE
 
 ALICE = Identity("alice", Sid(5, (21, 1, 2, 3, 1001)), is_domain_user=True)
 BOB = Identity("bob", Sid(5, (21, 1, 2, 3, 1002)), is_domain_user=True)
@@ -278,7 +279,11 @@ def test_copies_of_what_is_delivered(world: World, has_room: bool) -> None:
 def test_some_properties_are_for_connectors(world: World, name: str) -> None:
     queue = create(world)
     message = new_message(world, None, **{name: CONNECTOR_PROPERTIES[name]})
-    assert world.status(message, "send", open_queue(world, queue)) == MissingConnectorType.status == 0xC00E_0055
+    assert (
+        world.status(message, "send", open_queue(world, queue))
+        == MissingConnectorType.status
+        == MQ_ERROR_MISSING_CONNECTOR_TYPE
+    )
     assert packets(world, queue) == []
     world.call(message, "put_connector_type_guid", CONNECTOR)
     if name not in ("signature", "destination_symmetric_key"):
@@ -308,7 +313,7 @@ def test_a_provider_has_a_type_and_a_name(world: World, provider_type: int, name
     queue = open_queue(world, create(world))
     message = new_message(world, connector_type_guid=CONNECTOR, authentication_provider_type=provider_type)
     world.call(message, "put_authentication_provider_name", name)
-    assert world.status(message, "send", queue) == InsufficientProperties.status == 0xC00E_003F
+    assert world.status(message, "send", queue) == InsufficientProperties.status == MQ_ERROR_INSUFFICIENT_PROPERTIES
     world.call(message, "put_authentication_provider_type", 0)
     world.call(message, "put_authentication_provider_name", None)
     world.call(message, "send", queue)

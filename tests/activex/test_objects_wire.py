@@ -34,6 +34,7 @@ from lanner.wire.vartypes import VT
 from tests.activex.messages import create, number, octets, text
 from tests.activex.wire import Wire
 from tests.activex.world import World
+from tests.statuses import MQ_ERROR_UNINITIALIZED_OBJECT
 
 Q = r"DIRECT=OS:.\private$\q"
 OUTGOING = r"DIRECT=OS:BETA\private$\far"
@@ -130,7 +131,7 @@ def test_management_objects_and_their_collections(world: World, wire: Wire) -> N
     with pytest.raises(ComError) as refused:
         wire.query(local, IMSMQ_QUEUE_MANAGEMENT)
     assert refused.value.hresult == E_NOINTERFACE
-    assert status(wire, local, IMSMQ_MANAGEMENT, "get_message_count") == 0xC00E_0094
+    assert status(wire, local, IMSMQ_MANAGEMENT, "get_message_count") == MQ_ERROR_UNINITIALIZED_OBJECT
     wire.call(local, IMSMQ_MANAGEMENT, "init", MISSING, MISSING, text(Q))
     managed = wire.query(local, IMSMQ_QUEUE_MANAGEMENT)
     with pytest.raises(ComError):

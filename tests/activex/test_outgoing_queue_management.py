@@ -25,6 +25,7 @@ from lanner.wire.identifiers import TxSequenceID
 from lanner.wire.vartypes import VT
 from tests.activex.managed import FAR, FarManager
 from tests.activex.world import World, invoke
+from tests.statuses import MQ_ERROR_QUEUE_NOT_ACTIVE
 from tests.transfer.world import Node
 from tests.transfer.world import World as Network
 
@@ -201,7 +202,7 @@ def test_a_queue_that_is_not_active_any_more_takes_no_orders(world: World) -> No
     with world.held() as h:
         h.engine.purge_queue(queue)
     for member in ("pause", "resume"):
-        assert world.status(found, member) == QueueNotActive.status == 0xC00E_0004
+        assert world.status(found, member) == QueueNotActive.status == MQ_ERROR_QUEUE_NOT_ACTIVE
 
 
 def test_nothing_is_resent_without_transfer(world: World) -> None:

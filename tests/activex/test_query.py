@@ -21,11 +21,13 @@ from lanner.wire.sid import Sid
 from lanner.wire.vartypes import VT
 from tests.activex.world import World
 from tests.engine.harness import START_TIME
+from tests.statuses import (
+    MQ_ERROR_ILLEGAL_PROPERTY_VALUE,
+    MQ_ERROR_ILLEGAL_RELATION,
+    MQ_ERROR_NO_DS,
+    MQ_ERROR_UNINITIALIZED_OBJECT,
+)
 
-NO_DS = 0xC00E0013
-BAD_VALUE = 0xC00E0018
-BAD_RELATION = 0xC00E003A
-UNINITIALIZED = 0xC00E0094
 ALICE = Identity("alice", Sid.parse("S-1-5-21-1-2-3-1001"), is_domain_user=True)
 NOP, EQ, NEQ, LT, GT, LE, GE = range(7)
 KINDS = sorted(uuid.uuid4() for _ in range(3))
@@ -148,7 +150,7 @@ class TestQuery:
         query = MSMQQuery(world.environment)
         for wrong in (str(KINDS[0]), f"{{{KINDS[0]}", "{}", "", f"{{{KINDS[0].hex}}}"):
             arguments = [*NOT_GIVEN[:place], text(wrong)]
-            assert world.status(query, "lookup_queue", *arguments) == BAD_VALUE
+            assert world.status(query, "lookup_queue", *arguments) == MQ_ERROR_ILLEGAL_PROPERTY_VALUE
         assert world.status(query, "lookup_queue", *NOT_GIVEN[:place], i4(1)) == E_INVALIDARG
 
     @pytest.mark.spec("MQAC-3.13.4.1.1-3", "MQAC-2.2.2.20-1")
@@ -194,16 +196,18 @@ class TestQuery:
         query = MSMQQuery(world.environment)
         with world.held() as h:
             h.directory.connected = False
-        assert world.status(query, member) == NO_DS
+        assert world.status(query, member) == MQ_ERROR_NO_DS
         with world.held() as h:
             h.directory.connected = True
             h.engine.queue_manager.directory_offline = True
-        assert world.status(query, member) == NO_DS
+        assert world.status(query, member) == MQ_ERROR_NO_DS
 
     def test_relations_and_values_that_are_none(self, world: World) -> None:
         query = MSMQQuery(world.environment)
         for relation in (7, -1):
-            assert world.status(query, "lookup_queue", *criterion(2, text("a"), 6, relation)) == BAD_RELATION
+            assert (
+                world.status(query, "lookup_queue", *criterion(2, text("a"), 6, relation)) == MQ_ERROR_ILLEGAL_RELATION
+            )
         for place in (3, 4):
             for wrong in (text("today"), Variant(VT.DATE, float("nan"))):
                 assert world.status(query, "lookup_queue", *criterion(place, wrong, 7, EQ)) == E_INVALIDARG
@@ -213,8 +217,8 @@ class TestResults:
     @pytest.mark.spec("MQAC-3.14.3-1")
     def test_one_that_a_client_made(self, world: World) -> None:
         infos = MSMQQueueInfos(world.environment)
-        assert world.status(infos, "reset") == UNINITIALIZED
-        assert world.status(infos, "next") == UNINITIALIZED
+        assert world.status(infos, "reset") == MQ_ERROR_UNINITIALIZED_OBJECT
+        assert world.status(infos, "next") == MQ_ERROR_UNINITIALIZED_OBJECT
 
     @pytest.mark.spec("MQAC-3.14.4.1.2-1")
     def test_next_and_reset(self, world: World, queues: list[Queue]) -> None:

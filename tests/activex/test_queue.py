@@ -25,18 +25,19 @@ from lanner.model.live import START
 from lanner.wire.format_name import parse
 from lanner.wire.vartypes import VT
 from tests.activex.world import World, status_of
-
-OLE_E_BLANK = 0x80040007
-INVALID_HANDLE = 0xC00E0007
-CANCELLED = 0xC00E0008
-SHARING = 0xC00E0009
-TIMEOUT = 0xC00E001B
-ILLEGAL_CURSOR = 0xC00E001C
-ALREADY_RECEIVED = 0xC00E001D
-DENIED = 0xC00E0025
-NOT_AVAILABLE = 0xC00E004B
-SEQUENCE = 0xC00E0051
-NO_MESSAGE = 0xC00E0088
+from tests.statuses import (
+    MQ_ERROR_ACCESS_DENIED,
+    MQ_ERROR_ILLEGAL_CURSOR_ACTION,
+    MQ_ERROR_INVALID_HANDLE,
+    MQ_ERROR_IO_TIMEOUT,
+    MQ_ERROR_MESSAGE_ALREADY_RECEIVED,
+    MQ_ERROR_MESSAGE_NOT_FOUND,
+    MQ_ERROR_OPERATION_CANCELLED,
+    MQ_ERROR_QUEUE_NOT_AVAILABLE,
+    MQ_ERROR_SHARING_VIOLATION,
+    MQ_ERROR_TRANSACTION_SEQUENCE,
+    OLE_E_BLANK,
+)
 
 TRUE, FALSE = Variant(VT.BOOL, value=True), Variant(VT.BOOL, value=False)
 RECEIVE, SEND, PEEK = 1, 2, 0x20
@@ -202,10 +203,10 @@ class TestState:
         assert world.call(queue, "get_is_open2") is True
         assert world.call(queue, "close") is None
         for member in (*ALL_READS, "get_access", "get_share_mode", "get_queue_info", "get_handle", "get_handle2"):
-            assert world.status(queue, member, *arguments(member)) == INVALID_HANDLE, member
+            assert world.status(queue, member, *arguments(member)) == MQ_ERROR_INVALID_HANDLE, member
         for member in ("close", "reset", "purge"):
-            assert world.status(queue, member) == INVALID_HANDLE, member
-        assert world.status(queue, "enable_notification", None) == INVALID_HANDLE
+            assert world.status(queue, member) == MQ_ERROR_INVALID_HANDLE, member
+        assert world.status(queue, "enable_notification", None) == MQ_ERROR_INVALID_HANDLE
         assert world.call(queue, "get_is_open") == 0
         assert world.call(queue, "get_is_open2") is False
         assert world.status(queue, "get_properties") == E_NOTIMPL
@@ -217,7 +218,7 @@ class TestState:
         assert world.call(queue, "get_is_open2") is True
         cursor = queue._own_cursor()
         assert (cursor.position, cursor.state) == (START, CursorState.UNREAD)
-        assert world.status(queue, "peek_next", *PEEK_NOW) == ILLEGAL_CURSOR
+        assert world.status(queue, "peek_next", *PEEK_NOW) == MQ_ERROR_ILLEGAL_CURSOR_ACTION
         assert body(world.call(queue, "peek_current", *PEEK_NOW)) == b"1"
 
     @pytest.mark.spec("MQAC-3.11.4.1.1-1", "MQAC-2.2.2.3-1")
@@ -231,8 +232,8 @@ class TestState:
         send(world, b"1")
         receiver, sender, peeker = opened(world, RECEIVE), opened(world, SEND), opened(world, PEEK)
         assert body(world.call(peeker, "peek", *PEEK_NOW)) == b"1"
-        assert world.status(peeker, "receive", *RECEIVE_NOW) == DENIED
-        assert world.status(sender, "peek", *PEEK_NOW) == DENIED
+        assert world.status(peeker, "receive", *RECEIVE_NOW) == MQ_ERROR_ACCESS_DENIED
+        assert world.status(sender, "peek", *PEEK_NOW) == MQ_ERROR_ACCESS_DENIED
         assert sender.descriptor is not None
         assert receiver.descriptor is not None
         with world.held() as h:
@@ -251,13 +252,13 @@ class TestState:
         assert world.call(first, "get_share_mode") == 1
         made = MSMQQueueInfo(world.environment)
         made.format_name = r"DIRECT=OS:.\private$\q"
-        assert world.status(made, "open", RECEIVE, 0) == SHARING
-        assert world.status(made, "open", RECEIVE, 1) == SHARING
+        assert world.status(made, "open", RECEIVE, 0) == MQ_ERROR_SHARING_VIOLATION
+        assert world.status(made, "open", RECEIVE, 1) == MQ_ERROR_SHARING_VIOLATION
         assert world.call(opened(world, PEEK), "get_share_mode") == 0
         world.call(first, "close")
         shared = opened(world, RECEIVE, 0)
         assert world.call(shared, "get_share_mode") == 0
-        assert world.status(made, "open", RECEIVE, 1) == SHARING
+        assert world.status(made, "open", RECEIVE, 1) == MQ_ERROR_SHARING_VIOLATION
         world.call(shared, "close")
         assert world.call(opened(world, RECEIVE, 1), "get_share_mode") == 1
 
@@ -291,7 +292,7 @@ class TestState:
         task = world.start(queue, "receive")
         queue.released()
         world.settle()
-        assert status_of(task.exception()) == CANCELLED
+        assert status_of(task.exception()) == MQ_ERROR_OPERATION_CANCELLED
         assert q.open_queue_descriptors == []
         queue.released()
 
@@ -300,7 +301,7 @@ class TestState:
         with world.held() as h:
             h.engine.delete_queue(q)
         for member in ("receive", "peek", "receive_current", "peek_current"):
-            assert world.status(queue, member, *arguments(member)) == NOT_AVAILABLE, member
+            assert world.status(queue, member, *arguments(member)) == MQ_ERROR_QUEUE_NOT_AVAILABLE, member
 
 
 def find(world: World) -> Queue:
@@ -321,8 +322,10 @@ class TestChecks:
         bad = Variant(VT.BSTR, "x")
         for member in RECEIVES + RECEIVES_BY_ID + RECEIVES_AT_ENDS:
             first = (ui8(1),) if member in RECEIVES_BY_ID else ()
-            assert world.status(queue, member, *first, bad) == (E_INVALIDARG if reads else DENIED), member
-        assert world.status(queue, "purge") == (0 if reads else DENIED)
+            assert world.status(queue, member, *first, bad) == (E_INVALIDARG if reads else MQ_ERROR_ACCESS_DENIED), (
+                member
+            )
+        assert world.status(queue, "purge") == (0 if reads else MQ_ERROR_ACCESS_DENIED)
 
     @pytest.mark.spec("MQAC-3.11.4.1.15-1")
     @pytest.mark.parametrize("access", [RECEIVE, PEEK, 0x81, 0xA0])
@@ -338,7 +341,7 @@ class TestChecks:
     def test_send_access_peeks_at_nothing(self, world: World, q: Queue) -> None:
         queue = opened(world, SEND)
         for member in PEEKS + PEEKS_BY_ID + PEEKS_AT_ENDS:
-            assert world.status(queue, member, *arguments(member)) == DENIED, member
+            assert world.status(queue, member, *arguments(member)) == MQ_ERROR_ACCESS_DENIED, member
 
     @pytest.mark.spec("MQAC-3.11.4.1.14-4", "MQAC-3.11.4.1.14-18")
     @pytest.mark.parametrize(
@@ -508,7 +511,7 @@ class TestReceive:
     def test_version_one_of_peek_next(self, world: World, q: Queue) -> None:
         send(world, b"1", b"2")
         queue = opened(world)
-        assert world.status(queue, "peek_next_v1", *PEEK_NOW) == ILLEGAL_CURSOR
+        assert world.status(queue, "peek_next_v1", *PEEK_NOW) == MQ_ERROR_ILLEGAL_CURSOR_ACTION
         assert body(world.call(queue, "peek_current_v1", *PEEK_NOW)) == b"1"
         assert body(world.call(queue, "peek_next_v1", *PEEK_NOW)) == b"2"
 
@@ -519,7 +522,7 @@ class TestTimeouts:
     def test_at_once(self, either: World, member: str) -> None:
         queue = opened(either)
         if either.environment.settings.timeout == "error":
-            assert either.status(queue, member, *arguments(member)) == NO_MESSAGE
+            assert either.status(queue, member, *arguments(member)) == MQ_ERROR_MESSAGE_NOT_FOUND
         else:
             assert either.call(queue, member, *arguments(member)) is None
 
@@ -537,7 +540,7 @@ class TestTimeouts:
         assert task.done()
         assert not later.done()
         if either.environment.settings.timeout == "error":
-            assert status_of(task.exception()) == TIMEOUT
+            assert status_of(task.exception()) == MQ_ERROR_IO_TIMEOUT
         else:
             assert task.result() is None
         either.tick(1)
@@ -578,7 +581,7 @@ class TestTimeouts:
         task = world.start(queue, "receive", within(transaction))
         world.call(transaction, "abort")
         world.settle()
-        assert status_of(task.exception()) == SEQUENCE
+        assert status_of(task.exception()) == MQ_ERROR_TRANSACTION_SEQUENCE
 
     @pytest.mark.spec("MQAC-3.11.4.1.15-2")
     def test_a_peek_that_waited_leaves_the_message(self, world: World, q: Queue) -> None:
@@ -658,7 +661,7 @@ class TestCursor:
         queue = opened(world)
         world.call(queue, "peek_current", *PEEK_NOW)
         assert body(world.call(opened(world), "receive", *RECEIVE_NOW)) == b"1"
-        assert world.status(queue, member, *arguments(member)) == ALREADY_RECEIVED
+        assert world.status(queue, member, *arguments(member)) == MQ_ERROR_MESSAGE_ALREADY_RECEIVED
         assert bodies(world) == [b"2"]
 
     @pytest.mark.spec("MQAC-3.11.4.1.16-3")
@@ -676,12 +679,12 @@ class TestCursor:
         """Not on a fresh or reset cursor, nor past the end."""
         send(strict, b"1")
         queue = opened(strict)
-        assert strict.status(queue, "peek_next", *PEEK_NOW) == ILLEGAL_CURSOR
+        assert strict.status(queue, "peek_next", *PEEK_NOW) == MQ_ERROR_ILLEGAL_CURSOR_ACTION
         assert body(strict.call(queue, "peek_current", *PEEK_NOW)) == b"1"
-        assert strict.status(queue, "peek_next", *PEEK_NOW) == NO_MESSAGE
-        assert strict.status(queue, "peek_next", *PEEK_NOW) == ILLEGAL_CURSOR
+        assert strict.status(queue, "peek_next", *PEEK_NOW) == MQ_ERROR_MESSAGE_NOT_FOUND
+        assert strict.status(queue, "peek_next", *PEEK_NOW) == MQ_ERROR_ILLEGAL_CURSOR_ACTION
         strict.call(queue, "reset")
-        assert strict.status(queue, "peek_next", *PEEK_NOW) == ILLEGAL_CURSOR
+        assert strict.status(queue, "peek_next", *PEEK_NOW) == MQ_ERROR_ILLEGAL_CURSOR_ACTION
 
     @pytest.mark.spec("MQAC-3.11.4.1.17-2")
     def test_peek_next_advances_and_waits_at_the_end(self, strict: World) -> None:
@@ -706,7 +709,7 @@ class TestCursor:
         assert body(strict.run(task)) == b"4"
         late = strict.start(queue, "peek_next", MISSING, MISSING, i4(1000))
         strict.tick(1.1)
-        assert status_of(late.exception()) == TIMEOUT
+        assert status_of(late.exception()) == MQ_ERROR_IO_TIMEOUT
 
     @pytest.mark.spec("MQAC-3.11.4.1.18-1", "MQAC-3.11.4.1.10-1")
     def test_peek_current_stays(self, world: World, q: Queue) -> None:
@@ -734,7 +737,7 @@ class TestPeek:
         assert body(world.call(other, "peek", *PEEK_NOW)) == b"1"
         assert body(world.call(other, "peek_by_lookup_id", ui8(lookup_id))) == b"1"
         assert body(world.call(other, "peek_first_by_lookup_id")) == b"1"
-        assert world.status(other, "receive_by_lookup_id", ui8(lookup_id)) == NO_MESSAGE
+        assert world.status(other, "receive_by_lookup_id", ui8(lookup_id)) == MQ_ERROR_MESSAGE_NOT_FOUND
         assert body(world.call(other, "receive", *RECEIVE_NOW)) == b"2"
         world.call(transaction, "commit")
         assert world.call(other, "peek", *PEEK_NOW) is None
@@ -762,7 +765,7 @@ class TestPeek:
         transaction = begin(world)
         world.call(queue, "receive", within(transaction))
         first = next(iter(q.held_positions))
-        assert world.status(queue, "receive_by_lookup_id_allow_peek", ui8(first), kind) == NO_MESSAGE
+        assert world.status(queue, "receive_by_lookup_id_allow_peek", ui8(first), kind) == MQ_ERROR_MESSAGE_NOT_FOUND
 
     @pytest.mark.spec("MQAC-3.11.4.1.15-2")
     def test_the_message_stays(self, world: World, q: Queue) -> None:
@@ -786,7 +789,7 @@ class TestLookup:
         queue = opened(world, SEND)
         for zero in (ui8(0), Variant(VT.BSTR, "0"), i4(0)):
             assert world.status(queue, member, zero) == E_INVALIDARG
-        assert world.status(queue, member, ui8(1)) == DENIED
+        assert world.status(queue, member, ui8(1)) == MQ_ERROR_ACCESS_DENIED
 
     @pytest.mark.spec("MQAC-3.11.4.1.21-1", "MQAC-3.17.4.1.83-2")
     def test_numbers_and_digits(self, world: World, queue: MSMQQueue) -> None:
@@ -817,31 +820,31 @@ class TestLookup:
             h.engine.read_message_by_lookup_identifier(
                 h.open(), place, peek_operation=False, lookup_operation=MessageSeekAction.CURRENT
             )
-        assert either.status(queue, member, ui8(place)) == NO_MESSAGE
+        assert either.status(queue, member, ui8(place)) == MQ_ERROR_MESSAGE_NOT_FOUND
         assert bodies(either) == [b"1", b"3"]
 
     @pytest.mark.spec("MQAC-3.11.4.1.21-2")
     def test_off_the_ends_there_is_nothing(self, world: World, queue: MSMQQueue) -> None:
         place = ids(world)
-        assert world.status(queue, "peek_next_by_lookup_id", ui8(place[b"5"])) == NO_MESSAGE
-        assert world.status(queue, "receive_previous_by_lookup_id", ui8(place[b"1"])) == NO_MESSAGE
+        assert world.status(queue, "peek_next_by_lookup_id", ui8(place[b"5"])) == MQ_ERROR_MESSAGE_NOT_FOUND
+        assert world.status(queue, "receive_previous_by_lookup_id", ui8(place[b"1"])) == MQ_ERROR_MESSAGE_NOT_FOUND
         with world.held() as h:
             h.messages()
         for member in RECEIVES_AT_ENDS + PEEKS_AT_ENDS:
-            assert world.status(queue, member) == NO_MESSAGE
+            assert world.status(queue, member) == MQ_ERROR_MESSAGE_NOT_FOUND
 
     @pytest.mark.spec("MQAC-3.11.4.1.21-3")
     def test_a_locked_message_counts_as_absent(self, world: World, queue: MSMQQueue) -> None:
         place = ids(world)
         world.call(queue, "receive_by_lookup_id", ui8(place[b"3"]), within(begin(world)))
-        assert world.status(queue, "receive_by_lookup_id", ui8(place[b"3"])) == NO_MESSAGE
-        assert world.status(queue, "peek_by_lookup_id", ui8(place[b"3"])) == NO_MESSAGE
+        assert world.status(queue, "receive_by_lookup_id", ui8(place[b"3"])) == MQ_ERROR_MESSAGE_NOT_FOUND
+        assert world.status(queue, "peek_by_lookup_id", ui8(place[b"3"])) == MQ_ERROR_MESSAGE_NOT_FOUND
         # One that was taken under somebody's cursor is no other case.
         cursor = opened(world)
         world.call(cursor, "peek_current", *PEEK_NOW)
         world.call(queue, "receive", *RECEIVE_NOW)
         for member in ("receive_by_lookup_id", "peek_by_lookup_id"):
-            assert world.status(queue, member, ui8(place[b"1"])) == NO_MESSAGE
+            assert world.status(queue, member, ui8(place[b"1"])) == MQ_ERROR_MESSAGE_NOT_FOUND
         assert body(world.call(queue, "peek_next_by_lookup_id", ui8(place[b"2"]))) == b"4"
 
     @pytest.mark.spec("MQAC-3.11.4.1.21-4")

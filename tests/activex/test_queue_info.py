@@ -34,16 +34,19 @@ from lanner.wire.sid import ANONYMOUS_LOGON, EVERYONE, Sid
 from lanner.wire.vartypes import VT
 from tests.activex.world import World, called_by
 from tests.engine.harness import START_TIME
-
-NOT_FOUND = 0xC00E0003
-EXISTS = 0xC00E0005
-SHARING = 0xC00E0009
-BAD_PATH = 0xC00E0014
-BAD_VALUE = 0xC00E0018
-BAD_NAME = 0xC00E001E
-UNSUPPORTED_NAME = 0xC00E0020
-DENIED = 0xC00E0025
-UNSUPPORTED_ACCESS = 0xC00E0045
+from tests.statuses import (
+    MQ_ERROR_ACCESS_DENIED,
+    MQ_ERROR_DS_ERROR,
+    MQ_ERROR_ILLEGAL_FORMATNAME,
+    MQ_ERROR_ILLEGAL_PROPERTY_VALUE,
+    MQ_ERROR_ILLEGAL_QUEUE_PATHNAME,
+    MQ_ERROR_INVALID_PARAMETER,
+    MQ_ERROR_QUEUE_EXISTS,
+    MQ_ERROR_QUEUE_NOT_FOUND,
+    MQ_ERROR_SHARING_VIOLATION,
+    MQ_ERROR_UNSUPPORTED_ACCESS_MODE,
+    MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
+)
 
 ALICE = Identity("alice", Sid.parse("S-1-5-21-1-2-3-1001"), is_domain_user=True)
 GUEST = Identity("guest", Sid.parse("S-1-5-21-1-2-3-501"), is_domain_user=True, is_guest=True)
@@ -143,9 +146,9 @@ class TestProperties:
         made = info(world, r".\pub")
         assert world.status(made, getter) == 0
         assert made.is_refreshed
-        assert world.status(info(world, r".\none"), getter) == NOT_FOUND
-        assert world.status(info(world, "nonsense"), getter) == BAD_PATH
-        assert world.status(info(world), getter) == BAD_PATH
+        assert world.status(info(world, r".\none"), getter) == MQ_ERROR_QUEUE_NOT_FOUND
+        assert world.status(info(world, "nonsense"), getter) == MQ_ERROR_ILLEGAL_QUEUE_PATHNAME
+        assert world.status(info(world), getter) == MQ_ERROR_ILLEGAL_QUEUE_PATHNAME
 
     @pytest.mark.spec("MQAC-3.10.4.1.1-1")
     def test_getters_do_not_refresh_again(self, world: World, q: Queue) -> None:
@@ -314,12 +317,12 @@ class TestProperties:
         world.call(made, "update")
         assert pub.base_priority == 12
         for value in (-32769, 32768):
-            assert world.status(made, "put_base_priority", value) == BAD_VALUE
+            assert world.status(made, "put_base_priority", value) == MQ_ERROR_ILLEGAL_PROPERTY_VALUE
         assert world.call(made, "get_base_priority") == 12
         direct = info(world, name=r"DIRECT=OS:.\pub")
         assert world.call(direct, "get_base_priority") == 0
-        assert world.status(direct, "put_base_priority", 1) == BAD_VALUE
-        assert world.status(info(world, private()), "put_base_priority", 1) == BAD_VALUE
+        assert world.status(direct, "put_base_priority", 1) == MQ_ERROR_ILLEGAL_PROPERTY_VALUE
+        assert world.status(info(world, private()), "put_base_priority", 1) == MQ_ERROR_ILLEGAL_PROPERTY_VALUE
 
     @pytest.mark.spec("MQAC-3.10.4.1.19-1", "MQAC-2.2.1-3")
     def test_times_are_dates_in_utc(self, world: World, q: Queue) -> None:
@@ -356,7 +359,7 @@ class TestProperties:
 
     @pytest.mark.parametrize(("name", "value"), [("service_type_guid", "x"), ("priv_level", 3)])
     def test_values_that_are_none(self, world: World, name: str, value: object) -> None:
-        assert world.status(info(world), f"put_{name}", value) == BAD_VALUE
+        assert world.status(info(world), f"put_{name}", value) == MQ_ERROR_ILLEGAL_PROPERTY_VALUE
 
 
 def dacl(queue: Queue) -> list[tuple[Sid, int]]:
@@ -386,28 +389,28 @@ class TestCreate:
     def test_without_a_whole_path_nothing_is_created(self, world: World, path: str | None) -> None:
         with world.held() as h:
             before = set(h.engine.queue_manager.queue_collection)
-        assert world.status(info(world, path), "create") == BAD_PATH
+        assert world.status(info(world, path), "create") == MQ_ERROR_ILLEGAL_QUEUE_PATHNAME
         with world.held() as h:
             assert set(h.engine.queue_manager.queue_collection) == before
 
     @pytest.mark.spec("MQAC-3.10.4.1.26-2")
     @pytest.mark.parametrize("path", [r"BETA\private$\q", r"BETA\q"])
     def test_on_another_computer(self, world: World, path: str) -> None:
-        assert world.status(info(world, path), "create") == BAD_PATH
+        assert world.status(info(world, path), "create") == MQ_ERROR_ILLEGAL_QUEUE_PATHNAME
 
     @pytest.mark.spec("MQAC-3.10.4.1.26-3")
     def test_one_that_is_there(self, world: World, q: Queue, pub: Queue) -> None:
-        assert world.status(info(world, private("Q")), "create") == EXISTS
-        assert world.status(info(world, r"ALPHA\pub"), "create") == EXISTS
+        assert world.status(info(world, private("Q")), "create") == MQ_ERROR_QUEUE_EXISTS
+        assert world.status(info(world, r"ALPHA\pub"), "create") == MQ_ERROR_QUEUE_EXISTS
         # Also for whoever could not create it.
-        assert world.status(info(world, private()), "create", by=ANONYMOUS) == EXISTS
+        assert world.status(info(world, private()), "create", by=ANONYMOUS) == MQ_ERROR_QUEUE_EXISTS
 
     @pytest.mark.spec("MQAC-3.10.4.1.26-4", "MQAC-3.1.4.1-1")
     def test_needs_the_right_to_create(self, world: World) -> None:
         with world.held() as h:
             h.engine.queue_manager.security = SecurityDescriptor(owner=ALICE.sid, dacl=Acl(())).pack()
         made = info(world, private())
-        assert world.status(made, "create", by=STRANGER) == DENIED
+        assert world.status(made, "create", by=STRANGER) == MQ_ERROR_ACCESS_DENIED
         assert not made.is_queue_created
         with world.held() as h:
             assert h.engine.find_queue(h.name("q")) is None
@@ -446,7 +449,7 @@ class TestCreate:
     def test_a_failing_event_is_told_as_it_is(self, world: World) -> None:
         made = info(world, private())
         world.call(made, "put_label", "x" * 125)
-        assert world.status(made, "create") == BAD_VALUE
+        assert world.status(made, "create") == MQ_ERROR_ILLEGAL_PROPERTY_VALUE
         assert not made.is_queue_created
         world.call(made, "put_label", "x" * 124)
         assert world.status(made, "create") == 0
@@ -500,14 +503,14 @@ class TestSecurityDescriptor:
         assert dacl(queue) == [(EVERYONE, READ | QueueAccess.RECEIVE_MESSAGE), (ALICE.sid, ALL)]
         opened = world.call(info(world, private()), "open", 1, 0, by=STRANGER)
         world.objects.append(opened)
-        assert world.status(info(world, private()), "open", 2, 0, by=STRANGER) == DENIED
+        assert world.status(info(world, private()), "open", 2, 0, by=STRANGER) == MQ_ERROR_ACCESS_DENIED
 
     @pytest.mark.spec("MQAC-3.10.4.1.26-7")
     @pytest.mark.parametrize("argument", [MISSING, FALSE])
     def test_not_world_readable(self, world: World, argument: Variant) -> None:
         self.create(world, ALICE, MISSING, argument)
-        assert world.status(info(world, private()), "open", 1, 0, by=STRANGER) == DENIED
-        assert world.status(info(world, private()), "open", 0x20, 0, by=STRANGER) == DENIED
+        assert world.status(info(world, private()), "open", 1, 0, by=STRANGER) == MQ_ERROR_ACCESS_DENIED
+        assert world.status(info(world, private()), "open", 0x20, 0, by=STRANGER) == MQ_ERROR_ACCESS_DENIED
 
     @pytest.mark.spec("MQAC-3.10.4.1.25-1")
     def test_is_world_readable_looks_for_other_owners(self, world: World) -> None:
@@ -534,7 +537,7 @@ class TestSecurityDescriptor:
         with world.held() as h:
             security = SecurityDescriptor(owner=ALICE.sid, dacl=Acl(entries)).pack()
             h.engine.set_queue_properties(queue, {"security": security})
-        assert world.status(info(world, private()), "get_is_world_readable", by=STRANGER) == DENIED
+        assert world.status(info(world, private()), "get_is_world_readable", by=STRANGER) == MQ_ERROR_ACCESS_DENIED
 
 
 class TestDelete:
@@ -548,12 +551,12 @@ class TestDelete:
 
     @pytest.mark.spec("MQAC-3.10.4.1.27-1")
     def test_without_a_name(self, world: World) -> None:
-        assert world.status(info(world), "delete") == BAD_PATH
+        assert world.status(info(world), "delete") == MQ_ERROR_ILLEGAL_QUEUE_PATHNAME
 
     @pytest.mark.spec("MQAC-3.10.4.1.27-2", "MQAC-3.1.4.1-1")
     def test_needs_the_right_to_delete(self, world: World) -> None:
         create(world, ALICE)
-        assert world.status(info(world, private()), "delete", by=STRANGER) == DENIED
+        assert world.status(info(world, private()), "delete", by=STRANGER) == MQ_ERROR_ACCESS_DENIED
         assert not find(world).is_deleted
         assert world.status(info(world, private()), "delete", by=ALICE) == 0
 
@@ -572,24 +575,27 @@ class TestDelete:
         assert (made.queue.quota, made.queue.label) == (0xFFFFFFFF, "")
 
     def test_queues_of_the_queue_manager_stay(self, world: World) -> None:
-        assert world.status(info(world, name=r"DIRECT=OS:.\system$;DEADLETTER"), "delete") == DENIED
+        assert world.status(info(world, name=r"DIRECT=OS:.\system$;DEADLETTER"), "delete") == MQ_ERROR_ACCESS_DENIED
 
 
 class TestOpen:
     @pytest.mark.spec("MQAC-3.10.4.1.28-1")
     @pytest.mark.parametrize("path", [None, "q", r".\none", r".\private$\none"])
     def test_without_a_name_that_can_be_resolved(self, world: World, path: str | None) -> None:
-        assert world.status(info(world, path), "open", 1, 0) in (BAD_PATH, NOT_FOUND)
+        assert world.status(info(world, path), "open", 1, 0) in (
+            MQ_ERROR_ILLEGAL_QUEUE_PATHNAME,
+            MQ_ERROR_QUEUE_NOT_FOUND,
+        )
 
     @pytest.mark.spec("MQAC-3.10.4.1.28-2", "MQAC-3.10.4.1.28-4")
     def test_sending_is_not_exclusive(self, world: World, q: Queue) -> None:
-        assert world.status(info(world, private()), "open", 2, 1) == UNSUPPORTED_ACCESS
+        assert world.status(info(world, private()), "open", 2, 1) == MQ_ERROR_UNSUPPORTED_ACCESS_MODE
 
     @pytest.mark.spec("MQAC-3.10.4.1.28-3", "MQAC-3.10.4.1.28-4")
     @pytest.mark.parametrize("access", [1, 0x20, 0x81, 0xA0])
     @pytest.mark.parametrize("name", NOT_ONE)
     def test_several_queues_are_for_sending(self, world: World, q: Queue, name: str, access: int) -> None:
-        assert world.status(info(world, name=name), "open", access, 0) == UNSUPPORTED_NAME
+        assert world.status(info(world, name=name), "open", access, 0) == MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION
 
     @pytest.mark.spec("MQAC-3.10.4.1.28-3")
     def test_several_queues_open_for_sending(self, world: World, q: Queue) -> None:
@@ -601,21 +607,24 @@ class TestOpen:
 
     @pytest.mark.spec("MQAC-3.10.4.1.28-4")
     def test_what_the_event_says(self, world: World, q: Queue) -> None:
-        assert world.status(info(world, name=r"DIRECT=OS:.\private$\none"), "open", 1, 0) == NOT_FOUND
+        assert world.status(info(world, name=r"DIRECT=OS:.\private$\none"), "open", 1, 0) == MQ_ERROR_QUEUE_NOT_FOUND
         first = world.call(info(world, private()), "open", 1, 1)
         world.objects.append(first)
-        assert world.status(info(world, private()), "open", 1, 0) == SHARING
-        assert world.status(info(world, name=r"DIRECT=OS:.\private$\q;journal"), "open", 2, 0) == UNSUPPORTED_NAME
-        assert world.status(info(world, private()), "open", 0x40, 0) == UNSUPPORTED_ACCESS
+        assert world.status(info(world, private()), "open", 1, 0) == MQ_ERROR_SHARING_VIOLATION
+        assert (
+            world.status(info(world, name=r"DIRECT=OS:.\private$\q;journal"), "open", 2, 0)
+            == MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION
+        )
+        assert world.status(info(world, private()), "open", 0x40, 0) == MQ_ERROR_UNSUPPORTED_ACCESS_MODE
 
     @pytest.mark.spec("MQAC-2.2.2.3-2", "MQAC-3.10.4.1.28-4")
     @pytest.mark.parametrize("access", [0, 3, 0x21, 0x22, 0x80, 0x82, -1])
     def test_accesses_that_are_none(self, world: World, q: Queue, access: int) -> None:
         """2.2.2.3: administration goes with receiving and peeking alone."""
-        assert world.status(info(world, private()), "open", access, 0) == UNSUPPORTED_ACCESS
+        assert world.status(info(world, private()), "open", access, 0) == MQ_ERROR_UNSUPPORTED_ACCESS_MODE
 
     def test_share_modes_that_are_none(self, world: World, q: Queue) -> None:
-        assert world.status(info(world, private()), "open", 1, 2) == 0xC00E0006
+        assert world.status(info(world, private()), "open", 1, 2) == MQ_ERROR_INVALID_PARAMETER
 
     @pytest.mark.spec("MQAC-3.10.4.1.28-5")
     def test_the_queue_is_active_and_knows_who_opened_it(self, world: World, q: Queue) -> None:
@@ -650,14 +659,14 @@ class TestOpen:
         world.objects.append(opened)
         assert isinstance(opened.descriptor.queue, OutgoingQueue)
         assert world.call(opened, "get_access") == access
-        assert world.status(info(world, name=name), "open", access, 0, by=ALICE) == DENIED
+        assert world.status(info(world, name=name), "open", access, 0, by=ALICE) == MQ_ERROR_ACCESS_DENIED
 
     @pytest.mark.spec("MQAC-3.1.4.1-1")
     def test_access_is_the_callers(self, world: World) -> None:
         create(world, ALICE)
         made = info(world, private())
         for access in (1, 2, 0x20):
-            assert world.status(made, "open", access, 0, by=STRANGER) == DENIED
+            assert world.status(made, "open", access, 0, by=STRANGER) == MQ_ERROR_ACCESS_DENIED
         opened = world.call(made, "open", 1, 0, by=ALICE)
         world.objects.append(opened)
         assert find(world).open_queue_descriptors == [opened.descriptor]
@@ -677,7 +686,7 @@ class TestRefreshAndUpdate:
     @pytest.mark.spec("MQAC-3.10.4.1.29-1", "MQAC-3.10.4.1.30-1")
     @pytest.mark.parametrize("member", ["refresh", "update"])
     def test_without_a_name(self, world: World, member: str) -> None:
-        assert world.status(info(world), member) == BAD_PATH
+        assert world.status(info(world), member) == MQ_ERROR_ILLEGAL_QUEUE_PATHNAME
 
     @pytest.mark.spec("MQAC-3.10.4.1.29-2")
     def test_public_queues_are_read_from_the_directory(self, world: World, pub: Queue) -> None:
@@ -715,10 +724,10 @@ class TestRefreshAndUpdate:
         create(world, ALICE)
         made = info(world, private())
         world.call(made, "put_label", "x")
-        assert world.status(made, "update", by=STRANGER) == DENIED
+        assert world.status(made, "update", by=STRANGER) == MQ_ERROR_ACCESS_DENIED
         assert find(world).label == ""
         assert world.status(made, "refresh", by=STRANGER) == 0
-        assert world.status(made, "refresh", by=ANONYMOUS) == DENIED
+        assert world.status(made, "refresh", by=ANONYMOUS) == MQ_ERROR_ACCESS_DENIED
 
     @pytest.mark.spec("MQAC-2.2.2.6-1")
     @pytest.mark.parametrize(("value", "is_taken"), [(0, True), (1, False)])
@@ -759,7 +768,7 @@ class TestNames:
         made.path_name = r".\private$\other"
         world.call(made, "refresh")
         assert world.call(made, "get_format_name") == r"DIRECT=OS:.\private$\q"
-        assert world.status(info(world), "refresh") == BAD_PATH
+        assert world.status(info(world), "refresh") == MQ_ERROR_ILLEGAL_QUEUE_PATHNAME
 
     def test_the_prefix_of_dot_net_may_stand_before_a_format_name(self, world: World, pub: Queue, q: Queue) -> None:
         made = info(world, name=r"FormatName:DIRECT=OS:.\private$\q")
@@ -773,7 +782,7 @@ class TestNames:
         world.call(public, "update")
         assert pub.base_priority == 5
         for name in (r"FormatName:.\private$\q", r"DIRECT=OS:beta:1801\private$\q", "Label:q"):
-            assert world.status(info(world, name=name), "refresh") == BAD_NAME
+            assert world.status(info(world, name=name), "refresh") == MQ_ERROR_ILLEGAL_FORMATNAME
 
     @pytest.mark.spec("MQAC-3.10.6.1-2")
     def test_a_dot_is_this_computer(self, world: World, q: Queue) -> None:
@@ -781,13 +790,13 @@ class TestNames:
         world.objects.append(world.call(made, "open", 1, 0))
         assert world.call(made, "get_format_name") == r"DIRECT=OS:ALPHA\private$\q;sub"
         for path in (r"\private$\q", "q", r".\private$\a\b", ""):
-            assert world.status(info(world, path), "refresh") == BAD_PATH
+            assert world.status(info(world, path), "refresh") == MQ_ERROR_ILLEGAL_QUEUE_PATHNAME
 
     @pytest.mark.spec("MQAC-3.10.6.1-3")
     def test_the_length_of_public_names(self, world: World) -> None:
         for name, is_short in (("x" * 63, True), ("x" * 64, False), ("x" * 61 + "/", True), ("x" * 62 + "/", False)):
             status = world.status(info(world, rf".\{name}"), "refresh")
-            assert status == (NOT_FOUND if is_short else BAD_PATH), name
+            assert status == (MQ_ERROR_QUEUE_NOT_FOUND if is_short else MQ_ERROR_ILLEGAL_QUEUE_PATHNAME), name
 
     @pytest.mark.spec("MQAC-3.10.6.1-5")
     def test_a_subqueue_is_named_directly(self, world: World, q: Queue) -> None:
@@ -832,7 +841,7 @@ class TestPublicElsewhere:
         assert world.call(made, "get_path_name", by=STRANGER).lower() == r"beta\pub"
         assert world.call(made, "get_ads_path", by=STRANGER).startswith("LDAP://CN=pub,")
         fresh = info(world, name=name.format(remote.identifier))
-        assert world.status(fresh, "refresh", by=ANONYMOUS) == DENIED
+        assert world.status(fresh, "refresh", by=ANONYMOUS) == MQ_ERROR_ACCESS_DENIED
         by_path = info(world, r"BETA\pub")
         world.call(by_path, "refresh")
         assert world.call(by_path, "get_format_name") == f"PUBLIC={remote.identifier}"
@@ -842,7 +851,7 @@ class TestPublicElsewhere:
     def test_update(self, world: World, remote: Queue, name: str) -> None:
         made = info(world, name=name.format(remote.identifier))
         world.call(made, "put_label", "new")
-        assert world.status(made, "update", by=STRANGER) == DENIED
+        assert world.status(made, "update", by=STRANGER) == MQ_ERROR_ACCESS_DENIED
         assert self.published(world).label == "remote"
         assert world.status(made, "update", by=ALICE) == 0
         assert self.published(world).label == "new"
@@ -854,7 +863,7 @@ class TestPublicElsewhere:
     @pytest.mark.spec("MQAC-3.10.4.1.27-3")
     def test_delete(self, world: World, remote: Queue) -> None:
         made = info(world, name=f"PUBLIC={remote.identifier}")
-        assert world.status(made, "delete", by=STRANGER) == DENIED
+        assert world.status(made, "delete", by=STRANGER) == MQ_ERROR_ACCESS_DENIED
         assert self.published(world).label == "remote"
         assert world.status(made, "delete", by=ALICE) == 0
         assert made.format_name is None
@@ -874,13 +883,13 @@ class TestPublicElsewhere:
         failure = (DirectoryOperationResult.GENERIC_ERROR, None)
         with world.held() as h:
             monkeypatch.setattr(h.directory, "read", lambda *_: failure)
-        assert world.status(made, "refresh") == 0xC00E0043
+        assert world.status(made, "refresh") == MQ_ERROR_DS_ERROR
 
 
 class TestElsewhere:
     def test_nobody_in_particular_has_others_asked(self, world: World) -> None:
         made = info(world, r"127.0.0.1\private$\q")
-        assert world.status(made, "open", 2, 0, by=ANONYMOUS) == DENIED
+        assert world.status(made, "open", 2, 0, by=ANONYMOUS) == MQ_ERROR_ACCESS_DENIED
 
     @pytest.mark.spec("MQAC-3.10.6.1-4")
     def test_a_computer_that_cannot_be_reached(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from lanner.wire.propvariant import PropVariant
 from lanner.wire.vartypes import VT
 from tests.activex.managed import FAR, FarManager
 from tests.activex.world import World
+from tests.statuses import MQ_ERROR
 
 Q = r"DIRECT=OS:.\private$\q"
 SENDER = UUID("00112233-4455-6677-8899-aabbccddeeff")
@@ -113,7 +114,7 @@ def test_another_computer_may_tell_nonsense(world: World, told: object) -> None:
     FarManager(world, EOD_SOURCE_INFO=told)  # type: ignore[arg-type]  # whatever it tells
     found = MSMQQueueManagement(world.environment)
     world.call(found, "init", Variant(VT.BSTR, FAR), MISSING, Variant(VT.BSTR, Q))
-    assert world.status(found, "eod_get_receive_info") == 0xC00E_0001
+    assert world.status(found, "eod_get_receive_info") == MQ_ERROR
 
 
 def test_a_queue_elsewhere_without_senders_has_no_collections(world: World) -> None:

@@ -16,16 +16,18 @@ from lanner.com.objects import ComObject, Remote
 from lanner.model.directory_objects import Queue
 from lanner.wire.vartypes import VT
 from tests.activex.world import World, invoke
+from tests.statuses import (
+    MQ_ERROR_ACCESS_DENIED,
+    MQ_ERROR_ILLEGAL_CURSOR_ACTION,
+    MQ_ERROR_INSUFFICIENT_RESOURCES,
+    MQ_ERROR_INVALID_HANDLE,
+    MQ_ERROR_IO_TIMEOUT,
+    MQ_ERROR_MESSAGE_NOT_FOUND,
+    MQ_ERROR_OPERATION_CANCELLED,
+    MQ_ERROR_QUEUE_DELETED,
+    OLE_E_BLANK,
+)
 
-OLE_E_BLANK = 0x80040007
-INVALID_HANDLE = 0xC00E0007
-CANCELLED = 0xC00E0008
-TIMEOUT = 0xC00E001B
-ILLEGAL_CURSOR = 0xC00E001C
-DENIED = 0xC00E0025
-NO_RESOURCES = 0xC00E0027
-DELETED = 0xC00E005A
-NO_MESSAGE = 0xC00E0088
 RECEIVE, SEND, PEEK = 1, 2, 0x20
 FIRST, CURRENT, NEXT = 0, 1, 2
 
@@ -89,9 +91,9 @@ def test_the_order_of_the_checks(world: World, q: Queue, event: Event) -> None:
         for cursor in (i4(3), i4(-1), Variant(VT.BSTR, "x"), EMPTY):
             assert world.status(queue, "enable_notification", None, cursor) == E_INVALIDARG
     assert world.status(blank, "enable_notification", None) == OLE_E_BLANK
-    assert world.status(closed, "enable_notification", None) == INVALID_HANDLE
+    assert world.status(closed, "enable_notification", None) == MQ_ERROR_INVALID_HANDLE
     assert world.status(sender, "enable_notification", None) == E_INVALIDARG
-    assert world.status(sender, "enable_notification", event) == DENIED
+    assert world.status(sender, "enable_notification", event) == MQ_ERROR_ACCESS_DENIED
     assert world.status(opened(world), "enable_notification", ComObject()) == E_INVALIDARG
     assert event.fired == []
 
@@ -125,7 +127,7 @@ def test_every_access_that_reads(world: World, q: Queue, event: Event, access: i
     queue = opened(world, access, name)
     enable(world, queue, event)
     assert event.fired == [(queue, FIRST, None)]
-    assert world.status(opened(world, SEND), "enable_notification", event) == DENIED
+    assert world.status(opened(world, SEND), "enable_notification", event) == MQ_ERROR_ACCESS_DENIED
 
 
 @pytest.mark.spec("MQAC-3.11.4.1.9-4", "MQAC-3.11.4.1.9-7")
@@ -198,7 +200,7 @@ def test_times_that_run_out(world: World, q: Queue, event: Event, cursor: int) -
             h.messages()
         world.call(queue, "reset")
     enable(world, queue, event, i4(cursor), i4(0))
-    assert event.fired == [(queue, cursor, NO_MESSAGE)]
+    assert event.fired == [(queue, cursor, MQ_ERROR_MESSAGE_NOT_FOUND)]
     if cursor == NEXT:
         # Past the end it has to find its place again.
         world.call(queue, "reset")
@@ -207,7 +209,7 @@ def test_times_that_run_out(world: World, q: Queue, event: Event, cursor: int) -
     world.tick(1.4)
     assert len(event.fired) == 1
     world.tick(0.2)
-    assert event.fired[1:] == [(queue, cursor, TIMEOUT)]
+    assert event.fired[1:] == [(queue, cursor, MQ_ERROR_IO_TIMEOUT)]
     send(world, b"2")
     assert len(event.fired) == 2
 
@@ -217,14 +219,14 @@ def test_what_else_ends_a_wait(world: World, q: Queue, event: Event) -> None:
     """A move that is illegal, and a queue that is deleted."""
     queue = opened(world)
     enable(world, queue, event, i4(NEXT))
-    assert event.fired == [(queue, NEXT, ILLEGAL_CURSOR)]
+    assert event.fired == [(queue, NEXT, MQ_ERROR_ILLEGAL_CURSOR_ACTION)]
     enable(world, queue, event, i4(NEXT), i4(0))
-    assert event.fired[1:] == [(queue, NEXT, NO_MESSAGE)]
+    assert event.fired[1:] == [(queue, NEXT, MQ_ERROR_MESSAGE_NOT_FOUND)]
     enable(world, queue, event)
     with world.held() as h:
         h.engine.delete_queue(q)
     world.settle()
-    assert event.fired[2:] == [(queue, FIRST, DELETED)]
+    assert event.fired[2:] == [(queue, FIRST, MQ_ERROR_QUEUE_DELETED)]
 
 
 def test_a_reset_ends_what_waits_at_the_cursor(world: World, q: Queue, event: Event) -> None:
@@ -232,7 +234,7 @@ def test_a_reset_ends_what_waits_at_the_cursor(world: World, q: Queue, event: Ev
     enable(world, queue, event, i4(CURRENT))
     world.call(queue, "reset")
     world.settle()
-    assert event.fired == [(queue, CURRENT, CANCELLED)]
+    assert event.fired == [(queue, CURRENT, MQ_ERROR_OPERATION_CANCELLED)]
 
 
 @pytest.mark.parametrize("end", ["close", "released"])
@@ -255,7 +257,7 @@ def test_so_many_may_wait(world: World, q: Queue, event: Event) -> None:
     queue = opened(world)
     for _ in range(MAX_NOTIFICATIONS):
         world.call(queue, "enable_notification", event)
-    assert world.status(queue, "enable_notification", event) == NO_RESOURCES
+    assert world.status(queue, "enable_notification", event) == MQ_ERROR_INSUFFICIENT_RESOURCES
     send(world, b"1")
     assert len(event.fired) == MAX_NOTIFICATIONS
     assert world.status(queue, "enable_notification", event) == 0

@@ -24,10 +24,13 @@ from lanner.model.errors import DtcConnect, TransactionEnlist
 from lanner.model.live import Transaction
 from lanner.wire.vartypes import VT
 from tests.activex.world import World, status_of
+from tests.statuses import (
+    MQ_ERROR_DTC_CONNECT,
+    MQ_ERROR_TRANSACTION_SEQUENCE,
+    MQ_ERROR_TRANSACTION_USAGE,
+    XACT_E_NOTSUPPORTED,
+)
 
-XACT_E_NOTSUPPORTED = 0x8004D00F
-SEQUENCE = 0xC00E0051
-USAGE = 0xC00E0050
 BYREF = VT.BYREF
 
 
@@ -136,8 +139,8 @@ class TestCommit:
     def test_an_ended_transaction_cannot_end_again(self, world: World, end: str) -> None:
         transaction = begin(world)
         assert world.status(transaction, end) == 0
-        assert world.status(transaction, "commit") == SEQUENCE
-        assert world.status(transaction, "abort") == SEQUENCE
+        assert world.status(transaction, "commit") == MQ_ERROR_TRANSACTION_SEQUENCE
+        assert world.status(transaction, "abort") == MQ_ERROR_TRANSACTION_SEQUENCE
         # The other check comes first.
         assert world.status(transaction, "commit", yes()) == XACT_E_NOTSUPPORTED
 
@@ -201,13 +204,13 @@ class TestInitNew:
             h.send(body=b"x", transaction=unit(queue, other))
         assert queue.status(other, "commit") == 0
         assert bodies(queue) == [b"x"]
-        assert queue.status(one, "commit") == SEQUENCE
+        assert queue.status(one, "commit") == MQ_ERROR_TRANSACTION_SEQUENCE
 
     @pytest.mark.spec("MQAC-3.9.4.2.1-1")
     def test_an_object_that_has_one_takes_no_other(self, world: World) -> None:
         one, other = begin(world), begin(world)
         given = world.call(one, "get_i_transaction")
-        assert world.status(other, "init_new", given) == USAGE
+        assert world.status(other, "init_new", given) == MQ_ERROR_TRANSACTION_USAGE
         assert other.transaction is not one.transaction
 
     @pytest.mark.spec("MQAC-3.9.4.2.1-2")
@@ -317,7 +320,7 @@ class TestExternal:
     @pytest.mark.spec("MQAC-3.7.4.1.1-1")
     def test_without_a_manager_there_is_none(self, world: World) -> None:
         dispenser = MSMQCoordinatedTransactionDispenser(world.environment)
-        assert world.status(dispenser, "begin_transaction") == DtcConnect.status == 0xC00E004C
+        assert world.status(dispenser, "begin_transaction") == DtcConnect.status == MQ_ERROR_DTC_CONNECT
 
     @pytest.mark.spec("MQAC-3.7.4.1.1-1")
     def test_begun_by_the_manager_and_enlisted_under_its_identifier(self, queue: World, manager: FakeManager) -> None:
@@ -433,4 +436,4 @@ class TestArguments:
         queue.call(transaction, "commit")
         with pytest.raises(Exception, match="has ended") as caught:
             resolve(queue.environment, Variant(VT.DISPATCH, transaction))
-        assert status_of(caught.value) == SEQUENCE
+        assert status_of(caught.value) == MQ_ERROR_TRANSACTION_SEQUENCE

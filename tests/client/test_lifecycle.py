@@ -29,6 +29,7 @@ from lanner.store.lock import StoreLock
 from lanner.store.table import Table
 from tests.client.conftest import no_keys
 from tests.client.peers import free_address
+from tests.statuses import MQ_ERROR_QUEUE_NOT_FOUND
 
 
 def test_what_is_recoverable_outlives_the_process(start: Callable[..., QueueManager]) -> None:
@@ -185,7 +186,7 @@ def test_a_queue_manager_stops_while_others_work(qm: QueueManager, q: Queue) -> 
 def test_errors_have_their_status() -> None:
     for error in StatusError.by_status.values():
         assert issubclass(error, LannerError)
-    assert lanner.errors.QueueNotFound.status == 0xC00E0003
+    assert lanner.errors.QueueNotFound.status == MQ_ERROR_QUEUE_NOT_FOUND
 
 
 def test_the_package_offers_the_api() -> None:

@@ -38,6 +38,7 @@ from lanner.security.signing import SigningKey
 from lanner.wire.body_types import VT_BSTR, VT_LPSTR, VT_LPWSTR
 from lanner.wire.message import Message as Packet
 from lanner.wire.sid import LOCAL_SYSTEM
+from tests.statuses import MQ_ERROR_INSUFFICIENT_RESOURCES, MQ_ERROR_MESSAGE_NOT_FOUND, MQ_ERROR_TRANSACTION_USAGE
 
 GUID = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")
 
@@ -283,7 +284,7 @@ def test_a_full_queue_says_what_is_full(qm: QueueManager) -> None:
     queue.send(bytes(500))
     with pytest.raises(InsufficientResources, match=r"private\$\\small is full: quota 1 KiB") as raised:
         queue.send(bytes(600))
-    assert raised.value.status == 0xC00E0027
+    assert raised.value.status == MQ_ERROR_INSUFFICIENT_RESOURCES
     assert queue.count() == 1
 
 
@@ -453,7 +454,7 @@ def test_a_transactional_queue_wants_a_transaction(qm: QueueManager, q: Queue) -
     ledger = qm.create_queue("ledger", transactional=True)
     with pytest.raises(TransactionUsage) as raised:
         ledger.send("x")
-    assert raised.value.status == 0xC00E0050
+    assert raised.value.status == MQ_ERROR_TRANSACTION_USAGE
     with qm.transaction() as transaction, pytest.raises(TransactionUsage):
         q.send("x", transaction=transaction)
 
@@ -469,7 +470,7 @@ def test_a_message_is_found_by_its_lookup_id(q: Queue) -> None:
     assert q.receive_by_lookup_id(second).body == "2"
     with pytest.raises(MessageNotFound) as raised:
         q.receive_by_lookup_id(second)
-    assert raised.value.status == 0xC00E0088
+    assert raised.value.status == MQ_ERROR_MESSAGE_NOT_FOUND
     assert q.receive_by_lookup_id(first, "next").body == "3"
     with pytest.raises(MessageNotFound):
         q.peek_by_lookup_id(third, "next")

@@ -28,6 +28,13 @@ from lanner.model.errors import (
 from lanner.model.live import OpenQueueDescriptor
 from lanner.wire.format_name import DirectFormatName, parse
 from tests.client.conftest import handle_of
+from tests.statuses import (
+    MQ_ERROR_ILLEGAL_QUEUE_PATHNAME,
+    MQ_ERROR_QUEUE_EXISTS,
+    MQ_ERROR_QUEUE_NOT_FOUND,
+    MQ_ERROR_SHARING_VIOLATION,
+    MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
+)
 
 # Making and deleting ----------------------------------------------------------------------------------
 
@@ -70,7 +77,7 @@ def test_a_queue_takes_no_attribute_that_is_not_its_makers(qm: QueueManager, nam
 def test_a_second_queue_of_a_name_is_refused(qm: QueueManager, q: Queue) -> None:
     with pytest.raises(QueueExists) as raised:
         qm.create_queue(r".\private$\Q")
-    assert raised.value.status == 0xC00E0005
+    assert raised.value.status == MQ_ERROR_QUEUE_EXISTS
 
 
 def test_a_deleted_queue_is_gone_with_all_it_had(qm: QueueManager, q: Queue) -> None:
@@ -82,7 +89,7 @@ def test_a_deleted_queue_is_gone_with_all_it_had(qm: QueueManager, q: Queue) -> 
     assert not qm.open("q;journal").exists()
     with pytest.raises(QueueNotFound) as raised:
         qm.delete_queue("q")
-    assert raised.value.status == 0xC00E0003
+    assert raised.value.status == MQ_ERROR_QUEUE_NOT_FOUND
 
 
 def test_a_queue_object_is_a_name_and_finds_the_next_queue_of_that_name(qm: QueueManager, q: Queue) -> None:
@@ -174,7 +181,7 @@ def test_a_queue_is_made_by_any_spelling_of_a_path(qm: QueueManager, name: str, 
 def test_a_queue_is_not_made_by_what_is_no_path_here(qm: QueueManager, name: str) -> None:
     with pytest.raises(IllegalQueuePathname) as raised:
         qm.create_queue(name)
-    assert raised.value.status == 0xC00E0014
+    assert raised.value.status == MQ_ERROR_ILLEGAL_QUEUE_PATHNAME
 
 
 @pytest.mark.parametrize("name", [r"DIRECT=XX:.\q", "PUBLIC=1", r"PRIVATE=1\2", "DL=x"])
@@ -206,7 +213,7 @@ def test_several_queues_are_sent_to_at_once(qm: QueueManager) -> None:
     assert [(m.body, m.label) for q in (a, b) for m in q] == [("x", "both")] * 2
     with pytest.raises(UnsupportedFormatnameOperation) as raised:
         both.receive(0)
-    assert raised.value.status == 0xC00E0020
+    assert raised.value.status == MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION
 
 
 def test_what_does_not_exist_is_told_when_it_is_used(qm: QueueManager) -> None:
@@ -329,7 +336,7 @@ def test_an_exclusive_queue_is_received_from_by_one(qm: QueueManager, q: Queue) 
     with qm.open("q", exclusive=True) as mine:
         with pytest.raises(SharingViolation) as raised:
             q.receive(0)
-        assert raised.value.status == 0xC00E0009
+        assert raised.value.status == MQ_ERROR_SHARING_VIOLATION
         theirs = qm.open("q", exclusive=True)
         for use in (theirs.__enter__, lambda: theirs.receive(0)):
             with pytest.raises(SharingViolation):

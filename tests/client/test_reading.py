@@ -24,6 +24,13 @@ from lanner.model.errors import (
     StatusError,
     TransactionSequence,
 )
+from tests.statuses import (
+    MQ_ERROR_IO_TIMEOUT,
+    MQ_ERROR_MESSAGE_NOT_FOUND,
+    MQ_ERROR_OPERATION_CANCELLED,
+    MQ_ERROR_QUEUE_NOT_AVAILABLE,
+    MQ_ERROR_TRANSACTION_SEQUENCE,
+)
 
 T = TypeVar("T")
 
@@ -76,7 +83,7 @@ def test_peek_leaves_and_receive_takes(q: Queue) -> None:
 def test_an_empty_queue_times_out_at_once(q: Queue, read: Callable[[Queue, float], ReceivedMessage]) -> None:
     with pytest.raises(IOTimeout) as raised:
         read(q, 0)
-    assert raised.value.status == 0xC00E001B
+    assert raised.value.status == MQ_ERROR_IO_TIMEOUT
 
 
 @pytest.mark.parametrize("read", [Queue.receive, Queue.peek], ids=["receive", "peek"])
@@ -202,7 +209,7 @@ def test_closing_the_queue_ends_the_wait(qm: QueueManager, q: Queue, read: Calla
     q.close()
     with pytest.raises(OperationCancelled) as raised:
         reader.result(20)
-    assert raised.value.status == 0xC00E0008
+    assert raised.value.status == MQ_ERROR_OPERATION_CANCELLED
 
 
 def test_closing_another_object_ends_no_wait(qm: QueueManager, q: Queue) -> None:
@@ -223,7 +230,7 @@ def test_deleting_the_queue_ends_the_wait(qm: QueueManager, q: Queue) -> None:
     qm.delete_queue("q")
     with pytest.raises(QueueNotAvailable) as raised:
         reader.result(20)
-    assert raised.value.status == 0xC00E004B
+    assert raised.value.status == MQ_ERROR_QUEUE_NOT_AVAILABLE
 
 
 def test_closing_the_queue_manager_ends_every_wait(qm: QueueManager, q: Queue) -> None:
@@ -340,7 +347,7 @@ def test_a_cursor_walks_and_takes(q: Queue) -> None:
         assert cursor.peek(0).body == "3"
         with pytest.raises(IOTimeout) as raised:
             cursor.peek_next(0)
-        assert raised.value.status == 0xC00E001B
+        assert raised.value.status == MQ_ERROR_IO_TIMEOUT
     with q.cursor() as cursor, pytest.raises(StatusError):
         cursor.peek_next(0)
 
@@ -354,7 +361,7 @@ def test_a_cursor_receive_that_finds_nothing(q: Queue) -> None:
             cursor.peek(0)
         with pytest.raises(IOTimeout):
             cursor.receive(0.01)
-    assert (missing.value.status, late.value.status) == (0xC00E0088, 0xC00E001B)
+    assert (missing.value.status, late.value.status) == (MQ_ERROR_MESSAGE_NOT_FOUND, MQ_ERROR_IO_TIMEOUT)
 
 
 def test_a_cursor_waits_for_the_next_message(qm: QueueManager, q: Queue) -> None:
@@ -426,4 +433,4 @@ def test_an_ended_transaction_waits_for_nothing(qm: QueueManager, q: Queue) -> N
     transaction.commit()
     with pytest.raises(TransactionSequence) as raised:
         q.receive(transaction=transaction)
-    assert raised.value.status == 0xC00E0051
+    assert raised.value.status == MQ_ERROR_TRANSACTION_SEQUENCE

@@ -32,6 +32,13 @@ from lanner.services.remote_read import MQ_LOOKUP_PEEK_NEXT, MQ_LOOKUP_RECEIVE_P
 from lanner.wire.format_name import parse
 from tests.services.remote_read_peer import Site, served
 from tests.services.site import until
+from tests.statuses import (
+    MQ_ERROR_ACCESS_DENIED,
+    MQ_ERROR_INVALID_HANDLE,
+    MQ_ERROR_IO_TIMEOUT,
+    MQ_INFORMATION_REMOTE_CANCELED,
+    STATUS_INVALID_PARAMETER,
+)
 
 CLIENT_ID = UUID("7d9a1f00-0000-4000-8000-00000000c11e")
 NAME = parse(r"DIRECT=OS:.\private$\q")
@@ -284,7 +291,17 @@ async def _pending(reader: RemoteReader) -> list[tuple[int, Value]]:
 
 
 @pytest.mark.spec("MQQP-3.2.4-1")
-@pytest.mark.parametrize("status", [0xC00E001B, 0xC00E0025, 0xC000000D, 0x80004005, 0xC00E0007, 0x400E03E9])
+@pytest.mark.parametrize(
+    "status",
+    [
+        MQ_ERROR_IO_TIMEOUT,
+        MQ_ERROR_ACCESS_DENIED,
+        STATUS_INVALID_PARAMETER,
+        0x80004005,
+        MQ_ERROR_INVALID_HANDLE,
+        MQ_INFORMATION_REMOTE_CANCELED,
+    ],
+)
 @served
 async def test_no_failure_is_taken_for_a_message(site: Site, status: int) -> None:
     """The handle that comes with one is not used."""

@@ -10,6 +10,7 @@ import pytest
 
 from lanner.client import Queue, QueueManager, Transaction
 from lanner.model.errors import IOTimeout, MessageNotFound, TransactionSequence, TransactionUsage
+from tests.statuses import MQ_ERROR_TRANSACTION_SEQUENCE
 
 
 @pytest.fixture
@@ -146,7 +147,7 @@ def test_a_transaction_ends_once(qm: QueueManager, ledger: Queue) -> None:
     ):
         with pytest.raises(TransactionSequence, match=transaction.identifier) as raised:
             use()
-        assert raised.value.status == 0xC00E0051
+        assert raised.value.status == MQ_ERROR_TRANSACTION_SEQUENCE
 
 
 def test_a_transaction_of_another_queue_manager_is_refused(

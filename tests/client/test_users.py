@@ -13,6 +13,7 @@ from lanner.security.access_masks import QueueAccess
 from lanner.security.identity import ANONYMOUS, Identity
 from lanner.wire.security_descriptor import Acl, SecurityDescriptor, allow
 from lanner.wire.sid import Sid
+from tests.statuses import MQ_ERROR_ACCESS_DENIED
 
 OWNER = Identity("owner", Sid.parse("S-1-5-21-1-2-3-1001"), is_domain_user=True)
 READER = Identity("reader", Sid.parse("S-1-5-21-1-2-3-1002"), is_domain_user=True)
@@ -69,7 +70,7 @@ def test_without_rights_nothing_is_allowed(qm: QueueManager, identity: Identity)
     for number, use in enumerate(uses):
         with pytest.raises(AccessDenied) as raised:
             pytest.fail(f"use {number} worked: {use()!r}")
-        assert raised.value.status == 0xC00E0025
+        assert raised.value.status == MQ_ERROR_ACCESS_DENIED
     assert queue.exists()
     assert mine.subqueues() == []
     assert [message.body for message in mine] == ["x"]

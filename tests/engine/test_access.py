@@ -21,6 +21,7 @@ from lanner.security.identity import ANONYMOUS, ANONYMOUS_IN_EVERYONE, SYSTEM, I
 from lanner.wire.security_descriptor import AccessMask, Ace, Acl, SecurityDescriptor, allow, deny
 from lanner.wire.sid import ANONYMOUS_LOGON, EVERYONE, Sid
 from tests.engine.harness import Harness
+from tests.statuses import MQ_ERROR_ACCESS_DENIED
 
 RECEIVE, SEND, MOVE, PEEK = QueueAccessType.RECEIVE, QueueAccessType.SEND, QueueAccessType.MOVE, QueueAccessType.PEEK
 DOMAIN = Sid.parse("S-1-5-21-1-2-3")
@@ -312,7 +313,7 @@ def test_a_queue_is_deleted_by_who_may(h: Harness) -> None:
     for identity in (STRANGER, ANONYMOUS, ADMINISTRATOR, OWNER):
         with pytest.raises(AccessDenied) as raised:
             h.engine.delete_queue(queue, identity=identity)
-        assert raised.value.status == 0xC00E0025
+        assert raised.value.status == MQ_ERROR_ACCESS_DENIED
     assert h.queue() is queue
     h.engine.delete_queue(queue, identity=READER)
     assert h.engine.find_queue(h.name("q")) is None

@@ -27,6 +27,7 @@ from lanner.wire.message import Message
 from lanner.wire.sddl import parse_sddl
 from lanner.wire.sid import Sid
 from tests.engine.harness import Harness, status_of
+from tests.statuses import MQ_ERROR_TRANSACTION_USAGE
 
 # What an administration queue gets, by what happens to the message.
 ARRIVAL = MessageClass.ACK_REACH_QUEUE
@@ -137,9 +138,9 @@ def test_transactional_and_other_messages_keep_to_their_queues(admin: Harness) -
     assert acknowledgments(h) == [0x800A]
     assert h.bodies("plain") == h.bodies("ledger") == []
     # An application is told at once: MQ_ERROR_TRANSACTION_USAGE.
-    assert status_of(lambda: h.send("ledger")) == 0xC00E0050
+    assert status_of(lambda: h.send("ledger")) == MQ_ERROR_TRANSACTION_USAGE
     transaction = h.begin()
-    assert status_of(lambda: h.send("plain", transaction=transaction)) == 0xC00E0050
+    assert status_of(lambda: h.send("plain", transaction=transaction)) == MQ_ERROR_TRANSACTION_USAGE
 
 
 @pytest.mark.spec("DMPR-3.1.1.12-6")

@@ -28,12 +28,13 @@ from lanner.wire.path_name import PathName
 from lanner.wire.security_descriptor import Acl, SecurityDescriptor, allow
 from lanner.wire.sid import ANONYMOUS_LOGON, EVERYONE, Sid
 from tests.engine.harness import START_TIME, Harness, Reader, status_of
-
-QUEUE_NOT_AVAILABLE = 0xC00E_004B
-ILLEGAL_QUEUE_PATHNAME = 0xC00E_0014
-QUEUE_EXISTS = 0xC00E_0005
-DS_ERROR = 0xC00E_0043
-NO_DS = 0xC00E_0013
+from tests.statuses import (
+    MQ_ERROR_DS_ERROR,
+    MQ_ERROR_ILLEGAL_QUEUE_PATHNAME,
+    MQ_ERROR_NO_DS,
+    MQ_ERROR_QUEUE_EXISTS,
+    MQ_ERROR_QUEUE_NOT_AVAILABLE,
+)
 
 ALICE = Identity("alice", Sid.parse("S-1-5-21-1-2-3-1001"), is_domain_user=True)
 
@@ -116,7 +117,7 @@ def test_an_invalid_path_name_creates_nothing(h: Harness, monkeypatch: pytest.Mo
     h.create("q")
     queues, calls = dict(h.engine.queue_manager.queue_collection), watch_directory(h, monkeypatch)
     request = h.engine.set_queue_defaults(pathname)
-    assert status_of(lambda: h.engine.create_queue(request)) == ILLEGAL_QUEUE_PATHNAME
+    assert status_of(lambda: h.engine.create_queue(request)) == MQ_ERROR_ILLEGAL_QUEUE_PATHNAME
     assert (h.engine.queue_manager.queue_collection, calls) == (queues, [])
 
 
@@ -260,8 +261,8 @@ def test_the_path_decides_the_type(h: Harness, pathname: str, queue_type: QueueT
 def test_applications_create_no_system_queues_and_journals(h: Harness) -> None:
     h.create("q")
     for pathname in (r".\system$;other", r".\private$\q;journal", r"elsewhere\private$\q"):
-        assert status_of(partial(h.create, pathname)) == ILLEGAL_QUEUE_PATHNAME
-    assert status_of(partial(h.create, r"ALPHA.example.com\PRIVATE$\Q")) == QUEUE_EXISTS
+        assert status_of(partial(h.create, pathname)) == MQ_ERROR_ILLEGAL_QUEUE_PATHNAME
+    assert status_of(partial(h.create, r"ALPHA.example.com\PRIVATE$\Q")) == MQ_ERROR_QUEUE_EXISTS
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.3-6")
@@ -324,9 +325,9 @@ def test_a_public_queue_is_published(h: Harness, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("result", "status"),
     [
-        (DirectoryOperationResult.GENERIC_ERROR, DS_ERROR),
-        (DirectoryOperationResult.DIRECTORY_NOT_CONNECTED, NO_DS),
-        (DirectoryOperationResult.OBJECT_ALREADY_EXISTS, QUEUE_EXISTS),
+        (DirectoryOperationResult.GENERIC_ERROR, MQ_ERROR_DS_ERROR),
+        (DirectoryOperationResult.DIRECTORY_NOT_CONNECTED, MQ_ERROR_NO_DS),
+        (DirectoryOperationResult.OBJECT_ALREADY_EXISTS, MQ_ERROR_QUEUE_EXISTS),
     ],
 )
 def test_a_public_queue_that_the_directory_refuses_is_not_created(
@@ -481,7 +482,7 @@ def test_open_handles_of_a_deleted_queue_lead_nowhere(h: Harness) -> None:
         lambda: engine.peek_message(peek),
         lambda: engine.peek_next_message(peek, cursor, timeout=0),
     ):
-        assert status_of(read) == QUEUE_NOT_AVAILABLE
+        assert status_of(read) == MQ_ERROR_QUEUE_NOT_AVAILABLE
 
 
 def test_a_queue_of_the_same_name_is_another_queue(h: Harness) -> None:
@@ -491,7 +492,7 @@ def test_a_queue_of_the_same_name_is_another_queue(h: Harness) -> None:
     h.engine.delete_queue(old)
     new = h.create()
     h.send(body=b"a")
-    assert status_of(lambda: h.engine.dequeue_message(descriptor, timeout=0)) == QUEUE_NOT_AVAILABLE
+    assert status_of(lambda: h.engine.dequeue_message(descriptor, timeout=0)) == MQ_ERROR_QUEUE_NOT_AVAILABLE
     assert new.number != old.number
     assert new.private_queue_number != old.private_queue_number
     assert h.bodies() == [b"a"]
@@ -512,7 +513,7 @@ def test_deleting_a_queue_ends_the_reads_that_wait_on_it(h: Harness) -> None:
     h.engine.dequeue_message(descriptor, cursor=cursor, on_end=readers[3])
     h.engine.dequeue_message(h.open("other"), on_end=other)
     h.engine.delete_queue(queue)
-    assert [reader.status for reader in readers] == [QUEUE_NOT_AVAILABLE] * 4
+    assert [reader.status for reader in readers] == [MQ_ERROR_QUEUE_NOT_AVAILABLE] * 4
     assert other.ends == []
     h.tick(10)
     assert [len(reader.ends) for reader in readers] == [1] * 4
@@ -596,8 +597,8 @@ def test_a_directory_that_refuses_the_deletion_is_reported_and_the_queue_is_gone
 ) -> None:
     queue = h.create(r".\orders")
     for result, status in (
-        (DirectoryOperationResult.GENERIC_ERROR, DS_ERROR),
-        (DirectoryOperationResult.DIRECTORY_NOT_CONNECTED, NO_DS),
+        (DirectoryOperationResult.GENERIC_ERROR, MQ_ERROR_DS_ERROR),
+        (DirectoryOperationResult.DIRECTORY_NOT_CONNECTED, MQ_ERROR_NO_DS),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(h.directory, "delete_object", lambda _, answer=result: answer)

@@ -13,11 +13,12 @@ from lanner.model.enums import CursorState, QueueAccessType
 from lanner.model.errors import IllegalCursorAction, MessageAlreadyReceived
 from lanner.model.live import END, START, Cursor, MessagePosition, OpenQueueDescriptor
 from tests.engine.harness import Harness, Reader, at_once, body_of, is_waiting, status_of
-
-ILLEGAL_CURSOR_ACTION = 0xC00E_001C
-IO_TIMEOUT = 0xC00E_001B
-ALREADY_RECEIVED = 0xC00E_001D
-MESSAGE_NOT_FOUND = 0xC00E_0088
+from tests.statuses import (
+    MQ_ERROR_ILLEGAL_CURSOR_ACTION,
+    MQ_ERROR_IO_TIMEOUT,
+    MQ_ERROR_MESSAGE_ALREADY_RECEIVED,
+    MQ_ERROR_MESSAGE_NOT_FOUND,
+)
 
 UNREAD, READ = CursorState.UNREAD, CursorState.READ
 WAIT_PEEK, WAIT_RECEIVE = CursorState.WAIT_PEEK, CursorState.WAIT_RECEIVE
@@ -203,9 +204,9 @@ def test_a_read_cursor_peeks_at_the_same_message(walk: Walk) -> None:
     walk.do(PEEK)
     assert [walk.raise_event(PEEK), walk.raise_event(PEEK)] == [b"a", b"a"]
     lock = at_once(walk.h.engine.dequeue_message_begin(walk.descriptor, timeout=0))
-    assert status_of(lambda: walk.do(PEEK)) == ALREADY_RECEIVED
+    assert status_of(lambda: walk.do(PEEK)) == MQ_ERROR_MESSAGE_ALREADY_RECEIVED
     walk.h.engine.dequeue_message_end(walk.descriptor, lock, delete_message=True)
-    assert status_of(lambda: walk.do(PEEK)) == ALREADY_RECEIVED
+    assert status_of(lambda: walk.do(PEEK)) == MQ_ERROR_MESSAGE_ALREADY_RECEIVED
     assert walk.place == (walk.ids[b"a"], READ)
 
 
@@ -215,10 +216,10 @@ def test_a_read_cursor_peeks_at_the_same_message(walk: Walk) -> None:
 @pytest.mark.spec("DMPR-3.2.7.3-1")
 def test_an_unread_cursor_cannot_peek_on(walk: Walk) -> None:
     """3.2.7.3: IllegalCursorAction, the cursor unchanged."""
-    assert status_of(lambda: walk.do(PEEK_NEXT)) == ILLEGAL_CURSOR_ACTION
+    assert status_of(lambda: walk.do(PEEK_NEXT)) == MQ_ERROR_ILLEGAL_CURSOR_ACTION
     assert walk.place == (START, UNREAD)
     walk.do(DEQUEUE)
-    assert status_of(lambda: walk.do(PEEK_NEXT)) == ILLEGAL_CURSOR_ACTION
+    assert status_of(lambda: walk.do(PEEK_NEXT)) == MQ_ERROR_ILLEGAL_CURSOR_ACTION
     assert walk.place == (walk.ids[b"a"], UNREAD)
 
 
@@ -260,7 +261,7 @@ def test_an_unread_cursor_receives_what_is_after_it(walk: Walk) -> None:
 def test_an_unread_cursor_with_nothing_ahead_waits_or_finds_nothing(walk: Walk) -> None:
     """3.2.7.4: iNoWait True is NotFound with the state unchanged, else WaitReceive."""
     walk.cursor.position = walk.ids[b"c"]
-    assert status_of(lambda: walk.do(DEQUEUE)) == MESSAGE_NOT_FOUND
+    assert status_of(lambda: walk.do(DEQUEUE)) == MQ_ERROR_MESSAGE_NOT_FOUND
     assert walk.place == (walk.ids[b"c"], UNREAD)
     assert is_waiting(walk.do(DEQUEUE, timeout=1000))
     assert walk.place == (walk.ids[b"c"], WAIT_RECEIVE)
@@ -275,7 +276,7 @@ def test_a_read_cursor_receives_the_message_under_it(walk: Walk) -> None:
     assert (body_of(found), walk.place) == (b"b", (walk.ids[b"b"], UNREAD))
     walk.do(PEEK)
     assert [walk.h.receive(), walk.h.receive()] == [b"a", b"c"]
-    assert status_of(lambda: walk.do(DEQUEUE)) == ALREADY_RECEIVED
+    assert status_of(lambda: walk.do(DEQUEUE)) == MQ_ERROR_MESSAGE_ALREADY_RECEIVED
     assert walk.place == (walk.ids[b"c"], READ)
 
 
@@ -301,7 +302,7 @@ def test_an_expired_receive_parks_the_cursor_at_the_end(walk: Walk) -> None:
     walk.cursor.position = walk.ids[b"c"]
     walk.do(DEQUEUE, timeout=1000)
     walk.h.tick(1)
-    assert (walk.reader.status, walk.place) == (IO_TIMEOUT, (END, UNREAD))
+    assert (walk.reader.status, walk.place) == (MQ_ERROR_IO_TIMEOUT, (END, UNREAD))
 
 
 @pytest.mark.spec("DMPR-3.2.7.6-1")
@@ -312,11 +313,11 @@ def test_an_expired_peek_keeps_the_place_of_the_cursor(walk: Walk, timeout: int)
     if timeout:
         walk.do(PEEK_NEXT, timeout=timeout)
         walk.h.tick(1)
-        assert walk.reader.status == IO_TIMEOUT
+        assert walk.reader.status == MQ_ERROR_IO_TIMEOUT
     else:
-        assert status_of(lambda: walk.do(PEEK_NEXT)) == IO_TIMEOUT
+        assert status_of(lambda: walk.do(PEEK_NEXT)) == MQ_ERROR_IO_TIMEOUT
     assert walk.place == (walk.ids[b"c"], UNREAD)
-    assert status_of(lambda: walk.do(PEEK_NEXT)) == ILLEGAL_CURSOR_ACTION
+    assert status_of(lambda: walk.do(PEEK_NEXT)) == MQ_ERROR_ILLEGAL_CURSOR_ACTION
     walk.h.send(body=b"d")
     found = at_once(walk.do(PEEK))
     assert body_of(found) == b"d"
@@ -366,7 +367,7 @@ def test_a_waiting_cursor_takes_no_second_operation(walk: Walk, waiting: CursorE
     first, walk.reader = walk.reader, Reader()
     before = walk.place
     for timeout in (0, 1000):
-        assert status_of(lambda t=timeout: walk.do(second, timeout=t)) == ILLEGAL_CURSOR_ACTION  # type: ignore[misc]
+        assert status_of(lambda t=timeout: walk.do(second, timeout=t)) == MQ_ERROR_ILLEGAL_CURSOR_ACTION  # type: ignore[misc]
     assert (walk.place, len(walk.descriptor.waiting_reads)) == (before, 1)
     walk.h.send(body=b"d")
     assert (first.body, walk.reader.ends) == (b"d", [])

@@ -16,9 +16,7 @@ from lanner.engine.transactions import Outcome
 from lanner.model.enums import PositionState, QueueManagerState
 from lanner.model.live import Transaction
 from tests.engine.harness import Harness, status_of
-
-DTC_CONNECT = 0xC00E_004C
-SERVICE_NOT_AVAILABLE = 0xC00E_000B
+from tests.statuses import MQ_ERROR_DTC_CONNECT, MQ_ERROR_SERVICE_NOT_AVAILABLE
 
 
 class Transcript:
@@ -255,9 +253,9 @@ def test_a_coordinator_that_does_not_answer_halts_the_start(d: Harness, coordina
     """Reenlistment Timeout: an error to who started us, the state never Ready, and nothing is decided."""
     transaction = in_doubt(d)
     coordinator.outcomes[transaction.identifier] = Outcome.TIMEOUT
-    assert status_of(d.crash) == DTC_CONNECT
+    assert status_of(d.crash) == MQ_ERROR_DTC_CONNECT
     assert state(d) is QueueManagerState.INITIALIZING
-    assert status_of(lambda: d.open("t")) == SERVICE_NOT_AVAILABLE
+    assert status_of(lambda: d.open("t")) == MQ_ERROR_SERVICE_NOT_AVAILABLE
     coordinator.outcomes[transaction.identifier] = Outcome.COMMITTED
     d.crash()
     assert state(d) is QueueManagerState.READY

@@ -10,10 +10,8 @@ from lanner.model.enums import MessageClass, MessageSeekAction, OperationType, P
 from lanner.model.errors import InvalidParameter
 from lanner.model.live import END, START, MessagePosition, Transaction
 from tests.engine.harness import Harness, body_of, status_of
+from tests.statuses import MQ_ERROR_MESSAGE_ALREADY_RECEIVED, MQ_ERROR_MESSAGE_NOT_FOUND, MQ_ERROR_TRANSACTION_USAGE
 
-ALREADY_RECEIVED = 0xC00E_001D
-TRANSACTION_USAGE = 0xC00E_0050
-MESSAGE_NOT_FOUND = 0xC00E_0088
 ALL_ONES = 0xFFFF_FFFF_FFFF_FFFF
 
 FIRST, PREVIOUS, CURRENT = MessageSeekAction.FIRST, MessageSeekAction.PREVIOUS, MessageSeekAction.CURRENT
@@ -136,11 +134,11 @@ def test_only_a_peek_stops_on_a_lock_that_allows_it(row: Row) -> None:
 @pytest.mark.parametrize("action", [CURRENT, NEXT, PREVIOUS])
 def test_an_identifier_that_is_not_in_the_queue_is_not_found(row: Row, action: MessageSeekAction, peek: bool) -> None:
     """3.1.7.3.3: MQ_ERROR_MESSAGE_NOT_FOUND, except for the two reserved identifiers."""
-    assert row.refused(action, row.ids[b"e"] + 1, peek=peek) == MESSAGE_NOT_FOUND
-    assert row.refused(action, 5, peek=peek) == MESSAGE_NOT_FOUND
+    assert row.refused(action, row.ids[b"e"] + 1, peek=peek) == MQ_ERROR_MESSAGE_NOT_FOUND
+    assert row.refused(action, 5, peek=peek) == MQ_ERROR_MESSAGE_NOT_FOUND
     reserved = {NEXT: ALL_ONES, PREVIOUS: 0}
-    assert row.refused(action, reserved.get(action, 0), peek=peek) == MESSAGE_NOT_FOUND
-    assert row.refused(action, reserved.get(action, ALL_ONES), peek=peek) == MESSAGE_NOT_FOUND
+    assert row.refused(action, reserved.get(action, 0), peek=peek) == MQ_ERROR_MESSAGE_NOT_FOUND
+    assert row.refused(action, reserved.get(action, ALL_ONES), peek=peek) == MQ_ERROR_MESSAGE_NOT_FOUND
 
 
 @pytest.mark.spec("DMPR-3.1.7.3.3-1")
@@ -148,7 +146,7 @@ def test_a_message_that_was_received_is_not_found_either(row: Row, peek: bool) -
     """3.1.7.3.3: its position has left the list, and no cursor rests on it."""
     assert row.h.receive() == b"a"
     for action in (CURRENT, NEXT, PREVIOUS):
-        assert row.refused(action, b"a", peek=peek) == MESSAGE_NOT_FOUND
+        assert row.refused(action, b"a", peek=peek) == MQ_ERROR_MESSAGE_NOT_FOUND
 
 
 @pytest.mark.spec("DMPR-3.1.7.3.3-2")
@@ -165,7 +163,7 @@ def test_first_and_last_skip_what_the_read_may_not_have(row: Row) -> None:
     for body in (b"a", b"e"):
         row.read(CURRENT, body)
     assert [row.peek(FIRST), row.peek(LAST)] == [b"c", b"d"]
-    assert [body_of(row.read(LAST)), row.refused(LAST, peek=False)] == [b"c", MESSAGE_NOT_FOUND]
+    assert [body_of(row.read(LAST)), row.refused(LAST, peek=False)] == [b"c", MQ_ERROR_MESSAGE_NOT_FOUND]
 
 
 @pytest.mark.spec("DMPR-3.1.7.3.3-3")
@@ -195,7 +193,7 @@ def test_stepping_goes_on_from_a_deleted_message_under_a_cursor(row: Row) -> Non
 def test_a_peek_at_a_locked_message_needs_its_leave(row: Row) -> None:
     """3.1.7.3.3: AllowPeekWhenLocked True returns it, else MQ_ERROR_TRANSACTION_USAGE."""
     assert row.peek(CURRENT, b"d") == b"d"
-    assert row.refused(CURRENT, b"b", peek=True) == TRANSACTION_USAGE
+    assert row.refused(CURRENT, b"b", peek=True) == MQ_ERROR_TRANSACTION_USAGE
 
 
 @pytest.mark.spec("DMPR-3.1.7.3.3-5", "DMPR-3.1.1.11-4")
@@ -206,13 +204,13 @@ def test_why_the_current_message_cannot_be_had(row: Row, peek: bool) -> None:
     assert cursor is not None
     h.engine.peek_message(row.descriptor, cursor=cursor, timeout=0)
     row.read(CURRENT, b"a")
-    assert row.refused(CURRENT, b"a", peek=peek) == ALREADY_RECEIVED
+    assert row.refused(CURRENT, b"a", peek=peek) == MQ_ERROR_MESSAGE_ALREADY_RECEIVED
     h.engine.close_cursor(cursor)
-    assert row.refused(CURRENT, b"a", peek=peek) == MESSAGE_NOT_FOUND
-    assert [row.refused(CURRENT, body, peek=False) for body in (b"b", b"d")] == [MESSAGE_NOT_FOUND] * 2
+    assert row.refused(CURRENT, b"a", peek=peek) == MQ_ERROR_MESSAGE_NOT_FOUND
+    assert [row.refused(CURRENT, body, peek=False) for body in (b"b", b"d")] == [MQ_ERROR_MESSAGE_NOT_FOUND] * 2
     h.engine.purge_queue(h.queue())
     assert row.locks[b"d"].state is PositionState.PURGE_PENDING
-    assert [row.refused(CURRENT, body, peek=peek) for body in (b"b", b"d")] == [MESSAGE_NOT_FOUND] * 2
+    assert [row.refused(CURRENT, body, peek=peek) for body in (b"b", b"d")] == [MQ_ERROR_MESSAGE_NOT_FOUND] * 2
 
 
 @pytest.mark.spec("DMPR-3.1.7.3.3-6")
@@ -221,8 +219,8 @@ def test_the_reserved_identifiers_mean_the_ends_of_the_queue(row: Row, peek: boo
     assert body_of(row.read(NEXT, 0, peek=peek)) == b"a"
     assert body_of(row.read(PREVIOUS, ALL_ONES, peek=peek)) == b"e"
     row.take_all()
-    assert row.refused(NEXT, 0, peek=peek) == MESSAGE_NOT_FOUND
-    assert row.refused(PREVIOUS, ALL_ONES, peek=peek) == MESSAGE_NOT_FOUND
+    assert row.refused(NEXT, 0, peek=peek) == MQ_ERROR_MESSAGE_NOT_FOUND
+    assert row.refused(PREVIOUS, ALL_ONES, peek=peek) == MQ_ERROR_MESSAGE_NOT_FOUND
 
 
 # Read Message By Lookup Identifier -----------------------------------------------------------------------------
@@ -236,20 +234,20 @@ def test_a_failing_seek_is_the_status_of_the_read(row: Row) -> None:
     row.h.engine.peek_message(row.descriptor, cursor=cursor, timeout=0)
     row.read(CURRENT, b"a")
     removals = row.h.removals()
-    assert row.refused(CURRENT, b"a", peek=False) == ALREADY_RECEIVED
-    assert row.refused(CURRENT, b"b", peek=True) == TRANSACTION_USAGE
-    assert row.refused(CURRENT, b"b", peek=False) == MESSAGE_NOT_FOUND
+    assert row.refused(CURRENT, b"a", peek=False) == MQ_ERROR_MESSAGE_ALREADY_RECEIVED
+    assert row.refused(CURRENT, b"b", peek=True) == MQ_ERROR_TRANSACTION_USAGE
+    assert row.refused(CURRENT, b"b", peek=False) == MQ_ERROR_MESSAGE_NOT_FOUND
     assert removals == []
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.13-3")
 def test_stepping_off_either_end_finds_nothing(row: Row, peek: bool) -> None:
     """DECISIONS: the End position, for which the text does not test, is MQ_ERROR_MESSAGE_NOT_FOUND."""
-    assert row.refused(NEXT, b"e", peek=peek) == MESSAGE_NOT_FOUND
-    assert row.refused(PREVIOUS, b"a", peek=peek) == MESSAGE_NOT_FOUND
+    assert row.refused(NEXT, b"e", peek=peek) == MQ_ERROR_MESSAGE_NOT_FOUND
+    assert row.refused(PREVIOUS, b"a", peek=peek) == MQ_ERROR_MESSAGE_NOT_FOUND
     row.take_all()
-    assert row.refused(FIRST, peek=peek) == MESSAGE_NOT_FOUND
-    assert row.refused(LAST, peek=peek) == MESSAGE_NOT_FOUND
+    assert row.refused(FIRST, peek=peek) == MQ_ERROR_MESSAGE_NOT_FOUND
+    assert row.refused(LAST, peek=peek) == MQ_ERROR_MESSAGE_NOT_FOUND
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.13-4")
@@ -282,5 +280,5 @@ def test_a_receive_by_identifier_deletes_locks_or_joins_a_transaction(row: Row) 
     assert removals == [(b"a", MessageClass.ACK_RECEIVE)]
     h.commit(transaction)
     assert removals == [(b"a", MessageClass.ACK_RECEIVE), (b"c", MessageClass.ACK_RECEIVE)]
-    assert row.refused(FIRST, peek=False) == MESSAGE_NOT_FOUND
+    assert row.refused(FIRST, peek=False) == MQ_ERROR_MESSAGE_NOT_FOUND
     assert h.queue().waiting_reads == {}

@@ -23,6 +23,13 @@ from lanner.model.directory_objects import Queue
 from lanner.model.enums import CursorState, MessageClass, MessageSeekAction, OperationType, QueueAccessType
 from lanner.model.live import END, START, Cursor, MessagePosition, OpenQueueDescriptor, Transaction
 from tests.engine.harness import Harness, Reader, at_once, body_of, is_waiting, status_of
+from tests.statuses import (
+    MQ_ERROR_ILLEGAL_CURSOR_ACTION,
+    MQ_ERROR_IO_TIMEOUT,
+    MQ_ERROR_MESSAGE_ALREADY_RECEIVED,
+    MQ_ERROR_MESSAGE_NOT_FOUND,
+    MQ_ERROR_TRANSACTION_USAGE,
+)
 
 PLAIN, PLAIN_SUBQUEUE = "q", "q;s"
 TRANSACTIONAL, TRANSACTIONAL_SUBQUEUE = "t", "t;s"
@@ -31,8 +38,6 @@ OTHER_HALF = {PLAIN: PLAIN_SUBQUEUE, TRANSACTIONAL: TRANSACTIONAL_SUBQUEUE}
 OTHER_HALF |= {target: source for source, target in OTHER_HALF.items()}
 ALL_ONES = 0xFFFF_FFFF_FFFF_FFFF
 
-ALREADY_RECEIVED, NOT_FOUND, LOCKED_STATUS = 0xC00E_001D, 0xC00E_0088, 0xC00E_0050
-ILLEGAL_CURSOR_ACTION, IO_TIMEOUT = 0xC00E_001C, 0xC00E_001B
 
 T = TypeVar("T")
 Step = tuple[str, dict[str, Any]]  # a method of the machine and its arguments
@@ -166,10 +171,10 @@ class Model:
         if action is MessageSeekAction.CURRENT:
             item = by_id.get(lookup_id)
             if item is None:
-                return ALREADY_RECEIVED if lookup_id in under_cursor else NOT_FOUND
+                return MQ_ERROR_MESSAGE_ALREADY_RECEIVED if lookup_id in under_cursor else MQ_ERROR_MESSAGE_NOT_FOUND
             if item.state is State.AVAILABLE:
                 return item
-            return LOCKED_STATUS if peek and item.state is not State.PURGED else NOT_FOUND
+            return MQ_ERROR_TRANSACTION_USAGE if peek and item.state is not State.PURGED else MQ_ERROR_MESSAGE_NOT_FOUND
         if action is MessageSeekAction.FIRST or (action is MessageSeekAction.NEXT and lookup_id == 0):
             found = available[:1]
         elif action is MessageSeekAction.LAST or (action is MessageSeekAction.PREVIOUS and lookup_id == ALL_ONES):
@@ -180,7 +185,7 @@ class Model:
             found = [item for item in available if item.lookup_id > lookup_id][:1]
         else:
             found = [item for item in available if item.lookup_id < lookup_id][-1:]
-        return found[0] if found else NOT_FOUND
+        return found[0] if found else MQ_ERROR_MESSAGE_NOT_FOUND
 
 
 class Machine:
@@ -325,7 +330,7 @@ class Machine:
     def attempt(read: Callable[[], ReadStart], expected: Item | int | None) -> MessagePosition | None:
         """Do it, and compare with the message or the status the model expects; None stands for a time-out."""
         if not isinstance(expected, Item):
-            assert status_of(read) == (IO_TIMEOUT if expected is None else expected)
+            assert status_of(read) == (MQ_ERROR_IO_TIMEOUT if expected is None else expected)
             return None
         position = at_once(read())
         assert (body_of(position), position.lookup_id) == (expected.body, expected.lookup_id)
@@ -357,7 +362,7 @@ class Machine:
         walker, engine = pick(self.walkers, number), self.h.engine
         expected: Item | int | None
         if is_next and not walker.is_read:
-            expected = ILLEGAL_CURSOR_ACTION
+            expected = MQ_ERROR_ILLEGAL_CURSOR_ACTION
         elif walker.is_read and not is_next:
             expected = self.under(walker)
         else:
@@ -390,9 +395,9 @@ class Machine:
         if expected is None and timeout:
             assert is_waiting(read())
             self.h.tick(timeout / 1000)
-            assert reader.status == IO_TIMEOUT
+            assert reader.status == MQ_ERROR_IO_TIMEOUT
         else:
-            self.attempt(read, NOT_FOUND if expected is None else expected)
+            self.attempt(read, MQ_ERROR_MESSAGE_NOT_FOUND if expected is None else expected)
         if isinstance(expected, Item):
             self.model.remove(walker.name, expected, MessageClass.ACK_RECEIVE)
 
@@ -401,7 +406,7 @@ class Machine:
 
     def under(self, walker: Walker) -> Item | int:
         found = [i for i in self.model.available(walker.name) if i.lookup_id == walker.place]
-        return found[0] if found else ALREADY_RECEIVED
+        return found[0] if found else MQ_ERROR_MESSAGE_ALREADY_RECEIVED
 
     def ahead(self, walker: Walker) -> Item | None:
         return next((i for i in self.model.available(walker.name) if i.lookup_id > walker.place), None)

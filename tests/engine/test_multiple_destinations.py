@@ -17,6 +17,7 @@ from lanner.model.errors import (
 from lanner.model.live import OpenQueueDescriptor
 from lanner.wire.message import Message
 from tests.engine.harness import START_TIME, Harness
+from tests.statuses import MQ_ERROR_QUEUE_NOT_AVAILABLE
 
 A, B, C = (rf"DIRECT=OS:.\private$\{name}" for name in "abc")
 FAR = r"DIRECT=OS:BETA\private$\q"
@@ -87,7 +88,7 @@ def test_a_handle_outlives_its_queue_but_sends_no_more(h: Harness, names: tuple[
     before = h.engine.queue_manager.total_bytes
     with pytest.raises(QueueNotAvailable) as raised:
         h.engine.enqueue_message_to_an_open_queue(sender, h.properties(b"x"))
-    assert raised.value.status == 0xC00E004B
+    assert raised.value.status == MQ_ERROR_QUEUE_NOT_AVAILABLE
     assert h.engine.queue_manager.total_bytes == before
     assert h.bodies("b") == []
     # A new queue of the same name is another queue.

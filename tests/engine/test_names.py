@@ -20,6 +20,7 @@ from lanner.model.errors import (
 )
 from lanner.wire.format_name import parse
 from tests.engine.harness import Harness
+from tests.statuses import MQ_ERROR_ILLEGAL_FORMATNAME
 
 GUID = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")
 
@@ -85,7 +86,7 @@ def test_a_public_name_is_read_from_the_directory(h: Harness) -> None:
     for name in (f"PUBLIC={GUID}", f"PUBLIC={h.create('q').identifier}"):
         with pytest.raises(IllegalFormatname) as raised:
             h.engine.get_queue_path(parse(name))
-        assert raised.value.status == 0xC00E001E
+        assert raised.value.status == MQ_ERROR_ILLEGAL_FORMATNAME
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.26-2", "DMPR-3.1.7.1.26-3")

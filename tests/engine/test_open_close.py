@@ -22,12 +22,14 @@ from lanner.model.enums import (
 from lanner.model.errors import SharingViolation
 from lanner.wire.format_name import parse
 from tests.engine.harness import Harness, Reader, status_of
-
-QUEUE_NOT_FOUND = 0xC00E_0003
-OPERATION_CANCELLED = 0xC00E_0008
-ILLEGAL_FORMATNAME = 0xC00E_001E
-UNSUPPORTED_FORMATNAME_OPERATION = 0xC00E_0020
-UNSUPPORTED_ACCESS_MODE = 0xC00E_0045
+from tests.statuses import (
+    MQ_ERROR_ILLEGAL_FORMATNAME,
+    MQ_ERROR_OPERATION_CANCELLED,
+    MQ_ERROR_QUEUE_NOT_FOUND,
+    MQ_ERROR_SHARING_VIOLATION,
+    MQ_ERROR_UNSUPPORTED_ACCESS_MODE,
+    MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
+)
 
 SEND, RECEIVE, PEEK, MOVE = (
     QueueAccessType.SEND,
@@ -95,20 +97,20 @@ def test_a_name_that_cannot_be_expanded_opens_nothing(two: Harness, *, connected
     two.directory.connected = connected
     name = f"DL={uuid.uuid4() if connected else known}"
     for text in (name, several("a", name)):
-        assert status_of(partial(two.open, text, SEND)) == ILLEGAL_FORMATNAME
+        assert status_of(partial(two.open, text, SEND)) == MQ_ERROR_ILLEGAL_FORMATNAME
     assert (two.queue("a").active, two.queue("b").active, outgoing(two)) == (False, False, [])
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.5-2")
 @pytest.mark.parametrize("access", NOT_SEND)
 def test_several_queues_are_opened_for_sending_only(two: Harness, access: QueueAccessType) -> None:
-    assert status_of(lambda: two.open(several("a", "b"), access)) == UNSUPPORTED_FORMATNAME_OPERATION
+    assert status_of(lambda: two.open(several("a", "b"), access)) == MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION
     assert not two.queue("a").active
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.5-3")
 def test_several_queues_are_not_opened_exclusively(two: Harness) -> None:
-    assert status_of(lambda: two.open(several("a", "b"), SEND, DENY_RECEIVE)) == UNSUPPORTED_ACCESS_MODE
+    assert status_of(lambda: two.open(several("a", "b"), SEND, DENY_RECEIVE)) == MQ_ERROR_UNSUPPORTED_ACCESS_MODE
     assert not two.queue("a").active
 
 
@@ -134,8 +136,8 @@ def test_several_queues_have_one_descriptor_with_children(two: Harness) -> None:
 @pytest.mark.parametrize(
     ("name", "status"),
     [
-        (r"DIRECT=OS:ALPHA\private$\missing", QUEUE_NOT_FOUND),
-        (f"PUBLIC={uuid.UUID(int=1)}", UNSUPPORTED_FORMATNAME_OPERATION),
+        (r"DIRECT=OS:ALPHA\private$\missing", MQ_ERROR_QUEUE_NOT_FOUND),
+        (f"PUBLIC={uuid.UUID(int=1)}", MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION),
     ],
 )
 def test_an_element_that_cannot_be_opened_closes_the_others(two: Harness, name: str, status: int) -> None:
@@ -173,7 +175,7 @@ def test_web_and_multicast_names_are_opened_for_sending_only(h: Harness, name: s
     """MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, whether such a queue exists or not."""
     h.create()
     h.open(name, SEND)
-    assert status_of(lambda: h.open(name, access)) == UNSUPPORTED_FORMATNAME_OPERATION
+    assert status_of(lambda: h.open(name, access)) == MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.5-6")
@@ -181,7 +183,7 @@ def test_web_and_multicast_names_are_opened_for_sending_only(h: Harness, name: s
 def test_the_computers_own_queues_are_not_opened_for_sending(h: Harness, suffix: str) -> None:
     for identifier in (h.engine.queue_manager.identifier, uuid.uuid4()):
         name = f"MACHINE={identifier};{suffix}"
-        assert status_of(partial(h.open, name, SEND)) == UNSUPPORTED_FORMATNAME_OPERATION
+        assert status_of(partial(h.open, name, SEND)) == MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION
     assert h.open(f"MACHINE={h.engine.queue_manager.identifier};{suffix}", PEEK).queue is not None
 
 
@@ -203,7 +205,7 @@ def test_the_computers_own_queues_are_not_opened_for_sending(h: Harness, suffix:
     ],
 )
 def test_an_unknown_queue_is_not_found(h: Harness, name: str, access: QueueAccessType) -> None:
-    assert status_of(lambda: h.open(name, access)) == QUEUE_NOT_FOUND
+    assert status_of(lambda: h.open(name, access)) == MQ_ERROR_QUEUE_NOT_FOUND
     assert outgoing(h) == []
 
 
@@ -238,7 +240,7 @@ def test_every_name_of_this_computer_leads_to_its_queues(addressed: Harness, hos
 @pytest.mark.parametrize("host", ["beta:1801", "a=b", "FormatName:DIRECT=OS:.", "a b", ".beta"])
 def test_nothing_waits_for_a_computer_that_cannot_be(h: Harness, host: str) -> None:
     """Also for names that arrive in packets: an outgoing queue for them would never be emptied."""
-    assert status_of(partial(h.open, rf"DIRECT=OS:{host}\private$\q", SEND)) == ILLEGAL_FORMATNAME
+    assert status_of(partial(h.open, rf"DIRECT=OS:{host}\private$\q", SEND)) == MQ_ERROR_ILLEGAL_FORMATNAME
     assert outgoing(h) == []
 
 
@@ -251,7 +253,7 @@ def test_a_queue_that_this_computer_has_not_is_not_sent_elsewhere(addressed: Har
     if ":" not in host:
         names.append(f"DIRECT=HTTP://{host}/msmq/private$/missing")
     for name in names:
-        assert status_of(partial(h.open, name, SEND)) == QUEUE_NOT_FOUND
+        assert status_of(partial(h.open, name, SEND)) == MQ_ERROR_QUEUE_NOT_FOUND
     assert outgoing(h) == []
 
 
@@ -268,7 +270,7 @@ def test_a_public_queue_that_the_directory_does_not_show_is_unsupported(h: Harne
     """Whatever the result of the read, if it is not Success: MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION."""
     identifier = uuid.uuid4() if connected else publish_elsewhere(h, "BETA")
     h.directory.connected = connected
-    assert status_of(lambda: h.open(f"PUBLIC={identifier}", SEND)) == UNSUPPORTED_FORMATNAME_OPERATION
+    assert status_of(lambda: h.open(f"PUBLIC={identifier}", SEND)) == MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION
     assert outgoing(h) == []
 
 
@@ -276,9 +278,9 @@ def test_a_public_queue_that_the_directory_does_not_show_is_unsupported(h: Harne
 def test_a_queue_that_should_be_here_and_is_not_is_not_found(h: Harness) -> None:
     """A PUBLIC= name that the directory places here, a PRIVATE= name with our GUID."""
     identifier = publish_elsewhere(h, "alpha")
-    assert status_of(lambda: h.open(f"PUBLIC={identifier}", SEND)) == QUEUE_NOT_FOUND
+    assert status_of(lambda: h.open(f"PUBLIC={identifier}", SEND)) == MQ_ERROR_QUEUE_NOT_FOUND
     name = f"PRIVATE={h.engine.queue_manager.identifier}\\7777"
-    assert status_of(lambda: h.open(name, SEND)) == QUEUE_NOT_FOUND
+    assert status_of(lambda: h.open(name, SEND)) == MQ_ERROR_QUEUE_NOT_FOUND
     assert outgoing(h) == []
 
 
@@ -350,7 +352,7 @@ def test_a_directory_that_fails_when_the_base_priority_is_read_makes_the_queue_n
     found = h.directory.read("Queue", None)
     answers = iter([found, (DirectoryOperationResult.GENERIC_ERROR, None)])
     monkeypatch.setattr(h.directory, "read", lambda *_: next(answers))
-    assert status_of(lambda: h.open(f"PUBLIC={identifier}", SEND)) == QUEUE_NOT_FOUND
+    assert status_of(lambda: h.open(f"PUBLIC={identifier}", SEND)) == MQ_ERROR_QUEUE_NOT_FOUND
     assert outgoing(h) == []
 
 
@@ -394,7 +396,7 @@ def can_open(h: Harness, access: QueueAccessType, share: QueueShareMode) -> bool
 def test_the_status_of_a_sharing_violation(h: Harness) -> None:
     h.create()
     h.open("q", RECEIVE, DENY_RECEIVE)
-    assert status_of(lambda: h.open("q", RECEIVE)) == 0xC00E_0009
+    assert status_of(lambda: h.open("q", RECEIVE)) == MQ_ERROR_SHARING_VIOLATION
 
 
 OPEN_ACCESS = [RECEIVE, SEND, PEEK, MOVE]
@@ -500,7 +502,7 @@ def test_closing_ends_the_tagged_reads_of_this_handle_only(h: Harness) -> None:
     h.engine.dequeue_message(mine, tag=2, timeout=60_000, on_end=also_ended)
     h.engine.dequeue_message(other, tag=3, on_end=waiting)
     h.engine.close_queue(mine)
-    assert (ended.status, also_ended.status) == (OPERATION_CANCELLED, OPERATION_CANCELLED)
+    assert (ended.status, also_ended.status) == (MQ_ERROR_OPERATION_CANCELLED, MQ_ERROR_OPERATION_CANCELLED)
     assert waiting.ends == []
     h.send(body=b"a")
     assert waiting.body == b"a"
@@ -520,14 +522,14 @@ def test_closing_ends_reads_without_a_tag_too(h: Harness) -> None:
     h.engine.peek_message(mine, cursor=cursor, on_end=by_cursor)
     h.engine.peek_message(other, on_end=waiting)
     h.engine.close_queue(mine)
-    assert [reader.status for reader in (peeked, received, by_cursor)] == [OPERATION_CANCELLED] * 3
+    assert [reader.status for reader in (peeked, received, by_cursor)] == [MQ_ERROR_OPERATION_CANCELLED] * 3
     assert waiting.ends == []
     cursor = h.engine.open_cursor(other)
     assert cursor is not None
     on_cursor = Reader()
     h.engine.peek_message(other, cursor=cursor, on_end=on_cursor)
     h.engine.close_cursor(cursor)
-    assert (on_cursor.status, waiting.ends) == (OPERATION_CANCELLED, [])
+    assert (on_cursor.status, waiting.ends) == (MQ_ERROR_OPERATION_CANCELLED, [])
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.6-5")

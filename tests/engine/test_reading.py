@@ -21,13 +21,14 @@ from lanner.model.enums import (
 from lanner.model.errors import OperationCancelled
 from lanner.model.live import END, Cursor, MessagePosition, OpenQueueDescriptor, Transaction
 from tests.engine.harness import Harness, Reader, at_once, body_of, is_waiting, status_of
-
-IO_TIMEOUT = 0xC00E_001B
-ILLEGAL_CURSOR_ACTION = 0xC00E_001C
-ALREADY_RECEIVED = 0xC00E_001D
-QUEUE_NOT_AVAILABLE = 0xC00E_004B
-TRANSACTION_SEQUENCE = 0xC00E_0051
-MESSAGE_NOT_FOUND = 0xC00E_0088
+from tests.statuses import (
+    MQ_ERROR_ILLEGAL_CURSOR_ACTION,
+    MQ_ERROR_IO_TIMEOUT,
+    MQ_ERROR_MESSAGE_ALREADY_RECEIVED,
+    MQ_ERROR_MESSAGE_NOT_FOUND,
+    MQ_ERROR_QUEUE_NOT_AVAILABLE,
+    MQ_ERROR_TRANSACTION_SEQUENCE,
+)
 
 
 def opened(h: Harness, *bodies: bytes) -> OpenQueueDescriptor:
@@ -92,7 +93,7 @@ def test_a_handle_without_a_queue_cannot_be_read_from(h: Harness, read: Read, ho
         name = r"DIRECT=OS:.\private$\q,DIRECT=OS:.\private$\r"
         descriptor = h.open(name, QueueAccessType.SEND)
     assert descriptor.queue is None
-    assert status_of(lambda: read(h.engine, descriptor, cursor, position)) == QUEUE_NOT_AVAILABLE
+    assert status_of(lambda: read(h.engine, descriptor, cursor, position)) == MQ_ERROR_QUEUE_NOT_AVAILABLE
 
 
 # Dequeue Message ---------------------------------------------------------------------------------------------
@@ -136,8 +137,8 @@ def test_a_receive_that_times_out_leaves_nothing_behind(h: Harness) -> None:
     h.tick(1.4)
     assert (reader.ends, len(descriptor.waiting_reads)) == ([], 1)
     h.tick(0.2)
-    assert (reader.status, descriptor.waiting_reads) == (IO_TIMEOUT, [])
-    assert status_of(lambda: h.engine.dequeue_message(descriptor, timeout=0, on_end=reader)) == IO_TIMEOUT
+    assert (reader.status, descriptor.waiting_reads) == (MQ_ERROR_IO_TIMEOUT, [])
+    assert status_of(lambda: h.engine.dequeue_message(descriptor, timeout=0, on_end=reader)) == MQ_ERROR_IO_TIMEOUT
     assert descriptor.waiting_reads == []
     h.send(body=b"late")
     assert len(reader.ends) == 1
@@ -153,7 +154,9 @@ def test_a_cursor_receive_that_may_not_wait_finds_nothing(h: Harness) -> None:
     found = at_once(h.engine.dequeue_message(descriptor, cursor=cursor, timeout=0))
     assert body_of(found) == b"b"
     h.engine.dequeue_message_end(descriptor, lock, delete_message=False)
-    assert status_of(lambda: h.engine.dequeue_message(descriptor, cursor=cursor, timeout=0)) == MESSAGE_NOT_FOUND
+    assert (
+        status_of(lambda: h.engine.dequeue_message(descriptor, cursor=cursor, timeout=0)) == MQ_ERROR_MESSAGE_NOT_FOUND
+    )
     assert h.bodies() == [b"a"]
 
 
@@ -164,7 +167,7 @@ def test_a_cursor_receive_of_a_message_another_took_fails(h: Harness) -> None:
     cursor = cursor_on(h, descriptor)
     h.engine.peek_message(descriptor, cursor=cursor, timeout=0)
     assert h.receive() == b"a"
-    assert status_of(lambda: h.engine.dequeue_message(descriptor, cursor=cursor)) == ALREADY_RECEIVED
+    assert status_of(lambda: h.engine.dequeue_message(descriptor, cursor=cursor)) == MQ_ERROR_MESSAGE_ALREADY_RECEIVED
     assert h.bodies() == [b"b"]
 
 
@@ -183,7 +186,7 @@ def test_a_waiting_cursor_receive_tells_its_cursor_how_it_ended(h: Harness) -> N
     reader = Reader()
     h.engine.dequeue_message(descriptor, cursor=cursor, timeout=1000, on_end=reader)
     h.tick(1)
-    assert (reader.status, cursor.position, cursor.state) == (IO_TIMEOUT, END, CursorState.UNREAD)
+    assert (reader.status, cursor.position, cursor.state) == (MQ_ERROR_IO_TIMEOUT, END, CursorState.UNREAD)
 
     reader = Reader()
     h.engine.dequeue_message(descriptor, cursor=cursor, tag="x", on_end=reader)
@@ -260,14 +263,16 @@ def test_a_received_message_is_gone_for_everybody_else(h: Harness) -> None:
     h.engine.dequeue_message(descriptor, on_end=waiting)
     assert h.receive() is None
     assert h.bodies() == []
-    assert status_of(lambda: h.engine.dequeue_message(descriptor, cursor=cursor, timeout=0)) == MESSAGE_NOT_FOUND
+    assert (
+        status_of(lambda: h.engine.dequeue_message(descriptor, cursor=cursor, timeout=0)) == MQ_ERROR_MESSAGE_NOT_FOUND
+    )
     assert (
         status_of(
             lambda: h.engine.read_message_by_lookup_identifier(
                 descriptor, lookup_id, peek_operation=False, lookup_operation=MessageSeekAction.CURRENT
             )
         )
-        == MESSAGE_NOT_FOUND
+        == MQ_ERROR_MESSAGE_NOT_FOUND
     )
     assert (waiting.ends, len(removals)) == ([], 1)
     h.restart()
@@ -290,16 +295,19 @@ def test_begin_locks_and_passes_its_arguments_through(h: Harness) -> None:
     under = at_once(h.engine.dequeue_message_begin(descriptor, cursor=cursor, timeout=0))
     assert (body_of(under), under.state) == (b"c", PositionState.LOCKED)
     assert h.queue().total_bytes == before
-    assert status_of(lambda: h.engine.dequeue_message_begin(descriptor, cursor=cursor, timeout=0)) == MESSAGE_NOT_FOUND
+    assert (
+        status_of(lambda: h.engine.dequeue_message_begin(descriptor, cursor=cursor, timeout=0))
+        == MQ_ERROR_MESSAGE_NOT_FOUND
+    )
     begun(h, descriptor)
-    assert status_of(lambda: h.engine.dequeue_message_begin(descriptor, timeout=0)) == IO_TIMEOUT
+    assert status_of(lambda: h.engine.dequeue_message_begin(descriptor, timeout=0)) == MQ_ERROR_IO_TIMEOUT
 
     timed, tagged, endless = Reader(), Reader(), Reader()
     h.engine.dequeue_message_begin(descriptor, timeout=2000, on_end=timed)
     h.engine.dequeue_message_begin(descriptor, tag=7, on_end=tagged)
     h.engine.dequeue_message_begin(descriptor, on_end=endless)
     h.tick(2)
-    assert (timed.status, tagged.ends, endless.ends) == (IO_TIMEOUT, [], [])
+    assert (timed.status, tagged.ends, endless.ends) == (MQ_ERROR_IO_TIMEOUT, [], [])
     h.engine.cancel_waiting_message_read_request(h.queue(), 7, OperationCancelled())
     assert tagged.status == OperationCancelled.status
     h.tick(1e9)
@@ -331,7 +339,7 @@ def test_ending_a_read_that_was_given_back_fails(h: Harness) -> None:
     h.engine.dequeue_message_end(descriptor, position, delete_message=False)
     for delete in (True, False):
         call = lambda d=delete: h.engine.dequeue_message_end(descriptor, position, delete_message=d)  # noqa: E731
-        assert status_of(call) == TRANSACTION_SEQUENCE
+        assert status_of(call) == MQ_ERROR_TRANSACTION_SEQUENCE
     assert h.bodies() == [b"a"]
 
 
@@ -398,7 +406,7 @@ def test_a_repeated_end_changes_nothing(h: Harness, delete: bool) -> None:
     h.engine.dequeue_message_end(descriptor, position, delete_message=True)
     before = (h.queue().total_bytes, h.queue().message_count, h.engine.queue_manager.total_bytes)
     call = lambda: h.engine.dequeue_message_end(descriptor, position, delete_message=delete)  # noqa: E731
-    assert status_of(call) == TRANSACTION_SEQUENCE
+    assert status_of(call) == MQ_ERROR_TRANSACTION_SEQUENCE
     assert (h.queue().total_bytes, h.queue().message_count, h.engine.queue_manager.total_bytes) == before
     assert (h.bodies(), len(removals)) == ([b"b"], 1)
 
@@ -415,16 +423,16 @@ def test_peek_next_before_a_peek_is_illegal(h: Harness) -> None:
     def peek_next() -> object:
         return h.engine.peek_next_message(descriptor, cursor, timeout=0)
 
-    assert status_of(peek_next) == ILLEGAL_CURSOR_ACTION
+    assert status_of(peek_next) == MQ_ERROR_ILLEGAL_CURSOR_ACTION
     h.engine.dequeue_message(descriptor, cursor=cursor, timeout=0)
-    assert status_of(peek_next) == ILLEGAL_CURSOR_ACTION
+    assert status_of(peek_next) == MQ_ERROR_ILLEGAL_CURSOR_ACTION
     h.send(body=b"b")
     h.engine.peek_message(descriptor, cursor=cursor, timeout=0)
     reader = Reader()
     h.engine.peek_next_message(descriptor, cursor, timeout=1000, on_end=reader)
     h.tick(1)
-    assert reader.status == IO_TIMEOUT
-    assert status_of(peek_next) == ILLEGAL_CURSOR_ACTION
+    assert reader.status == MQ_ERROR_IO_TIMEOUT
+    assert status_of(peek_next) == MQ_ERROR_ILLEGAL_CURSOR_ACTION
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.14-3")
@@ -452,7 +460,7 @@ def test_peek_next_at_the_end_waits(h: Harness) -> None:
     taken = begun(h, descriptor)
     h.engine.dequeue_message(descriptor, on_end=receiver)
     h.tick(5)
-    assert (timed.status, late.state) == (IO_TIMEOUT, CursorState.UNREAD)
+    assert (timed.status, late.state) == (MQ_ERROR_IO_TIMEOUT, CursorState.UNREAD)
     h.tick(1e9)
     assert endless.ends == []
     h.send(body=b"b")
@@ -491,8 +499,8 @@ def test_a_peek_of_an_empty_queue_waits(h: Harness) -> None:
     timed, peeker, another, receiver = Reader(), Reader(), Reader(), Reader()
     h.engine.peek_message(descriptor, timeout=1000, on_end=timed)
     h.tick(1)
-    assert (timed.status, descriptor.waiting_reads) == (IO_TIMEOUT, [])
-    assert status_of(lambda: h.engine.peek_message(descriptor, timeout=0)) == IO_TIMEOUT
+    assert (timed.status, descriptor.waiting_reads) == (MQ_ERROR_IO_TIMEOUT, [])
+    assert status_of(lambda: h.engine.peek_message(descriptor, timeout=0)) == MQ_ERROR_IO_TIMEOUT
     h.engine.peek_message(descriptor, on_end=peeker)
     h.engine.peek_message(descriptor, on_end=another)
     h.engine.dequeue_message(descriptor, on_end=receiver)
@@ -510,11 +518,17 @@ def test_a_repeated_cursor_peek_does_not_advance(h: Harness) -> None:
         position = at_once(h.engine.peek_message(descriptor, cursor=cursor, timeout=0))
         assert body_of(position) == b"a"
     lock = begun(h, descriptor)
-    assert status_of(lambda: h.engine.peek_message(descriptor, cursor=cursor, timeout=0)) == ALREADY_RECEIVED
+    assert (
+        status_of(lambda: h.engine.peek_message(descriptor, cursor=cursor, timeout=0))
+        == MQ_ERROR_MESSAGE_ALREADY_RECEIVED
+    )
     h.engine.dequeue_message_end(descriptor, lock, delete_message=False)
     assert h.engine.peek_message(descriptor, cursor=cursor, timeout=0) is not None
     assert h.receive() == b"a"
-    assert status_of(lambda: h.engine.peek_message(descriptor, cursor=cursor, timeout=0)) == ALREADY_RECEIVED
+    assert (
+        status_of(lambda: h.engine.peek_message(descriptor, cursor=cursor, timeout=0))
+        == MQ_ERROR_MESSAGE_ALREADY_RECEIVED
+    )
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.15-5")
@@ -539,7 +553,7 @@ def test_a_cursor_peek_whose_wait_expires_ends_with_a_time_out(h: Harness) -> No
     h.engine.peek_message(descriptor, cursor=cursor, timeout=250, on_end=reader)
     assert cursor.state is CursorState.WAIT_PEEK
     h.tick(0.25)
-    assert (reader.status, cursor.state, descriptor.waiting_reads) == (IO_TIMEOUT, CursorState.UNREAD, [])
+    assert (reader.status, cursor.state, descriptor.waiting_reads) == (MQ_ERROR_IO_TIMEOUT, CursorState.UNREAD, [])
 
 
 def test_a_cursor_that_peeks_on_while_it_is_told_of_a_message_gets_it_once(h: Harness) -> None:

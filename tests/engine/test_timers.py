@@ -19,6 +19,7 @@ from lanner.model.enums import (
 from lanner.security.identity import SYSTEM
 from lanner.wire.builder import MessageProperties
 from tests.engine.harness import Harness, Reader, at_once, is_waiting
+from tests.statuses import MQ_ERROR_IO_TIMEOUT
 
 HOUR = 3600.0
 
@@ -143,12 +144,12 @@ def test_a_waiting_read_ends_at_its_own_time_and_no_other_with_it(h: Harness) ->
     assert [reader.ends for reader in readers.values()] == [[], [], [], []]
     assert h.engine.next_delay() == pytest.approx(0.1)
     h.tick(0.1)
-    assert readers[1500].status == 0xC00E001B
+    assert readers[1500].status == MQ_ERROR_IO_TIMEOUT
     assert [readers[timeout].ends for timeout in (1501, 4000, INFINITE)] == [[], [], []]
     h.tick(0.5)
-    assert readers[1501].status == 0xC00E001B
+    assert readers[1501].status == MQ_ERROR_IO_TIMEOUT
     h.tick(2)
-    assert readers[4000].status == 0xC00E001B
+    assert readers[4000].status == MQ_ERROR_IO_TIMEOUT
     h.tick(1000 * 24 * HOUR)
     assert readers[INFINITE].ends == []
     assert [len(reader.ends) for reader in readers.values()] == [1, 1, 1, 0], "a timer fires once"

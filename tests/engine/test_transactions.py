@@ -10,8 +10,7 @@ import pytest
 from lanner.model.enums import MessageClass, OperationType, PositionState, QueueAccessType
 from lanner.model.live import Transaction
 from tests.engine.harness import Harness, Reader, body_of, status_of
-
-TRANSACTION_SEQUENCE = 0xC00E_0051
+from tests.statuses import MQ_ERROR_TRANSACTION_SEQUENCE
 
 
 @pytest.fixture
@@ -78,7 +77,7 @@ def test_prepare_of_an_unknown_transaction_changes_nothing(t: Harness) -> None:
     t.send("t", b"other", transaction=other)
     for single_phase in (True, False):
         prepare = partial(t.engine.transaction_prepare, uuid.uuid4(), single_phase=single_phase)
-        assert status_of(prepare) == TRANSACTION_SEQUENCE
+        assert status_of(prepare) == MQ_ERROR_TRANSACTION_SEQUENCE
     assert t.engine.queue_manager.transaction_collection == {other.identifier: other}
     assert (other.single_phase, other.is_prepared) == (True, False)
     assert [operation.message_position.state for operation in other.transactional_operations] == [PositionState.LOCKED]
@@ -154,7 +153,7 @@ def test_commit_of_an_unknown_or_finished_transaction_changes_nothing(t: Harness
     t.abort(aborted)
     totals = (t.queue("t").total_bytes, t.queue("t").message_count)
     for identifier in (uuid.uuid4(), committed.identifier, aborted.identifier):
-        assert status_of(partial(t.engine.transaction_commit, identifier)) == TRANSACTION_SEQUENCE
+        assert status_of(partial(t.engine.transaction_commit, identifier)) == MQ_ERROR_TRANSACTION_SEQUENCE
     assert t.bodies("t") == [committed.identifier.bytes]
     assert (t.queue("t").total_bytes, t.queue("t").message_count) == totals
     assert t.engine.queue_manager.transaction_collection == {other.identifier: other}
@@ -284,7 +283,7 @@ def test_abort_of_an_unknown_or_finished_transaction_is_refused(t: Harness) -> N
     t.commit(committed)
     t.abort(aborted)
     for identifier in (uuid.uuid4(), committed.identifier, aborted.identifier):
-        assert status_of(partial(t.engine.transaction_abort, identifier)) == TRANSACTION_SEQUENCE
+        assert status_of(partial(t.engine.transaction_abort, identifier)) == MQ_ERROR_TRANSACTION_SEQUENCE
     assert t.bodies("t") == [b"kept"]
 
 

@@ -23,10 +23,8 @@ from lanner.model.enums import (
 from lanner.model.errors import IOTimeout, OperationCancelled, StatusError, status_error
 from lanner.model.live import Cursor, MessagePosition, OpenQueueDescriptor, WaitingMessageReadOperation
 from tests.engine.harness import Harness, Reader, at_once, body_of, status_of
+from tests.statuses import MQ_ERROR_IO_TIMEOUT, MQ_INFORMATION_REMOTE_CANCELED, STATUS_NOT_FOUND
 
-IO_TIMEOUT = 0xC00E_001B
-STATUS_NOT_FOUND = 0xC000_0225
-CANCELLED = 0x400E_03E9
 OUTGOING = r"DIRECT=OS:BETA\private$\out"
 
 
@@ -69,9 +67,14 @@ def test_a_waiting_read_is_cancelled_by_its_tag(h: Harness) -> None:
     h.engine.dequeue_message_begin(second, tag=2, on_end=readers[1])
     h.engine.dequeue_message(second, tag=3, on_end=readers[2])
     h.engine.dequeue_message(second, on_end=readers[3])
-    h.engine.cancel_waiting_message_read_request(h.queue(), 2, status_error(CANCELLED))
+    h.engine.cancel_waiting_message_read_request(h.queue(), 2, status_error(MQ_INFORMATION_REMOTE_CANCELED))
     h.engine.cancel_waiting_message_read_request(h.queue(), 1, OperationCancelled())
-    assert [reader.status for reader in readers] == [OperationCancelled.status, CANCELLED, None, None]
+    assert [reader.status for reader in readers] == [
+        OperationCancelled.status,
+        MQ_INFORMATION_REMOTE_CANCELED,
+        None,
+        None,
+    ]
     assert (len(first.waiting_reads), len(second.waiting_reads)) == (0, 2)
     h.send(body=b"a")
     assert [len(reader.ends) for reader in readers] == [1, 1, 1, 0]
@@ -383,7 +386,7 @@ def test_a_wait_that_is_stopped_returns_the_status_of_the_stop(h: Harness) -> No
     expired = Waiter(h, descriptor, destructive=True, timeout=1000)
     cancelled = Waiter(h, descriptor, destructive=True, timeout=1000, tag="c")
     served = Waiter(h, descriptor, destructive=True, timeout=1000)
-    status = status_error(CANCELLED)
+    status = status_error(MQ_INFORMATION_REMOTE_CANCELED)
     h.engine.cancel_waiting_message_read_request(h.queue(), "c", status)
     assert cancelled.statuses == [status]
     assert served.record is not None
@@ -391,7 +394,7 @@ def test_a_wait_that_is_stopped_returns_the_status_of_the_stop(h: Harness) -> No
     h.send(body=b"a")
     assert [body_of(p) for p in expired.positions] == [b"a"]
     h.tick(0.5)
-    assert [s.status for s in served.statuses] == [IO_TIMEOUT]
+    assert [s.status for s in served.statuses] == [MQ_ERROR_IO_TIMEOUT]
     assert (expired.statuses, h.queue().waiting_reads, h.engine.next_delay()) == ([], {}, None)
     h.tick(10)
     h.send(body=b"b")

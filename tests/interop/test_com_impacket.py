@@ -12,6 +12,7 @@ import pytest
 from tests.cli.conftest import free_address
 from tests.interop.com_daemon import PASSWORD, USER, ComDaemon, com_daemon
 from tests.interop.com_impacket import IID_IDISPATCH, Object, Peer, dcomrt, dtypes, oaut, plain, variant, wire
+from tests.statuses import MQ_ERROR_QUEUE_NOT_ACTIVE, MQ_ERROR_QUEUE_NOT_FOUND, MQ_ERROR_SHARING_VIOLATION
 
 rpcrt = pytest.importorskip("impacket.dcerpc.v5.rpcrt")
 Untyped: TypeAlias = Any  # impacket has no types
@@ -37,9 +38,6 @@ IID_MESSAGE4 = "eba96b23-2168-11d3-898c-00e02c074f6b"
 
 MQ_RECEIVE_ACCESS, MQ_SEND_ACCESS, MQ_PEEK_ACCESS = 1, 2, 32
 MQ_DENY_NONE, MQ_DENY_RECEIVE_SHARE = 0, 1
-MQ_ERROR_QUEUE_NOT_FOUND = 0xC00E0003
-MQ_ERROR_QUEUE_NOT_ACTIVE = 0xC00E0004
-MQ_ERROR_SHARING_VIOLATION = 0xC00E0009
 
 
 @pytest.fixture(scope="module")

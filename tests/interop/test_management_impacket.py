@@ -14,6 +14,7 @@ from lanner.security.users import UserFile
 from lanner.wire.property_ids import ManagementQueueProperty as Property
 from tests.engine.harness import Harness
 from tests.services.managed import QMMGMT_UUID, Managed
+from tests.statuses import MQ_ERROR_ACCESS_DENIED, MQ_ERROR_QUEUE_NOT_FOUND
 
 transport = pytest.importorskip("impacket.dcerpc.v5.transport", reason="impacket is not installed")
 rpcrt = pytest.importorskip("impacket.dcerpc.v5.rpcrt")
@@ -208,7 +209,7 @@ def test_an_administrator_asks_and_acts(manager: Managed, level: int) -> None:
             assert client.action(REMOTE, "RESUME") == 0
             assert client.action(None, "DISCONNECT") == 0
             assert client.get_info(None, 4) == (0, ["DISCONNECTED"])
-            assert client.get_info(r"OS:.\private$\none", 1)[0] == 0xC00E0003
+            assert client.get_info(r"OS:.\private$\none", 1)[0] == MQ_ERROR_QUEUE_NOT_FOUND
         finally:
             client.close()
 
@@ -219,8 +220,8 @@ def test_another_user_is_refused(manager: Managed, level: int) -> None:
     with manager.unlocked():
         client = Client(manager.port, level, "alice")
         try:
-            assert client.get_info(None, 4)[0] == 0xC00E0025
-            assert client.action(REMOTE, "PAUSE") == 0xC00E0025
+            assert client.get_info(None, 4)[0] == MQ_ERROR_ACCESS_DENIED
+            assert client.action(REMOTE, "PAUSE") == MQ_ERROR_ACCESS_DENIED
         finally:
             client.close()
     assert next(manager.h.engine.outgoing_queues()).state.name == "INACTIVE"
@@ -230,7 +231,7 @@ def test_another_user_is_refused(manager: Managed, level: int) -> None:
 def test_who_does_not_authenticate_is_nobody(manager: Managed) -> None:
     """Whatever stands in the request: the same stub is answered when an administrator's security context carries it."""
     with manager.unlocked():
-        for user, level, expected in (("", 1, 0xC00E0025), ("operator", 6, 0)):
+        for user, level, expected in (("", 1, MQ_ERROR_ACCESS_DENIED), ("operator", 6, 0)):
             client = Client(manager.port, level, user)
             try:
                 assert client.get_info(REMOTE, 7)[0] == expected
@@ -245,12 +246,12 @@ def test_a_right_that_is_taken_away_is_gone_at_the_next_call(manager: Managed, u
         try:
             assert client.get_info(None, 4)[0] == 0
             users.set_administrator("operator", administrator=False)
-            assert client.get_info(None, 4)[0] == 0xC00E0025
-            assert client.action(REMOTE, "PAUSE") == 0xC00E0025
+            assert client.get_info(None, 4)[0] == MQ_ERROR_ACCESS_DENIED
+            assert client.action(REMOTE, "PAUSE") == MQ_ERROR_ACCESS_DENIED
             users.set_administrator("operator", administrator=True)
             assert client.get_info(None, 4)[0] == 0
             users.remove("operator")
-            assert client.get_info(None, 4)[0] == 0xC00E0025
+            assert client.get_info(None, 4)[0] == MQ_ERROR_ACCESS_DENIED
         finally:
             client.close()
 

@@ -17,6 +17,7 @@ from lanner.wire.property_ids import ManagementMachineProperty as Machine
 from lanner.wire.property_ids import ManagementQueueProperty as Property
 from tests.engine.harness import Harness
 from tests.services.managed import Managed
+from tests.statuses import MQ_ERROR_ACCESS_DENIED, MQ_ERROR_ILLEGAL_PROPID, MQ_ERROR_INVALID_PARAMETER
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("msrpcs") is None, reason="scapy-rpc is not installed")
 
@@ -75,12 +76,12 @@ def test_an_administrator_asks_and_acts(manager: Managed, level: str) -> None:
         [0, "CONNECTED"],
         [0, None],
         [0, "DISCONNECTED"],
-        [0xC00E0006, None],
+        [MQ_ERROR_INVALID_PARAMETER, None],
         [0, "INACTIVE"],
         [0, None],
         [0, "ONHOLD"],
         [0, 1],
-        [0xC00E0039, ""],
+        [MQ_ERROR_ILLEGAL_PROPID, ""],
     ]
 
 
@@ -92,5 +93,5 @@ def test_the_verification_trailer_of_the_first_call_may_begin_anywhere(manager: 
 @pytest.mark.parametrize("credentials", [[], ["alice@MQ", PASSWORD, "PKT_PRIVACY"]], ids=["anonymous", "a user"])
 def test_anybody_else_is_refused(manager: Managed, credentials: list[str]) -> None:
     calls: list[list[object]] = [["action", REMOTE, "PAUSE"], ["get", None, Machine.CONNECTED]]
-    assert answers(manager, credentials, *calls) == [[0xC00E0025, None], [0xC00E0025, ""]]
+    assert answers(manager, credentials, *calls) == [[MQ_ERROR_ACCESS_DENIED, None], [MQ_ERROR_ACCESS_DENIED, ""]]
     assert next(manager.h.engine.outgoing_queues()).state.name == "INACTIVE"

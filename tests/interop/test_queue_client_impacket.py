@@ -39,6 +39,7 @@ from tests.interop.impacket_stubs import (
     rpcrt,
 )
 from tests.services.queue_client_peer import Site, serving
+from tests.statuses import MQ_ERROR_IO_TIMEOUT, MQ_ERROR_QUEUE_EXISTS
 
 translated: Peer = importlib.import_module("tests.services.test_interfaces_impacket")
 
@@ -47,8 +48,6 @@ LEVELS = {name: level for name, level in impacket_stubs.LEVELS.items() if name !
 PATH = r".\private$\made"
 NAME = r"OS:.\private$\made"
 RECEIVE, SEND = 1, 2
-QUEUE_EXISTS = 0xC00E0005
-IO_TIMEOUT = 0xC00E001B
 CONTEXT_MISMATCH = "nca_s_fault_context_mismatch"
 
 
@@ -193,7 +192,7 @@ class Client:
 def _use(port: int, level: int) -> None:
     with closing(Client(port, level)) as client:
         assert client.create() == 0
-        assert client.create() == QUEUE_EXISTS
+        assert client.create() == MQ_ERROR_QUEUE_EXISTS
         sender, _ = client.open(SEND)
         reader, context = client.open(RECEIVE)
         uow = uuid.uuid4()
@@ -203,7 +202,7 @@ def _use(port: int, level: int) -> None:
         )
         results = client.send(sender, sent, uow)
         assert results[RETURNS] == 0
-        assert client.receive(context) == (IO_TIMEOUT, None)
+        assert client.receive(context) == (MQ_ERROR_IO_TIMEOUT, None)
         assert client.commit(begun) == 0
         for action in (MQ_ACTION_PEEK_CURRENT, MQ_ACTION_RECEIVE):
             status, message = client.receive(context, action, 1000)

@@ -26,6 +26,7 @@ from tests.interop.impacket_stubs import (
     ndr,
 )
 from tests.services.remote_read_peer import Site, serving
+from tests.statuses import MQ_ERROR_ACCESS_DENIED, MQ_ERROR_IO_TIMEOUT, MQ_INFORMATION_REMOTE_CANCELED
 
 USER, PASSWORD = "alice", "Pass-word1"
 
@@ -228,7 +229,7 @@ def test_a_remote_read_from_end_to_end(tmp_path: Path, level: int) -> None:
             purge["hQueue"] = client.handle
             assert client.call(client.qm2qm, purge, STATUS)["ErrorCode"] == 0
             assert site.count(name) == 0
-            assert client.start(timeout=5)["ErrorCode"] == 0xC00E001B
+            assert client.start(timeout=5)["ErrorCode"] == MQ_ERROR_IO_TIMEOUT
             close = CLOSE()
             close["pphContext"] = session
             closed = client.call(client.qm2qm, close, HANDLE_ANSWER)
@@ -248,7 +249,7 @@ def test_the_queue_opens_for_whom_it_is(tmp_path: Path, level: int) -> None:
             is_known = level != LEVELS["none"]
             mine = client.open_remote("OS:.\\private$\\orders")["ErrorCode"]
             others = client.open_remote("OS:.\\private$\\others")["ErrorCode"]
-            assert (mine, others) == ((0, 0xC00E0025) if is_known else (0xC00E0025, 0))
+            assert (mine, others) == ((0, MQ_ERROR_ACCESS_DENIED) if is_known else (MQ_ERROR_ACCESS_DENIED, 0))
 
     run(tmp_path, test, "orders")
 
@@ -266,7 +267,7 @@ def test_a_waiting_call_is_cancelled_from_another_connection(tmp_path: Path) -> 
             cancel["hQueue"] = cancel["pQueue"] = client.handle
             cancel["dwRequestID"] = client.request_id
             assert other.call(other.qm2qm, cancel, STATUS)["ErrorCode"] == 0
-            assert START_ANSWER(client.qm2qm.recv())["ErrorCode"] == 0x400E03E9
+            assert START_ANSWER(client.qm2qm.recv())["ErrorCode"] == MQ_INFORMATION_REMOTE_CANCELED
 
     run(tmp_path, test, "orders")
 
@@ -279,7 +280,7 @@ def test_a_client_that_hangs_up_gives_its_message_back(tmp_path: Path) -> None:
             with closing(Client(site.port, 6)) as client:
                 client.open("OS:.\\private$\\orders")
                 assert client.start()["ErrorCode"] == 0
-                assert other.start()["ErrorCode"] == 0xC00E001B
+                assert other.start()["ErrorCode"] == MQ_ERROR_IO_TIMEOUT
             read = other.start(timeout=60_000)
             assert body_of(read["desc"]["lpBuffer"]) == b"one"
 

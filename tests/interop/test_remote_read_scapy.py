@@ -12,6 +12,7 @@ import pytest
 
 from lanner.wire.message import Message
 from tests.services.remote_read_peer import serving
+from tests.statuses import MQ_ERROR_INVALID_HANDLE, MQ_ERROR_IO_TIMEOUT
 
 SCRIPT = Path(__file__).with_name("scapy_remote_read.py")
 USER, PASSWORD = "alice", "Pass-word1"
@@ -65,10 +66,10 @@ def test_scapy_calls_all_eleven_methods(tmp_path: Path, syntax: str, user: str) 
                 "end": 0,
                 "refuse": 0,
                 "end_lookup": 0,
-                "cursor": 0xC00E0007,
-                "cancel": 0xC00E0007,
+                "cursor": MQ_ERROR_INVALID_HANDLE,
+                "cancel": MQ_ERROR_INVALID_HANDLE,
                 "purge": 0,
-                "empty": [0xC00E001B, False, 0, ""],
+                "empty": [MQ_ERROR_IO_TIMEOUT, False, 0, ""],
                 "close": 0,
             }
             assert site.count() == 0

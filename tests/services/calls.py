@@ -23,6 +23,15 @@ from lanner.services.interfaces.mqqp import RemoteReadDesc, RemoteReadDesc2
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.propvariant import EMPTY, NULL, PropVariant
 from lanner.wire.vartypes import VT
+from tests.statuses import (
+    MQ_ERROR,
+    MQ_ERROR_FORMATNAME_BUFFER_TOO_SMALL,
+    MQ_ERROR_INVALID_HANDLE,
+    MQ_ERROR_INVALID_PARAMETER,
+    MQ_ERROR_IO_TIMEOUT,
+    MQ_ERROR_QUEUE_EXISTS,
+    MQ_ERROR_TRANSACTION_USAGE,
+)
 
 INTERFACES = (mqmr.QMMGMT, mqqp.QM2QM, mqmp.QMCOMM, mqmp.QMCOMM2)
 
@@ -175,7 +184,7 @@ def _calls() -> list[Call]:
         (
             mqmr.R_QM_MGMT_GET_INFO,
             {"p_object_format": MgmtObject(1, 0), "cp": 1, "a_prop": (6,), "ap_var": (NULL,)},
-            {"ap_var": (variant,), "returns": 0xC00E0001},
+            {"ap_var": (variant,), "returns": MQ_ERROR},
         )
         for variant in VARIANTS
     ]
@@ -200,7 +209,7 @@ def _calls() -> list[Call]:
         (
             mqqp.REMOTE_QM_START_RECEIVE,
             {"lp_remote_read_desc": REQUEST},
-            {"pph_context": NULL_HANDLE, "lp_remote_read_desc": REQUEST, "returns": 0xC00E001B},
+            {"pph_context": NULL_HANDLE, "lp_remote_read_desc": REQUEST, "returns": MQ_ERROR_IO_TIMEOUT},
         ),
         (
             mqqp.REMOTE_QM_END_RECEIVE,
@@ -215,7 +224,7 @@ def _calls() -> list[Call]:
         (mqqp.REMOTE_QM_CLOSE_QUEUE, {"pph_context": HANDLE}, {"pph_context": NULL_HANDLE, "returns": 0}),
         (mqqp.REMOTE_QM_CLOSE_CURSOR, {"h_queue": 7, "h_cursor": 8}, {"returns": 0}),
         (mqqp.REMOTE_QM_CANCEL_RECEIVE, {"h_queue": 7, "p_queue": 7, "dw_request_id": 9}, {"returns": 0}),
-        (mqqp.REMOTE_QM_PURGE_QUEUE, {"h_queue": 7}, {"returns": 0xC00E0007}),
+        (mqqp.REMOTE_QM_PURGE_QUEUE, {"h_queue": 7}, {"returns": MQ_ERROR_INVALID_HANDLE}),
         (mqqp.REMOTE_QM_GET_QMQM_SERVER_PORT, {"dw_port_type": 1}, {"returns": 2105}),
         (mqqp.REMOTE_QM_GET_VERSION, {}, {"p_major": 6, "p_minor": 1, "p_build_number": 7601}),
         (
@@ -230,7 +239,11 @@ def _calls() -> list[Call]:
         (
             mqqp.REMOTE_QM_START_RECEIVE2,
             {"lp_remote_read_desc2": RemoteReadDesc2(None, 1)},
-            {"pph_context": NULL_HANDLE, "lp_remote_read_desc2": RemoteReadDesc2(None, 0), "returns": 0xC00E0007},
+            {
+                "pph_context": NULL_HANDLE,
+                "lp_remote_read_desc2": RemoteReadDesc2(None, 0),
+                "returns": MQ_ERROR_INVALID_HANDLE,
+            },
         ),
         (
             mqqp.REMOTE_QM_START_RECEIVE_BY_LOOKUP_ID,
@@ -245,7 +258,7 @@ def _calls() -> list[Call]:
         (
             mqmp.R_QM_GET_REMOTE_QUEUE_NAME,
             {"p_queue": 7, "lplp_remote_queue_name": None},
-            {"lplp_remote_queue_name": None, "returns": 0xC00E0006},
+            {"lplp_remote_queue_name": None, "returns": MQ_ERROR_INVALID_PARAMETER},
         ),
         (
             mqmp.R_QM_OPEN_REMOTE_QUEUE,
@@ -286,7 +299,7 @@ def _calls() -> list[Call]:
                 "a_prop": (103,),
                 "ap_var": (NULL,),
             },
-            {"returns": 0xC00E0005},
+            {"returns": MQ_ERROR_QUEUE_EXISTS},
         ),
         (
             mqmp.R_QM_SET_OBJECT_SECURITY_INTERNAL,
@@ -304,7 +317,7 @@ def _calls() -> list[Call]:
             {"p_security_descriptor": b"\x01\x00\x04\x80\x00", "lpn_length_needed": 5, "returns": 0},
         ),
         (mqmp.R_QM_DELETE_OBJECT, {"p_object_format": ObjectFormat(1, PRIVATE)}, {"returns": 0}),
-        (mqmp.R_QM_DELETE_OBJECT, {"p_object_format": ObjectFormat(1, None)}, {"returns": 0xC00E0006}),
+        (mqmp.R_QM_DELETE_OBJECT, {"p_object_format": ObjectFormat(1, None)}, {"returns": MQ_ERROR_INVALID_PARAMETER}),
         (
             mqmp.R_QM_GET_OBJECT_PROPERTIES,
             {"p_object_format": ObjectFormat(1, PRIVATE), "cp": 2, "a_prop": (101, 103), "ap_var": (NULL, NULL)},
@@ -336,7 +349,7 @@ def _calls() -> list[Call]:
         (
             mqmp.R_QM_ENLIST_TRANSACTION,
             {"p_uow": UOW, "cb_cookie": 3, "pb_cookie": b"abc"},
-            {"returns": 0xC00E0050},
+            {"returns": MQ_ERROR_TRANSACTION_USAGE},
         ),
         (mqmp.R_QM_ENLIST_INTERNAL_TRANSACTION, {"p_uow": UOW}, {"ph_int_xact": HANDLE, "returns": 0}),
         (mqmp.R_QM_COMMIT_TRANSACTION, {"ph_int_xact": HANDLE}, {"ph_int_xact": NULL_HANDLE, "returns": 0}),
@@ -377,7 +390,7 @@ def _calls() -> list[Call]:
         (
             mqmp.RPC_AC_HANDLE_TO_FORMAT_NAME,
             {"h_queue": HANDLE, "dw_format_name_rpc_buffer_len": 0, "lpwcs_format_name": None, "pdw_length": 0},
-            {"lpwcs_format_name": None, "pdw_length": 5, "returns": 0xC00E001F},
+            {"lpwcs_format_name": None, "pdw_length": 5, "returns": MQ_ERROR_FORMATNAME_BUFFER_TOO_SMALL},
         ),
         (mqmp.RPC_AC_PURGE_QUEUE, {"h_queue": HANDLE}, {"returns": 0}),
         (

@@ -12,10 +12,7 @@ from lanner.services.interfaces import mqmp, mqqp
 from lanner.services.remote_read import MQ_ACTION_PEEK_CURRENT
 from tests.services import queue_client_peer, remote_read_peer
 from tests.services.queue_client_peer import RECEIVE, SEND, Open, Site
-
-INVALID_HANDLE = 0xC00E0007
-TRANSACTION_SEQUENCE = 0xC00E0051
-CONTEXT_MISMATCH = 0x1C00001A
+from tests.statuses import MQ_ERROR_INVALID_HANDLE, MQ_ERROR_TRANSACTION_SEQUENCE, NCA_FAULT_CONTEXT_MISMATCH
 
 
 @queue_client_peer.served
@@ -31,12 +28,12 @@ async def test_a_queue_and_a_transaction_of_another_user_of_the_association(site
     sending, reading = await alice.open(name, SEND), await alice.open(name, RECEIVE)
     begun = await alice.begin()
     for other, own in ((await site.peer(None, group), "q"), (await site.peer("bob", group), "his")):
-        assert await other.fault(mqmp.RPC_AC_PURGE_QUEUE, h_queue=reading.handle) == CONTEXT_MISMATCH
-        assert await other.fault(mqmp.RPC_AC_CLOSE_HANDLE, ph_queue=reading.handle) == CONTEXT_MISMATCH
-        assert (await reading.read(peer=other)).status == INVALID_HANDLE
-        assert await other.fault(mqmp.R_QM_COMMIT_TRANSACTION, ph_int_xact=begun.handle) == CONTEXT_MISMATCH
+        assert await other.fault(mqmp.RPC_AC_PURGE_QUEUE, h_queue=reading.handle) == NCA_FAULT_CONTEXT_MISMATCH
+        assert await other.fault(mqmp.RPC_AC_CLOSE_HANDLE, ph_queue=reading.handle) == NCA_FAULT_CONTEXT_MISMATCH
+        assert (await reading.read(peer=other)).status == MQ_ERROR_INVALID_HANDLE
+        assert await other.fault(mqmp.R_QM_COMMIT_TRANSACTION, ph_int_xact=begun.handle) == NCA_FAULT_CONTEXT_MISMATCH
         theirs = await other.open(rf"DIRECT=OS:.\private$\{own}", SEND)
-        assert (await theirs.send(b"x", begun))[RETURNS] == TRANSACTION_SEQUENCE
+        assert (await theirs.send(b"x", begun))[RETURNS] == MQ_ERROR_TRANSACTION_SEQUENCE
     # Herself on another connection.
     again = await site.peer("alice", group)
     assert (await Open(again, sending.handle, sending.context).send(b"hers", begun))[RETURNS] == 0
@@ -76,15 +73,15 @@ async def test_who_guesses_numbers_of_open_queues_is_not_heard_any_more(
         return status
 
     for number in range(4):
-        assert await try_one(right ^ 1 + number) == INVALID_HANDLE
-    assert await try_one(right) == INVALID_HANDLE
+        assert await try_one(right ^ 1 + number) == MQ_ERROR_INVALID_HANDLE
+    assert await try_one(right) == MQ_ERROR_INVALID_HANDLE
     assert site.count() == 1
     # Others go on, and whoever has been right once does so too.
     assert (await opened.read(MQ_ACTION_PEEK_CURRENT)).body == b"secret"
     now[0] += 1.5
     assert await try_one(right) == 0
     for number in range(4):
-        assert await try_one(right ^ 1 + number) == INVALID_HANDLE
+        assert await try_one(right ^ 1 + number) == MQ_ERROR_INVALID_HANDLE
     assert await try_one(right) == 0
 
 

@@ -12,6 +12,7 @@ from lanner.rpc.ndr import NULL_HANDLE, BadStub, Pointed, Syntax
 from lanner.services.interfaces import mqmp
 from lanner.services.interfaces.mqmp import QMCOMM, QMCOMM2, CACTransferBufferV2, ObjectFormat
 from tests.services.calls import PRIVATE, RECEIVE, SEND
+from tests.statuses import MQ_ERROR_SECURITY_DESCRIPTOR_TOO_SMALL
 
 
 def test_the_interfaces() -> None:
@@ -126,11 +127,13 @@ def test_a_correlation_identifier_has_twenty_octets() -> None:
 def test_what_only_goes_out_is_empty_when_left_out() -> None:
     """An [out] array has the size that was asked for, whatever the method says."""
     arguments = {"p_object_format": ObjectFormat(1, PRIVATE), "requested_information": 4, "n_length": 3}
-    response = mqmp.R_QM_GET_OBJECT_SECURITY_INTERNAL.encode_response({"returns": 0xC00E0023}, arguments)
+    response = mqmp.R_QM_GET_OBJECT_SECURITY_INTERNAL.encode_response(
+        {"returns": MQ_ERROR_SECURITY_DESCRIPTOR_TOO_SMALL}, arguments
+    )
     assert mqmp.R_QM_GET_OBJECT_SECURITY_INTERNAL.decode_response(response, arguments) == {
         "p_security_descriptor": bytes(3),
         "lpn_length_needed": 0,
-        "returns": 0xC00E0023,
+        "returns": MQ_ERROR_SECURITY_DESCRIPTOR_TOO_SMALL,
     }
     response = mqmp.R_QM_QUERY_QM_REGISTRY_INTERNAL.encode_response({"returns": 1}, {"dw_query_type": 9})
     assert response == struct.pack("<II", 0, 1)

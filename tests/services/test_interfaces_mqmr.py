@@ -23,6 +23,7 @@ from lanner.wire.format_name import QueueFormatType
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.propvariant import NULL, PropVariant
 from lanner.wire.vartypes import VT
+from tests.statuses import MQ_ERROR, MQ_INFORMATION_FORMATNAME_BUFFER_TOO_SMALL
 
 GUID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 GUID_OCTETS = bytes.fromhex("33221100554477668899aabbccddeeff")
@@ -236,7 +237,9 @@ def test_the_variants_of_a_reply() -> None:
         PropVariant(VT.I8, 5),
         PropVariant.vector(VT.LPWSTR, ["c", "d"]),
     )
-    octets = R_QM_MGMT_GET_INFO.encode_response({"ap_var": answer, "returns": 0x400E0009}, arguments)
+    octets = R_QM_MGMT_GET_INFO.encode_response(
+        {"ap_var": answer, "returns": MQ_INFORMATION_FORMATNAME_BUFFER_TOO_SMALL}, arguments
+    )
     expected = [
         "04000000 00000000",
         "1f00 0000 00000000 1f00 0000 00000200",
@@ -250,15 +253,18 @@ def test_the_variants_of_a_reply() -> None:
         "09000e40",
     ]
     assert octets == b"".join(map(bytes.fromhex, expected))
-    assert R_QM_MGMT_GET_INFO.decode_response(octets, arguments) == {"ap_var": answer, "returns": 0x400E0009}
+    assert R_QM_MGMT_GET_INFO.decode_response(octets, arguments) == {
+        "ap_var": answer,
+        "returns": MQ_INFORMATION_FORMATNAME_BUFFER_TOO_SMALL,
+    }
 
 
 def test_what_a_failed_call_leaves_out_comes_back_as_it_was_sent() -> None:
     arguments = {"p_object_format": MgmtObject(1, 0), "cp": 1, "a_prop": (1,), "ap_var": (PropVariant(VT.UI4, 9),)}
-    octets = R_QM_MGMT_GET_INFO.encode_response({"returns": 0xC00E0001}, arguments)
+    octets = R_QM_MGMT_GET_INFO.encode_response({"returns": MQ_ERROR}, arguments)
     assert R_QM_MGMT_GET_INFO.decode_response(octets, arguments) == {
         "ap_var": arguments["ap_var"],
-        "returns": 0xC00E0001,
+        "returns": MQ_ERROR,
     }
 
 

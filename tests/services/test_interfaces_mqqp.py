@@ -13,6 +13,7 @@ from lanner.rpc.ndr import NULL_HANDLE, BadStub, Encoder, Syntax, representation
 from lanner.services.interfaces import mqqp
 from lanner.services.interfaces.mqqp import QM2QM, RemoteReadAck, RemoteReadDesc, RemoteReadDesc2
 from tests.services.calls import REPLY, REQUEST
+from tests.statuses import MQ_ERROR_IO_TIMEOUT
 
 NUMBERS = struct.pack("<9I", 11, 12, 13, 14, 3, 15, 16, 1, 17)
 DESC = RemoteReadDesc(11, 12, 13, 14, 3, 15, 16, 1, 17, RemoteReadAck.RR_ACK, b"abc")
@@ -205,11 +206,11 @@ def test_each_kind_of_handle_has_its_name() -> None:
 def test_what_a_failed_receive_leaves_out() -> None:
     """The handle is NULL, and the descriptor goes back as it came."""
     arguments = {"lp_remote_read_desc": REQUEST}
-    response = mqqp.REMOTE_QM_START_RECEIVE.encode_response({"returns": 0xC00E001B}, arguments)
+    response = mqqp.REMOTE_QM_START_RECEIVE.encode_response({"returns": MQ_ERROR_IO_TIMEOUT}, arguments)
     assert mqqp.REMOTE_QM_START_RECEIVE.decode_response(response, arguments) == {
         "pph_context": NULL_HANDLE,
         "lp_remote_read_desc": REQUEST,
-        "returns": 0xC00E001B,
+        "returns": MQ_ERROR_IO_TIMEOUT,
     }
 
 

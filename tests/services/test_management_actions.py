@@ -22,6 +22,14 @@ from lanner.services.interfaces.mqmr import R_QM_MGMT_ACTION, MgmtObject
 from lanner.wire.property_ids import ManagementQueueProperty as Property
 from tests.engine.harness import Harness, status_of
 from tests.services.managed import MACHINE, SESSION, Managed, managed
+from tests.statuses import (
+    MQ_ERROR,
+    MQ_ERROR_ACCESS_DENIED,
+    MQ_ERROR_ILLEGAL_FORMATNAME,
+    MQ_ERROR_INVALID_PARAMETER,
+    MQ_ERROR_QUEUE_NOT_FOUND,
+    MQ_ERROR_SERVICE_NOT_AVAILABLE,
+)
 
 Q = r"DIRECT=OS:.\private$\q"
 REMOTE = r"DIRECT=OS:BETA\private$\far"
@@ -76,8 +84,8 @@ def test_the_case_of_a_word_makes_no_difference(manager: Managed, h: Harness) ->
 )
 def test_an_unknown_word_changes_nothing(manager: Managed, h: Harness, word: str) -> None:
     h.send(REMOTE)
-    assert manager.action(REMOTE, word) == 0xC00E0006
-    assert manager.action(MACHINE, word) == 0xC00E0006
+    assert manager.action(REMOTE, word) == MQ_ERROR_INVALID_PARAMETER
+    assert manager.action(MACHINE, word) == MQ_ERROR_INVALID_PARAMETER
     assert state(manager) == "INACTIVE"
     assert h.engine.queue_manager.connection_active
 
@@ -85,7 +93,7 @@ def test_an_unknown_word_changes_nothing(manager: Managed, h: Harness, word: str
 @pytest.mark.spec("MQMR-3.1.4.2-4")
 @pytest.mark.parametrize("word", [*MACHINE_ACTIONS, *QUEUE_ACTIONS, "", "other"])
 def test_a_session_has_no_actions(manager: Managed, h: Harness, word: str) -> None:
-    assert manager.action(SESSION, word) == 0xC00E0006
+    assert manager.action(SESSION, word) == MQ_ERROR_INVALID_PARAMETER
     assert h.engine.queue_manager.connection_active
 
 
@@ -107,7 +115,7 @@ def test_success_is_zero_and_a_failure_says_so_in_its_severity(
         raise RuntimeError("a fault of ours")
 
     monkeypatch.setattr(h.engine, "require_queue", broken)
-    assert manager.action(REMOTE, "PAUSE") == manager.status(REMOTE) == 0xC00E0001
+    assert manager.action(REMOTE, "PAUSE") == manager.status(REMOTE) == MQ_ERROR
 
 
 @pytest.mark.spec("MQMR-3.1.4.2-9")
@@ -155,7 +163,7 @@ def test_a_queue_here_is_not_steered(manager: Managed, h: Harness, word: str) ->
     queue = h.create("q")
     h.send("q", b"1")
     for name in (Q, r"DIRECT=OS:.\private$\q;journal", rf"MACHINE={h.engine.queue_manager.identifier};DEADLETTER"):
-        assert manager.action(name, word) == 0xC00E0006
+        assert manager.action(name, word) == MQ_ERROR_INVALID_PARAMETER
     assert manager.value(Q, Property.STATE) == "LOCAL CONNECTION"
     assert queue.message_count == 1
 
@@ -174,9 +182,9 @@ def test_resume_of_a_queue_that_is_not_on_hold(manager: Managed, h: Harness) -> 
 def test_each_action_has_its_kind_of_object(manager: Managed, h: Harness) -> None:
     h.send(REMOTE)
     for word in QUEUE_ACTIONS:
-        assert manager.action(MACHINE, word) == 0xC00E0006
+        assert manager.action(MACHINE, word) == MQ_ERROR_INVALID_PARAMETER
     for word in MACHINE_ACTIONS:
-        assert manager.action(REMOTE, word) == 0xC00E0006
+        assert manager.action(REMOTE, word) == MQ_ERROR_INVALID_PARAMETER
     assert state(manager) == "INACTIVE"
     assert h.engine.queue_manager.connection_active
 
@@ -185,8 +193,8 @@ def test_each_action_has_its_kind_of_object(manager: Managed, h: Harness) -> Non
 @pytest.mark.parametrize("word", QUEUE_ACTIONS)
 def test_an_action_makes_no_queue(manager: Managed, h: Harness, word: str) -> None:
     queues = set(h.engine.queue_manager.queue_collection)
-    assert manager.action(REMOTE, word) == 0xC00E0003
-    assert manager.action("MULTICAST=239.1.2.3:8001", word) == 0xC00E0003
+    assert manager.action(REMOTE, word) == MQ_ERROR_QUEUE_NOT_FOUND
+    assert manager.action("MULTICAST=239.1.2.3:8001", word) == MQ_ERROR_QUEUE_NOT_FOUND
     assert set(h.engine.queue_manager.queue_collection) == queues
 
 
@@ -226,7 +234,7 @@ def test_a_pause_is_kept_over_a_restart(tmp_path: Path) -> None:
 
 def test_without_transfer_nothing_can_be_sent_again(manager: Managed, h: Harness) -> None:
     h.send(REMOTE)
-    assert manager.action(REMOTE, "EOD_RESEND") == 0xC00E000B
+    assert manager.action(REMOTE, "EOD_RESEND") == MQ_ERROR_SERVICE_NOT_AVAILABLE
 
 
 def test_a_pause_that_cannot_be_stored_is_refused_and_undone(
@@ -251,9 +259,9 @@ def test_a_locked_queue_is_not_unlocked_by_a_pause_and_its_end(h: Harness) -> No
     queue = next(h.engine.outgoing_queues())
     queue.state = OutgoingState.LOCKED
     for action in (outgoing_queues.pause, outgoing_queues.resume):
-        assert status_of(lambda action=action: action(h.engine, queue)) == 0xC00E0025  # type: ignore[misc] # bound now
+        assert status_of(lambda action=action: action(h.engine, queue)) == MQ_ERROR_ACCESS_DENIED  # type: ignore[misc] # bound now
     assert queue.state is OutgoingState.LOCKED
 
 
 def test_a_queue_format_without_a_name(manager: Managed) -> None:
-    assert manager.action(MgmtObject(2, QueueFormat(3, 0, 0, None)), "PAUSE") == 0xC00E001E
+    assert manager.action(MgmtObject(2, QueueFormat(3, 0, 0, None)), "PAUSE") == MQ_ERROR_ILLEGAL_FORMATNAME

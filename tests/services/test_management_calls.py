@@ -25,10 +25,17 @@ from tests.services.managed import (
     Managed,
     managed,
 )
+from tests.statuses import (
+    MQ_ERROR,
+    MQ_ERROR_ACCESS_DENIED,
+    MQ_ERROR_ILLEGAL_FORMATNAME,
+    MQ_ERROR_ILLEGAL_PROPID,
+    MQ_ERROR_INVALID_PARAMETER,
+    NCA_OP_RNG_ERROR,
+)
 
 Q = r"DIRECT=OS:.\private$\q"
 REMOTE = r"DIRECT=OS:BETA\private$\far"
-ACCESS_DENIED = 0xC00E0025
 BAD_STUB = 0x6F7
 # vt, wReserved1 to 3, tag.
 VT_NULL = bytes.fromhex("0100 00 00 00000000 0100")
@@ -116,7 +123,7 @@ def test_opnums(manager: Managed) -> None:
     tidy = MACHINE_OCTETS + struct.pack("<III", 5, 0, 5) + "TIDY\0".encode("utf-16-le")
     assert manager.call(1, tidy) == bytes(4)
     for opnum in (2, 3, 100, 0xFFFF):
-        assert fault_of(manager, opnum, tidy) == 0x1C010002
+        assert fault_of(manager, opnum, tidy) == NCA_OP_RNG_ERROR
 
 
 @pytest.mark.spec("MQMR-2.2.1.2-2", "MQMR-2.2.1.2-3", "MQMR-2.2.1.5-1", "MQMR-2.2.2.2-1")
@@ -159,9 +166,9 @@ def test_strict_checks_are_faults_and_nothing_else_is(manager: Managed) -> None:
     assert fault_of(manager, 0, one + blob) == BAD_STUB
     assert manager.call(0, one + blob[:-8] + bytes(8))[-4:] == bytes(4)
     # What the methods themselves refuse is an answer, not a fault.
-    assert manager.status(SESSION) == 0xC00E0006
-    assert manager.action(MACHINE, "?") == 0xC00E0006
-    assert manager.status(MACHINE, 99) == 0xC00E0039
+    assert manager.status(SESSION) == MQ_ERROR_INVALID_PARAMETER
+    assert manager.action(MACHINE, "?") == MQ_ERROR_INVALID_PARAMETER
+    assert manager.status(MACHINE, 99) == MQ_ERROR_ILLEGAL_PROPID
 
 
 @pytest.mark.spec("MQMR-3.1.4-5")
@@ -171,7 +178,7 @@ def test_a_fault_of_ours_is_an_answer_too(manager: Managed, h: Harness, monkeypa
 
     monkeypatch.setattr(h.engine, "local_queues", broken)
     monkeypatch.setattr(h.engine, "drop_abandoned_stages", broken)
-    assert manager.status(MACHINE, 2) == manager.action(MACHINE, "TIDY") == 0xC00E0001
+    assert manager.status(MACHINE, 2) == manager.action(MACHINE, "TIDY") == MQ_ERROR
     assert manager.status(MACHINE, 4) == 0
 
 
@@ -193,11 +200,11 @@ def test_only_administrators_are_answered(
     h.create("q")
     h.send(REMOTE)
     caller.identity = identity
-    assert manager.status(MACHINE) == manager.status(Q) == manager.status(REMOTE) == ACCESS_DENIED
+    assert manager.status(MACHINE) == manager.status(Q) == manager.status(REMOTE) == MQ_ERROR_ACCESS_DENIED
     for word in ("CONNECT", "DISCONNECT", "TIDY"):
-        assert manager.action(MACHINE, word) == ACCESS_DENIED
+        assert manager.action(MACHINE, word) == MQ_ERROR_ACCESS_DENIED
     for word in ("PAUSE", "RESUME", "EOD_RESEND"):
-        assert manager.action(REMOTE, word) == ACCESS_DENIED
+        assert manager.action(REMOTE, word) == MQ_ERROR_ACCESS_DENIED
     caller.identity = ADMINISTRATOR
     assert manager.value(REMOTE, Property.STATE) == "INACTIVE"
     assert manager.value(MACHINE, 4) == "CONNECTED"
@@ -209,14 +216,17 @@ def test_parameters_are_looked_at_before_the_caller_and_the_caller_before_queues
 ) -> None:
     h.create("q")
     caller.identity = None
-    assert manager.status(SESSION) == manager.action(SESSION, "TIDY") == 0xC00E0006
-    assert manager.action(MACHINE, "NO SUCH WORD") == manager.action(MACHINE, "PAUSE") == 0xC00E0006
-    assert manager.status(MACHINE, 7) == manager.status(Q, 28) == 0xC00E0039
-    assert manager.status(MgmtObject(2, None)) == 0xC00E0006
-    assert manager.status(MgmtObject(2, QueueFormat(4, 0, 0, h.engine.queue_manager.identifier))) == 0xC00E001E
+    assert manager.status(SESSION) == manager.action(SESSION, "TIDY") == MQ_ERROR_INVALID_PARAMETER
+    assert manager.action(MACHINE, "NO SUCH WORD") == manager.action(MACHINE, "PAUSE") == MQ_ERROR_INVALID_PARAMETER
+    assert manager.status(MACHINE, 7) == manager.status(Q, 28) == MQ_ERROR_ILLEGAL_PROPID
+    assert manager.status(MgmtObject(2, None)) == MQ_ERROR_INVALID_PARAMETER
+    assert (
+        manager.status(MgmtObject(2, QueueFormat(4, 0, 0, h.engine.queue_manager.identifier)))
+        == MQ_ERROR_ILLEGAL_FORMATNAME
+    )
     # There or not, here or outgoing: to a stranger it is all the same.
     for name in (Q, r"DIRECT=OS:.\private$\none", REMOTE):
-        assert manager.status(name) == manager.action(name, "PAUSE") == ACCESS_DENIED
+        assert manager.status(name) == manager.action(name, "PAUSE") == MQ_ERROR_ACCESS_DENIED
 
 
 @pytest.mark.spec("MQMR-5.1-1")
@@ -224,7 +234,7 @@ def test_each_call_asks_for_the_right_anew(manager: Managed, h: Harness, caller:
     h.send(REMOTE)
     assert manager.status(MACHINE) == 0
     caller.identity = ANONYMOUS
-    assert manager.status(MACHINE) == manager.action(REMOTE, "PAUSE") == ACCESS_DENIED
+    assert manager.status(MACHINE) == manager.action(REMOTE, "PAUSE") == MQ_ERROR_ACCESS_DENIED
     caller.identity = ADMINISTRATOR
     assert manager.status(MACHINE) == manager.action(REMOTE, "PAUSE") == 0
 
@@ -240,7 +250,7 @@ def test_in_hardened_mode_no_call_is_answered(tmp_path: Path) -> None:
             assert fault.value.status == 5
         h.engine.queue_manager.hardened_security = False
         assert manager.value(REMOTE, Property.STATE) == "LOCKED"
-        assert manager.action(REMOTE, "PAUSE") == manager.action(REMOTE, "RESUME") == ACCESS_DENIED
+        assert manager.action(REMOTE, "PAUSE") == manager.action(REMOTE, "RESUME") == MQ_ERROR_ACCESS_DENIED
         assert manager.value(REMOTE, Property.STATE) == "LOCKED"
 
 
@@ -249,7 +259,7 @@ def test_without_accounts_to_ask_the_caller_is_who_the_connection_says(tmp_path:
     try:
         manager = Managed(h)
         try:
-            assert manager.status(MACHINE) == ACCESS_DENIED, "anonymous"
+            assert manager.status(MACHINE) == MQ_ERROR_ACCESS_DENIED, "anonymous"
         finally:
             manager.close()
     finally:

@@ -15,6 +15,7 @@ from lanner.wire.propvariant import NULL, PropVariant
 from lanner.wire.vartypes import VT
 from tests.engine.harness import Harness
 from tests.services.managed import MACHINE, Managed, managed
+from tests.statuses import MQ_ERROR_ILLEGAL_PROPID
 
 REMOTE = r"DIRECT=OS:BETA\private$\far"
 
@@ -38,7 +39,7 @@ def test_machine_and_queue_have_numbers_of_their_own(manager: Managed, h: Harnes
     # 7 to 27 are of queues only, and nothing of a queue is told of the machine.
     assert [int(one) for one in Machine] == [1, 2, 3, 4, 5, 6]
     assert [int(one) for one in OfQueue] == list(range(1, 28))
-    assert manager.status(MACHINE, 7) == 0xC00E0039
+    assert manager.status(MACHINE, 7) == MQ_ERROR_ILLEGAL_PROPID
     assert manager.status(r"DIRECT=OS:.\private$\q", 7) == 0
 
 

@@ -21,6 +21,13 @@ from lanner.wire.propvariant import NULL, PropVariant
 from lanner.wire.vartypes import VT
 from tests.engine.harness import Harness, at_once
 from tests.services.managed import MACHINE, SESSION, Managed, managed
+from tests.statuses import (
+    MQ_ERROR_ILLEGAL_FORMATNAME,
+    MQ_ERROR_ILLEGAL_PROPID,
+    MQ_ERROR_INVALID_PARAMETER,
+    MQ_ERROR_QUEUE_NOT_FOUND,
+    MQ_ERROR_SERVICE_NOT_AVAILABLE,
+)
 
 Q = r"DIRECT=OS:.\private$\q"
 REMOTE = r"DIRECT=OS:BETA\private$\far"
@@ -59,7 +66,7 @@ def test_a_private_queue_by_its_manager_and_number(manager: Managed, h: Harness)
     assert answer[8:24] == struct.pack("<HBBIHxxI", 19, 0, 0, 0, 19, 0)
     assert answer[-4:] == bytes(4)
     other = QueueFormat(2, 0, 0, MessageIdentifier(uuid4(), number))
-    assert manager.status(MgmtObject(2, other)) == 0xC00E0003
+    assert manager.status(MgmtObject(2, other)) == MQ_ERROR_QUEUE_NOT_FOUND
 
 
 @pytest.mark.spec("MQMR-2.2.1.5-2")
@@ -90,7 +97,7 @@ def test_a_multicast_name_finds_its_outgoing_queue(manager: Managed, h: Harness)
     assert manager.value(subject, Property.TYPE) == "MULTICAST"
     assert manager.value(subject, Property.FORMATNAME) == MULTICAST
     other = MgmtObject(2, QueueFormat(7, 0, 0, MulticastId(int.from_bytes(bytes((239, 1, 2, 3)), "little"), 8002)))
-    assert manager.status(other) == 0xC00E0003
+    assert manager.status(other) == MQ_ERROR_QUEUE_NOT_FOUND
 
 
 @pytest.mark.spec("MQMR-2.2.1.5-3")
@@ -164,8 +171,8 @@ def test_a_suffix_that_the_form_of_name_forbids(manager: Managed, h: Harness, ki
         8: r"OS:.\private$\q;sub",
     }
     subject = MgmtObject(2, QueueFormat(kind, suffix, 0, arms[kind]))
-    assert manager.status(subject) == 0xC00E001E
-    assert manager.action(subject, "PAUSE") == 0xC00E001E
+    assert manager.status(subject) == MQ_ERROR_ILLEGAL_FORMATNAME
+    assert manager.action(subject, "PAUSE") == MQ_ERROR_ILLEGAL_FORMATNAME
 
 
 @pytest.mark.parametrize(
@@ -173,7 +180,7 @@ def test_a_suffix_that_the_form_of_name_forbids(manager: Managed, h: Harness, ki
 )
 def test_a_suffix_that_the_direct_name_has_no_place_for(manager: Managed, h: Harness, suffix: int, text: str) -> None:
     h.create("q")
-    assert manager.status(MgmtObject(2, QueueFormat(3, suffix, 0, text))) == 0xC00E001E
+    assert manager.status(MgmtObject(2, QueueFormat(3, suffix, 0, text))) == MQ_ERROR_ILLEGAL_FORMATNAME
 
 
 @pytest.mark.spec("MQMR-2.2.1.5-7")
@@ -181,9 +188,9 @@ def test_an_unknown_form_of_name_ends_with_its_tag(manager: Managed) -> None:
     subject = struct.pack("<HHI", 2, 2, 0x20000) + struct.pack("<BBHB", 0, 0, 0, 0)
     stub = subject + bytes(-len(subject) % 4) + struct.pack("<III", 1, 1, 1) + struct.pack("<I", 1)
     stub += bytes(-len(stub) % 8) + struct.pack("<HBBIH", 1, 0, 0, 0, 1)
-    assert manager.call(0, stub)[-4:] == struct.pack("<I", 0xC00E001E)
+    assert manager.call(0, stub)[-4:] == struct.pack("<I", MQ_ERROR_ILLEGAL_FORMATNAME)
     action = subject + bytes(-len(subject) % 4) + struct.pack("<III", 6, 0, 6) + "PAUSE\0".encode("utf-16-le")
-    assert manager.call(1, action) == struct.pack("<I", 0xC00E001E)
+    assert manager.call(1, action) == struct.pack("<I", MQ_ERROR_ILLEGAL_FORMATNAME)
 
 
 @pytest.mark.parametrize(
@@ -199,13 +206,13 @@ def test_an_unknown_form_of_name_ends_with_its_tag(manager: Managed) -> None:
     ],
 )
 def test_what_is_no_name_at_all(manager: Managed, queue_format: QueueFormat) -> None:
-    assert manager.status(MgmtObject(2, queue_format)) == 0xC00E001E
+    assert manager.status(MgmtObject(2, queue_format)) == MQ_ERROR_ILLEGAL_FORMATNAME
 
 
 @pytest.mark.spec("MQMR-2.2.1.2-4")
 def test_a_queue_object_that_points_nowhere(manager: Managed) -> None:
-    assert manager.status(MgmtObject(2, None)) == 0xC00E0006
-    assert manager.action(MgmtObject(2, None), "PAUSE") == 0xC00E0006
+    assert manager.status(MgmtObject(2, None)) == MQ_ERROR_INVALID_PARAMETER
+    assert manager.action(MgmtObject(2, None), "PAUSE") == MQ_ERROR_INVALID_PARAMETER
 
 
 @pytest.mark.spec("MQMR-2.2.1.2-5", "MQMR-2.2.1.2-6")
@@ -213,20 +220,20 @@ def test_a_queue_object_that_points_nowhere(manager: Managed) -> None:
 def test_what_is_reserved_makes_no_difference(manager: Managed, reserved: int) -> None:
     assert manager.value(MgmtObject(1, reserved), Machine.CONNECTED) == "CONNECTED"
     assert manager.action(MgmtObject(1, reserved), "TIDY") == 0
-    assert manager.status(MgmtObject(3, reserved)) == 0xC00E0006
-    assert manager.action(MgmtObject(3, reserved), "TIDY") == 0xC00E0006
+    assert manager.status(MgmtObject(3, reserved)) == MQ_ERROR_INVALID_PARAMETER
+    assert manager.action(MgmtObject(3, reserved), "TIDY") == MQ_ERROR_INVALID_PARAMETER
 
 
 @pytest.mark.spec("MQMR-3.1.4.1-21")
 def test_what_would_keep_the_queue_from_being_opened_is_told(manager: Managed, h: Harness) -> None:
-    assert manager.status(r"DIRECT=OS:.\private$\none") == 0xC00E0003
+    assert manager.status(r"DIRECT=OS:.\private$\none") == MQ_ERROR_QUEUE_NOT_FOUND
     # A distribution list is no one queue.
-    assert manager.status(MgmtObject(2, QueueFormat(6, 0, 0, DlId(GUID, None)))) == 0xC00E0003
+    assert manager.status(MgmtObject(2, QueueFormat(6, 0, 0, DlId(GUID, None)))) == MQ_ERROR_QUEUE_NOT_FOUND
     h.create("q")
     assert manager.status(Q) == 0
     h.engine.queue_manager_stopped()
-    assert manager.status(Q) == 0xC00E000B
-    assert manager.status(MACHINE) == 0xC00E000B
+    assert manager.status(Q) == MQ_ERROR_SERVICE_NOT_AVAILABLE
+    assert manager.status(MACHINE) == MQ_ERROR_SERVICE_NOT_AVAILABLE
 
 
 @pytest.mark.spec("MQMR-3.1.4.1-22", "MQMR-3.1.4.1-23")
@@ -234,7 +241,7 @@ def test_a_query_leaves_no_trace(manager: Managed, h: Harness) -> None:
     h.create("q")
     queues = set(h.engine.queue_manager.queue_collection)
     for name in (REMOTE, r"DIRECT=OS:.\private$\none", r"DIRECT=OS:.\private$\q;sub", f"PUBLIC={GUID}", MULTICAST):
-        assert manager.status(name) == 0xC00E0003
+        assert manager.status(name) == MQ_ERROR_QUEUE_NOT_FOUND
     assert set(h.engine.queue_manager.queue_collection) == queues
     assert manager.status(Q) == 0
     assert not h.queue("q").active
@@ -258,7 +265,7 @@ def test_an_outgoing_queue_is_found_by_its_destination(manager: Managed, h: Harn
     for name in (REMOTE, REMOTE.replace("BETA", "beta")):
         assert manager.value(name, Property.LOCATION) == "REMOTE"
         assert manager.value(name, Property.MESSAGE_COUNT) == 1
-    assert manager.status(r"DIRECT=TCP:127.0.0.9\private$\far") == 0xC00E0003
+    assert manager.status(r"DIRECT=TCP:127.0.0.9\private$\far") == MQ_ERROR_QUEUE_NOT_FOUND
 
 
 def test_without_a_directory_private_and_outgoing_queues_are_told_of(manager: Managed, h: Harness) -> None:
@@ -587,14 +594,14 @@ def test_after_a_failure_ap_var_is_as_it_was_sent(
 @pytest.mark.spec("MQMR-3.1.4.1-7")
 def test_nothing_is_told_of_sessions(manager: Managed) -> None:
     for identifier in (1, 4, 7, 99):
-        assert manager.status(SESSION, identifier) == 0xC00E0006
+        assert manager.status(SESSION, identifier) == MQ_ERROR_INVALID_PARAMETER
 
 
 @pytest.mark.spec("MQMR-3.1.4.1-8", "MQMR-3.1.4.1-9")
 @pytest.mark.parametrize("identifier", [0, 28, 101, 0xFFFFFFFF])
 def test_a_property_that_there_is_not(manager: Managed, h: Harness, identifier: int) -> None:
     h.create("q")
-    assert manager.get_info(MACHINE, [4, identifier])[0] == 0xC00E0039
-    assert manager.get_info(Q, [identifier, 7])[0] == 0xC00E0039
-    assert manager.status(MACHINE, 7) == 0xC00E0039
+    assert manager.get_info(MACHINE, [4, identifier])[0] == MQ_ERROR_ILLEGAL_PROPID
+    assert manager.get_info(Q, [identifier, 7])[0] == MQ_ERROR_ILLEGAL_PROPID
+    assert manager.status(MACHINE, 7) == MQ_ERROR_ILLEGAL_PROPID
     assert manager.status(MACHINE, 6) == manager.status(Q, 27) == 0

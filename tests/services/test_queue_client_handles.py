@@ -18,24 +18,27 @@ from lanner.services.interfaces import mqmp
 from lanner.services.interfaces.mqmp import CACCreateRemoteCursor
 from lanner.services.interfaces.mqmq import DlId, MulticastId, QueueFormat
 from tests.services.queue_client_peer import PEEK, SEND, Site, served
+from tests.statuses import (
+    MQ_ERROR_ACCESS_DENIED,
+    MQ_ERROR_FORMATNAME_BUFFER_TOO_SMALL,
+    MQ_ERROR_ILLEGAL_CURSOR_ACTION,
+    MQ_ERROR_ILLEGAL_FORMATNAME,
+    MQ_ERROR_ILLEGAL_OPERATION,
+    MQ_ERROR_INSUFFICIENT_RESOURCES,
+    MQ_ERROR_INVALID_HANDLE,
+    MQ_ERROR_INVALID_PARAMETER,
+    MQ_ERROR_IO_TIMEOUT,
+    MQ_ERROR_MESSAGE_ALREADY_RECEIVED,
+    MQ_ERROR_OPERATION_CANCELLED,
+    MQ_ERROR_QUEUE_NOT_FOUND,
+    MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE,
+    MQ_ERROR_SHARING_VIOLATION,
+    MQ_ERROR_UNSUPPORTED_ACCESS_MODE,
+    MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
+    NCA_FAULT_CONTEXT_MISMATCH,
+)
 
 OK = 0
-QUEUE_NOT_FOUND = 0xC00E0003
-INVALID_PARAMETER = 0xC00E0006
-INVALID_HANDLE = 0xC00E0007
-SHARING_VIOLATION = 0xC00E0009
-ILLEGAL_CURSOR_ACTION = 0xC00E001C
-MESSAGE_ALREADY_RECEIVED = 0xC00E001D
-IO_TIMEOUT = 0xC00E001B
-ILLEGAL_FORMATNAME = 0xC00E001E
-FORMATNAME_BUFFER_TOO_SMALL = 0xC00E001F
-UNSUPPORTED_FORMATNAME_OPERATION = 0xC00E0020
-ACCESS_DENIED = 0xC00E0025
-INSUFFICIENT_RESOURCES = 0xC00E0027
-UNSUPPORTED_ACCESS_MODE = 0xC00E0045
-ILLEGAL_OPERATION = 0xC00E0064
-REMOTE_MACHINE_NOT_AVAILABLE = 0xC00E0069
-CONTEXT_MISMATCH = 0x1C00001A
 RECEIVE_ADMIN, PEEK_ADMIN = 0x81, 0xA0
 ELSEWHERE = r"DIRECT=OS:elsewhere\private$\far"
 
@@ -56,7 +59,7 @@ async def test_a_queue_is_opened_and_closed(site: Site) -> None:
     closed = await peer.call(mqmp.RPC_AC_CLOSE_HANDLE, ph_queue=results["ph_queue"])
     assert closed == {RETURNS: OK, "ph_queue": NULL_HANDLE}
     assert len(site.runtime.engine._descriptors) == len(site.queue_client.handles) == 0
-    assert await peer.fault(mqmp.RPC_AC_CLOSE_HANDLE, ph_queue=results["ph_queue"]) == CONTEXT_MISMATCH
+    assert await peer.fault(mqmp.RPC_AC_CLOSE_HANDLE, ph_queue=results["ph_queue"]) == NCA_FAULT_CONTEXT_MISMATCH
 
 
 @served
@@ -67,26 +70,29 @@ async def test_the_numbers_of_open_queues_cannot_be_guessed(site: Site) -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], int]] = [
-    ({"access": 0}, UNSUPPORTED_ACCESS_MODE),
-    ({"access": 3}, UNSUPPORTED_ACCESS_MODE),
-    ({"access": 4}, UNSUPPORTED_ACCESS_MODE),
-    ({"access": 0x82}, UNSUPPORTED_ACCESS_MODE),
-    ({"access": SEND, "dw_share_mode": 1}, UNSUPPORTED_ACCESS_MODE),
-    ({"dw_share_mode": 2}, INVALID_PARAMETER),
-    ({"dwp_remote_context": 7}, INVALID_PARAMETER),
-    ({"h_remote_queue": 7, "dwp_remote_context": 7, "dwp_queue": 7}, REMOTE_MACHINE_NOT_AVAILABLE),
-    ({"name": QueueFormat(0, 0, 0, None)}, ILLEGAL_FORMATNAME),
-    ({"name": QueueFormat(3, 0, 0, None)}, ILLEGAL_FORMATNAME),
-    ({"name": QueueFormat(3, 0, 0, "nonsense")}, ILLEGAL_FORMATNAME),
-    ({"name": QueueFormat(3, 0x81, 0, "OS:.\\private$\\q"), "access": SEND}, UNSUPPORTED_FORMATNAME_OPERATION),
-    ({"name": QueueFormat(8, 5, 0, "OS:.\\private$\\q;sub"), "access": SEND}, UNSUPPORTED_FORMATNAME_OPERATION),
-    ({"name": QueueFormat(7, 0, 0, MulticastId(0x010203EF, 8001))}, UNSUPPORTED_FORMATNAME_OPERATION),
-    ({"name": QueueFormat(3, 0, 0, "HTTP://alpha/msmq/private$/q")}, UNSUPPORTED_FORMATNAME_OPERATION),
-    ({"name": QueueFormat(6, 0, 0, DlId(uuid.uuid4(), None)), "access": SEND}, ILLEGAL_FORMATNAME),
-    ({"name": r"DIRECT=OS:.\private$\none"}, QUEUE_NOT_FOUND),
-    ({"name": r"DIRECT=OS:.\private$\none", "access": SEND}, QUEUE_NOT_FOUND),
-    ({"name": ELSEWHERE, "access": RECEIVE_ADMIN}, QUEUE_NOT_FOUND),
-    ({"name": ELSEWHERE, "lplp_remote_queue_name": None}, QUEUE_NOT_FOUND),
+    ({"access": 0}, MQ_ERROR_UNSUPPORTED_ACCESS_MODE),
+    ({"access": 3}, MQ_ERROR_UNSUPPORTED_ACCESS_MODE),
+    ({"access": 4}, MQ_ERROR_UNSUPPORTED_ACCESS_MODE),
+    ({"access": 0x82}, MQ_ERROR_UNSUPPORTED_ACCESS_MODE),
+    ({"access": SEND, "dw_share_mode": 1}, MQ_ERROR_UNSUPPORTED_ACCESS_MODE),
+    ({"dw_share_mode": 2}, MQ_ERROR_INVALID_PARAMETER),
+    ({"dwp_remote_context": 7}, MQ_ERROR_INVALID_PARAMETER),
+    ({"h_remote_queue": 7, "dwp_remote_context": 7, "dwp_queue": 7}, MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE),
+    ({"name": QueueFormat(0, 0, 0, None)}, MQ_ERROR_ILLEGAL_FORMATNAME),
+    ({"name": QueueFormat(3, 0, 0, None)}, MQ_ERROR_ILLEGAL_FORMATNAME),
+    ({"name": QueueFormat(3, 0, 0, "nonsense")}, MQ_ERROR_ILLEGAL_FORMATNAME),
+    ({"name": QueueFormat(3, 0x81, 0, "OS:.\\private$\\q"), "access": SEND}, MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION),
+    (
+        {"name": QueueFormat(8, 5, 0, "OS:.\\private$\\q;sub"), "access": SEND},
+        MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
+    ),
+    ({"name": QueueFormat(7, 0, 0, MulticastId(0x010203EF, 8001))}, MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION),
+    ({"name": QueueFormat(3, 0, 0, "HTTP://alpha/msmq/private$/q")}, MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION),
+    ({"name": QueueFormat(6, 0, 0, DlId(uuid.uuid4(), None)), "access": SEND}, MQ_ERROR_ILLEGAL_FORMATNAME),
+    ({"name": r"DIRECT=OS:.\private$\none"}, MQ_ERROR_QUEUE_NOT_FOUND),
+    ({"name": r"DIRECT=OS:.\private$\none", "access": SEND}, MQ_ERROR_QUEUE_NOT_FOUND),
+    ({"name": ELSEWHERE, "access": RECEIVE_ADMIN}, MQ_ERROR_QUEUE_NOT_FOUND),
+    ({"name": ELSEWHERE, "lplp_remote_queue_name": None}, MQ_ERROR_QUEUE_NOT_FOUND),
 ]
 
 
@@ -121,15 +127,15 @@ async def test_messages_for_another_computer_wait_in_an_outgoing_queue(site: Sit
     peer = await site.peer()
     sender = await peer.open(ELSEWHERE, SEND)
     assert (await sender.send(b"far"))[RETURNS] == OK
-    assert (await peer.open_queue(ELSEWHERE, RECEIVE_ADMIN))[RETURNS] == ACCESS_DENIED
+    assert (await peer.open_queue(ELSEWHERE, RECEIVE_ADMIN))[RETURNS] == MQ_ERROR_ACCESS_DENIED
     site.add_user("root", is_administrator=True)
     root = await site.peer("root")
     looker = await root.open(ELSEWHERE, PEEK_ADMIN)
     assert (await looker.peek()).body == b"far"
-    assert (await looker.read()).status == ACCESS_DENIED
+    assert (await looker.read()).status == MQ_ERROR_ACCESS_DENIED
     taker = await root.open(ELSEWHERE, RECEIVE_ADMIN)
     assert (await taker.read()).body == b"far"
-    assert (await taker.read()).status == IO_TIMEOUT
+    assert (await taker.read()).status == MQ_ERROR_IO_TIMEOUT
 
 
 @served
@@ -137,11 +143,11 @@ async def test_an_exclusive_open_excludes_readers(site: Site) -> None:
     """3.1.4.17 dwShareMode, note 51: MQ_ERROR_SHARING_VIOLATION."""
     peer, other = await site.peer(), await site.peer()
     first = await peer.open(dw_share_mode=1)
-    assert (await other.open_queue())[RETURNS] == SHARING_VIOLATION
+    assert (await other.open_queue())[RETURNS] == MQ_ERROR_SHARING_VIOLATION
     await other.open(access=SEND)
     assert (await first.close())[RETURNS] == OK
     await other.open()
-    assert (await peer.open_queue(dw_share_mode=1))[RETURNS] == SHARING_VIOLATION
+    assert (await peer.open_queue(dw_share_mode=1))[RETURNS] == MQ_ERROR_SHARING_VIOLATION
 
 
 @served
@@ -181,7 +187,7 @@ async def test_a_cursor_goes_through_the_queue(site: Site) -> None:
     reader = await peer.open()
     site.send(b"one", b"two", b"three")
     cursor = await reader.cursor()
-    assert (await reader.peek_next(cursor=cursor)).status == ILLEGAL_CURSOR_ACTION
+    assert (await reader.peek_next(cursor=cursor)).status == MQ_ERROR_ILLEGAL_CURSOR_ACTION
     first = await reader.peek(cursor=cursor)
     assert first.body == b"one"
     # "On output, the value of ptb.old.Receive.Cursor MUST be the same".
@@ -191,7 +197,7 @@ async def test_a_cursor_goes_through_the_queue(site: Site) -> None:
     assert (await reader.peek(cursor=cursor)).body == b"three"
     assert (await reader.read()).body == b"one"
     assert (await reader.read()).body == b"three"
-    assert (await reader.read(cursor=cursor)).status == MESSAGE_ALREADY_RECEIVED
+    assert (await reader.read(cursor=cursor)).status == MQ_ERROR_MESSAGE_ALREADY_RECEIVED
 
 
 @served
@@ -201,11 +207,11 @@ async def test_a_cursor_belongs_to_its_handle(site: Site) -> None:
     reader, other = await peer.open(), await peer.open()
     site.send(b"one")
     cursor = await reader.cursor()
-    assert (await other.read(cursor=cursor)).status == INVALID_HANDLE
-    assert await other.close_cursor(cursor) == INVALID_HANDLE
+    assert (await other.read(cursor=cursor)).status == MQ_ERROR_INVALID_HANDLE
+    assert await other.close_cursor(cursor) == MQ_ERROR_INVALID_HANDLE
     assert await reader.close_cursor(cursor) == OK
-    assert await reader.close_cursor(cursor) == INVALID_HANDLE
-    assert (await reader.read(cursor=cursor)).status == INVALID_HANDLE
+    assert await reader.close_cursor(cursor) == MQ_ERROR_INVALID_HANDLE
+    assert (await reader.read(cursor=cursor)).status == MQ_ERROR_INVALID_HANDLE
     assert site.bodies() == [b"one"]
 
 
@@ -217,7 +223,7 @@ async def test_closing_a_cursor_ends_its_waiting_read(site: Site) -> None:
     waiting = asyncio.ensure_future(reader.read(timeout=0xFFFF_FFFF, cursor=cursor))
     await site.waiting(1)
     assert await reader.close_cursor(cursor) == OK
-    assert (await waiting).status == 0xC00E0008
+    assert (await waiting).status == MQ_ERROR_OPERATION_CANCELLED
 
 
 @served
@@ -230,7 +236,7 @@ async def test_the_reserved_cursor_is_closed_by_doing_nothing(site: Site) -> Non
     while (await reader.cursor()) != 0x0B:
         pass
     assert await reader.close_cursor(0x0B) == OK
-    assert (await reader.read(cursor=0x0B)).status == INVALID_HANDLE
+    assert (await reader.read(cursor=0x0B)).status == MQ_ERROR_INVALID_HANDLE
     reader.handle = NULL_HANDLE
     assert await reader.close_cursor(0x0B) == OK
 
@@ -244,7 +250,7 @@ async def test_there_is_an_end_to_the_cursors_of_one_client(site: Site, monkeypa
     await reader.cursor()
     await reader.cursor()
     results = await reader.create_cursor()
-    assert results == {RETURNS: INSUFFICIENT_RESOURCES, "pcc": CACCreateRemoteCursor()}
+    assert results == {RETURNS: MQ_ERROR_INSUFFICIENT_RESOURCES, "pcc": CACCreateRemoteCursor()}
 
 
 @served
@@ -254,7 +260,10 @@ async def test_cursors_are_not_set_from_outside(site: Site) -> None:
     reader = await peer.open()
     cursor = await reader.cursor()
     method = mqmp.RPC_AC_SET_CURSOR_PROPERTIES
-    assert await peer.status(method, h_proxy=reader.handle, h_cursor=cursor, h_remote_cursor=1) == ILLEGAL_OPERATION
+    assert (
+        await peer.status(method, h_proxy=reader.handle, h_cursor=cursor, h_remote_cursor=1)
+        == MQ_ERROR_ILLEGAL_OPERATION
+    )
 
 
 # Names and purging --------------------------------------------------------------------------------------------------
@@ -272,12 +281,12 @@ async def test_a_handle_tells_its_format_name(site: Site) -> None:
         assert results == {RETURNS: OK, "pdw_length": length, "lpwcs_format_name": name.ljust(size, "\0")}
     for size in (1, 2, length - 1):
         results = await reader.format_name(size)
-        assert results[RETURNS] == FORMATNAME_BUFFER_TOO_SMALL
+        assert results[RETURNS] == MQ_ERROR_FORMATNAME_BUFFER_TOO_SMALL
         assert results["pdw_length"] == length
         assert results["lpwcs_format_name"] == name[: size - 1] + "\0"
     results = await reader.format_name(0)
-    assert results == {RETURNS: FORMATNAME_BUFFER_TOO_SMALL, "pdw_length": length, "lpwcs_format_name": None}
-    assert (await reader.format_name(length, length=length - 1))[RETURNS] == INVALID_PARAMETER
+    assert results == {RETURNS: MQ_ERROR_FORMATNAME_BUFFER_TOO_SMALL, "pdw_length": length, "lpwcs_format_name": None}
+    assert (await reader.format_name(length, length=length - 1))[RETURNS] == MQ_ERROR_INVALID_PARAMETER
 
 
 @served
@@ -298,5 +307,5 @@ async def test_only_who_may_receive_may_purge(site: Site, access: int) -> None:
     peer = await site.peer()
     q = await peer.open(access=access)
     site.send(b"x")
-    assert await q.purge() == ACCESS_DENIED
+    assert await q.purge() == MQ_ERROR_ACCESS_DENIED
     assert site.count() == 1

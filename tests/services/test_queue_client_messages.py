@@ -26,32 +26,33 @@ from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.sid import EVERYONE
 from tests.services.queue_client_peer import PEEK, RECEIVE, SEND, Site, served, with_old
 from tests.services.site import until
+from tests.statuses import (
+    MQ_ERROR_ACCESS_DENIED,
+    MQ_ERROR_BUFFER_OVERFLOW,
+    MQ_ERROR_FORMATNAME_BUFFER_TOO_SMALL,
+    MQ_ERROR_ILLEGAL_CURSOR_ACTION,
+    MQ_ERROR_ILLEGAL_FORMATNAME,
+    MQ_ERROR_ILLEGAL_OPERATION,
+    MQ_ERROR_ILLEGAL_PROPERTY_VALUE,
+    MQ_ERROR_INSUFFICIENT_PROPERTIES,
+    MQ_ERROR_INSUFFICIENT_RESOURCES,
+    MQ_ERROR_INVALID_HANDLE,
+    MQ_ERROR_INVALID_PARAMETER,
+    MQ_ERROR_IO_TIMEOUT,
+    MQ_ERROR_LABEL_BUFFER_TOO_SMALL,
+    MQ_ERROR_MESSAGE_NOT_FOUND,
+    MQ_ERROR_OPERATION_CANCELLED,
+    MQ_ERROR_PROPERTY,
+    MQ_ERROR_QUEUE_NOT_AVAILABLE,
+    MQ_ERROR_SENDER_CERT_BUFFER_TOO_SMALL,
+    MQ_ERROR_SENDERID_BUFFER_TOO_SMALL,
+    MQ_ERROR_TRANSACTION_SEQUENCE,
+    MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
+    NCA_FAULT_CANCEL,
+    NCA_FAULT_CONTEXT_MISMATCH,
+)
 
 OK = 0
-INVALID_PARAMETER = 0xC00E0006
-INVALID_HANDLE = 0xC00E0007
-OPERATION_CANCELLED = 0xC00E0008
-ILLEGAL_PROPERTY_VALUE = 0xC00E0018
-BUFFER_OVERFLOW = 0xC00E001A
-IO_TIMEOUT = 0xC00E001B
-ILLEGAL_CURSOR_ACTION = 0xC00E001C
-MESSAGE_ALREADY_RECEIVED = 0xC00E001D
-ILLEGAL_FORMATNAME = 0xC00E001E
-FORMATNAME_BUFFER_TOO_SMALL = 0xC00E001F
-UNSUPPORTED_FORMATNAME_OPERATION = 0xC00E0020
-SENDERID_BUFFER_TOO_SMALL = 0xC00E0022
-ACCESS_DENIED = 0xC00E0025
-INSUFFICIENT_RESOURCES = 0xC00E0027
-SENDER_CERT_BUFFER_TOO_SMALL = 0xC00E002B
-INSUFFICIENT_PROPERTIES = 0xC00E003F
-QUEUE_NOT_AVAILABLE = 0xC00E004B
-TRANSACTION_USAGE = 0xC00E0050
-TRANSACTION_SEQUENCE = 0xC00E0051
-LABEL_BUFFER_TOO_SMALL = 0xC00E005E
-ILLEGAL_OPERATION = 0xC00E0064
-MESSAGE_NOT_FOUND = 0xC00E0088
-CONTEXT_MISMATCH = 0x1C00001A
-CANCELLED = 0x1C00000D
 FAILURE = 0x8000_0000
 INFINITE = 0xFFFF_FFFF
 
@@ -205,36 +206,42 @@ async def test_a_dot_in_a_name_becomes_the_computer(site: Site) -> None:
 # What cannot be sent ------------------------------------------------------------------------------------------------
 
 REFUSED: list[tuple[dict[str, Any], int]] = [
-    ({"u_transfer_type": 1, "u": CACTransferReceive()}, INVALID_PARAMETER),
-    ({"u_transfer_type": 2, "u": mqmp.CACCreateRemoteCursor()}, INVALID_PARAMETER),
-    ({"p_priority": 8}, ILLEGAL_PROPERTY_VALUE),
-    ({"p_delivery": 2}, ILLEGAL_PROPERTY_VALUE),
-    ({"p_acknowledge": 16}, ILLEGAL_PROPERTY_VALUE),
-    ({"p_auditing": 4}, ILLEGAL_PROPERTY_VALUE),
-    ({"p_trace": 2}, ILLEGAL_PROPERTY_VALUE),
-    ({"p_class": 0x00FF}, ILLEGAL_PROPERTY_VALUE),
-    ({"p_class": 0x1234}, ILLEGAL_PROPERTY_VALUE),
-    ({"pul_priv_level": 4}, ILLEGAL_PROPERTY_VALUE),
-    ({"pul_priv_level": 1}, UNSUPPORTED_FORMATNAME_OPERATION),
-    ({"pul_priv_level": 1, "pul_encrypt_alg": None}, 0xC00E0002),
-    ({"pul_priv_level": 1, "pul_encrypt_alg": 1}, ILLEGAL_PROPERTY_VALUE),
-    ({"b_encrypted": 1}, INVALID_PARAMETER),
-    ({"pul_priv_level": 1, "b_encrypted": 1}, INVALID_PARAMETER),
-    ({"pp_symm_keys": Pointed(b"key"), "ul_symm_keys_size": 3}, INVALID_PARAMETER),
-    ({"pul_sender_id_type": None, "pp_sender_id": Pointed(b"s"), "u_sender_id_len": 1}, INVALID_PARAMETER),
-    ({"pul_sender_id_type": 0, "pp_sender_id": Pointed(b"s"), "u_sender_id_len": 1}, INVALID_PARAMETER),
-    ({"pul_sender_id_type": 1}, INVALID_PARAMETER),
-    ({"pul_sender_id_type": 3}, ILLEGAL_PROPERTY_VALUE),
-    ({"pp_signature": Pointed(b"s"), "ul_signature_size": 1, "pul_hash_alg": None}, 0xC00E0002),
-    ({"pp_signature": Pointed(b"s"), "ul_signature_size": 1, "pul_hash_alg": 1}, ILLEGAL_PROPERTY_VALUE),
-    ({"pp_signature": Pointed(b"s"), "ul_signature_size": 1, "f_default_provider": 0}, INVALID_PARAMETER),
-    ({"pp_signature": Pointed(b"s"), "ul_signature_size": 1, "pul_prov_type": None}, INVALID_PARAMETER),
-    ({"pp_signature": Pointed(b"s"), "ul_signature_size": 1, "pul_prov_type": 2}, INVALID_PARAMETER),
-    ({"pp_signature": Pointed(b"s"), "ul_signature_size": 1, "pul_auth_prov_name_len_prop": 2}, INVALID_PARAMETER),
-    ({"pp_signature": Pointed(b"s"), "ul_signature_size": 1, "pul_auth_prov_name_len_prop": 0}, INVALID_PARAMETER),
-    ({"u": mqmp.CACTransferSend(QueueFormat(0, 0, 0, None))}, ILLEGAL_FORMATNAME),
-    ({"u": mqmp.CACTransferSend(None, QueueFormat(3, 0, 0, "nonsense"))}, ILLEGAL_FORMATNAME),
-    ({"p_uow": uuid.uuid4().bytes_le}, TRANSACTION_SEQUENCE),
+    ({"u_transfer_type": 1, "u": CACTransferReceive()}, MQ_ERROR_INVALID_PARAMETER),
+    ({"u_transfer_type": 2, "u": mqmp.CACCreateRemoteCursor()}, MQ_ERROR_INVALID_PARAMETER),
+    ({"p_priority": 8}, MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
+    ({"p_delivery": 2}, MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
+    ({"p_acknowledge": 16}, MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
+    ({"p_auditing": 4}, MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
+    ({"p_trace": 2}, MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
+    ({"p_class": 0x00FF}, MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
+    ({"p_class": 0x1234}, MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
+    ({"pul_priv_level": 4}, MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
+    ({"pul_priv_level": 1}, MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION),
+    ({"pul_priv_level": 1, "pul_encrypt_alg": None}, MQ_ERROR_PROPERTY),
+    ({"pul_priv_level": 1, "pul_encrypt_alg": 1}, MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
+    ({"b_encrypted": 1}, MQ_ERROR_INVALID_PARAMETER),
+    ({"pul_priv_level": 1, "b_encrypted": 1}, MQ_ERROR_INVALID_PARAMETER),
+    ({"pp_symm_keys": Pointed(b"key"), "ul_symm_keys_size": 3}, MQ_ERROR_INVALID_PARAMETER),
+    ({"pul_sender_id_type": None, "pp_sender_id": Pointed(b"s"), "u_sender_id_len": 1}, MQ_ERROR_INVALID_PARAMETER),
+    ({"pul_sender_id_type": 0, "pp_sender_id": Pointed(b"s"), "u_sender_id_len": 1}, MQ_ERROR_INVALID_PARAMETER),
+    ({"pul_sender_id_type": 1}, MQ_ERROR_INVALID_PARAMETER),
+    ({"pul_sender_id_type": 3}, MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
+    ({"pp_signature": Pointed(b"s"), "ul_signature_size": 1, "pul_hash_alg": None}, MQ_ERROR_PROPERTY),
+    ({"pp_signature": Pointed(b"s"), "ul_signature_size": 1, "pul_hash_alg": 1}, MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
+    ({"pp_signature": Pointed(b"s"), "ul_signature_size": 1, "f_default_provider": 0}, MQ_ERROR_INVALID_PARAMETER),
+    ({"pp_signature": Pointed(b"s"), "ul_signature_size": 1, "pul_prov_type": None}, MQ_ERROR_INVALID_PARAMETER),
+    ({"pp_signature": Pointed(b"s"), "ul_signature_size": 1, "pul_prov_type": 2}, MQ_ERROR_INVALID_PARAMETER),
+    (
+        {"pp_signature": Pointed(b"s"), "ul_signature_size": 1, "pul_auth_prov_name_len_prop": 2},
+        MQ_ERROR_INVALID_PARAMETER,
+    ),
+    (
+        {"pp_signature": Pointed(b"s"), "ul_signature_size": 1, "pul_auth_prov_name_len_prop": 0},
+        MQ_ERROR_INVALID_PARAMETER,
+    ),
+    ({"u": mqmp.CACTransferSend(QueueFormat(0, 0, 0, None))}, MQ_ERROR_ILLEGAL_FORMATNAME),
+    ({"u": mqmp.CACTransferSend(None, QueueFormat(3, 0, 0, "nonsense"))}, MQ_ERROR_ILLEGAL_FORMATNAME),
+    ({"p_uow": uuid.uuid4().bytes_le}, MQ_ERROR_TRANSACTION_SEQUENCE),
 ]
 
 
@@ -278,13 +285,13 @@ async def test_nobody_sends_in_the_name_of_another(site: Site) -> None:
     sender, reader = await peer.open(access=SEND), await peer.open()
     sid = site.add_user("alice")
     site.add_user("root", is_administrator=True)
-    assert (await sender.send(sender_identifier=sid.pack()))[RETURNS] == ACCESS_DENIED
+    assert (await sender.send(sender_identifier=sid.pack()))[RETURNS] == MQ_ERROR_ACCESS_DENIED
     guid = site.runtime.engine.queue_manager.identifier.bytes_le
     as_manager: dict[str, Any] = {
         "sender_identifier": guid,
         "sender_identifier_type": SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER,
     }
-    assert (await sender.send(**as_manager))[RETURNS] == ACCESS_DENIED
+    assert (await sender.send(**as_manager))[RETURNS] == MQ_ERROR_ACCESS_DENIED
     assert (await sender.send(sender_identifier=ANONYMOUS.sid.pack()))[RETURNS] == OK
     assert (await sender.send(sender_identifier_type=SenderIdentifierType.NONE))[RETURNS] == OK
     assert (await reader.read()).message.sender_identifier == ANONYMOUS.sid.pack()
@@ -305,7 +312,7 @@ async def test_a_full_queue_takes_no_more(site: Site) -> None:
     site.create("small", quota=1)
     peer = await site.peer()
     sender = await peer.open(r"DIRECT=OS:.\private$\small", SEND)
-    assert (await sender.send(bytes(2000)))[RETURNS] == INSUFFICIENT_RESOURCES
+    assert (await sender.send(bytes(2000)))[RETURNS] == MQ_ERROR_INSUFFICIENT_RESOURCES
     assert (await sender.send(bytes(10)))[RETURNS] == OK
 
 
@@ -317,11 +324,11 @@ async def test_what_was_opened_for_reading_does_not_send_and_the_other_way_round
     for access, denied in ((RECEIVE, "send"), (PEEK, "send"), (PEEK, "receive"), (SEND, "receive"), (SEND, "peek")):
         q = await peer.open(access=access)
         if denied == "send":
-            assert (await q.send())[RETURNS] == ACCESS_DENIED
+            assert (await q.send())[RETURNS] == MQ_ERROR_ACCESS_DENIED
         elif denied == "receive":
-            assert (await q.read()).status == ACCESS_DENIED
+            assert (await q.read()).status == MQ_ERROR_ACCESS_DENIED
         else:
-            assert (await q.peek()).status == ACCESS_DENIED
+            assert (await q.peek()).status == MQ_ERROR_ACCESS_DENIED
     assert site.bodies() == [b"x"]
 
 
@@ -345,7 +352,7 @@ async def test_there_is_no_second_way_to_send(site: Site) -> None:
         ptb=send_buffer(MessageProperties(body=b"x")),
         p_message_id=None,
     )
-    assert results[RETURNS] == ILLEGAL_OPERATION
+    assert results[RETURNS] == MQ_ERROR_ILLEGAL_OPERATION
     assert site.count() == 0
 
 
@@ -369,18 +376,18 @@ async def test_a_recoverable_send_is_answered_when_it_is_on_disk(site: Site, mon
 # Buffers that are too small -----------------------------------------------------------------------------------------
 
 SMALL: list[tuple[dict[str, Any], int]] = [
-    ({"pp_body": Pointed(bytes(3)), "ul_body_buffer_size_in_bytes": 3}, BUFFER_OVERFLOW),
-    ({"pp_msg_extension": Pointed(b"e"), "ul_msg_extension_buffer_in_bytes": 1}, BUFFER_OVERFLOW),
+    ({"pp_body": Pointed(bytes(3)), "ul_body_buffer_size_in_bytes": 3}, MQ_ERROR_BUFFER_OVERFLOW),
+    ({"pp_msg_extension": Pointed(b"e"), "ul_msg_extension_buffer_in_bytes": 1}, MQ_ERROR_BUFFER_OVERFLOW),
     (
         {
             "pp_title": Pointed("\0" * 5),
             "ul_title_buffer_size_in_wchars": 5,
             "pul_title_buffer_size_in_wchars": 5,
         },
-        LABEL_BUFFER_TOO_SMALL,
+        MQ_ERROR_LABEL_BUFFER_TOO_SMALL,
     ),
-    ({"pp_sender_id": Pointed(b"1"), "u_sender_id_len": 1}, SENDERID_BUFFER_TOO_SMALL),
-    ({"pp_sender_cert": Pointed(b"12"), "ul_sender_cert_len": 2}, SENDER_CERT_BUFFER_TOO_SMALL),
+    ({"pp_sender_id": Pointed(b"1"), "u_sender_id_len": 1}, MQ_ERROR_SENDERID_BUFFER_TOO_SMALL),
+    ({"pp_sender_cert": Pointed(b"12"), "ul_sender_cert_len": 2}, MQ_ERROR_SENDER_CERT_BUFFER_TOO_SMALL),
 ]
 
 
@@ -427,7 +434,7 @@ async def test_a_format_name_that_does_not_fit(site: Site, name: str) -> None:
     )
     length = len(str(other)) + 1
     plain = receive_buffer(action=MQ_ACTION_PEEK_CURRENT, timeout=0)
-    for size, status in ((length - 1, FORMATNAME_BUFFER_TOO_SMALL), (length, OK), (length + 1, OK)):
+    for size, status in ((length - 1, MQ_ERROR_FORMATNAME_BUFFER_TOO_SMALL), (length, OK), (length + 1, OK)):
         room: dict[str, Any] = {
             f"pp_{name}_format_name": Pointed("\0" * size),
             f"ul_{name}_format_name_len": size,
@@ -450,26 +457,30 @@ async def test_a_cursor_s_receive_that_does_not_fit_can_be_tried_again(site: Sit
     reader = await peer.open()
     site.send(b"one", b"two")
     cursor = await reader.cursor()
-    assert (await reader.read(cursor=cursor, body_size=1)).status == BUFFER_OVERFLOW
+    assert (await reader.read(cursor=cursor, body_size=1)).status == MQ_ERROR_BUFFER_OVERFLOW
     assert (await reader.read(cursor=cursor)).body == b"one"
     assert (await reader.peek(cursor=cursor)).body == b"two"
-    assert (await reader.read(cursor=cursor, body_size=1)).status == BUFFER_OVERFLOW
+    assert (await reader.read(cursor=cursor, body_size=1)).status == MQ_ERROR_BUFFER_OVERFLOW
     assert (await reader.read(cursor=cursor)).body == b"two"
 
 
 RULES: list[tuple[dict[str, Any], dict[str, Any], int]] = [
-    ({"u_transfer_type": 0, "u": mqmp.CACTransferSend()}, {}, INVALID_PARAMETER),
-    ({}, {"action": 1}, INVALID_PARAMETER),
-    ({}, {"action": 0x8000_0002}, INVALID_PARAMETER),
-    ({}, {"action": 0x8000_0001}, ILLEGAL_CURSOR_ACTION),
-    ({}, {"cursor": 0x7FFF_FFFF}, INVALID_HANDLE),
-    ({"p_uow": uuid.uuid4().bytes_le}, {}, TRANSACTION_SEQUENCE),
-    ({"pp_body": None, "ul_body_buffer_size_in_bytes": 5, "ul_alloc_body_buffer_in_bytes": 0}, {}, INVALID_PARAMETER),
-    ({"pp_body": Pointed(None), "ul_alloc_body_buffer_in_bytes": 0}, {}, INVALID_PARAMETER),
-    ({"pul_title_buffer_size_in_wchars": None}, {}, INSUFFICIENT_PROPERTIES),
-    ({"pul_title_buffer_size_in_wchars": 3}, {}, INVALID_PARAMETER),
-    ({}, {"pul_dest_format_name_len_prop": None}, INSUFFICIENT_PROPERTIES),
-    ({}, {"pul_admin_format_name_len_prop": 5}, INVALID_PARAMETER),
+    ({"u_transfer_type": 0, "u": mqmp.CACTransferSend()}, {}, MQ_ERROR_INVALID_PARAMETER),
+    ({}, {"action": 1}, MQ_ERROR_INVALID_PARAMETER),
+    ({}, {"action": 0x8000_0002}, MQ_ERROR_INVALID_PARAMETER),
+    ({}, {"action": 0x8000_0001}, MQ_ERROR_ILLEGAL_CURSOR_ACTION),
+    ({}, {"cursor": 0x7FFF_FFFF}, MQ_ERROR_INVALID_HANDLE),
+    ({"p_uow": uuid.uuid4().bytes_le}, {}, MQ_ERROR_TRANSACTION_SEQUENCE),
+    (
+        {"pp_body": None, "ul_body_buffer_size_in_bytes": 5, "ul_alloc_body_buffer_in_bytes": 0},
+        {},
+        MQ_ERROR_INVALID_PARAMETER,
+    ),
+    ({"pp_body": Pointed(None), "ul_alloc_body_buffer_in_bytes": 0}, {}, MQ_ERROR_INVALID_PARAMETER),
+    ({"pul_title_buffer_size_in_wchars": None}, {}, MQ_ERROR_INSUFFICIENT_PROPERTIES),
+    ({"pul_title_buffer_size_in_wchars": 3}, {}, MQ_ERROR_INVALID_PARAMETER),
+    ({}, {"pul_dest_format_name_len_prop": None}, MQ_ERROR_INSUFFICIENT_PROPERTIES),
+    ({}, {"pul_admin_format_name_len_prop": 5}, MQ_ERROR_INVALID_PARAMETER),
 ]
 
 
@@ -496,11 +507,11 @@ async def test_an_empty_queue_is_a_time_out(site: Site) -> None:
     """3.1.5.3 RequestTimeout, in milliseconds."""
     peer = await site.peer()
     reader = await peer.open()
-    assert (await reader.read()).status == IO_TIMEOUT
-    assert (await reader.peek()).status == IO_TIMEOUT
-    assert (await reader.read(timeout=1)).status == IO_TIMEOUT
+    assert (await reader.read()).status == MQ_ERROR_IO_TIMEOUT
+    assert (await reader.peek()).status == MQ_ERROR_IO_TIMEOUT
+    assert (await reader.read(timeout=1)).status == MQ_ERROR_IO_TIMEOUT
     cursor = await reader.cursor()
-    assert (await reader.read(cursor=cursor)).status == MESSAGE_NOT_FOUND
+    assert (await reader.read(cursor=cursor)).status == MQ_ERROR_MESSAGE_NOT_FOUND
 
 
 @served
@@ -527,7 +538,7 @@ async def test_a_wait_that_is_satisfied_by_what_does_not_fit(site: Site) -> None
     waiting = asyncio.ensure_future(reader.read(timeout=INFINITE, body_size=1))
     await site.waiting(1)
     await sender.send(b"long")
-    assert (await waiting).status == BUFFER_OVERFLOW
+    assert (await waiting).status == MQ_ERROR_BUFFER_OVERFLOW
     assert site.bodies() == [b"long"]
 
 
@@ -539,8 +550,8 @@ async def test_closing_the_handle_ends_its_waiting_reads(site: Site) -> None:
     waiting = asyncio.ensure_future(reader.read(timeout=INFINITE))
     await site.waiting(1)
     assert (await reader.close())[RETURNS] == OK
-    assert (await waiting).status == OPERATION_CANCELLED
-    assert (await reader.read()).status == INVALID_HANDLE
+    assert (await waiting).status == MQ_ERROR_OPERATION_CANCELLED
+    assert (await reader.read()).status == MQ_ERROR_INVALID_HANDLE
 
 
 @served
@@ -550,12 +561,12 @@ async def test_deleting_the_queue_ends_its_waiting_reads(site: Site) -> None:
     waiting = asyncio.ensure_future(reader.read(timeout=INFINITE))
     await site.waiting(1)
     site.delete("q")
-    assert (await waiting).status == QUEUE_NOT_AVAILABLE
-    assert (await reader.read()).status == QUEUE_NOT_AVAILABLE
-    assert (await sender.send())[RETURNS] == QUEUE_NOT_AVAILABLE
-    assert (await reader.create_cursor())[RETURNS] == QUEUE_NOT_AVAILABLE
-    assert (await reader.format_name(100))[RETURNS] == QUEUE_NOT_AVAILABLE
-    assert await reader.purge() == QUEUE_NOT_AVAILABLE
+    assert (await waiting).status == MQ_ERROR_QUEUE_NOT_AVAILABLE
+    assert (await reader.read()).status == MQ_ERROR_QUEUE_NOT_AVAILABLE
+    assert (await sender.send())[RETURNS] == MQ_ERROR_QUEUE_NOT_AVAILABLE
+    assert (await reader.create_cursor())[RETURNS] == MQ_ERROR_QUEUE_NOT_AVAILABLE
+    assert (await reader.format_name(100))[RETURNS] == MQ_ERROR_QUEUE_NOT_AVAILABLE
+    assert await reader.purge() == MQ_ERROR_QUEUE_NOT_AVAILABLE
     assert (await reader.close())[RETURNS] == OK
 
 
@@ -590,7 +601,7 @@ async def test_a_read_that_is_cancelled_when_its_message_has_come_gives_it_back(
         task.cancel()
     with pytest.raises(RpcFault) as caught:
         await waiting
-    assert caught.value.status == CANCELLED
+    assert caught.value.status == NCA_FAULT_CANCEL
     assert site.bodies() == [b"kept"]
     if begun is not None:
         assert (await begun.commit())[RETURNS] == OK
@@ -658,7 +669,7 @@ async def test_the_number_of_a_queue_is_good_in_its_association_only(site: Site)
     reader = await peer.open()
     site.send(b"x", b"y")
     stranger = await site.peer()
-    assert (await reader.read(peer=stranger)).status == INVALID_HANDLE
+    assert (await reader.read(peer=stranger)).status == MQ_ERROR_INVALID_HANDLE
     friend = await site.peer(group=peer.client.assoc_group_id)
     assert (await reader.read(peer=friend)).body == b"x"
     # The handle itself is a fault there.
@@ -666,7 +677,7 @@ async def test_the_number_of_a_queue_is_good_in_its_association_only(site: Site)
     for call in (reader.send, reader.create_cursor, reader.purge, reader.close):
         with pytest.raises(RpcFault) as caught:
             await call()
-        assert caught.value.status == CONTEXT_MISMATCH
+        assert caught.value.status == NCA_FAULT_CONTEXT_MISMATCH
     assert site.bodies() == [b"y"]
 
 
@@ -676,14 +687,14 @@ async def test_a_null_handle_is_invalid(site: Site) -> None:
     peer = await site.peer()
     reader = await peer.open()
     reader.handle = NULL_HANDLE
-    assert (await reader.send())[RETURNS] == INVALID_HANDLE
-    assert (await reader.create_cursor())[RETURNS] == INVALID_HANDLE
-    assert (await reader.format_name(10))[RETURNS] == INVALID_HANDLE
-    assert await reader.purge() == INVALID_HANDLE
-    assert await reader.close_cursor(1) == INVALID_HANDLE
-    assert (await reader.close())[RETURNS] == INVALID_HANDLE
+    assert (await reader.send())[RETURNS] == MQ_ERROR_INVALID_HANDLE
+    assert (await reader.create_cursor())[RETURNS] == MQ_ERROR_INVALID_HANDLE
+    assert (await reader.format_name(10))[RETURNS] == MQ_ERROR_INVALID_HANDLE
+    assert await reader.purge() == MQ_ERROR_INVALID_HANDLE
+    assert await reader.close_cursor(1) == MQ_ERROR_INVALID_HANDLE
+    assert (await reader.close())[RETURNS] == MQ_ERROR_INVALID_HANDLE
     reader.context = 0
-    assert (await reader.read()).status == INVALID_HANDLE
+    assert (await reader.read()).status == MQ_ERROR_INVALID_HANDLE
 
 
 @served
@@ -692,10 +703,10 @@ async def test_rights_are_asked_for_when_the_queue_is_opened(site: Site) -> None
     site.create("written", QueueAccess.WRITE_MESSAGE)
     peer = await site.peer()
     name = r"DIRECT=OS:.\private$\written"
-    assert (await peer.open_queue(name, RECEIVE))[RETURNS] == ACCESS_DENIED
-    assert (await peer.open_queue(name, PEEK))[RETURNS] == ACCESS_DENIED
+    assert (await peer.open_queue(name, RECEIVE))[RETURNS] == MQ_ERROR_ACCESS_DENIED
+    assert (await peer.open_queue(name, PEEK))[RETURNS] == MQ_ERROR_ACCESS_DENIED
     assert (await (await peer.open(name, SEND)).send())[RETURNS] == OK
     sid = site.add_user("alice")
     site.create("hers", sid=sid)
-    assert (await peer.open_queue(r"DIRECT=OS:.\private$\hers"))[RETURNS] == ACCESS_DENIED
+    assert (await peer.open_queue(r"DIRECT=OS:.\private$\hers"))[RETURNS] == MQ_ERROR_ACCESS_DENIED
     await (await site.peer("alice")).open(r"DIRECT=OS:.\private$\hers")

@@ -27,22 +27,25 @@ from lanner.wire.propvariant import EMPTY, NULL, PropVariant
 from lanner.wire.security_descriptor import Acl, SecurityDescriptor, SecurityInformation, allow
 from lanner.wire.vartypes import VT
 from tests.services.queue_client_peer import Peer, Site, queue_object, served, serving
+from tests.statuses import (
+    MQ_ERROR_ACCESS_DENIED,
+    MQ_ERROR_ILLEGAL_FORMATNAME,
+    MQ_ERROR_ILLEGAL_PROPERTY_VALUE,
+    MQ_ERROR_ILLEGAL_QUEUE_PATHNAME,
+    MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR,
+    MQ_ERROR_INVALID_PARAMETER,
+    MQ_ERROR_NO_DS,
+    MQ_ERROR_PRIVILEGE_NOT_HELD,
+    MQ_ERROR_PROPERTY,
+    MQ_ERROR_PROPERTY_NOTALLOWED,
+    MQ_ERROR_QUEUE_EXISTS,
+    MQ_ERROR_QUEUE_NOT_FOUND,
+    MQ_ERROR_SECURITY_DESCRIPTOR_TOO_SMALL,
+    MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
+    MQ_ERROR_WKS_CANT_SERVE_CLIENT,
+)
 
 OK = 0
-PROPERTY = 0xC00E0002
-QUEUE_NOT_FOUND = 0xC00E0003
-QUEUE_EXISTS = 0xC00E0005
-INVALID_PARAMETER = 0xC00E0006
-NO_DS = 0xC00E0013
-ILLEGAL_QUEUE_PATHNAME = 0xC00E0014
-ILLEGAL_PROPERTY_VALUE = 0xC00E0018
-ILLEGAL_FORMATNAME = 0xC00E001E
-UNSUPPORTED_FORMATNAME_OPERATION = 0xC00E0020
-ILLEGAL_SECURITY_DESCRIPTOR = 0xC00E0021
-SECURITY_DESCRIPTOR_TOO_SMALL = 0xC00E0023
-ACCESS_DENIED = 0xC00E0025
-PRIVILEGE_NOT_HELD = 0xC00E0026
-PROPERTY_NOTALLOWED = 0xC00E003E
 NEW = r".\private$\new"
 NEW_NAME = r"DIRECT=OS:.\private$\new"
 TYPE = uuid.uuid4()
@@ -165,7 +168,7 @@ async def test_what_is_not_given_has_its_default(site: Site) -> None:
 async def test_an_existing_queue_is_left_alone(site: Site) -> None:
     """3.1.4.5: "the server MUST NOT alter the existing queue"; told before who may create one."""
     peer = await site.peer()
-    assert await create(peer, r".\private$\q", LABEL) == QUEUE_EXISTS
+    assert await create(peer, r".\private$\q", LABEL) == MQ_ERROR_QUEUE_EXISTS
     assert site.operations.find(r".\private$\q").label == ""
 
 
@@ -178,36 +181,39 @@ async def test_a_security_descriptor_can_be_given(site: Site) -> None:
     assert await create(peer, security=security) == OK
     stranger = await site.peer()
     assert (await stranger.open_queue(NEW_NAME, 2))[RETURNS] == OK
-    assert (await stranger.open_queue(NEW_NAME, 1))[RETURNS] == ACCESS_DENIED
+    assert (await stranger.open_queue(NEW_NAME, 1))[RETURNS] == MQ_ERROR_ACCESS_DENIED
 
 
 REFUSED: list[tuple[dict[str, Any], int]] = [
-    ({"dw_object_type": 2}, INVALID_PARAMETER),
-    ({"dw_object_type": 0}, INVALID_PARAMETER),
-    ({"path": r".\public"}, ILLEGAL_QUEUE_PATHNAME),
-    ({"path": r"elsewhere\private$\new"}, ILLEGAL_QUEUE_PATHNAME),
-    ({"path": "nonsense"}, ILLEGAL_QUEUE_PATHNAME),
-    ({"path": ""}, ILLEGAL_QUEUE_PATHNAME),
-    ({"path": r".\private$\new;journal"}, ILLEGAL_QUEUE_PATHNAME),
-    ({"path": r".\private$\new;sub"}, ILLEGAL_QUEUE_PATHNAME),
-    ({"path": r".\system$;deadletter"}, ILLEGAL_QUEUE_PATHNAME),
-    ({"path": "." + r"\private$" + "\\" + 125 * "x"}, ILLEGAL_QUEUE_PATHNAME),
-    ({"given": {99: NULL}}, PROPERTY),
-    ({"given": {203: PropVariant(VT.LPWSTR, "x")}}, PROPERTY),
-    ({"given": {QueueProperty.INSTANCE: PropVariant(VT.CLSID, TYPE)}}, PROPERTY_NOTALLOWED),
-    ({"given": {QueueProperty.CREATE_TIME: PropVariant(VT.I4, 1)}}, PROPERTY_NOTALLOWED),
-    ({"given": {QueueProperty.QMID: PropVariant(VT.CLSID, TYPE)}}, PROPERTY_NOTALLOWED),
-    ({"given": {QueueProperty.LABEL: NULL}}, PROPERTY),
-    ({"given": {QueueProperty.LABEL: PropVariant(VT.UI4, 1)}}, PROPERTY),
-    ({"given": {QueueProperty.LABEL: PropVariant(VT.LPWSTR, None)}}, ILLEGAL_PROPERTY_VALUE),
-    ({"given": {QueueProperty.LABEL: PropVariant(VT.LPWSTR, 125 * "x")}}, ILLEGAL_PROPERTY_VALUE),
-    ({"given": {QueueProperty.JOURNAL: PropVariant(VT.UI1, 2)}}, ILLEGAL_PROPERTY_VALUE),
-    ({"given": {QueueProperty.PRIV_LEVEL: PropVariant(VT.UI4, 3)}}, ILLEGAL_PROPERTY_VALUE),
-    ({"given": {QueueProperty.TRANSACTION: PropVariant(VT.UI1, 255)}}, ILLEGAL_PROPERTY_VALUE),
-    ({"given": {QueueProperty.MULTICAST_ADDRESS: PropVariant(VT.LPWSTR, "1.2.3.4:1")}}, ILLEGAL_PROPERTY_VALUE),
-    ({"given": {QueueProperty.PATHNAME: PropVariant(VT.LPWSTR, r".\private$\other")}}, INVALID_PARAMETER),
-    ({"cp": 2, "a_prop": (108, 108), "ap_var": (PropVariant(VT.LPWSTR, "a"),) * 2}, PROPERTY),
-    ({"security": b"no descriptor"}, ILLEGAL_SECURITY_DESCRIPTOR),
+    ({"dw_object_type": 2}, MQ_ERROR_INVALID_PARAMETER),
+    ({"dw_object_type": 0}, MQ_ERROR_INVALID_PARAMETER),
+    ({"path": r".\public"}, MQ_ERROR_ILLEGAL_QUEUE_PATHNAME),
+    ({"path": r"elsewhere\private$\new"}, MQ_ERROR_ILLEGAL_QUEUE_PATHNAME),
+    ({"path": "nonsense"}, MQ_ERROR_ILLEGAL_QUEUE_PATHNAME),
+    ({"path": ""}, MQ_ERROR_ILLEGAL_QUEUE_PATHNAME),
+    ({"path": r".\private$\new;journal"}, MQ_ERROR_ILLEGAL_QUEUE_PATHNAME),
+    ({"path": r".\private$\new;sub"}, MQ_ERROR_ILLEGAL_QUEUE_PATHNAME),
+    ({"path": r".\system$;deadletter"}, MQ_ERROR_ILLEGAL_QUEUE_PATHNAME),
+    ({"path": "." + r"\private$" + "\\" + 125 * "x"}, MQ_ERROR_ILLEGAL_QUEUE_PATHNAME),
+    ({"given": {99: NULL}}, MQ_ERROR_PROPERTY),
+    ({"given": {203: PropVariant(VT.LPWSTR, "x")}}, MQ_ERROR_PROPERTY),
+    ({"given": {QueueProperty.INSTANCE: PropVariant(VT.CLSID, TYPE)}}, MQ_ERROR_PROPERTY_NOTALLOWED),
+    ({"given": {QueueProperty.CREATE_TIME: PropVariant(VT.I4, 1)}}, MQ_ERROR_PROPERTY_NOTALLOWED),
+    ({"given": {QueueProperty.QMID: PropVariant(VT.CLSID, TYPE)}}, MQ_ERROR_PROPERTY_NOTALLOWED),
+    ({"given": {QueueProperty.LABEL: NULL}}, MQ_ERROR_PROPERTY),
+    ({"given": {QueueProperty.LABEL: PropVariant(VT.UI4, 1)}}, MQ_ERROR_PROPERTY),
+    ({"given": {QueueProperty.LABEL: PropVariant(VT.LPWSTR, None)}}, MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
+    ({"given": {QueueProperty.LABEL: PropVariant(VT.LPWSTR, 125 * "x")}}, MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
+    ({"given": {QueueProperty.JOURNAL: PropVariant(VT.UI1, 2)}}, MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
+    ({"given": {QueueProperty.PRIV_LEVEL: PropVariant(VT.UI4, 3)}}, MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
+    ({"given": {QueueProperty.TRANSACTION: PropVariant(VT.UI1, 255)}}, MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
+    (
+        {"given": {QueueProperty.MULTICAST_ADDRESS: PropVariant(VT.LPWSTR, "1.2.3.4:1")}},
+        MQ_ERROR_ILLEGAL_PROPERTY_VALUE,
+    ),
+    ({"given": {QueueProperty.PATHNAME: PropVariant(VT.LPWSTR, r".\private$\other")}}, MQ_ERROR_INVALID_PARAMETER),
+    ({"cp": 2, "a_prop": (108, 108), "ap_var": (PropVariant(VT.LPWSTR, "a"),) * 2}, MQ_ERROR_PROPERTY),
+    ({"security": b"no descriptor"}, MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR),
 ]
 
 
@@ -247,7 +253,7 @@ async def test_the_number_of_properties_is_within_the_range(site: Site, count: i
 @served
 async def test_not_everybody_may_create(site: Site) -> None:
     """Note 30: MQ_ERROR_ACCESS_DENIED."""
-    assert await create(await site.peer()) == ACCESS_DENIED
+    assert await create(await site.peer()) == MQ_ERROR_ACCESS_DENIED
 
 
 @served
@@ -269,7 +275,9 @@ async def test_a_queue_is_deleted(site: Site) -> None:
     assert await create(peer) == OK
     assert await peer.status(mqmp.R_QM_DELETE_OBJECT, p_object_format=queue_object(NEW_NAME)) == OK
     assert not site.operations.exists(site.operations.names.format_name(NEW))
-    assert await peer.status(mqmp.R_QM_DELETE_OBJECT, p_object_format=queue_object(NEW_NAME)) == QUEUE_NOT_FOUND
+    assert (
+        await peer.status(mqmp.R_QM_DELETE_OBJECT, p_object_format=queue_object(NEW_NAME)) == MQ_ERROR_QUEUE_NOT_FOUND
+    )
 
 
 @served
@@ -277,20 +285,20 @@ async def test_not_everybody_may_delete(site: Site) -> None:
     site.create("kept", QueueAccess.GENERIC_ALL & ~QueueAccess.DELETE_QUEUE)
     peer = await site.peer()
     kept = queue_object(r"DIRECT=OS:.\private$\kept")
-    assert await peer.status(mqmp.R_QM_DELETE_OBJECT, p_object_format=kept) == ACCESS_DENIED
+    assert await peer.status(mqmp.R_QM_DELETE_OBJECT, p_object_format=kept) == MQ_ERROR_ACCESS_DENIED
     assert site.operations.exists(site.name_of("kept"))
 
 
 NO_QUEUE: list[tuple[QueueFormat | None, int]] = [
-    (None, INVALID_PARAMETER),
-    (QueueFormat(0, 0, 0, None), ILLEGAL_FORMATNAME),
-    (QueueFormat(3, 0, 0, "nonsense"), ILLEGAL_FORMATNAME),
-    (QueueFormat(3, 0, 0, r"OS:.\private$\none"), QUEUE_NOT_FOUND),
-    (QueueFormat(3, 0, 0, r"OS:elsewhere\private$\q"), QUEUE_NOT_FOUND),
-    (QueueFormat(1, 0, 0, TYPE), QUEUE_NOT_FOUND),
-    (QueueFormat(3, 0, 0, r"OS:.\private$\q;journal"), UNSUPPORTED_FORMATNAME_OPERATION),
-    (QueueFormat(3, 0, 0, r"OS:.\system$;deadletter"), UNSUPPORTED_FORMATNAME_OPERATION),
-    (QueueFormat(3, 0, 0, r"OS:.\private$\order_queue$"), UNSUPPORTED_FORMATNAME_OPERATION),
+    (None, MQ_ERROR_INVALID_PARAMETER),
+    (QueueFormat(0, 0, 0, None), MQ_ERROR_ILLEGAL_FORMATNAME),
+    (QueueFormat(3, 0, 0, "nonsense"), MQ_ERROR_ILLEGAL_FORMATNAME),
+    (QueueFormat(3, 0, 0, r"OS:.\private$\none"), MQ_ERROR_QUEUE_NOT_FOUND),
+    (QueueFormat(3, 0, 0, r"OS:elsewhere\private$\q"), MQ_ERROR_QUEUE_NOT_FOUND),
+    (QueueFormat(1, 0, 0, TYPE), MQ_ERROR_QUEUE_NOT_FOUND),
+    (QueueFormat(3, 0, 0, r"OS:.\private$\q;journal"), MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION),
+    (QueueFormat(3, 0, 0, r"OS:.\system$;deadletter"), MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION),
+    (QueueFormat(3, 0, 0, r"OS:.\private$\order_queue$"), MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION),
 ]
 
 
@@ -358,10 +366,10 @@ async def test_a_place_must_have_the_property_s_type_or_none(site: Site) -> None
     peer = await administrator(site)
     assert await create(peer) == OK
     assert (await get(peer, 105, before=PropVariant(VT.UI4, 0)))[RETURNS] == OK
-    assert (await get(peer, 105, before=PropVariant(VT.UI1, 0)))[RETURNS] == PROPERTY
-    assert (await get(peer, 105, before=EMPTY))[RETURNS] == PROPERTY
-    assert (await get(peer, 99))[RETURNS] == PROPERTY
-    assert (await get(peer, QueueProperty.SECURITY))[RETURNS] == PROPERTY_NOTALLOWED
+    assert (await get(peer, 105, before=PropVariant(VT.UI1, 0)))[RETURNS] == MQ_ERROR_PROPERTY
+    assert (await get(peer, 105, before=EMPTY))[RETURNS] == MQ_ERROR_PROPERTY
+    assert (await get(peer, 99))[RETURNS] == MQ_ERROR_PROPERTY
+    assert (await get(peer, QueueProperty.SECURITY))[RETURNS] == MQ_ERROR_PROPERTY_NOTALLOWED
     assert (await get(peer, 105, 105))[RETURNS] == OK
     results = await get(peer, QueueProperty.MULTICAST_ADDRESS)
     assert results["ap_var"] == (EMPTY,)
@@ -387,13 +395,13 @@ async def test_properties_are_changed(site: Site) -> None:
 @pytest.mark.parametrize(
     ("given", "status"),
     [
-        ({QueueProperty.PATHNAME: PropVariant(VT.LPWSTR, r".\private$\x")}, PROPERTY_NOTALLOWED),
-        ({QueueProperty.TRANSACTION: PropVariant(VT.UI1, 1)}, PROPERTY_NOTALLOWED),
-        ({QueueProperty.MODIFY_TIME: PropVariant(VT.I4, 1)}, PROPERTY_NOTALLOWED),
-        ({QueueProperty.QUOTA: PropVariant(VT.UI1, 1)}, PROPERTY),
-        ({QueueProperty.QUOTA: NULL}, PROPERTY),
-        ({1: NULL}, PROPERTY),
-        ({QueueProperty.JOURNAL: PropVariant(VT.UI1, 9)}, ILLEGAL_PROPERTY_VALUE),
+        ({QueueProperty.PATHNAME: PropVariant(VT.LPWSTR, r".\private$\x")}, MQ_ERROR_PROPERTY_NOTALLOWED),
+        ({QueueProperty.TRANSACTION: PropVariant(VT.UI1, 1)}, MQ_ERROR_PROPERTY_NOTALLOWED),
+        ({QueueProperty.MODIFY_TIME: PropVariant(VT.I4, 1)}, MQ_ERROR_PROPERTY_NOTALLOWED),
+        ({QueueProperty.QUOTA: PropVariant(VT.UI1, 1)}, MQ_ERROR_PROPERTY),
+        ({QueueProperty.QUOTA: NULL}, MQ_ERROR_PROPERTY),
+        ({1: NULL}, MQ_ERROR_PROPERTY),
+        ({QueueProperty.JOURNAL: PropVariant(VT.UI1, 9)}, MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
     ],
     ids=str,
 )
@@ -412,8 +420,8 @@ async def test_not_everybody_may_look_or_change(site: Site) -> None:
     site.create("closed", QueueAccess.WRITE_MESSAGE)
     peer = await site.peer()
     name = r"DIRECT=OS:.\private$\closed"
-    assert (await get(peer, 105, name=name))[RETURNS] == ACCESS_DENIED
-    assert await change(peer, {QueueProperty.QUOTA: PropVariant(VT.UI4, 1)}, name) == ACCESS_DENIED
+    assert (await get(peer, 105, name=name))[RETURNS] == MQ_ERROR_ACCESS_DENIED
+    assert await change(peer, {QueueProperty.QUOTA: PropVariant(VT.UI4, 1)}, name) == MQ_ERROR_ACCESS_DENIED
 
 
 # Security -----------------------------------------------------------------------------------------------------------
@@ -443,7 +451,7 @@ async def test_a_descriptor_that_does_not_fit_tells_its_length(site: Site) -> No
     needed = (await get_security(peer, 7))["lpn_length_needed"]
     for length in (0, needed - 1):
         results = await get_security(peer, 7, length)
-        assert (results[RETURNS], results["lpn_length_needed"]) == (SECURITY_DESCRIPTOR_TOO_SMALL, needed)
+        assert (results[RETURNS], results["lpn_length_needed"]) == (MQ_ERROR_SECURITY_DESCRIPTOR_TOO_SMALL, needed)
         assert results["p_security_descriptor"] == bytes(length)
     assert (await get_security(peer, 7, needed))[RETURNS] == OK
 
@@ -469,12 +477,12 @@ async def test_what_is_no_descriptor_is_not_set(site: Site) -> None:
     peer = await administrator(site)
     assert await create(peer) == OK
     before = site.operations.find(NEW).security
-    assert await set_security(peer, 4, b"no descriptor") == ILLEGAL_SECURITY_DESCRIPTOR
-    assert await set_security(peer, 4, None) == ILLEGAL_SECURITY_DESCRIPTOR
+    assert await set_security(peer, 4, b"no descriptor") == MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR
+    assert await set_security(peer, 4, None) == MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR
     strange = SecurityDescriptor(dacl=Acl((allow(ANONYMOUS.sid, 0x0080_0000),))).pack()
-    assert await set_security(peer, 4, strange) == ILLEGAL_SECURITY_DESCRIPTOR
-    assert await set_security(peer, 0x10, SecurityDescriptor().pack()) == INVALID_PARAMETER
-    assert (await get_security(peer, 0x8000_0000))[RETURNS] == INVALID_PARAMETER
+    assert await set_security(peer, 4, strange) == MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR
+    assert await set_security(peer, 0x10, SecurityDescriptor().pack()) == MQ_ERROR_INVALID_PARAMETER
+    assert (await get_security(peer, 0x8000_0000))[RETURNS] == MQ_ERROR_INVALID_PARAMETER
     assert site.operations.find(NEW).security == before
 
 
@@ -485,12 +493,12 @@ async def test_not_everybody_may_see_or_change_who_may_what(site: Site) -> None:
     peer = await site.peer()
     name = r"DIRECT=OS:.\private$\closed"
     security = SecurityDescriptor(owner=ANONYMOUS.sid, dacl=Acl(()), sacl=Acl(())).pack()
-    assert (await get_security(peer, 1, name=name))[RETURNS] == ACCESS_DENIED
-    assert await set_security(peer, 4, security, name) == ACCESS_DENIED
-    assert await set_security(peer, 1, security, name) == ACCESS_DENIED
-    assert (await get_security(peer, 9))[RETURNS] == QUEUE_NOT_FOUND
-    assert (await get_security(peer, 9, name=r"DIRECT=OS:.\private$\q"))[RETURNS] == PRIVILEGE_NOT_HELD
-    assert await set_security(peer, 8, security, r"DIRECT=OS:.\private$\q") == PRIVILEGE_NOT_HELD
+    assert (await get_security(peer, 1, name=name))[RETURNS] == MQ_ERROR_ACCESS_DENIED
+    assert await set_security(peer, 4, security, name) == MQ_ERROR_ACCESS_DENIED
+    assert await set_security(peer, 1, security, name) == MQ_ERROR_ACCESS_DENIED
+    assert (await get_security(peer, 9))[RETURNS] == MQ_ERROR_QUEUE_NOT_FOUND
+    assert (await get_security(peer, 9, name=r"DIRECT=OS:.\private$\q"))[RETURNS] == MQ_ERROR_PRIVILEGE_NOT_HELD
+    assert await set_security(peer, 8, security, r"DIRECT=OS:.\private$\q") == MQ_ERROR_PRIVILEGE_NOT_HELD
 
 
 # Names and numbers --------------------------------------------------------------------------------------------------
@@ -517,10 +525,10 @@ async def test_a_path_that_leads_nowhere(site: Site) -> None:
     """3.1.4.11 and note 41."""
     peer = await site.peer()
     for path in (r".\private$\none", r"elsewhere\private$\q", r".\system$;journal", r".\private$\q;sub"):
-        assert (await path_to_format(peer, path))[RETURNS] == QUEUE_NOT_FOUND, path
-    assert (await path_to_format(peer, "nonsense"))[RETURNS] == ILLEGAL_QUEUE_PATHNAME
+        assert (await path_to_format(peer, path))[RETURNS] == MQ_ERROR_QUEUE_NOT_FOUND, path
+    assert (await path_to_format(peer, "nonsense"))[RETURNS] == MQ_ERROR_ILLEGAL_QUEUE_PATHNAME
     for given in (None, QueueFormat(3, 0, 0, "OS:."), QueueFormat(1, 0, 0, TYPE)):
-        assert (await path_to_format(peer, r".\private$\q", given))[RETURNS] == INVALID_PARAMETER
+        assert (await path_to_format(peer, r".\private$\q", given))[RETURNS] == MQ_ERROR_INVALID_PARAMETER
 
 
 @served
@@ -533,19 +541,19 @@ async def test_what_the_registry_tells(site: Site) -> None:
         return results[RETURNS], results["lplp_mqis_server"]
 
     engine = site.runtime.engine
-    assert await query(0) == (NO_DS, None)
+    assert await query(0) == (MQ_ERROR_NO_DS, None)
     engine.queue_manager.directory_server_list = ["ONE", "TWO"]
     assert await query(0) == (OK, "ONE,TWO")
     assert await query(1) == (OK, "345600")
     from lanner.model.directory_objects import Enterprise
 
     engine.queue_manager.enterprise_reference = None
-    assert await query(2) == (NO_DS, None)
+    assert await query(2) == (MQ_ERROR_NO_DS, None)
     engine.queue_manager.enterprise_reference = Enterprise(identifier=TYPE)
     assert await query(2) == (OK, str(TYPE))
     assert await query(3) == (OK, "6.1.7601")
     assert await query(4) == (OK, str(engine.queue_manager.identifier))
-    assert await query(5) == (INVALID_PARAMETER, None)
+    assert await query(5) == (MQ_ERROR_INVALID_PARAMETER, None)
 
 
 @served
@@ -571,7 +579,7 @@ def test_who_is_no_supporting_server_refuses_all_but_remote_read(tmp_path: Path)
     """3.1.4 and 3.1.5: "If LocalQueueManager.SupportingServer is False, the server MUST return an error"."""
     from tests.services.calls import CALLS
 
-    refused = 0xC00E0066
+    refused = MQ_ERROR_WKS_CANT_SERVE_CLIENT
 
     async def run() -> None:
         async with serving(tmp_path, is_supporting_server=False) as site:

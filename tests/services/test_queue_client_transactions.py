@@ -15,16 +15,17 @@ from lanner.services.interfaces import mqmp
 from lanner.wire.identifiers import MessageIdentifier
 from tests.services.queue_client_peer import SEND, Begun, Open, Peer, Site, served, with_old
 from tests.services.site import until
+from tests.statuses import (
+    MQ_ERROR_DTC_CONNECT,
+    MQ_ERROR_INVALID_HANDLE,
+    MQ_ERROR_INVALID_PARAMETER,
+    MQ_ERROR_IO_TIMEOUT,
+    MQ_ERROR_TRANSACTION_SEQUENCE,
+    MQ_ERROR_TRANSACTION_USAGE,
+    NCA_FAULT_CONTEXT_MISMATCH,
+)
 
 OK = 0
-INVALID_PARAMETER = 0xC00E0006
-INVALID_HANDLE = 0xC00E0007
-OPERATION_CANCELLED = 0xC00E0008
-IO_TIMEOUT = 0xC00E001B
-DTC_CONNECT = 0xC00E004C
-TRANSACTION_USAGE = 0xC00E0050
-TRANSACTION_SEQUENCE = 0xC00E0051
-CONTEXT_MISMATCH = 0x1C00001A
 INFINITE = 0xFFFF_FFFF
 T = r"DIRECT=OS:.\private$\t"
 
@@ -51,7 +52,7 @@ async def test_sends_are_there_when_the_transaction_is_committed(site: Site) -> 
     sender, reader = await transactional(site, peer)
     begun = await peer.begin()
     identifiers = [(await sender.send(body, begun))["p_message_id"] for body in (b"one", b"two", b"three")]
-    assert (await reader.read()).status == IO_TIMEOUT
+    assert (await reader.read()).status == MQ_ERROR_IO_TIMEOUT
     assert await begun.commit() == {"ph_int_xact": NULL_HANDLE, RETURNS: OK}
     assert len(site.queue_client.transactions) == 0
     found = [await reader.read() for _ in range(3)]
@@ -95,9 +96,9 @@ async def test_a_unit_of_work_is_enlisted_once(site: Site) -> None:
     begun = await peer.begin()
     for one in (peer, other):
         results = await one.call(mqmp.R_QM_ENLIST_INTERNAL_TRANSACTION, p_uow=begun.uow.bytes_le)
-        assert results == {RETURNS: TRANSACTION_SEQUENCE, "ph_int_xact": NULL_HANDLE}
+        assert results == {RETURNS: MQ_ERROR_TRANSACTION_SEQUENCE, "ph_int_xact": NULL_HANDLE}
     results = await peer.call(mqmp.R_QM_ENLIST_INTERNAL_TRANSACTION, p_uow=bytes(16))
-    assert results[RETURNS] == INVALID_PARAMETER
+    assert results[RETURNS] == MQ_ERROR_INVALID_PARAMETER
     assert (await begun.abort())[RETURNS] == OK
     # It is free again.
     await other.begin(begun.uow)
@@ -110,10 +111,10 @@ async def test_a_transaction_is_good_in_its_association_only(site: Site) -> None
     sender, _ = await transactional(site, peer)
     begun = await peer.begin()
     theirs = await stranger.open(T, SEND)
-    assert (await theirs.send(b"x", begun))[RETURNS] == TRANSACTION_SEQUENCE
-    assert (await (await stranger.open(T)).read(transaction=begun)).status == TRANSACTION_SEQUENCE
+    assert (await theirs.send(b"x", begun))[RETURNS] == MQ_ERROR_TRANSACTION_SEQUENCE
+    assert (await (await stranger.open(T)).read(transaction=begun)).status == MQ_ERROR_TRANSACTION_SEQUENCE
     for method in (mqmp.R_QM_COMMIT_TRANSACTION, mqmp.R_QM_ABORT_TRANSACTION):
-        assert await stranger.fault(method, ph_int_xact=begun.handle) == CONTEXT_MISMATCH
+        assert await stranger.fault(method, ph_int_xact=begun.handle) == NCA_FAULT_CONTEXT_MISMATCH
     friend = await site.peer(group=peer.client.assoc_group_id)
     assert (await sender.send(b"y", begun))[RETURNS] == OK
     assert (await Begun(friend, begun.uow, begun.handle).commit())[RETURNS] == OK
@@ -130,14 +131,14 @@ async def test_what_has_ended_is_over(site: Site) -> None:
     for again in (begun.commit, begun.abort):
         with pytest.raises(RpcFault) as caught:
             await again()
-        assert caught.value.status == CONTEXT_MISMATCH
-    assert (await sender.send(b"x", begun))[RETURNS] == TRANSACTION_SEQUENCE
-    assert (await reader.read(transaction=begun)).status == TRANSACTION_SEQUENCE
-    assert await peer.fault(mqmp.R_QM_COMMIT_TRANSACTION, ph_int_xact=sender.handle) == CONTEXT_MISMATCH
+        assert caught.value.status == NCA_FAULT_CONTEXT_MISMATCH
+    assert (await sender.send(b"x", begun))[RETURNS] == MQ_ERROR_TRANSACTION_SEQUENCE
+    assert (await reader.read(transaction=begun)).status == MQ_ERROR_TRANSACTION_SEQUENCE
+    assert await peer.fault(mqmp.R_QM_COMMIT_TRANSACTION, ph_int_xact=sender.handle) == NCA_FAULT_CONTEXT_MISMATCH
     other = await peer.begin()
-    assert await peer.fault(mqmp.RPC_AC_CLOSE_HANDLE, ph_queue=other.handle) == CONTEXT_MISMATCH
+    assert await peer.fault(mqmp.RPC_AC_CLOSE_HANDLE, ph_queue=other.handle) == NCA_FAULT_CONTEXT_MISMATCH
     for method in (mqmp.R_QM_COMMIT_TRANSACTION, mqmp.R_QM_ABORT_TRANSACTION):
-        assert await peer.status(method, ph_int_xact=NULL_HANDLE) == INVALID_HANDLE
+        assert await peer.status(method, ph_int_xact=NULL_HANDLE) == MQ_ERROR_INVALID_HANDLE
 
 
 @served
@@ -145,18 +146,18 @@ async def test_transactional_queues_want_transactions_and_others_none(site: Site
     """Note 72: MQ_ERROR_TRANSACTION_USAGE."""
     peer = await site.peer()
     sender, reader = await transactional(site, peer)
-    assert (await sender.send(b"x"))[RETURNS] == TRANSACTION_USAGE
+    assert (await sender.send(b"x"))[RETURNS] == MQ_ERROR_TRANSACTION_USAGE
     begun = await peer.begin()
     plain = await peer.open(access=SEND)
-    assert (await plain.send(b"x", begun))[RETURNS] == TRANSACTION_USAGE
-    assert (await reader.peek(transaction=begun)).status == TRANSACTION_USAGE
+    assert (await plain.send(b"x", begun))[RETURNS] == MQ_ERROR_TRANSACTION_USAGE
+    assert (await reader.peek(transaction=begun)).status == MQ_ERROR_TRANSACTION_USAGE
     # A pUow of zeros is none.
     from lanner.services.queue_client_buffers import send_buffer
     from lanner.wire.builder import MessageProperties
 
     zeros = with_old(send_buffer(MessageProperties()), p_uow=bytes(16))
     assert (await plain.send(buffer=zeros))[RETURNS] == OK
-    assert (await sender.send(buffer=zeros))[RETURNS] == TRANSACTION_USAGE
+    assert (await sender.send(buffer=zeros))[RETURNS] == MQ_ERROR_TRANSACTION_USAGE
 
 
 @served
@@ -199,7 +200,7 @@ async def test_a_read_that_waits_in_a_transaction_ends_with_it(site: Site, end: 
     waiting = asyncio.ensure_future(reader.read(timeout=INFINITE, transaction=begun))
     await site.waiting(1, "t")
     assert (await getattr(begun, end)())[RETURNS] == OK
-    assert (await waiting).status == TRANSACTION_SEQUENCE
+    assert (await waiting).status == MQ_ERROR_TRANSACTION_SEQUENCE
     later = await peer.begin()
     waiting = asyncio.ensure_future(reader.read(timeout=INFINITE, transaction=later))
     await site.waiting(1, "t")
@@ -251,10 +252,10 @@ async def test_there_is_no_distributed_transaction_coordinator(site: Site) -> No
     peer = await site.peer()
     for size in (0, 100):
         results = await peer.call(mqmp.R_QM_GET_TM_WHEREABOUTS, cb_buf_size=size)
-        assert results == {"pb_whereabouts": bytes(size), "pcb_whereabouts": 0, RETURNS: DTC_CONNECT}
+        assert results == {"pb_whereabouts": bytes(size), "pcb_whereabouts": 0, RETURNS: MQ_ERROR_DTC_CONNECT}
     uow = uuid.uuid4()
     arguments = {"p_uow": uow.bytes_le, "cb_cookie": 3, "pb_cookie": b"abc"}
-    assert await peer.status(mqmp.R_QM_ENLIST_TRANSACTION, **arguments) == DTC_CONNECT
+    assert await peer.status(mqmp.R_QM_ENLIST_TRANSACTION, **arguments) == MQ_ERROR_DTC_CONNECT
     assert not site.runtime.engine.queue_manager.transaction_collection
     # "The transaction has already been enlisted."
     await peer.begin(uow)

@@ -24,18 +24,23 @@ from lanner.services.remote_read import MQ_ACTION_PEEK_CURRENT, MQ_ACTION_PEEK_N
 from lanner.wire.message import Message
 from tests.services.remote_read_peer import CLIENT_ID, Fault, Site, served, serving
 from tests.services.site import ADDRESS, until
+from tests.statuses import (
+    MQ_ERROR_ACCESS_DENIED,
+    MQ_ERROR_ILLEGAL_OPERATION,
+    MQ_ERROR_INSUFFICIENT_RESOURCES,
+    MQ_ERROR_INVALID_HANDLE,
+    MQ_ERROR_INVALID_PARAMETER,
+    MQ_ERROR_IO_TIMEOUT,
+    MQ_ERROR_QUEUE_NOT_AVAILABLE,
+    MQ_ERROR_QUEUE_NOT_FOUND,
+    MQ_ERROR_TRANSACTION_SEQUENCE,
+    MQ_ERROR_UNSUPPORTED_ACCESS_MODE,
+    NCA_FAULT_CONTEXT_MISMATCH,
+    STATUS_INVALID_PARAMETER,
+    STATUS_SHARING_VIOLATION,
+)
 
 OK = 0
-INVALID_PARAMETER = 0xC00E0006
-INVALID_HANDLE = 0xC00E0007
-ACCESS_DENIED = 0xC00E0025
-IO_TIMEOUT = 0xC00E001B
-TRANSACTION_SEQUENCE = 0xC00E0051
-QUEUE_NOT_AVAILABLE = 0xC00E004B
-QUEUE_NOT_FOUND = 0xC00E0003
-UNSUPPORTED_ACCESS_MODE = 0xC00E0045
-SHARING_VIOLATION = 0xC0000043
-CONTEXT_MISMATCH = 0x1C00001A
 BAD_STUB = 0x6F7
 FAILURE = 0x8000_0000
 BOTH = pytest.mark.parametrize("syntax", [Syntax.NDR20, Syntax.NDR64])
@@ -66,7 +71,7 @@ async def test_numbers_of_open_queues_cannot_be_guessed(site: Site) -> None:
     engine_handles = set(site.runtime.engine._descriptors)
     assert engine_handles.isdisjoint(numbers)
     for handle in engine_handles:
-        assert (await peer.open_queue(handle))[RETURNS] == INVALID_PARAMETER
+        assert (await peer.open_queue(handle))[RETURNS] == MQ_ERROR_INVALID_PARAMETER
 
 
 REFUSED: list[dict[str, Any]] = [
@@ -115,8 +120,8 @@ async def test_a_distribution_list_is_not_opened_though_it_may_have_one_member(
 @served
 async def test_a_bad_access_mode_comes_before_a_queue_that_is_not_there(site: Site) -> None:
     peer = await site.peer()
-    assert (await peer.open_remote_queue("OS:.\\private$\\none", 2))[RETURNS] == UNSUPPORTED_ACCESS_MODE
-    assert (await peer.open_remote_queue("OS:.\\private$\\none"))[RETURNS] == QUEUE_NOT_FOUND
+    assert (await peer.open_remote_queue("OS:.\\private$\\none", 2))[RETURNS] == MQ_ERROR_UNSUPPORTED_ACCESS_MODE
+    assert (await peer.open_remote_queue("OS:.\\private$\\none"))[RETURNS] == MQ_ERROR_QUEUE_NOT_FOUND
 
 
 @pytest.mark.spec("MQQP-1.4-3")
@@ -124,10 +129,10 @@ async def test_a_bad_access_mode_comes_before_a_queue_that_is_not_there(site: Si
 async def test_an_exclusive_open_excludes_readers_both_ways(site: Site) -> None:
     peer = await site.peer()
     first = await peer.opened(share=1)
-    assert (await peer.open_remote_queue())[RETURNS] == SHARING_VIOLATION
+    assert (await peer.open_remote_queue())[RETURNS] == STATUS_SHARING_VIOLATION
     assert await first.close() == OK
     await peer.opened()
-    assert (await peer.open_remote_queue(share=1))[RETURNS] == SHARING_VIOLATION
+    assert (await peer.open_remote_queue(share=1))[RETURNS] == STATUS_SHARING_VIOLATION
 
 
 @pytest.mark.spec("MQQP-2.1-5")
@@ -135,14 +140,14 @@ async def test_an_exclusive_open_excludes_readers_both_ways(site: Site) -> None:
 async def test_rights_are_asked_for_when_the_queue_is_opened_and_never_again(site: Site) -> None:
     site.create("closed", QueueAccess.GET_QUEUE_PROPERTIES)
     peer = await site.peer()
-    assert (await peer.open_remote_queue("OS:.\\private$\\closed"))[RETURNS] == ACCESS_DENIED
+    assert (await peer.open_remote_queue("OS:.\\private$\\closed"))[RETURNS] == MQ_ERROR_ACCESS_DENIED
     site.create("peeked", QueueAccess.PEEK_MESSAGE)
-    assert (await peer.open_remote_queue("OS:.\\private$\\peeked"))[RETURNS] == ACCESS_DENIED
+    assert (await peer.open_remote_queue("OS:.\\private$\\peeked"))[RETURNS] == MQ_ERROR_ACCESS_DENIED
     assert (await peer.open_remote_queue("OS:.\\private$\\peeked", 0x20))[RETURNS] == OK
     site.send(b"one", b"two")
     q = await peer.opened()
     site.set("q", security=_nobody())
-    assert (await peer.open_remote_queue())[RETURNS] == ACCESS_DENIED
+    assert (await peer.open_remote_queue())[RETURNS] == MQ_ERROR_ACCESS_DENIED
     # Who has the number may read, on a connection of its own.
     other = await site.peer()
     assert (await q.begin(peer=other)).body == b"one"
@@ -168,7 +173,7 @@ async def test_a_queue_opened_to_peek_only_peeks(site: Site) -> None:
         (await q.look_up(lookup_id, 0x40000020)).status,
         await q.purge(),
     ):
-        assert status == ACCESS_DENIED
+        assert status == MQ_ERROR_ACCESS_DENIED
     assert site.count() == 1
 
 
@@ -179,10 +184,10 @@ async def test_an_open_names_its_queue(site: Site) -> None:
     handle = (await peer.open_remote_queue())["ph_queue"]
     for changes in ({"p_queue": 0}, {"dwp_context": 0}, {"p_queue": 0, "dwp_context": 0}):
         answer = await peer.open_queue(handle, **changes)
-        assert answer[RETURNS] == INVALID_PARAMETER
+        assert answer[RETURNS] == MQ_ERROR_INVALID_PARAMETER
         assert answer["ph_context"] == NULL_HANDLE
     below: Any = site.service.open_queue(None, None, 0, handle, handle, handle)  # type: ignore[arg-type] # never asked
-    assert below == INVALID_PARAMETER
+    assert below == MQ_ERROR_INVALID_PARAMETER
     assert not list(site.queues.open_queue_entries)
 
 
@@ -193,7 +198,7 @@ async def test_both_names_of_the_queue_are_the_same(site: Site) -> None:
     one = (await peer.open_remote_queue())["ph_queue"]
     other = (await peer.open_remote_queue())["ph_queue"]
     answer = await peer.open_queue(one, p_queue=other)
-    assert (answer[RETURNS], answer["ph_context"]) == (INVALID_PARAMETER, NULL_HANDLE)
+    assert (answer[RETURNS], answer["ph_context"]) == (MQ_ERROR_INVALID_PARAMETER, NULL_HANDLE)
 
 
 @pytest.mark.spec("MQQP-3.1.4.3-4")
@@ -273,12 +278,12 @@ async def test_a_queue_that_nobody_made_ready_closes_with_its_first_context(site
     assert found is not None
     assert found.descriptor.remote_read_state is RemoteReadState.OPENED
     await peer.call(QMCOMM, mqmp.R_QM_CLOSE_REMOTE_QUEUE_CONTEXT, pph_context=first["pph_context"])
-    assert (await peer.open_queue(first["ph_queue"]))[RETURNS] == INVALID_PARAMETER
+    assert (await peer.open_queue(first["ph_queue"]))[RETURNS] == MQ_ERROR_INVALID_PARAMETER
     again = await peer.open_remote_queue(share=1)
     assert again[RETURNS] == OK
     with pytest.raises(Fault) as fault:
         await peer.call(QMCOMM, mqmp.R_QM_CLOSE_REMOTE_QUEUE_CONTEXT, pph_context=first["pph_context"])
-    assert fault.value.status == CONTEXT_MISMATCH
+    assert fault.value.status == NCA_FAULT_CONTEXT_MISMATCH
     closed = await peer.call(QMCOMM, mqmp.R_QM_CLOSE_REMOTE_QUEUE_CONTEXT, pph_context=NULL_HANDLE)
     assert closed == {"pph_context": NULL_HANDLE}
     await peer.close()
@@ -294,12 +299,12 @@ async def test_nothing_is_read_before_the_second_step_of_an_open(site: Site) -> 
     peer = q.peer
     handle = (await peer.open_remote_queue())["ph_queue"]
     early = replace(q, handle=handle)
-    assert (await early.read()).status == INVALID_PARAMETER
-    assert (await early.read(MQ_ACTION_PEEK_CURRENT, 5000)).status == INVALID_PARAMETER
-    assert (await early.read2()).status == INVALID_PARAMETER
-    assert (await early.look_up(lookup_id, 0x40000020)).status == INVALID_PARAMETER
-    assert await early.purge() == INVALID_HANDLE
-    assert await early.cancel(1) == INVALID_HANDLE
+    assert (await early.read()).status == MQ_ERROR_INVALID_PARAMETER
+    assert (await early.read(MQ_ACTION_PEEK_CURRENT, 5000)).status == MQ_ERROR_INVALID_PARAMETER
+    assert (await early.read2()).status == MQ_ERROR_INVALID_PARAMETER
+    assert (await early.look_up(lookup_id, 0x40000020)).status == MQ_ERROR_INVALID_PARAMETER
+    assert await early.purge() == MQ_ERROR_INVALID_HANDLE
+    assert await early.cancel(1) == MQ_ERROR_INVALID_HANDLE
     assert site.count() == 1
     assert (await peer.call(QM2QM, mqqp.REMOTE_QM_GET_QMQM_SERVER_PORT, dw_port_type=1))[RETURNS] == site.port
     assert (await peer.call(QM2QM, mqqp.REMOTE_QM_GET_VERSION))["p_major"] == 6
@@ -312,7 +317,7 @@ async def test_the_name_of_a_remote_queue_is_asked_for_in_vain(site: Site) -> No
     peer = await site.peer()
     with pytest.raises(Fault) as fault:
         await peer.call(QMCOMM, mqmp.R_QM_GET_REMOTE_QUEUE_NAME, p_queue=1, lplp_remote_queue_name=None)
-    assert fault.value.status == 0xC00E0064
+    assert fault.value.status == MQ_ERROR_ILLEGAL_OPERATION
 
 
 # Receiving ----------------------------------------------------------------------------------------------------------
@@ -352,7 +357,7 @@ async def test_a_receive_gives_a_handle_that_its_end_takes(site: Site) -> None:
     assert site.count() == 0
     with pytest.raises(Fault) as fault:
         await q.end(read)
-    assert fault.value.status == CONTEXT_MISMATCH
+    assert fault.value.status == NCA_FAULT_CONTEXT_MISMATCH
 
 
 @pytest.mark.spec("MQQP-3.1.4.1-14", "MQQP-3.1.4.2-3")
@@ -365,8 +370,8 @@ async def test_a_received_message_is_locked_until_it_is_refused(site: Site) -> N
     assert site.count() == 2
     second = await other.read()
     assert second.body == b"two"
-    assert (await q.read()).status == IO_TIMEOUT
-    assert (await q.read(MQ_ACTION_PEEK_CURRENT)).status == IO_TIMEOUT
+    assert (await q.read()).status == MQ_ERROR_IO_TIMEOUT
+    assert (await q.read(MQ_ACTION_PEEK_CURRENT)).status == MQ_ERROR_IO_TIMEOUT
     assert await q.end(read, ack=1) == OK
     assert await other.end(second, ack=1) == OK
     assert site.count() == 2
@@ -383,7 +388,7 @@ async def test_an_end_says_yes_or_no(site: Site, ack: int) -> None:
     with pytest.raises(Fault) as fault:
         await q.peer.raw(QM2QM, 1, read.context + struct.pack("<I", ack))
     assert fault.value.status == BAD_STUB
-    assert (await q.read()).status == IO_TIMEOUT
+    assert (await q.read()).status == MQ_ERROR_IO_TIMEOUT
     assert await q.end(read) == OK
     assert site.count() == 0
 
@@ -392,8 +397,8 @@ async def test_an_end_says_yes_or_no(site: Site, ack: int) -> None:
 @served
 async def test_a_null_handle_is_no_handle(site: Site) -> None:
     q = await site.opened()
-    assert await q.end(NULL_HANDLE) == INVALID_HANDLE
-    assert await replace(q, context=NULL_HANDLE).close() == INVALID_HANDLE
+    assert await q.end(NULL_HANDLE) == MQ_ERROR_INVALID_HANDLE
+    assert await replace(q, context=NULL_HANDLE).close() == MQ_ERROR_INVALID_HANDLE
 
 
 @pytest.mark.spec("MQQP-3.1.4.2-6")
@@ -418,7 +423,7 @@ async def test_the_end_of_a_receive_whose_message_is_free_again(site: Site) -> N
     (position,) = found.descriptor.unfinished_reads.values()
     with site.runtime.lock:
         site.runtime.engine.dequeue_message_end(found.descriptor, position, delete_message=False)
-    assert await q.end(read) == TRANSACTION_SEQUENCE
+    assert await q.end(read) == MQ_ERROR_TRANSACTION_SEQUENCE
     assert site.count() == 1
 
 
@@ -442,7 +447,7 @@ async def test_only_an_open_queue_is_purged(site: Site) -> None:
     q = await site.opened()
     handle = (await q.peer.open_remote_queue())["ph_queue"]
     for number in (0, 12345, handle):
-        assert await q.purge(h_queue=number) == INVALID_HANDLE
+        assert await q.purge(h_queue=number) == MQ_ERROR_INVALID_HANDLE
     assert site.count() == 1
 
 
@@ -459,7 +464,7 @@ async def test_what_was_not_acknowledged_goes_back_when_its_queue_is_closed(
     assert await q.close() == OK
     again = await peer.opened()
     assert (await again.read(MQ_ACTION_PEEK_CURRENT)).body == b"one"
-    assert await q.end(read) == INVALID_HANDLE
+    assert await q.end(read) == MQ_ERROR_INVALID_HANDLE
     assert site.count() == 2
     # The rundown of the other handle has nothing left to do.
     await peer.close()
@@ -583,13 +588,13 @@ async def test_what_fails_comes_without_a_message(site: Site) -> None:
 async def test_a_read_without_a_descriptor(site: Site) -> None:
     q = await site.opened()
     below: Any = site.service.start_receive(None, None)  # type: ignore[arg-type] # never asked
-    assert below == {RETURNS: INVALID_HANDLE}
+    assert below == {RETURNS: MQ_ERROR_INVALID_HANDLE}
     for method, more in (
         (mqqp.REMOTE_QM_START_RECEIVE2, {}),
         (mqqp.REMOTE_QM_START_RECEIVE_BY_LOOKUP_ID, {"lookup_id": 1}),
     ):
         read = await q._second(method, None, more)
-        assert (read.status, read.context, read.desc) == (INVALID_HANDLE, NULL_HANDLE, None)
+        assert (read.status, read.context, read.desc) == (MQ_ERROR_INVALID_HANDLE, NULL_HANDLE, None)
 
 
 @pytest.mark.spec("MQQP-3.1.4.1-5", "MQQP-3.1.4.1-6", "MQQP-3.1.4.10-2", "MQQP-2.2.2.1-5")
@@ -599,10 +604,10 @@ async def test_both_names_of_a_queue_in_a_read_are_the_same(site: Site) -> None:
     q = await site.opened()
     other = await site.opened()
     for changes in ({"dw_queue": 0}, {"dw_queue": other.handle}, {"h_remote_queue": other.handle}):
-        assert (await q.read(**changes)).status == INVALID_PARAMETER
-        assert (await q.read2(**changes)).status == INVALID_PARAMETER
+        assert (await q.read(**changes)).status == MQ_ERROR_INVALID_PARAMETER
+        assert (await q.read2(**changes)).status == MQ_ERROR_INVALID_PARAMETER
     unknown = q.handle ^ 1
-    assert (await q.read(dw_queue=unknown, h_remote_queue=unknown)).status == INVALID_PARAMETER
+    assert (await q.read(dw_queue=unknown, h_remote_queue=unknown)).status == MQ_ERROR_INVALID_PARAMETER
     assert (await q.read()).body == b"one"
 
 
@@ -611,11 +616,13 @@ async def test_both_names_of_a_queue_in_a_read_are_the_same(site: Site) -> None:
 async def test_checks_have_an_order(site: Site) -> None:
     site.send(b"one")
     q = await site.opened()
-    assert (await q.read(MQ_ACTION_PEEK_NEXT, dw_queue=0)).status == INVALID_PARAMETER
-    assert (await q.read(MQ_ACTION_PEEK_NEXT, dw_queue=0, h_remote_queue=0)).status == INVALID_PARAMETER
+    assert (await q.read(MQ_ACTION_PEEK_NEXT, dw_queue=0)).status == MQ_ERROR_INVALID_PARAMETER
+    assert (await q.read(MQ_ACTION_PEEK_NEXT, dw_queue=0, h_remote_queue=0)).status == MQ_ERROR_INVALID_PARAMETER
     # The cursor of a peek comes before whether the queue is open.
     unknown = q.handle ^ 1
-    assert (await q.read(MQ_ACTION_PEEK_NEXT, dw_queue=unknown, h_remote_queue=unknown)).status == 0xC000000D
+    assert (
+        await q.read(MQ_ACTION_PEEK_NEXT, dw_queue=unknown, h_remote_queue=unknown)
+    ).status == STATUS_INVALID_PARAMETER
 
 
 @pytest.mark.spec("MQQP-3.1.4.1-19")
@@ -624,8 +631,8 @@ async def test_checks_have_an_order(site: Site) -> None:
 async def test_an_action_that_is_none(site: Site, action: int) -> None:
     site.send(b"one")
     q = await site.opened()
-    assert (await q.read(action)).status == INVALID_PARAMETER
-    assert (await q.read2(action)).status == INVALID_PARAMETER
+    assert (await q.read(action)).status == MQ_ERROR_INVALID_PARAMETER
+    assert (await q.read2(action)).status == MQ_ERROR_INVALID_PARAMETER
     assert (await q.read()).body == b"one"
 
 
@@ -635,9 +642,9 @@ async def test_the_status_of_the_queue_is_told_as_it_is(site: Site) -> None:
     site.create("gone")
     q = await site.opened("OS:.\\private$\\gone")
     site.delete("gone")
-    assert (await q.read()).status == QUEUE_NOT_AVAILABLE
-    assert (await q.read(MQ_ACTION_PEEK_CURRENT, 5000)).status == QUEUE_NOT_AVAILABLE
-    assert await q.purge() == QUEUE_NOT_AVAILABLE
+    assert (await q.read()).status == MQ_ERROR_QUEUE_NOT_AVAILABLE
+    assert (await q.read(MQ_ACTION_PEEK_CURRENT, 5000)).status == MQ_ERROR_QUEUE_NOT_AVAILABLE
+    assert await q.purge() == MQ_ERROR_QUEUE_NOT_AVAILABLE
     assert await q.close() == OK
 
 
@@ -660,7 +667,7 @@ async def test_a_second_kind_of_read_tells_the_sequential_id(site: Site, syntax:
     assert await q.end(second, ack=1) == OK
     assert site.lookup_ids() == lookup_ids[1:]
     failed = await q.read2(ul_action=7)
-    assert (failed.status, failed.context, failed.sequential_id) == (INVALID_PARAMETER, NULL_HANDLE, 0)
+    assert (failed.status, failed.context, failed.sequential_id) == (MQ_ERROR_INVALID_PARAMETER, NULL_HANDLE, 0)
 
 
 # Closing ------------------------------------------------------------------------------------------------------------
@@ -673,16 +680,16 @@ async def test_closing_closes_the_queue_itself(site: Site) -> None:
     q = await site.opened(share=1)
     cursor = await q.peer.create_cursor(q.handle)
     other = await site.peer()
-    assert (await other.open_remote_queue())[RETURNS] == SHARING_VIOLATION
+    assert (await other.open_remote_queue())[RETURNS] == STATUS_SHARING_VIOLATION
     assert await q.close() == OK
-    assert (await q.read()).status == INVALID_PARAMETER
-    assert await q.close_cursor(cursor) == INVALID_HANDLE
+    assert (await q.read()).status == MQ_ERROR_INVALID_PARAMETER
+    assert await q.close_cursor(cursor) == MQ_ERROR_INVALID_HANDLE
     assert not list(site.queues.open_queue_entries)
     assert not site.runtime.engine._descriptors
     assert (await other.open_remote_queue(share=1))[RETURNS] == OK
     with pytest.raises(Fault) as fault:
         await q.close()
-    assert fault.value.status == CONTEXT_MISMATCH
+    assert fault.value.status == NCA_FAULT_CONTEXT_MISMATCH
 
 
 @pytest.mark.spec("MQQP-3.1.1.5-1")
@@ -698,7 +705,7 @@ async def test_opens_reads_and_closes_at_once_leave_nothing_behind(site: Site) -
             same = await peer.open_queue(q.handle)
             bodies.append(await q.receive())
             assert await q.close() == OK
-            assert (await q.read()).status == INVALID_PARAMETER
+            assert (await q.read()).status == MQ_ERROR_INVALID_PARAMETER
             assert await replace(q, context=same["ph_context"]).close() == OK
 
     await asyncio.gather(*(client() for _ in range(20)))
@@ -748,7 +755,9 @@ async def test_cursors_of_one_open_queue_have_a_limit(site: Site, monkeypatch: p
     q = await site.opened()
     cursors = [await q.peer.create_cursor(q.handle) for _ in range(2)]
     arguments = {"ptb1": CACTransferBufferV1(2, CACCreateRemoteCursor()), "h_queue": q.handle}
-    assert (await q.peer.call(QMCOMM, mqmp.R_QM_CREATE_REMOTE_CURSOR, **arguments))[RETURNS] == 0xC00E0027
+    assert (await q.peer.call(QMCOMM, mqmp.R_QM_CREATE_REMOTE_CURSOR, **arguments))[
+        RETURNS
+    ] == MQ_ERROR_INSUFFICIENT_RESOURCES
     assert await q.close_cursor(cursors[0]) == OK
     assert (await q.peer.call(QMCOMM, mqmp.R_QM_CREATE_REMOTE_CURSOR, **arguments))[RETURNS] == OK
 
@@ -775,12 +784,12 @@ def test_a_hardened_server_tells_the_anonymous_its_port_and_no_more(tmp_path: Pa
         async with serving(tmp_path, requires_authentication=True) as site:
             peer = await site.peer()
             handle = (await peer.open_remote_queue())["ph_queue"]
-            assert (await peer.open_queue(handle))[RETURNS] == ACCESS_DENIED
+            assert (await peer.open_queue(handle))[RETURNS] == MQ_ERROR_ACCESS_DENIED
             port = await peer.call(QM2QM, mqqp.REMOTE_QM_GET_QMQM_SERVER_PORT, dw_port_type=1)
             assert port[RETURNS] == site.port
             with pytest.raises(Fault) as fault:
                 await peer.call(QM2QM, mqqp.REMOTE_QM_GET_VERSION)
-            assert fault.value.status == ACCESS_DENIED
+            assert fault.value.status == MQ_ERROR_ACCESS_DENIED
             assert not list(site.queues.open_queue_entries)
 
     asyncio.run(run())

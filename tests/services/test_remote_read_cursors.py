@@ -22,16 +22,18 @@ from lanner.services.remote_read import (
     MQ_LOOKUP_RECEIVE_PREV,
 )
 from tests.services.remote_read_peer import Read, RemoteOpen, Site, served
+from tests.statuses import (
+    MQ_ERROR_ILLEGAL_CURSOR_ACTION,
+    MQ_ERROR_INVALID_HANDLE,
+    MQ_ERROR_INVALID_PARAMETER,
+    MQ_ERROR_IO_TIMEOUT,
+    MQ_ERROR_MESSAGE_ALREADY_RECEIVED,
+    MQ_ERROR_MESSAGE_NOT_FOUND,
+    MQ_ERROR_TRANSACTION_USAGE,
+    STATUS_INVALID_PARAMETER,
+)
 
 OK = 0
-INVALID_PARAMETER = 0xC00E0006
-INVALID_HANDLE = 0xC00E0007
-IO_TIMEOUT = 0xC00E001B
-ILLEGAL_CURSOR_ACTION = 0xC00E001C
-MESSAGE_ALREADY_RECEIVED = 0xC00E001D
-TRANSACTION_USAGE = 0xC00E0050
-MESSAGE_NOT_FOUND = 0xC00E0088
-STATUS_INVALID_PARAMETER = 0xC000000D
 LAST = 0xFFFF_FFFF_FFFF_FFFF
 LOW_56_BITS = 0x00FF_FFFF_FFFF_FFFF
 FORMS = pytest.mark.parametrize("form", ["read", "read2"])
@@ -100,8 +102,8 @@ async def test_the_message_under_a_cursor_may_be_gone(site: Site, form: str, is_
     read = await other.read()
     if is_ended:
         assert await other.end(read) == OK
-    assert (await walk.current()).status == MESSAGE_ALREADY_RECEIVED
-    assert (await walk.receive()).status == MESSAGE_ALREADY_RECEIVED
+    assert (await walk.current()).status == MQ_ERROR_MESSAGE_ALREADY_RECEIVED
+    assert (await walk.receive()).status == MQ_ERROR_MESSAGE_ALREADY_RECEIVED
     # It goes on from where it is.
     assert (await walk.next()).body == b"two"
 
@@ -134,10 +136,10 @@ async def test_next_needs_something_that_was_peeked(site: Site, form: str, timeo
     site.send(b"one", b"two", b"three")
     q = await site.opened()
     walk = await Walk.begun(q, form)
-    assert (await walk.next(timeout)).status == ILLEGAL_CURSOR_ACTION
+    assert (await walk.next(timeout)).status == MQ_ERROR_ILLEGAL_CURSOR_ACTION
     assert (await walk.current()).body == b"one"
     assert (await walk.receive()).body == b"one"
-    assert (await walk.next(timeout)).status == ILLEGAL_CURSOR_ACTION
+    assert (await walk.next(timeout)).status == MQ_ERROR_ILLEGAL_CURSOR_ACTION
     assert (await walk.current()).body == b"two"
     assert not list(site.queues.remote_read_entries)
 
@@ -188,11 +190,11 @@ async def test_a_cursor_that_is_not_there_is_not_closed(site: Site) -> None:
     q = await site.opened()
     other = await q.peer.opened()
     cursor = await q.peer.create_cursor(q.handle)
-    assert await q.close_cursor(cursor, h_queue=q.handle ^ 1) == INVALID_HANDLE
-    assert await other.close_cursor(cursor) == INVALID_HANDLE
-    assert await q.close_cursor(0) == INVALID_HANDLE
+    assert await q.close_cursor(cursor, h_queue=q.handle ^ 1) == MQ_ERROR_INVALID_HANDLE
+    assert await other.close_cursor(cursor) == MQ_ERROR_INVALID_HANDLE
+    assert await q.close_cursor(0) == MQ_ERROR_INVALID_HANDLE
     assert await q.close_cursor(cursor) == OK
-    assert await q.close_cursor(cursor) == INVALID_HANDLE
+    assert await q.close_cursor(cursor) == MQ_ERROR_INVALID_HANDLE
 
 
 @pytest.mark.spec("MQQP-3.1.4.5-3")
@@ -275,7 +277,7 @@ async def test_a_lost_connection_gives_a_lookup_receive_back(site: Site) -> None
     q = await site.opened()
     assert (await q.look_up(lookup_id, MQ_LOOKUP_RECEIVE_CURRENT)).body == b"one"
     other = await site.opened()
-    assert (await other.read()).status == IO_TIMEOUT
+    assert (await other.read()).status == MQ_ERROR_IO_TIMEOUT
     waiting = asyncio.ensure_future(other.begin(timeout=3_600_000))
     await site.waiting(1)
     q.peer.abort()
@@ -293,7 +295,7 @@ async def test_a_lookup_has_a_queue_no_time_out_and_no_cursor(site: Site, change
         if "h_cursor" in changes:
             changes = {"h_cursor": cursor}
         read = await q.look_up(lookup_id, action, **changes)
-        assert (read.status, read.context) == (INVALID_PARAMETER, NULL_HANDLE)
+        assert (read.status, read.context) == (MQ_ERROR_INVALID_PARAMETER, NULL_HANDLE)
     assert site.count() == 1
     assert (await q.read()).body == b"one"
 
@@ -304,7 +306,7 @@ async def test_a_lookup_has_a_queue_no_time_out_and_no_cursor(site: Site, change
 async def test_no_message_has_lookup_id_zero(site: Site, action: int) -> None:
     site.send(b"one")
     q = await site.opened()
-    assert (await q.look_up(0, action)).status == INVALID_PARAMETER
+    assert (await q.look_up(0, action)).status == MQ_ERROR_INVALID_PARAMETER
     assert (await q.read()).body == b"one"
 
 
@@ -315,19 +317,19 @@ async def test_a_lookup_never_waits(site: Site) -> None:
     q = await site.opened()
     unknown = ids[1] + 1
     for action in LOOKUPS:
-        assert (await q.look_up(unknown, action)).status == MESSAGE_NOT_FOUND
-    assert (await q.look_up(ids[1], MQ_LOOKUP_PEEK_NEXT)).status == MESSAGE_NOT_FOUND
-    assert (await q.look_up(ids[0], MQ_LOOKUP_PEEK_PREV)).status == MESSAGE_NOT_FOUND
+        assert (await q.look_up(unknown, action)).status == MQ_ERROR_MESSAGE_NOT_FOUND
+    assert (await q.look_up(ids[1], MQ_LOOKUP_PEEK_NEXT)).status == MQ_ERROR_MESSAGE_NOT_FOUND
+    assert (await q.look_up(ids[0], MQ_LOOKUP_PEEK_PREV)).status == MQ_ERROR_MESSAGE_NOT_FOUND
     walk = await Walk.begun(q)
     assert (await walk.current()).body == b"one"
     other = await site.opened()
     locked = await other.read()
-    assert (await q.look_up(ids[0], MQ_LOOKUP_PEEK_CURRENT)).status == TRANSACTION_USAGE
-    assert (await q.look_up(ids[0], MQ_LOOKUP_RECEIVE_CURRENT)).status == MESSAGE_NOT_FOUND
+    assert (await q.look_up(ids[0], MQ_LOOKUP_PEEK_CURRENT)).status == MQ_ERROR_TRANSACTION_USAGE
+    assert (await q.look_up(ids[0], MQ_LOOKUP_RECEIVE_CURRENT)).status == MQ_ERROR_MESSAGE_NOT_FOUND
     assert await other.end(locked) == OK
     for action in (MQ_LOOKUP_PEEK_CURRENT, MQ_LOOKUP_RECEIVE_CURRENT):
         read = await q.look_up(ids[0], action)
-        assert (read.status, read.context) == (MESSAGE_ALREADY_RECEIVED, NULL_HANDLE)
+        assert (read.status, read.context) == (MQ_ERROR_MESSAGE_ALREADY_RECEIVED, NULL_HANDLE)
     assert not list(site.queues.remote_read_entries)
 
 
@@ -344,7 +346,7 @@ async def test_a_lookup_looks_at_neither_dw_queue_nor_the_request_id(site: Site)
         read = await other.look_up(lookup_id, MQ_LOOKUP_PEEK_CURRENT, dw_queue=dw_queue, dw_request_id=9)
         assert read.body == b"there"
     # Also on the queue where the request id is pending.
-    assert (await q.look_up(lookup_id, MQ_LOOKUP_PEEK_CURRENT, dw_request_id=9)).status == MESSAGE_NOT_FOUND
+    assert (await q.look_up(lookup_id, MQ_LOOKUP_PEEK_CURRENT, dw_request_id=9)).status == MQ_ERROR_MESSAGE_NOT_FOUND
     assert len(list(site.queues.remote_read_entries)) == 1
     site.send(b"here")
     assert (await waiting).body == b"here"
@@ -356,5 +358,5 @@ async def test_a_lookup_looks_at_neither_dw_queue_nor_the_request_id(site: Site)
 async def test_an_action_that_is_no_lookup(site: Site, action: int) -> None:
     (lookup_id,) = site.send(b"one")
     q = await site.opened()
-    assert (await q.look_up(lookup_id, action)).status == INVALID_PARAMETER
+    assert (await q.look_up(lookup_id, action)).status == MQ_ERROR_INVALID_PARAMETER
     assert (await q.read()).body == b"one"

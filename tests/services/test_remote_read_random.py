@@ -18,9 +18,9 @@ from lanner.services.remote_read import (
 )
 from tests.services.remote_read_peer import CLIENT_ID, Fault, Read, RemoteOpen, Site, served
 from tests.services.site import until
+from tests.statuses import MQ_INFORMATION_REMOTE_CANCELED
 
 CLIENTS = 6
-CANCELED = 0x400E03E9
 OK = 0
 
 
@@ -83,7 +83,7 @@ class Client:
         assert await self.q.close() == OK
         for _, read in self.waiting:
             found = await read
-            assert found.status in (OK, CANCELED)
+            assert found.status in (OK, MQ_INFORMATION_REMOTE_CANCELED)
         self.held.clear()
         self.waiting.clear()
         self.q = await self.q.peer.opened()

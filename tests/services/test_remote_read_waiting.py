@@ -23,16 +23,18 @@ from lanner.services.remote_read import MQ_ACTION_PEEK_CURRENT, MQ_ACTION_PEEK_N
 from lanner.wire.propvariant import NULL
 from tests.services.remote_read_peer import CO_CANCEL, INFINITE, ORPHANED, Fault, Read, RemoteOpen, Site, served
 from tests.services.site import ADDRESS, until
+from tests.statuses import (
+    MQ_ERROR,
+    MQ_ERROR_INVALID_HANDLE,
+    MQ_ERROR_INVALID_PARAMETER,
+    MQ_ERROR_IO_TIMEOUT,
+    MQ_ERROR_MESSAGE_NOT_FOUND,
+    MQ_ERROR_QUEUE_NOT_AVAILABLE,
+    MQ_INFORMATION_REMOTE_CANCELED,
+    STATUS_NOT_FOUND,
+)
 
 OK = 0
-GENERIC_ERROR = 0xC00E0001
-INVALID_PARAMETER = 0xC00E0006
-INVALID_HANDLE = 0xC00E0007
-IO_TIMEOUT = 0xC00E001B
-MESSAGE_NOT_FOUND = 0xC00E0088
-NOT_FOUND = 0xC0000225
-CANCELED = 0x400E03E9
-QUEUE_NOT_AVAILABLE = 0xC00E004B
 # All that a handler asks of a call that it is handed past the server.
 CALL: Any = SimpleNamespace(peer=ADDRESS)
 # Longer than any test; none waits for it.
@@ -52,8 +54,8 @@ def without_a_message(read: Read) -> int:
 @served
 async def test_a_wait_ends_with_its_time(site: Site, action: int) -> None:
     q = await site.opened()
-    assert without_a_message(await q.read(action, timeout=5)) == IO_TIMEOUT
-    assert without_a_message(await q.read2(action, timeout=5)) == IO_TIMEOUT
+    assert without_a_message(await q.read(action, timeout=5)) == MQ_ERROR_IO_TIMEOUT
+    assert without_a_message(await q.read2(action, timeout=5)) == MQ_ERROR_IO_TIMEOUT
     assert not list(site.queues.remote_read_entries)
 
 
@@ -85,10 +87,10 @@ async def test_nobody_waits_without_a_time_out(site: Site) -> None:
     q = await site.opened()
     cursor = await q.peer.create_cursor(q.handle)
     for read in (q.read, q.read2):
-        assert without_a_message(await read()) == IO_TIMEOUT
-        assert without_a_message(await read(MQ_ACTION_PEEK_CURRENT)) == IO_TIMEOUT
-        assert without_a_message(await read(MQ_ACTION_PEEK_CURRENT, cursor=cursor)) == IO_TIMEOUT
-        assert without_a_message(await read(cursor=cursor)) == MESSAGE_NOT_FOUND
+        assert without_a_message(await read()) == MQ_ERROR_IO_TIMEOUT
+        assert without_a_message(await read(MQ_ACTION_PEEK_CURRENT)) == MQ_ERROR_IO_TIMEOUT
+        assert without_a_message(await read(MQ_ACTION_PEEK_CURRENT, cursor=cursor)) == MQ_ERROR_IO_TIMEOUT
+        assert without_a_message(await read(cursor=cursor)) == MQ_ERROR_MESSAGE_NOT_FOUND
 
 
 @pytest.mark.spec("MQQP-3.1.4.1-23")
@@ -106,7 +108,7 @@ async def test_a_read_that_waits_stops_nothing_else(site: Site) -> None:
         assert (await peer.call(QM2QM, mqqp.REMOTE_QM_GET_VERSION))["p_major"] == 6
         assert not waiting.done()
     assert await q.cancel(70, peer=q.peer) == OK
-    assert (await waiting).status == CANCELED
+    assert (await waiting).status == MQ_INFORMATION_REMOTE_CANCELED
 
 
 @served
@@ -129,7 +131,7 @@ async def test_a_read_that_waits_stops_no_management_and_no_sender(site: Site) -
         }
         assert (await managing.call(R_QM_MGMT_GET_INFO, **asked))[RETURNS] == OK
     assert await q.cancel(1, peer=await site.peer()) == OK
-    assert (await first).status == CANCELED
+    assert (await first).status == MQ_INFORMATION_REMOTE_CANCELED
     assert not second.done()
     await asyncio.to_thread(site.send, b"one")
     assert (await second).body == b"one"
@@ -141,15 +143,15 @@ async def test_a_request_id_is_used_once_at_a_time(site: Site) -> None:
     q = await site.opened()
     first = q.begin(timeout=LONG, dw_request_id=5)
     await site.waiting(1)
-    assert without_a_message(await q.read(timeout=LONG, dw_request_id=5)) == INVALID_PARAMETER
-    assert without_a_message(await q.read(MQ_ACTION_PEEK_CURRENT, dw_request_id=5)) == INVALID_PARAMETER
-    assert without_a_message(await q.read2(timeout=LONG, dw_request_id=5)) == INVALID_PARAMETER
+    assert without_a_message(await q.read(timeout=LONG, dw_request_id=5)) == MQ_ERROR_INVALID_PARAMETER
+    assert without_a_message(await q.read(MQ_ACTION_PEEK_CURRENT, dw_request_id=5)) == MQ_ERROR_INVALID_PARAMETER
+    assert without_a_message(await q.read2(timeout=LONG, dw_request_id=5)) == MQ_ERROR_INVALID_PARAMETER
     assert len(list(site.queues.remote_read_entries)) == 1
     site.send(b"one")
     assert (await first).body == b"one"
     second = asyncio.ensure_future(q.read2(timeout=LONG, dw_request_id=5))
     await site.waiting(1)
-    assert without_a_message(await q.read(dw_request_id=5)) == INVALID_PARAMETER
+    assert without_a_message(await q.read(dw_request_id=5)) == MQ_ERROR_INVALID_PARAMETER
     site.send(b"two")
     assert (await second).body == b"two"
 
@@ -172,7 +174,7 @@ async def test_a_read_that_is_over_is_pending_no_more(site: Site) -> None:
     q = await site.opened()
     read = await q.read(dw_request_id=3)
     assert not list(site.queues.remote_read_entries)
-    assert await q.cancel(3) == INVALID_HANDLE
+    assert await q.cancel(3) == MQ_ERROR_INVALID_HANDLE
     assert await q.end(read) == OK
     waiting = q.begin(timeout=LONG, dw_request_id=3)
     await site.waiting(1)
@@ -191,7 +193,7 @@ async def test_a_waiting_receive_is_cancelled_from_another_connection(site: Site
     waiting = asyncio.ensure_future(reading)
     await site.waiting(1)
     assert await q.cancel(42, peer=other) == OK
-    assert without_a_message(await waiting) == CANCELED
+    assert without_a_message(await waiting) == MQ_INFORMATION_REMOTE_CANCELED
     site.send(b"one")
     assert site.count() == 1
     assert await q.receive() == b"one"
@@ -210,7 +212,7 @@ async def test_a_waiting_peek_is_cancelled_too(site: Site, action: int) -> None:
     waiting = asyncio.ensure_future(q.begin(action, LONG, cursor, dw_request_id=42))
     await site.waiting(1)
     assert await q.cancel(42) == OK
-    assert without_a_message(await waiting) == CANCELED
+    assert without_a_message(await waiting) == MQ_INFORMATION_REMOTE_CANCELED
 
 
 @pytest.mark.spec("MQQP-3.1.4.6-1")
@@ -226,7 +228,7 @@ async def test_a_cancel_names_its_queue_twice(site: Site) -> None:
         {"h_queue": 0, "p_queue": 0},
     ]
     for changes in wrong:
-        assert await q.cancel(1, **changes) == INVALID_PARAMETER
+        assert await q.cancel(1, **changes) == MQ_ERROR_INVALID_PARAMETER
     assert not waiting.done()
     assert await q.cancel(1) == OK
     await waiting
@@ -237,11 +239,11 @@ async def test_a_cancel_names_its_queue_twice(site: Site) -> None:
 async def test_a_cancel_of_what_is_not_pending(site: Site) -> None:
     q = await site.opened()
     unknown = q.handle ^ 1
-    assert await q.cancel(1) == INVALID_HANDLE
-    assert await q.cancel(1, h_queue=unknown, p_queue=unknown) == INVALID_HANDLE
+    assert await q.cancel(1) == MQ_ERROR_INVALID_HANDLE
+    assert await q.cancel(1, h_queue=unknown, p_queue=unknown) == MQ_ERROR_INVALID_HANDLE
     waiting = asyncio.ensure_future(q.begin(timeout=LONG, dw_request_id=1))
     await site.waiting(1)
-    assert await q.cancel(2) == GENERIC_ERROR
+    assert await q.cancel(2) == MQ_ERROR
     assert not waiting.done()
     site.send(b"one")
     assert (await waiting).body == b"one"
@@ -256,7 +258,7 @@ async def test_a_cancel_that_comes_when_the_message_is_there(site: Site) -> None
     await site.waiting(1)
     site.send(b"one")
     status: Any = site.service.cancel_receive(CALL, q.handle, q.handle, 1)
-    assert status == NOT_FOUND
+    assert status == STATUS_NOT_FOUND
     read = await waiting
     assert read.body == b"one"
     assert await q.end(read) == OK
@@ -274,7 +276,7 @@ async def test_a_cancelled_id_is_free_at_once(site: Site) -> None:
     cancelling = peer.begin(QM2QM, mqqp.REMOTE_QM_CANCEL_RECEIVE, **arguments)
     second = asyncio.ensure_future(q.begin(timeout=LONG, dw_request_id=1))
     assert (await cancelling)[RETURNS] == OK
-    assert (await first).status == CANCELED
+    assert (await first).status == MQ_INFORMATION_REMOTE_CANCELED
     (entry,) = await site.waiting(1)
     assert entry.read.is_waiting
     site.send(b"one")
@@ -289,7 +291,7 @@ async def test_a_cancel_ends_the_read_of_its_own_handle_alone(site: Site) -> Non
     waiting = [asyncio.ensure_future(q.begin(timeout=LONG, dw_request_id=7)) for q in (one, other)]
     await site.waiting(2)
     assert await other.cancel(7) == OK
-    assert (await waiting[1]).status == CANCELED
+    assert (await waiting[1]).status == MQ_INFORMATION_REMOTE_CANCELED
     assert not waiting[0].done()
     site.send(b"one")
     assert (await waiting[0]).body == b"one"
@@ -304,7 +306,10 @@ async def test_closing_a_queue_cancels_what_waits_on_it(site: Site) -> None:
     left = asyncio.ensure_future(other.begin(timeout=LONG))
     await site.waiting(3)
     assert await q.close() == OK
-    assert [without_a_message(await read) for read in waiting] == [CANCELED, CANCELED]
+    assert [without_a_message(await read) for read in waiting] == [
+        MQ_INFORMATION_REMOTE_CANCELED,
+        MQ_INFORMATION_REMOTE_CANCELED,
+    ]
     assert not left.done()
     site.send(b"one")
     assert (await left).body == b"one"
@@ -318,8 +323,8 @@ async def test_a_queue_that_is_deleted_ends_what_waits_on_it(site: Site) -> None
     await site.waiting(1)
     site.delete("gone")
     status: Any = site.service.cancel_receive(CALL, q.handle, q.handle, 1)
-    assert status == NOT_FOUND
-    assert without_a_message(await waiting) == QUEUE_NOT_AVAILABLE
+    assert status == STATUS_NOT_FOUND
+    assert without_a_message(await waiting) == MQ_ERROR_QUEUE_NOT_AVAILABLE
 
 
 @served
@@ -385,7 +390,7 @@ async def test_a_peek_that_is_cancelled_frees_nothing_that_a_receive_has(site: S
     with pytest.raises(Fault):
         await peek
     read = await receive
-    assert without_a_message(await q.read()) == IO_TIMEOUT
+    assert without_a_message(await q.read()) == MQ_ERROR_IO_TIMEOUT
     assert await q.end(read) == OK
     assert site.count() == 0
 

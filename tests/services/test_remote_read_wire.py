@@ -22,14 +22,16 @@ from lanner.services.ports import ServerPorts
 from lanner.services.remote_read import MQ_ACTION_PEEK_CURRENT
 from tests.services.remote_read_peer import NDR20, NDR64, Fault, Peer, RemoteOpen, Site, context, served, serving
 from tests.services.site import until
+from tests.statuses import (
+    MQ_ERROR_INVALID_PARAMETER,
+    MQ_INFORMATION_REMOTE_CANCELED,
+    NCA_FAULT_CONTEXT_MISMATCH,
+    NCA_OP_RNG_ERROR,
+    STATUS_SHARING_VIOLATION,
+)
 
 OK = 0
-INVALID_PARAMETER = 0xC00E0006
-SHARING_VIOLATION = 0xC0000043
-IO_TIMEOUT = 0xC00E001B
 BAD_STUB = 0x6F7
-CONTEXT_MISMATCH = 0x1C00001A
-OUT_OF_RANGE = 0x1C010002
 LONG = 3_600_000
 ACCEPTANCE, PROVIDER_REJECTION, NEGOTIATE_ACK = 0, 2, 3
 BOTH = pytest.mark.parametrize("syntax", [Syntax.NDR20, Syntax.NDR64])
@@ -70,7 +72,7 @@ async def use_every_method(site: Site, peer: Peer) -> set[int]:
     waiting = asyncio.ensure_future(q.begin(timeout=LONG, dw_request_id=99))
     await site.waiting(1)
     await has(5, q.cancel(99))
-    assert (await waiting).status == 0x400E03E9
+    assert (await waiting).status == MQ_INFORMATION_REMOTE_CANCELED
     await has(3, q.close())
     return done
 
@@ -91,7 +93,7 @@ async def test_there_is_no_twelfth_method(site: Site, opnum: int) -> None:
     peer = await site.peer()
     with pytest.raises(Fault) as fault:
         await peer.raw(QM2QM, opnum, b"")
-    assert fault.value.status == OUT_OF_RANGE
+    assert fault.value.status == NCA_OP_RNG_ERROR
     assert (await peer.call(QM2QM, mqqp.REMOTE_QM_GET_VERSION))["p_major"] == 6
 
 
@@ -148,7 +150,7 @@ def test_codes_of_our_own_say_so() -> None:
     for status, error in StatusError.by_status.items():
         is_ours = error.spec_name.startswith("LANNER_")
         assert bool(status & CUSTOMER_BIT) == is_ours, error
-        assert status & 0x8000_0000 or status == 0x400E03E9, error
+        assert status & 0x8000_0000 or status == MQ_INFORMATION_REMOTE_CANCELED, error
 
 
 @pytest.mark.spec("MQQP-3.1.4.9-1", "MQQP-3.1.4.9-2", "MQQP-3.1.4.9-3")
@@ -259,7 +261,7 @@ async def test_a_handle_is_twenty_octets(site: Site, syntax: Syntax) -> None:
     assert status == bytes(4)
     assert await peer.raw(QM2QM, 3, context) == bytes(24)
     refused = mqqp.REMOTE_QM_OPEN_QUEUE.encode_request(arguments | {"p_queue": 0}, syntax)
-    assert await peer.raw(QM2QM, 2, refused) == bytes(20) + struct.pack("<I", INVALID_PARAMETER)
+    assert await peer.raw(QM2QM, 2, refused) == bytes(20) + struct.pack("<I", MQ_ERROR_INVALID_PARAMETER)
 
 
 @pytest.mark.spec("MQQP-2.2.1.1-2")
@@ -285,7 +287,7 @@ async def test_made_up_closed_and_mistaken_handles_are_faults(site: Site) -> Non
     for call in calls:
         with pytest.raises(Fault) as fault:
             await call()
-        assert fault.value.status == CONTEXT_MISMATCH
+        assert fault.value.status == NCA_FAULT_CONTEXT_MISMATCH
     assert site.count() == 1
     assert await q.end(read) == OK
 
@@ -299,10 +301,10 @@ async def test_a_handle_is_known_in_its_association_alone(site: Site) -> None:
     read = await q.read()
     with pytest.raises(Fault) as fault:
         await q.end(read, peer=stranger)
-    assert fault.value.status == CONTEXT_MISMATCH
+    assert fault.value.status == NCA_FAULT_CONTEXT_MISMATCH
     with pytest.raises(Fault) as fault:
         await replace(q, peer=stranger).close()
-    assert fault.value.status == CONTEXT_MISMATCH
+    assert fault.value.status == NCA_FAULT_CONTEXT_MISMATCH
     second = await site.peer(group=q.peer.group)
     assert await q.end(read, peer=second) == OK
     assert await replace(q, peer=second).close() == OK
@@ -319,7 +321,7 @@ async def test_a_client_that_goes_closes_its_queues(site: Site) -> None:
     waiting = asyncio.ensure_future(q.begin(timeout=LONG))
     await site.waiting(1)
     other = await site.peer()
-    assert (await other.open_remote_queue())[RETURNS] == SHARING_VIOLATION
+    assert (await other.open_remote_queue())[RETURNS] == STATUS_SHARING_VIOLATION
     q.peer.abort()
     await until(lambda: len(site.queues) == 0)
     waiting.cancel()
@@ -370,7 +372,7 @@ async def test_a_client_has_gone_with_its_last_connection(site: Site) -> None:
     await until(lambda: site.server.connections == 1)
     assert len(site.queues) == 1
     other = await site.peer()
-    assert (await other.open_remote_queue())[RETURNS] == SHARING_VIOLATION
+    assert (await other.open_remote_queue())[RETURNS] == STATUS_SHARING_VIOLATION
     assert await q.end(read, peer=second) == OK
     await second.close()
     await until(lambda: len(site.queues) == 0)

@@ -52,6 +52,12 @@ from lanner.wire.sid import Sid
 from lanner.wire.simple_blob import SimpleBlob
 from tests.engine.harness import Harness
 from tests.security.samples import changed, queue_manager_keys, signing_key
+from tests.statuses import (
+    MQ_ERROR_INSUFFICIENT_RESOURCES,
+    MQ_ERROR_NO_DS,
+    MQ_ERROR_PUBLIC_KEY_NOT_FOUND,
+    MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
+)
 from tests.transfer.threads import Threads
 
 ALICE = Sid.parse("S-1-5-21-1-2-3-1001")
@@ -238,12 +244,12 @@ class TestProtect:
         unknown = uuid.uuid4()
         with pytest.raises(EncryptionFailed) as caught:
             b.protect(b.sent(f"PRIVATE={unknown}\\00000007"), unknown)
-        assert caught.value.error == 0xC00E_0079
+        assert caught.value.error == MQ_ERROR_PUBLIC_KEY_NOT_FOUND
         position = b.sent()
         b.engine.queue_manager.directory_offline = True
         with pytest.raises(EncryptionFailed) as caught:
             b.protect(position)
-        assert caught.value.error == 0xC00E_0013
+        assert caught.value.error == MQ_ERROR_NO_DS
         assert caught.value.status is ConnectionStatus.CERTIFICATE_VALIDATION_FAILURE
         # It is asked again for the next message.
         b.engine.queue_manager.directory_offline = False
@@ -259,7 +265,7 @@ class TestProtect:
         for name in (DIRECT, r"DIRECT=TCP:127.0.0.9\private$\q", r"DIRECT=HTTP://beta/msmq/private$/q"):
             with pytest.raises(EncryptionFailed, match="DIRECT") as caught:
                 b.protect(b.sent(name))
-            assert caught.value.error == 0xC00E_0020
+            assert caught.value.error == MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION
         assert b.reads == []
         queue = b.outgoing()
         for destination in (PrivateFormatName(BETA, 7), PublicFormatName(uuid.uuid4())):
@@ -294,7 +300,7 @@ class TestProtect:
         if used is None:
             with pytest.raises(EncryptionFailed) as caught:
                 b.protect(position, ROUTER)
-            assert caught.value.error == 0xC00E_0079
+            assert caught.value.error == MQ_ERROR_PUBLIC_KEY_NOT_FOUND
             assert b.threads.jobs == []
         else:
             message = Message(b.protected(position, ROUTER))
@@ -466,7 +472,7 @@ class TestProtect:
         for position in (one, two):
             with pytest.raises(EncryptionFailed, match="cannot protect") as caught:
                 b.protect(position, ROUTER)
-            assert caught.value.error == 0xC00E_0079
+            assert caught.value.error == MQ_ERROR_PUBLIC_KEY_NOT_FOUND
         assert len(b.protection.send_symmetric_key_cache) == 0
 
     def test_fail_when_the_packet_grows_too_large(self, b: Bench) -> None:
@@ -477,7 +483,7 @@ class TestProtect:
         b.threads.run()
         with pytest.raises(EncryptionFailed) as caught:
             b.protect(position)
-        assert caught.value.error == 0xC00E_0027
+        assert caught.value.error == MQ_ERROR_INSUFFICIENT_RESOURCES
 
     def test_an_accident_is_a_failure_of_that_message(
         self, b: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -550,7 +556,7 @@ class TestFailure:
         (entry,) = route.queue.connection_history
         assert int(entry.status) == 0x8000_0009
         assert entry.connection_history_time == int(b.now)
-        assert entry.error == 0xC00E_0020
+        assert entry.error == MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION
         assert entry.address_list == ["IP=127.0.0.9"]
 
 

@@ -51,6 +51,7 @@ from lanner.model.errors import QueueNotFound
 from lanner.rpc.ndr import Value
 from lanner.wire.vartypes import VT
 from tests.com.fakes import Caller, Exporter, Foreign
+from tests.statuses import MQ_ERROR_IO_TIMEOUT, MQ_ERROR_QUEUE_NOT_FOUND, MQ_INFORMATION_INTERNAL_USER_CERT_EXIST
 
 METHOD, GET, PUT, PUTREF = DISPATCH_METHOD, DISPATCH_PROPERTYGET, DISPATCH_PROPERTYPUT, DISPATCH_PROPERTYPUTREF
 VALUE = (DISPID_PROPERTYPUT,)
@@ -101,7 +102,7 @@ class Info(ComObject):
         return Queue()
 
     def refresh(self, call: ComCall) -> Success:
-        return Success(0x400E_000A)
+        return Success(MQ_INFORMATION_INTERNAL_USER_CERT_EXIST)
 
     def update(self, call: ComCall) -> None:
         raise QueueNotFound("no such queue")
@@ -474,9 +475,9 @@ def test_an_object_that_is_not_there() -> None:
 def test_hresults_as_arguments() -> None:
     event = Event()
     caller = Caller(event, tables.IMSMQ_PRIVATE_EVENT)
-    for status in (Variant(VT.ERROR, 0xC00E_001B), Variant(VT.I4, 0xC00E_001B - (1 << 32))):
+    for status in (Variant(VT.ERROR, MQ_ERROR_IO_TIMEOUT), Variant(VT.I4, MQ_ERROR_IO_TIMEOUT - (1 << 32))):
         assert caller.invoke("FireArrivedErrorEvent", METHOD, ONE, status, Variant(VT.DISPATCH, Queue()))[4] == S_OK
-    assert event.told[1::3] == [0xC00E_001B, 0xC00E_001B]
+    assert event.told[1::3] == [MQ_ERROR_IO_TIMEOUT, MQ_ERROR_IO_TIMEOUT]
 
 
 # Results -------------------------------------------------------------------------------------------------------------
@@ -511,24 +512,30 @@ def test_vtable_and_invoke_reach_the_same_object() -> None:
 @pytest.mark.spec("MQAC-3.1-3")
 def test_codes_of_success_are_returned_both_ways() -> None:
     """Success codes (S_FALSE, 0x400E000A included) are returned by both; a failure's appears as EXCEPINFO.scode."""
-    assert Caller(Info(), tables.IMSMQ_QUEUE_INFO4).call("Refresh")[1] == 0x400E_000A
-    assert Caller(Info()).invoke("Refresh", METHOD)[1::3] == (ExcepInfo(), 0x400E_000A)
+    assert Caller(Info(), tables.IMSMQ_QUEUE_INFO4).call("Refresh")[1] == MQ_INFORMATION_INTERNAL_USER_CERT_EXIST
+    assert Caller(Info()).invoke("Refresh", METHOD)[1::3] == (ExcepInfo(), MQ_INFORMATION_INTERNAL_USER_CERT_EXIST)
     assert Caller(Message(), tables.IMSMQ_MESSAGE4).get("Body") == (Variant(VT.BSTR, "body"), S_FALSE)
     assert Caller(Message()).invoke("Body", GET)[0::4] == (Variant(VT.BSTR, "body"), S_FALSE)
-    assert Caller(Info(), tables.IMSMQ_QUEUE_INFO4).call("Update")[1] == 0xC00E_0003
-    assert Caller(Info()).invoke("Update", METHOD)[1].scode == 0xC00E_0003
+    assert Caller(Info(), tables.IMSMQ_QUEUE_INFO4).call("Update")[1] == MQ_ERROR_QUEUE_NOT_FOUND
+    assert Caller(Info()).invoke("Update", METHOD)[1].scode == MQ_ERROR_QUEUE_NOT_FOUND
 
 
 @pytest.mark.spec("MQAC-3.1-11")
 def test_a_failure_is_an_exception_with_its_code() -> None:
     """DISP_E_EXCEPTION with EXCEPINFO.scode set to the member's HRESULT and wCode 0."""
     result, info, argument, _, hresult = Caller(Info()).invoke("Update", METHOD)
-    assert (hresult, info.scode, info.w_code, result, argument) == (DISP_E_EXCEPTION, 0xC00E_0003, 0, EMPTY, 0)
+    assert (hresult, info.scode, info.w_code, result, argument) == (
+        DISP_E_EXCEPTION,
+        MQ_ERROR_QUEUE_NOT_FOUND,
+        0,
+        EMPTY,
+        0,
+    )
     assert info.bstr_source == "Info"
     assert "no such queue" in (info.bstr_description or "")
     # The same when it fails later, and with COM's own codes.
     _, info, *_, hresult = Caller(Info()).invoke("Open", METHOD, ONE, Variant(VT.I4, 200))
-    assert (hresult, info.scode) == (DISP_E_EXCEPTION, 0xC00E_0003)
+    assert (hresult, info.scode) == (DISP_E_EXCEPTION, MQ_ERROR_QUEUE_NOT_FOUND)
     _, info, *_, hresult = Caller(Message()).invoke("HashAlgorithm", PUT, ONE, named=VALUE)
     assert (hresult, info.scode, info.bstr_description) == (DISP_E_EXCEPTION, E_INVALIDARG, None)
 

@@ -24,6 +24,7 @@ from lanner.rpc.ndr import BadStub, Decoder, Encoder, Value
 from lanner.rpc.ndr.stream import MAX_REQUEST_ELEMENTS
 from lanner.wire.vartypes import VT
 from tests.com.fakes import NDR, Caller, Exporter, Foreign
+from tests.statuses import MQ_ERROR_QUEUE_NOT_FOUND, MQ_INFORMATION_FORMATNAME_BUFFER_TOO_SMALL
 
 ALL = [
     pytest.param(table, member, id=f"{table.name}.{member.name}.{member.opnum}")
@@ -71,7 +72,7 @@ class Info(ComObject):
         raise QueueNotFound
 
     def refresh(self, call: ComCall) -> Success:
-        return Success(0x400E_0009)
+        return Success(MQ_INFORMATION_FORMATNAME_BUFFER_TOO_SMALL)
 
     def delete(self, call: ComCall) -> None:
         raise RuntimeError("a bug")
@@ -116,7 +117,7 @@ def test_every_member_answers_whether_it_is_there_or_not(table: InterfaceTable, 
     values: dict[str, Value] = {
         "long": -3,
         "short": -3,
-        "HRESULT": 0xC00E_0003,
+        "HRESULT": MQ_ERROR_QUEUE_NOT_FOUND,
         "BSTR": "text",
         "VARIANT": Variant(VT.BSTR, "text"),
         "VARIANT*": MISSING,
@@ -175,8 +176,8 @@ def test_the_revision_that_was_called_says_what_comes_back(revision: str) -> Non
 
 def test_codes_of_success_and_failure() -> None:
     caller = Caller(Info(), tables.IMSMQ_QUEUE_INFO4)
-    assert caller.call("Update") == ([], 0xC00E_0003)
-    assert caller.call("Refresh") == ([], 0x400E_0009)
+    assert caller.call("Update") == ([], MQ_ERROR_QUEUE_NOT_FOUND)
+    assert caller.call("Refresh") == ([], MQ_INFORMATION_FORMATNAME_BUFFER_TOO_SMALL)
     assert caller.get("Label") == (None, E_NOTIMPL)
 
 

@@ -27,6 +27,7 @@ from lanner.com.objref import DualStringArray, ObjRefStandard, StdObjRef
 from lanner.rpc.ndr import BadStub, ByteOrder, Decoder, Encoder, Syntax, Type, Value, guid, representation
 from lanner.rpc.ndr.stream import MAX_REQUEST_ELEMENTS
 from lanner.wire.vartypes import VT, type_name
+from tests.statuses import MQ_ERROR_INVALID_HANDLE, MQ_ERROR_QUEUE_NOT_FOUND
 
 REFERENCE = ObjRefStandard(IID_IDISPATCH, StdObjRef(0, 5, 1, 2, IID_IDISPATCH), DualStringArray())
 
@@ -220,7 +221,7 @@ EVERYTHING = [
     Variant(VT.I1, -128),
     Variant(VT.UI1, 255),
     Variant(VT.BOOL, value=False),
-    Variant(VT.ERROR, 0xC00E_0003),
+    Variant(VT.ERROR, MQ_ERROR_QUEUE_NOT_FOUND),
     Variant(VT.BSTR, None),
     Variant(VT.BSTR, ""),
     Variant(VT.DISPATCH, None),
@@ -511,7 +512,7 @@ def test_no_arguments_are_two_null_pointers() -> None:
 
 
 def test_excep_info_is_read_again() -> None:
-    info = ExcepInfo(bstr_source="MSMQQueue", bstr_description="closed", scode=0xC00E_0007)
+    info = ExcepInfo(bstr_source="MSMQQueue", bstr_description="closed", scode=MQ_ERROR_INVALID_HANDLE)
     assert unpacked(EXCEPINFO, packed(EXCEPINFO, info)) == info
 
 

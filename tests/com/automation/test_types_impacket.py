@@ -14,6 +14,7 @@ from lanner.com.automation.types import DISPPARAMS, EXCEPINFO, VARIANT, DispPara
 from lanner.com.automation.values import Variant
 from lanner.wire.vartypes import VT
 from tests.com.automation.test_types import REFERENCE, packed, unpacked
+from tests.statuses import MQ_ERROR_INVALID_HANDLE
 
 pytest.importorskip("impacket", reason="impacket is not installed")
 
@@ -135,9 +136,9 @@ def test_impacket_and_we_read_each_others_disp_params() -> None:
 
 
 def test_impacket_reads_our_excep_info() -> None:
-    info = ExcepInfo(bstr_source="MSMQQueue", bstr_description="closed", scode=0xC00E_0007)
+    info = ExcepInfo(bstr_source="MSMQQueue", bstr_description="closed", scode=MQ_ERROR_INVALID_HANDLE)
     read = OneExcepInfo(packed(EXCEPINFO, info))["e"]
-    assert (read["wCode"], read["scode"] & 0xFFFF_FFFF) == (0, 0xC00E_0007)
+    assert (read["wCode"], read["scode"] & 0xFFFF_FFFF) == (0, MQ_ERROR_INVALID_HANDLE)
     assert (read["bstrSource"]["asData"], read["bstrDescription"]["asData"]) == ("MSMQQueue", "closed")
     assert read["bstrHelpFile"]["cBytes"] == 0xFFFF_FFFF
     assert unpacked(EXCEPINFO, packed(EXCEPINFO, info)) == info

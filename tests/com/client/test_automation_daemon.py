@@ -13,6 +13,7 @@ from lanner.com import VT, AutomationError, Connection, Dispatch, Variant, conne
 from lanner.model.errors import QueueNotFound, SharingViolation
 from tests.cli.conftest import free_address
 from tests.interop.com_daemon import PASSWORD, USER, ComDaemon, com_daemon
+from tests.statuses import MQ_ERROR_IO_TIMEOUT
 
 RECEIVE, SEND, PEEK = 1, 2, 32
 DENY_NONE, DENY_RECEIVE_SHARE = 0, 1
@@ -202,7 +203,7 @@ def test_messages_arrive_at_a_sink(computer: Connection, info: Dispatch) -> None
         assert handlers.came.get(timeout=10)[:2] == ("arrived", "two")
         source.EnableNotification(Event=event, ReceiveTimeout=1)
         kind, code, _ = handlers.came.get(timeout=10)
-        assert (kind, code) == ("error", 0xC00E001B)
+        assert (kind, code) == ("error", MQ_ERROR_IO_TIMEOUT)
     source.EnableNotification(event)
     send(computer, info, "three")
     assert source.Receive(ReceiveTimeout=1000).Label == "three"
