@@ -16,9 +16,11 @@ from lanner.activex.tables import IMSMQ_MESSAGE4, MSMQ_MESSAGE
 from lanner.com.automation.values import Variant
 from lanner.com.client.client import RemoteInterface
 from lanner.com.client.streams import (
-    IPERSIST_STREAM,
-    IPERSIST_STREAM_INIT,
+    GET_CLASS_ID,
+    IID_IPERSISTSTREAM,
+    IID_IPERSISTSTREAMINIT,
     ISTREAM,
+    SAVE,
     STG_E_INVALIDFUNCTION,
     STG_E_MEDIUMFULL,
     MemoryStream,
@@ -33,6 +35,13 @@ from tests.activex.world import World, status_of
 
 CLSID = UUID("0f8a4d36-6b1e-4b4f-9a51-3f0b7e2c8d77")
 STATE = b"the state of an object"
+
+
+_PERSISTENCE = (GET_CLASS_ID, SAVE)
+IPERSIST_STREAM = InterfaceTable("IPersistStream", IID_IPERSISTSTREAM, "IUnknown", is_dual=False, members=_PERSISTENCE)
+IPERSIST_STREAM_INIT = InterfaceTable(
+    "IPersistStreamInit", IID_IPERSISTSTREAMINIT, "IUnknown", is_dual=False, members=_PERSISTENCE
+)
 
 
 class Document(ComObject):

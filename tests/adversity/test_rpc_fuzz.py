@@ -34,6 +34,7 @@ from lanner.wire.builder import MessageProperties
 from lanner.wire.format_name import parse
 from tests.adversity.rpc_mutator import NUMBERS, SERVED, Mutator, authenticated, calls, corpus, stub_of, whole_bind
 from tests.adversity.rpc_victim import Victim
+from tests.rpc.context_handles import context_handles
 from tests.rpc.harness import request
 from tests.services.queue_client_peer import CLIENT_ID, Peer, Q
 
@@ -257,7 +258,7 @@ class Holder:
             known["ptb"] = send_buffer(MessageProperties(body=b"a body", label="label"))
         elif method is mqmp.RPC_AC_RECEIVE_MESSAGE_EX:
             known["ptb"] = receive_buffer(action=MQ_ACTION_RECEIVE, timeout=0, body_size=64, security_size=16)
-        known |= {name: self.handles[kind.kind] for name, kind in method.context_handles.items() if name in samples}
+        known |= {name: self.handles[kind.kind] for name, kind in context_handles(method).items() if name in samples}
         return {name: known.get(name, value) for name, value in samples.items()}
 
 
@@ -319,7 +320,7 @@ _TAKING = [
     if interface in (QM2QM, QMCOMM, QMCOMM2)
     for method in [interface.method(opnum)]
     if method is not None
-    and method.context_handles.keys() & arguments.keys()
+    and context_handles(method).keys() & arguments.keys()
     # It does nothing, whoever asks.
     and method is not mqmp.RPC_AC_SET_CURSOR_PROPERTIES
 ]
@@ -340,8 +341,8 @@ def test_handles_of_others_and_of_other_kinds_open_nothing(victim: Victim) -> No
     async def harm(victim: Victim) -> None:
         async with Holder.connected(victim) as mine, Holder.connected(victim) as other:
             for interface, method, samples in _TAKING:
-                (name,) = method.context_handles.keys() & samples.keys()
-                kind: ContextHandle = method.context_handles[name]
+                (name,) = context_handles(method).keys() & samples.keys()
+                kind: ContextHandle = context_handles(method)[name]
                 arguments = mine.arguments(method, samples)
                 foreign = other.handles[kind.kind]
                 made_up = foreign[:-1] + bytes([foreign[-1] ^ 1])
@@ -366,7 +367,7 @@ async def close_all(holder: Holder) -> None:
         (QMCOMM, mqmp.RPC_AC_CLOSE_HANDLE, {}, "ph_queue"),
     ]
     for interface, method, arguments, name in closing:
-        handle = holder.handles[method.context_handles[name].kind]
+        handle = holder.handles[context_handles(method)[name].kind]
         assert await status_of(holder, interface, method, {**arguments, name: handle}) == MQ_OK, method
         assert await status_of(holder, interface, method, {**arguments, name: handle}) == MISMATCH, method
     for interface, method, samples in _TAKING:

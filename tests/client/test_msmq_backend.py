@@ -26,13 +26,13 @@ from lanner.model.enums import OutgoingState
 from lanner.rpc.calls import ServerCall
 from lanner.rpc.interface import Method
 from lanner.rpc.pdu import SyntaxId
-from lanner.rpc.server import RawInterface
 from lanner.security.identity import SYSTEM
 from lanner.services.interfaces.lanner import LANNER, LANNER_OPEN_SESSION
 from lanner.services.interfaces.mqqp import QM2QM, REMOTE_QM_GET_VERSION
 from tests.cli.conftest import free_address
 from tests.client import both_colours
 from tests.client.other_manager import PORT, OtherManager, until
+from tests.rpc.raw_interface import RawInterface
 
 FAR = r"DIRECT=OS:beta\private$\far"
 COLOURS = ["sync", "async"]

@@ -20,24 +20,19 @@ QUEUE_DATA = object()  # what MS-MQQB would attach
 
 @dataclass
 class Wire:
-    """Remembers which entries were sent by which protocol."""
+    """Remembers which entries were sent."""
 
-    sent: list[tuple[str, bytes]] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
     entries: list[DispatchEntry] = field(default_factory=list)
 
     def __init__(self, h: Harness) -> None:
-        self.sent, self.entries = [], []
-        h.engine.send_user_message = lambda entry: self._send("MS-MQQB", entry)
-        h.engine.send_srmp_message = lambda entry: self._send("MC-MQSRM", entry)
+        self.bodies, self.entries = [], []
+        h.engine.send_user_message = self._send
 
-    def _send(self, protocol: str, entry: DispatchEntry) -> None:
+    def _send(self, entry: DispatchEntry) -> None:
         assert entry.send_in_progress
-        self.sent.append((protocol, body_of(entry.message_position)))
+        self.bodies.append(body_of(entry.message_position))
         self.entries.append(entry)
-
-    @property
-    def bodies(self) -> list[bytes]:
-        return [body for _, body in self.sent]
 
 
 def outgoing(h: Harness, computer: str = "BETA", base_priority: int = 0) -> OutgoingQueue:
@@ -98,7 +93,7 @@ def test_one_send_at_a_time_in_the_whole_queue_manager(h: Harness) -> None:
     first = waiting(h, beta, b"first")
     h.engine.add_message_to_dispatch_collection(first, QUEUE_DATA)
     h.engine.add_message_to_dispatch_collection(waiting(h, gamma, b"urgent"), QUEUE_DATA)
-    h.engine.add_message_to_dispatch_collection(waiting(h, beta, b"third"), None)
+    h.engine.add_message_to_dispatch_collection(waiting(h, beta, b"third"), QUEUE_DATA)
     assert wire.bodies == [b"first"]
     assert [entry.send_in_progress for entry in entries(h)] == [True, False, False]
     h.engine.remove_message_from_dispatch_collection(first)
@@ -136,33 +131,25 @@ def test_removing_what_is_not_there_is_harmless(h: Harness) -> None:
     assert entries(h) == []
 
 
-@pytest.mark.spec("DMPR-3.1.7.3.9-2")
 def test_the_highest_priority_goes_first_and_equals_in_order(h: Harness) -> None:
-    """3.1.7.3.9: BasePriority plus Priority decides, over all queues; MS-MQQB or MC-MQSRM by ProtocolData."""
+    """3.1.7.3.9: BasePriority plus Priority decides, over all queues."""
     beta, gamma = outgoing(h, "BETA", base_priority=10), outgoing(h, "GAMMA", base_priority=12)
     wanted = [
-        (waiting(h, beta, b"11", priority=1), QUEUE_DATA),
-        (waiting(h, beta, b"13 a", priority=3), QUEUE_DATA),
-        (waiting(h, gamma, b"12", priority=0), QUEUE_DATA),
-        (waiting(h, beta, b"17", priority=7), None),
-        (waiting(h, gamma, b"13 b", priority=1), None),
+        waiting(h, beta, b"11", priority=1),
+        waiting(h, beta, b"13 a", priority=3),
+        waiting(h, gamma, b"12", priority=0),
+        waiting(h, beta, b"17", priority=7),
+        waiting(h, gamma, b"13 b", priority=1),
     ]
-    for position, data in wanted:
-        h.engine.add_message_to_dispatch_collection(position, data)
+    for position in wanted:
+        h.engine.add_message_to_dispatch_collection(position, QUEUE_DATA)
     wire = Wire(h)
     for _ in wanted:
         h.engine._dispatch_send_message()
         h.engine.remove_message_from_dispatch_collection(wire.entries[-1].message_position)
-    assert wire.sent == [
-        ("MC-MQSRM", b"17"),
-        ("MS-MQQB", b"13 a"),
-        ("MC-MQSRM", b"13 b"),
-        ("MS-MQQB", b"12"),
-        ("MS-MQQB", b"11"),
-    ]
+    assert wire.bodies == [b"17", b"13 a", b"13 b", b"12", b"11"]
 
 
-@pytest.mark.spec("DMPR-3.1.7.3.9-2")
 def test_a_deleted_message_and_an_inactive_queue_are_passed_over(h: Harness) -> None:
     """3.1.7.3.9: Queue.Active and a State that is not Deleted; with none eligible nothing happens."""
     beta, gamma = outgoing(h, "BETA", base_priority=50), outgoing(h, "GAMMA", base_priority=90)
@@ -188,7 +175,6 @@ def test_a_deleted_message_and_an_inactive_queue_are_passed_over(h: Harness) -> 
     assert not any(entry.send_in_progress for entry in entries(h))
 
 
-@pytest.mark.spec("DMPR-3.1.7.3.9-2")
 def test_a_message_waits_until_its_queue_is_active(h: Harness) -> None:
     """3.1.7.3.9 asks Queue.Active, which a queue here has only while somebody has it open (3.1.1.2)."""
     wire = Wire(h)

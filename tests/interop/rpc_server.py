@@ -20,9 +20,10 @@ from lanner.rpc.endpoint_mapper import EndpointMapper
 from lanner.rpc.mgmt import MgmtInterface
 from lanner.rpc.pdu import NDR20, SyntaxId
 from lanner.rpc.security import ServerSecurity, TargetNames
-from lanner.rpc.server import RawInterface, RpcServer, ServerLimits
+from lanner.rpc.server import RpcServer, ServerLimits
 from lanner.security.identity import Identity
 from lanner.security.users import UserFile
+from tests.rpc.raw_interface import RawInterface
 
 USER = "alice"
 PASSWORD = "Pass-word1"

@@ -13,9 +13,10 @@ from lanner.rpc.faults import RpcFault
 from lanner.rpc.interface import In, InOut, Interface, Method, Out
 from lanner.rpc.ndr import NULL_HANDLE, ContextHandle, u32, wide_string
 from lanner.rpc.pdu import SyntaxId
-from lanner.rpc.server import Handler, RawInterface, RpcServer, ServerInterface, ServerLimits
+from lanner.rpc.server import Handler, RpcServer, ServerInterface, ServerLimits
 from lanner.security.users import UserFile
 from tests.rpc.harness import SECURITY
+from tests.rpc.raw_interface import RawInterface
 
 HANDLE = ContextHandle("note")
 NOTES = Interface(

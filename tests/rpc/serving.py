@@ -15,8 +15,9 @@ from uuid import UUID
 from lanner.rpc.calls import ServerCall
 from lanner.rpc.mgmt import MgmtInterface
 from lanner.rpc.pdu import SyntaxId
-from lanner.rpc.server import RawInterface, RpcServer
+from lanner.rpc.server import RpcServer
 from tests.rpc.harness import SECURITY
+from tests.rpc.raw_interface import RawInterface
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ECHO = SyntaxId(UUID("55555555-5555-5555-5555-555555555555"), 1)

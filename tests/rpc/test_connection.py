@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from uuid import UUID
 
 import pytest
@@ -34,7 +35,14 @@ from lanner.rpc.pdu import (
     bind_time_features_syntax,
     pack_empty,
 )
-from lanner.rpc.verification_trailer import MUST_PROCESS_COMMAND, SIGNATURE, pack_trailer
+from lanner.rpc.verification_trailer import (
+    CLIENT_SUPPORT_HEADER_SIGNING,
+    COMMAND_BITMASK_1,
+    COMMAND_END,
+    COMMAND_PCONTEXT,
+    MUST_PROCESS_COMMAND,
+    SIGNATURE,
+)
 from tests.rpc.harness import (
     FIRST,
     INTERFACES,
@@ -56,6 +64,18 @@ from tests.rpc.harness import (
 
 ACCEPTED = ContextAnswer(ContextResult.ACCEPTANCE, transfer_syntax=NDR20)
 NOT_EXECUTED = PFC_WHOLE | PFC_DID_NOT_EXECUTE
+
+
+def pack_trailer(interface: SyntaxId, transfer_syntax: SyntaxId, *, header_signing: bool) -> bytes:
+    """Return what a client appends to the stub of its last fragment, at a multiple of four."""
+    bits = CLIENT_SUPPORT_HEADER_SIGNING if header_signing else 0
+    return (
+        SIGNATURE
+        + struct.pack("<HHI", COMMAND_BITMASK_1, 4, bits)
+        + struct.pack("<HH", COMMAND_PCONTEXT | COMMAND_END, 40)
+        + interface.pack()
+        + transfer_syntax.pack()
+    )
 
 
 def rejected(reason: ProviderReason) -> ContextAnswer:

@@ -26,8 +26,9 @@ from lanner.rpc.interface import Interface
 from lanner.rpc.mgmt import MGMT, MgmtInterface, RpcIfId
 from lanner.rpc.ndr import NULL_HANDLE, Syntax
 from lanner.rpc.pdu import NDR20, NDR64, SyntaxId
-from lanner.rpc.server import RawInterface, RpcServer
+from lanner.rpc.server import RpcServer
 from tests.rpc.loops import run
+from tests.rpc.raw_interface import RawInterface
 
 ORDERS = SyntaxId(UUID("11111111-1111-1111-1111-111111111111"), 1, 4)
 

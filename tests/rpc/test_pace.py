@@ -16,9 +16,10 @@ from lanner.rpc.calls import ServerCall
 from lanner.rpc.connection import ConnectionLimits
 from lanner.rpc.faults import FaultStatus
 from lanner.rpc.pdu import NDR20, PFC_CONC_MPX, PFC_FIRST_FRAG, PFC_WHOLE, PacketType, SyntaxId, pack_empty
-from lanner.rpc.server import RawInterface, ServerLimits
+from lanner.rpc.server import ServerLimits
 from tests.rpc.harness import SECOND, alter, bind, element, request
 from tests.rpc.loops import run
+from tests.rpc.raw_interface import RawInterface
 from tests.rpc.served import NOTES, RAW, Notes, hung_up, raw_connection, served, until
 
 WAIT = 3

@@ -17,10 +17,11 @@ from lanner.rpc.faults import FaultStatus, RpcConnectionError, RpcFault
 from lanner.rpc.ndr import NULL_HANDLE, Syntax
 from lanner.rpc.pdu import NDR20, PFC_WHOLE, AuthLevel, PacketType, SyntaxId, pack_empty
 from lanner.rpc.security import Credentials
-from lanner.rpc.server import RawInterface, RpcServer, ServerInterface, ServerLimits
+from lanner.rpc.server import RpcServer, ServerInterface, ServerLimits
 from lanner.security.users import UserFile
 from tests.rpc.harness import PASSWORD, SECURITY, USER, bind, element, request
 from tests.rpc.loops import run
+from tests.rpc.raw_interface import RawInterface
 from tests.rpc.served import NOTES, RAW, Notes, hung_up, raw_connection, served, stopping, until
 
 

@@ -14,7 +14,7 @@ import pytest
 from lanner.security.identity import SYSTEM
 from lanner.security.md4 import nt_hash
 from lanner.security.private_files import PrivateFileError
-from lanner.security.users import MAX_NAME_LENGTH, IdentityResolver, UserError, UserFile
+from lanner.security.users import MAX_NAME_LENGTH, UserError, UserFile
 from lanner.wire.sid import BUILTIN_ADMINISTRATORS, Sid
 
 FOREIGN = Sid.parse("S-1-5-21-9-9-9-1000")
@@ -119,9 +119,8 @@ def test_groups_of_users_and_of_sids_from_elsewhere(users: UserFile) -> None:
     assert not users.is_domain_user(FOREIGN)
 
 
-def test_it_is_the_pluggable_resolver(users: UserFile) -> None:
-    resolver: IdentityResolver = users
-    assert resolver.resolve(FOREIGN) is None
+def test_a_sid_from_elsewhere_that_no_group_names_is_unknown(users: UserFile) -> None:
+    assert users.resolve(FOREIGN) is None
 
 
 def test_users_can_be_added_into_groups(users: UserFile) -> None:

@@ -23,6 +23,7 @@ from lanner.wire.format_name import QueueFormatType
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.propvariant import NULL, PropVariant
 from lanner.wire.vartypes import VT
+from tests.rpc.context_handles import context_handles
 from tests.statuses import MQ_ERROR, MQ_INFORMATION_FORMATNAME_BUFFER_TOO_SMALL
 
 GUID = UUID("00112233-4455-6677-8899-aabbccddeeff")
@@ -77,7 +78,7 @@ def test_the_interface() -> None:
 
 @pytest.mark.spec("MQMR-3.1.4-3")
 def test_no_method_takes_a_context_handle() -> None:
-    assert all(method is not None and not method.context_handles for method in QMMGMT.methods)
+    assert all(method is not None and not context_handles(method) for method in QMMGMT.methods)
 
 
 @pytest.mark.spec("MQMR-2.2.1.2-1", "MQMR-2.1-4")

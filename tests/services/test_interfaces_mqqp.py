@@ -12,6 +12,7 @@ import pytest
 from lanner.rpc.ndr import NULL_HANDLE, BadStub, Encoder, Syntax, representation
 from lanner.services.interfaces import mqqp
 from lanner.services.interfaces.mqqp import QM2QM, RemoteReadAck, RemoteReadDesc, RemoteReadDesc2
+from tests.rpc.context_handles import context_handles
 from tests.services.calls import REPLY, REQUEST
 from tests.statuses import MQ_ERROR_IO_TIMEOUT
 
@@ -191,7 +192,7 @@ def test_a_version_is_four_octets() -> None:
 def test_each_kind_of_handle_has_its_name() -> None:
     """MS-MQQP 2.2.1.1, 2.2.1.2: a session handle is no read handle."""
     kinds = {
-        method.name: handle.kind for method in QM2QM.methods if method for handle in method.context_handles.values()
+        method.name: handle.kind for method in QM2QM.methods if method for handle in context_handles(method).values()
     }
     assert kinds == {
         "RemoteQMStartReceive": "PCTX_REMOTEREAD_HANDLE_TYPE",

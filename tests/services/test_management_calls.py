@@ -14,6 +14,7 @@ from lanner.services.interfaces.mqmq import QueueFormat
 from lanner.services.interfaces.mqmr import MgmtObject
 from lanner.wire.property_ids import ManagementQueueProperty as Property
 from tests.engine.harness import Harness
+from tests.rpc.context_handles import context_handles
 from tests.services.managed import (
     ADMINISTRATOR,
     MACHINE,
@@ -111,7 +112,7 @@ def test_calls_know_nothing_of_each_other(manager: Managed, h: Harness) -> None:
     groups = list(manager.server.groups._groups.values())
     assert len(groups) == 2
     assert all(len(group.handles) == 0 for group in groups)
-    assert all(method is None or not method.context_handles for method in manager.service.interface.methods)
+    assert all(method is None or not context_handles(method) for method in manager.service.interface.methods)
 
 
 # Faults -----------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from lanner.rpc import async_client
 from lanner.rpc.blocking_client import BoundInterface, connect_tcp
 from lanner.rpc.ndr import BadStub, Value
 from lanner.rpc.pdu import NDR20, SyntaxId
-from lanner.rpc.server import RawInterface, RpcServer
+from lanner.rpc.server import RpcServer
 from lanner.services.interfaces.mqmr import QMMGMT, R_QM_MGMT_ACTION, R_QM_MGMT_GET_INFO
 from lanner.services.management_client import (
     action_arguments,
@@ -27,7 +27,9 @@ from lanner.wire.property_ids import ManagementMachineProperty as Machine
 from lanner.wire.property_ids import ManagementQueueProperty as Property
 from lanner.wire.propvariant import NULL, PropVariant
 from lanner.wire.vartypes import VT
+from tests.rpc.raw_interface import RawInterface
 from tests.services.managed import MACHINE, Managed, managed, queue_object
+from tests.statuses import MQ_ERROR_ACCESS_DENIED, MQ_ERROR_QUEUE_NOT_FOUND, MQ_INFORMATION_FORMATNAME_BUFFER_TOO_SMALL
 
 Q = r"DIRECT=OS:.\private$\q"
 REMOTE = r"DIRECT=OS:BETA\private$\far"
@@ -89,7 +91,7 @@ def test_a_failure_is_an_exception(manager: Managed, bound: BoundInterface) -> N
         results = bound.call(R_QM_MGMT_GET_INFO, **get_info_arguments(parse(Q), [Property.STATE]))
         with pytest.raises(StatusError) as refused:
             get_info_values(results)
-        assert refused.value.status == 0xC00E0003
+        assert refused.value.status == MQ_ERROR_QUEUE_NOT_FOUND
 
 
 class Other:
@@ -121,12 +123,12 @@ def test_codes_and_values_are_passed_on_as_they_came(manager: Managed, other: Ot
     strange = (PropVariant(VT.UI8, 7), PropVariant(VT.LPWSTR, "whatever it says"))
     with manager.unlocked(), connect_tcp("127.0.0.1", other.port, timeout=30) as client:
         bound = client.bind(QMMGMT)
-        for status in (0, 1, 0x400E0009):
+        for status in (0, 1, MQ_INFORMATION_FORMATNAME_BUFFER_TOO_SMALL):
             other.answer = R_QM_MGMT_GET_INFO.encode_response({"ap_var": strange, "returns": status}, asked)
             results = bound.call(R_QM_MGMT_GET_INFO, **asked)
             assert results["returns"] == status
             assert get_info_values(results) == strange
-        for status in (0xC00E0025, 0x80070005, 0xFFFFFFFF):
+        for status in (MQ_ERROR_ACCESS_DENIED, 0x80070005, 0xFFFFFFFF):
             # Whatever stands in the out values of a failure is not told.
             other.answer = R_QM_MGMT_GET_INFO.encode_response({"ap_var": strange, "returns": status}, asked)
             with pytest.raises(StatusError) as refused:

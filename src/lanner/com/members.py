@@ -12,6 +12,7 @@ from typing import Final, Literal, TypeAlias
 from uuid import UUID
 
 from lanner.com.constants import IID_IDISPATCH, IID_ITYPEINFO, IID_IUNKNOWN
+from lanner.rpc.call_log import name_interface
 
 Direction: TypeAlias = Literal["in", "out", "inout"]
 Kind: TypeAlias = Literal["method", "propget", "propput", "propputref"]
@@ -52,10 +53,6 @@ class Member:
     parameters: tuple[Parameter, ...]
     python: str  # the name of the method that serves it
 
-    @property
-    def is_property(self) -> bool:
-        return self.kind != "method"
-
 
 @dataclass(frozen=True, eq=False)
 class InterfaceTable:
@@ -71,8 +68,15 @@ class InterfaceTable:
     # Whether its members may be called from outside: not for an interface that only marks an object (MC-MQAC 3.8.4.1).
     is_remote: bool = True
 
+    def __post_init__(self) -> None:
+        name_interface(self.iid, self.name, self._member_name)
+
     def __repr__(self) -> str:
         return f"<{self.name}>"
+
+    def _member_name(self, opnum: int) -> str | None:
+        member = self.by_opnum.get(opnum)
+        return None if member is None else member.name
 
     @cached_property
     def is_dispatch(self) -> bool:

@@ -20,12 +20,11 @@ if TYPE_CHECKING:
 class Dispatch(Transactions):
     """DispatchCollection: at most one send in progress, the highest priority first."""
 
-    # What sends an entry: MS-MQQB when it has ProtocolData, else MC-MQSRM.
+    # Sends an entry over MS-MQQB. MC-MQSRM, for entries without ProtocolData, is not implemented.
     send_user_message: Callable[[DispatchEntry], None] | None = None
-    send_srmp_message: Callable[[DispatchEntry], None] | None = None
     _is_dispatching = False
 
-    def add_message_to_dispatch_collection(self, position: MessagePosition, protocol_data: object | None) -> None:
+    def add_message_to_dispatch_collection(self, position: MessagePosition, protocol_data: object) -> None:
         """3.1.7.1.28 Add Message To Dispatch Collection."""
         priority = position.queue.base_priority + Message(position.record.packet).priority
         entry = DispatchEntry(position, protocol_data, priority)
@@ -77,11 +76,10 @@ class Dispatch(Transactions):
                 best = entry
         if best is None:
             return False
-        send = self.send_srmp_message if best.protocol_data is None else self.send_user_message
-        if send is None:
+        if self.send_user_message is None:
             return False
         best.send_in_progress = True
-        send(best)
+        self.send_user_message(best)
         return True
 
     def _is_eligible(self, position: MessagePosition, *, is_there: bool) -> bool:

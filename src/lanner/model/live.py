@@ -153,7 +153,7 @@ class DispatchEntry:
     """MS-MQDMPR 3.1.1.18."""
 
     message_position: MessagePosition
-    protocol_data: object | None
+    protocol_data: object
     priority: int
     send_in_progress: bool = False
 

@@ -224,7 +224,7 @@ async def connect_tcp(
 
     Raises OSError if there is no connection, TimeoutError if there is none after `timeout` seconds.
     """
-    core = client_shared.tcp_core(host, credentials, auth_type, level, assoc_group_id)
+    core = client_shared.tcp_core(host, port, credentials, auth_type, level, assoc_group_id)
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(timeout) as limit:
@@ -246,7 +246,7 @@ async def connect_unix(
     timeout: float | None = None,  # noqa: ASYNC109 (the blocking client has the same signature)
 ) -> RpcClient:
     """Connect to a server on this machine, which identifies the client by its uid; errors as in `connect_tcp`."""
-    core = client_shared.unix_core(assoc_group_id)
+    core = client_shared.unix_core(path, assoc_group_id)
     try:
         async with asyncio.timeout(timeout) as limit:
             _, client = await asyncio.get_running_loop().create_unix_connection(lambda: RpcClient(core), str(path))

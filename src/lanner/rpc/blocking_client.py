@@ -425,7 +425,7 @@ def connect_tcp(
     Raises OSError if there is no connection, TimeoutError if there is none after `timeout` seconds.
     The time that the resolver needs for a name is not limited.
     """
-    core = client_shared.tcp_core(host, credentials, auth_type, level, assoc_group_id)
+    core = client_shared.tcp_core(host, port, credentials, auth_type, level, assoc_group_id)
     connected = _connected(host, port, local_address, timeout)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     notice_death(connected)
@@ -461,7 +461,7 @@ def _connected(host: str, port: int, local_address: tuple[str, int] | None, time
 
 def connect_unix(path: Path, *, assoc_group_id: int = 0, timeout: float | None = None) -> RpcClient:
     """Connect to a server on this machine, which identifies the client by its uid; errors as in `connect_tcp`."""
-    core = client_shared.unix_core(assoc_group_id)
+    core = client_shared.unix_core(path, assoc_group_id)
     connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if timeout is not None:

@@ -8,6 +8,7 @@ from typing import Final
 from uuid import UUID
 
 from lanner.model.errors import RemoteProtocolError
+from lanner.rpc.call_log import call_log
 from lanner.rpc.faults import FORBIDDEN_STATUS, FaultStatus, InterfaceRefused, RpcConnectionError, RpcFault
 from lanner.rpc.fragments import pack_fragments, pack_signed_fragments
 from lanner.rpc.pdu import (
@@ -105,6 +106,7 @@ class ClientConnection:
         auth_type: AuthType = AuthType.WINNT,
         level: AuthLevel = AuthLevel.NONE,
         host: str = "",
+        peer: str = "",
         assoc_group_id: int = 0,
         max_fragment: int = MAX_FRAGMENT,
     ) -> None:
@@ -118,7 +120,6 @@ class ClientConnection:
         self._max_fragment = max_fragment
         self._header_signing = False
         self._is_bound = False
-        self._is_multiplexed = False
         self._elements: tuple[ContextElement, ...] = ()
         self._next_context_id = 0
         self._next_call_id = 1
@@ -126,10 +127,9 @@ class ClientConnection:
         self._pending: dict[int, _Pending] = {}
         self._rest = b""
         self._out: list[bytes] = []
-
-    @property
-    def is_multiplexed(self) -> bool:
-        return self._is_multiplexed
+        # The interface of each context id, for the log.
+        self._interfaces: dict[int, UUID] = {}
+        self._log = call_log("client", peer)
 
     @property
     def _asks_for_header_signing(self) -> bool:
@@ -187,6 +187,8 @@ class ClientConnection:
         else:
             self._out += pack_fragments(PacketType.REQUEST, call_id, middle, stub, self._max_fragment, flags=flags)
         self._pending[call_id] = _Pending()
+        if self._log is not None:
+            self._log.request(self.assoc_group_id, call_id, self._interfaces[context_id], opnum, len(stub))
         return call_id
 
     def cancel(self, call_id: int) -> None:
@@ -197,6 +199,8 @@ class ClientConnection:
         """Tell the server that nobody waits for a call any more (C706 12.6.4.8)."""
         if self._pending.pop(call_id, None) is not None:
             self._out.append(pack_empty(PacketType.ORPHANED, call_id))
+            if self._log is not None:
+                self._log.abandoned(call_id)
 
     # Hearing ---------------------------------------------------------------------------------------------------
 
@@ -260,7 +264,6 @@ class ClientConnection:
             self._max_fragment = min(self._max_fragment, ack.max_recv_frag)
             if self._max_fragment < REQUEST_SIZE + SEC_TRAILER_SIZE + 256:
                 raise RemoteProtocolError(f"the server takes fragments of {ack.max_recv_frag} bytes")
-            self._is_multiplexed = bool(header.flags & PFC_CONC_MPX)
         if header.flags & PFC_SUPPORT_HEADER_SIGN:
             self._header_signing = True
         signer = self._signer
@@ -274,6 +277,7 @@ class ClientConnection:
             raise RemoteProtocolError(f"{len(ack.results)} results for {len(self._elements)} contexts")
         for element, result in zip(self._elements, ack.results, strict=True):
             if result.result == ContextResult.ACCEPTANCE:
+                self._interfaces[element.context_id] = element.abstract_syntax.uuid
                 events.append(Bound(element.context_id, element.transfer_syntaxes[0]))
                 return
         reason = _name(ProviderReason, ack.results[0].reason)
@@ -318,6 +322,8 @@ class ClientConnection:
         if header.flags & PFC_LAST_FRAG:
             del self._pending[header.call_id]
             whole = pending.parts[0] if len(pending.parts) == 1 else b"".join(pending.parts)
+            if self._log is not None:
+                self._log.response(self.assoc_group_id, header.call_id, len(whole))
             events.append(Answered(header.call_id, whole, header.is_little))
 
     def _verified(self, pdu: bytes, header: Header) -> bytes:
@@ -350,6 +356,8 @@ class ClientConnection:
             self._binding = None
         elif self._pending.pop(header.call_id, None) is None:
             return
+        if self._log is not None:
+            self._log.fault(self.assoc_group_id, header.call_id, status)
         events.append(Failed(header.call_id, error))
 
 

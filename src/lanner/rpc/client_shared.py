@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Final
 
 from lanner.model.errors import LannerError
@@ -23,20 +24,21 @@ _BY_IDENTIFIER: Final = {identifier: syntax for syntax, identifier in _SYNTAXES.
 
 
 def tcp_core(
-    host: str, credentials: Credentials | None, auth_type: AuthType, level: AuthLevel, assoc_group_id: int
+    host: str, port: int, credentials: Credentials | None, auth_type: AuthType, level: AuthLevel, assoc_group_id: int
 ) -> ClientConnection:
     return ClientConnection(
         credentials=credentials,
         auth_type=auth_type,
         level=level,
         host=host,
+        peer=f"{host} port {port}",
         assoc_group_id=assoc_group_id,
         max_fragment=MAX_FRAGMENT,
     )
 
 
-def unix_core(assoc_group_id: int) -> ClientConnection:
-    return ClientConnection(assoc_group_id=assoc_group_id, max_fragment=_LOCAL_FRAGMENT)
+def unix_core(path: Path, assoc_group_id: int) -> ClientConnection:
+    return ClientConnection(peer=str(path), assoc_group_id=assoc_group_id, max_fragment=_LOCAL_FRAGMENT)
 
 
 def connect_timed_out(place: str, timeout: float | None) -> TimeoutError:

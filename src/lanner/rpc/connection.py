@@ -14,6 +14,7 @@ from typing import Final
 
 from lanner.model.errors import RemoteProtocolError
 from lanner.rpc.association import AssociationGroup, AssociationGroups
+from lanner.rpc.call_log import call_log
 from lanner.rpc.calls import CallCancelled, CallReceived, ConnectionClosed, Event, Registered, ServerCall
 from lanner.rpc.faults import FORBIDDEN_STATUS, FaultStatus
 from lanner.rpc.fragments import pack_fragments, pack_signed_fragments
@@ -113,6 +114,7 @@ class ServerConnection:
         self.has_more = False
         self._out: list[bytes] = []
         self._closed: str | None = None
+        self._log = call_log("server", peer)
 
     # What the shell asks ---------------------------------------------------------------------------------------
 
@@ -188,6 +190,8 @@ class ServerConnection:
         """Answer a call with its out parameters; an orphaned call, or one of a connection that has ended, with nothing."""
         if not self._finish(call):
             return
+        if self._log is not None:
+            self._log.response(call.group.id, call.call_id, len(stub))
         # Windows answers with the low byte of the context id only, and Samba's tests insist on it.
         middle = _RESPONSE_MIDDLE.pack(call.context_id & 0xFF, 0, 0)
         security = call.security
@@ -211,6 +215,8 @@ class ServerConnection:
         if status in FORBIDDEN_STATUS:
             _LOG.error("status %#010x may not be sent in a fault", status)
             status = FaultStatus.NCA_FAULT_UNSPEC
+        if self._log is not None:
+            self._log.fault(call.group.id, call.call_id, status)
         flags = PFC_WHOLE | (PFC_DID_NOT_EXECUTE if did_not_execute else 0)
         self._out.append(Fault(status, call.context_id).pack(flags, call.call_id))
 
@@ -243,6 +249,8 @@ class ServerConnection:
         _LOG.info("%s: %s", self.peer, reason)
 
     def _refuse(self, events: list[Event], call_id: int, refusal: Refused) -> None:
+        if self._log is not None:
+            self._log.fault(0 if self._group is None else self._group.id, call_id, refusal.status)
         self._out.append(Fault(refusal.status, refusal.context_id).pack(PFC_WHOLE | refusal.flags, call_id))
         if refusal.ends:
             self._close(events, str(refusal))
@@ -287,6 +295,8 @@ class ServerConnection:
         if is_orphaned:
             call.is_finished = True
             del self._calls[call_id]
+            if self._log is not None:
+                self._log.abandoned(call_id)
         events.append(CallCancelled(call, is_orphaned))
 
     # bind, alter_context, rpc_auth_3 ---------------------------------------------------------------------------
@@ -453,6 +463,10 @@ class ServerConnection:
         if SIGNATURE in call.stub[-MAX_TRAILER:]:
             self._strip_verification_trailer(call)
         self._calls[call.call_id] = call
+        if self._log is not None:
+            self._log.request(
+                call.group.id, call.call_id, call.context.abstract_syntax.uuid, call.opnum, len(call.stub)
+            )
         events.append(CallReceived(call))
 
     def _strip_verification_trailer(self, call: ServerCall) -> None:

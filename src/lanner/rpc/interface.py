@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from lanner.rpc.call_log import name_interface
 from lanner.rpc.ndr.constructed import Argument, Field, Related, RunSegment, segments
 from lanner.rpc.ndr.stream import (
     MAX_REQUEST_ELEMENTS,
@@ -23,7 +24,7 @@ from lanner.rpc.ndr.stream import (
     Value,
     representation,
 )
-from lanner.rpc.ndr.types import UNRELATED, ContextHandle, Correlation, Type
+from lanner.rpc.ndr.types import UNRELATED, Correlation, Type
 
 RETURNS: Final = "returns"
 # What may follow the last parameter: the gap before a verification trailer, or before the end of a padded stub.
@@ -143,11 +144,6 @@ class Method:
                     raise TypeError(f"{self.name} {what}: {member.name} comes before {argument}, which it depends on")
             known.add(member.name)
 
-    @property
-    def context_handles(self) -> dict[str, ContextHandle]:
-        """The parameters that are context handles, by name."""
-        return {member.name: member.type for member in self.parameters if isinstance(member.type, ContextHandle)}
-
     def encode_request(
         self, arguments: Mapping[str, Value], syntax: Syntax = Syntax.NDR20, byte_order: ByteOrder = "little"
     ) -> bytes:
@@ -232,6 +228,7 @@ class Interface:
             if method.opnum != opnum or method.name in self.by_name:
                 raise TypeError(f"{name}: {method!r} is in the place of opnum {opnum}, or there twice")
             self.by_name[method.name] = method
+        name_interface(uuid, name, self._method_name)
 
     def __repr__(self) -> str:
         return "<{} v{}.{}, {}>".format(self.name, *self.version, self.uuid)
@@ -239,3 +236,7 @@ class Interface:
     def method(self, opnum: int) -> Method | None:
         """Find the method of an opnum; None where a call gets the fault nca_op_rng_error."""
         return self.methods[opnum] if opnum < len(self.methods) else None
+
+    def _method_name(self, opnum: int) -> str | None:
+        method = self.method(opnum)
+        return None if method is None else method.name

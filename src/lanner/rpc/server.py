@@ -55,8 +55,6 @@ class ServerLimits:
     connection: ConnectionLimits = field(default_factory=ConnectionLimits)
 
 
-# A stub in, a stub out; or a coroutine of it, for a call that waits.
-RawHandler = Callable[[ServerCall], bytes | Awaitable[bytes]]
 # What a method gives back: its out parameters by name, or what it returns if that is all.
 Results = Mapping[str, Value] | int
 Handler = Callable[..., Results | Awaitable[Results]]
@@ -80,28 +78,6 @@ class ServedInterface(ABC):
     @abstractmethod
     def invoke(self, call: ServerCall) -> bytes | Awaitable[bytes]:
         """Run a call; RpcFault and RemoteProtocolError end it with a fault."""
-
-
-class RawInterface(ServedInterface):
-    """An interface whose handlers take and give stubs."""
-
-    def __init__(
-        self,
-        syntax: SyntaxId,
-        handlers: Mapping[int, RawHandler],
-        *,
-        name: str = "",
-        transfer_syntaxes: tuple[SyntaxId, ...] = (NDR20,),
-        max_request_size: int = MAX_REQUEST_SIZE,
-    ) -> None:
-        super().__init__(name or str(syntax), syntax, transfer_syntaxes, max_request_size)
-        self._handlers = handlers
-
-    def invoke(self, call: ServerCall) -> bytes | Awaitable[bytes]:
-        handler = self._handlers.get(call.opnum)
-        if handler is None:
-            raise RpcFault(FaultStatus.NCA_OP_RNG_ERROR, f"{self.name} opnum {call.opnum}", did_not_execute=True)
-        return handler(call)
 
 
 class ServerInterface(ServedInterface):

@@ -78,15 +78,3 @@ def check_trailer(
                 raise RemoteProtocolError("the verification trailer repeats another header")
         elif command & MUST_PROCESS_COMMAND:
             raise RemoteProtocolError(f"verification trailer command {command:#06x}")
-
-
-def pack_trailer(interface: SyntaxId, transfer_syntax: SyntaxId, *, header_signing: bool) -> bytes:
-    """What a client appends to the stub of its last fragment, at a multiple of four."""
-    bits = CLIENT_SUPPORT_HEADER_SIGNING if header_signing else 0
-    return (
-        SIGNATURE
-        + struct.pack("<HHI", COMMAND_BITMASK_1, 4, bits)
-        + struct.pack("<HH", COMMAND_PCONTEXT | COMMAND_END, 40)
-        + interface.pack()
-        + transfer_syntax.pack()
-    )

@@ -108,12 +108,6 @@ def is_granted(
     return access_check(descriptor, identity, desired, mapping)
 
 
-def granted_access(descriptor: SecurityDescriptor | None, identity: Identity, rights: int) -> int:
-    """Which of `rights` the descriptor grants: the check with MAXIMUM_ALLOWED, one bit at a time."""
-    bits = (1 << place for place in range(32) if rights >> place & 1)
-    return sum(bit for bit in bits if access_check(descriptor, identity, bit))
-
-
 def map_generic_rights(descriptor: SecurityDescriptor, mapping: GenericMapping) -> SecurityDescriptor:
     """Replace generic bits in every entry; do this when a descriptor is set on an object."""
     return replace(descriptor, dacl=_mapped(descriptor.dacl, mapping), sacl=_mapped(descriptor.sacl, mapping))

@@ -17,7 +17,7 @@ import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from lanner.model.errors import LannerError
 from lanner.security.identity import SYSTEM, Identity
@@ -51,14 +51,6 @@ _UNIX_USERS: Final = Sid(22, (1,))
 
 class UserError(LannerError):
     """A change or a question that the account file refuses; the message is for the person who asked."""
-
-
-class IdentityResolver(Protocol):
-    """From a SID to groups: how the access token of a message's sender is built (DECISIONS: pluggable)."""
-
-    def resolve(self, sid: Sid) -> Identity | None:
-        """The user with its groups, None if this resolver does not know the SID."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +268,7 @@ class UserFile:
         )
 
     def resolve(self, sid: Sid) -> Identity | None:
-        """IdentityResolver: a user of the file, or a SID from elsewhere that one of its groups names."""
+        """A user of the file with its groups, or a SID from elsewhere that one of its groups names."""
         accounts = self._read()
         account = next((one for one in accounts.users if accounts.sid_of(one) == sid), None)
         if account is not None:

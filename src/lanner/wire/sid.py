@@ -14,7 +14,6 @@ from lanner.wire.reader import Reader
 # MS-DTYP 2.4.2.2.
 SID_REVISION: Final = 1
 MAX_SUB_AUTHORITIES: Final = 15
-MAX_SID_SIZE: Final = 8 + 4 * MAX_SUB_AUTHORITIES
 
 # MS-SAMR 2.2.1.14: relative identifiers of the built-in users, and where an account database starts its own.
 DOMAIN_USER_RID_ADMIN: Final = 500
@@ -124,7 +123,6 @@ def sid_text(data: bytes) -> str:
 
 
 # MS-DTYP 2.4.2.4.
-NULL_SID: Final = Sid.parse("S-1-0-0")
 EVERYONE: Final = Sid.parse("S-1-1-0")
 CREATOR_OWNER: Final = Sid.parse("S-1-3-0")
 CREATOR_GROUP: Final = Sid.parse("S-1-3-1")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -626,3 +628,19 @@ def test_a_fault_says_what_com_calls_it(tmp_path: Path, monkeypatch: pytest.Monk
             assert (await pair_.counter()).held.exporter.version == OUR_VERSION
 
     run(main())
+
+
+def test_calls_of_com_are_in_the_log_of_rpc(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "lanner.rpc.call_log")
+
+    async def main() -> None:
+        async with pair(tmp_path) as pair_:
+            counter = await pair_.counter()
+            await add(counter, 2)
+            counter.release()
+            await pair_.until_objects(0)
+
+    run(main())
+    called = re.findall(r"received request from .* call \d+: (\w+ \w+), \d+ bytes", caplog.text)
+    # The toy's interface is declared twice; the table of its members is the later one.
+    assert {"IRemoteSCMActivator RemoteCreateInstance", "ICounter m3", "IRemUnknown RemRelease"} <= set(called)

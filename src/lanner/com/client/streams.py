@@ -83,13 +83,6 @@ SAVE: Final = Member(
     (Parameter("pStm", "in", "IStream*", iid=IID_ISTREAM), Parameter("fClearDirty", "in", "BOOL")),
     "save",
 )
-_PERSISTENCE: Final = (GET_CLASS_ID, SAVE)
-IPERSIST_STREAM: Final = InterfaceTable(
-    "IPersistStream", IID_IPERSISTSTREAM, "IUnknown", is_dual=False, members=_PERSISTENCE
-)
-IPERSIST_STREAM_INIT: Final = InterfaceTable(
-    "IPersistStreamInit", IID_IPERSISTSTREAMINIT, "IUnknown", is_dual=False, members=_PERSISTENCE
-)
 
 
 class MemoryStream(ComObject):

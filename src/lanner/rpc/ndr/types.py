@@ -32,8 +32,6 @@ UNRELATED: Final = Correlation()
 class Type(ABC):
     """How values of one declared type look in a stub."""
 
-    # Whether it is one slot of a run: a fixed number of octets that one struct code describes.
-    is_fixed: bool = False
     # Whether something of it is deferred.
     has_referents: bool = False
     # Whether a count of elements stands before it, and moves to the front of a structure that ends with it.
@@ -87,7 +85,6 @@ class Type(ABC):
 class FixedType(Type):
     """A type that fills one slot. `to_wire` and `from_wire` run only where `is_converted`."""
 
-    is_fixed = True
     is_converted: bool = False
 
     def __init__(self) -> None:
