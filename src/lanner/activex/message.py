@@ -382,16 +382,12 @@ class MSMQMessage(ComObject):
     get_response_queue_info_v1 = get_response_queue_info
     get_response_queue_info_v2 = get_response_queue_info
     putref_response_queue_info = _put_queue_info("response_queue_format_name")
-    putref_response_queue_info_v1 = putref_response_queue_info
-    putref_response_queue_info_v2 = putref_response_queue_info
     put_response_queue_info_v1 = putref_response_queue_info
     put_response_queue_info_v2 = putref_response_queue_info
     get_admin_queue_info = _get_queue_info("administration_queue_format_name")
     get_admin_queue_info_v1 = get_admin_queue_info
     get_admin_queue_info_v2 = get_admin_queue_info
     putref_admin_queue_info = _put_queue_info("administration_queue_format_name")
-    putref_admin_queue_info_v1 = putref_admin_queue_info
-    putref_admin_queue_info_v2 = putref_admin_queue_info
     put_admin_queue_info_v1 = putref_admin_queue_info
     put_admin_queue_info_v2 = putref_admin_queue_info
     get_destination_queue_info = _get_queue_info("destination_queue_format_name")

@@ -1,0 +1,157 @@
+"""What vulture reports as unused in src and is in use or wanted: one group for each reason.
+
+A group has patterns of module paths below src/lanner, each with patterns of findings, which are a kind and a name
+("method get_*"). test_house fails on a finding that no group has, and on a pattern that matches no finding.
+"""
+
+from __future__ import annotations
+
+from lanner.activex import tables
+from lanner.com.automation.connection_points import ICONNECTION_POINT, ICONNECTION_POINT_CONTAINER
+from lanner.com.automation.enumerators import IENUM_CONNECTION_POINTS, IENUM_CONNECTIONS, IENUM_VARIANT
+from lanner.com.client.streams import ISTREAM
+from lanner.com.members import IDISPATCH, InterfaceTable
+
+
+def members(*interfaces: InterfaceTable) -> list[str]:
+    """Return the patterns of the methods that serve the members of interfaces."""
+    names = sorted({member.python for table in interfaces for member in table.members})
+    return [f"{kind} {name}" for name in names for kind in ("function", "method", "variable")]
+
+
+# lanner.com looks up the method of a member by the name in its table; a member that something else calls is no finding.
+MEMBERS = {
+    "activex/*.py": members(*tables.INTERFACES),
+    "com/automation/*.py": members(
+        IDISPATCH,
+        ICONNECTION_POINT,
+        ICONNECTION_POINT_CONTAINER,
+        IENUM_CONNECTIONS,
+        IENUM_CONNECTION_POINTS,
+        IENUM_VARIANT,
+    ),
+    "com/client/streams.py": members(ISTREAM),
+}
+
+WHITELIST: dict[str, dict[str, list[str]]] = {
+    "asyncio calls the methods of a protocol by their names": {
+        "client/_async/outbox_io.py": [
+            "method connection_lost",
+            "method connection_made",
+            "method pause_writing",
+            "method resume_writing",
+        ],
+        "rpc/async_client.py": ["method connection_lost", "method connection_made"],
+        "rpc/server_socket.py": [
+            "method connection_lost",
+            "method connection_made",
+            "method pause_writing",
+            "method resume_writing",
+        ],
+    },
+    "Python looks up these names": {
+        "__init__.py": ["function __dir__", "function __getattr__"],
+        "com/__init__.py": ["function __dir__", "function __getattr__"],
+        "cli/session.py": ["attribute __annotations__"],
+        "model/errors.py": ["function __init_subclass__"],
+        "rpc/client_shared.py": ["attribute __cause__"],
+        "store/lock.py": ["attribute __class__"],
+    },
+    "a decorator registers them: typer commands, an exit handler": {
+        "cli/*.py": ["function list_*"],
+        "com/client/automation.py": ["function _close_all"],
+    },
+    "libraries read them: typer, pydantic, pyspnego, expat": {
+        "cli/errors.py": ["attribute metavar"],
+        "daemon.py": [
+            "method _address_and_port",
+            "method _are_addresses",
+            "method _can_be_used",
+            "method _in_range",
+            "method _is_computer_name",
+            "method settings_customise_sources",
+            "variable model_config",
+        ],
+        "directory/enterprise.py": ["variable model_config"],
+        "rpc/ntlm.py": [
+            "attribute _temp_challenge",
+            "attribute usage",
+            "method _step_accept_authenticate",
+            "method _step_accept_negotiate",
+        ],
+        "wire/xml_bodies.py": ["attribute *Handler", "attribute buffer_text"],
+    },
+    "the public API": {
+        "client/message.py": ["property is_first_in_transaction", "property is_last_in_transaction"],
+    },
+    "enumerations and codes of the documents are complete": {
+        "activex/notifications.py": ["variable MQMSG_NEXT"],
+        "activex/query.py": ["variable REL_NOP"],
+        "activex/transaction.py": ["variable MQ_XA_TRANSACTION"],
+        "com/constants.py": [
+            "variable CLASS_E_*",
+            "variable CLSID_SPECIALSYSTEMPROPERTIES",
+            "variable CO_E_*",
+            "variable DISP_E_*",
+            "variable E_*",
+            "variable REGDB_E_*",
+            "variable RPC_E_*",
+        ],
+        "model/enums.py": ["variable *"],
+        "rpc/faults.py": ["variable *"],
+        "rpc/pdu.py": ["variable *"],
+        "security/access_masks.py": ["variable *"],
+        "security/key_cache.py": ["variable SYMMETRIC_KEY_LONG_LIFETIME"],
+        "services/interfaces/mqqp.py": ["variable IPX_HANDSHAKE"],
+        "wire/layout.py": ["variable AH", "variable AI"],
+        "wire/property_ids.py": ["variable *"],
+        "wire/security_descriptor.py": ["variable *"],
+    },
+    "structures of the documents have all their fields, and are packed and unpacked": {
+        "activex/transaction.py": ["variable grf_*", "variable iso_*"],
+        "com/activation_properties.py": ["variable *"],
+        "com/automation/types.py": ["variable *"],
+        "com/objref.py": ["variable ul_cnt_data", "variable w_num_entries"],
+        "com/orpc.py": ["variable reserved1"],
+        "rpc/endpoint_mapper.py": ["variable tower_length"],
+        "rpc/mgmt.py": ["variable if_id"],
+        "rpc/pdu.py": ["method pack_front"],
+        "services/interfaces/*.py": ["variable *"],
+        "wire/internal_header.py": ["property has_quality_of_service", "property was_not_pinged"],
+        "wire/message.py": ["property administration_queue_type", "property response_queue_type"],
+        "wire/ping_packet.py": ["property is_from_client"],
+        "wire/session_header.py": ["function recoverable_acks", "property recoverable_acked_numbers"],
+        "wire/transaction_header.py": ["property is_final_ack_required", "property is_first"],
+    },
+    "parameters of IDispatch, which the stub passes by position": {
+        "com/automation/dispatch.py": ["variable lcid", "variable ref_count"],
+    },
+    "the abstract data model of the documents": {
+        "activex/message_state.py": ["variable soap_compound_message", "variable transaction_status_queue_format_name"],
+        "activex/queue_info.py": ["attribute is_queue_created"],
+        "com/members.py": ["variable source_interfaces"],
+        "model/directory_objects.py": ["variable *"],
+        "model/live.py": ["variable context_value", "variable outgoing_queue"],
+        "security/certificates.py": ["attribute certificate_digest_list"],
+    },
+    "later stages use them: the directory, an access command": {
+        "directory/embedded.py": ["method add_queue_alias", "method resolve_queue_alias"],
+        "security/queue_security.py": [
+            "function default_connected_network_security",
+            "variable CONNECTED_NETWORK",
+        ],
+        "security/users.py": ["method add_group", "method name_of", "method remove_group"],
+        "wire/sddl.py": ["function format_sddl", "function parse_sddl"],
+    },
+    "tests look at them, and nothing else needs to": {
+        "activex/tables.py": ["variable *"],
+        "activex/transaction.py": ["method transaction_info"],
+        "com/client/remote_interface.py": ["property is_released"],
+        "com/server/ping_sets.py": ["property sets", "variable PING_TIMEOUT"],
+        "model/errors.py": ["variable CUSTOMER_BIT"],
+        "rpc/async_client.py": ["method call_raw"],
+        "rpc/blocking_client.py": ["method call_raw"],
+        "services/remote_queues.py": ["property open_queue_entries", "property remote_read_entries"],
+        "wire/propvariant.py": ["property is_vector"],
+    },
+}
