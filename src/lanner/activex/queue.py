@@ -307,52 +307,39 @@ class MSMQQueue(ComObject):
         wants = _Wants.of(want_destination_queue, want_body, want_connector_type)
         return await self._receive(call, unit, wants, _milliseconds(receive_timeout), self._own_cursor())
 
-    async def peek(
-        self,
-        call: ComCall,
-        want_destination_queue: Variant = MISSING,
-        want_body: Variant = MISSING,
-        receive_timeout: Variant = MISSING,
-        want_connector_type: Variant = MISSING,
-    ) -> MSMQMessage | None:
+    async def peek(self, call: ComCall, *arguments: Variant) -> MSMQMessage | None:
         """3.11.4.1.15."""
         del call
-        descriptor = self.require(PEEK_ACCESS)
-        wants = _Wants.of(want_destination_queue, want_body, want_connector_type)
-        event = partial(self.environment.engine.peek_message, descriptor)
-        return await self._peek(wants, _milliseconds(receive_timeout), event, None)
+        descriptor, wants, timeout = self._peek_arguments(*arguments)
+        return await self._peek(wants, timeout, partial(self.environment.engine.peek_message, descriptor), None)
 
-    async def peek_current(
-        self,
-        call: ComCall,
-        want_destination_queue: Variant = MISSING,
-        want_body: Variant = MISSING,
-        receive_timeout: Variant = MISSING,
-        want_connector_type: Variant = MISSING,
-    ) -> MSMQMessage | None:
+    async def peek_current(self, call: ComCall, *arguments: Variant) -> MSMQMessage | None:
         """3.11.4.1.18."""
         del call
-        descriptor = self.require(PEEK_ACCESS)
-        wants = _Wants.of(want_destination_queue, want_body, want_connector_type)
+        descriptor, wants, timeout = self._peek_arguments(*arguments)
         cursor = self._own_cursor()
         event = partial(self.environment.engine.peek_message, descriptor, cursor=cursor)
-        return await self._peek(wants, _milliseconds(receive_timeout), event, cursor)
+        return await self._peek(wants, timeout, event, cursor)
 
-    async def peek_next(
+    async def peek_next(self, call: ComCall, *arguments: Variant) -> MSMQMessage | None:
+        """3.11.4.1.17."""
+        del call
+        descriptor, wants, timeout = self._peek_arguments(*arguments)
+        cursor = self._own_cursor()
+        event = partial(self.environment.engine.peek_next_message, descriptor, cursor)
+        return await self._peek(wants, timeout, event, cursor)
+
+    def _peek_arguments(
         self,
-        call: ComCall,
         want_destination_queue: Variant = MISSING,
         want_body: Variant = MISSING,
         receive_timeout: Variant = MISSING,
         want_connector_type: Variant = MISSING,
-    ) -> MSMQMessage | None:
-        """3.11.4.1.17."""
-        del call
+    ) -> tuple[OpenQueueDescriptor, _Wants, int]:
+        """Return the open queue, which must allow a peek, and the arguments that all three kinds of peek have."""
         descriptor = self.require(PEEK_ACCESS)
         wants = _Wants.of(want_destination_queue, want_body, want_connector_type)
-        cursor = self._own_cursor()
-        event = partial(self.environment.engine.peek_next_message, descriptor, cursor)
-        return await self._peek(wants, _milliseconds(receive_timeout), event, cursor)
+        return descriptor, wants, _milliseconds(receive_timeout)
 
     # 3.11.4.1.7, .8, .11, .12, .13: the same, without WantConnectorType.
     receive_v1 = receive

@@ -103,59 +103,41 @@ def _show_all(show: Show, messages: list[ReceivedMessage]) -> None:
     sys.stdout.flush()
 
 
-@reaching
-def peek(
-    queue: QueueName,
-    *,
-    count: Count = 1,
-    everything: All = False,
-    timeout: Timeout = "0",
-    lookup_id: LookupId = None,
-    where: Where = "current",
-    raw: Raw = False,
-    at: Place,
-    json: Json = False,
-) -> None:
-    """Look at messages and leave them in the queue."""
-    with open_manager(at) as manager:
-        opened = manager.open(queue)
-        name = opened.path_name
-        found = peek_messages(
-            opened,
-            lambda message: show_message(message, name, as_json=json, raw=raw),
-            limit=None if everything else count,
-            timeout=duration(timeout, "--timeout"),
-            lookup_id=lookup_id,
-            where=where,
-        )
-    if not found:
-        raise nothing(f"{name} is empty")
+def _command(name: str, read: Callable[..., int], text: str) -> Callable[..., None]:
+    """Make a command with this name and help text, which reads with one of the functions above."""
+
+    def command(
+        queue: QueueName,
+        *,
+        count: Count = 1,
+        everything: All = False,
+        timeout: Timeout = "0",
+        lookup_id: LookupId = None,
+        where: Where = "current",
+        raw: Raw = False,
+        at: Place,
+        json: Json = False,
+    ) -> None:
+        with open_manager(at) as manager:
+            opened = manager.open(queue)
+            path_name = opened.path_name
+            found = read(
+                opened,
+                lambda message: show_message(message, path_name, as_json=json, raw=raw),
+                limit=None if everything else count,
+                timeout=duration(timeout, "--timeout"),
+                lookup_id=lookup_id,
+                where=where,
+            )
+        if not found:
+            raise nothing(f"{path_name} is empty")
+
+    command.__name__ = name
+    command.__doc__ = text
+    return reaching(command)
 
 
-@reaching
-def receive(
-    queue: QueueName,
-    *,
-    count: Count = 1,
-    everything: All = False,
-    timeout: Timeout = "0",
-    lookup_id: LookupId = None,
-    where: Where = "current",
-    raw: Raw = False,
-    at: Place,
-    json: Json = False,
-) -> None:
-    """Take messages out of a queue. They leave it when they have been written."""
-    with open_manager(at) as manager:
-        opened = manager.open(queue)
-        name = opened.path_name
-        found = receive_messages(
-            opened,
-            lambda message: show_message(message, name, as_json=json, raw=raw),
-            limit=None if everything else count,
-            timeout=duration(timeout, "--timeout"),
-            lookup_id=lookup_id,
-            where=where,
-        )
-    if not found:
-        raise nothing(f"{name} is empty")
+peek = _command("peek", peek_messages, "Look at messages and leave them in the queue.")
+receive = _command(
+    "receive", receive_messages, "Take messages out of a queue. They leave it when they have been written."
+)

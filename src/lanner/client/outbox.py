@@ -142,32 +142,37 @@ class _OtherNames(QueueNames):
         return name
 
 
+def sender_settings(
+    settings: TransferSettings | None, port: int | None, peers: Mapping[str, str] | None
+) -> TransferSettings:
+    """Return the settings of a sender; a port and peers that are given replace those of `settings`."""
+    settings = settings or TransferSettings()
+    return dataclasses.replace(
+        settings, port=settings.port if port is None else port, peers=settings.peers if peers is None else peers
+    )
+
+
 class Outbox:
     """The messages of one sender, and its session if there is one. Not safe for threads."""
 
     def __init__(
         self,
         host: str,
+        settings: TransferSettings,
         *,
-        port: int | None = None,
-        timeout: float = DEFAULT_TIMEOUT,
-        guid: uuid.UUID | None = None,
-        first_ordinal: int | None = None,
-        queue_manager: uuid.UUID | None = None,
-        sender_id: str | None = None,
-        signing_key: SigningKey | None = None,
-        peers: Mapping[str, str] | None = None,
-        settings: TransferSettings | None = None,
+        timeout: float,
+        guid: uuid.UUID | None,
+        first_ordinal: int | None,
+        queue_manager: uuid.UUID | None,
+        sender_id: str | None,
+        signing_key: SigningKey | None,
     ) -> None:
         if (guid is None) != (first_ordinal is None):
             raise InvalidParameter(
                 "guid and first_ordinal belong together: a peer drops a message whose GUID and ordinal it has seen, "
                 "so a GUID that was used before goes on where it ended (`next_ordinal`)"
             )
-        settings = settings or TransferSettings()
-        self.settings = dataclasses.replace(
-            settings, port=settings.port if port is None else port, peers=settings.peers if peers is None else peers
-        )
+        self.settings = settings
         literal = parse_literal(host)
         self.host = literal or host
         self.guid = uuid.uuid4() if guid is None else guid

@@ -19,22 +19,25 @@ from lanner.wire.propvariant import PropVariant
 
 _Q = ManagementQueueProperty
 
+_PROPERTIES: Final = {
+    "label": QueueProperty.LABEL,
+    "type": QueueProperty.TYPE,
+    "journaling": QueueProperty.JOURNAL,
+    "quota": QueueProperty.QUOTA,
+    "journal_quota": QueueProperty.JOURNAL_QUOTA,
+    "authentication": QueueProperty.AUTHENTICATE,
+    "privacy_level": QueueProperty.PRIV_LEVEL,
+    "multicast_address": QueueProperty.MULTICAST_ADDRESS,
+    "base_priority": QueueProperty.BASEPRIORITY,
+    "transactional": QueueProperty.TRANSACTION,
+}
 # What R_QMGetObjectProperties is asked for.
 ATTRIBUTES: Final = (
     QueueProperty.INSTANCE,
-    QueueProperty.TYPE,
     QueueProperty.PATHNAME,
-    QueueProperty.JOURNAL,
-    QueueProperty.QUOTA,
-    QueueProperty.BASEPRIORITY,
-    QueueProperty.JOURNAL_QUOTA,
-    QueueProperty.LABEL,
     QueueProperty.CREATE_TIME,
     QueueProperty.MODIFY_TIME,
-    QueueProperty.AUTHENTICATE,
-    QueueProperty.PRIV_LEVEL,
-    QueueProperty.TRANSACTION,
-    QueueProperty.MULTICAST_ADDRESS,
+    *_PROPERTIES.values(),
 )
 # What R_QMMgmtGetInfo is asked for.
 CONTENTS: Final = (
@@ -50,19 +53,6 @@ CONTENTS: Final = (
     _Q.STATE,
     _Q.SUBQUEUE_NAMES,
 )
-
-_PROPERTIES: Final = {
-    "label": QueueProperty.LABEL,
-    "type": QueueProperty.TYPE,
-    "journaling": QueueProperty.JOURNAL,
-    "quota": QueueProperty.QUOTA,
-    "journal_quota": QueueProperty.JOURNAL_QUOTA,
-    "authentication": QueueProperty.AUTHENTICATE,
-    "privacy_level": QueueProperty.PRIV_LEVEL,
-    "multicast_address": QueueProperty.MULTICAST_ADDRESS,
-    "base_priority": QueueProperty.BASEPRIORITY,
-    "transactional": QueueProperty.TRANSACTION,
-}
 # MS-MQMQ 2.3.12.3; a queue of none of these types belongs to another computer.
 _TYPES: Final = {
     "PUBLIC": QueueType.PUBLIC,

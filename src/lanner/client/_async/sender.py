@@ -17,7 +17,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 from lanner.client._async.outbox_io import Line, Opening
-from lanner.client.outbox import BATCH, CONNECT_TIMEOUT, DEFAULT_TIMEOUT, LINGER, Outbox, Stage, no_address, reason
+from lanner.client.outbox import (
+    BATCH,
+    CONNECT_TIMEOUT,
+    DEFAULT_TIMEOUT,
+    LINGER,
+    Outbox,
+    Stage,
+    no_address,
+    reason,
+    sender_settings,
+)
 from lanner.model.errors import LannerError
 
 if TYPE_CHECKING:
@@ -70,15 +80,13 @@ class Sender:
         """
         self._outbox = Outbox(
             host,
-            port=port,
+            sender_settings(settings, port, peers),
             timeout=timeout,
             guid=guid,
             first_ordinal=first_ordinal,
             queue_manager=queue_manager,
             sender_id=sender_id,
             signing_key=signing_key,
-            peers=peers,
-            settings=settings,
         )
         self._line = Line(self._outbox, self._turn, self._next_due, self._lost)
         self._turned = 0.0  # when the last turn was taken
