@@ -21,7 +21,7 @@ from lanner.client.outbox import (
     DEFAULT_TIMEOUT,
     LINGER,
     Outbox,
-    Stage,
+    SendStage,
     no_address,
     reason,
     sender_settings,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 # Messages of a slow iterable are not held back longer than this for more to be sent with them.
 _IMPATIENCE: Final = 0.005  # seconds
 # Module-level names, because enumerations look up their members slowly.
-_SENT, _ACKNOWLEDGED = Stage.SENT, Stage.ACKNOWLEDGED
+_SENT, _ACKNOWLEDGED = SendStage.SENT, SendStage.ACKNOWLEDGED
 
 
 class Sender:
@@ -207,7 +207,7 @@ class Sender:
 
     # Turns: in the blocking form, the caller holds the lock of the line -------------------------------------------
 
-    def _wait(self, posted: Posted, stage: Stage, timeout: float | None) -> None:
+    def _wait(self, posted: Posted, stage: SendStage, timeout: float | None) -> None:
         """Wait until a message has reached a stage and, if that is SENT, until it is written."""
         outbox, line = self._outbox, self._line
         is_awaited = stage is _ACKNOWLEDGED
@@ -305,7 +305,7 @@ class Sender:
             self._line.close(linger)
 
 
-def _wanted(posted: Posted, wait: bool | None) -> Stage:
+def _wanted(posted: Posted, wait: bool | None) -> SendStage:
     """Return how far a message has to come before `send` returns."""
     return _ACKNOWLEDGED if (posted.is_recoverable if wait is None else wait) else _SENT
 
