@@ -1,7 +1,8 @@
 """What vulture reports as unused in src and is in use or wanted: one group for each reason.
 
-A group has patterns of module paths below src/lanner, each with patterns of findings, which are a kind and a name
-("method get_*"). test_house fails on a finding that no group has, and on a pattern that matches no finding.
+A group has patterns of module paths below src/lanner, each with patterns of findings, which are a
+kind and a name ("method get_*"). test_house fails on a finding that no group has, and on a pattern
+that matches no finding.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""Write src/lanner/activex/interfaces.txt, the interfaces and coclasses of MC-MQAC, from tools/data/mqac_interfaces.json.
+"""Write src/lanner/activex/interfaces.txt, the interfaces of MC-MQAC, from tools/data/mqac_interfaces.json.
 
-The data was read off the document's IDL (section 6) and its tables; where the two contradict each other the IDL is followed, and
-"discrepancies" in the data says where. Run it without arguments; a test compares its output with the file.
+The data was read off the document's IDL (section 6) and its tables. Where the two contradict each
+other the IDL is followed, and "discrepancies" in the data says where. Run it without arguments; a
+test compares its output with the file.
 
-The IDL derives few of its interfaces: most revisions (IMSMQQueue2) repeat the members of the one before (IMSMQQueue). The file
-does not repeat them: an interface names its predecessor, and lists the members that its predecessor does not have in the same form.
-`lanner.activex.tables` describes the format.
+The IDL derives few of its interfaces: most revisions (IMSMQQueue2) repeat the members of the one
+before (IMSMQQueue). The file does not repeat them: an interface names its predecessor, and lists the
+members that its predecessor does not have in the same form. `lanner.activex.tables` describes the
+format.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 r"""DCOM and automation (MS-DCOM, MS-OAUT). This package does not depend on the queue manager.
 
-server                 the server's side: activation, the object resolver, the object exporter (MS-DCOM 3.1)
+server                 the server's side: activation, the object resolver, the exporter (MS-DCOM 3.1)
 client                 the client's side, and `connect()` for programs (MS-DCOM 3.2)
 automation             values, stubs, IDispatch, connection points (MS-OAUT)
 

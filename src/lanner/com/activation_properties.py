@@ -1,7 +1,8 @@
-"""What activation asks for and answers: the activation properties BLOB, both ways (MS-DCOM 2.2.22; MS-RPCE 2.2.6).
+"""The activation properties BLOB, in requests and replies (MS-DCOM 2.2.22, MS-RPCE 2.2.6).
 
-It travels in an OBJREF_CUSTOM. Each property is a structure serialized on its own (type serialization version 1), and a header before
-them names their classes and sizes. A BLOB that does not hold together is a RemoteProtocolError.
+It travels in an OBJREF_CUSTOM. Each property is a structure with a serialization of its own (type
+serialization version 1); a header before them has their classes and sizes. An inconsistent BLOB
+raises RemoteProtocolError.
 """
 
 from __future__ import annotations

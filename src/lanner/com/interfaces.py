@@ -1,6 +1,7 @@
-"""The interfaces of DCOM itself, declared for both sides (MS-DCOM 3.1.1.5.6, 3.1.1.5.7, 3.1.2.5; the IDL in section 6).
+"""The interfaces of DCOM itself, declared for servers and clients (MS-DCOM 3.1.1.5, 3.1.2.5, 6).
 
-Those of the resolver are plain RPC. The object interfaces among them begin each request with ORPCTHIS and each response with ORPCTHAT.
+The interfaces of the resolver are plain RPC. On object interfaces each request begins with ORPCTHIS
+and each response with ORPCTHAT.
 """
 
 from __future__ import annotations

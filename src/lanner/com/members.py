@@ -1,7 +1,8 @@
-"""What an interface of automation objects is: its members as the IDL declares them, in the order of their vtable (MS-OAUT 2.2.49).
+"""Tables of the members of interfaces, in the order of the vtable (MS-OAUT 2.2.49).
 
-The tables of MC-MQAC are package data (lanner.activex.tables); those of COM's own interfaces stand where they are served. Everything
-that serves or calls a member, through the vtable (lanner.com.automation.stubs) or by name (lanner.com.automation.dispatch), goes by these tables.
+Calls through the vtable (`automation.stubs`) and by name (`automation.dispatch`) both use these
+tables. Those of MC-MQAC are package data (`lanner.activex.tables`); a table of one of COM's own
+interfaces is in the module that serves it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Objects that remote clients hold, and how a call reaches and leaves them.
+"""Objects that remote clients call, and the errors of such calls.
 
-Each member of an interface is a method of the object with the caller first: `get_path_name(self, call)`, `put_path_name(self, call,
-value)`, `open(self, call, access, share_mode)`; its name stands in the table of the interface. It returns the [out, retval] value, a
-tuple of all out parameters in the order of the IDL where there are several, None where there is none, any of these in a `Success`,
-or a coroutine of it. It raises `ComError` or `StatusError`.
+Each member of an interface is a method of the object, with the caller as first argument:
+`get_path_name(self, call)`, `put_path_name(self, call, value)`, `open(self, call, access,
+share_mode)`. The table of the interface has its name. The method returns the [out, retval] value; a
+tuple of all out parameters in the order of the IDL if there are several; None if there is none; any
+of these in a `Success`; or a coroutine of it. It raises `ComError` or `StatusError`.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Failure:
 
 
 class Remote(Protocol):
-    """A reference to an object of somebody else's; what can be done with it is the client's business (lanner.com.client.client)."""
+    """A reference to a remote object; `lanner.com.client` implements it."""
 
     @property
     def iid(self) -> UUID: ...
@@ -57,19 +58,19 @@ class Remote(Protocol):
     async def query_interface(self, iid: UUID) -> Remote: ...
 
     async def reference(self) -> Value:
-        """Make an ObjRef of it, for somebody else."""
+        """Return an ObjRef of it, to pass on."""
 
     def release(self) -> None: ...
 
 
 class ComObject:
-    """An object that remote clients hold. One Python object is one OID, whatever interfaces it is asked through."""
+    """An object that remote clients hold. One Python object is one OID for all its interfaces."""
 
-    # All it answers QueryInterface for beyond IUnknown, IDispatch and what these derive from; the last dual one is what IDispatch speaks of.
+    # The interfaces that it has beyond IUnknown, IDispatch and their bases; IDispatch has the members of the last dual one.
     interfaces: ClassVar[tuple[InterfaceTable, ...]] = ()
 
     def extra_interfaces(self) -> tuple[InterfaceTable, ...]:
-        """Give the interfaces that come on top, such as IConnectionPointContainer; none of them is what IDispatch speaks of."""
+        """Return further interfaces, such as IConnectionPointContainer; IDispatch has no members of theirs."""
         return ()
 
     @property
@@ -109,12 +110,12 @@ class Exporter(Protocol):
         """Take back an object that was made for a client and does not reach it."""
 
     def require_room(self) -> None:
-        """Raise ComError if the caller may hold no more objects: who is to get one that cannot be made again asks first."""
+        """Raise ComError if the caller may hold no more objects. Call it before making one that cannot be made again."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComCall:
-    """Who calls which member, how, and what the answer can be marshaled with."""
+    """The caller of a member, the kind of call, and the marshaler of its answer."""
 
     identity: Identity
     auth_level: AuthLevel
@@ -124,7 +125,7 @@ class ComCall:
     member: Member
 
 
-# A property that is set by value can be set by reference, and the other way round, unless the object tells them apart.
+# A property that is set by value can be set by reference, and the other way round, unless the object has a method for each.
 _OTHER_WAY: Final = {"put_": "putref_", "putref_": "put_"}
 
 

@@ -1,7 +1,7 @@
-"""Object references as they travel: OBJREF, STDOBJREF, DUALSTRINGARRAY, MInterfacePointer (MS-DCOM 2.2.14 to 2.2.19).
+"""Object references: OBJREF, DUALSTRINGARRAY, MInterfacePointer (MS-DCOM 2.2.14 to 2.2.19).
 
-An OBJREF is octets packed by hand, little-endian, inside an MInterfacePointer, which is NDR. One that does not hold together is
-a RemoteProtocolError.
+An OBJREF is packed by hand, little-endian, inside an MInterfacePointer, which is NDR. An
+inconsistent OBJREF raises RemoteProtocolError.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _from_idl(value: _DualStringArrayIdl | None) -> DualStringArray | None:
 
 
 class _Pointed(Adapted):
-    """A unique pointer under another value: NULL unless somebody says more."""
+    """A unique pointer in another value; NULL by default."""
 
     def default(self, related: Correlation = UNRELATED) -> None:
         del related

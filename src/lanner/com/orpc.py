@@ -1,4 +1,7 @@
-"""What stands before the parameters of every remote call on an object: ORPCTHIS and ORPCTHAT (MS-DCOM 2.2.11, 2.2.13)."""
+"""ORPCTHIS and ORPCTHAT, which precede the parameters of every call of an object (MS-DCOM 2.2.13).
+
+Extensions (ORPC_EXTENT) are read and not used.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,7 @@ class OrpcExtentArray:
 
     size: Annotated[int, u32]
     reserved: Annotated[int, u32]
-    # size_is((size+1) & ~1). What disagrees is not looked at: nobody here reads extents.
+    # size_is((size+1) & ~1). A mismatch is ignored: extents are not used.
     extent: Annotated[tuple[OrpcExtent | None, ...] | None, Unique(Conformant(Unique(ORPC_EXTENT)))]
 
     @classmethod

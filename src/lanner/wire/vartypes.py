@@ -1,7 +1,7 @@
 """VARENUM: the types of PROPVARIANTs, VARIANTs and message bodies (MS-MQMQ 2.2.12, MS-OAUT 2.2.7).
 
-The three kinds of value have different subsets of these types; each module that defines one of them lists its own:
-`propvariant`, `body_types`, and `lanner.com.automation.types`.
+The three kinds of value have different subsets of these types. Each module that defines one of them
+lists its own: `propvariant`, `body_types`, and `lanner.com.automation.types`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""VARIANTs turned into other types, as VariantChangeType does for arguments of IDispatch::Invoke (MS-OAUT 3.1.4.4.4).
+"""Conversion of VARIANTs to other types, as VariantChangeType does it (MS-OAUT 3.1.4.4.4).
 
-What cannot be turned is a ComError: DISP_E_TYPEMISMATCH, or DISP_E_OVERFLOW where only the number is too large. Text is that of the
-United States, whatever locale the caller names: MS-OAUT lets a server ignore it.
+A value that cannot be converted raises ComError: DISP_E_TYPEMISMATCH, or DISP_E_OVERFLOW if only
+the number is too large. Text has the format of the United States: MS-OAUT allows a server to ignore
+the locale of the caller.
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ def _text(variant: Variant, vt: int) -> str:
         case VT.EMPTY:
             return ""
         case VT.BOOL:
-            # As a number, for nobody has asked VariantChangeType for VARIANT_ALPHABOOL.
+            # As a number: VariantChangeType is called without VARIANT_ALPHABOOL.
             return "-1" if variant.value else "0"
         case VT.R4:
             return _digits(variant.value, _SINGLE_DIGITS)

@@ -1,6 +1,7 @@
-"""Objects that call their clients back: IConnectionPointContainer and IConnectionPoint (MC-MQAC 3.16.4.5, 3.16.4.6).
+"""Objects with event sinks (IConnectionPointContainer, IConnectionPoint; MC-MQAC 3.16.4.5, .6).
 
-The object is its own and only connection point, so whoever holds either interface holds the object, and its sinks with it.
+The object is its own and only connection point. A client that holds either interface therefore
+holds the object and its sinks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""IDispatch for every object: names to DISPIDs, and members called by those (MS-OAUT 3.1).
+"""IDispatch for every served object: names, DISPIDs, and calls of members (MS-OAUT 3.1).
 
-Each function serves a member of IDispatch as a method of an object would. Invoke turns its arguments into what the member declares and
-calls the very method that serves the vtable. An interface speaks of its own members here; IDispatch itself of those of the object's
-default interface. Type information is not served.
+Each function serves a member of IDispatch as a method of an object would. Invoke converts its
+arguments to the declared types and calls the method that also serves the vtable. An interface has
+its own members here; IDispatch itself has those of the object's default interface. Type information
+is not served.
 """
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ def invoke(
         if inspect.isawaitable(result):
             return _finish(answer, call, result)
         return answer.done(call, result)
-    except Exception as problem:  # noqa: BLE001 (whatever it is, it ends this call alone)
+    except Exception as problem:  # noqa: BLE001 (any error ends this call alone)
         return answer.failed(call, problem)
 
 

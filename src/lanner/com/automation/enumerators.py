@@ -1,6 +1,6 @@
-"""Enumerators: IEnumVARIANT (MS-OAUT 3.3), and IEnumConnections and IEnumConnectionPoints (MC-MQAC section 6).
+"""Enumerators: IEnumVARIANT (MS-OAUT 3.3), IEnumConnections and IEnumConnectionPoints (MC-MQAC 6).
 
-They are static: what they enumerate is what there was when they were made.
+They are static: an enumerator has the elements that existed when it was made.
 """
 
 from __future__ import annotations

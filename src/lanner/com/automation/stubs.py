@@ -1,13 +1,14 @@
-"""Calls through the vtable: the parameters of a member as octets, on both sides, and what serves a call (MS-DCOM 3.1.1.5.4).
+"""Calls through the vtable: encoding of parameters, and calls of methods (MS-DCOM 3.1.1.5.4).
 
-A stub is made once for each member and kept. It begins behind ORPCTHIS or ORPCTHAT, so it is handed the decoder or encoder that these
-were read or written with: alignment counts from the first octet of all. A server says
+A stub is made once for each member and kept. It begins after ORPCTHIS or ORPCTHAT. Alignment counts
+from the first octet of those, so the caller passes the decoder or encoder that it used for them. A
+server calls
 
     answer = serve(obj, call, decoder)  # an Answer, or an awaitable of one
     answer.encode(encoder)
 
-and a client `stub_of(member).encode_request(encoder, arguments)`, then `decode_response`. Interface pointers in a stub are ObjRefs; `mapped`
-puts objects in their place, and the other way round.
+and a client `stub_of(member).encode_request(encoder, arguments)`, then `decode_response`. Interface
+pointers in a stub are ObjRefs; `mapped` replaces objects by ObjRefs, and ObjRefs by objects.
 """
 
 from __future__ import annotations
@@ -355,7 +356,7 @@ def serve(obj: ComObject, call: ComCall, decoder: Decoder) -> Answer | Awaitable
         if inspect.isawaitable(result):
             return _finish(call, stub, arguments, result)
         return _answer(call, stub, arguments, result)
-    except Exception as problem:  # noqa: BLE001 (whatever it is, it ends this call alone)
+    except Exception as problem:  # noqa: BLE001 (any error ends this call alone)
         return Answer(stub, arguments, None, hresult_of(problem, call))
 
 

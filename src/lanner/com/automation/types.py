@@ -1,10 +1,11 @@
 # ruff: noqa: ARG002  every type has the same methods, and not each needs every argument
-"""Automation values in a stub: BSTR, VARIANT, SAFEARRAY, DISPPARAMS, EXCEPINFO (MS-OAUT 2.2.23 to 2.2.34).
+"""The encoding of automation values (MS-OAUT 2.2.23 to 2.2.34).
 
-What these types hold is little-endian, whatever the byte order of the stub; and they are written in NDR only, for no interface of
-an object speaks NDR64 (MS-OAUT 2.2). A VARIANT in an array or behind a parameter is a pointer, so what it points to follows it at
-once: `_WireVariant` and `_WireSafeArray` therefore have nothing deferred. Interface pointers are ObjRefs here (lanner.com.objref);
-lanner.com.automation.stubs puts objects in their place.
+These are BSTR, VARIANT, SAFEARRAY, DISPPARAMS and EXCEPINFO. The contents are little-endian, also
+in a big-endian stub. They exist in NDR only, because no interface of an object has NDR64 (MS-OAUT
+2.2). A VARIANT in an array or behind a parameter is a pointer, so its referent follows at once:
+`_WireVariant` and `_WireSafeArray` have nothing deferred. Interface pointers are ObjRefs here
+(`lanner.com.objref`); `stubs` replaces them by objects.
 """
 
 from __future__ import annotations
@@ -192,7 +193,7 @@ BSTR: Final = _Always(_FlaggedWordBlob())
 
 @dataclass(frozen=True, slots=True)
 class _WireRecord:
-    """_wireBRECORD, MS-OAUT 2.2.28.2.1. Nobody here knows a user-defined type: it is carried, not understood."""
+    """_wireBRECORD, MS-OAUT 2.2.28.2.1. A user-defined type is carried, not decoded."""
 
     f_flags: Annotated[int, u32]
     cl_size: Annotated[int, u32]

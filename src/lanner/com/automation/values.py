@@ -1,9 +1,11 @@
-"""Automation values (MS-OAUT 2.2.7, 2.2.23 to 2.2.30): VARIANTs and SAFEARRAYs as plain Python.
+"""Automation values as Python values: VARIANT and SAFEARRAY (MS-OAUT 2.2.7, 2.2.23 to 2.2.30).
 
-What a Variant holds, by its type: integers, VT_ERROR and VT_CY (scaled by 10,000) int, VT_BOOL bool, VT_R4, VT_R8 and VT_DATE (days
-since 1899-12-30) float, VT_BSTR str or None (the NULL BSTR), VT_DECIMAL Decimal, VT_EMPTY and VT_NULL None, VT_DISPATCH and VT_UNKNOWN
-an object of ours, a reference to a foreign one or None, VT_ARRAY|VT_UI1 bytes, other arrays SafeArray (or None). Under VT_BYREF it holds the
-same, and VT_BYREF|VT_VARIANT another Variant.
+The value of a Variant by its type: int for integers, VT_ERROR and VT_CY (scaled by 10,000); bool
+for VT_BOOL; float for VT_R4, VT_R8 and VT_DATE (days since 1899-12-30); str or None (the NULL BSTR)
+for VT_BSTR; Decimal for VT_DECIMAL; None for VT_EMPTY and VT_NULL; for VT_DISPATCH and VT_UNKNOWN
+an object of this process, a reference to a remote one, or None; bytes for VT_ARRAY|VT_UI1;
+SafeArray or None for other arrays. With VT_BYREF it is the same, and for VT_BYREF|VT_VARIANT
+another Variant.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ class Variant:
     value: Any = None
 
     def __repr__(self) -> str:
-        # A value may be a body of megabytes, or nobody's business in a log.
+        # A value may be megabytes long, or must not be in a log.
         return f"Variant({type_name(self.vt)})"
 
     @property
@@ -83,5 +85,5 @@ MISSING: Final = Variant(VT.ERROR, DISP_E_PARAMNOTFOUND)
 
 
 def is_missing(variant: Variant) -> bool:
-    """Tell whether an optional argument was left out."""
+    """Return whether an optional argument was left out."""
     return variant.vt & ~VT.BYREF == VT.ERROR and variant.value == DISP_E_PARAMNOTFOUND

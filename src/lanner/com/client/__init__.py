@@ -1,4 +1,6 @@
-"""The client's side of DCOM (MS-DCOM 3.2): objects of other computers, for programs and for the event sinks of this server.
+"""The client's side of DCOM (MS-DCOM 3.2): objects of other computers.
+
+Programs use it through `automation`, the server for the event sinks of its clients.
 
 automation        `connect()`: objects by name, as pywin32 has them; blocking
 event_sinks       sinks made of Python functions

@@ -1,4 +1,4 @@
-"""Asking an activator for an object (MS-DCOM 3.2.4.1.1): IRemoteSCMActivator, or IActivation where a server has no more."""
+"""Calls of an activator (MS-DCOM 3.2.4.1.1): IRemoteSCMActivator, or the older IActivation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _SCM_ACTIVATOR_MINOR: Final = 6
 # MS-DCOM 1.7: what a server speaks that does not say.
 OLDEST_VERSION: Final = ComVersion(5, 1)
-# RPC_C_IMP_LEVEL_IDENTIFY, which nobody looks at.
+# RPC_C_IMP_LEVEL_IDENTIFY, which servers ignore.
 _IDENTIFY: Final = 2
 
 
@@ -76,7 +76,7 @@ async def _remote_create(
     method = REMOTE_GET_CLASS_OBJECT if is_class_object else REMOTE_CREATE_INSTANCE
     answer = await calls.ask(address, calls.settings.resolver_level, IREMOTESCMACTIVATOR, method, arguments)
     if answer[RETURNS] == E_NOINTERFACE:
-        # It is the object that does not have it; who has no such activator says so before.
+        # The object does not have it: a server without this activator has failed before.
         return ActivationReply(
             tuple([InterfaceResult(iid, E_NOINTERFACE) for iid in iids]), 0, DualStringArray(), UUID(int=0), 0
         )

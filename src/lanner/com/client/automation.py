@@ -1,5 +1,5 @@
 # ruff: noqa: SLF001  public names of a Dispatch are those of the object elsewhere
-r"""Automation objects of another computer by name, as pywin32 has them: for scripts written for Windows COM, from anywhere.
+r"""Automation objects of another computer by name, as pywin32 has them.
 
 >>> computer = lanner.com.connect("beta", user="alice", password="secret")
 >>> info = computer.dispatch("MSMQ.MSMQQueueInfo")
@@ -8,9 +8,9 @@ r"""Automation objects of another computer by name, as pywin32 has them: for scr
 >>> message = queue.Receive(ReceiveTimeout=1000)
 >>> print(message.Label, message.Body)
 
-Members are those of the object, whatever they are called in capitals or not; it has none of Python's own, so what can be done with it
-besides are functions: `with_events`, `release`. An object is given back when Python has no more use for it, at the latest when its
-connection is closed.
+Attributes are the members of the object, in any capitalisation. The object has no attributes of
+Python's own, so everything else is a function: `with_events`, `release`. An object is released when
+Python has no reference to it any more, at the latest when its connection is closed.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ T = TypeVar("T")
 
 # An object reference that is nothing, as VBScript's Nothing.
 NOTHING: Final = Variant(VT.DISPATCH, None)
-# What tells a method from a property when somebody asks for its value; pywin32's list.
+# HRESULTs that distinguish a method from a property when its value is read; pywin32's list.
 _IS_NO_PROPERTY: Final = frozenset(
     {DISP_E_MEMBERNOTFOUND, DISP_E_BADPARAMCOUNT, DISP_E_PARAMNOTOPTIONAL, DISP_E_TYPEMISMATCH, E_INVALIDARG}
 )
@@ -96,7 +96,7 @@ class AutomationError(ComError):
     def __init__(self, hresult: int, text: str, source: str = "", argument: int | None = None) -> None:
         super().__init__(hresult, text)
         self.source = source
-        # Which argument is the cause, counted from 0; None if it is none, or nobody has said.
+        # The argument that is the cause, counted from 0; None if it is none, or unknown.
         self.argument = argument
         self.is_of_member = False
 
@@ -109,7 +109,7 @@ class AutomationError(ComError):
 
     @property
     def name(self) -> str:
-        """As the documents spell it, such as MQ_ERROR_QUEUE_NOT_FOUND; empty if nobody knows it."""
+        """The name in the documents, such as MQ_ERROR_QUEUE_NOT_FOUND; empty if unknown."""
         return hresult_name(self.hresult)
 
     def __str__(self) -> str:
@@ -230,7 +230,7 @@ class Connection:
             self.client.exporter = self._parts.own.exporter
 
     async def _take(self, objref: ObjRef, peer: str | None) -> RemoteInterface:
-        """A reference that came with an event: of the computer that we call, or at least of whoever sends it."""
+        """Take a reference that came with an event: of the computer that we call, or of the event's sender."""
         return await self.client.unmarshal(objref, peer=None if self.client.knows(objref) else peer)
 
 
@@ -264,7 +264,7 @@ def connect(
     >>> with lanner.com.connect("beta", "alice", "secret") as computer:
     ...     info = computer.dispatch("MSMQ.MSMQQueueInfo")
 
-    Without a `user` you are nobody, and may do what a queue allows everyone. `timeout` in seconds is for connecting; a call such as Receive
+    Without a `user` you are anonymous, and may do what a queue allows everyone. `timeout` in seconds is for connecting; a call such as Receive
     takes as long as it takes. `events_port` is where events are received, 0 any port; a Windows computer needs 135.
     """
     if level not in _LEVELS:
@@ -290,7 +290,7 @@ class _Shape:
 
 
 class Dispatch:
-    """An object elsewhere. Its attributes are its members."""
+    """A remote object. Its attributes are its members."""
 
     __slots__ = ("__weakref__", "_connection", "_remote", "_shape")
     _connection: Connection
@@ -457,11 +457,11 @@ class EventConnection:
         self._connection = connection
         self._point = point
         self._cookie: int | None = cookie
-        # The server's references keep it; this is for whoever looks.
+        # The server's references keep it alive; this is for debuggers.
         self.sink = sink
 
     def close(self) -> None:
-        """Tell the object that nobody listens any more. Closing twice is harmless."""
+        """Disconnect the sink from the object. Closing twice is harmless."""
         cookie, self._cookie = self._cookie, None
         if cookie is not None:
             self._connection.call(self._point.call(ICONNECTION_POINT.by_opnum[6], cookie))

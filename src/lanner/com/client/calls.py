@@ -1,4 +1,4 @@
-"""Calls of a COM client: to resolvers and activators, and to the objects of exporters (MS-DCOM 3.2.4.2); every failure is a ComError."""
+"""Calls of resolvers, activators and objects (MS-DCOM 3.2.4.2). Every failure raises ComError."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class Calls:
 
 @asynccontextmanager
 async def _failures(who: str, timeout: float | None) -> AsyncIterator[None]:  # noqa: ASYNC109 (one place for every failure)
-    """Whatever goes wrong on the way, as ComError."""
+    """Raise every failure of a call as ComError."""
     try:
         async with asyncio.timeout(timeout):
             yield

@@ -1,10 +1,11 @@
-"""The client's side of DCOM (MS-DCOM 3.2): activation, OXID resolution, references to the objects of others, and the pings that keep them.
+"""The COM client (MS-DCOM 3.2): activation, OXID resolution, references to remote objects, pings.
 
 async with ComClient(credentials=Credentials("alice", "secret")) as client:
     info = await client.activate("beta", CLSID, IID)
 
-The queue manager uses it, too, for the event sinks that its clients hand in. Whatever such a peer says is bounded: with `peer` given,
-nobody else is ever dialled, and time, connections, references and calls under way have limits (SERVER_SETTINGS).
+The queue manager uses it, too, for the event sinks of its clients. Such a peer is not trusted: with
+`peer` given, the client connects to no other address, and time, connections, references and
+concurrent calls have limits (SERVER_SETTINGS).
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ _PUBLIC_REFS: Final = 5
 # Ours: references that one RemRelease gives back, and how many batches of those may wait.
 _RELEASES_AT_ONCE: Final = 500
 
-# For whoever takes references from strangers; ours.
+# For a server that takes references from its clients. Not in the specification.
 SERVER_SETTINGS: Final = ClientSettings(
     connect_timeout=5.0,
     call_timeout=15.0,
@@ -90,7 +91,7 @@ SERVER_SETTINGS: Final = ClientSettings(
     max_interfaces_per_host=512,
     max_resolving=256,
     max_resolving_per_host=32,
-    # Every sink may be told of something at the same time, and a program have all sinks of its computer.
+    # All sinks may be called at the same time, and one program may have all sinks of its computer.
     max_calls_per_exporter=1024,
 )
 
@@ -116,7 +117,7 @@ class ComClient:
     ) -> None:
         """Make a client that calls under these credentials; `exporter` is where references to objects of our own come from.
 
-        `local_address` is the one of this computer that calls come from: who serves at one address only must be found there.
+        `local_address` is the source address of calls: a server with one address must be reached at that one.
         """
         self.settings = ClientSettings() if settings is None else settings
         self.exporter = exporter
@@ -214,9 +215,9 @@ class ComClient:
     # Unmarshaling (3.2.4.1.2) ------------------------------------------------------------------------------------
 
     async def unmarshal(self, objref: ObjRef, iid: UUID | None = None, *, peer: str | None = None) -> RemoteInterface:
-        """Take a reference to an object of somebody else; `iid` is the interface that is wanted, if not that of the reference.
+        """Take a reference to a remote object; `iid` is the wanted interface, if not that of the reference.
 
-        `peer` is the address of whoever sent it: nobody else is dialled then. Without, every address in it is believed.
+        `peer` is the address of its sender: no other address is called then. Without it, every address in it is trusted.
         """
         self._check()
         std, res_addr = reference_parts(objref)
@@ -361,9 +362,9 @@ class ComClient:
         held.public_refs += _PUBLIC_REFS
 
     def marshal(self, value: Value, iid: UUID, reached: str = "") -> ObjRef:
-        """Make a reference to an object of our own, for somebody who sees us under an address."""
+        """Return a reference to a local object, for a peer that reaches us at an address."""
         if not isinstance(value, ComObject) or self.exporter is None:
-            raise ComError(E_INVALIDARG, f"{type(value).__name__} cannot be passed to somebody else")
+            raise ComError(E_INVALIDARG, f"{type(value).__name__} cannot be passed to another computer")
         return self.exporter.marshal(value, iid, reached=reached)
 
     def knows(self, objref: ObjRef) -> bool:
@@ -372,7 +373,7 @@ class ComClient:
         return (usable_addresses(res_addr.tcp(), self.settings.resolver_port), std.oxid) in self._exporters
 
     async def reference(self, held: HeldInterface) -> ObjRefStandard:
-        """3.2.4.3: one of our references, for somebody else."""
+        """3.2.4.3: return one of our references, to pass on."""
         if held.public_refs <= 1:
             await self._add_refs(held)
         held.public_refs -= 1

@@ -1,6 +1,7 @@
-"""RPC connections of a COM client: one for each address and authentication level, which all its calls share.
+"""RPC connections of a COM client: one for each address and authentication level.
 
-Dialling, authenticating and binding are bounded in time and number. The address may come from a peer that means harm.
+All calls of the client share them. Connecting, authenticating and binding are limited in time and
+number: the address may come from a hostile peer.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _BY_FAULT: Final[dict[int, int]] = {
 
 
 class Address(NamedTuple):
-    """Where to call; and whether as NTLM's anonymous user, since nobody there knows any account."""
+    """Where to call; and whether as NTLM's anonymous user, because the server has no accounts."""
 
     host: str
     port: int
@@ -109,7 +110,7 @@ class Connections:
         return await _shared(task, address)
 
     async def local_address(self, address: Address, level: AuthLevel) -> str:
-        """Under which address of ours somebody sees us."""
+        """Return our own address on the connection to a server."""
         return (await self._connection(address, level)).client.local_address
 
     async def _connection(self, address: Address, level: AuthLevel) -> _Connection:
@@ -189,13 +190,13 @@ class Connections:
 
 def _started(coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
     task = asyncio.ensure_future(coroutine)
-    # Whoever waited may have given up; the result is looked at here, or Python warns of an exception that nobody heard.
+    # The waiting caller may have given up: without this, asyncio reports the exception as never retrieved.
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     return task
 
 
 async def _shared(task: asyncio.Task[T], address: Address) -> T:
-    """Wait for what others may wait for, too: nobody's time-out ends it but its own."""
+    """Wait for a task that others may wait for, too: the time-out of a caller does not cancel it."""
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
@@ -213,5 +214,5 @@ async def _close(task: asyncio.Task[_Connection]) -> None:
         task.cancel()
         await asyncio.wait([task])
     if _has_result(task):
-        # Whoever waits for a bind hears that the connection is gone.
+        # Callers that wait for a bind get the error of the connection.
         await task.result().client.close()

@@ -1,4 +1,4 @@
-"""Calling objects elsewhere by name: the client's side of IDispatch (MS-OAUT 3.1.4.3, 3.1.4.4)."""
+"""IDispatch of remote objects: DISPIDs by name, and calls by DISPID (MS-OAUT 3.1.4.3, 3.1.4.4)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _INVOKE: Final = IDISPATCH.by_opnum[6]
 
 
 class DispatchError(ComError):
-    """A call by name that failed: the code of the member if it has said one, who says so, and in which argument the fault lies."""
+    """A failed call by name: the HRESULT of the member if it has one, its source, and the argument at fault."""
 
     def __init__(
         self, hresult: int, text: str, *, source: str = "", argument: int | None = None, is_of_member: bool = False

@@ -1,4 +1,4 @@
-"""Sinks for events, made of Python functions: an object whose members hand over what they are called with."""
+"""Event sinks made of Python functions: objects whose members pass their arguments on."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from lanner.com.members import InterfaceTable, Member
 from lanner.com.objects import ComCall, ComError, ComObject
 from lanner.rpc.ndr import Value
 
-# Takes the name of an event and its arguments; whether there was room for it.
+# Takes the name of an event and its arguments; returns whether there was room for it.
 Deliver = Callable[[str, tuple[Value, ...]], bool]
 
 
 def make_sink(table: InterfaceTable, deliver: Deliver) -> ComObject:
-    """Make an object with this outgoing interface of somebody else's."""
+    """Return an object that implements the event interface of a remote object."""
 
     def serving(member: Member) -> Callable[..., None]:
         def serve(self: ComObject, call: ComCall, *arguments: Value) -> None:

@@ -1,7 +1,8 @@
-"""Objects that a client hands out for others to call, such as event sinks: an exporter and a resolver on a port of its own.
+"""Objects that a client exports, such as event sinks; with a port of its own.
 
-Only those who were told of an object find it: its identifiers are random. Where the well-known port cannot be had, references name the
-port (MS-DCOM 2.2.19.3 lets them); Lanner goes by it, Windows asks port 135.
+Identifiers of objects are random, so that only a holder of a reference can call them. If the
+well-known port is not available, references name the port, which MS-DCOM 2.2.19.3 allows. Lanner
+uses it; Windows calls port 135.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class _NoAccounts:
-    """Whoever calls a client's object is nobody the client knows: NTLM's anonymous user."""
+    """A client has no accounts: callers of its objects are NTLM's anonymous user."""
 
     def nt_hash(self, name: str) -> bytes | None:
         del name
@@ -43,7 +44,7 @@ class _NoAccounts:
 
 @dataclass(frozen=True, slots=True)
 class _ClientAddresses(Addresses):
-    """Resolver and exporter share a port. The resolver names no security: who calls is not to name an account that is not known here."""
+    """Resolver and exporter share a port. The resolver names no security: no account of a caller is known here."""
 
     def resolver(self, reached: str) -> DualStringArray:
         port = None if self.port == EPMAPPER_PORT else self.port

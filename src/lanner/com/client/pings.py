@@ -1,6 +1,7 @@
-"""Which pings keep the objects of others alive (MS-DCOM 3.2.6.1): what to send next, and what an answer means. No I/O.
+"""Which pings keep remote objects alive (MS-DCOM 3.2.6.1). No I/O.
 
-A client has one set of objects at each resolver. ComplexPing makes the set and changes it, SimplePing is enough while it stays as it is.
+A client has one set of objects at each resolver. ComplexPing makes and changes the set; SimplePing
+is enough while it does not change.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class PingSet:
         return len(self._held)
 
     def hold(self, oid: int) -> None:
-        """An interface of this object is held; so often must it be let go."""
+        """Count one more interface of this object; each is to be released."""
         self._held[oid] += 1
 
     def let_go(self, oid: int) -> None:

@@ -1,7 +1,8 @@
-"""Python values as VARIANTs and back, for programs that use objects by name: what pywin32 does, as far as Python has it.
+"""Python values as VARIANTs and back, for programs that use objects by name; like pywin32.
 
-None is VT_NULL, str VT_BSTR, bool VT_BOOL, int VT_I4 or the smallest of VT_I8 and VT_UI8 that holds it, float VT_R8, Decimal VT_DECIMAL, bytes
-VT_ARRAY|VT_UI1, datetime VT_DATE, an object VT_DISPATCH, a list or tuple an array of VARIANTs. A Variant goes as it is.
+None is VT_NULL, str VT_BSTR, bool VT_BOOL, int the first of VT_I4, VT_I8 and VT_UI8 that holds it,
+float VT_R8, Decimal VT_DECIMAL, bytes VT_ARRAY|VT_UI1, datetime VT_DATE, an object VT_DISPATCH, a
+list or tuple an array of VARIANTs. A Variant stays as it is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An interface of an object elsewhere, as a Python object."""
+"""One interface of a remote object, as a Python object."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 class RemoteInterface:
-    """An interface of an object elsewhere. It is given back with `release`, or when nobody uses it any more."""
+    """An interface of a remote object. It is released by `release`, or when Python has no reference to it."""
 
     def __init__(self, client: ComClient, held: HeldInterface) -> None:
         self.client = client
         self.held = held
         held.handles += 1
         self._finalizer = weakref.finalize(self, client.abandon, held)
-        # At the end of the program there is no loop any more; whoever wants it back before closes the client.
+        # At the end of the program there is no loop any more; closing the client releases it before.
         self._finalizer.atexit = False
 
     @property
@@ -57,7 +57,7 @@ class RemoteInterface:
         return f"<interface {self.iid} of object {self.oid:#x} at {self.held.exporter}>"
 
     def is_same_object(self, other: RemoteInterface) -> bool:
-        """One object, whatever interface it is seen through (MS-DCOM 1.3.2)."""
+        """Whether both are interfaces of one object (MS-DCOM 1.3.2)."""
         return self.oid == other.oid and self.held.exporter is other.held.exporter
 
     async def call_method(self, method: Method, **arguments: Value) -> dict[str, Value]:
@@ -80,7 +80,7 @@ class RemoteInterface:
         *arguments: Value,
         timeout: float | None = None,  # noqa: ASYNC109 (as for every call here)
     ) -> tuple[list[Value], int]:
-        """The same, whatever the result code is."""
+        """Call a member like `call`, and return the result code, too, also of a failure."""
         stub, client, exporter = stub_of(member), self.client, self.held.exporter
         given: Sequence[Value] = arguments
         objects = stub.references(list(arguments))
@@ -126,7 +126,7 @@ class RemoteInterface:
         return found
 
     async def reference(self) -> ObjRefStandard:
-        """Make a reference to give to somebody else."""
+        """Return a reference to pass on."""
         return await self.client.reference(self.held)
 
     def release(self) -> None:

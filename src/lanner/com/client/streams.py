@@ -1,6 +1,7 @@
-"""Objects elsewhere that can save themselves (IPersistStream), and the stream that they write to (IStream; objidl.idl and ocidl.idl).
+"""Remote objects that can save themselves (IPersistStream), and the stream they write to (IStream).
 
-What is saved is what OleSaveToStream writes: the CLSID of the object, then whatever its Save writes.
+The interfaces are those of objidl.idl and ocidl.idl. The result is what OleSaveToStream writes: the
+CLSID of the object, then the output of its Save.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ IID_IPERSISTSTREAMINIT: Final = UUID("7fd52380-4e07-101b-ae2d-08002b2ec713")
 # MS-ERREF 2.1.
 STG_E_INVALIDFUNCTION: Final = 0x8003_0001
 STG_E_MEDIUMFULL: Final = 0x8003_0070
-# Ours: an object that takes longer to save itself never will.
+# Not in the specification: an object that takes longer to save itself is given up.
 SAVE_TIMEOUT: Final = 30.0  # seconds
 # STREAM_SEEK_SET, STREAM_SEEK_CUR and STREAM_SEEK_END.
 _SEEK_SET, _SEEK_CURRENT, _SEEK_END = 0, 1, 2
 
-# What goes over the wire is IStream's RemoteRead, RemoteWrite, RemoteSeek. CopyTo, the locks, Stat and Clone, which nobody needs to save an
-# object, are not implemented.
+# On the wire these are RemoteRead, RemoteWrite and RemoteSeek. CopyTo, the locks, Stat and Clone are not
+# implemented: saving an object needs none of them.
 ISTREAM: Final = InterfaceTable(
     "IStream",
     IID_ISTREAM,

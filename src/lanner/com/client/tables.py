@@ -1,4 +1,4 @@
-"""What a client knows of the objects of others (MS-DCOM 3.2.1): resolvers, exporters, interfaces; and how it is called at which address."""
+"""The tables of a client (MS-DCOM 3.2.1): resolvers, exporters, interfaces, and their addresses."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Resolver:
 
     def __init__(self, addresses: tuple[Address, ...], peer: str | None = None) -> None:
         self.addresses = addresses
-        # The stranger it belongs to, if it is one's: whatever else that says is believed no more.
+        # The address of the untrusted peer that it belongs to, if any; its references may name no other.
         self.peer = peer
         # Where it answered.
         self.address: Address | None = None
         self.pings = PingSet()
-        # Held while it is asked for an exporter, so that nobody asks for the same one.
+        # Held while it is asked for an exporter, so that no other task asks for the same one.
         self.lock = asyncio.Lock()
         # Interfaces held of objects of this resolver.
         self.interfaces = 0
@@ -116,7 +116,7 @@ def usable_addresses(
     first: str = "",
     is_anonymous: bool = False,
 ) -> tuple[Address, ...]:
-    """Where somebody with these bindings may be called; `port` where a binding names none.
+    """Return the addresses of these bindings; `port` where a binding names none.
 
     The host `first` is known to answer: it comes first, even if no binding has it, for its names need not be known here.
 

@@ -1,4 +1,4 @@
-"""The server's side of DCOM (MS-DCOM 3.1): clients find, activate, call and release objects of this process.
+"""The server's side of DCOM (MS-DCOM 3.1): clients find, activate, call and release objects.
 
 listener       all of it on its ports, for the daemon
 resolver       IObjectExporter: OXID resolution, ServerAlive, pings (3.1.2.5.1)

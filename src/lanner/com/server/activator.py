@@ -1,4 +1,4 @@
-"""Activation: objects of a class, or the factory that makes them, for clients (MS-DCOM 3.1.2.5.2)."""
+"""Activation: makes objects of a class, or their factory, for clients (MS-DCOM 3.1.2.5.2)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The object exporter: which objects clients hold, by how many references, and which call goes to whom (MS-DCOM 3.1.1).
+"""The object exporter: objects that clients hold, references to them, calls (MS-DCOM 3.1.1).
 
-It lives on the event loop. Objects are found by OID, their interfaces by IPID; an object is released when its last interface has no
-reference left, when nobody pings it any more, or when the exporter ends.
+It runs on the event loop. Objects are found by OID, their interfaces by IPID. An object is released
+when its last interface has no reference left, when no client pings it any more, or when the
+exporter ends.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ PUBLIC_REFS: Final = 5
 FIRST_OPNUM: Final = 3
 # Room for the largest body of a message and what is around it.
 MAX_OBJECT_REQUEST_SIZE: Final = MAX_REQUEST_SIZE + 0x1_0000
-# Ours: octets of a request that are not worth counting, whatever its caller holds.
+# Not in the specification: smaller requests are accepted from callers above their limit, too.
 SMALL_REQUEST: Final = 0x1000
 
 
@@ -64,7 +65,7 @@ SMALL_REQUEST: Final = 0x1000
 class Addresses:
     """How clients find us: bindings of the resolver and of the exporter."""
 
-    # Where a client is told to go that did not come over TCP.
+    # The address in references for clients that did not come over TCP.
     address: str
     port: int  # the exporter's
     # What this computer is called, for clients that compare the names.
@@ -108,7 +109,7 @@ class ExportedObject:
 
     oid: int
     object: ComObject
-    # Who got the first reference to it; None if nobody asked for it.
+    # The user that got the first reference to it; None if no client asked for it.
     owner: Sid | None
     last_call: float
     interfaces: dict[UUID, ExportedInterface] = field(default_factory=dict)
@@ -120,7 +121,7 @@ class ExportedObject:
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """A call on an object that has passed all checks. Whoever serves it reads and writes the stubs, ORPCTHIS and ORPCTHAT included."""
+    """A call that has passed all checks. Its handler reads and writes the stubs, with ORPCTHIS and ORPCTHAT."""
 
     call: ServerCall
     object: ComObject
@@ -136,7 +137,7 @@ class Invocation:
 InterfaceHandler: TypeAlias = Callable[[Invocation], bytes | Awaitable[bytes]]
 
 
-# Makes a reference to somebody else's object usable; the address is that of whoever sent it, None if it is to be believed.
+# Makes a reference to a remote object usable. The address is the sender's; None if the reference is trusted.
 ForeignResolver: TypeAlias = Callable[[ObjRef, str | None], Awaitable["Remote"]]
 
 
@@ -264,7 +265,7 @@ class ObjectExporter:
             exported.octets = octets
 
     def unmarshal_local(self, objref: ObjRef) -> ExportedObject | None:
-        """Find our own object of a reference that came in, and take the references it brings; None if it is somebody else's."""
+        """Return the local object of a received reference, and take the references it brings; None for a remote one."""
         if isinstance(objref, ObjRefCustom):
             raise ComError(E_NOTIMPL, f"no unmarshaler {objref.clsid}")
         std = objref.std
@@ -277,7 +278,7 @@ class ObjectExporter:
         return interface.exported
 
     async def unmarshal(self, objref: ObjRef, *, peer: str | None = None) -> ComObject | Remote | None:
-        """The object of a reference: ours, or one of somebody else's."""
+        """Return the object of a reference, local or remote."""
         local = self.unmarshal_local(objref)
         if local is not None:
             self.release_if_unreferenced(local)
@@ -335,7 +336,7 @@ class ObjectExporter:
         _release_object(exported.object)
 
     def discard(self, obj: ComObject) -> None:
-        """An object that was made for a client does not reach it: nobody else would close what it holds."""
+        """Release an object that did not reach the client it was made for: no client would do it."""
         if id(obj) not in self._by_object:
             _release_object(obj)
 
@@ -345,7 +346,7 @@ class ObjectExporter:
             self._release(exported)
 
     def reclaim(self, oids: Iterable[int]) -> None:
-        """Objects that nobody pings any more, but those that are being called (MS-DCOM 3.1.1.6.2)."""
+        """Release objects that no client pings any more, except those being called (MS-DCOM 3.1.1.6.2)."""
         now = self._clock()
         for oid in oids:
             exported = self._objects.get(oid)
@@ -354,7 +355,7 @@ class ObjectExporter:
             elif exported.calls or now - exported.last_call < self._pings.period:
                 self._pings.spare(oid, now)
             else:
-                _LOG.info("%s is reclaimed: nobody pings it", type(exported.object).__name__)
+                _LOG.info("%s is reclaimed: no client pings it", type(exported.object).__name__)
                 self._release(exported)
 
     # Calls (MS-DCOM 3.1.1.5.4) ----------------------------------------------------------------------------------
@@ -369,7 +370,7 @@ class ObjectExporter:
             self._server.register(ObjectInterface(self, table))
 
     def may_call(self, call: ServerCall) -> bool:
-        """Whether somebody is let in: at our level, and as somebody; keys of anonymous users are known to everybody."""
+        """Whether a caller is admitted: at our level, and not anonymous, because keys of anonymous users are public."""
         if self.minimum_level <= AuthLevel.NONE:
             return True
         return call.auth_level >= self.minimum_level and not call.identity.is_anonymous

@@ -1,7 +1,9 @@
-"""What clients hold of this process: objects, and octets in them; altogether, and of each user (ours: MS-DCOM knows no limits).
+"""Limits on the objects, and the octets in them, that clients hold in this process.
 
-An object is counted before it is exported, its octets after each call that may have changed them. So a limit on octets may be passed by
-what one call brings; who has passed it gets no new objects, and may put nothing large into those it has, until it lets go of some.
+Not in the specification: MS-DCOM has no limits. There is a limit for each user and one for all. An
+object is counted before it is exported, its octets after each call that may have changed them. One
+call can therefore exceed a limit on octets. A user above a limit gets no new objects, and may put
+nothing large into existing ones, until it releases some.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ class Holdings:
         self._octets_of: Counter[Sid] = Counter()
 
     def require_room(self, owner: Sid | None) -> None:
-        """Raise E_OUTOFMEMORY if the user, or all together, can have no more. An object without an owner counts for nobody alone."""
+        """Raise E_OUTOFMEMORY if the user, or all together, can have no more. An object without an owner counts for no user."""
         limits = self.limits
         if self.objects >= limits.max_objects:
             raise ComError(E_OUTOFMEMORY, f"clients hold {self.objects} objects")

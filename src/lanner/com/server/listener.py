@@ -1,7 +1,7 @@
-"""Everything of DCOM on its ports: a `Listener` of the daemon.
+"""All of DCOM on its ports: a `Listener` of the daemon.
 
-The resolver and the activator are interfaces of the server that has the well-known port (MS-DCOM 1.9); the objects have a server and a
-port of their own.
+The resolver and the activator are interfaces of the server with the well-known port (MS-DCOM 1.9).
+The objects have a server and a port of their own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class ComSettings:
     """What an operator may change."""
 
-    # Of the exporter; 0 is any that is free, since clients are told.
+    # Of the exporter; 0 is any free port, because references name it.
     port: int = 0
     # Below it nothing is activated and no object called (MS-DCOM 3.1.1.5.4).
     minimum_level: AuthLevel = AuthLevel.PKT_INTEGRITY
@@ -124,12 +124,12 @@ class ComListener:
         return await self.client.unmarshal(objref, peer=peer)
 
     def _default_address(self) -> str:
-        """Where we are for somebody who has not reached us yet."""
+        """Return our address for a client that has not connected yet."""
         is_everywhere = ipaddress.ip_address(self._bind).is_unspecified
         return self._names[-1] if is_everywhere and self._names else self._bind
 
     def tick(self, now: float) -> None:
-        """Reclaim what nobody pings. Deadlines begin three periods ahead, so looking once in a period misses none."""
+        """Reclaim objects that are not pinged. Deadlines begin three periods ahead, so looking once in a period misses none."""
         loop = asyncio.get_running_loop()
         self.exporter.reclaim(self.pings.expire(now))
         deadline = self.pings.next_deadline()

@@ -1,7 +1,8 @@
-"""Which objects somebody still pings (MS-DCOM 3.1.2.1, 3.1.2.5.1.2, 3.1.2.5.1.3, 3.1.2.6). No I/O; the time is passed in.
+"""Which objects are still pinged (MS-DCOM 3.1.2.1, 3.1.2.5.1.2, 3.1.2.5.1.3, 3.1.2.6). No I/O.
 
-An object in a ping set lives as long as the set is pinged; one in no set has as long as a set has to be put into one. Every deadline
-is the same time away from its beginning, so what was begun first ends first: tables in that order need no searching.
+The time is passed in. An object in a ping set lives as long as the set is pinged. An object in no
+set lives for the time-out of a set. All deadlines are equally far from their start, so tables in
+the order of their starts need no search.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class PingSets:
     # What the exporter asks (MS-DCOM 3.1.2.5.1.7) ---------------------------------------------------------------
 
     def allocate_oid(self, now: float) -> int:
-        """A new object identifier, which nobody pings yet."""
+        """Return a new object identifier, which is in no set yet."""
         oid = new_identifier(self._counts)
         self._counts[oid] = 0
         self._unpinged[oid] = now + self._timeout
@@ -134,14 +135,14 @@ class PingSets:
         made = self._sets[set_id] = _PingSet(peer, sequence, now + self._timeout)
         self._by_peer.setdefault(peer, {})[set_id] = None
         for oid in added:
-            # Objects that nobody knows are passed over here, unlike in a set that is there.
+            # Unknown objects are skipped here, unlike in an existing set.
             if oid in self._counts and oid not in made.oids and not self._add(made, oid):
                 self._drop(set_id, now)
                 return ERROR_OUTOFMEMORY, 0
         return OR_OK, set_id
 
     def _make_room(self, candidates: Iterable[int]) -> bool:
-        """Drop the first set that keeps nothing alive. Only who has been told of an object can have a set that does."""
+        """Drop the first set that keeps nothing alive. Only a holder of a reference can have a set that does."""
         empty = next((set_id for set_id in candidates if not self._sets[set_id].oids), None)
         if empty is None:
             return False
@@ -191,7 +192,7 @@ class PingSets:
         return min(deadlines, default=None)
 
     def expire(self, now: float) -> list[int]:
-        """Drop the sets whose time is up; the objects that nobody pings any more, to be reclaimed or spared.
+        """Drop the sets whose time is up; return the objects that no client pings any more, to reclaim or to spare.
 
         They stay in the table until the exporter forgets them.
         """
@@ -211,7 +212,7 @@ class PingSets:
 
 
 def new_identifier(taken: Container[int]) -> int:
-    """64 bits that nobody guesses, and not zero."""
+    """Return 64 random bits, not zero."""
     while True:
         identifier = secrets.randbits(64)
         if identifier and identifier not in taken:

@@ -1,4 +1,4 @@
-"""The Remote Unknown: clients ask an object for interfaces, and add and release references (MS-DCOM 3.1.1.5.6, 3.1.1.5.7)."""
+"""The Remote Unknown: queries of interfaces, reference counts (MS-DCOM 3.1.1.5.6, 3.1.1.5.7)."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ class RemUnknown(ServerInterface):
         )
 
     def _query(self, ripid: UUID, iids: tuple[UUID, ...], refs: int) -> list[RemQiResult]:
-        """Ask for interfaces; ComError if nobody can be asked."""
+        """Ask for interfaces; ComError if the object cannot be asked."""
         exporter = self._exporter
         if len(iids) > MAX_QUERIED_INTERFACES:
             raise ComError(E_INVALIDARG, f"{len(iids)} interfaces at once")
         if ripid == exporter.ipid_rem_unknown:
-            # It lives as long as the exporter, whoever refers to it.
+            # It lives as long as the exporter, independent of references.
             std = StdObjRef(SORF_NOPING, refs, exporter.oxid, exporter.oid_rem_unknown, ripid)
             return [RemQiResult(S_OK, std) if iid in _OWN_INTERFACES else _NO_INTERFACE for iid in iids]
         interface = exporter.find(ripid)

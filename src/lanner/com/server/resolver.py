@@ -1,4 +1,4 @@
-"""The object resolver: where an exporter is, whether we are alive, and pings (MS-DCOM 3.1.2.5.1)."""
+"""The object resolver: OXID resolution, ServerAlive and pings (MS-DCOM 3.1.2.5.1)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ObjectResolver(ServerInterface):
-    """IObjectExporter. Nobody is asked who it is: identifiers of sets and exporters are not guessed, and aliveness is no secret."""
+    """IObjectExporter, without authentication: identifiers of sets and exporters are random, and aliveness is public."""
 
     def __init__(self, exporter: ObjectExporter, pings: PingSets, clock: Callable[[], float]) -> None:
         self._exporter = exporter
@@ -48,7 +48,7 @@ class ObjectResolver(ServerInterface):
     def resolve_oxid(
         self, call: ServerCall, *, p_oxid: int, c_requested_protseqs: int, ar_requested_protseqs: tuple[int, ...]
     ) -> Results:
-        """MS-DCOM 3.1.2.5.1.1. A client that asks for other protocols only is told what there is: TCP."""
+        """MS-DCOM 3.1.2.5.1.1. A client that asks for other protocols gets TCP, too: there is nothing else."""
         del c_requested_protseqs, ar_requested_protseqs
         exporter = self._exporter
         if p_oxid != exporter.oxid:
