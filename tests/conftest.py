@@ -72,4 +72,5 @@ def keep_the_handler_of_ctrl_c() -> Iterator[None]:
     before = signal.getsignal(signal.SIGINT)
     yield
     after = signal.signal(signal.SIGINT, before)
-    assert after is before
+    # An event loop that removes its handler leaves Python's own, where Spark may have set another.
+    assert after in (before, signal.default_int_handler)
