@@ -6,11 +6,16 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 pytest_plugins = ["pytester", "spec_plugin"]
+
+# How long an example takes depends on what else the machine does.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 # A shell has its background jobs, and what they start, ignore SIGINT: tests of Ctrl-C must not depend on how they are run.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
