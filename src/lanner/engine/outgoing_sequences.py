@@ -15,6 +15,7 @@ from lanner.engine.tables import EPOCH, EPOCH_KEY, QUEUE_KEY
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import OutgoingState
 from lanner.model.live import START
+from lanner.model.lookup_ids import SEQUENTIAL_ID_MASK
 from lanner.wire.builder import set_sequence
 from lanner.wire.identifiers import TxSequenceID
 from lanner.wire.message import Message
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 _ROW = struct.Struct(">IIQIQ")
 _MAX_NUMBER = 0xFFFF_FFFF
-_SEQUENTIAL_ID = (1 << 56) - 1  # of a lookup identifier
 # Ours: more messages than anybody sends between a backup and its use.
 _SKIPPED_IDENTIFIERS = 1 << 30
 # No queue has this number: the row of the newest Timestamp that was given to any.
@@ -95,7 +95,7 @@ class OutgoingSequences(Acknowledgments):
         if position.transaction is not None and position.transaction.is_prepared:
             self.store.delete(queue.number, position.lookup_id, record)
         self._unhold(position)
-        position.lookup_id = position.lookup_id & ~_SEQUENTIAL_ID | self._sequential_id.next() & _SEQUENTIAL_ID
+        position.lookup_id = position.lookup_id & ~SEQUENTIAL_ID_MASK | self._sequential_id.next() & SEQUENTIAL_ID_MASK
         key = QUEUE_KEY.pack(queue.number)
         row = self._outgoing_sequences_table.get(key)
         ordinal, time_stamp, number, *rest = self._first_sequence(queue) if row is None else _ROW.unpack(row)

@@ -33,6 +33,7 @@ from lanner.model.errors import (
 )
 from lanner.model.events import EventKind
 from lanner.model.live import MessagePosition, Record, TransactionalOperation
+from lanner.model.lookup_ids import LANE_SHIFT, LOWEST_LANE, SEQUENTIAL_ID_MASK
 from lanner.wire.builder import build
 from lanner.wire.format_name import FormatName, PublicFormatName
 from lanner.wire.message import Message
@@ -45,11 +46,9 @@ if TYPE_CHECKING:
     from lanner.model.live import OpenQueueDescriptor, Transaction
     from lanner.wire.builder import MessageProperties
 
-_SEQUENTIAL_ID_MASK = (1 << 56) - 1
 # By names of their own: each message asks, and an enumeration looks its members up slowly (Python 3.11).
 _OK = EnqueueStatus.OK
 _SID = SenderIdentifierType.SID
-_LOWEST_LANE = 7  # LookupIdentifier's top byte is 7 - Priority (DMPR-3.1.7.1.9-6)
 
 
 class Sending(Examining):
@@ -108,8 +107,8 @@ class Sending(Examining):
 
     def _new_position(self, queue: Queue, packet: bytes, envelope: Envelope, now: int) -> MessagePosition:
         """A place at the end of its priority; the bytes count from here on (DECISIONS, TotalBytes)."""
-        lane = _LOWEST_LANE - envelope.priority
-        lookup_id = lane << 56 | self._sequential_id.next() & _SEQUENTIAL_ID_MASK
+        lane = LOWEST_LANE - envelope.priority
+        lookup_id = lane << LANE_SHIFT | self._sequential_id.next() & SEQUENTIAL_ID_MASK
         size = len(packet)
         queue.total_bytes += size
         self.queue_manager.total_bytes += size
@@ -382,7 +381,7 @@ class Sending(Examining):
         for position in self._all_positions(queue):
             if count == limit:
                 break
-            if newest is not None and position.lookup_id & _SEQUENTIAL_ID_MASK > newest:
+            if newest is not None and position.lookup_id & SEQUENTIAL_ID_MASK > newest:
                 continue
             if position.state is PositionState.AVAILABLE:
                 self.message_position_deleted(queue, position, MessageClass.NACK_QUEUE_PURGED)

@@ -15,6 +15,7 @@ from lanner.model.directory_objects import KILOBYTE, OutgoingQueue
 from lanner.model.enums import INFINITE, DeliveryGuarantee, EnqueueStatus, QueueAccessType
 from lanner.model.errors import InsufficientResources, InvalidParameter, QueueNotAvailable
 from lanner.model.live import START, MessagePosition
+from lanner.model.lookup_ids import SEQUENTIAL_ID_MASK
 from lanner.wire.format_name import FormatName, PublicFormatName
 from lanner.wire.packet_template import PacketTemplate
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from lanner.model.directory_objects import Queue
     from lanner.model.live import OpenQueueDescriptor
     from lanner.wire.packet_template import MessageRun
-
-_LANE_END = (1 << 56) - 1  # the last lookup identifier of a priority, without the priority
 
 # A stage that nobody has written to for a day belongs to a job that is gone; ours.
 ABANDONED_STAGE = 86_400  # seconds
@@ -151,7 +150,7 @@ class Staging(Dispatch):
             record = self.store.get(queue.number, lookup_id)
             if record is not None:
                 self.message_position_available(queue, MessagePosition(queue, lookup_id, record))
-                after |= _LANE_END
+                after |= SEQUENTIAL_ID_MASK  # the last lookup identifier of this lane
 
     def _visit(self, queue: Queue, after: int) -> None:
         with self.store.scan(queue.number, after) as scan:

@@ -13,6 +13,7 @@ import lmdb
 
 from lanner.model.enums import PositionState
 from lanner.model.errors import InsufficientResources, StoreCorrupt
+from lanner.model.lookup_ids import LANE_SHIFT
 from lanner.store.allocation import Allocation
 from lanner.store.commit import GroupCommit
 from lanner.store.counters import Counter
@@ -332,7 +333,7 @@ class Store:
         for stage in stages:
             for part in stage.parts.values():
                 view = self._commits.queue(part.queue)
-                first = part.lane << 56 | allocate(part.messages)
+                first = part.lane << LANE_SHIFT | allocate(part.messages)
                 number = self._number(part.messages)
                 publication = Publication(view, view.generation, stage.number, part, first, number, now, flags)
                 if tell is not None:
