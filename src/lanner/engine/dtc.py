@@ -54,7 +54,7 @@ class DistributedTransactions:
         self._queue_manager = queue_manager
         self._transactions = transactions
         self._coordinator = coordinator
-        # Calls that wait until a ticket of the store is synced.
+        # Calls that wait until a batch of the store is synced.
         self._durable_callbacks: list[tuple[int, Callable[[], None]]] = []
 
     def dtc_transaction_prepare(self, identifier: uuid.UUID, *, single_phase: bool) -> None:
@@ -114,18 +114,18 @@ class DistributedTransactions:
 
     def _when_durable(self, callback: Callable[[], None]) -> None:
         """Call back when everything done so far is durable; never, if that fails."""
-        ticket = self._store.ticket()
-        if ticket <= self._store.synced:
+        batch = self._store.pending_batch()
+        if batch <= self._store.synced:
             callback()
         else:
-            self._durable_callbacks.append((ticket, callback))
+            self._durable_callbacks.append((batch, callback))
 
-    def on_synced(self, batch: int) -> None:
+    def on_synced(self, synced: int) -> None:
         """Make the calls that waited for a batch of the store."""
         if not self._durable_callbacks:
             return
-        ready = [callback for ticket, callback in self._durable_callbacks if ticket <= batch]
-        self._durable_callbacks = [entry for entry in self._durable_callbacks if entry[0] > batch]
+        ready = [callback for batch, callback in self._durable_callbacks if batch <= synced]
+        self._durable_callbacks = [entry for entry in self._durable_callbacks if entry[0] > synced]
         for callback in ready:
             callback()
 
