@@ -9,16 +9,13 @@ from typing import Any
 
 import pytest
 
-from lanner.model.directory_objects import Queue
 from lanner.model.enums import (
     DirectoryOperationResult,
-    EnqueueStatus,
     MessagePrivacyLevel,
     QueuePrivacyLevel,
     SenderIdentifierType,
 )
 from lanner.model.errors import InsufficientResources
-from lanner.model.live import Transaction
 from lanner.security.examination import Examination, examine
 from lanner.security.identity import Identity
 from lanner.transfer.events import FinalAckReceived, OrderAckReceived, UserMessageReceived
@@ -304,32 +301,25 @@ def test_a_sequence_does_not_move_over_a_message_that_could_not_be_stored(
 ) -> None:
     packets = [h.packet(bytes((48 + n,)), to=LEDGER, number=n) for n in (1, 2, 3)]
     h.arrive(packets[0])
-    enqueue = h.engine._enqueue
-
-    def refuse(queue: Queue, packet: bytes, transaction: Transaction | None) -> EnqueueStatus:
-        if packet == packets[2]:
-            raise InsufficientResources("the disk is full")
-        return enqueue(queue, packet, transaction)
-
+    ledger = h.queue("ledger")
     with monkeypatch.context() as patch:
-        patch.setattr(h.engine, "_enqueue", refuse)
+        # The disk is full when the third message comes.
+        patch.setattr(type(h.store), "refuses_sends", property(lambda _: ledger.message_count == 2))
         h.arrive(*packets[1:], h.packet(b"4", to=LEDGER, number=4, previous=2))
     (reason,) = h.link.close_reasons
-    assert reason.startswith("the disk is full")
+    assert reason.startswith("the disk of the data directory is full")
     assert h.link.processed_numbers == [1], "nothing more is said on a session that was closed"
     h.arrive(*packets[1:], link=FakeLink())
     assert h.bodies("ledger") == [b"1", b"2", b"3"]
     assert h.incoming.out_of_order == 1, "2 had come"
 
 
-def test_a_refusal_whose_final_ack_cannot_be_kept_has_not_happened(
-    h: IncomingHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refusal_whose_final_ack_cannot_be_kept_has_not_happened(h: IncomingHarness) -> None:
     """Else the sender would hear that the message arrived, and never that it was refused."""
     packet = h.packet(to=r"DIRECT=OS:ALPHA\private$\none", number=1)
-    with monkeypatch.context() as patch:
-        patch.setattr(h.engine, "_check_quota", lambda *_: EnqueueStatus.QUEUE_MANAGER_QUOTA_EXCEEDED)
-        h.arrive(packet)
+    h.engine.begin_flow_control()
+    h.arrive(packet)
+    h.engine.end_flow_control()
     assert len(h.link.close_reasons) == 1
     assert h.order_acks() == []
     h.link = FakeLink()
@@ -485,7 +475,7 @@ def test_the_descriptor_of_a_public_queue_is_the_directorys(h: IncomingHarness) 
     public = h.create(r".\news", security=parse_sddl("O:SYG:SYD:P(A;;0x4;;;AN)").pack())
     to = r"DIRECT=OS:ALPHA\news"
     h.arrive(h.packet(b"may", to=to))
-    in_directory = h.engine._read_queue(public.identifier)
+    in_directory = h.engine.names.read_queue(public.identifier)
     assert in_directory is not None
     in_directory.security = parse_sddl("O:SYG:SYD:P").pack()
     assert h.engine.directory.write(in_directory, ["Security"]) is DirectoryOperationResult.SUCCESS

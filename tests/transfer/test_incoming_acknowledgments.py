@@ -88,7 +88,7 @@ def expire(h: IncomingHarness) -> None:
 
 def reject(h: IncomingHarness) -> None:
     queue = h.queue()
-    position = h.engine._seek_available_message_position(queue, -1, peek=True)
+    position = h.engine.positions.seek_available_message_position(queue, -1, peek=True)
     assert position is not None
     h.engine.message_position_deleted(queue, position, MessageClass.NACK_RECEIVE_REJECTED)
 

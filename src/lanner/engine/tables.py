@@ -1,6 +1,8 @@
-"""What the engine keeps in the store beside the messages: its tables, and the keys of their rows.
+"""The tables that the engine keeps in the store beside the messages, and the keys of their rows.
 
-Attributes are written by `persistence`. The directory, the counters and the store itself have tables of their own.
+The directory, the counters and the store itself have tables of their own. Each table has one owner:
+`persistence` (QUEUES, SETTINGS), `transactions`, `positions` (PURGE_PENDING), `expiry` (EXPIRY,
+EXPIRY_HOLDS), `outgoing_sequences`, `staging` (STAGE_VISITS).
 """
 
 from __future__ import annotations

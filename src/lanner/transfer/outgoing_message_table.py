@@ -14,11 +14,11 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from lanner.engine.envelope import read_envelope
 from lanner.model.enums import MessageClass, PositionState
 from lanner.model.live import MessagePosition, OutgoingTransferInfo, Record
 from lanner.transfer.outgoing_sequence import NO_SEQUENCE_INFO, OutgoingTransferSequence, sequence_info
 from lanner.wire.builder import read_sequence, set_sequence
+from lanner.wire.envelope import read_envelope
 from lanner.wire.identifiers import NO_SEQUENCE, TxSequenceID
 from lanner.wire.message import Message
 

@@ -66,7 +66,7 @@ class Transfer(Leaving):
 
     def __init__(self, engine: Engine, settings: TransferSettings, network: Network) -> None:
         super().__init__(engine, settings, network)
-        engine.max_queues_for_others = settings.max_queues_for_others
+        engine.outgoing.max_for_others = settings.max_queues_for_others
         self.awaiting_final_ack = AwaitingFinalAck(engine, lambda queue: self._route(queue).table)
         # What is remembered of messages is read from the store, which other threads are using already.
         with self.lock:
@@ -97,7 +97,7 @@ class Transfer(Leaving):
             engine.position_deleted_subscribers.append(self._position_deleted)
             engine.outgoing_state_subscribers.append(self._outgoing_state_changed)
             engine.connection_active_subscribers.append(self._connection_active_changed)
-            engine.send_user_message = self._send_user_message
+            engine.dispatch.send_user_message = self._send_user_message
             engine.store.on_synced(self._on_synced)
             engine.store.on_failed(self._on_failed)
             self._is_running = True
@@ -117,7 +117,7 @@ class Transfer(Leaving):
             engine.position_deleted_subscribers.remove(self._position_deleted)
             engine.outgoing_state_subscribers.remove(self._outgoing_state_changed)
             engine.connection_active_subscribers.remove(self._connection_active_changed)
-            engine.send_user_message = None
+            engine.dispatch.send_user_message = None
         while self._ending:
             self._end_delivered()
 
