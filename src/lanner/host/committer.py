@@ -41,6 +41,7 @@ class Committer:
         self._waiting: dict[int, list[asyncio.Future[None]]] = {}  # by the batch they wait for
         self._wanted = threading.Condition()
         self._highest = 0
+        self._prepared = 0  # the newest batch whose record was made when it was asked for
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="lanner-committer", daemon=True)
         self._thread.start()
@@ -67,9 +68,11 @@ class Committer:
 
     def ask(self, ticket: int) -> None:
         """Have a batch written, without waiting for it; also for who has the store's lock, and from any thread."""
-        with self._store.lock:
+        store = self._store
+        with store.lock:
             # The thread would have to win the lock and the interpreter for it, from a loop that has more to do.
-            self._store.prepare()
+            if store.prepare():
+                self._prepared = ticket
         if threading.get_ident() == self._loop_thread:
             self._loop.call_soon(self._write, ticket)
         else:
@@ -77,15 +80,19 @@ class Committer:
 
     def _write(self, ticket: int) -> None:
         is_written = False
+        store = self._store
         try:
-            with self._store.lock:
-                self._store.prepare()
-            is_written = self._store.sync_at_once()
+            if ticket > self._prepared:
+                with store.lock:
+                    store.prepare()
+            is_written = store.sync_at_once()
         finally:
-            if ticket > self._store.decided:
+            decided = store.decided
+            if ticket > decided:
                 self._hand_over(ticket)
-            # Whoever wrote it: another thread may have done so in this very moment, for itself, and tells nobody here.
-            self._resolve(self._store.decided)
+            # Another thread may have written the batch for itself at this moment; it notifies no future of this loop.
+            if self._waiting:
+                self._resolve(decided)
         if is_written and self._written is not None:
             self._written()
 

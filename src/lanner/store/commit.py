@@ -113,6 +113,7 @@ class GroupCommit:
         self._failed: list[list[int]] = []  # ranges of batch numbers, both ends included
         self.queues: dict[int, QueueView] = {}
         self.tables: dict[str, Table] = {}
+        self._garbage = self.table("garbage")
         self.maintenance = Maintenance(self._maintain)
         self.counters = Counters(environment, self.maintenance.wake)
         self.visibility = self.counters.get("visibility", 1 << 16)
@@ -149,7 +150,7 @@ class GroupCommit:
     @property
     def horizon(self) -> int:
         """The highest visibility number up to which everything is decided. It never goes back."""
-        if not (self.current or self.inflight):
+        if not (self.current.queues or self.current.tables or self.inflight):
             # Express messages have numbers that no commit will tell of.
             self._horizon = self.visibility.last
         return self._horizon
@@ -218,11 +219,11 @@ class GroupCommit:
                 with environment.write() as txn:
                     has_more = trim_slice(txn, environment, before_ms, max_bytes)
             except InsufficientResources:
-                with self.lock.urgent():
+                with self.lock.before_others:
                     self._recover()
                 raise
             if has_more:
-                with self.lock.urgent():
+                with self.lock.before_others:
                     self._renew()
         return has_more
 
@@ -260,10 +261,16 @@ class GroupCommit:
     def _has_failed(self, ticket: int) -> bool:
         return bool(self._failed) and any(low <= ticket <= high for low, high in list(self._failed))
 
-    def prepare(self) -> None:
-        """Close the current batch and make its record, if no other is in flight: what is left is to wait for the disk. With the lock."""
-        if self.inflight is None and self.current:
+    def prepare(self) -> bool:
+        """Close the current batch and make its record, unless another batch is in flight. The caller holds the lock.
+
+        Return whether the newest batch is in flight: then only the disk is left to wait for.
+        """
+        if self.current.queues or self.current.tables:
+            if self.inflight is not None:
+                return False
             self._prepare()
+        return True
 
     def sync_at_once(self) -> bool:
         """Make the batch in flight durable here and now, if a quick disk is all that it waits for; else False, and nothing is done.
@@ -293,7 +300,7 @@ class GroupCommit:
         """Make a batch durable, in the journal or in the database. The commit lock is held."""
         try:
             self._journal.clear()
-            with self.lock.urgent():
+            with self.lock.before_others:
                 if self.inflight is None:
                     self._prepare()
                 batch = cast("Batch", self.inflight)
@@ -304,11 +311,11 @@ class GroupCommit:
                     self._commit(batch)
             else:
                 self._journal.append(record)
-                with self.lock.urgent():
+                with self.lock.before_others:
                     self._complete_journaled(batch, record.size)
         except BaseException as error:
             # To recover may mean to open the database again, and no checkpoint may be writing to it then.
-            with self._settle_lock, self.lock.urgent():
+            with self._settle_lock, self.lock.before_others:
                 self._fail(error)
             if not isinstance(error, lmdb.Error | OSError | InsufficientResources):
                 raise
@@ -317,7 +324,7 @@ class GroupCommit:
         """Commit a batch to the database, behind all that is in the journal. The commit lock and the settle lock are held."""
         self._settle(self._begin_settling())
         environment = self._environment
-        with self.lock.urgent():
+        with self.lock.before_others:
             if batch.publications:
                 self.counters.reserve_for_long()
             txn = environment.env.begin(write=True)
@@ -335,12 +342,12 @@ class GroupCommit:
             with suppress(lmdb.Error):  # a commit that failed has ended it
                 txn.abort()
             raise
-        with self.lock.urgent():
+        with self.lock.before_others:
             self._complete_committed(batch)
 
     def _begin_settling(self) -> int:
         """Have what is in the journal taken by the next checkpoint; the number of its last record. Both locks are held."""
-        with self.lock.urgent():
+        with self.lock.before_others:
             if self.journaled.is_blank:
                 if self.settling is None:
                     self._journal.rewind()
@@ -354,7 +361,7 @@ class GroupCommit:
         if settling is None:
             return
         try:
-            with self.lock.urgent():
+            with self.lock.before_others:
                 txn = environment.env.begin(write=True)
             try:
                 self._write_slowly(settling, txn)
@@ -365,12 +372,12 @@ class GroupCommit:
                     txn.abort()
                 raise
         except BaseException as error:
-            with self.lock.urgent():
+            with self.lock.before_others:
                 self._unsettle(settling)
             if isinstance(error, lmdb.Error | OSError):
                 raise InsufficientResources(f"the journal could not be brought into the store: {error}") from error
             raise
-        with self.lock.urgent():
+        with self.lock.before_others:
             self._complete_settled(settling)
         self._journal.extend()
 
@@ -401,7 +408,7 @@ class GroupCommit:
             self._is_flush_wanted = False
             with self._commit_lock:
                 self._lead()
-        if self._is_settling_due or self._has_garbage(self.journaled):
+        if self._is_settling_due or self._garbage in self.journaled.tables:
             self.settle()
         with self._commit_lock, self._settle_lock:
             return self._sweep()
@@ -414,7 +421,7 @@ class GroupCommit:
         """Delete a slice of what was dropped. The commit lock and the settle lock are held."""
         environment = self._environment
         try:
-            with self.lock.urgent():
+            with self.lock.before_others:
                 txn = environment.env.begin(write=True, buffers=True)
                 try:
                     swept = sweep_slice(txn, environment)
@@ -426,10 +433,10 @@ class GroupCommit:
                 return False
             txn.commit()
         except lmdb.Error:
-            with self.lock.urgent():
+            with self.lock.before_others:
                 self._recover()
             raise
-        with self.lock.urgent():
+        with self.lock.before_others:
             self._renew()
         environment.memory.touch(1 << 20)
         return True
@@ -445,12 +452,22 @@ class GroupCommit:
 
     def _lay(self, batch: Batch) -> None:
         """Lay the layers over each other anew, in the views that a batch has changed."""
-        unsettled = [lower for lower in (self.inflight, self.journaled, self.settling) if lower is not None]
+        # Loops, because each commit of one message comes here twice and a generator costs several calls.
+        below = (self.inflight, self.journaled, self.settling)
         for queue in batch.queues:
-            layers = [lower.queues.get(queue) for lower in unsettled]
-            queue.below = tuple(layer for layer in layers if layer is not None and layer.generation == queue.generation)
+            messages: list[MessageLayer] = []
+            for lower in below:
+                layer = None if lower is None else lower.queues.get(queue)
+                if layer is not None and layer.generation == queue.generation:
+                    messages.append(layer)
+            queue.below = tuple(messages)
         for table in batch.tables:
-            table.below = tuple(rows for lower in unsettled if (rows := lower.tables.get(table)) is not None)
+            changes: list[Layer[bytes, bytes, None]] = []
+            for lower in below:
+                rows = None if lower is None else lower.tables.get(table)
+                if rows is not None:
+                    changes.append(rows)
+            table.below = tuple(changes)
 
     def _complete_journaled(self, batch: Batch, size: int) -> None:
         journaled = self.journaled
@@ -517,14 +534,11 @@ class GroupCommit:
         # An empty one, for events or counters, holds nothing up, and may have been passed.
         self._horizon = max(self._horizon, batch.horizon)
         self.synced = self.decided = batch.number
-        if self._has_garbage(batch):
+        if self._garbage in batch.tables:
             self.maintenance.wake()
-        self._tell(batch.completions, batch.number)
+        if batch.completions:
+            self._tell(batch.completions, batch.number)
         self._tell(self.on_synced, batch.number)
-
-    @staticmethod
-    def _has_garbage(batch: Batch) -> bool:
-        return any(table.name == "garbage" for table in batch.tables)
 
     @staticmethod
     def _tell(callbacks: list[Callable[[int], None]], number: int) -> None:

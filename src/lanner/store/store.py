@@ -57,6 +57,10 @@ class Store:
         self._number = self._commits.visibility.next
         # The number of the newest unsynced batch, 0 if there is none. Durable when `synced` reaches it. (Not a method that only passes on: each message asks.)
         self.ticket = self._commits.ticket
+        # Do as much of the work of `sync` as needs no disk; see `GroupCommit.prepare`.
+        self.prepare = self._commits.prepare
+        # Write what is prepared if that takes only a moment; see `GroupCommit.sync_at_once`. Needs the lock free.
+        self.sync_at_once = self._commits.sync_at_once
         # A new store has wanted counters already, and whoever writes them moves the snapshot.
         with self.lock:
             self._stages = Stages(
@@ -377,14 +381,6 @@ class Store:
     def sync(self, ticket: int) -> None:
         """Block until batch `ticket` is durable; InsufficientResources if it could not be written. Without the lock."""
         self._commits.sync(ticket)
-
-    def prepare(self) -> None:
-        """Have as much of the work of `sync` done as needs no disk, for whoever has the lock and the interpreter already."""
-        self._commits.prepare()
-
-    def sync_at_once(self) -> bool:
-        """Write what is prepared, if that takes a moment only; False: it is left to `sync`. Without the lock."""
-        return self._commits.sync_at_once()
 
     def on_synced(self, callback: Callable[[int], None]) -> None:
         """Have `callback` called with the number of each batch that became durable, under the lock."""
