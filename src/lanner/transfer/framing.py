@@ -7,15 +7,14 @@ packet.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Generator, Iterator
 
 from lanner.model.errors import RemoteProtocolError
+from lanner.wire import fields
 from lanner.wire import layout as at
 from lanner.wire.base_header import BaseHeader
 from lanner.wire.reader import Reader
 
-_BASE = struct.Struct("<BxHII")
 _FOLLOWED = at.IN | at.BASE_SH
 # MS-MQQB 2.2.2, 2.2.3, 2.2.6: the only sizes that packets with IN have.
 CONNECTION_PARAMETERS_SIZE = 32
@@ -49,7 +48,7 @@ class PacketStream:
         if self._cut:
             position = yield from self._complete(view)
         while end - position >= at.BASE_HEADER_SIZE:
-            version, flags, signature, size = _BASE.unpack_from(view, position)
+            version, flags, signature, size = fields.base_header(view, position)
             if flags & _FOLLOWED == 0 and self.user_messages_allowed:
                 # The common packet: a UserMessage without SessionHeader.
                 if (

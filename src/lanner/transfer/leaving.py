@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import logging
-import struct
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from lanner.model.enums import MessageClass
 from lanner.transfer.connecting import Connecting
-from lanner.transfer.incoming_senders import plain_sender
 from lanner.transfer.outgoing_message_table import OutgoingMessagePosition
 from lanner.transfer.packets import acknowledges
 from lanner.transfer.protection import EncryptionFailed, Protection
 from lanner.transfer.route import Route
 from lanner.transfer.tracing import send_report
+from lanner.wire import fields
 from lanner.wire.message import Message
+from lanner.wire.plain_sender import plain_sender
 from lanner.wire.session_header import DEFAULT_WINDOW_SIZE
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from lanner.transfer.settings import TransferSettings
 
 _LOG = logging.getLogger(__name__)
-
-_user_flags = struct.Struct("<60xI").unpack_from  # UserHeader.Flags of a packet
 
 # Ours: so many bytes and messages are handed to a connection before the others have their turn. Half a window of messages: while
 # the receiver writes one half to its disk the other half is on its way.
@@ -129,7 +127,7 @@ class Leaving(Connecting):
 
     def _protect(self, route: Route, link: Link, entry: OutgoingMessagePosition) -> bool:
         """3.1.7.1.5 Encrypting the Message Body; False: not yet, or never."""
-        if plain_sender(entry.packet, *_user_flags(entry.packet)) is not None:
+        if plain_sender(entry.packet, *fields.user_flags(entry.packet)) is not None:
             return True
         try:
             packet = self.protection.protect(entry.packet, link.remote_qm_guid, route.queue)
