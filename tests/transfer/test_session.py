@@ -15,7 +15,7 @@ def test_messages_go_over_and_are_acknowledged_once_settled() -> None:
         UserMessageReceived(1, express),
         UserMessageReceived(2, recoverable),
     ]
-    pair.theirs.settle(2)
+    pair.theirs.allow_acknowledgment(2)
     pair.advance(pair.theirs.recoverable_ack_send_timeout / 1000)
     assert pair.theirs.on_timer() == []
     assert pair.exchange() == [SessionAckReceived(["express", "recoverable"], ["recoverable"])]

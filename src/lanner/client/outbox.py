@@ -389,15 +389,13 @@ class Outbox:
 
     def next_deadline(self) -> float | None:
         """Return when to call `on_timer`, on the monotonic clock."""
-        return None if self._session is None else self._session.next_deadline()
+        return None if self._session is None else self._session.deadline.due
 
     def on_timer(self) -> None:
         """Do what is due in the session. Data that has come goes to `receive` first."""
         session = self._session
-        if session is not None:
-            deadline = session.next_deadline()
-            if deadline is not None and deadline <= time.monotonic():
-                self._handle(session.on_timer())
+        if session is not None and session.deadline.due <= time.monotonic():
+            self._handle(session.on_timer())
 
     def _handle(self, events: list[Event]) -> None:
         for event in events:

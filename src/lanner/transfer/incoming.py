@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from lanner.engine import Engine
     from lanner.model.directory_objects import OutgoingQueue, Queue
+    from lanner.transfer.deadlines import Deadlines
     from lanner.transfer.incoming_sequence import IncomingSequence
     from lanner.transfer.settings import TransferSettings
 
@@ -160,11 +161,10 @@ class Incoming:
 
     # Timers ---------------------------------------------------------------------------------------------------
 
-    def next_deadline(self) -> float | None:
-        """When `on_timer` has something to do, on the monotonic clock."""
-        timers = (self.history, self.sequences, self.refusals)
-        due = [deadline for timer in timers if (deadline := timer.next_deadline()) is not None]
-        return min(due, default=None)
+    def register(self, deadlines: Deadlines) -> None:
+        """Have `on_timer` called when one of the timers expires."""
+        for deadline in (self.history.deadline, self.sequences.deadline, self.refusals.deadline):
+            deadlines.add(deadline, lambda _: self.on_timer())
 
     def on_timer(self) -> None:
         """3.1.6.7 MessageIDHistory Cleanup Timer Event, 3.1.6.9 Order Ack Send Timer Event."""

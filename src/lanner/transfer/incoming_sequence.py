@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lanner.model.live import IncomingTransactionalTransferInfo
+from lanner.transfer.deadlines import NEVER, Deadline
 from lanner.wire.format_name import FormatName
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class IncomingSequence:
             info.last_access_time = self.last_access_time
             info.reject_count = self.reject_count
 
-    def settle(self, synced: int) -> None:
+    def advance(self, synced: int) -> None:
         """Move what is on disk by now from `waiting` to `durable`."""
         waiting = self.waiting
         while waiting and waiting[0][0] <= synced:
@@ -195,6 +196,8 @@ class IncomingSequences:
         self._refused: OrderedDict[bytes, None] = OrderedDict()  # keys of those that have delivered nothing
         self._changed: dict[IncomingSequence, None] = {}
         self._timers: list[tuple[float, int, IncomingSequence]] = []
+        # Of the Order Ack Send Timers.
+        self.deadline = Deadline()
         self._ties = itertools.count()
         self._load()
 
@@ -268,7 +271,7 @@ class IncomingSequences:
         # A ticket, not a change: order acknowledgments go out when `synced` has reached it.
         ticket, synced = self._store.ticket(), self._store.synced
         for sequence in changed:
-            sequence.settle(synced)
+            sequence.advance(synced)
             sequence.wait_for(ticket)
 
     def _load(self) -> None:
@@ -292,6 +295,7 @@ class IncomingSequences:
         self._refused.clear()
         self._changed.clear()
         self._timers.clear()
+        self.deadline.clear()
         self._load()
 
     # Order Ack Send Timer (3.1.2.7) ---------------------------------------------------------------------------
@@ -312,9 +316,7 @@ class IncomingSequences:
     def _arm(self, sequence: IncomingSequence, due: float) -> None:
         sequence.order_ack_due = sequence.heap_due = due
         heapq.heappush(self._timers, (due, next(self._ties), sequence))
-
-    def next_deadline(self) -> float | None:
-        return self._timers[0][0] if self._timers else None
+        self.deadline.set_earlier(due)
 
     def due_order_acks(self) -> list[IncomingSequence]:
         """Sequences whose timer has expired and of which something new, or all there is, is on disk."""
@@ -329,7 +331,7 @@ class IncomingSequences:
             if due > now:
                 self._arm(sequence, due)
                 continue
-            sequence.settle(self._store.synced)
+            sequence.advance(self._store.synced)
             if sequence.waiting and sequence.durable == sequence.acknowledged:
                 self._arm(sequence, now + NOT_DURABLE_DELAY)
                 continue
@@ -340,4 +342,5 @@ class IncomingSequences:
             sequence.unacknowledged = 0
             sequence.last_order_ack_send_time = now
             ready.append(sequence)
+        self.deadline.set(timers[0][0] if timers else NEVER)
         return ready
