@@ -130,7 +130,7 @@ class Business:
         for number in range(ROUNDS):
             self._round(number)
             progress(f"round {number + 1} of {ROUNDS}: {self.sent} messages sent")
-        self._settle(progress)
+        self._wait_until_idle(progress)
 
     def _round(self, number: int) -> None:
         many = self.per_round
@@ -252,7 +252,7 @@ class Business:
             if taken.abort_count >= POISON_ATTEMPTS:
                 payments.move(taken.lookup_id, "poison")
 
-    def _settle(self, progress: Callable[[str], None]) -> None:
+    def _wait_until_idle(self, progress: Callable[[str], None]) -> None:
         """Wait until nothing is on its way any more, and what expires has expired."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:

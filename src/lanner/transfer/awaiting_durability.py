@@ -35,11 +35,11 @@ class AwaitingDurability:
 
     def processed(self, link: Link, number: int) -> None:
         """Everything up to a message that came by a link is in the engine, or refused."""
-        # A ticket, not a change: a turn waits for nothing.
-        ticket = self._store.ticket()
-        if ticket:
-            self.waiting.append((ticket, link, number))
-            self._turns.want_sync(ticket)
+        # A batch number, not a change: a turn waits for nothing.
+        batch = self._store.pending_batch()
+        if batch:
+            self.waiting.append((batch, link, number))
+            self._turns.want_sync(batch)
         else:
             self._release(link, number)
 
@@ -53,11 +53,11 @@ class AwaitingDurability:
         synced = self._store.synced
         waiting = self.waiting
         while waiting:
-            ticket, link, number = waiting[0]
-            if ticket in self._failed_batches:
+            batch, link, number = waiting[0]
+            if batch in self._failed_batches:
                 waiting.popleft()
                 self._close(link, "the store could not be written")
-            elif ticket <= synced:
+            elif batch <= synced:
                 waiting.popleft()
                 self._release(link, number)
             else:

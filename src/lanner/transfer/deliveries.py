@@ -150,10 +150,10 @@ class Deliveries:
     def sync_due(self, _now: float) -> None:
         """The time of `lazy_sync` has come."""
         self.lazy_sync.clear()
-        self._turns.want_sync(self._engine.store.ticket())
+        self._turns.want_sync(self._engine.store.pending_batch())
 
     def synced(self) -> None:
         """A batch of the store was written."""
-        if self.lazy_sync.due != NEVER and not self._engine.store.ticket():
+        if self.lazy_sync.due != NEVER and not self._engine.store.pending_batch():
             # Otherwise removals may be in a later batch than the one that was written.
             self.lazy_sync.clear()

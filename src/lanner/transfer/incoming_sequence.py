@@ -134,14 +134,14 @@ class IncomingSequence:
             _, *reached = waiting.popleft()
             self.durable = reached[0], reached[1]
 
-    def wait_for(self, ticket: int) -> None:
+    def wait_for(self, batch: int) -> None:
         """What there is now will be on disk with this batch."""
         waiting = self.waiting
         last = waiting[-1][1:] if waiting else self.durable
         if (self.tx_sequence_id, self.tx_sequence_number) != last:
-            if waiting and waiting[-1][0] == ticket:
+            if waiting and waiting[-1][0] == batch:
                 waiting.pop()
-            waiting.append((ticket, self.tx_sequence_id, self.tx_sequence_number))
+            waiting.append((batch, self.tx_sequence_id, self.tx_sequence_number))
 
     def pack(self) -> bytes:
         address, name = self.remote_address.encode(), self.format_name.encode()
@@ -268,11 +268,11 @@ class IncomingSequences:
         for sequence in changed:
             self._used(sequence)
             self._table.put(sequence.key, sequence.pack())
-        # A ticket, not a change: order acknowledgments go out when `synced` has reached it.
-        ticket, synced = self._store.ticket(), self._store.synced
+        # A batch number, not a change: order acknowledgments go out when `synced` has reached it.
+        batch, synced = self._store.pending_batch(), self._store.synced
         for sequence in changed:
             sequence.advance(synced)
-            sequence.wait_for(ticket)
+            sequence.wait_for(batch)
 
     def _load(self) -> None:
         oldest = self._oldest_access_time

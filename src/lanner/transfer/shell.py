@@ -152,8 +152,8 @@ class TransferListener:
 
         self._spawn(run())
 
-    def sync(self, ticket: int) -> None:
-        self._committer.ask(ticket)
+    def sync(self, batch: int) -> None:
+        self._committer.ask(batch)
 
     def wake(self) -> None:
         with self._wake_lock:

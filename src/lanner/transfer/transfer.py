@@ -217,9 +217,9 @@ class Transfer:
                 yield
                 if turns.dirty:
                     self._outflow.fill_links()
-                if turns.wanted_ticket:
-                    ticket, turns.wanted_ticket = turns.wanted_ticket, 0
-                    self.network.sync(ticket)
+                if turns.wanted_batch:
+                    batch, turns.wanted_batch = turns.wanted_batch, 0
+                    self.network.sync(batch)
             finally:
                 turns.is_running = False
         if turns.dirty:

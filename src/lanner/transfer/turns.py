@@ -28,7 +28,7 @@ class Turns:
         # Routes whose queues still have messages that were delivered.
         self.ending: dict[Route, None] = {}
         # The newest batch of the store that is to be written soon; 0 for none.
-        self.wanted_ticket = 0
+        self.wanted_batch = 0
 
     def mark_dirty(self, link: Link) -> None:
         """Have a link looked at when the turn ends."""
@@ -41,9 +41,9 @@ class Turns:
         self.awake.setdefault(number, False)
         self._network.wake()
 
-    def want_sync(self, ticket: int) -> None:
+    def want_sync(self, batch: int) -> None:
         """Have a batch of the store written when the turn ends."""
-        if ticket:
-            self.wanted_ticket = ticket
+        if batch:
+            self.wanted_batch = batch
             if not self.is_running:
                 self._network.wake()
