@@ -6,7 +6,7 @@ from lanner.transfer.events import SessionAckReceived, UserMessageReceived
 from tests.transfer.pairs import Pair, headers, message, out
 
 
-def test_messages_go_over_and_are_acknowledged_once_settled() -> None:
+def test_messages_go_over_and_are_acknowledged_once_that_is_allowed() -> None:
     pair = Pair()
     express, recoverable = message(b"one"), message(b"two", recoverable=True)
     pair.ours.send(express, "express")

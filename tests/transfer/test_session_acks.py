@@ -35,7 +35,7 @@ def tick(pair: Pair, seconds: float = 10.0) -> bytes:
 
 
 def send(pair: Pair, *packets: bytes) -> None:
-    """From the initiator to the acceptor, with nothing settled there."""
+    """From the initiator to the acceptor, with no acknowledgment allowed there."""
     for packet in packets:
         pair.ours.send(packet, packet)
     assert len(pair.theirs.receive(out(pair.ours))) == len(packets)
@@ -130,19 +130,19 @@ def test_what_a_session_ack_says() -> None:
 
 @pytest.mark.spec("QQB-3.1.6.4-2")
 @given(st.lists(st.booleans(), min_size=1, max_size=60), st.data())
-def test_nothing_is_acknowledged_before_it_is_settled(kinds: list[bool], data: st.DataObject) -> None:
-    """AckSequenceNumber and the bits cover what is settled, no more, whatever has been received."""
+def test_nothing_is_acknowledged_before_that_is_allowed(kinds: list[bool], data: st.DataObject) -> None:
+    """AckSequenceNumber and the bits cover what may be acknowledged, no more, whatever has been received."""
     pair = Pair(settings=WIDE)
     send(pair, *(RECOVERABLE if kind else EXPRESS for kind in kinds))
-    settled = data.draw(st.integers(0, len(kinds)))
-    pair.theirs.allow_acknowledgment(settled)
+    allowed = data.draw(st.integers(0, len(kinds)))
+    pair.theirs.allow_acknowledgment(allowed)
     acks = headers(out(pair.theirs)) + headers(tick(pair))
-    assert acks[-1].ack_sequence_number == settled
+    assert acks[-1].ack_sequence_number == allowed
     numbers = [number for ack in acks for number in ack.recoverable_acked_numbers]
-    assert numbers == list(range(1, sum(kinds[:settled]) + 1))
+    assert numbers == list(range(1, sum(kinds[:allowed]) + 1))
     pair.theirs.allow_acknowledgment(len(kinds))
     acks = headers(out(pair.theirs)) + headers(tick(pair))
-    if settled < len(kinds):
+    if allowed < len(kinds):
         assert acks[-1].ack_sequence_number == len(kinds) == pair.theirs.message_received_count
         numbers += [number for ack in acks for number in ack.recoverable_acked_numbers]
         assert numbers == list(range(1, sum(kinds) + 1))
@@ -163,7 +163,7 @@ def test_a_peer_whose_messages_are_being_stored_hears_that_we_live() -> None:
 
 @pytest.mark.spec("QQB-3.1.5.8-1")
 def test_what_is_rejected_is_counted_and_acknowledged_like_the_rest() -> None:
-    """The session does not ask what becomes of a message: settled is settled."""
+    """The session does not ask what becomes of a message: allowed is allowed."""
     pair = Pair()
     send(pair, message(destination=PrivateFormatName(THEIRS, 0xDEAD), recoverable=True), EXPRESS)
     pair.theirs.allow_acknowledgment(2)
@@ -171,7 +171,7 @@ def test_what_is_rejected_is_counted_and_acknowledged_like_the_rest() -> None:
     assert (pair.theirs.message_received_count, pair.theirs.recoverable_message_received_count) == (2, 1)
 
 
-def test_settling_is_in_order_and_only_of_what_came() -> None:
+def test_allowing_is_in_order_and_only_of_what_came() -> None:
     received = ReceivedMessages()
     received.received(1)
     with pytest.raises(ValueError, match="only 1"):
@@ -553,7 +553,7 @@ def test_a_pause_asks_for_one_message_at_a_time() -> None:
     pair.ours.receive(data)
     assert pair.ours.received_window_size == 1
     assert pair.ours.room == 0
-    # What is settled later is acknowledged at once: the peer waits for it.
+    # What is allowed later is acknowledged at once: the peer waits for it.
     pair.theirs.allow_acknowledgment(3)
     pair.ours.receive(out(pair.theirs))
     assert pair.ours.unacked_message_count == 0

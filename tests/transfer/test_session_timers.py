@@ -234,7 +234,7 @@ def test_the_first_recoverable_message_since_an_ack_shortens_the_ack_send_timer(
         assert (ack.ack_sequence_number, ack.recoverable_msg_ack_flags) == (sent, 0b11)
 
 
-def test_what_is_settled_after_an_ack_is_not_kept_waiting() -> None:
+def test_what_is_allowed_after_an_ack_is_not_kept_waiting() -> None:
     """A recoverable message that came before the SessionAck and was on disk only after it has its own short time."""
     pair = Pair()
     for _ in range(33):

@@ -33,6 +33,7 @@ from lanner.model.errors import (
 )
 from lanner.transfer.addresses import parse_literal
 from lanner.transfer.events import SessionAckReceived, SessionClosed, UserMessageReceived
+from lanner.transfer.packet_log import PacketLog
 from lanner.transfer.session import Session
 from lanner.transfer.session_states import SessionState
 from lanner.transfer.settings import TransferSettings
@@ -337,6 +338,7 @@ class Outbox:
         self._session = Session.initiate(
             own_guid=self.guid, remote_guid=self._asked_for, settings=self.settings, monotonic=time.monotonic
         )
+        self._session.packet_log = PacketLog(address, f"of sender {self.guid}")
 
     def disconnected(self, problem: str = "") -> None:
         """Note that the connection is lost or could not be made, for the reason `problem`."""

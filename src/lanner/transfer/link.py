@@ -7,6 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from lanner.transfer.framing import CONNECTION_PARAMETERS_SIZE, ESTABLISH_CONNECTION_SIZE
+from lanner.transfer.packet_log import PacketLog
 from lanner.transfer.packets import OrderAckBody
 from lanner.transfer.session_states import SessionState
 
@@ -50,6 +51,7 @@ class Link:
     ) -> None:
         self.number = next(_numbers)
         self.session = session
+        session.packet_log = PacketLog(remote_address, str(self.number))
         self.connection = connection
         self.remote_address = remote_address
         self.is_initiator = is_initiator

@@ -20,6 +20,7 @@ from lanner.transfer.acknowledging import NUMBER_MASK, ReceivedMessages, SentMes
 from lanner.transfer.deadlines import NEVER, Deadline
 from lanner.transfer.events import Event, NothingAcknowledged, SessionAckReceived, SessionClosed, SessionOpened
 from lanner.transfer.framing import PacketStream
+from lanner.transfer.packet_log import PacketLog, is_enabled
 from lanner.transfer.packets import examine, is_acknowledgment
 from lanner.transfer.session_states import ACCEPTOR, INITIATOR, PacketKind, SessionState, Transitions
 from lanner.transfer.settings import TransferSettings
@@ -74,6 +75,8 @@ class Session:
         self._monotonic = monotonic
         self._admit: Callable[[EstablishConnectionHeader], bool] | None = None
         self._stream = PacketStream()
+        # Set by the owner, who knows the peer's address.
+        self.packet_log: PacketLog | None = None
         # Packets to be written; `data_to_send` takes them.
         self.out: list[bytes] = []
         self._sent = SentMessages()
@@ -221,8 +224,11 @@ class Session:
         events: list[Event] = []
         if self.state is SessionState.CLOSED:
             return events
+        log = self.packet_log if self.packet_log is not None and is_enabled() else None
         try:
             for packet in self._stream.packets(data):
+                if log is not None:
+                    log.received(packet)
                 # 3.1.5.1: of whatever type.
                 self.received_ack = True
                 kind = fields.base_flags_low(packet) & (at.IN | at.BASE_SH)
@@ -380,6 +386,8 @@ class Session:
         """What is to be written now; it is handed out once, also after the session is closed."""
         data = self.out
         self.out = []
+        if data and self.packet_log is not None and is_enabled():
+            self.packet_log.sent(data)
         return data
 
     @property
