@@ -5,7 +5,9 @@ put in order if they are transactional, and go into the engine; or on to another
 remembered of it - that it came, how far its sequence is - goes to the same batch of the store, because both are done under
 one hold of its lock.
 
-A message that cannot be stored is as if it had not come: the session is closed, nothing is remembered, and its sender sends it again.
+A message that cannot be stored because the disk is full waits, and so does what comes after it on its session
+(`flow_control`). Any other message that cannot be stored is as if it had not come: the session is closed, nothing is
+remembered, and its sender sends it again.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from lanner.model.errors import InsufficientResources, RemoteProtocolError, Stat
 from lanner.security.examination import Examination, is_examined_at_once
 from lanner.transfer import message_history
 from lanner.transfer.events import FinalAckReceived, OrderAckReceived, UserMessageReceived
+from lanner.transfer.flow_control import FlowControl
 from lanner.transfer.incoming_senders import IncomingSenders
 from lanner.transfer.incoming_sequence import IncomingSequences
 from lanner.transfer.message_history import MessageIDHistory
@@ -108,6 +111,9 @@ class Incoming:
         self.acknowledgments = TransactionalAcknowledgments(engine, self.sequences, is_known)
         self._own_guid = engine.queue_manager.identifier.bytes_le
         self._waiting: dict[Link, deque[_Waiting]] = {}
+        self._held: dict[
+            Link, _Waiting
+        ] = {}  # the first message of each session that waits for the end of flow control
         # Found before, by DQ and the bytes of the name; with the bytes of the source in front for sequences.
         self._queues: dict[tuple[int, bytes], Queue] = {}
         self._sequences: dict[tuple[bytes, int, bytes], IncomingSequence] = {}
@@ -122,6 +128,7 @@ class Incoming:
         self.impostors = 0
         # Messages that were not taken or could not be passed on, and those that peers report as refused.
         self.refusals = Refusals(engine.clock, engine.monotonic)
+        self._flow_control = FlowControl(engine, self._flow_control_ended)
         self._peer_address = ""  # of the session whose messages are being processed
         engine.message_refused_subscribers.append(self._message_refused)
         self._of_link: dict[Link, list[IncomingSequence]] = {}
@@ -138,14 +145,17 @@ class Incoming:
     def stop(self) -> None:
         """The queue manager stops: what waits has not come."""
         self._waiting.clear()
+        self._held.clear()
         self._of_link.clear()
         self.acknowledgments.stop()
+        self._flow_control.end()
         self._engine.message_refused_subscribers.remove(self._message_refused)
         self.refusals.flush()
 
     def closed(self, link: Link) -> None:
         """The session has ended: what of it waits for its turn is not acknowledged and will come again."""
         self._waiting.pop(link, None)
+        self._held.pop(link, None)
         for sequence in self._of_link.pop(link, ()):
             if sequence.link is link:
                 sequence.link = None
@@ -165,6 +175,7 @@ class Incoming:
         """Have `on_timer` called when one of the timers expires."""
         for deadline in (self.history.deadline, self.sequences.deadline, self.refusals.deadline):
             deadlines.add(deadline, lambda _: self.on_timer())
+        deadlines.add(self._flow_control.deadline, self._flow_control.on_timer)
 
     def on_timer(self) -> None:
         """3.1.6.7 MessageIDHistory Cleanup Timer Event, 3.1.6.9 Order Ack Send Timer Event."""
@@ -193,8 +204,11 @@ class Incoming:
                 if link in self._waiting or (packet is not None and sender is None and self._is_slow(packet)):
                     self._wait(link, event.number, packet, sender)
                     continue
-                if packet is not None:
-                    self._process(link, peer, packet, sender, None)
+                if packet is not None and (
+                    self._flow_control.is_on or not self._is_processed(link, peer, packet, sender, None)
+                ):
+                    self._hold(link, _Waiting(event.number, packet, sender))
+                    continue
                 done = event.number
         except (StatusError, RemoteProtocolError) as error:
             self._give_up(link, error)
@@ -253,7 +267,12 @@ class Incoming:
             while waiting and waiting[0].is_ready:
                 entry = waiting.popleft()
                 if entry.packet is not None:
-                    self._process(link, peer, entry.packet, entry.sender, entry.examination)
+                    is_processed = not self._flow_control.is_on and self._is_processed(
+                        link, peer, entry.packet, entry.sender, entry.examination
+                    )
+                    if not is_processed:
+                        self._hold(link, entry)
+                        break
                 done = entry.number
         except (StatusError, RemoteProtocolError) as error:
             self._give_up(link, error)
@@ -262,9 +281,37 @@ class Incoming:
             self._waiting.pop(link, None)
         return done
 
+    def _is_processed(
+        self, link: Link, peer: bytes, packet: bytes, sender: bytes | None, examination: Examination | None
+    ) -> bool:
+        """Process a message; False if there is no room for it, and flow control has begun."""
+        try:
+            self._process(link, peer, packet, sender, examination)
+        except InsufficientResources:
+            if not self._flow_control.is_needed:
+                raise
+            self._flow_control.begin()
+            return False
+        return True
+
+    def _hold(self, link: Link, entry: _Waiting) -> None:
+        """Have a message wait for the end of flow control, before all others of its session."""
+        entry.is_ready = False
+        self._waiting.setdefault(link, deque()).appendleft(entry)
+        self._held[link] = entry
+
+    def _flow_control_ended(self) -> None:
+        held, self._held = self._held, {}
+        for link, entry in held.items():
+            if link in self._waiting:
+                entry.is_ready = True
+                self._ready[link] = None
+        self._go_on()
+
     def _give_up(self, link: Link, error: Exception) -> None:
         """The message cannot be stored (3.1.5.8.8), or breaks a rule: end the session, acknowledge nothing."""
         self._waiting.pop(link, None)
+        self._held.pop(link, None)
         link.close(str(error))
 
     def _write(self) -> None:
