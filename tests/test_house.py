@@ -174,9 +174,9 @@ def test_a_package_without_docstring_is_found(tree: Path) -> None:
 BATCH_FOLDERS = ("store", "engine", "host")
 BATCH_FILES = {
     # Transfer compares batch numbers with the batch that is synced, and waits for none.
+    "transfer/awaiting_durability.py",
+    "transfer/deliveries.py",
     "transfer/incoming_sequence.py",
-    "transfer/leaving.py",
-    "transfer/transfer.py",
     # Send and receive are written out: every call on their way costs about as much as the queue does.
     "client/_async/embedded_queue.py",
     "client/_sync/embedded_queue.py",
@@ -222,7 +222,7 @@ def test_a_wait_by_hand_is_found(tree: Path, file: str, line: str, complaint: st
     assert waits_by_hand(tree) == [f"{file}:2: {complaint}"]
 
 
-@pytest.mark.parametrize("file", ["store/a.py", "engine/a.py", "host/a.py", "transfer/leaving.py"])
+@pytest.mark.parametrize("file", ["store/a.py", "engine/a.py", "host/a.py", "transfer/awaiting_durability.py"])
 def test_batch_numbers_are_accepted_in_the_folders_that_may_use_them(tree: Path, file: str) -> None:
     (tree / file).parent.mkdir(parents=True, exist_ok=True)
     (tree / file).write_text("store.sync(store.pending_batch())\n", encoding="utf-8")

@@ -71,7 +71,7 @@ class Stranger:
         arrived = [event for event in events if isinstance(event, UserMessageReceived)]
         self.received += [event.packet for event in arrived]
         if arrived:
-            self.session.settle(arrived[-1].number)
+            self.session.allow_acknowledgment(arrived[-1].number)
         self.flush()
 
     def say(self, data: bytes) -> None:

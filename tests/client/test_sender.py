@@ -516,7 +516,7 @@ def test_what_is_written_arrives_though_the_peer_acknowledges_meanwhile(connect:
         if isinstance(event, UserMessageReceived):
             is_ending.wait()
             time.sleep(0.2)  # the sender closes meanwhile; it waits for two seconds
-            session.settle(session.total_received)
+            session.allow_acknowledgment(session.total_received)
 
     script = Script(acknowledge_late)
     with Server(script) as server, connect(server.address, port=PORT) as sender:
@@ -559,7 +559,7 @@ def test_a_caller_that_waits_asks_for_an_early_acknowledgment(connect: Connect) 
     def settle(session: Session, event: Event) -> None:
         if isinstance(event, SessionAckReceived):
             windows.append(session.received_window_size)
-            session.settle(session.total_received)
+            session.allow_acknowledgment(session.total_received)
 
     with Server(Script(settle)) as server, connect(server.address, port=PORT) as sender:
         sender.send(ORDERS, "express")
@@ -597,7 +597,7 @@ def test_what_is_sent_to_a_sender_stays_with_the_peer(connect: Connect) -> None:
             )
             session.send(packet, None)
         if session.total_received:
-            session.settle(session.total_received)
+            session.allow_acknowledgment(session.total_received)
 
     script = Script(send_back)
     with Server(script) as server, connect(server.address, port=PORT) as sender:

@@ -125,7 +125,7 @@ def test_a_sequence_identifier_of_the_far_future_is_told(alpha: Node, beta: Node
     """SeqID is a signed number, and a time in 2038 takes its highest bit."""
     name = beta.direct("tx")
     alpha.commit_one(name, b"")
-    route = alpha.transfer._route(alpha.outgoing(name))
+    route = alpha.transfer._routes.of(alpha.outgoing(name))
     info = alpha.outgoing(name).outgoing_transfer_info
     assert info is not None
     route.table.refresh_transfer_info = lambda: None  # type: ignore[method-assign]

@@ -14,8 +14,7 @@ def test_who_is_urgent_comes_before_who_came_later() -> None:
     order: list[str] = []
 
     def commit() -> None:
-        with lock.urgent() as has_lock:
-            assert has_lock
+        with lock.before_others:
             order.append("commit")
 
     def engine() -> None:
@@ -25,7 +24,7 @@ def test_who_is_urgent_comes_before_who_came_later() -> None:
     with lock:
         committer = threading.Thread(target=commit)
         committer.start()
-        while not lock._is_wanted:
+        while not lock.is_wanted:
             pass
         other = threading.Thread(target=engine)
         other.start()
@@ -61,7 +60,7 @@ def test_a_time_limit_holds_also_behind_somebody_urgent_without_one() -> None:
     answers: list[bool] = []
 
     def lead() -> None:
-        with lock.urgent():
+        with lock.before_others:
             pass
 
     def checkpoint() -> None:
@@ -71,7 +70,7 @@ def test_a_time_limit_holds_also_behind_somebody_urgent_without_one() -> None:
     with lock:
         leader = threading.Thread(target=lead)
         leader.start()
-        while not lock._is_wanted:
+        while not lock.is_wanted:
             pass
         writer = threading.Thread(target=checkpoint)
         writer.start()

@@ -10,6 +10,7 @@ import pytest
 
 from lanner.model.directory_objects import GUID_NULL
 from lanner.transfer import handshake
+from lanner.transfer.deadlines import NEVER
 from lanner.transfer.events import SessionClosed, SessionOpened, UserMessageReceived
 from lanner.transfer.session import Session
 from lanner.transfer.session_states import ACCEPTOR, INITIATOR, PacketKind, SessionState
@@ -76,7 +77,7 @@ def closed_by(session: Session, data: bytes) -> str:
     events = session.receive(data)
     assert [type(event) for event in events] == [SessionClosed], events
     assert session.state is SessionState.CLOSED
-    assert session.next_deadline() is None
+    assert session.next_deadline() == NEVER
     event = events[0]
     assert isinstance(event, SessionClosed)
     assert event.is_error
@@ -148,7 +149,7 @@ def test_the_documents_example_is_answered_byte_for_byte() -> None:
     assert session.receive(FRAMES[5]) == [SessionOpened()]
     assert out(session) == same(FRAMES[6])
     assert session.receive(FRAMES[7]) == [UserMessageReceived(1, FRAMES[7])]
-    session.settle(1)
+    session.allow_acknowledgment(1)
     clock.now += 60.0
     session.on_timer()
     assert out(session) == same(FRAMES[8])
@@ -238,7 +239,7 @@ def test_a_closed_session_takes_nothing_and_gives_nothing() -> None:
     session = in_state(SessionState.OPEN)
     assert session.close("enough") == [SessionClosed("enough", is_error=False)]
     assert session.close("again") == session.end_of_stream() == session.on_timer() == session.receive(message()) == []
-    assert session.settle(0) == []
+    session.allow_acknowledgment(0)
     session.pause()
     assert session.room == 0
     with pytest.raises(RuntimeError, match="CLOSED"):
@@ -289,7 +290,7 @@ def test_a_session_ack_never_says_refused() -> None:
     pair = Pair()
     pair.ours.send(message(), 1)
     pair.exchange()
-    pair.theirs.settle(1)
+    pair.theirs.allow_acknowledgment(1)
     pair.theirs.pause()
     (packet,) = split(out(pair.theirs))
     assert packet[18:20] == b"\x01\0"
@@ -519,7 +520,7 @@ def test_a_handshake_that_takes_too_long_closes_the_session(settings: TransferSe
         assert event.is_error
         assert "handshake" in event.reason
         assert session.state is SessionState.CLOSED
-        assert session.next_deadline() is None
+        assert session.next_deadline() == NEVER
 
 
 @pytest.mark.spec("QQB-3.1.2.1-1", "QQB-3.1.5.4.1-2", "QQB-3.1.5.4.2-1")

@@ -18,6 +18,7 @@ from lanner.model.enums import (
 from lanner.model.errors import InsufficientResources
 from lanner.security.examination import Examination, examine
 from lanner.security.identity import Identity
+from lanner.transfer.deadlines import NEVER
 from lanner.transfer.events import FinalAckReceived, OrderAckReceived, UserMessageReceived
 from lanner.transfer.incoming import Incoming
 from lanner.wire.layout import locate
@@ -115,7 +116,7 @@ def test_a_message_and_that_it_came_are_on_disk_together(h: IncomingHarness) -> 
 def test_every_message_is_remembered_also_one_that_is_refused(h: IncomingHarness) -> None:
     h.arrive(h.packet(), h.packet(to=r"DIRECT=OS:ALPHA\private$\none"), h.packet(to=LEDGER, number=1))
     assert len(h.incoming.history) == 3
-    assert h.incoming.next_deadline() is not None
+    assert h.incoming.history.deadline.due < NEVER
 
 
 def test_an_express_message_puts_nothing_on_disk(h: IncomingHarness) -> None:

@@ -10,11 +10,11 @@ import pytest
 from lanner.model.enums import SenderIdentifierType
 from lanner.model.errors import RemoteProtocolError
 from lanner.transfer.events import UserMessageReceived
-from lanner.transfer.incoming_senders import plain_sender
 from lanner.transfer.packets import examine
 from lanner.wire.builder import MessageProperties, build
 from lanner.wire.format_name import FormatName
 from lanner.wire.layout import locate
+from lanner.wire.plain_sender import plain_sender
 from lanner.wire.sid import EVERYONE, Sid
 
 SOURCE = UUID("11111111-2222-3333-4444-555555555555")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lanner.model.enums import MessageClass
 from lanner.transfer import incoming_sequence
+from lanner.transfer.deadlines import NEVER
 from lanner.transfer.incoming_sequence import IncomingSequence
 from lanner.transfer.settings import TransferSettings
 from lanner.wire.identifiers import TxSequenceID
@@ -267,11 +268,11 @@ def test_order_acks_speak_only_of_what_is_on_disk(h: IncomingHarness) -> None:
     h.now += 0.5
     h.incoming.on_timer()
     assert len(h.link.express) == 2
-    deadline = h.incoming.sequences.next_deadline()
+    deadline = h.incoming.sequences.deadline.due
     assert deadline is not None
     assert deadline - h.now < 0.1
     assert h.order_acks() == [(SEQUENCE.value, 4)]
-    assert h.incoming.sequences.next_deadline() is None
+    assert h.incoming.sequences.deadline.due == NEVER
 
 
 @pytest.mark.spec("QQB-3.1.1.6.2-2")
@@ -281,7 +282,7 @@ def test_the_timer_is_restarted_only_while_the_last_order_ack_is_recent(h: Incom
     start = h.now
     arrive(h, 1)
     number = 1
-    assert h.incoming.sequences.next_deadline() == start + 0.5, "an idle timer is started"
+    assert h.incoming.sequences.deadline.due == start + 0.5, "an idle timer is started"
     while h.now < start + 9.8:
         assert h.order_acks(0.4) == [], "a running one is restarted"
         number += 1
@@ -334,7 +335,7 @@ def test_a_tick_sends_one_order_ack_unless_the_session_is_closed_or_nothing_came
     arrive(h, 2)
     h.link.is_open = False
     assert h.order_acks() == []
-    assert h.incoming.sequences.next_deadline() is None
+    assert h.incoming.sequences.deadline.due == NEVER
     # On the next session the sender sends it again and hears of it.
     h.link = FakeLink()
     arrive(h, 2)
@@ -366,4 +367,4 @@ def test_timers_of_many_sequences_are_independent(h: IncomingHarness) -> None:
     h.incoming.on_timer()
     assert len(h.link.express) == 1, "the second is not due yet"
     h.arrive(h.packet(to=LEDGER, number=2))
-    assert h.incoming.sequences.next_deadline() == pytest.approx(h.now + 0.3)
+    assert h.incoming.sequences.deadline.due == pytest.approx(h.now + 0.3)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lanner.store import Store
+from lanner.transfer.deadlines import NEVER
 from lanner.transfer.message_history import TABLE, MessageIDHistory
 from lanner.transfer.settings import TransferSettings
 
@@ -123,16 +124,16 @@ def test_rows_that_hold_nothing_new_enough_go(bench: Bench) -> None:
 def test_the_cleanup_timer_runs_while_there_are_entries(bench: Bench) -> None:
     """Armed on the first insertion and at the start with a table that is not empty; 1800000 ms by default."""
     start = bench.now - 1_600_000_000.0
-    assert bench.history.next_deadline() is None
+    assert bench.history.deadline.due == NEVER
     bench.add(1)
-    assert bench.history.next_deadline() == start + 1800
+    assert bench.history.deadline.due == start + 1800
     bench.now += 60
     bench.add(2)
-    assert bench.history.next_deadline() == start + 1800, "a timer that runs is left alone"
+    assert bench.history.deadline.due == start + 1800, "a timer that runs is left alone"
     bench.make()
-    assert bench.history.next_deadline() == start + 60 + 1800
+    assert bench.history.deadline.due == start + 60 + 1800
     bench.make(message_id_history_cleanup=7)
-    assert bench.history.next_deadline() == start + 60 + 7
+    assert bench.history.deadline.due == start + 60 + 7
 
 
 @pytest.mark.spec("QQB-3.1.6.7-1")
@@ -141,11 +142,11 @@ def test_cleanup_drops_what_is_older_than_the_timer_and_goes_on_while_something_
     bench.now += 1
     bench.add(2)
     bench.now += 1799
-    due = bench.history.next_deadline()
+    due = bench.history.deadline.due
     bench.history.on_timer()
     assert bench.known(10) == [1, 2], "1 is as old as the timer, not older"
     assert due is not None
-    assert bench.history.next_deadline() == due + 1800
+    assert bench.history.deadline.due == due + 1800
     bench.now += 0.9
     bench.history.on_timer()
     assert bench.known(10) == [1, 2], "it is not due"
@@ -158,7 +159,7 @@ def test_cleanup_drops_what_is_older_than_the_timer_and_goes_on_while_something_
     bench.history.on_timer()
     assert bench.known(10) == []
     assert bench.rows() == 0
-    assert bench.history.next_deadline() is None
+    assert bench.history.deadline.due == NEVER
 
 
 def test_what_the_store_could_not_write_has_not_come(bench: Bench) -> None:

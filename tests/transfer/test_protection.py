@@ -38,6 +38,7 @@ from lanner.security.keys import Provider, QueueManagerKeys, public_key_list
 from lanner.security.signing import SigningKey, sign, sign_properties
 from lanner.transfer import protection as protection_module
 from lanner.transfer.addresses import NextHop
+from lanner.transfer.deadlines import NEVER
 from lanner.transfer.outgoing_message_table import OutgoingMessageTable
 from lanner.transfer.protection import EncryptionFailed, Protection
 from lanner.transfer.route import Route
@@ -194,7 +195,7 @@ class TestProtect:
         key = open_symmetric_key(message, queue_manager_keys().encryption)
         assert len(key) == 32
         assert received(packet).message.body == SECRET
-        assert b.protection.next_deadline() == b.now + 600
+        assert b.protection.deadline.due == b.now + 600
         # Of another session with another queue manager: another key.
         b.add_queue_manager(ROUTER, queue_manager_keys().public_key_lists()[0], "GAMMA")
         other = Message(b.protected(b.sent(f"PRIVATE={ROUTER}\\00000007"), ROUTER))
@@ -211,7 +212,7 @@ class TestProtect:
         assert b.threads.jobs == []
         # Until it is too old.
         b.now += 661
-        b.protection.on_timer()
+        b.protection.on_timer(b.now)
         assert Message(b.protected(b.sent())).symmetric_key != first.symmetric_key
 
     @pytest.mark.spec("QQB-3.1.7.1.5-7")
@@ -229,7 +230,7 @@ class TestProtect:
         for body in (b"1", b"2"):
             b.protected(b.sent(body=body))
         b.now += 700
-        b.protection.on_timer()
+        b.protection.on_timer(b.now)
         b.protected(b.sent())
         assert b.reads == [("QueueManager", BETA)]
         b.protection.session_closed(BETA)
@@ -620,7 +621,7 @@ class TestExamine:
         b.register()
         assert b.examined(sign(arriving(b), signing_key())).refusal is None
         assert b.reads == [("User", ALICE.pack())]
-        assert b.protection.next_deadline() == b.now + 1200
+        assert b.protection.deadline.due == b.now + 1200
         b.reads.clear()
         examination = b.examined(sign(arriving(b, b"another"), signing_key()))
         assert examination.refusal is None
@@ -638,7 +639,7 @@ class TestExamine:
         # And after twenty minutes it is asked again.
         b.reads.clear()
         b.now += 1261
-        b.protection.on_timer()
+        b.protection.on_timer(b.now)
         assert b.examined(sign(arriving(b), signing_key())).refusal is None
         assert b.reads == [("User", ALICE.pack())]
 
@@ -697,7 +698,7 @@ class TestExamine:
         source = Message(packet).source_machine_identifier
         assert b.examined(packet).message.body == SECRET
         assert len(opened) == 1
-        assert b.protection.next_deadline() == b.now + 600
+        assert b.protection.deadline.due == b.now + 600
         second = encrypted(arriving(b, b"another", source=source), key)
         # Now nothing of it is slow.
         found: list[Examination] = []
@@ -712,7 +713,7 @@ class TestExamine:
         assert b.examined(encrypted(arriving(b, source=source))).message.body == SECRET
         assert len(opened) == 3
         b.now += 661
-        b.protection.on_timer()
+        b.protection.on_timer(b.now)
         assert len(b.protection.receive_symmetric_key_cache) == 0
         assert b.examined(second).message.body == b"another"
         assert len(opened) == 4
@@ -810,26 +811,26 @@ class TestExamine:
 class TestTimers:
     @pytest.mark.spec("QQB-3.1.2.10-1")
     def test_the_nearest_of_all_caches(self, b: Bench) -> None:
-        assert b.protection.next_deadline() is None
+        assert b.protection.deadline.due == NEVER
         b.register()
         start = b.now
         b.examined(sign(arriving(b), signing_key()))
-        assert b.protection.next_deadline() == start + 1200
+        assert b.protection.deadline.due == start + 1200
         b.now += 700
         b.protected(b.sent())
         b.now += 10
         b.examined(encrypted(arriving(b)))
         caches = b.protection.send_symmetric_key_cache, b.protection.receive_symmetric_key_cache
-        assert b.protection.next_deadline() == start + 1200
+        assert b.protection.deadline.due == start + 1200
         b.now = start + 1300
-        b.protection.on_timer()
+        b.protection.on_timer(b.now)
         assert len(b.protection.user_cert_cache) == 0
         assert [len(cache) for cache in caches] == [1, 1]
         # Each is as old as its lifetime: they go a minute later.
-        assert b.protection.next_deadline() == start + 1310
+        assert b.protection.deadline.due == start + 1310
         b.now = start + 1310
-        b.protection.on_timer()
+        b.protection.on_timer(b.now)
         b.now = start + 1371
-        b.protection.on_timer()
+        b.protection.on_timer(b.now)
         assert [len(cache) for cache in caches] == [0, 0]
-        assert b.protection.next_deadline() is None
+        assert b.protection.deadline.due == NEVER

@@ -13,6 +13,7 @@ import pytest
 
 from lanner.model.enums import Acknowledgements, MessageClass
 from lanner.transfer import refusals as module
+from lanner.transfer.deadlines import NEVER
 from lanner.transfer.packets import FinalAckBody, acknowledgment_properties
 from lanner.transfer.refusals import OTHER, UNVERIFIED_SOURCE, Refusals, class_name, is_refusal, printable
 from lanner.wire.builder import build
@@ -159,13 +160,13 @@ def test_names_and_details_of_peers_are_escaped_in_the_log(table: Table, caplog:
 
 def test_one_line_per_queue_class_and_minute(table: Table, caplog: pytest.LogCaptureFixture) -> None:
     table.here("a")
-    assert table.rows.next_deadline() is None
+    assert table.rows.deadline.due == NEVER
     for _ in range(3):
         table.now += 19
         table.here("a")
     assert len(lines(caplog)) == 1
     # The rest of the minute has its line when the minute is over, also if nothing more is refused.
-    assert table.rows.next_deadline() == 1060
+    assert table.rows.deadline.due == 1060
     table.now = 1059.9
     table.rows.on_timer()
     assert len(lines(caplog)) == 1
@@ -176,7 +177,7 @@ def test_one_line_per_queue_class_and_minute(table: Table, caplog: pytest.LogCap
     assert first.endswith(", 1 so far; create the queue, or correct the name that the sender uses")
     assert second.startswith("3 messages from 192.0.2.7 for a refused: ")
     assert ", 4 so far; " in second
-    assert table.rows.next_deadline() is None
+    assert table.rows.deadline.due == NEVER
     assert {one.levelno for one in caplog.records} == {logging.WARNING}
 
 
@@ -193,18 +194,18 @@ def test_the_timer_is_set_for_the_earliest_line(table: Table, caplog: pytest.Log
     table.now += 10
     table.here("b")
     table.here("b")
-    assert table.rows.next_deadline() == 1070
+    assert table.rows.deadline.due == 1070
     table.here("a")
-    assert table.rows.next_deadline() == 1060
+    assert table.rows.deadline.due == 1060
     table.now = 1060
     table.rows.on_timer()
-    assert (len(lines(caplog)), table.rows.next_deadline()) == (3, 1070)
+    assert (len(lines(caplog)), table.rows.deadline.due) == (3, 1070)
     # A refusal after the minute has its line at once, with those before it.
     table.now = 1071
     table.here("b")
     assert lines(caplog)[-1].startswith("2 messages ")
     table.rows.on_timer()
-    assert (len(lines(caplog)), table.rows.next_deadline()) == (4, None)
+    assert (len(lines(caplog)), table.rows.deadline.due) == (4, NEVER)
 
 
 def test_what_is_not_logged_yet_is_logged_at_the_end(table: Table, caplog: pytest.LogCaptureFixture) -> None:

@@ -21,10 +21,12 @@ from lanner.model.enums import ConnectionStatus, MessageClass, MessagePrivacyLev
 from lanner.model.errors import InsufficientResources
 from lanner.transfer import shell
 from lanner.transfer.addresses import NextHop
+from lanner.transfer.deadlines import Deadline
 from lanner.transfer.link import Link
 from lanner.transfer.outgoing_message_table import OutgoingMessagePosition, OutgoingMessageTable
 from lanner.transfer.packets import FinalAckBody, OrderAckBody, build_final_ack, build_order_ack
-from lanner.transfer.route import Route, Stage
+from lanner.transfer.route import Route
+from lanner.transfer.route_stages import Stage
 from lanner.transfer.session import Session
 from lanner.wire.builder import build
 from lanner.wire.format_name import parse
@@ -73,8 +75,8 @@ def test_a_peer_that_only_acknowledges_is_not_held_back(world: World) -> None:
         world.tick(1)
     link = alpha.route(beta.direct("q")).link
     assert link is not None
-    assert link._unsettled_bytes == 0
-    assert not link._unsettled
+    assert link._unprocessed_bytes == 0
+    assert not link._unprocessed
 
 
 def test_a_removal_is_written_soon_although_the_batch_before_it_was_written_meanwhile(world: World) -> None:
@@ -174,7 +176,7 @@ def test_an_order_ack_from_elsewhere_removes_nothing(world: World) -> None:
     name = beta.direct("tx")
     alpha.commit_one(name, b"one")
     alpha.sync()
-    route = alpha.transfer._route(alpha.outgoing(name))
+    route = alpha.transfer._routes.of(alpha.outgoing(name))
     while not any(entry.transmitted for entry in route.table._entries.values()):
         world._soon.popleft()()
     world.unreachable["127.0.0.3"] = errno.ECONNREFUSED
@@ -308,7 +310,7 @@ def test_an_attempt_that_fails_in_a_way_of_its_own_is_a_failed_attempt(
     asyncio.run(main())
 
 
-def test_time_goes_on_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_goes_on_after_an_error(tmp_path: Path) -> None:
     """One error in a timer, and there were no timers any more: no retries, no time-outs, no acknowledgments."""
     errors: list[object] = []
 
@@ -316,7 +318,14 @@ def test_time_goes_on_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyP
         asyncio.get_running_loop().set_exception_handler(lambda _loop, context: errors.append(context["exception"]))
         async with Manager(tmp_path / "A", ADDRESS).listening() as alpha:
             transfer = alpha.listener.transfer
-            monkeypatch.setattr(transfer, "next_deadline", lambda: 1 / 0)
+
+            def fail(now: float) -> None:
+                deadline.set(now)
+                raise RuntimeError("nobody has foreseen this")
+
+            with transfer.lock:
+                deadline = transfer.deadlines.add(Deadline(), fail)
+                deadline.set(0.0)
             await until(lambda: len(errors) > 1)
 
     asyncio.run(main())
@@ -469,7 +478,7 @@ def test_whoever_opens_most_connections_in_silence_makes_room_for_others(world: 
 def test_the_first_messages_of_queues_that_wait_are_not_kept_in_memory(world: World) -> None:
     """Sixty queues with three megabytes at their head held all of them while the window of their session was full."""
     alpha, beta = world.node("ALPHA", "127.0.0.2", window_size=1), world.node("BETA", "127.0.0.3")
-    beta.transfer._settle_link = lambda *_: None  # type: ignore[method-assign] # it acknowledges nothing
+    beta.network.writes = False  # so it acknowledges nothing
     for number in range(5):
         beta.create(f"q{number}")
         alpha.send(beta.direct(f"q{number}"), b"one")
@@ -485,8 +494,7 @@ def test_a_peer_that_acknowledges_nothing_is_told_of(world: World, caplog: pytes
     """As long as it said anything at all its queue was Connected, and there was no word of why nothing left."""
     alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
     beta.create("q")
-    settle = beta.transfer._settle_link
-    beta.transfer._settle_link = lambda *_: None  # type: ignore[method-assign] # so it acknowledges nothing
+    beta.network.writes = False  # so it acknowledges nothing
     alpha.send(beta.direct("q"), b"one")
     alpha.sync()
     world.run()
@@ -496,7 +504,7 @@ def test_a_peer_that_acknowledges_nothing_is_told_of(world: World, caplog: pytes
     def say_something(seconds: int) -> None:
         for _ in range(seconds // 10):
             link.session._acknowledge()
-            beta.transfer._mark_dirty(link)
+            beta.transfer._turns.mark_dirty(link)
             world.tick(10)
 
     say_something(30)
@@ -507,8 +515,8 @@ def test_a_peer_that_acknowledges_nothing_is_told_of(world: World, caplog: pytes
         f"nothing acknowledged since {dt.datetime.fromtimestamp(sent, dt.UTC):%Y-%m-%d %H:%M:%S} UTC"
     )
     assert caplog.text.count("nothing acknowledged since") == 1
-    beta.transfer._settle_link = settle  # type: ignore[method-assign]
-    beta.transfer._settle_link(link, 1)
+    beta.network.writes = True
+    beta.sync()
     world.tick(2)
     assert route.table.is_empty
     assert route.problem == ""
@@ -575,9 +583,7 @@ def test_whether_anything_is_due_is_known_without_asking_each_queue_and_session(
     asked: list[object] = []
     for each in (Route, Session):
         monkeypatch.setattr(each, "next_deadline", asked.append)
-    deadline = alpha.transfer.next_deadline()
-    assert deadline is not None
-    assert deadline <= world.now + 5
+    assert alpha.transfer.deadlines.earliest <= world.now + 5
     assert asked == []
 
 
@@ -593,13 +599,13 @@ def test_a_session_that_opens_is_nothing_to_queues_for_other_addresses(
     alpha.sync()
     world.run()
     looked_at: list[Route] = []
-    link_to = alpha.transfer._link_to
+    link_to = alpha.transfer._connector.link_to
 
     def watch(route: Route, hop: NextHop) -> Link | None:
         looked_at.append(route)
         return link_to(route, hop)
 
-    monkeypatch.setattr(alpha.transfer, "_link_to", watch)
+    monkeypatch.setattr(alpha.transfer._connector, "link_to", watch)
     _, link = strange_session(alpha, "127.0.0.3", beta.guid)
     assert set(looked_at) == {alpha.route(beta.direct("q"))}
     assert alpha.route(beta.direct("q")).link is link
@@ -607,7 +613,7 @@ def test_a_session_that_opens_is_nothing_to_queues_for_other_addresses(
     for route in routes:
         alpha.engine.purge_queue(route.queue)
     world.tick(700, 20)
-    assert not any(route in waiting for waiting in alpha.transfer._routes_at.values() for route in routes)
+    assert not any(route in waiting for waiting in alpha.transfer._routes._at.values() for route in routes)
 
 
 def test_the_retries_of_many_queues_leave_others_their_turn(world: World) -> None:

@@ -6,7 +6,7 @@ from lanner.transfer.events import SessionAckReceived, UserMessageReceived
 from tests.transfer.pairs import Pair, headers, message, out
 
 
-def test_messages_go_over_and_are_acknowledged_once_settled() -> None:
+def test_messages_go_over_and_are_acknowledged_once_that_is_allowed() -> None:
     pair = Pair()
     express, recoverable = message(b"one"), message(b"two", recoverable=True)
     pair.ours.send(express, "express")
@@ -15,7 +15,7 @@ def test_messages_go_over_and_are_acknowledged_once_settled() -> None:
         UserMessageReceived(1, express),
         UserMessageReceived(2, recoverable),
     ]
-    pair.theirs.settle(2)
+    pair.theirs.allow_acknowledgment(2)
     pair.advance(pair.theirs.recoverable_ack_send_timeout / 1000)
     assert pair.theirs.on_timer() == []
     assert pair.exchange() == [SessionAckReceived(["express", "recoverable"], ["recoverable"])]

@@ -35,7 +35,7 @@ def tick(pair: Pair, seconds: float = 10.0) -> bytes:
 
 
 def send(pair: Pair, *packets: bytes) -> None:
-    """From the initiator to the acceptor, with nothing settled there."""
+    """From the initiator to the acceptor, with no acknowledgment allowed there."""
     for packet in packets:
         pair.ours.send(packet, packet)
     assert len(pair.theirs.receive(out(pair.ours))) == len(packets)
@@ -95,7 +95,7 @@ def test_a_direct_name_makes_a_direct_format_session() -> None:
 def test_three_express_messages_have_one_delayed_acknowledgment() -> None:
     pair = Pair()
     send(pair, EXPRESS, EXPRESS, EXPRESS)
-    pair.theirs.settle(3)
+    pair.theirs.allow_acknowledgment(3)
     assert tick(pair, 9.99) == b""
     data = tick(pair, 0.01)
     assert headers(data) == [SessionHeader(3, 0, 0, 0, 0, 64)]
@@ -115,7 +115,7 @@ def test_what_a_session_ack_says() -> None:
     pair.theirs.send(RECOVERABLE, "back")
     out(pair.theirs)
     send(pair, EXPRESS, RECOVERABLE, EXPRESS, RECOVERABLE, TRANSACTIONAL)
-    pair.theirs.settle(5)
+    pair.theirs.allow_acknowledgment(5)
     assert pair.theirs.recoverable_msg_ack_flags == 0b111
     data = tick(pair)
     assert data == session_ack(SessionHeader(5, 1, 0b111, 4, 1, 64))
@@ -124,25 +124,25 @@ def test_what_a_session_ack_says() -> None:
     assert pair.theirs.unacked_received_msg_count == 0
     # The next begins where this ended.
     send(pair, RECOVERABLE)
-    pair.theirs.settle(6)
+    pair.theirs.allow_acknowledgment(6)
     assert headers(tick(pair)) == [SessionHeader(6, 4, 0b1, 4, 1, 64)]
 
 
 @pytest.mark.spec("QQB-3.1.6.4-2")
 @given(st.lists(st.booleans(), min_size=1, max_size=60), st.data())
-def test_nothing_is_acknowledged_before_it_is_settled(kinds: list[bool], data: st.DataObject) -> None:
-    """AckSequenceNumber and the bits cover what is settled, no more, whatever has been received."""
+def test_nothing_is_acknowledged_before_that_is_allowed(kinds: list[bool], data: st.DataObject) -> None:
+    """AckSequenceNumber and the bits cover what may be acknowledged, no more, whatever has been received."""
     pair = Pair(settings=WIDE)
     send(pair, *(RECOVERABLE if kind else EXPRESS for kind in kinds))
-    settled = data.draw(st.integers(0, len(kinds)))
-    pair.theirs.settle(settled)
+    allowed = data.draw(st.integers(0, len(kinds)))
+    pair.theirs.allow_acknowledgment(allowed)
     acks = headers(out(pair.theirs)) + headers(tick(pair))
-    assert acks[-1].ack_sequence_number == settled
+    assert acks[-1].ack_sequence_number == allowed
     numbers = [number for ack in acks for number in ack.recoverable_acked_numbers]
-    assert numbers == list(range(1, sum(kinds[:settled]) + 1))
-    pair.theirs.settle(len(kinds))
+    assert numbers == list(range(1, sum(kinds[:allowed]) + 1))
+    pair.theirs.allow_acknowledgment(len(kinds))
     acks = headers(out(pair.theirs)) + headers(tick(pair))
-    if settled < len(kinds):
+    if allowed < len(kinds):
         assert acks[-1].ack_sequence_number == len(kinds) == pair.theirs.message_received_count
         numbers += [number for ack in acks for number in ack.recoverable_acked_numbers]
         assert numbers == list(range(1, sum(kinds) + 1))
@@ -154,31 +154,31 @@ def test_a_peer_whose_messages_are_being_stored_hears_that_we_live() -> None:
     pair = Pair()
     send(pair, RECOVERABLE, RECOVERABLE)
     assert headers(tick(pair)) == [SessionHeader(0, 0, 0, 0, 0, 64)]
-    pair.theirs.settle(1)
+    pair.theirs.allow_acknowledgment(1)
     assert headers(tick(pair, 0.5)) == [SessionHeader(1, 1, 1, 0, 0, 64)]
-    pair.theirs.settle(2)
+    pair.theirs.allow_acknowledgment(2)
     assert headers(tick(pair, 0.5)) == [SessionHeader(2, 2, 1, 0, 0, 64)]
     assert tick(pair) == b""
 
 
 @pytest.mark.spec("QQB-3.1.5.8-1")
 def test_what_is_rejected_is_counted_and_acknowledged_like_the_rest() -> None:
-    """The session does not ask what becomes of a message: settled is settled."""
+    """The session does not ask what becomes of a message: allowed is allowed."""
     pair = Pair()
     send(pair, message(destination=PrivateFormatName(THEIRS, 0xDEAD), recoverable=True), EXPRESS)
-    pair.theirs.settle(2)
+    pair.theirs.allow_acknowledgment(2)
     assert headers(tick(pair)) == [SessionHeader(2, 1, 1, 0, 0, 64)]
     assert (pair.theirs.message_received_count, pair.theirs.recoverable_message_received_count) == (2, 1)
 
 
-def test_settling_is_in_order_and_only_of_what_came() -> None:
+def test_allowing_is_in_order_and_only_of_what_came() -> None:
     received = ReceivedMessages()
     received.received(1)
     with pytest.raises(ValueError, match="only 1"):
-        received.settle(2)
-    received.settle(1)
-    received.settle(0)
-    assert (received.settled, received.recoverable_settled) == (1, 1)
+        received.allow(2)
+    received.allow(1)
+    received.allow(0)
+    assert (received.allowed, received.recoverable_allowed) == (1, 1)
 
 
 # Early
@@ -197,10 +197,10 @@ def test_half_a_window_is_acknowledged_at_once(window: int, peers_window: int, e
     assert pair.ours.room == min(window, peers_window)
     for number in range(1, early):
         send(pair, packet)
-        pair.theirs.settle(number)
+        pair.theirs.allow_acknowledgment(number)
         assert out(pair.theirs) == b""
     send(pair, packet)
-    pair.theirs.settle(early)
+    pair.theirs.allow_acknowledgment(early)
     acks = headers(out(pair.theirs))
     assert [ack.ack_sequence_number for ack in acks] == [early]
     assert pair.theirs.unacked_received_msg_count == 0
@@ -216,7 +216,7 @@ def test_a_sender_with_a_full_window_goes_on_without_any_timer() -> None:
             total += 1
         events = pair.theirs.receive(out(pair.ours))
         assert events
-        pair.theirs.settle(total)
+        pair.theirs.allow_acknowledgment(total)
         pair.exchange()
     assert total == 20 * 64
 
@@ -227,16 +227,16 @@ def test_32_recoverable_messages_are_acknowledged_at_once() -> None:
     pair = Pair(settings=WIDE)
     for number in range(1, 32):
         send(pair, RECOVERABLE)
-        pair.theirs.settle(number)
+        pair.theirs.allow_acknowledgment(number)
         assert pair.theirs.recoverable_msg_ack_flags == (1 << number) - 1
         assert out(pair.theirs) == b""
     send(pair, RECOVERABLE)
-    pair.theirs.settle(32)
+    pair.theirs.allow_acknowledgment(32)
     assert headers(out(pair.theirs)) == [SessionHeader(32, 1, 0xFFFF_FFFF, 0, 0, 2000)]
     assert pair.theirs.recoverable_msg_ack_flags == pair.theirs.unacked_received_msg_count == 0
     assert pair.theirs.last_acked_recoverable_msg_seq_number == pair.theirs.recoverable_message_received_count == 32
     send(pair, RECOVERABLE)
-    pair.theirs.settle(33)
+    pair.theirs.allow_acknowledgment(33)
     assert out(pair.theirs) == b""
     assert headers(tick(pair)) == [SessionHeader(33, 33, 1, 0, 0, 2000)]
 
@@ -245,7 +245,7 @@ def test_32_recoverable_messages_are_acknowledged_at_once() -> None:
 def test_more_than_32_need_several_session_acks() -> None:
     pair = Pair(settings=WIDE)
     send(pair, *[RECOVERABLE] * 70)
-    pair.theirs.settle(70)
+    pair.theirs.allow_acknowledgment(70)
     data = out(pair.theirs)
     assert headers(data) == [
         SessionHeader(70, 1, 0xFFFF_FFFF, 0, 0, 2000),
@@ -406,7 +406,7 @@ def test_a_message_takes_the_acknowledgment_along_after_three_quarters_of_its_ti
 ) -> None:
     pair = Pair()
     send(pair, packet)
-    pair.theirs.settle(1)
+    pair.theirs.allow_acknowledgment(1)
     pair.advance(seconds)
     pair.theirs.send(RECOVERABLE, "too early")
     assert headers(out(pair.theirs)) == []
@@ -437,11 +437,11 @@ def test_nothing_to_acknowledge_is_not_sent_along() -> None:
 def test_a_restarted_timer_acknowledges_what_came_after() -> None:
     pair = Pair()
     send(pair, EXPRESS)
-    pair.theirs.settle(1)
+    pair.theirs.allow_acknowledgment(1)
     pair.advance(8.0)
     pair.theirs.send(EXPRESS, 1)
     send(pair, EXPRESS)
-    pair.theirs.settle(2)
+    pair.theirs.allow_acknowledgment(2)
     out(pair.theirs)
     assert tick(pair, 9.99) == b""
     assert headers(tick(pair, 0.01)) == [SessionHeader(2, 0, 0, 1, 0, 64)]
@@ -450,10 +450,10 @@ def test_a_restarted_timer_acknowledges_what_came_after() -> None:
 def test_what_one_session_header_cannot_hold_goes_before_the_message() -> None:
     pair = Pair(settings=WIDE)
     send(pair, *[RECOVERABLE] * 31)
-    pair.theirs.settle(31)
+    pair.theirs.allow_acknowledgment(31)
     pair.advance(0.45)
     send(pair, *[RECOVERABLE] * 40)
-    pair.theirs._received.settle(71)
+    pair.theirs._received.allow(71)
     pair.theirs.send(EXPRESS, "entry")
     data = out(pair.theirs)
     assert [len(packet) for packet in split(data)] == [36, 36, len(EXPRESS) + 16]
@@ -496,7 +496,7 @@ def test_sequence_acknowledgments_are_user_messages_of_the_other_direction() -> 
     pair.theirs.send(final_ack(), "final")
     assert pair.ours.receive(out(pair.theirs)) == [OrderAckReceived(1, order_ack()), FinalAckReceived(2, final_ack())]
     assert (pair.ours.message_received_count, pair.ours.recoverable_message_received_count) == (2, 1)
-    pair.ours.settle(2)
+    pair.ours.allow_acknowledgment(2)
     pair.advance(10.0)
     pair.ours.on_timer()
     data = out(pair.ours)
@@ -510,7 +510,7 @@ def test_a_sequence_acknowledgment_takes_no_session_header_along(packet: bytes) 
     """Its BaseHeader.Flags are 0. What is to be acknowledged goes before it."""
     pair = Pair()
     send(pair, EXPRESS)
-    pair.theirs.settle(1)
+    pair.theirs.allow_acknowledgment(1)
     pair.advance(8.0)
     pair.theirs.send(packet, "entry")
     data = out(pair.theirs)
@@ -541,7 +541,7 @@ def test_a_message_sent_again_takes_new_numbers_and_no_window() -> None:
 def test_a_pause_asks_for_one_message_at_a_time() -> None:
     pair = Pair()
     send(pair, EXPRESS, RECOVERABLE, RECOVERABLE)
-    pair.theirs.settle(2)
+    pair.theirs.allow_acknowledgment(2)
     pair.theirs.pause()
     data = out(pair.theirs)
     assert headers(data) == [SessionHeader(2, 1, 1, 0, 0, 1)]
@@ -553,8 +553,8 @@ def test_a_pause_asks_for_one_message_at_a_time() -> None:
     pair.ours.receive(data)
     assert pair.ours.received_window_size == 1
     assert pair.ours.room == 0
-    # What is settled later is acknowledged at once: the peer waits for it.
-    pair.theirs.settle(3)
+    # What is allowed later is acknowledged at once: the peer waits for it.
+    pair.theirs.allow_acknowledgment(3)
     pair.ours.receive(out(pair.theirs))
     assert pair.ours.unacked_message_count == 0
     assert pair.ours.received_window_size == 64
@@ -566,7 +566,7 @@ def test_a_pause_says_so_even_with_nothing_to_acknowledge() -> None:
     pair.theirs.pause()
     assert headers(out(pair.theirs)) == [SessionHeader(0, 0, 0, 0, 0, 1)]
     send(pair, EXPRESS)
-    pair.theirs.settle(1)
+    pair.theirs.allow_acknowledgment(1)
     assert headers(out(pair.theirs)) == [SessionHeader(1, 0, 0, 0, 0, 64)]
 
 
@@ -591,7 +591,7 @@ def test_counts_go_past_65535_both_ways_without_closing() -> None:
                     assert isinstance(event, UserMessageReceived), event
                     seen[id(other)] += 1
                     assert event.number == seen[id(other)]
-            other.settle(seen[id(other)])
+            other.allow_acknowledgment(seen[id(other)])
         if min(seen.values()) == total:
             # The last ones are less than half a window.
             pair.advance(0.5)

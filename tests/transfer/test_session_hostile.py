@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lanner.transfer.deadlines import NEVER
 from lanner.transfer.events import Event, SessionClosed, UserMessageReceived
 from lanner.transfer.session import Session
 from lanner.transfer.session_states import SessionState
@@ -84,7 +85,7 @@ def check(session: Session, events: list[Event]) -> None:
     if closings:
         assert events[-1] is closings[0]
         assert session.state is SessionState.CLOSED
-        assert session.next_deadline() is None
+        assert session.next_deadline() == NEVER
         assert session.receive(EXPRESS) == []
     else:
         assert session.state is not SessionState.CLOSED

@@ -29,7 +29,7 @@ class Side:
         self.acked: Counter[int] = Counter()
         self.persisted: Counter[int] = Counter()
         self.received = 0
-        self.settled = 0
+        self.allowed = 0
 
 
 class TwoSessions(RuleBasedStateMachine):
@@ -78,8 +78,8 @@ class TwoSessions(RuleBasedStateMachine):
     @rule(which=st.integers(0, 1), share=st.floats(0, 1))
     def settle(self, which: int, share: float) -> None:
         side = self.sides[which]
-        side.settled += int((side.received - side.settled) * share)
-        assert side.session.settle(side.settled) == []
+        side.allowed += int((side.received - side.allowed) * share)
+        side.session.allow_acknowledgment(side.allowed)
         self.collect(side)
 
     @rule(which=st.integers(0, 1))
@@ -106,14 +106,14 @@ class TwoSessions(RuleBasedStateMachine):
             assert 0 <= session.room <= side.window
             assert session.unacked_message_count <= min(side.window, other.window)
             assert max(side.acked.values(), default=1) == max(side.persisted.values(), default=1) == 1
-            # Nothing is acknowledged that the other has not settled.
-            assert len(side.acked) <= other.settled
+            # Nothing is acknowledged that the other has not allowed.
+            assert len(side.acked) <= other.allowed
             assert sorted(side.acked) == side.sent[: len(side.acked)]
             assert sorted(side.persisted) == side.recoverable[: len(side.persisted)]
-            assert all(entry < other.settled for entry in side.persisted)
+            assert all(entry < other.allowed for entry in side.persisted)
 
     def teardown(self) -> None:
-        """Once everything is carried, settled and the timers had their time, nothing is left."""
+        """Once everything is carried, allowed and the timers had their time, nothing is left."""
         if not hasattr(self, "sides"):
             return
         for _ in range(3):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from lanner.model.directory_objects import GUID_NULL
+from lanner.transfer.deadlines import NEVER, Deadline
 from lanner.transfer.events import NothingAcknowledged, SessionClosed, UserMessageReceived
 from lanner.transfer.session import Session
 from lanner.transfer.session_states import SessionState
 from lanner.transfer.settings import TransferSettings
-from lanner.transfer.timers import Timer, earliest
+from lanner.transfer.timers import Timer
 from lanner.wire.session_header import SessionHeader
 from tests.transfer.pairs import THEIRS, Clock, Pair, acceptor, headers, initiator, message, out, session_ack
 
@@ -20,19 +21,21 @@ def closed(session: Session) -> SessionClosed:
     (event,) = session.on_timer()
     assert isinstance(event, SessionClosed)
     assert session.state is SessionState.CLOSED
-    assert session.next_deadline() is None
+    assert session.next_deadline() == NEVER
     return event
 
 
 def test_a_timer() -> None:
-    timer = Timer()
-    assert (timer.is_due(0.0), timer.has_elapsed(1e9, 0.75), earliest(timer)) == (False, False, None)
+    owner = Deadline()
+    timer, other = Timer(owner), Timer(owner)
+    assert (timer.deadline, timer.has_elapsed(1e9, 0.75), owner.due) == (NEVER, False, NEVER)
     timer.start(10.0, 4.0)
-    assert [timer.is_due(now) for now in (10.0, 13.9, 14.0)] == [False, False, True]
+    assert timer.deadline == owner.due == 14.0
     assert [timer.has_elapsed(now, 0.75) for now in (10.0, 13.0, 13.01, 15.0)] == [False, False, True, True]
-    assert earliest(timer, Timer()) == 14.0
+    other.start(10.0, 5.0)
+    assert owner.due == 14.0
     timer.stop()
-    assert earliest(timer) is None
+    assert timer.deadline == NEVER
 
 
 @pytest.mark.spec("QQB-3.1.3.2-2", "QQB-3.1.2.2-1")
@@ -67,7 +70,7 @@ def test_an_idle_session_is_closed_at_the_second_tick() -> None:
     pair = Pair()
     pair.ours.send(EXPRESS, 1)
     pair.theirs.receive(out(pair.ours))
-    pair.theirs.settle(1)
+    pair.theirs.allow_acknowledgment(1)
     pair.advance(20.0)
     pair.theirs.on_timer()
     pair.ours.receive(out(pair.theirs))
@@ -159,7 +162,7 @@ def test_with_nothing_pending_the_ack_wait_timer_stops() -> None:
     pair = Pair(remote_guid=THEIRS)
     pair.ours.send(EXPRESS, 1)
     pair.theirs.receive(out(pair.ours))
-    pair.theirs.settle(1)
+    pair.theirs.allow_acknowledgment(1)
     pair.advance(10.0)
     pair.theirs.on_timer()
     pair.ours.receive(out(pair.theirs))
@@ -211,7 +214,7 @@ def test_the_first_recoverable_message_since_an_ack_shortens_the_ack_send_timer(
         (event,) = pair.theirs.receive(out(pair.ours))
         assert isinstance(event, UserMessageReceived)
         sent += 1
-        pair.theirs.settle(sent)
+        pair.theirs.allow_acknowledgment(sent)
 
     for _ in range(2):
         deliver(EXPRESS)
@@ -231,15 +234,15 @@ def test_the_first_recoverable_message_since_an_ack_shortens_the_ack_send_timer(
         assert (ack.ack_sequence_number, ack.recoverable_msg_ack_flags) == (sent, 0b11)
 
 
-def test_what_is_settled_after_an_ack_is_not_kept_waiting() -> None:
+def test_what_is_allowed_after_an_ack_is_not_kept_waiting() -> None:
     """A recoverable message that came before the SessionAck and was on disk only after it has its own short time."""
     pair = Pair()
     for _ in range(33):
         pair.ours.send(RECOVERABLE, 1)
     pair.theirs.receive(out(pair.ours))
-    pair.theirs.settle(32)
+    pair.theirs.allow_acknowledgment(32)
     assert len(headers(out(pair.theirs))) == 1
-    pair.theirs.settle(33)
+    pair.theirs.allow_acknowledgment(33)
     pair.advance(0.5)
     pair.theirs.on_timer()
     assert headers(out(pair.theirs)) == [SessionHeader(33, 33, 1, 0, 0, 64)]
@@ -325,7 +328,7 @@ def test_the_end_of_the_stream_closes_the_session_in_every_state() -> None:
         assert isinstance(event, SessionClosed)
         assert event.is_error is is_error
         assert session.state is SessionState.CLOSED
-        assert session.next_deadline() is None
+        assert session.next_deadline() == NEVER
     assert pair.theirs.receive(EXPRESS[:50]) == []
     assert pair.theirs.end_of_stream() == [SessionClosed("the connection was closed, inside a packet", is_error=True)]
     waiting = Pair().ours

@@ -147,6 +147,8 @@ class FakeNetwork:
         self._node = node
         self._world = node.world
         self._is_woken = False
+        # False: the disk does not come to an end, and nothing becomes durable that transfer wants to be.
+        self.writes = True
 
     def resolve(self, hosts: list[HopHost], done: Callable[[list[NextHop] | OSError], None]) -> None:
         try:
@@ -183,7 +185,8 @@ class FakeNetwork:
 
     def sync(self, ticket: int) -> None:
         del ticket
-        self._world.later(lambda: self._alive(self._node.sync))
+        if self.writes:
+            self._world.later(lambda: self._alive(self._node.sync))
 
     def run_in_thread(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         result = work()

@@ -33,6 +33,7 @@ from lanner.model.errors import (
 )
 from lanner.transfer.addresses import parse_literal
 from lanner.transfer.events import SessionAckReceived, SessionClosed, UserMessageReceived
+from lanner.transfer.packet_log import PacketLog
 from lanner.transfer.session import Session
 from lanner.transfer.session_states import SessionState
 from lanner.transfer.settings import TransferSettings
@@ -342,6 +343,7 @@ class Outbox:
         self._session = Session.initiate(
             own_guid=self.guid, remote_guid=self._asked_for, settings=self.settings, monotonic=time.monotonic
         )
+        self._session.packet_log = PacketLog(address, f"of sender {self.guid}")
 
     def disconnected(self, problem: str = "") -> None:
         """Note that the connection is lost or could not be made, for the reason `problem`."""
@@ -394,15 +396,13 @@ class Outbox:
 
     def next_deadline(self) -> float | None:
         """Return when to call `on_timer`, on the monotonic clock."""
-        return None if self._session is None else self._session.next_deadline()
+        return None if self._session is None else self._session.deadline.due
 
     def on_timer(self) -> None:
         """Do what is due in the session. Data that has come goes to `receive` first."""
         session = self._session
-        if session is not None:
-            deadline = session.next_deadline()
-            if deadline is not None and deadline <= time.monotonic():
-                self._handle(session.on_timer())
+        if session is not None and session.deadline.due <= time.monotonic():
+            self._handle(session.on_timer())
 
     def _handle(self, events: list[Event]) -> None:
         for event in events:

@@ -41,6 +41,7 @@ class Committer:
         self._waiting: dict[int, list[asyncio.Future[None]]] = {}  # by the batch they wait for
         self._wanted = threading.Condition()
         self._highest = 0
+        self._prepared = 0  # the newest batch whose record was made when it was asked for
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="lanner-committer", daemon=True)
         self._thread.start()
@@ -67,9 +68,11 @@ class Committer:
 
     def ask(self, batch: int) -> None:
         """Have a batch written without waiting for it. Any thread may call this, also with the store's lock held."""
-        with self._store.lock:
+        store = self._store
+        with store.lock:
             # Prepared here, because the thread would have to wait for the lock and the interpreter lock.
-            self._store.prepare()
+            if store.prepare():
+                self._prepared = batch
         if threading.get_ident() == self._loop_thread:
             self._loop.call_soon(self._write, batch)
         else:
@@ -77,15 +80,19 @@ class Committer:
 
     def _write(self, batch: int) -> None:
         is_written = False
+        store = self._store
         try:
-            with self._store.lock:
-                self._store.prepare()
-            is_written = self._store.sync_at_once()
+            if batch > self._prepared:
+                with store.lock:
+                    store.prepare()
+            is_written = store.sync_at_once()
         finally:
-            if batch > self._store.decided:
+            decided = store.decided
+            if batch > decided:
                 self._hand_over(batch)
             # Another thread may have written the batch for itself, and it does not resolve these futures.
-            self._resolve(self._store.decided)
+            if self._waiting:
+                self._resolve(decided)
         if is_written and self._written is not None:
             self._written()
 

@@ -177,8 +177,9 @@ class Operations:
         if status is EnqueueStatus.TIMED_OUT_IN_TRANSIT:
             return IOTimeout(f"{descriptor.format_name}: time_to_reach_queue had passed before the message was there")
         if qm.throttled:
+            cause = ": the disk of the data directory is full" if self.engine.store.refuses_sends else ""
             return InsufficientResources(
-                f"queue manager {qm.computer_name} takes no messages for the moment (flow control)"
+                f"queue manager {qm.computer_name} takes no messages for the moment (flow control){cause}"
             )
         if status is EnqueueStatus.QUEUE_QUOTA_EXCEEDED and queue is None:
             return InsufficientResources(

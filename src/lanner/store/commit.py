@@ -137,6 +137,7 @@ class GroupCommit:
         self._failed: list[list[int]] = []  # ranges of batch numbers, both ends included
         self.queues: dict[int, QueueView] = {}
         self.tables: dict[str, Table] = {}
+        self._garbage = self.table("garbage")
         self.maintenance = Maintenance(self._maintain)
         self.counters = Counters(environment, self.maintenance.wake)
         self.visibility = self.counters.get("visibility", 1 << 16)
@@ -173,7 +174,7 @@ class GroupCommit:
     @property
     def horizon(self) -> int:
         """The highest visibility number up to which everything is decided. It never goes back."""
-        if not (self.current or self.inflight):
+        if not (self.current.queues or self.current.tables or self.inflight):
             # Express messages have numbers too, which no commit reports.
             self._horizon = self.visibility.last
         return self._horizon
@@ -251,11 +252,11 @@ class GroupCommit:
                 with environment.write() as txn:
                     has_more = trim_slice(txn, environment, before_ms, max_bytes)
             except InsufficientResources:
-                with self.lock.urgent():
+                with self.lock.before_others:
                     self._recover()
                 raise
             if has_more:
-                with self.lock.urgent():
+                with self.lock.before_others:
                     self._renew()
         return has_more
 
@@ -296,13 +297,16 @@ class GroupCommit:
     def _has_failed(self, number: int) -> bool:
         return bool(self._failed) and any(low <= number <= high for low, high in list(self._failed))
 
-    def prepare(self) -> None:
-        """Close the current batch and build its record, unless another batch is in flight.
+    def prepare(self) -> bool:
+        """Close the current batch and make its record, unless another batch is in flight. The caller holds the lock.
 
-        After that only the write to disk is left. The caller holds the lock.
+        Return whether the newest batch is in flight: then only the disk is left to wait for.
         """
-        if self.inflight is None and self.current:
+        if self.current.queues or self.current.tables:
+            if self.inflight is not None:
+                return False
             self._prepare()
+        return True
 
     def sync_at_once(self) -> bool:
         """Write the batch in flight if that needs only a quick disk write. Return whether it was written.
@@ -333,7 +337,7 @@ class GroupCommit:
         """Make a batch durable, in the write-ahead log or in the database. The caller holds the commit lock."""
         try:
             self._write_ahead_log.clear()
-            with self.lock.urgent():
+            with self.lock.before_others:
                 if self.inflight is None:
                     self._prepare()
                 batch = cast("Batch", self.inflight)
@@ -344,11 +348,11 @@ class GroupCommit:
                     self._commit(batch)
             else:
                 self._write_ahead_log.append(record)
-                with self.lock.urgent():
+                with self.lock.before_others:
                     self._complete_logged(batch, record.size)
         except BaseException as error:
             # Recovery may reopen the database, and no checkpoint may be writing to it at that time.
-            with self._checkpoint_lock, self.lock.urgent():
+            with self._checkpoint_lock, self.lock.before_others:
                 self._fail(error)
             if not isinstance(error, lmdb.Error | OSError | InsufficientResources):
                 raise
@@ -360,7 +364,7 @@ class GroupCommit:
         """
         self._write_checkpoint(self._begin_checkpoint())
         environment = self._environment
-        with self.lock.urgent():
+        with self.lock.before_others:
             if batch.publications:
                 self.counters.reserve_for_long()
             txn = environment.env.begin(write=True)
@@ -378,7 +382,7 @@ class GroupCommit:
             with suppress(lmdb.Error):  # a failed commit has already ended it
                 txn.abort()
             raise
-        with self.lock.urgent():
+        with self.lock.before_others:
             self._complete_committed(batch)
 
     def _begin_checkpoint(self) -> int:
@@ -386,7 +390,7 @@ class GroupCommit:
 
         The caller holds the commit lock and the checkpoint lock.
         """
-        with self.lock.urgent():
+        with self.lock.before_others:
             if self.logged.is_blank:
                 if self.checkpointing is None:
                     self._write_ahead_log.rewind()
@@ -400,7 +404,7 @@ class GroupCommit:
         if checkpointing is None:
             return
         try:
-            with self.lock.urgent():
+            with self.lock.before_others:
                 txn = environment.env.begin(write=True)
             try:
                 self._write_slowly(checkpointing, txn)
@@ -411,14 +415,14 @@ class GroupCommit:
                     txn.abort()
                 raise
         except BaseException as error:
-            with self.lock.urgent():
+            with self.lock.before_others:
                 self._undo_checkpoint(checkpointing)
             if isinstance(error, lmdb.Error | OSError):
                 raise InsufficientResources(
                     f"the write-ahead log could not be brought into the store: {error}"
                 ) from error
             raise
-        with self.lock.urgent():
+        with self.lock.before_others:
             self._complete_checkpoint(checkpointing)
         self._write_ahead_log.extend()
 
@@ -452,7 +456,7 @@ class GroupCommit:
             self._is_flush_wanted = False
             with self._commit_lock:
                 self._lead()
-        if self._is_checkpoint_due or self._has_garbage(self.logged):
+        if self._is_checkpoint_due or self._garbage in self.logged.tables:
             self.checkpoint()
         with self._commit_lock, self._checkpoint_lock:
             return self._sweep()
@@ -465,7 +469,7 @@ class GroupCommit:
         """Delete a slice of what was dropped. The caller holds the commit lock and the checkpoint lock."""
         environment = self._environment
         try:
-            with self.lock.urgent():
+            with self.lock.before_others:
                 txn = environment.env.begin(write=True, buffers=True)
                 try:
                     swept = sweep_slice(txn, environment)
@@ -477,10 +481,10 @@ class GroupCommit:
                 return False
             txn.commit()
         except lmdb.Error:
-            with self.lock.urgent():
+            with self.lock.before_others:
                 self._recover()
             raise
-        with self.lock.urgent():
+        with self.lock.before_others:
             self._renew()
         environment.memory.touch(1 << 20)
         return True
@@ -496,12 +500,22 @@ class GroupCommit:
 
     def _lay(self, batch: Batch) -> None:
         """Rebuild the stack of layers in every view that a batch has changed."""
-        lower_batches = [lower for lower in (self.inflight, self.logged, self.checkpointing) if lower is not None]
+        # Loops, because each commit of one message comes here twice and a generator costs several calls.
+        below = (self.inflight, self.logged, self.checkpointing)
         for queue in batch.queues:
-            layers = [lower.queues.get(queue) for lower in lower_batches]
-            queue.below = tuple(layer for layer in layers if layer is not None and layer.generation == queue.generation)
+            messages: list[MessageLayer] = []
+            for lower in below:
+                layer = None if lower is None else lower.queues.get(queue)
+                if layer is not None and layer.generation == queue.generation:
+                    messages.append(layer)
+            queue.below = tuple(messages)
         for table in batch.tables:
-            table.below = tuple(rows for lower in lower_batches if (rows := lower.tables.get(table)) is not None)
+            changes: list[Layer[bytes, bytes, None]] = []
+            for lower in below:
+                rows = None if lower is None else lower.tables.get(table)
+                if rows is not None:
+                    changes.append(rows)
+            table.below = tuple(changes)
 
     def _complete_logged(self, batch: Batch, size: int) -> None:
         logged = self.logged
@@ -569,14 +583,11 @@ class GroupCommit:
         # A later batch may have passed an empty one, which carries only events or counters.
         self._horizon = max(self._horizon, batch.horizon)
         self.synced = self.decided = batch.number
-        if self._has_garbage(batch):
+        if self._garbage in batch.tables:
             self.maintenance.wake()
-        self._call(batch.completions, batch.number)
+        if batch.completions:
+            self._call(batch.completions, batch.number)
         self._call(self.on_synced, batch.number)
-
-    @staticmethod
-    def _has_garbage(batch: Batch) -> bool:
-        return any(table.name == "garbage" for table in batch.tables)
 
     @staticmethod
     def _call(callbacks: list[Callable[[int], None]], number: int) -> None:

@@ -8,6 +8,7 @@ import os
 import threading
 import weakref
 from pathlib import Path
+from typing import Final
 
 from lanner.model.errors import ServiceNotAvailable, StoreLocked
 
@@ -39,16 +40,18 @@ class StoreLock(_thread.RLock):  # type: ignore[misc]  # final in the stubs, a b
     """The store's lock: a reentrant lock in which a commit does not have to wait its turn for ever.
 
     A thread that takes the lock again at once after it let go of it always wins against one that must wake up first, so a busy
-    engine would keep a commit out for tenths of a second. `urgent` closes a gate: whoever comes by `with` waits there
-    until the commit has the lock.
+    engine would keep a commit out for tenths of a second. `before_others` and `urgent` close a gate: a thread that
+    comes by `with` waits there until the commit has the lock.
     """
 
     # Whether this process was forked from the one that opened the store.
     is_foreign = False
 
     def __init__(self) -> None:
-        self._gate = threading.Lock()
-        self._is_wanted = False
+        # `with lock.before_others`: take the lock before the threads that come by `with lock`.
+        self.before_others: Final = _BeforeOthers(self)
+        self.gate = threading.Lock()
+        self.is_wanted = False
         self._process = os.getpid()
         _locks.add(self)
 
@@ -59,8 +62,8 @@ class StoreLock(_thread.RLock):  # type: ignore[misc]  # final in the stubs, a b
 
     def __enter__(self) -> bool:  # type: ignore[override]  # the stubs give it a parameter
         # Who has the lock already must not wait for someone who waits for it.
-        if self._is_wanted and not self.is_mine:
-            with self._gate:
+        if self.is_wanted and not self.is_mine:
+            with self.gate:
                 pass
         try:
             return self.acquire()
@@ -70,20 +73,20 @@ class StoreLock(_thread.RLock):  # type: ignore[misc]  # final in the stubs, a b
                 self.release()
             raise
 
-    def urgent(self, timeout: float = -1) -> _Urgent:
-        """Take the lock before others; with a time limit go on without it, and say so, when that has passed."""
+    def urgent(self, timeout: float) -> _Urgent:
+        """Take the lock before others. When the time limit has passed, continue without it and say so."""
         return _Urgent(self, timeout)
 
     def acquire_before_others(self, timeout: float) -> bool:
         # At the gate too: who waits there before us may be waiting for somebody who waits for us.
-        if not self._gate.acquire(timeout=timeout):
+        if not self.gate.acquire(timeout=timeout):
             return False
         try:
-            self._is_wanted = True
+            self.is_wanted = True
             has_lock = self.acquire(timeout=timeout)
-            self._is_wanted = False
+            self.is_wanted = False
         finally:
-            self._gate.release()
+            self.gate.release()
         return has_lock
 
 
@@ -111,13 +114,34 @@ def _forked() -> None:
     # By class, so that locks pay nothing for it when they are taken.
     for lock in _locks:
         lock.__class__ = _ForeignLock
+        # A thread that does not exist here may have held the old one.
+        lock.gate = threading.Lock()
 
 
 os.register_at_fork(after_in_child=_forked)
 
 
+class _BeforeOthers:
+    """What `StoreLock.before_others` is. It has no state of its own, so one object serves every thread."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, lock: StoreLock) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        lock = self._lock
+        with lock.gate:
+            lock.is_wanted = True
+            lock.acquire()
+            lock.is_wanted = False
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
 class _Urgent:
-    """`with lock.urgent() as has_lock`; a class, because a generator costs three times as much and each commit needs two."""
+    """`with lock.urgent(timeout) as has_lock`."""
 
     __slots__ = ("_has_lock", "_lock", "_timeout")
 

@@ -161,7 +161,8 @@ class Overlay(Generic[K, V, H]):
         for layer in self.below:
             if key in layer.rows:
                 layer.keys.discard(key)
-        self._grow_runs(key)
+        if self._runs:
+            self._grow_runs(key)
 
     def _grow_runs(self, key: K) -> None:
         for run in self._runs:

@@ -63,6 +63,11 @@ class Store:
         # Returns the number of the newest batch that is not durable yet, 0 if there is none. It is durable
         # when `synced` reaches it. Bound directly because every message calls it.
         self.pending_batch = self._commits.pending_batch
+        # Does the part of `sync` that needs no disk; see `GroupCommit.prepare`. The caller holds the lock.
+        self.prepare = self._commits.prepare
+        # Writes the prepared batch if that is quick, and returns whether it did; see `GroupCommit.sync_at_once`.
+        # The caller must not hold the lock.
+        self.sync_at_once = self._commits.sync_at_once
         # A new store already wants its counters written, and the thread that writes them moves the snapshot.
         with self.lock:
             self._stages = Stages(
@@ -386,17 +391,6 @@ class Store:
         The caller must not hold the lock.
         """
         self._commits.sync(number)
-
-    def prepare(self) -> None:
-        """Do the part of `sync` that needs no disk. The caller holds the lock."""
-        self._commits.prepare()
-
-    def sync_at_once(self) -> bool:
-        """Write the prepared batch if that is quick; return whether it was written. Otherwise `sync` writes it.
-
-        The caller must not hold the lock.
-        """
-        return self._commits.sync_at_once()
 
     def on_synced(self, callback: Callable[[int], None]) -> None:
         """Call `callback` with the number of each batch that becomes durable, with the lock held."""

@@ -29,7 +29,15 @@ class Table(Overlay[bytes, bytes, None]):
         self._begin = begin
 
     def get(self, key: bytes) -> bytes | None:
-        for layer in self.layers():
+        # Not `layers`: each message that may expire asks three times.
+        current = self.current
+        if current is not None:
+            value = current.rows.get(key)
+            if value is not None:
+                return value
+            if key in current.hidden:
+                return None
+        for layer in self.below:
             value = layer.rows.get(key)
             if value is not None:
                 return value

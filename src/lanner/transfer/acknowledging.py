@@ -36,6 +36,11 @@ class SentMessages:
         return len(self._unacked)
 
     @property
+    def is_unacked(self) -> bool:
+        """Whether anything is sent and not acknowledged."""
+        return bool(self._unacked)
+
+    @property
     def is_waiting(self) -> bool:
         """Whether the peer has anything to acknowledge, as received or as on disk."""
         return bool(self._unacked or self._unpersisted)
@@ -60,6 +65,10 @@ class SentMessages:
         unacked = self._unacked
         new = ack_sequence_number - (self.count - len(unacked)) & NUMBER_MASK
         if new <= len(unacked):
+            if new == len(unacked):
+                acked = list(unacked)
+                unacked.clear()
+                return acked
             return [unacked.popleft() for _ in range(new)]
         if new - len(unacked) < 0x8000:
             raise RemoteProtocolError(
@@ -95,29 +104,30 @@ class SentMessages:
 
 
 class ReceivedMessages:
-    """What was received, how much of it is settled - processed, and on disk if recoverable - and how much acknowledged.
+    """What was received, how much of it may be acknowledged, and how much is acknowledged.
 
-    Only what is settled is ever acknowledged, so a SessionAck never covers a recoverable message that could be lost.
+    A message may be acknowledged once it is processed and, if it is recoverable, durable. So a SessionAck never covers a
+    recoverable message that could be lost.
     """
 
     __slots__ = (
-        "_unsettled_recoverable",
+        "_disallowed_recoverable",
         "acked",
+        "allowed",
         "count",
         "recoverable_acked",
+        "recoverable_allowed",
         "recoverable_count",
-        "recoverable_settled",
-        "settled",
     )
 
     def __init__(self) -> None:
         self.count = 0  # MessageReceivedCount
         self.recoverable_count = 0  # RecoverableMessageReceivedCount
-        self.settled = 0
-        self.recoverable_settled = 0
+        self.allowed = 0
+        self.recoverable_allowed = 0
         self.acked = 0
         self.recoverable_acked = 0  # LastAckedRecoverableMsgSeqNumber
-        self._unsettled_recoverable: deque[int] = deque()  # their numbers among all messages
+        self._disallowed_recoverable: deque[int] = deque()  # their numbers among all messages
 
     @property
     def unacked_count(self) -> int:
@@ -127,26 +137,27 @@ class ReceivedMessages:
     @property
     def recoverable_msg_ack_flags(self) -> int:
         """RecoverableMsgAckFlags of the next SessionHeader: a bit for each message on disk and not acknowledged."""
-        return (1 << min(self.recoverable_settled - self.recoverable_acked, MAX_RECOVERABLE_ACKS)) - 1
+        return (1 << min(self.recoverable_allowed - self.recoverable_acked, MAX_RECOVERABLE_ACKS)) - 1
 
     def received(self, is_recoverable: int) -> int:
         """Count one message (3.1.5.8.2, 3.1.5.8.7), whatever becomes of it later (QQB-3.1.5.8-1)."""
         self.count += 1
         if is_recoverable:
             self.recoverable_count += 1
-            self._unsettled_recoverable.append(self.count)
+            self._disallowed_recoverable.append(self.count)
         return self.count
 
-    def settle(self, upto: int) -> None:
+    def allow(self, upto: int) -> None:
+        """Allow the acknowledgment of every message up to this number."""
         if upto > self.count:
-            raise ValueError(f"message {upto} is settled, but only {self.count} were received")
-        if upto <= self.settled:
+            raise ValueError(f"message {upto} may be acknowledged, but only {self.count} were received")
+        if upto <= self.allowed:
             return
-        self.settled = upto
-        unsettled = self._unsettled_recoverable
-        while unsettled and unsettled[0] <= upto:
-            unsettled.popleft()
-            self.recoverable_settled += 1
+        self.allowed = upto
+        disallowed = self._disallowed_recoverable
+        while disallowed and disallowed[0] <= upto:
+            disallowed.popleft()
+            self.recoverable_allowed += 1
 
     def session_header(self, sent: SentMessages, window_size: int) -> SessionHeader:
         """The next SessionHeader (3.1.6.4); what it carries counts as acknowledged, its bits are not sent again.
@@ -156,9 +167,9 @@ class ReceivedMessages:
         flags = self.recoverable_msg_ack_flags
         lowest = self.recoverable_acked + 1 if flags else 0
         self.recoverable_acked += flags.bit_length()
-        self.acked = self.settled
+        self.acked = self.allowed
         return SessionHeader(
-            self.settled & NUMBER_MASK,
+            self.allowed & NUMBER_MASK,
             lowest & NUMBER_MASK,
             flags,
             sent.count & NUMBER_MASK,
@@ -169,7 +180,7 @@ class ReceivedMessages:
     @property
     def has_more(self) -> bool:
         """Recoverable messages are on disk whose bits have not been sent."""
-        return self.recoverable_acked < self.recoverable_settled
+        return self.recoverable_acked < self.recoverable_allowed
 
     def check_counts(self, header: SessionHeader) -> None:
         """3.1.5.5.5: the peer has sent what we have received, or one of us is wrong."""

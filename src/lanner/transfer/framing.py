@@ -7,16 +7,14 @@ packet.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Generator, Iterator
 
 from lanner.model.errors import RemoteProtocolError
+from lanner.wire import fields
 from lanner.wire import layout as at
 from lanner.wire.base_header import BaseHeader
 from lanner.wire.reader import Reader
 
-_BASE = struct.Struct("<BxHII")
-_FOLLOWED = at.IN | at.BASE_SH
 # MS-MQQB 2.2.2, 2.2.3, 2.2.6: the only sizes that packets with IN have.
 CONNECTION_PARAMETERS_SIZE = 32
 SESSION_ACK_SIZE = 36
@@ -49,16 +47,20 @@ class PacketStream:
         if self._cut:
             position = yield from self._complete(view)
         while end - position >= at.BASE_HEADER_SIZE:
-            version, flags, signature, size = _BASE.unpack_from(view, position)
-            if flags & _FOLLOWED == 0 and self.user_messages_allowed:
-                # The common packet: a UserMessage without SessionHeader.
-                if (
-                    version != at.VERSION_NUMBER
-                    or signature != at.SIGNATURE
-                    or not at.MINIMUM_SIZE <= size <= at.MAX_PACKET_SIZE
-                ):
-                    size = self._stream_size(view[position : position + at.BASE_HEADER_SIZE].tobytes())
-            else:
+            version, flags, signature, size = fields.base_header(view, position)
+            # The common packets are judged here: a UserMessage without SessionHeader, and an internal packet.
+            is_common = (
+                version == at.VERSION_NUMBER
+                and signature == at.SIGNATURE
+                and (
+                    size in _INTERNAL_SIZES
+                    if flags & at.IN
+                    else not flags & at.BASE_SH
+                    and self.user_messages_allowed
+                    and at.MINIMUM_SIZE <= size <= at.MAX_PACKET_SIZE
+                )
+            )
+            if not is_common:
                 size = self._stream_size(view[position : position + at.BASE_HEADER_SIZE].tobytes())
             if size > end - position:
                 break

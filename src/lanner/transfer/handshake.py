@@ -8,6 +8,7 @@ from lanner.model.directory_objects import GUID_NULL
 from lanner.model.errors import RemoteProtocolError
 from lanner.transfer.framing import CONNECTION_PARAMETERS_SIZE, ESTABLISH_CONNECTION_SIZE, SESSION_ACK_SIZE
 from lanner.transfer.session_states import PacketKind
+from lanner.wire import fields
 from lanner.wire import layout as at
 from lanner.wire.internal_header import (
     ConnectionParametersHeader,
@@ -39,8 +40,9 @@ def identify_internal(packet: bytes) -> tuple[PacketKind, InternalHeader]:
     if len(packet) != size:
         raise RemoteProtocolError(f"BaseHeader.PacketSize: {len(packet)} of a packet {kind.value} is not {size}")
     # 2.2.6: a SessionHeader is in SessionAcks, and in no other internal packet.
-    if bool(packet[2] & at.BASE_SH) is not (kind is PacketKind.SESSION_ACK):
-        raise RemoteProtocolError(f"BaseHeader.Flags.SH: {packet[2] >> 4 & 1} in a packet {kind.value}")
+    has_session_header = bool(fields.base_flags_low(packet) & at.BASE_SH)
+    if has_session_header is not (kind is PacketKind.SESSION_ACK):
+        raise RemoteProtocolError(f"BaseHeader.Flags.SH: {has_session_header:d} in a packet {kind.value}")
     if kind is PacketKind.SESSION_ACK and internal.is_refused:
         raise RemoteProtocolError("InternalHeader.Flags.CS: set in a packet SessionAck")
     return kind, internal

@@ -5,12 +5,13 @@ put in order if they are transactional, and go into the engine; or on to another
 remembered of it - that it came, how far its sequence is - goes to the same batch of the store, because both are done under
 one hold of its lock.
 
-A message that cannot be stored is as if it had not come: the session is closed, nothing is remembered, and its sender sends it again.
+A message that cannot be stored because the disk is full waits, and so does what comes after it on its session
+(`flow_control`). Any other message that cannot be stored is as if it had not come: the session is closed, nothing is
+remembered, and its sender sends it again.
 """
 
 from __future__ import annotations
 
-import struct
 import uuid
 from collections import deque
 from dataclasses import dataclass, field
@@ -19,10 +20,11 @@ from typing import TYPE_CHECKING, Protocol
 from lanner.model.directory_objects import GUID_NULL
 from lanner.model.enums import EnqueueStatus, MessageClass
 from lanner.model.errors import InsufficientResources, RemoteProtocolError, StatusError
-from lanner.security.examination import is_examined_at_once
+from lanner.security.examination import Examination, is_examined_at_once
 from lanner.transfer import message_history
 from lanner.transfer.events import FinalAckReceived, OrderAckReceived, UserMessageReceived
-from lanner.transfer.incoming_senders import IncomingSenders, plain_sender
+from lanner.transfer.flow_control import FlowControl
+from lanner.transfer.incoming_senders import IncomingSenders
 from lanner.transfer.incoming_sequence import IncomingSequences
 from lanner.transfer.message_history import MessageIDHistory
 from lanner.transfer.refusals import UNVERIFIED_SOURCE, Refusals, class_name, is_refusal
@@ -32,12 +34,14 @@ from lanner.transfer.transactional_acknowledgments import (
     TransactionalAcknowledgments,
     order_queue_of,
 )
+from lanner.wire import fields
 from lanner.wire import layout as at
 from lanner.wire import queue_names as names
 from lanner.wire.builder import MAX_ROUTE_COUNT, set_route_count
 from lanner.wire.format_name import DirectFormatName, FormatName, PrivateFormatName
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.message import Message
+from lanner.wire.plain_sender import plain_sender
 from lanner.wire.reader import Reader
 
 if TYPE_CHECKING:
@@ -45,27 +49,15 @@ if TYPE_CHECKING:
 
     from lanner.engine import Engine
     from lanner.model.directory_objects import OutgoingQueue, Queue
-    from lanner.security.examination import Examination
+    from lanner.transfer.deadlines import Deadlines
     from lanner.transfer.incoming_sequence import IncomingSequence
     from lanner.transfer.settings import TransferSettings
 
     # `Protection.examine`: calls back at once or later, in the thread of this module.
     Examine = Callable[[Message, Callable[[Examination], None]], None]
 
-# BaseHeader: Flags at 2; UserHeader: SourceQueueManager at 16, QueueManagerAddress at 32, Flags at 60.
-_FIELDS = struct.Struct("<2xH12x16s16s12xI").unpack_from
-_TRANSACTION = struct.Struct("<4xQII").unpack_from  # TxSequenceID as one number, TxSequenceNumber, Previous...
-_COUNT = struct.Struct("<H").unpack_from
-_NOWHERE = bytes(16)
 _DELIVERED = MessageClass.ACK_REACH_QUEUE
 _ACKNOWLEDGMENTS = (OrderAckReceived, FinalAckReceived)
-_RECOVERABLE = 1 << at.DM_SHIFT
-_RESPONSE_QUEUE = 7 << at.RQ_SHIFT
-_SECURITY_HEADER = at.SH >> 16  # in the byte of UserHeader.Flags at 62
-# UserHeader.Flags: what may stand before the TransactionHeader, and when it is the destination alone.
-_DESTINATION_KIND = 7 << at.DQ_SHIFT
-_NAMES = _DESTINATION_KIND | 7 << at.AQ_SHIFT | 7 << at.RQ_SHIFT | at.CQ
-_ONE_DIRECT_NAME = names.DIRECT_QUEUE << at.DQ_SHIFT
 
 # Ours: destinations and sequences that are found without looking into their names. Peers may spell names in many ways.
 _MAX_CACHED = 4096
@@ -86,6 +78,7 @@ class _Waiting:
 
     number: int
     packet: bytes | None = field(repr=False)  # None: only to be counted
+    sender: bytes | None  # of `plain_sender`
     examination: Examination | None = None
     is_ready: bool = True
 
@@ -118,6 +111,9 @@ class Incoming:
         self.acknowledgments = TransactionalAcknowledgments(engine, self.sequences, is_known)
         self._own_guid = engine.queue_manager.identifier.bytes_le
         self._waiting: dict[Link, deque[_Waiting]] = {}
+        self._held: dict[
+            Link, _Waiting
+        ] = {}  # the first message of each session that waits for the end of flow control
         # Found before, by DQ and the bytes of the name; with the bytes of the source in front for sequences.
         self._queues: dict[tuple[int, bytes], Queue] = {}
         self._sequences: dict[tuple[bytes, int, bytes], IncomingSequence] = {}
@@ -126,14 +122,13 @@ class Incoming:
         self._senders = IncomingSenders(engine)
         # Plain senders who may send to a queue, found out in this call: nothing changes while the lock is held.
         self._admitted: set[tuple[Queue, bytes]] = set()
-        self._looked_at = b""  # the packet that was looked at last, and its plain sender
-        self._sender: bytes | None = None
         # For an operator: messages dropped because they came before, came out of order, or claimed another's identifier.
         self.duplicates = 0
         self.out_of_order = 0
         self.impostors = 0
         # Messages that were not taken or could not be passed on, and those that peers report as refused.
         self.refusals = Refusals(engine.clock, engine.monotonic)
+        self._flow_control = FlowControl(engine, self._flow_control_ended)
         self._peer_address = ""  # of the session whose messages are being processed
         engine.message_refused_subscribers.append(self._message_refused)
         self._of_link: dict[Link, list[IncomingSequence]] = {}
@@ -150,14 +145,17 @@ class Incoming:
     def stop(self) -> None:
         """The queue manager stops: what waits has not come."""
         self._waiting.clear()
+        self._held.clear()
         self._of_link.clear()
         self.acknowledgments.stop()
+        self._flow_control.end()
         self._engine.message_refused_subscribers.remove(self._message_refused)
         self.refusals.flush()
 
     def closed(self, link: Link) -> None:
         """The session has ended: what of it waits for its turn is not acknowledged and will come again."""
         self._waiting.pop(link, None)
+        self._held.pop(link, None)
         for sequence in self._of_link.pop(link, ()):
             if sequence.link is link:
                 sequence.link = None
@@ -173,11 +171,11 @@ class Incoming:
 
     # Timers ---------------------------------------------------------------------------------------------------
 
-    def next_deadline(self) -> float | None:
-        """When `on_timer` has something to do, on the monotonic clock."""
-        timers = (self.history, self.sequences, self.refusals)
-        due = [deadline for timer in timers if (deadline := timer.next_deadline()) is not None]
-        return min(due, default=None)
+    def register(self, deadlines: Deadlines) -> None:
+        """Have `on_timer` called when one of the timers expires."""
+        for deadline in (self.history.deadline, self.sequences.deadline, self.refusals.deadline):
+            deadlines.add(deadline, lambda _: self.on_timer())
+        deadlines.add(self._flow_control.deadline, self._flow_control.on_timer)
 
     def on_timer(self) -> None:
         """3.1.6.7 MessageIDHistory Cleanup Timer Event, 3.1.6.9 Order Ack Send Timer Event."""
@@ -199,12 +197,18 @@ class Incoming:
         self._peer_address = link.remote_address
         try:
             for event in events:
-                packet = None if isinstance(event, _ACKNOWLEDGMENTS) else event.packet
-                if link in self._waiting or (packet is not None and self._is_slow(packet)):
-                    self._wait(link, event.number, packet)
+                packet = sender = None
+                if not isinstance(event, _ACKNOWLEDGMENTS):
+                    packet = event.packet
+                    sender = plain_sender(packet, fields.user_flags(packet)[0])
+                if link in self._waiting or (packet is not None and sender is None and self._is_slow(packet)):
+                    self._wait(link, event.number, packet, sender)
                     continue
-                if packet is not None:
-                    self._process(link, peer, packet, None)
+                if packet is not None and (
+                    self._flow_control.is_on or not self._is_processed(link, peer, packet, sender, None)
+                ):
+                    self._hold(link, _Waiting(event.number, packet, sender))
+                    continue
                 done = event.number
         except (StatusError, RemoteProtocolError) as error:
             self._give_up(link, error)
@@ -214,23 +218,18 @@ class Incoming:
             self._go_on(link, done)
 
     def _is_slow(self, packet: bytes) -> bool:
-        """Whether there is something to decrypt or to verify."""
-        if self._examine is None or not packet[62] & _SECURITY_HEADER:
-            return False
-        if self._plain_sender(packet, int.from_bytes(packet[60:64], "little")) is not None:
-            return False
-        return packet[32:48] in (_NOWHERE, self._own_guid) and not is_examined_at_once(Message(packet))
+        """Whether a message that is not plain has a body to decrypt or a signature to verify here."""
+        return (
+            self._examine is not None
+            and bool(fields.user_flags_2(packet) & fields.SH_IN_USER_FLAGS_2)
+            and fields.queue_manager_address(packet) in (fields.NO_QUEUE_MANAGER, self._own_guid)
+            and not is_examined_at_once(Message(packet))
+        )
 
-    def _plain_sender(self, packet: bytes, user_flags: int) -> bytes | None:
-        """`plain_sender`, which is asked twice for each message, once for all."""
-        if packet is not self._looked_at:
-            self._looked_at, self._sender = packet, plain_sender(packet, user_flags)
-        return self._sender
-
-    def _wait(self, link: Link, number: int, packet: bytes | None) -> None:
-        entry = _Waiting(number, packet)
+    def _wait(self, link: Link, number: int, packet: bytes | None, sender: bytes | None) -> None:
+        entry = _Waiting(number, packet, sender)
         self._waiting.setdefault(link, deque()).append(entry)
-        if packet is None or self._examine is None or not self._is_slow(packet):
+        if packet is None or sender is not None or self._examine is None or not self._is_slow(packet):
             return
         entry.is_ready = False
 
@@ -268,7 +267,12 @@ class Incoming:
             while waiting and waiting[0].is_ready:
                 entry = waiting.popleft()
                 if entry.packet is not None:
-                    self._process(link, peer, entry.packet, entry.examination)
+                    is_processed = not self._flow_control.is_on and self._is_processed(
+                        link, peer, entry.packet, entry.sender, entry.examination
+                    )
+                    if not is_processed:
+                        self._hold(link, entry)
+                        break
                 done = entry.number
         except (StatusError, RemoteProtocolError) as error:
             self._give_up(link, error)
@@ -277,9 +281,37 @@ class Incoming:
             self._waiting.pop(link, None)
         return done
 
+    def _is_processed(
+        self, link: Link, peer: bytes, packet: bytes, sender: bytes | None, examination: Examination | None
+    ) -> bool:
+        """Process a message; False if there is no room for it, and flow control has begun."""
+        try:
+            self._process(link, peer, packet, sender, examination)
+        except InsufficientResources:
+            if not self._flow_control.is_needed:
+                raise
+            self._flow_control.begin()
+            return False
+        return True
+
+    def _hold(self, link: Link, entry: _Waiting) -> None:
+        """Have a message wait for the end of flow control, before all others of its session."""
+        entry.is_ready = False
+        self._waiting.setdefault(link, deque()).appendleft(entry)
+        self._held[link] = entry
+
+    def _flow_control_ended(self) -> None:
+        held, self._held = self._held, {}
+        for link, entry in held.items():
+            if link in self._waiting:
+                entry.is_ready = True
+                self._ready[link] = None
+        self._go_on()
+
     def _give_up(self, link: Link, error: Exception) -> None:
         """The message cannot be stored (3.1.5.8.8), or breaks a rule: end the session, acknowledge nothing."""
         self._waiting.pop(link, None)
+        self._held.pop(link, None)
         link.close(str(error))
 
     def _write(self) -> None:
@@ -287,65 +319,74 @@ class Incoming:
         self.sequences.write()
         self._senders.forget()
         self._admitted.clear()
-        self._looked_at = b""
 
     # One message ----------------------------------------------------------------------------------------------
 
-    def _process(self, link: Link, peer: bytes, packet: bytes, examination: Examination | None) -> None:
-        flags, source, address, user_flags = _FIELDS(packet)
-        is_for_here = address in (_NOWHERE, self._own_guid)
+    def _process(
+        self, link: Link, peer: bytes, packet: bytes, sender: bytes | None, examination: Examination | None
+    ) -> None:
+        flags, source, address, ordinal, user_flags = fields.arrival(packet)
+        is_for_here = address in (fields.NO_QUEUE_MANAGER, self._own_guid)
         if source == self._own_guid:
-            # Who sent a message decides over acknowledgments and dead letters of it, and this was not sent here.
+            # The sender of a message decides over its acknowledgments and dead letters, and this was not sent here.
             self._drop_impostor(packet, source, "which is this queue manager")
             return
-        if is_for_here and user_flags & _DESTINATION_KIND == _ONE_DIRECT_NAME and source != peer:
-            # Nobody passes on what goes to a direct name, and messages that came under an identifier are not taken again: with those
-            # that another will give next, its messages could be kept out.
+        if is_for_here and user_flags & fields.DQ == fields.DIRECT_DQ and source != peer:
+            # A message to a direct name is never forwarded. A peer that used the identifiers which another queue
+            # manager will use next would have the messages of that one dropped as duplicates.
             self._drop_impostor(packet, source, "which is not at the other end of the session")
             return
-        identifier = source + packet[56:60]
+        identifier = source + ordinal
         is_transactional = user_flags & at.TH
         if not is_transactional and identifier in self.history:
             self.duplicates += 1
         elif is_for_here:
+            message = Message(packet)
             if is_transactional:
-                is_delivered = self._deliver_in_order(link, packet, user_flags, examination)
+                is_delivered = self._deliver_in_order(link, message, user_flags, sender, examination)
             else:
-                queue = self._destination(packet)
-                is_delivered = self._deliver(packet, user_flags, queue, examination) is _DELIVERED
-                if is_delivered and user_flags & _RESPONSE_QUEUE:
-                    self._read_acknowledgment(link, Message(packet))
+                queue = self._destination(message)
+                is_delivered = self._deliver(message, user_flags, queue, sender, examination) is _DELIVERED
+                if is_delivered and user_flags & fields.RQ:
+                    self._read_acknowledgment(link, message)
             if is_delivered and flags & at.TR:
-                send_report(self._engine, Message(packet), next_hop=None)
+                send_report(self._engine, message, next_hop=None)
         else:
             self._forward(link, packet, flags)
         # Last: had there been no room for the message, it would come again and be no duplicate.
-        self.history.add(identifier, is_lasting=bool(user_flags & _RECOVERABLE) and not is_transactional)
+        self.history.add(identifier, is_lasting=bool(user_flags & fields.DM) and not is_transactional)
 
     def _drop_impostor(self, packet: bytes, source: bytes, problem: str) -> None:
         self.impostors += 1
         detail = f"SourceQueueManager is {uuid.UUID(bytes_le=source)}, {problem}"
-        self._count_refusal(self._destination(packet), Message(packet), UNVERIFIED_SOURCE, detail)
+        message = Message(packet)
+        self._count_refusal(self._destination(message), message, UNVERIFIED_SOURCE, detail)
 
     def _deliver(
-        self, packet: bytes, user_flags: int, queue: Queue | None, examination: Examination | None
+        self,
+        message: Message,
+        user_flags: int,
+        queue: Queue | None,
+        sender: bytes | None,
+        examination: Examination | None,
     ) -> MessageClass:
         """Security, expiry and the queue itself (3.1.5.8.2, 3.1.5.8.3, 3.1.5.8.8).
 
-        The first of a plain sender's messages is judged in full; those behind it in the same call would get the same verdict.
+        In a plain message there is nothing to decrypt and nothing to verify, so its examination is known. The first
+        message of a plain sender is judged in full; the next ones in the same call would get the same verdict.
         """
-        message = Message(packet)
-        sender = self._plain_sender(packet, user_flags) if queue is not None else None
+        if sender is None:
+            return self._engine.insert_message(queue, message, self._senders.sender_of(message), examination)
         if (
             queue is not None
-            and sender is not None
             and (queue, sender) in self._admitted
             and queue.transactional == bool(user_flags & at.TH)
             and self._engine.enqueue_message(queue, message) is EnqueueStatus.OK
         ):
             return _DELIVERED
-        verdict = self._engine.insert_message(queue, message, self._senders.sender_of(message), examination)
-        if verdict is _DELIVERED and queue is not None and sender is not None:
+        identity = self._senders.plain_sender_of(sender)
+        verdict = self._engine.insert_message(queue, message, identity, Examination(message))
+        if verdict is _DELIVERED and queue is not None:
             self._admitted.add((queue, sender))
         return verdict
 
@@ -369,7 +410,7 @@ class Incoming:
         """One name for a queue that does not exist here, whichever name of this computer its sender used."""
         name = message.destination_queue_format_name
         qm = self._engine.queue_manager
-        is_for_here = message.packet[32:48] in (_NOWHERE, self._own_guid)
+        is_for_here = fields.queue_manager_address(message.packet) in (fields.NO_QUEUE_MANAGER, self._own_guid)
         if is_for_here and isinstance(name, DirectFormatName) and name.queue_part is not None:
             return f"{qm.computer_name}\\{str(name.queue_part).lower()}"
         return "no queue" if name is None else str(name)
@@ -392,17 +433,17 @@ class Incoming:
 
     # Destinations ---------------------------------------------------------------------------------------------
 
-    def _destination(self, packet: bytes) -> Queue | None:
+    def _destination(self, message: Message) -> Queue | None:
         """3.1.5.8.5: the local queue that DestinationQueue names."""
-        kind, name = _destination_bytes(packet)
-        queue = self._queues.get((kind, name))
+        key = fields.destination(message.packet)
+        queue = self._queues.get(key)
         if queue is None or queue.is_deleted:
-            found = Message(packet).destination_queue_format_name
+            found = message.destination_queue_format_name
             queue = None if found is None else self._find_queue(found)
             if queue is not None:
                 if len(self._queues) >= _MAX_CACHED:
                     self._queues.clear()
-                self._queues[kind, name] = queue
+                self._queues[key] = queue
         return queue
 
     def _find_queue(self, name: FormatName) -> Queue | None:
@@ -423,21 +464,23 @@ class Incoming:
 
     # Sequences ------------------------------------------------------------------------------------------------
 
-    def _deliver_in_order(self, link: Link, packet: bytes, user_flags: int, examination: Examination | None) -> bool:
+    def _deliver_in_order(
+        self, link: Link, message: Message, user_flags: int, sender: bytes | None, examination: Examination | None
+    ) -> bool:
         """3.1.5.8.6 Transactional Message Processing, and what follows of it; whether the message is in its queue."""
-        tx_sequence_id, number, previous = _TRANSACTION(packet, _transaction_offset(packet, user_flags))
+        tx_sequence_id, number, previous = fields.transaction(message.packet, user_flags)
         if not number:
             raise RemoteProtocolError("TransactionHeader.TxSequenceNumber: 0, they begin at 1")
-        queue = self._destination(packet)
-        sequence = self._sequence(link, packet)
+        queue = self._destination(message)
+        sequence = self._sequence(link, message)
         if queue is not None and (sequence.info is None or sequence.info.queue is not queue):
             sequence.bind(queue, tx_sequence_id, previous)
         now = int(self._clock())
         verdict = None
         # Of a queue that is not there we do not know how much has come before; its messages are refused from where they begin.
         if sequence.accepts(tx_sequence_id, number, previous) or (queue is None and not sequence.tx_sequence_id):
-            verdict = self._deliver(packet, user_flags, queue, examination)
-            if verdict is not _DELIVERED and not self._refuse(sequence, packet, verdict):
+            verdict = self._deliver(message, user_flags, queue, sender, examination)
+            if verdict is not _DELIVERED and not self._refuse(sequence, message.packet, verdict):
                 raise InsufficientResources("there is no room for the negative acknowledgment of a refused message")
             sequence.accept(tx_sequence_id, number, now)
             if verdict is _DELIVERED and not sequence.has_delivered:
@@ -449,12 +492,12 @@ class Incoming:
         self.sequences.schedule_order_ack(sequence, self._monotonic())
         return verdict is _DELIVERED
 
-    def _sequence(self, link: Link, packet: bytes) -> IncomingSequence:
-        source = packet[16:32]
-        kind, name = _destination_bytes(packet)
+    def _sequence(self, link: Link, message: Message) -> IncomingSequence:
+        source = fields.source_queue_manager(message.packet)
+        kind, name = fields.destination(message.packet)
         sequence = self._sequences.get((source, kind, name))
         if sequence is None or sequence.is_forgotten:
-            destination = Message(packet).destination_queue_format_name
+            destination = message.destination_queue_format_name
             if destination is None:
                 raise RemoteProtocolError("UserHeader.Flags.DQ: 0 in a transactional message")
             sequence = self.sequences.find(source, destination)
@@ -503,17 +546,3 @@ class Incoming:
             self._forwarded(queue)
         if flags & at.TR:
             send_report(self._engine, message, next_hop=None)
-
-
-def _destination_bytes(packet: bytes) -> tuple[int, bytes]:
-    """DQ and the bytes of DestinationQueue, which is where it always is."""
-    kind = packet[61] >> 2 & 7
-    if kind == names.DIRECT_QUEUE:
-        return kind, packet[66 : 66 + _COUNT(packet, 64)[0]]
-    return kind, packet[64 : 64 + names.NAME_SIZES[kind]]
-
-
-def _transaction_offset(packet: bytes, user_flags: int) -> int:
-    if user_flags & _NAMES == _ONE_DIRECT_NAME:
-        return at.DESTINATION_OFFSET + (int(_COUNT(packet, 64)[0]) + 5 & ~3)
-    return at.locate(packet).transaction

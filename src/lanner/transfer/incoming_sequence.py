@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lanner.model.live import IncomingTransactionalTransferInfo
+from lanner.transfer.deadlines import NEVER, Deadline
 from lanner.wire.format_name import FormatName
 
 if TYPE_CHECKING:
@@ -126,21 +127,21 @@ class IncomingSequence:
             info.last_access_time = self.last_access_time
             info.reject_count = self.reject_count
 
-    def settle(self, synced: int) -> None:
+    def advance(self, synced: int) -> None:
         """Move what is on disk by now from `waiting` to `durable`."""
         waiting = self.waiting
         while waiting and waiting[0][0] <= synced:
             _, *reached = waiting.popleft()
             self.durable = reached[0], reached[1]
 
-    def wait_for(self, ticket: int) -> None:
+    def wait_for(self, batch: int) -> None:
         """What there is now will be on disk with this batch."""
         waiting = self.waiting
         last = waiting[-1][1:] if waiting else self.durable
         if (self.tx_sequence_id, self.tx_sequence_number) != last:
-            if waiting and waiting[-1][0] == ticket:
+            if waiting and waiting[-1][0] == batch:
                 waiting.pop()
-            waiting.append((ticket, self.tx_sequence_id, self.tx_sequence_number))
+            waiting.append((batch, self.tx_sequence_id, self.tx_sequence_number))
 
     def pack(self) -> bytes:
         address, name = self.remote_address.encode(), self.format_name.encode()
@@ -195,6 +196,8 @@ class IncomingSequences:
         self._refused: OrderedDict[bytes, None] = OrderedDict()  # keys of those that have delivered nothing
         self._changed: dict[IncomingSequence, None] = {}
         self._timers: list[tuple[float, int, IncomingSequence]] = []
+        # Of the Order Ack Send Timers.
+        self.deadline = Deadline()
         self._ties = itertools.count()
         self._load()
 
@@ -265,11 +268,11 @@ class IncomingSequences:
         for sequence in changed:
             self._used(sequence)
             self._table.put(sequence.key, sequence.pack())
-        # A ticket, not a change: order acknowledgments go out when `synced` has reached it.
-        ticket, synced = self._store.pending_batch(), self._store.synced
+        # A batch number, not a change: order acknowledgments go out when `synced` has reached it.
+        batch, synced = self._store.pending_batch(), self._store.synced
         for sequence in changed:
-            sequence.settle(synced)
-            sequence.wait_for(ticket)
+            sequence.advance(synced)
+            sequence.wait_for(batch)
 
     def _load(self) -> None:
         oldest = self._oldest_access_time
@@ -292,6 +295,7 @@ class IncomingSequences:
         self._refused.clear()
         self._changed.clear()
         self._timers.clear()
+        self.deadline.clear()
         self._load()
 
     # Order Ack Send Timer (3.1.2.7) ---------------------------------------------------------------------------
@@ -312,9 +316,7 @@ class IncomingSequences:
     def _arm(self, sequence: IncomingSequence, due: float) -> None:
         sequence.order_ack_due = sequence.heap_due = due
         heapq.heappush(self._timers, (due, next(self._ties), sequence))
-
-    def next_deadline(self) -> float | None:
-        return self._timers[0][0] if self._timers else None
+        self.deadline.set_earlier(due)
 
     def due_order_acks(self) -> list[IncomingSequence]:
         """Sequences whose timer has expired and of which something new, or all there is, is on disk."""
@@ -329,7 +331,7 @@ class IncomingSequences:
             if due > now:
                 self._arm(sequence, due)
                 continue
-            sequence.settle(self._store.synced)
+            sequence.advance(self._store.synced)
             if sequence.waiting and sequence.durable == sequence.acknowledged:
                 self._arm(sequence, now + NOT_DURABLE_DELAY)
                 continue
@@ -340,4 +342,5 @@ class IncomingSequences:
             sequence.unacknowledged = 0
             sequence.last_order_ack_send_time = now
             ready.append(sequence)
+        self.deadline.set(timers[0][0] if timers else NEVER)
         return ready

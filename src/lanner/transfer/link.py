@@ -7,6 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from lanner.transfer.framing import CONNECTION_PARAMETERS_SIZE, ESTABLISH_CONNECTION_SIZE
+from lanner.transfer.packet_log import PacketLog
 from lanner.transfer.packets import OrderAckBody
 from lanner.transfer.session_states import SessionState
 
@@ -50,6 +51,7 @@ class Link:
     ) -> None:
         self.number = next(_numbers)
         self.session = session
+        session.packet_log = PacketLog(remote_address, str(self.number))
         self.connection = connection
         self.remote_address = remote_address
         self.is_initiator = is_initiator
@@ -63,10 +65,11 @@ class Link:
         self._on_processed = on_processed
         self._on_close = on_close
         self._on_dirty = on_dirty
-        self._express: dict[TxSequenceID, bytes] = {}  # OrderAcks that wait for room
-        self._unsettled: deque[tuple[int, int]] = deque()  # (messages received so far, bytes since the entry before)
-        self._unsettled_bytes = 0
-        self._settled = 0  # messages received that are durable, or refused
+        self.waiting_express: dict[TxSequenceID, bytes] = {}  # OrderAcks that wait for room
+        # What waits to be processed and to become durable: (messages received so far, bytes since the entry before).
+        self._unprocessed: deque[tuple[int, int]] = deque()
+        self._unprocessed_bytes = 0
+        self._released = 0  # messages received that are durable, or refused
         self._is_reading = True
         self._said = 0  # bytes, until the session is open
 
@@ -84,11 +87,11 @@ class Link:
 
     @property
     def is_open(self) -> bool:
-        return self.session.state is SessionState.OPEN
+        return self.session.is_open
 
     @property
     def is_closed(self) -> bool:
-        return self.session.state is SessionState.CLOSED
+        return self.session.is_closed
 
     # What arrives ---------------------------------------------------------------------------------------------
 
@@ -107,11 +110,12 @@ class Link:
 
         Acknowledgments wait for nothing. A peer that only acknowledges would be held back for ever one day.
         """
-        if self.session.total_received <= self._settled:
+        total = self.session.total_received
+        if total <= self._released:
             return
-        self._unsettled.append((self.session.total_received, size))
-        self._unsettled_bytes += size
-        if self._is_reading and self._unsettled_bytes > self._settings.max_waiting_bytes:
+        self._unprocessed.append((total, size))
+        self._unprocessed_bytes += size
+        if self._is_reading and self._unprocessed_bytes > self._settings.max_waiting_bytes:
             self._is_reading = False
             self.connection.pause_reading()
 
@@ -119,13 +123,14 @@ class Link:
         """Everything up to this message is in the engine, or refused; acknowledged once it is durable."""
         self._on_processed(self, number)
 
-    def settled(self, number: int) -> None:
-        """Everything up to this message is durable."""
-        self._settled = max(self._settled, number)
-        waiting = self._unsettled
+    def release(self, number: int) -> None:
+        """Everything up to this message is durable or refused: its bytes wait no longer, and it may be acknowledged."""
+        self.session.allow_acknowledgment(number)
+        self._released = max(self._released, number)
+        waiting = self._unprocessed
         while waiting and waiting[0][0] <= number:
-            self._unsettled_bytes -= waiting.popleft()[1]
-        if not self._is_reading and self._unsettled_bytes <= self._settings.max_waiting_bytes // 2:
+            self._unprocessed_bytes -= waiting.popleft()[1]
+        if not self._is_reading and self._unprocessed_bytes <= self._settings.max_waiting_bytes // 2:
             self._is_reading = True
             self.connection.resume_reading()
 
@@ -140,21 +145,21 @@ class Link:
 
         Nobody misses one for ever, but who misses it sends everything again.
         """
-        self._express[OrderAckBody.from_packet(packet).tx_sequence_id] = packet
-        if len(self._express) > _MAX_WAITING_EXPRESS:
-            del self._express[next(iter(self._express))]
+        self.waiting_express[OrderAckBody.from_packet(packet).tx_sequence_id] = packet
+        if len(self.waiting_express) > _MAX_WAITING_EXPRESS:
+            del self.waiting_express[next(iter(self.waiting_express))]
         self._on_dirty(self)
 
     def send_waiting_express(self) -> None:
         """As many of those as the window takes."""
         session = self.session
-        while self._express and session.room > 0:
-            session.send(self._express.pop(next(iter(self._express))), None)
+        while self.waiting_express and session.room > 0:
+            session.send(self.waiting_express.pop(next(iter(self.waiting_express))), None)
 
     def flush(self) -> None:
-        """Hand the transport what the session has to say; after its last word the connection ends."""
+        """Hand the transport what the session has to send; after its last packet the connection is closed."""
         data = self.session.data_to_send()
         if data:
             self.connection.write(data)
-        if self.is_closed:
+        if self.session.is_closed:
             self.connection.close()

@@ -11,6 +11,8 @@ import struct
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
+from lanner.transfer.deadlines import NEVER, Deadline
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -40,7 +42,8 @@ class MessageIDHistory:
         self._chunks: deque[tuple[int, int, int]] = deque()
         self._stored = 0  # entries in all rows
         self._next_chunk = 0
-        self._due: float | None = None
+        # MessageIDHistory Cleanup Timer.
+        self.deadline = Deadline()
         self.reload()
 
     def __contains__(self, identifier: bytes) -> bool:
@@ -66,8 +69,8 @@ class MessageIDHistory:
         entries[identifier] = now
         if is_lasting:
             self._unwritten.append(_ENTRY.pack(identifier, now))
-        if self._due is None:
-            self._due = self._monotonic() + self._duration
+        if self.deadline.due == NEVER:
+            self.deadline.set(self._monotonic() + self._duration)
 
     def write(self) -> None:
         """Put what has come since the last call into the current batch."""
@@ -107,17 +110,14 @@ class MessageIDHistory:
             self._note(_CHUNK.unpack(key)[0], len(value) // _ENTRY.size, newest)
         while len(entries) > self._size:
             entries.popitem(last=False)
-        self._due = self._monotonic() + self._duration if entries else None
+        self.deadline.set(self._monotonic() + self._duration if entries else NEVER)
 
     # MessageIDHistory Cleanup Timer -------------------------------------------------------------------------
-
-    def next_deadline(self) -> float | None:
-        return self._due
 
     def on_timer(self) -> None:
         """3.1.6.7 MessageIDHistory Cleanup Timer Event."""
         now = self._monotonic()
-        if self._due is None or self._due > now:
+        if self.deadline.due > now:
             return
         before = self._clock() - self._duration
         entries = self._entries
@@ -125,4 +125,4 @@ class MessageIDHistory:
             del entries[identifier]
         while self._chunks and self._chunks[0][2] < before:
             self._drop_chunk()
-        self._due = now + self._duration if entries else None
+        self.deadline.set(now + self._duration if entries else NEVER)

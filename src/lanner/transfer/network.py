@@ -41,7 +41,7 @@ class Network(Protocol):
     def connect(self, address: str, done: Callable[[Connection | OSError], None]) -> None:
         """A connection to port 1801 of an address."""
 
-    def sync(self, ticket: int) -> None:
+    def sync(self, batch: int) -> None:
         """Have the store's batch of that number written soon."""
 
     def run_in_thread(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:

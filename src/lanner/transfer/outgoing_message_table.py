@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 from lanner.model.enums import MessageClass, PositionState
 from lanner.model.live import MessagePosition, OutgoingTransferInfo, Record
+from lanner.model.lookup_ids import LANE_SHIFT, LOWEST_LANE
 from lanner.transfer.outgoing_sequence import NO_SEQUENCE_INFO, OutgoingTransferSequence, sequence_info
+from lanner.wire import fields
 from lanner.wire.builder import read_sequence, set_sequence
-from lanner.wire.envelope import read_envelope
 from lanner.wire.identifiers import NO_SEQUENCE, TxSequenceID
-from lanner.wire.message import Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from lanner.transfer.settings import TransferSettings
     from lanner.wire.identifiers import SequenceInfo
 
-_HIGHEST_PRIORITY = 7
-_TRANSACTIONAL_LANE = 7  # of priority 0, which every transactional message has (MS-MQDMPR 3.1.7.1.32)
+_TRANSACTIONAL_LANE = LOWEST_LANE  # of priority 0, which every transactional message has (MS-MQDMPR 3.1.7.1.32)
+# A name of its own: each message asks, and an enumeration looks its members up slowly (Python 3.11).
+_AVAILABLE = PositionState.AVAILABLE
 # What stands for the packet of a message that is not on its way; the store has it.
 _NOT_LOADED = Record(b"")
 # Ours: so many messages leave the queue in one turn, a millisecond or two.
@@ -84,8 +85,26 @@ class _Lane:
         self.rewind()
 
     def rewind(self) -> None:
-        self.cursor = (self.index << 56) - 1  # the last lookup id that was read
+        self.cursor = (self.index << LANE_SHIFT) - 1  # the last lookup id that was read
         self.is_read = False  # up to the end
+
+
+class _Collection:
+    """Messages that are collected for sending, up to so many and so many bytes."""
+
+    __slots__ = ("_entries", "_room", "_size", "horizon", "is_full")
+
+    def __init__(self, entries: list[OutgoingMessagePosition], room: int, size: int, horizon: int) -> None:
+        self.horizon = horizon  # up to this visibility number messages are durable
+        self.is_full = False
+        self._entries = entries
+        self._room = room
+        self._size = size
+
+    def add(self, entry: OutgoingMessagePosition) -> None:
+        self._entries.append(entry)
+        self._size -= len(entry.packet)
+        self.is_full = self._size <= 0 or len(self._entries) == self._room
 
 
 class OutgoingMessageTable:
@@ -101,11 +120,13 @@ class OutgoingMessageTable:
         self.queue = queue
         # Something could be sent if it were on disk: ask again after the next sync.
         self.is_waiting_for_sync = False
+        # False: everything in the queue is on its way, or is acknowledged.
+        self.may_have_unsent = True
         self._engine = engine
         self._store = engine.store
         self._settings = settings
         self._own_guid = engine.queue_manager.identifier.bytes_le
-        self._lanes = [_Lane(index) for index in range(_HIGHEST_PRIORITY + 1)]
+        self._lanes = [_Lane(index) for index in range(LOWEST_LANE + 1)]
         self._entries: dict[int, OutgoingMessagePosition] = {}  # by lookup id
         self._numbered: dict[int, OutgoingMessagePosition] = {}  # of those, our transactional ones by number
         self._offered: list[OutgoingMessagePosition] = []
@@ -145,18 +166,21 @@ class OutgoingMessageTable:
             self._send_again(entry)
         for lane in self._lanes:
             lane.is_read = False
+        self.may_have_unsent = True
 
     def _send_again(self, entry: OutgoingMessagePosition) -> None:
+        self.may_have_unsent = True
         entry.awaiting_ack = entry.received_session_ack = False
         self._release(entry)
         if not entry.is_to_be_sent_again:
             entry.is_to_be_sent_again = True
-            heapq.heappush(self._lanes[entry.lookup_id >> 56].again, entry.lookup_id)
+            heapq.heappush(self._lanes[entry.lookup_id >> LANE_SHIFT].again, entry.lookup_id)
 
     def message_available(self, position: MessagePosition) -> None:
         """3.1.7.12: a message came to the queue, or came back to its old place."""
-        lane = self._lanes[position.lookup_id >> 56]
+        lane = self._lanes[position.lookup_id >> LANE_SHIFT]
         lane.is_read = False
+        self.may_have_unsent = True
         if position.lookup_id <= lane.cursor:
             lane.cursor = position.lookup_id - 1
 
@@ -165,13 +189,14 @@ class OutgoingMessageTable:
         entry = self._entries.get(position.lookup_id)
         if entry is not None:
             self._forget(entry)
-            self._settle_sequence()
+            self._renew_sequence()
             self.refresh_transfer_info()
 
     def store_failed(self) -> None:
         """The store has undone what was not on disk: messages may be there again that were gone."""
         for lane in self._lanes:
             lane.rewind()
+        self.may_have_unsent = True
         sequence = self._engine.outgoing_sequence(self.queue)
         self._highest_read = 0 if sequence is None else min(self._highest_read, sequence.number - 1)
 
@@ -182,19 +207,27 @@ class OutgoingMessageTable:
 
         None after those that have `size` bytes together.
         """
-        self._take_back()
+        self.take_back()
         entries: list[OutgoingMessagePosition] = []
         if room > 0:
             self.is_waiting_for_sync = False
-            for entry in self._unsent():
-                entries.append(entry)
-                size -= len(entry.packet)
-                if len(entries) == room or size <= 0:
-                    break
+            self._collect(_Collection(entries, room, size, self._store.horizon))
         self._offered = entries
         if self.tx_outgoing_sequence.unacked:
             self.refresh_transfer_info()
         return entries.copy()
+
+    def _collect(self, collection: _Collection) -> None:
+        may_have_unsent = False
+        for lane in self._lanes:
+            if lane.again:
+                self._collect_again(lane, collection)
+            if not lane.again and not lane.is_read and not collection.is_full:
+                self._collect_unread(lane, collection)
+            if collection.is_full:
+                return
+            may_have_unsent = may_have_unsent or bool(lane.again) or not lane.is_read
+        self.may_have_unsent = may_have_unsent
 
     def peek_priority(self) -> int | None:
         """BasePriority and Priority of the next message together; None if nothing waits to be sent.
@@ -202,15 +235,15 @@ class OutgoingMessageTable:
         Its place tells them, so it is not read: each of a session's queues may have a large one. It may turn out that it cannot
         be sent yet, and one of lower priority is the next (`priority_of`).
         """
-        self._take_back()
+        self.take_back()
         return next((self._priority(lane.index) for lane in self._lanes if self._has_unsent(lane)), None)
 
     def priority_of(self, entry: OutgoingMessagePosition) -> int:
         """BasePriority and Priority of a message together."""
-        return self._priority(entry.lookup_id >> 56)
+        return self._priority(entry.lookup_id >> LANE_SHIFT)
 
     def _priority(self, lane: int) -> int:
-        return self.queue.base_priority + _HIGHEST_PRIORITY - lane
+        return self.queue.base_priority + LOWEST_LANE - lane
 
     def _has_unsent(self, lane: _Lane) -> bool:
         again, entries = lane.again, self._entries
@@ -221,7 +254,7 @@ class OutgoingMessageTable:
             heapq.heappop(again)
         while not lane.is_read:
             lookup_id = self._store.next(self.queue.number, lane.cursor)
-            if lookup_id is None or lookup_id >> 56 != lane.index:
+            if lookup_id is None or lookup_id >> LANE_SHIFT != lane.index:
                 lane.is_read = True
             elif lookup_id in entries or self._is_acknowledged(lookup_id):
                 lane.cursor = lookup_id
@@ -233,7 +266,7 @@ class OutgoingMessageTable:
         """The packet of the next message, for a look at it; empty if nothing can be sent."""
         entries = self.next_unsent(1)
         packet = entries[0].packet if entries else b""
-        self._take_back()
+        self.take_back()
         return packet
 
     def sent(self, entry: OutgoingMessagePosition) -> None:
@@ -251,26 +284,21 @@ class OutgoingMessageTable:
         if record is not None:
             position = MessagePosition(self.queue, entry.lookup_id, record)
             self._engine.message_position_deleted(self.queue, position, reason)
-        self._settle_sequence()
+        self._renew_sequence()
         self.refresh_transfer_info()
 
-    def _take_back(self) -> None:
+    def take_back(self) -> None:
+        """Have messages that `next_unsent` returned and that were not sent come again."""
+        if not self._offered:
+            return
         for entry in self._offered:
             is_sent = entry.awaiting_ack or entry.received_session_ack
             if not is_sent and self._entries.get(entry.lookup_id) is entry:
                 self._send_again(entry)
         self._offered = []
 
-    def _unsent(self) -> Iterator[OutgoingMessagePosition]:
-        horizon = self._store.horizon
-        for lane in self._lanes:
-            if lane.again:
-                yield from self._unsent_again(lane, horizon)
-            if not lane.again and not lane.is_read:
-                yield from self._unread(lane, horizon)
-
-    def _unsent_again(self, lane: _Lane, horizon: int) -> Iterator[OutgoingMessagePosition]:
-        while lane.again:
+    def _collect_again(self, lane: _Lane, collection: _Collection) -> None:
+        while lane.again and not collection.is_full:
             lookup_id = lane.again[0]
             entry = self._entries.get(lookup_id)
             if entry is not None and entry.is_to_be_sent_again:
@@ -281,37 +309,47 @@ class OutgoingMessageTable:
                     if entry.tx_sequence_number:
                         return
                     self._forget(entry)
-                elif not self._is_durable(entry, record, horizon):
+                elif entry.is_recoverable and record.visibility > collection.horizon:
+                    self.is_waiting_for_sync = True
                     return
                 else:
                     heapq.heappop(lane.again)
                     entry.is_to_be_sent_again = False
                     self._load(entry, record)
-                    yield entry
+                    collection.add(entry)
                     continue
             heapq.heappop(lane.again)
 
-    def _unread(self, lane: _Lane, horizon: int) -> Iterator[OutgoingMessagePosition]:
-        store, entries, number = self._store, self._entries, self.queue.number
-        tx_sequence_id = self._tx_sequence_id
-        while True:
+    def _collect_unread(self, lane: _Lane, collection: _Collection) -> None:
+        store, entries, number, now = self._store, self._entries, self.queue.number, self._engine.clock()
+        held_positions, horizon = self.queue.held_positions, collection.horizon
+        while not collection.is_full:
             lookup_id = store.next(number, lane.cursor)
-            if lookup_id is None or lookup_id >> 56 != lane.index:
+            if lookup_id is None or lookup_id >> LANE_SHIFT != lane.index:
                 lane.is_read = True
                 return
-            is_done = lookup_id in entries or self._is_acknowledged(lookup_id)
+            is_done = lookup_id in entries or lookup_id in self._delivered or lookup_id in self._ended
             record = None if is_done else store.get(number, lookup_id)
-            if record is None or self._has_expired(lookup_id, record):
+            if record is None:
                 lane.cursor = lookup_id
                 continue
-            entry = self._new_entry(lookup_id, record, tx_sequence_id)
-            if self._is_held(lookup_id, record):
-                if entry.tx_sequence_number:
-                    # Nothing may overtake a numbered message: the receiver would refuse it afterwards.
-                    return
-                lane.cursor = lookup_id  # if it comes back, `message_available` tells
+            # Not `_has_expired` and `_is_held`: each message comes here, and each call would cost as much as this.
+            time_to_reach_queue, sent_time = fields.lifetime(record.packet)
+            is_held = lookup_id in held_positions or record.state is not _AVAILABLE
+            if now - sent_time > time_to_reach_queue and not is_held:
+                self._expire(lookup_id, record)
+                lane.cursor = lookup_id
                 continue
-            if not self._is_durable(entry, record, horizon):
+            entry = self._new_entry(lookup_id, record)
+            if is_held:
+                if entry.tx_sequence_number:
+                    # No message may overtake a numbered one: the receiver would refuse the numbered one afterwards.
+                    return
+                lane.cursor = lookup_id  # if it comes back, the engine calls `message_available`
+                continue
+            if entry.is_recoverable and record.visibility > horizon:
+                # A message that was sent before its commit is durable would share its number with another after a crash.
+                self.is_waiting_for_sync = True
                 return
             if entry.tx_sequence_number:
                 if len(self._numbered) >= self._settings.max_unacked_sequence:
@@ -322,32 +360,26 @@ class OutgoingMessageTable:
             lane.cursor = lookup_id
             entries[lookup_id] = entry
             self._load(entry, record)
-            yield entry
+            collection.add(entry)
 
     def _is_acknowledged(self, lookup_id: int) -> bool:
         return lookup_id in self._delivered or lookup_id in self._ended
 
     def _is_held(self, lookup_id: int, record: Record) -> bool:
-        """Locked by an administrator who reads it, or sent in a transaction that has not ended."""
-        return lookup_id in self.queue.held_positions or record.state is not PositionState.AVAILABLE
-
-    def _is_durable(self, entry: OutgoingMessagePosition, record: Record, horizon: int) -> bool:
-        """A message that went out before its commit was on disk would share its number with another after a crash."""
-        if entry.is_recoverable and record.visibility > horizon:
-            self.is_waiting_for_sync = True
-            return False
-        return True
+        """Whether an administrator who reads it has locked it, or the transaction that sent it has not ended."""
+        return lookup_id in self.queue.held_positions or record.state is not _AVAILABLE
 
     def _has_expired(self, lookup_id: int, record: Record) -> bool:
         """3.1.7.1.2 Checking for Message Expiration: an expired message leaves the queue."""
-        envelope = read_envelope(record.packet)
-        if self._engine.clock() - envelope.sent_time <= envelope.time_to_reach_queue:
-            return False
-        if self._is_held(lookup_id, record):
-            return False  # it expires when the lock ends (DECISIONS)
+        time_to_reach_queue, sent_time = fields.lifetime(record.packet)
+        if self._engine.clock() - sent_time <= time_to_reach_queue or self._is_held(lookup_id, record):
+            return False  # a message that is locked expires when the lock ends (DECISIONS)
+        self._expire(lookup_id, record)
+        return True
+
+    def _expire(self, lookup_id: int, record: Record) -> None:
         position = MessagePosition(self.queue, lookup_id, record)
         self._engine.message_position_deleted(self.queue, position, MessageClass.NACK_REACH_QUEUE_TIMEOUT)
-        return True
 
     @property
     def _tx_sequence_id(self) -> TxSequenceID:
@@ -355,18 +387,21 @@ class OutgoingMessageTable:
         current = self._engine.outgoing_sequence(self.queue)
         return NO_SEQUENCE if current is None else current.tx_sequence_id
 
-    def _new_entry(self, lookup_id: int, record: Record, tx_sequence_id: TxSequenceID) -> OutgoingMessagePosition:
+    def _new_entry(self, lookup_id: int, record: Record) -> OutgoingMessagePosition:
         packet = record.packet
-        message = Message(packet)
         position = MessagePosition(self.queue, lookup_id, _NOT_LOADED)
-        entry = OutgoingMessagePosition(position, is_recoverable=message.is_recoverable)
-        if message.is_transactional and packet[16:32] == self._own_guid:
-            found, number = read_sequence(packet)
-            # One that claims to come from here and was not numbered here is passed on like any other's.
-            if found == tx_sequence_id:
+        is_recoverable = bool(fields.user_flags_0(packet) & fields.DM_IN_USER_FLAGS_0)
+        entry = OutgoingMessagePosition(position, is_recoverable=is_recoverable)
+        if (
+            fields.user_flags_2(packet) & fields.TH_IN_USER_FLAGS_2
+            and fields.source_queue_manager(packet) == self._own_guid
+        ):
+            tx_sequence_id, number = read_sequence(packet)
+            # A message that claims to come from here and was not numbered here is passed on like one of another's.
+            if tx_sequence_id == self._tx_sequence_id:
                 entry.tx_sequence_id = tx_sequence_id
                 entry.tx_sequence_number = number
-                entry.ordinal = int.from_bytes(packet[56:60], "little")
+                entry.ordinal = int.from_bytes(fields.message_id(packet), "little")
         return entry
 
     def _load(self, entry: OutgoingMessagePosition, record: Record) -> None:
@@ -424,7 +459,8 @@ class OutgoingMessageTable:
                 ended.append(entry)
         for entry in acked:
             self._release(entry)
-        self._end(ended)
+        if ended:
+            self._end(ended)
 
     def _deliver(self, entry: OutgoingMessagePosition) -> None:
         self._delivered[entry.lookup_id] = entry.record
@@ -436,7 +472,7 @@ class OutgoingMessageTable:
         if current is None or body.tx_sequence_id.time_stamp != current.time_stamp:
             return False
         if body.tx_sequence_id == current.tx_sequence_id:
-            self._take_back()
+            self.take_back()
             acked = self.tx_outgoing_sequence.order_ack(body.tx_sequence_number)
             for entry in acked:
                 entry.received_order_ack = True
@@ -461,7 +497,7 @@ class OutgoingMessageTable:
             _do_some(self._delivered, partial(self._engine.messages_delivered, self.queue))
         if self._ended:
             _do_some(self._ended, partial(self._engine.messages_await_final_ack, self.queue))
-            self._settle_sequence()
+            self._renew_sequence()
             self.refresh_transfer_info()
 
     def final_ack(self, body: FinalAckBody, message_class: int) -> bool:
@@ -476,7 +512,7 @@ class OutgoingMessageTable:
             return False
         self._forget(entry)
         is_ended = self._engine.final_acknowledgment_in_queue(self.queue, entry.lookup_id, message_class)
-        self._settle_sequence()
+        self._renew_sequence()
         self.refresh_transfer_info()
         return is_ended
 
@@ -488,17 +524,17 @@ class OutgoingMessageTable:
         return None
 
     def _peek_numbered(
-        self, limit: int, after: int = (_TRANSACTIONAL_LANE << 56) - 1
+        self, limit: int, after: int = (_TRANSACTIONAL_LANE << LANE_SHIFT) - 1
     ) -> Iterator[OutgoingMessagePosition | None]:
         """Our transactional messages in the store, without taking them; None for another message."""
-        number, tx_sequence_id = self.queue.number, self._tx_sequence_id
+        number = self.queue.number
         for _ in range(limit):
             lookup_id = self._store.next(number, after)
             if lookup_id is None:
                 return
             after = lookup_id
             record = self._store.get(number, lookup_id)
-            entry = None if record is None else self._new_entry(lookup_id, record, tx_sequence_id)
+            entry = None if record is None else self._new_entry(lookup_id, record)
             yield entry if entry is not None and entry.tx_sequence_number else None
 
     def _forget(self, entry: OutgoingMessagePosition) -> None:
@@ -517,7 +553,7 @@ class OutgoingMessageTable:
             self.tx_outgoing_sequence.highest_sent = self._highest_read = number - 1
         self.refresh_transfer_info()
 
-    def _settle_sequence(self) -> None:
+    def _renew_sequence(self) -> None:
         """3.1.5.6: when no numbered message is left a new sequence begins."""
         current = self._engine.outgoing_sequence(self.queue)
         if current is None or current.number == 1 or self._numbered:
@@ -568,7 +604,7 @@ class OutgoingMessageTable:
 
     def resend(self) -> None:
         """Send all transactional messages again that are not acknowledged: time has run out, or an operator wants it."""
-        self._take_back()
+        self.take_back()
         for entry in self._numbered.values():
             if entry.transmitted:
                 self._send_again(entry)

@@ -10,13 +10,12 @@ from uuid import UUID
 from lanner.model.enums import INFINITE, DeliveryGuarantee, MessageClass, QueueType
 from lanner.model.errors import RemoteProtocolError
 from lanner.transfer.events import FinalAckReceived, OrderAckReceived, UserMessageReceived
-from lanner.wire import layout as at
-from lanner.wire import queue_names as names
+from lanner.wire import fields
 from lanner.wire.builder import MessageProperties, build
 from lanner.wire.format_name import DirectFormatName, FormatName, PrivateFormatName
 from lanner.wire.identifiers import TxSequenceID
 from lanner.wire.message import Message
-from lanner.wire.queue_names import decode_direct
+from lanner.wire.quick_check import check
 from lanner.wire.reader import Reader, encode_terminated
 
 # 2.2.4: PrivateQueueIdentifier and path of the queue that acknowledgments of sequences go to.
@@ -29,100 +28,50 @@ ACKNOWLEDGMENT_BODY_SIZE = 0x24
 LOWEST_FINAL_ACK_CLASS = 0x4000
 
 _LABEL = encode_terminated(ACKNOWLEDGMENT_LABEL)
-_NOBODY = bytes(16)
 _ORDER_ACK_BODY = struct.Struct("<8sII20x")
 _FINAL_ACK_BODY = struct.Struct("<8sII16sI")
 
-# BaseHeader.Flags, UserHeader.Flags and the Count of a direct destination.
-_FRONT = struct.Struct("<2xH56xIH")
-_SECURITY_SIZES = struct.Struct("<HHIII")
-# LabelLength, MessageClass, MessageSize, ExtensionSize.
-_PROPERTIES = struct.Struct("<xBH28xI16xI")
-# What a packet of the common shape may have beside a direct destination and MP.
-_COMMON = at.RC_MASK | 1 << at.DM_SHIFT | at.JN | at.JP | at.TH | at.SH
-_DIRECT = at.MP | names.DIRECT_QUEUE << at.DQ_SHIFT
 _ORDER_ACK = int(MessageClass.ORDER_ACK)
 
 
 def examine(packet: bytes, own_guid: bytes) -> type[UserMessageReceived]:
-    """Refuse a UserMessage that is malformed (3.1.5.1.3), and tell which event it is (3.1.5.1.1).
+    """Refuse a UserMessage that is malformed (3.1.5.1.3), and return which event it is (3.1.5.1.1).
 
     `packet` is what PacketSize counts, with a BaseHeader that framing has judged and SH cleared; `own_guid` in packet
-    order. It accepts exactly what `Message.unpack` accepts. That takes most of the time a packet has, so packets of the
-    common shape - a direct destination, no other queue named, perhaps a TransactionHeader and a sender's identifier - are
-    judged here in one go; whatever is not plainly in order is judged there.
+    order.
     """
-    base_flags, flags, count = _FRONT.unpack_from(packet)
-    if flags & ~_COMMON != _DIRECT or base_flags & (at.IN | at.DH | at.TR):
-        return _examine_thoroughly(packet, own_guid)
-    size = len(packet)
-    properties = at.DESTINATION_OFFSET + (count + 5 & ~3)
-    if flags & (at.TH | at.SH):
-        if flags & at.TH:
-            if properties >= size or packet[properties] & at.CG or not flags & 1 << at.DM_SHIFT:
-                return _examine_thoroughly(packet, own_guid)
-            properties += at.TRANSACTION_HEADER_SIZE
-        if flags & at.SH:
-            if properties + at.SECURITY_HEADER_SIZE > size:
-                return _examine_thoroughly(packet, own_guid)
-            security_flags, sender, *others = _SECURITY_SIZES.unpack_from(packet, properties)
-            kind = security_flags & at.ST_MASK
-            if not sender or any(others) or not (kind == 1 or (kind == 2 and sender == 16)):
-                return _examine_thoroughly(packet, own_guid)
-            properties += at.SECURITY_HEADER_SIZE + (sender + 3 & ~3)
-    label = properties + at.PROPERTIES_HEADER_SIZE
-    if label > size:
-        return _examine_thoroughly(packet, own_guid)
-    label_length, message_class, message_size, extension_size = _PROPERTIES.unpack_from(packet, properties)
-    end = label + 2 * label_length
-    if label_length > at.MAX_LABEL_LENGTH or end + extension_size + message_size + 3 & ~3 > size:
-        return _examine_thoroughly(packet, own_guid)
-    decode_direct(packet[66 : 66 + count])
-    if label_length:
-        # One null character, the last: no two zero bytes come before its own, or before the one that ends the
-        # character in front of it.
-        null = packet.find(b"\0\0", label, end)
-        if null < end - 3 or packet[end - 1]:
-            return _examine_thoroughly(packet, own_guid)
-    if message_class < _ORDER_ACK:
-        return UserMessageReceived
-    return _identify(packet, properties, own_guid)
+    return UserMessageReceived if check(packet) < _ORDER_ACK else _identify(packet, own_guid)
 
 
-def _examine_thoroughly(packet: bytes, own_guid: bytes) -> type[UserMessageReceived]:
-    Message.unpack(packet)
-    return _identify(packet, at.locate(packet).properties, own_guid)
-
-
-def _identify(packet: bytes, properties: int, own_guid: bytes) -> type[UserMessageReceived]:
-    """OrderAck, FinalAck or neither (3.1.5.1.1), of a well-formed packet.
+def _identify(packet: bytes, own_guid: bytes) -> type[UserMessageReceived]:
+    """Return whether a well-formed packet is an OrderAck, a FinalAck or neither (3.1.5.1.1).
 
     Acknowledgments are end-to-end: one for another queue manager is passed on like any message.
     """
-    label_length, message_class, message_size, _ = _PROPERTIES.unpack_from(packet, properties)
+    message = Message(packet)
+    message_class = message.message_class
     is_order_ack = message_class == _ORDER_ACK
     if (
         not (is_order_ack or message_class >= LOWEST_FINAL_ACK_CLASS)
-        or packet[2:4] != b"\0\0"
-        or packet[32:48] not in (_NOBODY, own_guid)
-        or not _is_for_order_queue(packet)
+        or fields.base_flags(packet) != fields.NO_BASE_FLAGS
+        or fields.queue_manager_address(packet) not in (fields.NO_QUEUE_MANAGER, own_guid)
+        or not _is_for_order_queue(message)
+        or message.label_bytes != _LABEL
     ):
         return UserMessageReceived
-    start = properties + at.PROPERTIES_HEADER_SIZE
-    if packet[start : start + 2 * label_length] != _LABEL:
-        return UserMessageReceived
+    size = message.body_size
     if is_order_ack:
-        return OrderAckReceived if message_size == ACKNOWLEDGMENT_BODY_SIZE else UserMessageReceived
-    if message_size != ACKNOWLEDGMENT_BODY_SIZE:
-        # MessageSize is no part of how a FinalAck is told from others, but 2.2.5 allows one value.
+        return OrderAckReceived if size == ACKNOWLEDGMENT_BODY_SIZE else UserMessageReceived
+    if size != ACKNOWLEDGMENT_BODY_SIZE:
+        # MessageSize is not among the fields by which 3.1.5.1.1 recognizes a FinalAck, but 2.2.5 allows one value.
         raise RemoteProtocolError(
-            f"MessagePropertiesHeader.MessageSize: {message_size} of a FinalAck is not {ACKNOWLEDGMENT_BODY_SIZE}"
+            f"MessagePropertiesHeader.MessageSize: {size} of a FinalAck is not {ACKNOWLEDGMENT_BODY_SIZE}"
         )
     return FinalAckReceived
 
 
-def _is_for_order_queue(packet: bytes) -> bool:
-    name = Message(packet).destination_queue_format_name
+def _is_for_order_queue(message: Message) -> bool:
+    name = message.destination_queue_format_name
     if isinstance(name, PrivateFormatName):
         return name.number == ORDER_QUEUE_NUMBER
     if not isinstance(name, DirectFormatName) or name.queue_part is None:
@@ -134,8 +83,8 @@ def _is_for_order_queue(packet: bytes) -> bool:
 def is_acknowledgment(packet: bytes) -> bool:
     """An OrderAck or a FinalAck, to whomever: BaseHeader.Flags of these are 0, so no SessionHeader goes with them (2.2.4, 2.2.5)."""
     return (
-        packet[2:4] == b"\0\0"
-        and _identify(packet, at.locate(packet).properties, packet[32:48]) is not UserMessageReceived
+        fields.base_flags(packet) == fields.NO_BASE_FLAGS
+        and _identify(packet, fields.queue_manager_address(packet)) is not UserMessageReceived
     )
 
 

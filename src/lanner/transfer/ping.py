@@ -15,6 +15,7 @@ from uuid import UUID
 
 from lanner.model.enums import OperatingSystemType
 from lanner.model.errors import RemoteProtocolError
+from lanner.transfer import packet_log
 from lanner.transfer.settings import TransferSettings
 from lanner.wire.ping_packet import PingPacket
 from lanner.wire.reader import Reader
@@ -139,6 +140,9 @@ class PingService(asyncio.DatagramProtocol):
             return
         response = answer_ping(data, self._own_guid, lambda guid: self._refuses(guid, addr[0]))
         if response is not None:
+            if packet_log.is_enabled():
+                packet_log.ping_received("Request", data, addr[0])
+                packet_log.ping_sent("Response", response, addr[0])
             self._transport.sendto(response, addr)
 
     def _may_be_a_service(self, port: int) -> bool:
@@ -206,7 +210,8 @@ class _PingClient(asyncio.DatagramProtocol):
         self._done = done
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        del addr
+        if packet_log.is_enabled():
+            packet_log.ping_received("Response", data, addr[0])
         self._ping.receive(data)
         if self._ping.status is not None and not self._done.done():
             self._done.set_result(None)
@@ -234,6 +239,8 @@ async def ping(
         return False
     transport, _ = await loop.create_datagram_endpoint(lambda: _PingClient(attempt, done), sock=sock)
     try:
+        if packet_log.is_enabled():
+            packet_log.ping_sent("Request", attempt.request, address)
         transport.sendto(attempt.request)
         due = attempt.next_deadline()
         with contextlib.suppress(TimeoutError):

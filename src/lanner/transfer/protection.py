@@ -36,6 +36,7 @@ from lanner.security.key_cache import (
 )
 from lanner.security.refusal import Refusal
 from lanner.security.signing import is_signed
+from lanner.transfer.deadlines import NEVER, Deadline
 from lanner.wire.message import Message
 
 if TYPE_CHECKING:
@@ -95,6 +96,9 @@ class Protection:
         self.send_symmetric_key_cache = SendSymmetricKeyCache(engine.monotonic)
         self.receive_symmetric_key_cache = ReceiveSymmetricKeyCache(engine.monotonic)
         self.user_cert_cache = UserCertCache(engine.monotonic)
+        self._caches = (self.send_symmetric_key_cache, self.receive_symmetric_key_cache, self.user_cert_cache)
+        # The nearest of the cleanup timers of 3.1.2.10-13.
+        self.deadline = Deadline()
         # RemoteQMPublicKey of each session (3.1.1.3.1), by the queue manager at its end; see `_recipient`.
         self._remote_qm_public_key: dict[UUID, dict[UUID, MqdsPublicKeys]] = {}
         # By the number of the outgoing queue, which sends one message after the other.
@@ -103,18 +107,16 @@ class Protection:
         self._wrapping: dict[SendKeyIdentity, list[OutgoingQueue]] = {}
         self._opening: dict[ReceiveKeyIdentity, list[tuple[Message, Done]]] = {}
 
-    def next_deadline(self) -> float | None:
-        """The nearest of the cleanup timers of 3.1.2.10-13."""
-        due = [deadline for cache in self._caches if (deadline := cache.next_deadline()) is not None]
-        return min(due, default=None)
-
-    def on_timer(self) -> None:
+    def on_timer(self, _now: float) -> None:
+        """A cleanup timer of 3.1.2.10-13 has expired."""
         for cache in self._caches:
             cache.on_timer()
+        self._set_deadline()
 
-    @property
-    def _caches(self) -> tuple[SendSymmetricKeyCache, ReceiveSymmetricKeyCache, UserCertCache]:
-        return self.send_symmetric_key_cache, self.receive_symmetric_key_cache, self.user_cert_cache
+    def _set_deadline(self) -> None:
+        """A cache has changed."""
+        deadlines = [deadline for cache in self._caches if (deadline := cache.next_deadline()) is not None]
+        self.deadline.set(min(deadlines, default=NEVER))
 
     # What leaves ----------------------------------------------------------------------------------------------
 
@@ -192,6 +194,7 @@ class Protection:
         def done(made: SessionKey | StatusError) -> None:
             if isinstance(made, SessionKey):
                 self.send_symmetric_key_cache.add(identity, made)
+                self._set_deadline()
             for queue in self._wrapping.pop(identity):
                 if isinstance(made, SessionKey):
                     self._encrypting.pop(queue.number, None)
@@ -239,6 +242,7 @@ class Protection:
                 waiting = self._opening.pop(identity)
                 if opened is not None:
                     self.receive_symmetric_key_cache.add(identity, opened)
+                    self._set_deadline()
             done(self._with_sender(examination))
             for another, call_back in waiting:
                 self.examine(another, call_back)
@@ -295,6 +299,7 @@ class Protection:
             examination = self._engine.sender_checked(examination)
         if examination.is_sender_known:
             self.user_cert_cache.note(examination.message)
+            self._set_deadline()
         return examination
 
 

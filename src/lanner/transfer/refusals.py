@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lanner.model.enums import MessageClass
+from lanner.transfer.deadlines import NEVER, Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -147,7 +148,7 @@ class Refusals:
         self._reported: OrderedDict[MessageIdentifier, None] = OrderedDict()
         # Rows with messages that no line tells of yet, and when the first of them may have its line.
         self._unlogged: dict[Refused, None] = {}
-        self._log_due: float | None = None
+        self.deadline = Deadline()
 
     def __iter__(self) -> Iterator[Refused]:
         """Every row, by side, queue and class."""
@@ -206,7 +207,7 @@ class Refusals:
             self._log(row, now)
         elif row not in self._unlogged:
             self._unlogged[row] = None
-            self._log_due = row.log_due if self._log_due is None else min(self._log_due, row.log_due)
+            self.deadline.set_earlier(row.log_due)
 
     def _log(self, row: Refused, now: float) -> None:
         _LOG.warning("%s", row.line())
@@ -214,14 +215,10 @@ class Refusals:
         row.log_due = now + LOG_INTERVAL
         self._unlogged.pop(row, None)
 
-    def next_deadline(self) -> float | None:
-        """When `on_timer` has lines to write, on the monotonic clock."""
-        return self._log_due
-
     def on_timer(self) -> None:
         """Log what was counted within a minute after the last line, once that minute is over."""
         now = self._monotonic()
-        if self._log_due is not None and self._log_due <= now:
+        if self.deadline.due <= now:
             self._flush(now, [row for row in self._unlogged if row.log_due <= now])
 
     def flush(self) -> None:
@@ -231,4 +228,4 @@ class Refusals:
     def _flush(self, now: float, rows: list[Refused]) -> None:
         for row in rows:
             self._log(row, now)
-        self._log_due = min((row.log_due for row in self._unlogged), default=None)
+        self.deadline.set(min((row.log_due for row in self._unlogged), default=NEVER))

@@ -6,7 +6,6 @@ and ConnectionHistory.
 
 from __future__ import annotations
 
-import enum
 import errno
 import socket
 from typing import TYPE_CHECKING
@@ -14,6 +13,8 @@ from typing import TYPE_CHECKING
 from lanner.model.directory_objects import ConnectionHistoryEntry
 from lanner.model.enums import ConnectionStatus, OutgoingState
 from lanner.transfer.addresses import format_address
+from lanner.transfer.deadlines import NEVER, Deadline
+from lanner.transfer.route_stages import TRANSITIONS, Stage, Step
 
 if TYPE_CHECKING:
     from lanner.model.directory_objects import OutgoingQueue
@@ -56,18 +57,8 @@ _STATUSES = {
 }
 
 
-class Stage(enum.Enum):
-    """Where an outgoing queue is on its way to a session."""
-
-    IDLE = enum.auto()
-    RESOLVING = enum.auto()
-    CONNECTING = enum.auto()
-    ATTACHED = enum.auto()
-    WAITING_RECONNECT = enum.auto()
-
-
 class Route:
-    """One outgoing queue's way to other computers."""
+    """One outgoing queue's way to other computers. `route_stages` has the table of its stages."""
 
     def __init__(self, queue: OutgoingQueue, table: OutgoingMessageTable) -> None:
         self.queue = queue
@@ -83,7 +74,9 @@ class Route:
         self.unknown_count = 0
         # When the Session Retry Connect Timer expires; None: it does not run.
         self.retry_due: float | None = None
-        # The last error in words, for whoever asks why nothing leaves.
+        # Of that timer and of those of the table; `Routes.watch` sets it.
+        self.deadline = Deadline()
+        # The last error in words, for an operator who asks why nothing leaves.
         self.problem = ""
         # Answers to questions of an earlier attempt are not for this one.
         self.attempt = 0
@@ -101,12 +94,18 @@ class Route:
     def has_another_hop(self) -> bool:
         return self.next_hop_index + 1 < len(self.next_hops)
 
-    def next_deadline(self) -> float | None:
-        """When the Session Retry Connect Timer or the Transactional Ack Wait Timer expires."""
+    def enter(self, step: Step, retry_due: float | None = None) -> None:
+        """Move to the stage that a step leads to. `retry_due` is for WAIT: only there the retry timer runs."""
+        stage = TRANSITIONS.get((self.stage, step))
+        if stage is None:
+            raise RuntimeError(f"{self.queue.pathname}: no step {step.name} in stage {self.stage.name}")
+        self.stage = stage
+        self.retry_due = retry_due
+
+    def next_deadline(self) -> float:
+        """When the Session Retry Connect Timer or the Transactional Ack Wait Timer expires; NEVER if neither runs."""
         resend = self.table.next_deadline()
-        if resend is None or self.retry_due is None:
-            return self.retry_due if resend is None else resend
-        return min(resend, self.retry_due)
+        return min(NEVER if resend is None else resend, NEVER if self.retry_due is None else self.retry_due)
 
     def set_state(self, state: OutgoingState) -> None:
         if self.queue.state not in FIXED_STATES:

@@ -99,16 +99,16 @@ def routing_table(own_sites: Iterable[UUID], links: Iterable[RoutingLink]) -> Ma
     for link in links:
         edges[link.site1_identifier].append((link.actual_cost, link.site2_identifier))
         edges[link.site2_identifier].append((link.actual_cost, link.site1_identifier))
-    settled = set(own_sites)
+    reached = set(own_sites)
     next_hops: dict[UUID, UUID] = {}
     # (cost, destination site, next-hop site); equal costs are decided by the GUID, the same way each time.
-    paths = [(cost, site, site) for own in settled for cost, site in edges[own]]
+    paths = [(cost, site, site) for own in reached for cost, site in edges[own]]
     heapq.heapify(paths)
     while paths:
         cost, site, next_hop = heapq.heappop(paths)
-        if site in settled:
+        if site in reached:
             continue
-        settled.add(site)
+        reached.add(site)
         next_hops[site] = next_hop
         for further, neighbour in edges[site]:
             heapq.heappush(paths, (cost + further, neighbour, next_hop))

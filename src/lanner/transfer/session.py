@@ -1,8 +1,8 @@
 """One session between two queue managers, without its socket (MS-MQQB 3.1).
 
 Bytes of the connection go in, events come out; what is to be sent is asked for, and so is the time of the next timer. There
-is no queue here and no disk: the owner settles what it has received - processed it, and made it durable if it is
-recoverable - and only then is it acknowledged.
+is no queue here and no disk: the owner processes what was received, makes it durable if it is recoverable, and then allows
+its acknowledgment (`allow_acknowledgment`).
 
 Both sides are this class: they differ in the table of states (`session_states`) and in who speaks first (`handshake`).
 Counts and acknowledgments are in `acknowledging`, the stream in `framing`, what arrives is judged in `packets`.
@@ -17,26 +17,30 @@ from lanner.model.directory_objects import GUID_NULL
 from lanner.model.errors import RemoteProtocolError
 from lanner.transfer import handshake
 from lanner.transfer.acknowledging import NUMBER_MASK, ReceivedMessages, SentMessages, usable_window
+from lanner.transfer.deadlines import NEVER, Deadline
 from lanner.transfer.events import Event, NothingAcknowledged, SessionAckReceived, SessionClosed, SessionOpened
 from lanner.transfer.framing import PacketStream
+from lanner.transfer.packet_log import PacketLog, is_enabled
 from lanner.transfer.packets import examine, is_acknowledgment
 from lanner.transfer.session_states import ACCEPTOR, INITIATOR, PacketKind, SessionState, Transitions
 from lanner.transfer.settings import TransferSettings
-from lanner.transfer.timers import Timer, earliest
+from lanner.transfer.timers import Timer
+from lanner.wire import fields
 from lanner.wire import layout as at
 from lanner.wire.internal_header import (
     ConnectionParametersHeader,
     EstablishConnectionHeader,
     InternalHeader,
-    PacketType,
-    pack_internal,
+    pack_session_ack,
+    read_session_ack,
 )
-from lanner.wire.reader import Reader
 from lanner.wire.session_header import (
     MAX_RECOVERABLE_ACKS,
     SMALLEST_WINDOW_SIZE,
     WINDOW_RECOVERY_INTERVAL,
     SessionHeader,
+    attach_session_header,
+    detach_session_header,
     recovered_window,
 )
 
@@ -47,13 +51,7 @@ _ROUTING_SERVER_CLEANUP_INTERVAL = 120.0
 _NOT_NEGOTIATED = 0xFFFF_FFFF
 # 3.1.7.11: a UserMessage takes the acknowledgment along when so much of the Session Ack Send Timer is over.
 _PIGGYBACK_PART = 0.75
-_SESSION_ACK = InternalHeader.of(PacketType.SESSION_ACK)
-_DM = 1 << at.DM_SHIFT
-_DIRECT = 7 << at.DQ_SHIFT - 8
-
-
-def _without_session_header(data: bytes) -> bytes:
-    return b"".join((data[:2], bytes((data[2] & ~at.BASE_SH,)), data[3 : -SessionHeader.SIZE]))
+_DIRECT = fields.DQ_IN_USER_FLAGS_1  # all bits of DQ
 
 
 class Session:
@@ -77,7 +75,10 @@ class Session:
         self._monotonic = monotonic
         self._admit: Callable[[EstablishConnectionHeader], bool] | None = None
         self._stream = PacketStream()
-        self._out: list[bytes] = []
+        # Set by the owner, who knows the peer's address.
+        self.packet_log: PacketLog | None = None
+        # Packets to be written; `data_to_send` takes them.
+        self.out: list[bytes] = []
         self._sent = SentMessages()
         self._received = ReceivedMessages()
 
@@ -96,16 +97,19 @@ class Session:
         self._negotiated_window = SMALLEST_WINDOW_SIZE
         self._advertised_window = settings.window_size
         self._early_ack = 1
+        self._usable_window = SMALLEST_WINDOW_SIZE
         # A recoverable message came since the last SessionAck, and has shortened the Session Ack Send Timer.
         self._is_ack_hastened = False
 
-        self._initialization = Timer()
-        self._cleanup = Timer()
-        self._ack_wait = Timer()
-        self._ack_send = Timer()
-        self._window_recovery = Timer()
+        # Not after any of the timers below; `on_timer` makes it exact.
+        self.deadline = Deadline()
+        self._initialization = Timer(self.deadline)
+        self._cleanup = Timer(self.deadline)
+        self._ack_wait = Timer(self.deadline)
+        self._ack_send = Timer(self.deadline)
+        self._window_recovery = Timer(self.deadline)
         # Ours: runs while anything is on its way, from the last time that any of it was acknowledged.
-        self._progress = Timer()
+        self._progress = Timer(self.deadline)
         self._last_progress = 0.0
         self._timers = (
             self._initialization,
@@ -122,6 +126,8 @@ class Session:
         self._cleanup.start(now, self._cleanup_interval)
         self._initialization.start(now, settings.session_initialization_timeout + 2 * settings.round_trip_delay)
         self.state = state
+        # The same as flags: other parts ask several times per message.
+        self.is_open = self.is_closed = False
         self._enter(state)
 
     @classmethod
@@ -147,7 +153,7 @@ class Session:
         )
         session.remote_qm_guid = remote_guid
         session._established_for_direct_name = remote_guid == GUID_NULL
-        session._out.append(
+        session.out.append(
             handshake.request_connection(
                 own_guid, remote_guid, session._milliseconds(), is_server_class=is_server_class, was_pinged=was_pinged
             )
@@ -218,19 +224,22 @@ class Session:
         events: list[Event] = []
         if self.state is SessionState.CLOSED:
             return events
+        log = self.packet_log if self.packet_log is not None and is_enabled() else None
         try:
             for packet in self._stream.packets(data):
+                if log is not None:
+                    log.received(packet)
                 # 3.1.5.1: of whatever type.
                 self.received_ack = True
-                kind = packet[2] & (at.IN | at.BASE_SH)
+                kind = fields.base_flags_low(packet) & (at.IN | at.BASE_SH)
                 if not kind:
                     self._take_user_message(packet, events)
                 elif kind == at.BASE_SH:
                     # 3.1.5.8.4: a SessionHeader is the session's and does not go with the message. The sender has
                     # counted the message that carries its counts, so it is counted here before they are compared.
-                    self._take_user_message(_without_session_header(packet), events)
-                    reader = Reader(packet, len(packet) - SessionHeader.SIZE)
-                    self._take_session_header(SessionHeader.unpack(reader), events)
+                    message, header = detach_session_header(packet)
+                    self._take_user_message(message, events)
+                    self._take_session_header(header, events)
                 else:
                     self._take_internal(packet, events)
         except RemoteProtocolError as error:
@@ -241,15 +250,15 @@ class Session:
     def _take_user_message(self, packet: bytes, events: list[Event]) -> None:
         """Judge and count (3.1.5.8.2); all else that 3.1.5.8 has to be done is the owner's."""
         event = examine(packet, self._own_guid_bytes)
-        is_recoverable = packet[60] & _DM
+        is_recoverable = fields.user_flags_0(packet) & fields.DM_IN_USER_FLAGS_0
         events.append(event(self._received.received(is_recoverable), packet))
-        if packet[61] & _DIRECT == _DIRECT:
+        if fields.user_flags_1(packet) & _DIRECT == _DIRECT:
             self.direct_format_session = True
         self.session_active = True
         if is_recoverable:
             if not self._is_ack_hastened:
                 self._hasten_ack()
-        elif self._ack_send.deadline is None:
+        elif self._ack_send.deadline == NEVER:
             self._start_ack_send()
 
     def _hasten_ack(self) -> None:
@@ -271,7 +280,7 @@ class Session:
         self._received.check_counts(header)
         if header.window_size != self.received_window_size:
             self._set_received_window(header.window_size)
-        if self._sent.unacked_count:
+        if self._sent.is_unacked:
             self._start_ack_wait()
 
     def _set_received_window(self, window_size: int) -> None:
@@ -281,22 +290,26 @@ class Session:
         else:
             self._window_recovery.start(self._monotonic(), WINDOW_RECOVERY_INTERVAL)
         self.received_window_size = window_size
-        self._set_early_ack()
+        self._windows_changed()
 
-    def _set_early_ack(self) -> None:
-        """Half of what the peer sends without an acknowledgment."""
+    def _windows_changed(self) -> None:
+        """A window has changed: acknowledge half of what the peer sends without an acknowledgment."""
         self._early_ack = max(1, usable_window(self._advertised_window, self.received_window_size) // 2)
+        self._usable_window = usable_window(self.window_size, self.received_window_size)
 
     # The handshake
 
     def _take_internal(self, packet: bytes, events: list[Event]) -> None:
+        if self.is_open:
+            acknowledgment = read_session_ack(packet)
+            if acknowledgment is not None:
+                self._take_session_header(acknowledgment, events)
+                return
         kind, internal = handshake.identify_internal(packet)
         state = self._transitions.get((self.state, kind))
         if state is None:
             raise RemoteProtocolError(f"{kind.value}: not expected in state {self.state.value}")
-        if kind is PacketKind.SESSION_ACK:
-            self._take_session_header(SessionHeader.unpack(handshake.body_of(packet)), events)
-        elif kind is PacketKind.ESTABLISH_CONNECTION:
+        if kind is PacketKind.ESTABLISH_CONNECTION:
             header = EstablishConnectionHeader.unpack(handshake.body_of(packet))
             if self._admit is not None:
                 self._answer_connection(internal, header, self._admit)
@@ -324,7 +337,7 @@ class Session:
             refusal = f"EstablishConnectionHeader.ServerGuid: {request.server_guid} is not {self._own_guid}"
         elif not admit(request):
             refusal = f"no further session with queue manager {request.client_guid} is admitted"
-        self._out.append(handshake.answer_connection(request, self._own_guid, refused=bool(refusal)))
+        self.out.append(handshake.answer_connection(request, self._own_guid, refused=bool(refusal)))
         if refusal:
             raise RemoteProtocolError(refusal)
 
@@ -335,7 +348,7 @@ class Session:
         self.recoverable_ack_send_timeout = handshake.recoverable_ack_send_timeout(
             self._milliseconds(), answer.time_stamp
         )
-        self._out.append(
+        self.out.append(
             handshake.connection_parameters(
                 ConnectionParametersHeader(self.recoverable_ack_send_timeout, self.ack_wait_timeout, self.window_size)
             )
@@ -345,11 +358,11 @@ class Session:
         """3.1.5.4: the acceptor takes the initiator's times and answers with its own window."""
         self._negotiated_window = max(parameters.window_size, SMALLEST_WINDOW_SIZE)
         self.received_window_size = self._negotiated_window
-        self._set_early_ack()
+        self._windows_changed()
         if self._admit is not None:
             self.ack_wait_timeout = parameters.ack_timeout
             self.recoverable_ack_send_timeout = parameters.recoverable_ack_timeout
-            self._out.append(
+            self.out.append(
                 handshake.connection_parameters(
                     ConnectionParametersHeader(
                         parameters.recoverable_ack_timeout, parameters.ack_timeout, self.window_size
@@ -360,6 +373,8 @@ class Session:
 
     def _enter(self, state: SessionState) -> None:
         self.state = state
+        self.is_open = state is SessionState.OPEN
+        self.is_closed = state is SessionState.CLOSED
         self._stream.user_messages_allowed = (state, PacketKind.USER_MESSAGE) in self._transitions
 
     def _milliseconds(self) -> int:
@@ -369,45 +384,45 @@ class Session:
 
     def data_to_send(self) -> list[bytes]:
         """What is to be written now; it is handed out once, also after the session is closed."""
-        data = self._out
-        self._out = []
+        data = self.out
+        self.out = []
+        if data and self.packet_log is not None and is_enabled():
+            self.packet_log.sent(data)
         return data
 
     @property
     def room(self) -> int:
         """How many user messages may be sent now (3.1.7.1)."""
-        if self.state is not SessionState.OPEN:
-            return 0
-        return self._sent.room(usable_window(self.window_size, self.received_window_size))
+        return self._sent.room(self._usable_window) if self.is_open else 0
 
     def send(self, packet: bytes, entry: object) -> None:
         """Send a UserMessage, for which there must be room; `entry` comes back in SessionAckReceived (3.1.7.1.3)."""
         if self.room < 1:
             raise RuntimeError(f"no room for a message: {self.state.value}, {self._sent.unacked_count} unacknowledged")
         received = self._received
-        if received.settled > received.acked and self._ack_send.has_elapsed(self._monotonic(), _PIGGYBACK_PART):
+        if received.allowed > received.acked and self._ack_send.has_elapsed(self._monotonic(), _PIGGYBACK_PART):
             packet = self._attach(packet, entry)
         else:
-            self._sent.sent(entry, packet[60] & _DM)
-        self._out.append(packet)
+            self._sent.sent(entry, fields.user_flags_0(packet) & fields.DM_IN_USER_FLAGS_0)
+        self.out.append(packet)
         self.session_active = True
-        if self._ack_wait.deadline is None:
+        if self._ack_wait.deadline == NEVER:
             self._start_ack_wait()
-        if self._progress.deadline is None:
+        if self._progress.deadline == NEVER:
             self._progressed()
 
     def _attach(self, packet: bytes, entry: object) -> bytes:
         """3.1.7.11: the packet with a SessionHeader behind it, which counts it already."""
         if is_acknowledgment(packet):
             self._acknowledge()
-            self._sent.sent(entry, packet[60] & _DM)
+            self._sent.sent(entry, fields.user_flags_0(packet) & fields.DM_IN_USER_FLAGS_0)
             return packet
-        while self._received.recoverable_settled - self._received.recoverable_acked > MAX_RECOVERABLE_ACKS:
+        while self._received.recoverable_allowed - self._received.recoverable_acked > MAX_RECOVERABLE_ACKS:
             self._append_session_ack()
-        self._sent.sent(entry, packet[60] & _DM)
+        self._sent.sent(entry, fields.user_flags_0(packet) & fields.DM_IN_USER_FLAGS_0)
         header = self._received.session_header(self._sent, self.window_size)
         self._acknowledged(self.window_size)
-        return b"".join((packet[:2], bytes((packet[2] | at.BASE_SH,)), packet[3:], header.pack()))
+        return attach_session_header(packet, header)
 
     def _start_ack_wait(self) -> None:
         self._ack_wait.start(self._monotonic(), self._ack_wait_interval)
@@ -428,27 +443,26 @@ class Session:
 
     # Acknowledging
 
-    def settle(self, upto: int) -> list[Event]:
-        """All messages up to this number are processed and, if recoverable, durable: they may be acknowledged.
+    def allow_acknowledgment(self, upto: int) -> None:
+        """Allow messages up to this number to be acknowledged: they are processed and, if recoverable, durable.
 
         That happens at once when half a window or all bits of a SessionHeader wait for it (3.1.1.6.1, 3.1.5.8.7), so that
         a sender with a full window need not wait for a timer.
         """
         received = self._received
-        if self.state is not SessionState.OPEN:
-            return []
-        received.settle(upto)
+        if not self.is_open:
+            return
+        received.allow(upto)
         if (
-            received.settled - received.acked >= self._early_ack
-            or received.recoverable_settled - received.recoverable_acked >= MAX_RECOVERABLE_ACKS
+            received.allowed - received.acked >= self._early_ack
+            or received.recoverable_allowed - received.recoverable_acked >= MAX_RECOVERABLE_ACKS
         ):
             self._acknowledge()
-        return []
 
     def pause(self) -> None:
         """3.1.7.13: tell the peer to send one message at a time, and acknowledge what there is.
 
-        With the timer stopped nothing is forgotten: of a window of one, whatever is settled is acknowledged at once.
+        With the timer stopped nothing is forgotten: in a window of one, each message is acknowledged as soon as it may be.
         """
         if self.state is not SessionState.OPEN:
             return
@@ -467,13 +481,13 @@ class Session:
 
     def _append_session_ack(self, window_size: int = 0) -> None:
         header = self._received.session_header(self._sent, window_size or self.window_size)
-        self._out.append(pack_internal(_SESSION_ACK, header))
+        self.out.append(pack_session_ack(header))
 
     def _acknowledged(self, window_size: int) -> None:
-        """A SessionHeader went out: the Session Ack Send Timer runs anew, for what was received and is not yet settled."""
+        """A SessionHeader went out: the Session Ack Send Timer runs anew, for what was received and may not be acknowledged yet."""
         if window_size != self._advertised_window:
             self._advertised_window = window_size
-            self._set_early_ack()
+            self._windows_changed()
         self._is_ack_hastened = self._received.recoverable_count > self._received.recoverable_acked
         if self._is_ack_hastened:
             self._hasten_ack()
@@ -482,37 +496,48 @@ class Session:
 
     # Time
 
-    def next_deadline(self) -> float | None:
-        """When `on_timer` is to be called, on the monotonic clock."""
-        return earliest(*self._timers)
+    def next_deadline(self) -> float:
+        """Return when the first timer expires, on the monotonic clock; NEVER if none runs."""
+        return min(
+            self._initialization.deadline,
+            self._cleanup.deadline,
+            self._ack_wait.deadline,
+            self._ack_send.deadline,
+            self._window_recovery.deadline,
+            self._progress.deadline,
+        )
 
     def on_timer(self) -> list[Event]:
         """Do what is due (3.1.6); calling it early does no harm."""
+        events = self._run_timers(self._monotonic())
+        self.deadline.set(self.next_deadline())
+        return events
+
+    def _run_timers(self, now: float) -> list[Event]:
         events: list[Event] = []
-        now = self._monotonic()
-        if self._initialization.is_due(now):
+        if now >= self._initialization.deadline:
             self._close(f"the handshake was not done in time, state {self.state.value}", events, is_error=True)
-        elif self._ack_wait.is_due(now) and not self._is_peer_alive():
+        elif now >= self._ack_wait.deadline and not self._is_peer_alive():
             reason = f"{self._sent.unacked_count} messages were not acknowledged in {self._ack_wait.duration:g} s"
             self._close(reason, events, is_error=True)
-        elif self._cleanup.is_due(now) and not self.session_active:
+        elif now >= self._cleanup.deadline and not self.session_active:
             self._close(f"idle for {self._cleanup.duration:g} s", events, is_error=False)
         if self.state is SessionState.CLOSED:
             return events
-        if self._cleanup.is_due(now):
+        if now >= self._cleanup.deadline:
             self.session_active = False
             self._cleanup.start(now, self._cleanup_interval)
-        if self._progress.is_due(now):
+        if now >= self._progress.deadline:
             events.append(NothingAcknowledged(now - self._last_progress))
             self._progress.start(now, self._ack_wait_interval)
-        if self._ack_send.is_due(now):
+        if now >= self._ack_send.deadline:
             self._ack_send.stop()
             self._is_ack_hastened = False
-            if self._received.unacked_count:
+            if self._received.count > self._received.acked:
                 self._acknowledge()
-        if self._window_recovery.is_due(now):
+        if now >= self._window_recovery.deadline:
             self.received_window_size = recovered_window(self.received_window_size, self._negotiated_window)
-            self._set_early_ack()
+            self._windows_changed()
             self._window_recovery.stop()
             if self.received_window_size < self._negotiated_window:
                 self._window_recovery.start(now, WINDOW_RECOVERY_INTERVAL)
@@ -559,6 +584,7 @@ class Session:
         self._enter(SessionState.CLOSED)
         for timer in self._timers:
             timer.stop()
+        self.deadline.clear()
         events.append(SessionClosed(reason, is_error, is_refused))
 
     def __repr__(self) -> str:

@@ -152,8 +152,8 @@ class TransferListener:
 
         self._spawn(run())
 
-    def sync(self, ticket: int) -> None:
-        self._committer.ask(ticket)
+    def sync(self, batch: int) -> None:
+        self._committer.ask(batch)
 
     def wake(self) -> None:
         with self._wake_lock:
@@ -196,9 +196,7 @@ class TransferListener:
         # First: whatever goes wrong now, time goes on.
         self._timer = self._loop.call_later(_TICK, self._tick)
         transfer = self.transfer
-        now = transfer.monotonic()
-        deadline = transfer.next_deadline()
-        if deadline is not None and deadline <= now:
+        if transfer.deadlines.earliest <= transfer.monotonic():
             transfer.on_timer()
 
     # Connections ----------------------------------------------------------------------------------------------
@@ -260,7 +258,7 @@ class _TcpConnection(asyncio.BufferedProtocol):
         return self._listener.read_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self.link is not None and not self.link.is_closed:
+        if self.link is not None and not self.link.session.is_closed:
             self._transfer.data_received(self.link, self._listener.read_buffer[:nbytes])
 
     def eof_received(self) -> bool:

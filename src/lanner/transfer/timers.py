@@ -1,32 +1,34 @@
-"""A timer that somebody else looks at: it knows when it is due, not what time it is."""
+"""A timer of a session: it has a deadline and does not ask for the time itself."""
 
 from __future__ import annotations
 
+from lanner.transfer.deadlines import NEVER, Deadline
+
 
 class Timer:
-    """Stopped while `deadline` is None. Times are seconds of one monotonic clock."""
+    """Stopped while `deadline` is NEVER. Times are seconds of one monotonic clock.
 
-    __slots__ = ("deadline", "duration")
+    `owner` is the deadline of everything that the timer's owner has to do. A timer that is started moves it forward;
+    the owner itself moves it back, when it has run what was due.
+    """
 
-    def __init__(self) -> None:
-        self.deadline: float | None = None
+    __slots__ = ("_owner", "deadline", "duration")
+
+    def __init__(self, owner: Deadline) -> None:
+        self.deadline: float = NEVER
         self.duration = 0.0
+        self._owner = owner
 
     def start(self, now: float, duration: float) -> None:
         """Start, or start again."""
-        self.deadline = now + duration
+        deadline = self.deadline = now + duration
         self.duration = duration
+        if deadline < self._owner.due:
+            self._owner.set(deadline)
 
     def stop(self) -> None:
-        self.deadline = None
-
-    def is_due(self, now: float) -> bool:
-        return self.deadline is not None and now >= self.deadline
+        self.deadline = NEVER
 
     def has_elapsed(self, now: float, part: float) -> bool:
-        """More than this part of the time is over."""
-        return self.deadline is not None and self.deadline - now < (1.0 - part) * self.duration
-
-
-def earliest(*timers: Timer) -> float | None:
-    return min((timer.deadline for timer in timers if timer.deadline is not None), default=None)
+        """Return whether more than this part of the time is over."""
+        return self.deadline - now < (1.0 - part) * self.duration

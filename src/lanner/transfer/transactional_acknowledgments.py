@@ -21,7 +21,7 @@ from lanner.transfer.packets import (
     acknowledgment_properties,
     build_order_ack,
 )
-from lanner.wire import layout as at
+from lanner.wire import fields
 from lanner.wire.format_name import DirectFormatName, PrivateFormatName
 from lanner.wire.identifiers import TxSequenceID
 from lanner.wire.message import Message
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from lanner.wire.format_name import FormatName
 
 _LOG = logging.getLogger(__name__)
-
-_TRANSACTIONAL = at.TH >> 16  # in the byte of UserHeader.Flags at 62
-_JOURNALING = (at.JN | at.JP) >> 8  # in the byte at 61
 
 
 class AcknowledgingLink(Protocol):
@@ -133,17 +130,17 @@ class TransactionalAcknowledgments:
         """3.1.7.2.2: a message from elsewhere has left its queue here, read or not."""
         packet = position.record.packet
         if (
-            not packet[62] & _TRANSACTIONAL
-            or packet[16:32] == self._engine.queue_manager.identifier.bytes_le
+            not fields.user_flags_2(packet) & fields.TH_IN_USER_FLAGS_2
+            or fields.source_queue_manager(packet) == self._engine.queue_manager.identifier.bytes_le
             or isinstance(queue, OutgoingQueue)
             or position.record.flags & DEAD_LETTER
         ):
             return
         message = Message(packet)
-        if not packet[61] & _JOURNALING and not message.final_ack_required:
+        if not fields.user_flags_1(packet) & fields.JOURNALING_IN_USER_FLAGS_1 and not message.final_ack_required:
             return
         name = message.destination_queue_format_name
-        sequence = None if name is None else self._sequences.find(packet[16:32], name)
+        sequence = None if name is None else self._sequences.find(fields.source_queue_manager(packet), name)
         source = message.source_machine_identifier
         if sequence is None:
             destination = order_queue_of(source, "", is_direct=False)

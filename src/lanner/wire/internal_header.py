@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
+from lanner.model.enums import INFINITE
 from lanner.model.errors import RemoteProtocolError
 from lanner.wire import layout as at
 from lanner.wire.base_header import BaseHeader
@@ -18,6 +19,8 @@ _DEFAULT_PRIORITY = 3
 _INTERNAL = struct.Struct("<HH")
 _ESTABLISH = struct.Struct("<16s16sIHH512s")
 _PARAMETERS = struct.Struct("<IIHH")
+# BaseHeader, InternalHeader and SessionHeader together.
+_SESSION_ACK = struct.Struct("<BBHIIIHHHHIHHHH")
 
 
 class PacketType(enum.IntEnum):
@@ -141,3 +144,40 @@ def pack_internal(
     rest = internal_header.pack() + content.pack()
     flags = at.IN | _DEFAULT_PRIORITY | (at.BASE_SH if isinstance(content, SessionHeader) else 0)
     return BaseHeader(flags, BaseHeader.SIZE + len(rest)).pack() + rest
+
+
+_FLAGS_OF_SESSION_ACK = at.IN | at.BASE_SH | _DEFAULT_PRIORITY
+
+
+def pack_session_ack(header: SessionHeader) -> bytes:
+    """A SessionAck packet (MS-MQQB 2.2.6), as `pack_internal` makes it."""
+    return _SESSION_ACK.pack(
+        at.VERSION_NUMBER,
+        0,
+        _FLAGS_OF_SESSION_ACK,
+        at.SIGNATURE,
+        _SESSION_ACK.size,
+        INFINITE,
+        0,
+        PacketType.SESSION_ACK,
+        header.ack_sequence_number,
+        header.recoverable_msg_ack_seq_number,
+        header.recoverable_msg_ack_flags,
+        header.user_msg_sequence_number,
+        header.recoverable_msg_seq_number,
+        header.window_size,
+        0,
+    )
+
+
+def read_session_ack(packet: bytes) -> SessionHeader | None:
+    """Return what a SessionAck packet says; None if an internal packet is no SessionAck, or is malformed.
+
+    Framing has judged the BaseHeader.
+    """
+    if len(packet) != _SESSION_ACK.size:
+        return None
+    _, _, base_flags, _, _, _, _, flags, *header, _ = _SESSION_ACK.unpack(packet)
+    if not base_flags & at.BASE_SH or flags & (InternalHeader.PT_MASK | InternalHeader.CS) != PacketType.SESSION_ACK:
+        return None
+    return SessionHeader(*header)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from lanner.wire import layout as at
 from lanner.wire.reader import Reader
 
 _LAYOUT = struct.Struct("<HHIHHHH")
@@ -81,3 +82,14 @@ class SessionHeader:
     @classmethod
     def unpack(cls, reader: Reader) -> SessionHeader:
         return cls(*_LAYOUT.unpack(reader.take(cls.SIZE, "SessionHeader"))[:6])
+
+
+def attach_session_header(packet: bytes, header: SessionHeader) -> bytes:
+    """Return a UserMessage packet with a SessionHeader behind it, and SH set."""
+    return b"".join((packet[:2], bytes((packet[2] | at.BASE_SH,)), packet[3:], header.pack()))
+
+
+def detach_session_header(packet: bytes) -> tuple[bytes, SessionHeader]:
+    """Return a UserMessage packet without its SessionHeader and SH, and the header."""
+    header = SessionHeader.unpack(Reader(packet, len(packet) - SessionHeader.SIZE))
+    return b"".join((packet[:2], bytes((packet[2] & ~at.BASE_SH,)), packet[3 : -SessionHeader.SIZE])), header

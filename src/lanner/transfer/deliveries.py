@@ -1,0 +1,159 @@
+"""What peers acknowledge of messages that were sent to them (MS-MQQB 3.1.5.5, 3.1.5.6, 3.1.5.7).
+
+Each acknowledgment goes to the OutgoingMessageTable of its queue. Messages that are delivered leave their queue after
+the turn, a slice at a time, because an OrderAck may be for thousands.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from typing import TYPE_CHECKING, cast
+
+from lanner.transfer.addresses import get_destination_info
+from lanner.transfer.awaiting_final_ack import AwaitingFinalAck
+from lanner.transfer.deadlines import NEVER, Deadline
+from lanner.transfer.packets import FinalAckBody, OrderAckBody
+from lanner.transfer.refusals import OTHER, is_refusal
+from lanner.wire.format_name import DirectFormatName, FormatName
+from lanner.wire.identifiers import MessageIdentifier
+from lanner.wire.message import Message
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from lanner.engine import Engine
+    from lanner.transfer.events import FinalAckReceived, NothingAcknowledged, OrderAckReceived, SessionAckReceived
+    from lanner.transfer.link import Link
+    from lanner.transfer.outgoing_message_table import OutgoingMessagePosition
+    from lanner.transfer.refusals import Refusals
+    from lanner.transfer.route import Route
+    from lanner.transfer.routes import Routes
+    from lanner.transfer.turns import Turns
+
+_LOG = logging.getLogger(__name__)
+
+# Not in the specification, seconds: removals that no caller waits for are written at latest after this time.
+_LAZY_SYNC = 0.2
+
+
+class Deliveries:
+    """Acknowledgments of sent messages. The caller holds the store's lock."""
+
+    def __init__(self, engine: Engine, routes: Routes, refusals: Refusals, turns: Turns) -> None:
+        self._engine = engine
+        self._routes = routes
+        self._refusals = refusals
+        self._turns = turns
+        self.awaiting_final_ack = AwaitingFinalAck(engine, routes.table_of)
+        # For an operator: OrderAcks that came from elsewhere than the messages had gone to.
+        self.foreign_order_acks = 0
+        # When removals are to be written that no commit has come for.
+        self.lazy_sync = Deadline()
+
+    def session_acked(self, link: Link, event: SessionAckReceived) -> None:
+        """3.1.5.5 Receiving a SessionAck Packet: to each outgoing queue its own."""
+        if link.problem and (event.acked or event.persisted):
+            self._something_acknowledged(link)
+        by_queue: dict[int, tuple[list[OutgoingMessagePosition], list[OutgoingMessagePosition]]] = {}
+        for place, entries in enumerate((event.acked, event.persisted)):
+            for entry in cast("list[OutgoingMessagePosition | None]", entries):
+                if entry is not None:
+                    number = entry.message_position.queue.number
+                    by_queue.setdefault(number, ([], []))[place].append(entry)
+        for number, (acked, persisted) in by_queue.items():
+            route = self._routes.by_number.get(number)
+            if route is not None:
+                route.table.session_acked(acked, persisted)
+                self.removed(route)
+
+    def nothing_acknowledged(self, link: Link, event: NothingAcknowledged) -> None:
+        """Show an operator that nothing comes of a session, which is Connected as long as the peer sends anything."""
+        since = dt.datetime.fromtimestamp(self._engine.clock() - event.seconds, dt.UTC)
+        if not link.problem:
+            link.problem = f"nothing acknowledged since {since:%Y-%m-%d %H:%M:%S} UTC, though the session is open"
+            _LOG.warning("session with %s: %s", link.peer, link.problem)
+        for route in link.routes:
+            if not route.table.is_empty:
+                route.problem = link.problem
+
+    @staticmethod
+    def _something_acknowledged(link: Link) -> None:
+        for route in link.routes:
+            if route.problem == link.problem:
+                route.problem = ""
+        link.problem = ""
+
+    def order_ack(self, link: Link, event: OrderAckReceived) -> None:
+        """3.1.5.6 Receiving an OrderAck Packet: the sequence is known by its identifier."""
+        body = OrderAckBody.from_packet(event.packet)
+        queue = self._engine.outgoing_queue_of(body.tx_sequence_id)
+        if queue is None:
+            return
+        route = self._routes.of(queue)
+        if self._is_destination(route, link, Message(event.packet).source_machine_identifier):
+            route.table.order_ack(body)
+            self._routes.watch(route)
+            self.removed(route)
+        else:
+            self.foreign_order_acks += 1
+
+    def _is_destination(self, route: Route, link: Link, source: UUID) -> bool:
+        """Whether an OrderAck comes from where a queue's messages go: it removes them, and its identifiers can be guessed.
+
+        One that is not believed costs a resend, whose OrderAck comes on the session of the queue itself.
+        """
+        if link is route.link:
+            return True
+        name = FormatName.parse(route.queue.destination_format_name)
+        if isinstance(name, DirectFormatName):
+            return any(link.remote_address == hop.address for hop in route.next_hops)
+        destination = get_destination_info(self._engine, name)
+        return destination is not None and source == destination.queue_manager_guid
+
+    def final_ack(self, link: Link, event: FinalAckReceived) -> None:
+        """3.1.5.7 Receiving a FinalAck Packet."""
+        body = FinalAckBody.from_packet(event.packet)
+        message = Message(event.packet)
+        is_found = self.awaiting_final_ack.final_ack(body, message.message_class)
+        self.removed()
+        if is_refusal(message.message_class) and body.source_guid == self._engine.queue_manager.identifier:
+            self._refused_by_peer(link, body, message, is_found=is_found)
+
+    def _refused_by_peer(self, link: Link, body: FinalAckBody, message: Message, *, is_found: bool) -> None:
+        """Count a transactional message that its destination has refused.
+
+        Without source journaling nothing may be left of it here (its OrderAck came first). Then only the destination is believed.
+        """
+        queue = self._engine.outgoing_queue_of(body.tx_sequence_id)
+        is_from_destination = queue is not None and self._is_destination(
+            self._routes.of(queue), link, message.source_machine_identifier
+        )
+        if is_found or is_from_destination:
+            self._refusals.refused_by_peer(
+                OTHER if queue is None else queue.destination_format_name,
+                message.message_class,
+                peer=link.remote_address,
+                message=MessageIdentifier(body.source_guid, body.message_id),
+                is_known=queue is not None,
+            )
+
+    # Removing what was delivered -------------------------------------------------------------------------------
+
+    def removed(self, route: Route | None = None) -> None:
+        """Messages leave outgoing queues: no caller waits for that to be durable, but it should not take long."""
+        if self.lazy_sync.due == NEVER:
+            self.lazy_sync.set(self._engine.monotonic() + _LAZY_SYNC)
+        if route is not None:
+            self._turns.ending[route] = None
+
+    def sync_due(self, _now: float) -> None:
+        """The time of `lazy_sync` has come."""
+        self.lazy_sync.clear()
+        self._turns.want_sync(self._engine.store.pending_batch())
+
+    def synced(self) -> None:
+        """A batch of the store was written."""
+        if self.lazy_sync.due != NEVER and not self._engine.store.pending_batch():
+            # Otherwise removals may be in a later batch than the one that was written.
+            self.lazy_sync.clear()

@@ -1,0 +1,143 @@
+"""The links of a queue manager: every session, from the first byte of its connection to the last (MS-MQQB 3.1.1.3.1)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from lanner.engine.directory_events import identifier_is
+from lanner.model.enums import DirectoryOperationResult
+from lanner.transfer.link import Link
+from lanner.transfer.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from uuid import UUID
+
+    from lanner.engine import Engine
+    from lanner.transfer.deadlines import Deadlines
+    from lanner.transfer.network import Connection
+    from lanner.transfer.settings import TransferSettings
+    from lanner.transfer.turns import Turns
+    from lanner.wire.internal_header import EstablishConnectionHeader
+
+
+class Links:
+    """Makes links, finds them, and forgets them. The caller holds the store's lock.
+
+    `on_processed`, `on_close` and `on_due` are called with a link: when its messages up to a number are in the engine,
+    when its session is to be ended for a reason, and when one of its timers expires.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: TransferSettings,
+        turns: Turns,
+        deadlines: Deadlines,
+        *,
+        on_processed: Callable[[Link, int], None],
+        on_close: Callable[[Link, str], None],
+        on_due: Callable[[Link, float], None],
+    ) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._turns = turns
+        self._deadlines = deadlines
+        self._on_processed = on_processed
+        self._on_close = on_close
+        self._on_due = on_due
+        self.by_number: dict[int, Link] = {}
+        self._at: dict[str, dict[Link, None]] = {}  # by address
+
+    def accept(self, connection: Connection, address: str, admit: Callable[[EstablishConnectionHeader], bool]) -> Link:
+        """The link of a connection that a peer has opened (3.1.5.10)."""
+        session = Session.accept(
+            own_guid=self._engine.queue_manager.identifier,
+            settings=self._settings,
+            monotonic=self._engine.monotonic,
+            admit=admit,
+            is_routing_server=self._engine.queue_manager.routing_server,
+        )
+        return self._add(session, connection, address, is_initiator=False)
+
+    def initiate(self, connection: Connection, address: str, remote_guid: UUID, *, was_pinged: bool) -> Link:
+        """The link of a connection that was opened from here (3.1.5.2.3)."""
+        session = Session.initiate(
+            own_guid=self._engine.queue_manager.identifier,
+            remote_guid=remote_guid,
+            settings=self._settings,
+            monotonic=self._engine.monotonic,
+            was_pinged=was_pinged,
+            is_routing_server=self._engine.queue_manager.routing_server,
+        )
+        return self._add(session, connection, address, is_initiator=True)
+
+    def _add(self, session: Session, connection: Connection, address: str, *, is_initiator: bool) -> Link:
+        link = Link(
+            session,
+            connection,
+            address,
+            self._settings,
+            is_initiator=is_initiator,
+            on_processed=self._on_processed,
+            on_close=self._on_close,
+            on_dirty=self._turns.mark_dirty,
+        )
+        connection.link = link
+        self.by_number[link.number] = link
+        self._at.setdefault(address, {})[link] = None
+        self._deadlines.add(session.deadline, partial(self._on_due, link))
+        return link
+
+    def remove(self, link: Link) -> bool:
+        """Forget a link whose session has ended; False if that was done before."""
+        if self.by_number.pop(link.number, None) is None:
+            return False
+        links = self._at[link.remote_address]
+        del links[link]
+        if not links:
+            del self._at[link.remote_address]
+        self._deadlines.remove(link.session.deadline)
+        return True
+
+    # Finding them ---------------------------------------------------------------------------------------------
+
+    def at(self, address: str) -> Iterable[Link]:
+        """The links to an address."""
+        return self._at.get(address, ())
+
+    def accepts(self, address: str) -> bool:
+        """Whether an address may have another connection."""
+        return len(self._at.get(address, ())) < self._settings.max_sessions_per_peer
+
+    @property
+    def has_room(self) -> bool:
+        """QQB-2.2.1-4: whether there are fewer sessions from outside than an administrator allows."""
+        inbound = sum(not link.is_initiator and link.is_open for link in self.by_number.values())
+        return inbound < self._settings.max_in_sessions
+
+    def excess_half_open(self) -> Link | None:
+        """Of too many connections whose handshake is not done, the oldest of the address that has most of them.
+
+        So a peer that opens connections and sends nothing keeps no other peer out.
+        """
+        # Not those that were opened from here: they are as many as our peers.
+        half_open = [link for link in self.by_number.values() if not link.is_open and not link.is_initiator]
+        if len(half_open) <= self._settings.max_half_open:
+            return None
+        ((address, _),) = Counter(link.remote_address for link in half_open).most_common(1)
+        return next(link for link in half_open if link.remote_address == address)
+
+    def open_link_with(self, guid: UUID) -> Link | None:
+        """An open session with a queue manager."""
+        return next((link for link in self.by_number.values() if link.is_open and link.remote_qm_guid == guid), None)
+
+    def is_known_peer(self, guid: UUID) -> bool:
+        """Whether an open session leads to a queue manager, or the directory may."""
+        if self.open_link_with(guid) is not None:
+            return True
+        result, _ = self._engine.read_directory("QueueManager", identifier_is(guid))
+        return result is not DirectoryOperationResult.OBJECT_NOT_FOUND
