@@ -43,6 +43,10 @@ def set_disk_full(node: Node, *, is_full: bool) -> None:
     allocation._retry_at = math.inf
 
 
+def is_throttled(node: Node) -> bool:
+    return node.engine.queue_manager.throttled
+
+
 def send(node: Node, name: str, *bodies: bytes) -> None:
     for body in bodies:
         node.send(name, body)
@@ -63,7 +67,7 @@ def test_messages_wait_while_the_disk_is_full_and_arrive_when_there_is_room(
     alpha.sync()
     with caplog.at_level(logging.WARNING):
         world.tick(120, step=1)
-    assert beta.engine.queue_manager.throttled
+    assert is_throttled(beta)
     assert not link.is_closed
     assert alpha.route(beta.direct("q")).stage is Stage.ATTACHED
     assert beta.bodies("q") == [b"first"]
@@ -73,7 +77,7 @@ def test_messages_wait_while_the_disk_is_full_and_arrive_when_there_is_room(
     assert beta.send("q", b"own") is EnqueueStatus.QUEUE_MANAGER_QUOTA_EXCEEDED
     set_disk_full(beta, is_full=False)
     world.tick(5)
-    assert not beta.engine.queue_manager.throttled
+    assert not is_throttled(beta)
     assert beta.bodies("q") == [b"first", *(b"%d" % number for number in range(100))]
     assert beta.bodies("tx") == [b"transactional"]
     assert not link.is_closed
@@ -89,12 +93,12 @@ def test_a_quota_still_ends_the_session(world: World, alpha: Node, beta: Node) -
     set_disk_full(beta, is_full=True)
     send(alpha, beta.direct("q"), b"one", b"two")
     world.tick(3)
-    assert beta.engine.queue_manager.throttled
+    assert is_throttled(beta)
     set_disk_full(beta, is_full=False)
     beta.engine.queue_manager.queue_manager_quota = 0
     world.tick(2)
     # The quota of the queue manager is another matter: the session ends, as ever, and the messages come again.
-    assert not beta.engine.queue_manager.throttled
+    assert not is_throttled(beta)
     assert beta.bodies("q") == []
     beta.engine.queue_manager.queue_manager_quota = 1000
     world.tick(10)
@@ -109,7 +113,7 @@ def test_a_session_that_ends_meanwhile_brings_its_messages_again(world: World, a
     set_disk_full(beta, is_full=False)
     world.tick(10)
     assert beta.bodies("q") == [b"one", b"two"]
-    assert not beta.engine.queue_manager.throttled
+    assert not is_throttled(beta)
 
 
 def test_flow_control_ends_with_transfer(world: World, alpha: Node, beta: Node) -> None:
@@ -117,9 +121,9 @@ def test_flow_control_ends_with_transfer(world: World, alpha: Node, beta: Node) 
     set_disk_full(beta, is_full=True)
     send(alpha, beta.direct("q"), b"one")
     world.tick(3)
-    assert beta.engine.queue_manager.throttled
+    assert is_throttled(beta)
     beta.transfer.stop()
-    assert not beta.engine.queue_manager.throttled
+    assert not is_throttled(beta)
     beta.transfer.start()
 
 
@@ -132,7 +136,7 @@ def test_what_peers_acknowledge_is_heard_meanwhile(world: World, alpha: Node, be
     set_disk_full(beta, is_full=True)
     send(alpha, beta.direct("q"), b"two")
     world.tick(2)
-    assert beta.engine.queue_manager.throttled
+    assert is_throttled(beta)
     set_disk_full(beta, is_full=False)
     beta.engine.end_flow_control()
     send(beta, alpha.direct("back"), b"second")
@@ -159,7 +163,7 @@ def test_a_disk_that_fills_up_again_holds_the_rest(world: World, alpha: Node, be
     world.tick(3)
     arrived.remove(fill_up)
     assert beta.bodies("q") == [b"one"]
-    assert beta.engine.queue_manager.throttled
+    assert is_throttled(beta)
     set_disk_full(beta, is_full=False)
     world.tick(3)
     assert beta.bodies("q") == [b"one", b"two"]
