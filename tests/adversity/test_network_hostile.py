@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from lanner.model.enums import DeliveryGuarantee
-from lanner.transfer.packets import FinalAckBody, OrderAckBody, build_final_ack, build_order_ack
+from lanner.transfer.packets import FinalAckBody, OrderAckBody, build_order_ack
 from lanner.transfer.settings import TransferSettings
 from lanner.wire import layout as at
 from lanner.wire.format_name import parse
@@ -30,6 +30,7 @@ from lanner.wire.internal_header import (
 from lanner.wire.session_header import SessionHeader
 from tests.adversity.network import PORT, Network, Stream
 from tests.adversity.stranger import GUID, Stranger, message
+from tests.transfer.final_acks import build_final_ack
 from tests.transfer.pairs import FRAMES
 from tests.wire.samples import full_packet, make
 

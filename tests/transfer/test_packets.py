@@ -15,7 +15,6 @@ from lanner.transfer.events import FinalAckReceived, OrderAckReceived, UserMessa
 from lanner.transfer.packets import (
     FinalAckBody,
     OrderAckBody,
-    build_final_ack,
     build_order_ack,
     examine,
     is_acknowledgment,
@@ -26,6 +25,7 @@ from lanner.wire.identifiers import TxSequenceID
 from lanner.wire.message import Message
 from lanner.wire.reader import Reader
 from lanner.wire.user_message import UserMessage
+from tests.transfer.final_acks import build_final_ack
 from tests.transfer.pairs import FRAMES, OURS, THEIRS, message
 from tests.wire.samples import SID, full_packet
 

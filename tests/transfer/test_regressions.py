@@ -24,7 +24,7 @@ from lanner.transfer.addresses import NextHop
 from lanner.transfer.deadlines import Deadline
 from lanner.transfer.link import Link
 from lanner.transfer.outgoing_message_table import OutgoingMessagePosition, OutgoingMessageTable
-from lanner.transfer.packets import FinalAckBody, OrderAckBody, build_final_ack, build_order_ack
+from lanner.transfer.packets import FinalAckBody, OrderAckBody, build_order_ack
 from lanner.transfer.route import Route
 from lanner.transfer.route_stages import Stage
 from lanner.transfer.session import Session
@@ -32,6 +32,7 @@ from lanner.wire.builder import build
 from lanner.wire.format_name import parse
 from lanner.wire.identifiers import TxSequenceID
 from lanner.wire.message import Message
+from tests.transfer.final_acks import build_final_ack
 from tests.transfer.outgoing import Outgoing
 from tests.transfer.test_shell import Manager, until
 from tests.transfer.world import FakeConnection, Node, World, strange_session

@@ -15,12 +15,13 @@ from lanner.transfer.events import (
     SessionClosed,
     UserMessageReceived,
 )
-from lanner.transfer.packets import FinalAckBody, OrderAckBody, build_final_ack, build_order_ack
+from lanner.transfer.packets import FinalAckBody, OrderAckBody, build_order_ack
 from lanner.transfer.session_states import SessionState
 from lanner.transfer.settings import TransferSettings
 from lanner.wire.format_name import PrivateFormatName
 from lanner.wire.identifiers import TxSequenceID
 from lanner.wire.session_header import SessionHeader
+from tests.transfer.final_acks import build_final_ack
 from tests.transfer.pairs import OURS, THEIRS, Pair, headers, message, out, session_ack, split, with_session_header
 
 EXPRESS, RECOVERABLE, TRANSACTIONAL = message(), message(recoverable=True), message(transaction=3)

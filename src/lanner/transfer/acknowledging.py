@@ -12,7 +12,7 @@ from lanner.model.errors import RemoteProtocolError
 from lanner.wire.session_header import MAX_RECOVERABLE_ACKS, SMALLEST_WINDOW_SIZE, SessionHeader
 
 NUMBER_MASK = 0xFFFF
-# Ours: recoverable messages that a peer has acknowledged by count but not as on disk. One that never says so is stopped
+# Not in the specification: recoverable messages that a peer has acknowledged by count but not as on disk. One that never says so is stopped
 # here, well before their 16-bit numbers could be mistaken for each other.
 MAX_UNPERSISTED = 0x4000
 
@@ -162,7 +162,7 @@ class ReceivedMessages:
     def session_header(self, sent: SentMessages, window_size: int) -> SessionHeader:
         """The next SessionHeader (3.1.6.4); what it carries counts as acknowledged, its bits are not sent again.
 
-        It has room for 32 recoverable messages: `has_more` tells whether another has to follow.
+        It has room for 32 recoverable messages: `has_more` is true if another has to follow.
         """
         flags = self.recoverable_msg_ack_flags
         lowest = self.recoverable_acked + 1 if flags else 0

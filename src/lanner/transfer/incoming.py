@@ -59,7 +59,8 @@ if TYPE_CHECKING:
 _DELIVERED = MessageClass.ACK_REACH_QUEUE
 _ACKNOWLEDGMENTS = (OrderAckReceived, FinalAckReceived)
 
-# Ours: destinations and sequences that are found without looking into their names. Peers may spell names in many ways.
+# Not in the specification: destinations and sequences that are found without decoding their names. Peers may spell a
+# name in many ways.
 _MAX_CACHED = 4096
 
 
@@ -87,7 +88,7 @@ class Incoming:
     """What other queue managers send, for all sessions. The store's lock is held, unless a method says otherwise.
 
     Made when the engine has started. `examine` None: RSA is done in the caller's time. `forwarded` hears of each message
-    that went into an outgoing queue on its way to another queue manager. `is_known` tells whether there is a way to a
+    that went into an outgoing queue on its way to another queue manager. `is_known` returns whether there is a way to a
     queue manager; without it there is one to all.
     """
 
@@ -447,7 +448,7 @@ class Incoming:
         return queue
 
     def _find_queue(self, name: FormatName) -> Queue | None:
-        """A queue that can be sent to. Nobody sends to journals, subqueues, and queues of the queue manager's own.
+        """A queue that can be sent to. Peers cannot send to journals, subqueues and system queues.
 
         A packet that came here is for here, by whatever name of this computer its sender knows it: behind a proxy or an address
         translation these are not names that we know.

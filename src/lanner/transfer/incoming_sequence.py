@@ -34,13 +34,14 @@ if TYPE_CHECKING:
 
 TABLE = "incoming_sequences"
 
-# Ours: sequences of which no message came to a queue. Anybody can begin one; so many are remembered.
+# Not in the specification: sequences of which no message came to a queue. Any peer can begin one; so many are kept.
 MAX_REFUSED_SEQUENCES = 4096
-# Ours: sequences of one queue. Whoever may send to it can begin any number, under made-up names and identifiers.
+# Not in the specification: sequences of one queue. A peer that may send to it can begin any number, under made-up
+# names and identifiers.
 MAX_SEQUENCES_PER_QUEUE = 10_000
-# Ours: seconds after which a sequence is forgotten that nobody used; messages are on their way for days at most.
+# Not in the specification: seconds after which an unused sequence is forgotten; messages travel for days at most.
 SEQUENCE_LIFETIME = 30 * 24 * 3600
-# Ours: seconds until a due OrderAck is tried again when what it would acknowledge is not on disk yet.
+# Not in the specification: seconds until a due OrderAck is tried again when what it would acknowledge is not on disk yet.
 NOT_DURABLE_DELAY = 0.02
 
 _ROW = struct.Struct("<QIIIBH")
@@ -62,7 +63,7 @@ class IncomingSequence:
     reject_count: int = 0
     last_access_time: int = 0  # seconds since 1970
     remote_address: str = ""
-    # A message of this sender came to the queue, so the sender is nobody to forget soon.
+    # A message of this sender came to the queue, so it is not among the first to be forgotten.
     has_delivered: bool = False
     info: IncomingTransactionalTransferInfo | None = None
     # What is on disk, and what will be with which batch: an OrderAck speaks of the first; and what the last one said.
@@ -238,7 +239,7 @@ class IncomingSequences:
         sequence.unbind()
 
     def changed(self, sequence: IncomingSequence) -> None:
-        """To be written; `write` follows before the lock is let go."""
+        """To be written; `write` follows before the lock is released."""
         self._changed[sequence] = None
         if not sequence.has_delivered:
             self._refused.move_to_end(sequence.key)
@@ -287,7 +288,7 @@ class IncomingSequences:
                 self._refused[sequence.key] = None
 
     def reload(self) -> None:
-        """The store could not write: go back with it. Nobody was told of what is undone."""
+        """The store could not write: go back with it. No peer has an acknowledgment of what is undone."""
         for sequence in self._by_key.values():
             sequence.order_ack_due = None
             sequence.unbind()

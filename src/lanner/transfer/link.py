@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lanner.transfer.settings import TransferSettings
     from lanner.wire.identifiers import TxSequenceID
 
-# Ours: sequences whose OrderAck waits for room in the window.
+# Not in the specification: sequences whose OrderAck waits for room in the window.
 _MAX_WAITING_EXPRESS = 4096
 
 # An acceptor's states until it is open, and how much the peer has said when it enters one of them.
@@ -96,7 +96,10 @@ class Link:
     # What arrives ---------------------------------------------------------------------------------------------
 
     def has_not_waited(self, before: SessionState, size: int) -> bool:
-        """Whether whoever connected to us has said more than it could before it had our answer; `size` bytes came in state `before`."""
+        """Whether a peer that connected to us has sent more than it can before it has our answer.
+
+        `size` bytes came in state `before`.
+        """
         if before not in _HANDSHAKE:
             return False
         self._said += size
@@ -143,7 +146,7 @@ class Link:
     def send_express(self, packet: bytes) -> None:
         """A message that belongs to no queue: an OrderAck. A newer one says all that an older one of its sequence did.
 
-        Nobody misses one for ever, but who misses it sends everything again.
+        A sender that misses one sends its messages again.
         """
         self.waiting_express[OrderAckBody.from_packet(packet).tx_sequence_id] = packet
         if len(self.waiting_express) > _MAX_WAITING_EXPRESS:

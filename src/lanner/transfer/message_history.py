@@ -57,7 +57,7 @@ class MessageIDHistory:
         return self._entries[identifier]
 
     def add(self, identifier: bytes, *, is_lasting: bool) -> None:
-        """A message has come, or come again. `write` follows before the lock is let go."""
+        """A message has come, or come again. `write` follows before the lock is released."""
         entries = self._entries
         now = int(self._clock())
         if identifier in entries:

@@ -36,11 +36,11 @@ _TRANSACTIONAL_LANE = LOWEST_LANE  # of priority 0, which every transactional me
 _AVAILABLE = PositionState.AVAILABLE
 # What stands for the packet of a message that is not on its way; the store has it.
 _NOT_LOADED = Record(b"")
-# Ours: so many messages leave the queue in one turn, a millisecond or two.
+# Not in the specification: so many messages leave the queue in one turn, a millisecond or two.
 _END_SLICE = 128
-# Ours: so many messages are looked at to see that no numbered one is left.
+# Not in the specification: so many messages are looked at to see that no numbered one is left.
 _LOOK_AHEAD = 16
-# Ours: so many bytes of packets are read at once.
+# Not in the specification: so many bytes of packets are read at once.
 _MAX_SIZE = 1 << 20
 
 
@@ -232,7 +232,7 @@ class OutgoingMessageTable:
     def peek_priority(self) -> int | None:
         """BasePriority and Priority of the next message together; None if nothing waits to be sent.
 
-        Its place tells them, so it is not read: each of a session's queues may have a large one. It may turn out that it cannot
+        They follow from its lookup identifier, so it is not read: each of a session's queues may have a large one. It may turn out that it cannot
         be sent yet, and one of lower priority is the next (`priority_of`).
         """
         self.take_back()
@@ -416,7 +416,7 @@ class OutgoingMessageTable:
                 entry.packet = set_sequence(record.packet, entry.tx_sequence_id, number, previous)
 
     def _previous(self, entry: OutgoingMessagePosition) -> int:
-        """PreviousTxSequenceNumber. Messages that are no longer in the table are bridged: nobody will send them.
+        """PreviousTxSequenceNumber. Messages that are no longer in the table are bridged: they will not be sent.
 
         0 is taken by a receiver whatever it has, also by one that has lost its state; so it stands in the first message that is
         sent again, while one that is sent for the first time follows what was acknowledged.
@@ -612,7 +612,10 @@ class OutgoingMessageTable:
 
 
 def _do_some(waiting: dict[int, Record | None], work: Callable[[list[tuple[int, Record | None]]], None]) -> None:
-    """Have work done with the first so many. Should it fail, they wait on: nobody sends them again, so nothing else would ever take them out."""
+    """Have work done with the first so many.
+
+    If it fails they stay: they are acknowledged, so nothing else would ever take them out.
+    """
     some = list(islice(waiting.items(), _END_SLICE))
     work(some)
     for lookup_id, _ in some:

@@ -89,7 +89,7 @@ def is_acknowledgment(packet: bytes) -> bool:
 
 
 def acknowledges(packet: bytes, guid: UUID) -> bool:
-    """Whether a message tells a queue manager what became of one of its own: a FinalAck or an administration acknowledgment."""
+    """Whether a message reports to a queue manager what became of one of its own: a FinalAck or an administration acknowledgment."""
     message = Message(packet)
     if message.message_class == MessageClass.NORMAL:
         return False
@@ -123,7 +123,7 @@ class OrderAckBody:
 
     @classmethod
     def unpack(cls, reader: Reader) -> OrderAckBody:
-        """Number 0, which nobody may send, acknowledges nothing and harms nobody."""
+        """Number 0, which is not allowed, acknowledges nothing."""
         sequence, number, previous = _ORDER_ACK_BODY.unpack(reader.take(cls.SIZE, "OrderAck Body"))
         return cls(TxSequenceID.unpack(Reader(sequence)), number, previous)
 
@@ -179,7 +179,7 @@ class FinalAckBody:
 
 
 def acknowledgment_properties(message_class: int, body: OrderAckBody | FinalAckBody) -> MessageProperties:
-    """The properties of an OrderAck or FinalAck (3.1.7.17), for whoever sends it through a queue.
+    """The properties of an OrderAck or FinalAck (3.1.7.17), for a caller that sends it through a queue.
 
     The table of 3.1.7.17 makes both recoverable; an OrderAck goes out express, as 2.2.4 has it (DECISIONS).
     """
@@ -201,21 +201,6 @@ def build_order_ack(
     """An OrderAck packet (2.2.4): BaseHeader, UserHeader and MessagePropertiesHeader alone."""
     return build(
         acknowledgment_properties(MessageClass.ORDER_ACK, body),
-        source=source,
-        ordinal=ordinal,
-        sent_time=sent_time,
-        destination=destination,
-    )
-
-
-def build_final_ack(
-    body: FinalAckBody, message_class: int, *, source: UUID, ordinal: int, sent_time: int, destination: FormatName
-) -> bytes:
-    """A FinalAck packet (2.2.5): recoverable, its class 0x4000 for a message received, above for one rejected."""
-    if message_class < LOWEST_FINAL_ACK_CLASS:
-        raise ValueError(f"{message_class:#06x} is no class of a FinalAck, they begin at {LOWEST_FINAL_ACK_CLASS:#06x}")
-    return build(
-        acknowledgment_properties(message_class, body),
         source=source,
         ordinal=ordinal,
         sent_time=sent_time,

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# Ours: octets of a body that are encrypted or decrypted sooner than a thread is told to.
+# Not in the specification: octets of a body that are encrypted or decrypted sooner than a thread is told to.
 _QUICK_BODY: Final = 0x1_0000
 # 3.1.7.1.5: "a public format name or a private format name".
 _ENCRYPTABLE: Final = frozenset({QueueNameType.PUBLIC_QUEUE, QueueNameType.PRIVATE_QUEUE_ON_DESTINATION})
@@ -103,7 +103,7 @@ class Protection:
         self._remote_qm_public_key: dict[UUID, dict[UUID, MqdsPublicKeys]] = {}
         # By the number of the outgoing queue, which sends one message after the other.
         self._encrypting: dict[int, _Encrypting] = {}
-        # Who waits for a key that is being made or opened.
+        # Queues and messages that wait for a key that is being made or opened.
         self._wrapping: dict[SendKeyIdentity, list[OutgoingQueue]] = {}
         self._opening: dict[ReceiveKeyIdentity, list[tuple[Message, Done]]] = {}
 

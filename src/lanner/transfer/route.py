@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lanner.transfer.link import Link
     from lanner.transfer.outgoing_message_table import OutgoingMessageTable
 
-# Ours: so many entries of ConnectionHistory are kept, the newest.
+# Not in the specification: so many entries of ConnectionHistory are kept, the newest.
 MAX_CONNECTION_HISTORY = 64
 
 # An operator's pause and hardened security are not overwritten by what happens to a connection.
@@ -70,7 +70,7 @@ class Route:
         self.next_hop_index = 0
         # The last attempt to connect to its next hop failed.
         self.cannot_connect = False
-        # How often in a row nobody knew the way.
+        # How often in a row the directory did not know the way.
         self.unknown_count = 0
         # When the Session Retry Connect Timer expires; None: it does not run.
         self.retry_due: float | None = None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lanner.transfer.deadlines import Deadlines
     from lanner.transfer.settings import TransferSettings
 
-# Not in the specification, seconds: how long an outgoing queue that nobody uses is kept. A peer that sends through this
+# Not in the specification, seconds: how long an unused outgoing queue is kept. A peer that sends through this
 # queue manager to many destinations would otherwise leave a queue behind for each.
 _IDLE_LIMIT = 600.0
 
@@ -42,7 +42,7 @@ class Routes:
         self._on_due = on_due
         self.by_number: dict[int, Route] = {}  # of their queues
         self._at: dict[str, dict[Route, None]] = {}  # by the addresses of their next hops
-        self._idle_since: dict[int, float] = {}  # outgoing queues that nobody uses, by number
+        self._idle_since: dict[int, float] = {}  # unused outgoing queues, by number
 
     def of(self, queue: OutgoingQueue) -> Route:
         """The route of an outgoing queue, made if there is none."""
@@ -80,7 +80,7 @@ class Routes:
         self.of(queue).table.refresh_transfer_info()
 
     def remove_idle(self, now: float) -> bool:
-        """Remove outgoing queues that nobody has used for a long time; return whether there were any."""
+        """Remove outgoing queues that were not used for a long time; return whether there were any."""
         engine = self._engine
         idle = {queue.number: queue for queue in engine.outgoing_queues() if engine.is_idle(queue)}
         self._idle_since = {number: self._idle_since.get(number, now) for number in idle}

@@ -108,7 +108,7 @@ class Session:
         self._ack_wait = Timer(self.deadline)
         self._ack_send = Timer(self.deadline)
         self._window_recovery = Timer(self.deadline)
-        # Ours: runs while anything is on its way, from the last time that any of it was acknowledged.
+        # Not in the specification: runs while anything is on its way, from the last time that any of it was acknowledged.
         self._progress = Timer(self.deadline)
         self._last_progress = 0.0
         self._timers = (
@@ -142,7 +142,7 @@ class Session:
         was_pinged: bool = False,
         is_routing_server: bool = False,
     ) -> Session:
-        """The side that connected (3.1.5.2.3). GUID_NULL: for a direct format name, whoever is there."""
+        """The side that connected (3.1.5.2.3). GUID_NULL: for a direct format name, the queue manager at that address."""
         session = cls(
             SessionState.WAITING_ECR_MSG,
             INITIATOR,
@@ -327,7 +327,7 @@ class Session:
         request: EstablishConnectionHeader,
         admit: Callable[[EstablishConnectionHeader], bool],
     ) -> None:
-        """3.1.5.3.1. Who is refused is told so; the error closes the session behind the answer."""
+        """3.1.5.3.1. A peer that is refused gets an answer; the error closes the session behind the answer."""
         if internal.is_refused:
             raise RemoteProtocolError("InternalHeader.Flags.CS: set in a request")
         self.remote_qm_guid = request.client_guid

@@ -62,7 +62,7 @@ _LOG = logging.getLogger(__name__)
 # Not in the specification: so many timers are run before other work has its turn. Thousands of dead peers must not keep
 # others waiting.
 _TURN_TIMERS = 50
-# Not in the specification, seconds: how often outgoing queues that nobody uses are looked for.
+# Not in the specification, seconds: how often unused outgoing queues are looked for.
 _IDLE_CHECK = 60.0
 
 
