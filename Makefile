@@ -14,7 +14,7 @@ STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # What is built here is built with these; pip would fetch them by itself, but without looking at their hashes.
 BUILD_TOOLS := cython setuptools wheel
-CODE := src tests tools $(wildcard bench)
+CODE := src demo tests tools $(wildcard bench)
 PYTEST := $(BIN)/python -m pytest
 # Two processes share the tests: files, or folders whose files must not run at once (tests/conftest.py).
 SHARED := -n 2
@@ -48,7 +48,7 @@ test-cluster: install
 
 demo: install
 	rm -rf build/demo
-	$(BIN)/python -m lanner.spark.demo build/demo
+	$(BIN)/python -m demo build/demo
 
 lint: install
 	$(BIN)/ruff check .
@@ -82,4 +82,4 @@ lock:
 
 clean:
 	rm -rf .venv .venv-lock build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src demo tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
