@@ -34,8 +34,8 @@ from lanner.model.enums import (
     SenderIdentifierType,
 )
 from lanner.model.lookup_ids import lookup_id_of
-from lanner.spark.columnar.decode import Place
-from lanner.spark.columnar.packet_files import Origin, PacketWriter, StoredPacket
+from lanner.spark.columnar.packet_files import Origin, PacketWriter
+from lanner.spark.columnar.packet_source import Place, StoredPacket
 from lanner.transfer.tracing import format_body, format_label
 from lanner.wire.body_types import VT_BSTR, VT_LPSTR, VT_LPWSTR
 from lanner.wire.builder import (

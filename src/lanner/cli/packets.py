@@ -76,8 +76,8 @@ def _steps(advance: Callable[[int], None]) -> Callable[[int], None]:
 
 
 def _export(manager: QueueManager, queue: str, file: Path, told: Callable[[int], None]) -> Totals:
-    from lanner.spark.columnar.decode import Place as Seen
     from lanner.spark.columnar.packet_files import Origin, export_messages, export_packets
+    from lanner.spark.columnar.packet_source import Place as Seen
     from lanner.spark.source.queue_names import kind_of_name
 
     if is_embedded(manager):

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lanner.model.enums import INFINITE, MessageClass
-from lanner.spark.columnar.decode import Facts, Place, decode, decode_packets
+from lanner.spark.columnar.decode import decode, decode_packets
 from lanner.spark.columnar.expansion import Expansion
+from lanner.spark.columnar.packet_source import Facts, Place
 from lanner.spark.columnar.packets import Packets, locate
 from lanner.spark.columnar.rows import read_row
 from lanner.spark.columnar.schema import COLUMNS, CORE, INT, TIMESTAMP, RowSchema

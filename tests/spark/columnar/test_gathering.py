@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lanner.spark.columnar.decode import Place, decode
+from lanner.spark.columnar.decode import decode
 from lanner.spark.columnar.gathering import gather
+from lanner.spark.columnar.packet_source import Place
 from lanner.spark.columnar.schema import RowSchema
 from lanner.spark.columnar.vectors import SLACK, Octets, fresh
 from lanner.store import Record, Store

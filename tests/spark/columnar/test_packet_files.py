@@ -11,17 +11,16 @@ import pytest
 from lanner.client import Message, QueueManager
 from lanner.client.runtimes import runtime_of
 from lanner.errors import InsufficientResources, QueueNotFound
-from lanner.spark.columnar.decode import Place
 from lanner.spark.columnar.packet_files import (
     Origin,
     PacketFileError,
     PacketReader,
     PacketWriter,
-    StoredPacket,
     Totals,
     export_packets,
     import_packets,
 )
+from lanner.spark.columnar.packet_source import Place, StoredPacket
 from lanner.spark.columnar.schema import RowSchema
 from tests.wire.samples import make
 

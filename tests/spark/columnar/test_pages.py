@@ -8,7 +8,7 @@ from pathlib import Path
 
 import lmdb
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lanner.spark.columnar.pages import Pages, Rows, Unknown
@@ -92,6 +92,7 @@ def test_rows_are_those_that_a_cursor_finds(store: Store) -> None:
     st.binary(min_size=3, max_size=3),
     st.binary(min_size=3, max_size=3),
 )
+@settings(deadline=None)
 def test_keys_of_other_widths_are_in_the_way_of_nothing_but_their_own_range(
     tmp_path_factory: pytest.TempPathFactory, others: set[bytes], one: bytes, other: bytes
 ) -> None:

@@ -22,7 +22,7 @@ from lanner.client.runtimes import runtime_of
 from lanner.errors import ServiceNotAvailable
 from lanner.security.identity import Identity
 from lanner.spark.flight import auth as flight_auth
-from lanner.spark.flight.auth import Sessions
+from lanner.spark.flight.auth import Tokens
 from lanner.spark.flight.client import FlightFailed, FlightQueues
 from lanner.spark.flight.errors import NotAuthenticated
 from lanner.spark.flight.server import FlightListener
@@ -90,40 +90,40 @@ def test_a_password_that_was_right_is_not_worked_out_again_for_a_while(
         return verify(name, password)
 
     monkeypatch.setattr(users, "verify", counted)
-    sessions = Sessions(users)
+    tokens = Tokens(users)
     for _ in range(3):
-        assert sessions.log_on("alice", "wonder")[0].name == "alice"
+        assert tokens.log_on("alice", "wonder")[0].name == "alice"
     assert asked == [("alice", "wonder")]
     for password in ("wrong", "", "wonder "):
         with pytest.raises(NotAuthenticated):
-            sessions.log_on("alice", password)
+            tokens.log_on("alice", password)
     assert len(asked) == 4
     users.set_password("alice", "other")
     with pytest.raises(NotAuthenticated):
-        sessions.log_on("alice", "wonder")
-    sessions.log_on("alice", "other")
+        tokens.log_on("alice", "wonder")
+    tokens.log_on("alice", "other")
     assert len(asked) == 6
     monkeypatch.setattr(time, "monotonic", lambda: 1e9)
-    sessions.log_on("alice", "other")
+    tokens.log_on("alice", "other")
     assert len(asked) == 7
     users.remove("alice")
     with pytest.raises(NotAuthenticated):
-        sessions.log_on("alice", "other")
+        tokens.log_on("alice", "other")
 
 
 def test_tokens_run_out_and_are_limited(qm: QueueManager, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime_of(qm).users.add("alice", "wonder")
     monkeypatch.setattr(flight_auth, "MAX_TOKENS", 2)
-    sessions = Sessions(runtime_of(qm).users)
-    tokens = [sessions.log_on("alice", "wonder")[1] for _ in range(2)]
-    sessions.identity(tokens[0])
-    tokens.append(sessions.log_on("alice", "wonder")[1])
+    tokens = Tokens(runtime_of(qm).users)
+    given = [tokens.log_on("alice", "wonder")[1] for _ in range(2)]
+    tokens.identity(given[0])
+    given.append(tokens.log_on("alice", "wonder")[1])
     with pytest.raises(NotAuthenticated):
-        sessions.identity(tokens[1])
-    assert sessions.identity(tokens[0]).name == "alice"
+        tokens.identity(given[1])
+    assert tokens.identity(given[0]).name == "alice"
     monkeypatch.setattr(flight_auth, "TOKEN_LIFE", 0.0)
     with pytest.raises(NotAuthenticated):
-        sessions.identity(tokens[2])
+        tokens.identity(given[2])
 
 
 def test_nobody_there_is_told(address: str) -> None:

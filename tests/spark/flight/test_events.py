@@ -85,7 +85,7 @@ def test_events_have_no_packets_and_come_through_the_port(
     assert listener._near is not None
     reader = NearReader(listener._near.path, root.info()["queue_manager_id"])
     with pytest.raises(InvalidParameter, match="Flight"):
-        list(reader.read(partition.ticket, root._authorization, lambda told: InvalidParameter(told["message"])))
+        reader.stream(partition.ticket, root._authorization, lambda told: InvalidParameter(told["message"]))
     reader.close()
 
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,20 +16,29 @@ from lanner.client import Message, QueueManager
 from lanner.client.runtimes import runtime_of
 from lanner.errors import AccessDenied, InvalidParameter, ServiceNotAvailable
 from lanner.rpc.unix_path import short_path
-from lanner.spark.columnar import reading
-from lanner.spark.columnar.decode import Place
+from lanner.spark.columnar import packet_source
+from lanner.spark.columnar.packet_source import PacketBatch, Place
 from lanner.spark.columnar.schema import BY_NAME
 from lanner.spark.columnar.vectors import Octets, Room
 from lanner.spark.flight import near_server, near_streams
 from lanner.spark.flight.client import MAX_TICKET, FlightQueues, _is_near
 from lanner.spark.flight.errors import EpochChanged, NotAuthenticated, TooBusy
-from lanner.spark.flight.near_server import SOCKET, Messages, NearServer
+from lanner.spark.flight.near_server import SOCKET, NearServer
 from lanner.spark.flight.near_streams import SLOTS, NearReader, Slot
 from lanner.spark.flight.server import FlightListener
 from lanner.spark.flight.settings import FlightSettings
 
 Connect = Callable[..., FlightQueues]
 IDENTIFIER = "0f5ef1a4-6a52-4a2b-9f0e-6ad5a3c0b8a1"
+
+
+class Nothing:
+    """A packet source without messages."""
+
+    place = Place()
+
+    def packet_batches(self, room: Room) -> Generator[PacketBatch, None, None]:
+        yield from ()
 
 
 def fill(qm: QueueManager, name: str, count: int) -> None:
@@ -39,7 +48,7 @@ def fill(qm: QueueManager, name: str, count: int) -> None:
 @pytest.fixture
 def many(qm: QueueManager, monkeypatch: pytest.MonkeyPatch) -> int:
     """A queue `q` of many batches."""
-    monkeypatch.setattr(reading, "BATCH_ROWS", 10)
+    monkeypatch.setattr(packet_source, "BATCH_ROWS", 10)
     qm.create_queue("q")
     fill(qm, "q", 200)
     return 200
@@ -85,7 +94,7 @@ def test_messages_of_every_kind_come_through_memory_as_through_the_port(
     with qm.transaction() as transaction:
         assert queue.receive(transaction=transaction) is not None
         for limit in (1, 7, 1 << 14):
-            monkeypatch.setattr(reading, "BATCH_ROWS", limit)
+            monkeypatch.setattr(packet_source, "BATCH_ROWS", limit)
             # Also where all of a batch is about to be received.
             for queues in (root, far(connect("root", "secret"))):
                 assert all(len(batch) for batch in queues.batches("q"))
@@ -156,7 +165,7 @@ def test_a_connection_that_cannot_be_taken_is_not_the_last(
 ) -> None:
     """Too many descriptors, say."""
     monkeypatch.setattr(near_server, "_PAUSE", 0.001)
-    server = NearServer(tmp_path, IDENTIFIER, lambda _header, _ticket, _room: (Place(), iter(())), 4)
+    server = NearServer(tmp_path, IDENTIFIER, lambda _header, _ticket: Nothing(), 4)
     listening, failures = server._listening, [OSError(24, "too many open files")] * 3
 
     class Failing:
@@ -180,9 +189,6 @@ def test_a_connection_that_cannot_be_taken_is_not_the_last(
 
 
 def test_connections_leave_no_descriptors(tmp_path: Path) -> None:
-    def streaming(_header: str | None, _ticket: bytes, _room: Room) -> tuple[Place, Messages]:
-        return Place(), iter(())
-
     def memories() -> int:
         count = 0
         for path in Path("/proc/self/fd").iterdir():
@@ -191,7 +197,7 @@ def test_connections_leave_no_descriptors(tmp_path: Path) -> None:
         return count
 
     before = memories()
-    server = NearServer(tmp_path, IDENTIFIER, streaming, 4)
+    server = NearServer(tmp_path, IDENTIFIER, lambda _header, _ticket: Nothing(), 4)
     for _ in range(5):
         reader = NearReader(server.path, IDENTIFIER)
         assert memories() >= before + SLOTS
@@ -264,7 +270,7 @@ def test_two_streams_at_a_time_have_memory_of_their_own(many: int, root: FlightQ
 
 
 def test_a_slot_grows_with_the_batches(qm: QueueManager, root: FlightQueues, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "BATCH_ROWS", 1)
+    monkeypatch.setattr(packet_source, "BATCH_ROWS", 1)
     queue = qm.create_queue("q")
     bodies = [os.urandom(size) for size in (10, 1_000_000, 10, 3_000_000, 2_000_000, 3_500_000, 10)]
     queue.send_many(Message(body=body, recoverable=True) for body in bodies)
@@ -422,10 +428,10 @@ def test_only_what_is_surely_this_machine_is_near(address: str, is_near: bool) -
 
 def test_a_server_stops_while_nobody_and_while_somebody_is_there(tmp_path: Path) -> None:
     for is_there in (False, True):
-        server = NearServer(tmp_path, IDENTIFIER, lambda _header, _ticket, _room: (Place(), iter(())), 4)
+        server = NearServer(tmp_path, IDENTIFIER, lambda _header, _ticket: Nothing(), 4)
         readers = [NearReader(server.path, IDENTIFIER)] if is_there else []
         assert server.stop(30)
         for reader in readers:
             with pytest.raises(OSError, match=r"closed|Broken"):
-                list(reader.read(b"{}", None, lambda _: ValueError()))
+                reader.stream(b"{}", None, lambda _: ValueError())
             reader.close()

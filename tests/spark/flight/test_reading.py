@@ -19,7 +19,7 @@ from lanner.engine import queue_kinds
 from lanner.errors import AccessDenied, InvalidParameter, QueueNotAvailable, QueueNotFound, ServiceNotAvailable
 from lanner.model.directory_objects import Queue
 from lanner.security.access_masks import QueueAccess
-from lanner.spark.columnar import reading
+from lanner.spark.columnar import packet_source, reading
 from lanner.spark.columnar.reading import QueueSource
 from lanner.spark.columnar.schema import CORE, RowSchema
 from lanner.spark.flight import server as flight
@@ -171,13 +171,13 @@ def test_batches_are_cut_by_bytes_and_by_rows(
     qm.create_queue("q")
     fill(qm, "q", 20)
     packet = root.bounds("q")["bytes"] // 20
-    monkeypatch.setattr(reading, "BATCH_BYTES", 3 * packet)
+    monkeypatch.setattr(packet_source, "BATCH_BYTES", 3 * packet)
     assert {len(batch) for batch in root.batches("q")} <= {2, 3, 4}
     assert [body for batch in root.batches("q") for body in batch.column("body").to_pylist()] == [
         b"%d" % n for n in range(20)
     ]
-    monkeypatch.setattr(reading, "BATCH_BYTES", 1 << 30)
-    monkeypatch.setattr(reading, "BATCH_ROWS", 6)
+    monkeypatch.setattr(packet_source, "BATCH_BYTES", 1 << 30)
+    monkeypatch.setattr(packet_source, "BATCH_ROWS", 6)
     assert [len(batch) for batch in root.batches("q")] == [6, 6, 6, 2]
 
 
@@ -210,7 +210,7 @@ def test_a_message_that_somebody_is_receiving_is_left_out_until_that_fails(
 
 
 def test_a_stream_that_is_given_up_frees_its_place(qm: QueueManager, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "BATCH_ROWS", 1)
+    monkeypatch.setattr(packet_source, "BATCH_ROWS", 1)
     qm.create_queue("q")
     fill(qm, "q", 200)
     runtime_of(qm).users.add("root", "secret", administrator=True)
@@ -236,7 +236,7 @@ def test_batches_stay_what_they_are_when_the_pages_of_the_store_are_used_again(
     qm: QueueManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing of a batch is looked up in the file later. Streams run side by side."""
-    monkeypatch.setattr(reading, "BATCH_ROWS", 7)
+    monkeypatch.setattr(packet_source, "BATCH_ROWS", 7)
     for name, label in (("a", "of a"), ("b", "of queue b")):
         qm.create_queue(name)
         fill(qm, name, 50, label=label)
@@ -350,7 +350,7 @@ def test_a_queue_that_was_made_anew_is_another_one(qm: QueueManager, root: Fligh
 def test_a_queue_that_is_deleted_in_the_middle_of_a_stream_ends_it_with_an_error(
     qm: QueueManager, root: FlightQueues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "BATCH_ROWS", 1)
+    monkeypatch.setattr(packet_source, "BATCH_ROWS", 1)
     qm.create_queue("q")
     queue = qm.open("q")
     queue.send_many(Message(body=bytes(200_000), recoverable=True) for _ in range(200))

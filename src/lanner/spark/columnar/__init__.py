@@ -1,11 +1,11 @@
 """Messages as columns: everything between the bytes of a store and Arrow batches, in both directions.
 
-`records` defines how messages are read as columns. Every reader of messages implements that one
+`packet_source` defines how messages are read as columns. Whatever reads messages implements that one
 interface, and `decode` turns what it yields into Arrow batches.
 
     schema        the row of a message: every column, its type, and how a caller selects columns
-    records       the interface for reading messages as columns, and its one fallback
-    reading       a queue of a store as records and as Arrow batches
+    packet_source the interface for reading messages as columns, and its one fallback
+    reading       a queue of a store as packets and as Arrow batches
     ranges        cuts a range of a queue into parts by the sizes in its index
     gathering     reads many stored messages at once from the pages of LMDB's file
     pages         the layout of LMDB's file

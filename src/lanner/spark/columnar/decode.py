@@ -7,11 +7,11 @@ read becomes a row with `packet` and `packet_error`: it never fails the batch.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lanner.model.enums import INFINITE
+from lanner.spark.columnar.expansion import Expansion
+from lanner.spark.columnar.packet_source import Facts, PacketSource, Place
 from lanner.spark.columnar.packets import Located, Packets, locate
 from lanner.spark.columnar.rows import CLASS_NAMES, DEADLETTER, JOURNAL, MICROSECONDS, OUTGOING, read_row
 from lanner.spark.columnar.schema import BIGINT, BINARY, BOOLEAN, INT, STRING, TIMESTAMP, RowSchema
@@ -27,6 +29,7 @@ from lanner.spark.columnar.vectors import (
     Ints,
     Mask,
     Octets,
+    Scratch,
     Values,
     are_alike,
     guid_text,
@@ -44,39 +47,30 @@ from lanner.spark.columnar.vectors import (
 from lanner.wire import layout as at
 from lanner.wire.body_types import TEXT_BODIES, VT_LPSTR
 
-__all__ = ["Facts", "Place", "batch_of", "columns_of", "decode", "decode_packets"]
+__all__ = ["MAKING", "batch_of", "batches", "decode", "decode_packets"]
+
+# Held while a batch is made. Every step needs the interpreter, and two streams that run at once spend a
+# third of their time on handing it over. Sending a batch needs neither.
+MAKING: Final = threading.Lock()
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where messages were seen: the same for all of a batch."""
-
-    qm_id: str | None = None
-    qm_name: str | None = None
-    queue: str | None = None
-    queue_kind: str = "destination"
-    subqueue: str | None = None
-
-
-class Facts(NamedTuple):
-    """What a queue knows of its messages beside their packets; one number each."""
-
-    seq: Ints
-    lookup_id: Ints
-    arrived: Ints  # seconds since 1970 UTC
-    abort_count: Ints
-    move_count: Ints
-
-    @classmethod
-    def of(cls, rows: Iterable[tuple[int, int, int, int, int]]) -> Facts:
-        matrix = np.array(list(rows), np.int64).reshape(-1, len(cls._fields))
-        return cls(*matrix.T)
+def batches(source: PacketSource, schema: RowSchema) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of a source as Arrow batches, which have nothing of the memory of its packets."""
+    expansion = Expansion()
+    for packets, facts in source.packet_batches(Scratch()):
+        with MAKING:
+            columns = _columns(packets, facts, source.place, schema)
+            if schema.is_compact:
+                batch = batch_of(columns, len(packets), schema)
+            else:
+                batch = expansion.batch(columns, len(packets), schema.arrow)
+        yield batch
 
 
 def decode_packets(
     packets: Sequence[bytes], facts: Facts | None = None, place: Place | None = None, schema: RowSchema | None = None
 ) -> pa.RecordBatch:
-    """Packets that are objects of their own."""
+    """Return the batch of packets that are separate objects."""
     if facts is None:
         facts = Facts.of((0, 0, 0, 0, 0) for _ in packets)
     return decode(Packets.of(packets), facts, place or Place(), schema or RowSchema())
@@ -85,14 +79,13 @@ def decode_packets(
 def decode(
     packets: Packets, facts: Facts, place: Place, schema: RowSchema, read_time: int | None = None
 ) -> pa.RecordBatch:
-    """One batch. `read_time` is in microseconds since 1970; now, if it is not given. At most 2 GiB of packets."""
-    return batch_of(columns_of(packets, facts, place, schema, read_time), len(packets), schema)
+    """Return one batch. `read_time` is in microseconds since 1970, by default now. At most 2 GiB of packets."""
+    return batch_of(_columns(packets, facts, place, schema, read_time), len(packets), schema)
 
 
-def columns_of(
+def _columns(
     packets: Packets, facts: Facts, place: Place, schema: RowSchema, read_time: int | None = None
 ) -> list[Values]:
-    """The columns of a batch. They have nothing of the memory of the packets."""
     outside = _outside(packets, facts, place, schema, time.time_ns() // 1000 if read_time is None else read_time)
     if outside.keys() >= set(schema.names):
         # Nobody wants to know what is in the packets.
@@ -263,7 +256,8 @@ class _Common:
 
     def sequence_identifier(self, place: Ints) -> Values:
         # The highest bit is the sign: Spark has no unsigned numbers.
-        return self.some_numbers(self.buffer.u32(place + 8) << 32 | self.buffer.u32(place + 4), self.is_transactional)
+        low, high = (self.buffer.u32(place + at.TX_SEQUENCE_ID_OFFSET + part) for part in (0, 4))
+        return self.some_numbers(high << 32 | low, self.is_transactional)
 
     def transaction_flag(self, bit: int) -> Values:
         return self.transaction(
@@ -389,7 +383,7 @@ _MAKERS: Final[dict[str, Callable[[_Common], Values]]] = {
     "expires_at": _Common.expires_at,
     "priority": _priority,
     "delivery": lambda c: numbers(c.flags >> at.DM_SHIFT & 1, INT),
-    "acknowledge": lambda c: numbers(c.properties["flags"] & 0xF, INT),
+    "acknowledge": lambda c: numbers(c.properties["flags"] & at.ACKNOWLEDGE_MASK, INT),
     "journal": lambda c: numbers(DEADLETTER * c.is_set(at.JN) + JOURNAL * c.is_set(at.JP), INT),
     "trace": lambda c: numbers(lean(c.header["base_flags"]) & at.TR != 0, INT),
     "hop_count": lambda c: numbers(c.flags & at.RC_MASK, INT),
@@ -404,8 +398,8 @@ _MAKERS: Final[dict[str, Callable[[_Common], Values]]] = {
     "first_in_xact": lambda c: c.transaction_flag(at.FM),
     "last_in_xact": lambda c: c.transaction_flag(at.LM),
     "tx_seq_id": lambda c: c.transaction(c.sequence_identifier, BIGINT),
-    "tx_seq_no": lambda c: c.sequence_number(12),
-    "tx_prev_seq_no": lambda c: c.sequence_number(16),
+    "tx_seq_no": lambda c: c.sequence_number(at.TX_SEQUENCE_NUMBER_OFFSET),
+    "tx_prev_seq_no": lambda c: c.sequence_number(at.PREVIOUS_TX_SEQUENCE_NUMBER_OFFSET),
     "sender_id": lambda c: c.security_data(0),
     "symm_key": lambda c: c.security_data(1),
     "signature": lambda c: c.security_data(2),

@@ -20,10 +20,11 @@ from lanner.host.operations import Operations
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import AccessDenied, QueueNotFound
 from lanner.model.events import EventKind
-from lanner.spark.columnar.decode import Place, batch_of
+from lanner.model.lookup_ids import LANE_SHIFT, LOWEST_LANE
+from lanner.spark.columnar.decode import batch_of
 from lanner.spark.columnar.event_names import EVENTS_KIND, EVENTS_NAME, EVENTS_NUMBER
+from lanner.spark.columnar.packet_source import BATCH_ROWS, Place
 from lanner.spark.columnar.ranges import Range
-from lanner.spark.columnar.reading import BATCH_ROWS
 from lanner.spark.columnar.rows import CLASS_NAMES
 from lanner.spark.columnar.schema import BIGINT, INT, STRING, TIMESTAMP, RowSchema
 from lanner.spark.columnar.vectors import Ints, Values, identifier_text, some
@@ -51,7 +52,6 @@ _ROW: Final = np.dtype(
     ]
 )
 _EVENT_NAMES: Final = {int(kind): kind.name.lower() for kind in EventKind}
-_LOWEST_LANE: Final = 7
 
 
 class EventSource:
@@ -196,7 +196,7 @@ class EventSource:
 
 
 def _priority(lookup_ids: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    return np.asarray(_LOWEST_LANE - (lookup_ids >> np.uint64(56)).astype(np.int64))
+    return np.asarray(LOWEST_LANE - (lookup_ids >> np.uint64(LANE_SHIFT)).astype(np.int64))
 
 
 def _named(values: npt.NDArray[np.unsignedinteger[npt.NBitBase]], names: dict[int, str]) -> pa.Array:

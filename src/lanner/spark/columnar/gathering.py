@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lanner.spark.columnar.checksums import Sums, joined_checksum
-from lanner.spark.columnar.decode import Facts
+from lanner.spark.columnar.packet_source import Facts, PacketBatch
 from lanner.spark.columnar.packets import Packets
 from lanner.spark.columnar.pages import Pages, Rows, Unknown
 from lanner.spark.columnar.vectors import SLACK, Buffer, Ints, Octets, Room, fresh, lean, parts
@@ -60,11 +60,11 @@ def entries(scan: Scan, pages: Pages) -> Iterator[npt.NDArray[np.void]]:
         after = int(found["number"][-1])
 
 
-def gather(scan: Scan, max_rows: int, max_bytes: int, room: Room = fresh) -> tuple[Packets, Facts] | None:
-    """The first messages of a scan: up to so many, or until so many bytes of packets are reached; empty if there are none.
+def gather(scan: Scan, max_rows: int, max_bytes: int, room: Room = fresh) -> PacketBatch | None:
+    """Return the first messages of a scan, up to `max_rows` or until `max_bytes` of packets; empty if there are none.
 
-    The packets lie in what `room` gave last. None: there are express messages, or something is wrong with one of those that would be here; the scan
-    must be iterated then.
+    The packets lie in what `room` gave last. Returns None if there are express messages or if a record is
+    damaged. The caller must iterate the scan then (`packet_source.first_batch`).
     """
     if scan.has_express:
         return None
@@ -74,11 +74,11 @@ def gather(scan: Scan, max_rows: int, max_bytes: int, room: Room = fresh) -> tup
         return None
 
 
-def _gathered(scan: Scan, max_rows: int, max_bytes: int, room: Room) -> tuple[Packets, Facts]:
+def _gathered(scan: Scan, max_rows: int, max_bytes: int, room: Room) -> PacketBatch:
     pages = Pages(scan)
     numbers, lookup_ids = _first(scan, pages, max_rows, max_bytes)
     if not len(numbers):
-        return Packets.of([], room), Facts.of([])
+        return PacketBatch(Packets.of([], room), Facts.of([]))
     keys = np.empty(len(numbers), [("queue", f"V{len(scan.prefix)}"), ("lookup_id", ">u8")])
     keys["queue"] = np.void(scan.prefix)
     keys["lookup_id"] = lookup_ids
@@ -92,12 +92,12 @@ def _gathered(scan: Scan, max_rows: int, max_bytes: int, room: Room) -> tuple[Pa
     count, heads = len(found.at), found.heads
     facts = Facts(numbers[:count], lookup_ids[:count], *(heads[name].astype(np.int64) for name in Facts._fields[2:]))
     if kinds[0] == INLINE:
-        return _packets(pages, found, room), facts
+        return PacketBatch(_packets(pages, found, room), facts)
     references, width = _packets(pages, found, fresh), _STAGED["key"].itemsize
     if kinds[0] != REFERENCE or (references.sizes != width).any():
         raise Unknown
     staged_keys = references.buffer.block(references.starts, width).view(_STAGED["key"])[:, 0]
-    return _packets(pages, _found(pages, "staged", staged_keys, _STAGED), room), facts
+    return PacketBatch(_packets(pages, _found(pages, "staged", staged_keys, _STAGED), room), facts)
 
 
 def _first(scan: Scan, pages: Pages, max_rows: int, max_bytes: int) -> tuple[Ints, Ints]:

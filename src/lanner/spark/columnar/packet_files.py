@@ -33,7 +33,7 @@ import json
 import os
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -49,10 +49,11 @@ from lanner.client.runtimes import operations_of, runtime_of
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import LannerError, RemoteProtocolError
 from lanner.model.live import Record
-from lanner.spark.columnar.decode import Facts, Place, decode
-from lanner.spark.columnar.packets import Packets
-from lanner.spark.columnar.reading import BATCH_BYTES, BATCH_ROWS, QueueSource
+from lanner.spark.columnar.decode import batches
+from lanner.spark.columnar.packet_source import PacketBatch, PacketSource, Place, StoredPacket, one_by_one
+from lanner.spark.columnar.reading import QueueSource
 from lanner.spark.columnar.schema import RowSchema
+from lanner.spark.columnar.vectors import Room, Scratch
 from lanner.store.checksum import crc32
 from lanner.store.environment import sync_directory
 from lanner.wire.layout import MAX_PACKET_SIZE
@@ -91,17 +92,6 @@ class Origin:
     place: Place
     epoch: int
     exported: int  # seconds since 1970 UTC
-
-
-class StoredPacket(NamedTuple):
-    """One message of a file: the numbers of `Facts`, and the packet."""
-
-    seq: int
-    lookup_id: int
-    arrived: int
-    abort_count: int
-    move_count: int
-    packet: bytes
 
 
 class PacketWriter:
@@ -163,7 +153,7 @@ class PacketWriter:
 
 
 class PacketReader:
-    """Reads a file; `origin` is its header. Iterate it once."""
+    """Reads a file, which is a packet source; `origin` is its header. Iterate it once."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -236,22 +226,16 @@ class PacketReader:
         if _END.unpack(self._take(_END.size, "its end")) != (messages, checksum) or self._file.read(1):
             raise self._wrong("the end does not fit what was read: messages are missing, or too many")
 
+    @property
+    def place(self) -> Place:
+        return self.origin.place
+
+    def packet_batches(self, room: Room) -> Generator[PacketBatch, None, None]:
+        return one_by_one(self, room)
+
     def batches(self, schema: RowSchema) -> Iterator[pa.RecordBatch]:
-        """The messages as Arrow batches, as a queue gives them."""
-        messages = iter(self)
-        while True:
-            rows: list[tuple[int, int, int, int, int]] = []
-            packets: list[bytes] = []
-            size = 0
-            for message in messages:
-                rows.append(message[:5])
-                packets.append(message.packet)
-                size += len(message.packet)
-                if size >= BATCH_BYTES or len(rows) == BATCH_ROWS:
-                    break
-            if not rows:
-                return
-            yield decode(Packets.of(packets), Facts.of(rows), self.origin.place, schema)
+        """Yield the messages as Arrow batches, as a queue does."""
+        return batches(self, schema)
 
 
 def export_packets(manager: QueueManager, queue: str, path: Path, *, progress: Progress | None = None) -> Totals:
@@ -259,11 +243,16 @@ def export_packets(manager: QueueManager, queue: str, path: Path, *, progress: P
     source = QueueSource(operations_of(manager), queue)
     after, upto, _ = source.bounds()
     with PacketWriter(path, Origin(source.place, runtime_of(manager).store.epoch, int(time.time()))) as writer:
-        for facts, packet in source.packets(after, upto):
-            writer.write(StoredPacket(*facts, packet))
+        for message in _messages(source.range(after, upto)):
+            writer.write(message)
             if progress is not None and not writer.totals.messages % _IMPORT_BATCH:
                 progress(writer.totals.messages)
     return writer.totals
+
+
+def _messages(source: PacketSource) -> Iterator[StoredPacket]:
+    for batch in source.packet_batches(Scratch()):
+        yield from batch.rows()
 
 
 def export_messages(

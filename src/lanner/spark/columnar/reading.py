@@ -1,15 +1,15 @@
-"""A queue as packets and as Arrow batches: what is visible in a range of the visibility sequence.
+"""A queue of this process's store as packets and as Arrow batches, by ranges of the visibility sequence.
 
-Each batch is read from a snapshot of its own, which is let go before the batch is handed out: a caller that is slow, or gone, holds
-nothing in the store but the batch in its hands. That loses nothing, since a number of the sequence is given once and what has
-it only ever goes away.
+Each batch is read from a snapshot of its own, which is closed before the batch is yielded. So a caller that
+is slow, or gone, keeps no page of the store in use. No message is missed between two snapshots: a number of
+the sequence is issued once, and a message that has one can only disappear.
 """
 
 from __future__ import annotations
 
 import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -21,25 +21,19 @@ from lanner.host.operations import Operations
 from lanner.model.directory_objects import Queue
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import QueueNotAvailable
-from lanner.spark.columnar.decode import Facts, Place, decode
+from lanner.spark.columnar import packet_source
+from lanner.spark.columnar.decode import MAKING, batches
 from lanner.spark.columnar.gathering import gather
-from lanner.spark.columnar.packets import Packets
+from lanner.spark.columnar.packet_source import Facts, PacketBatch, Place, StoredPacket, first_batch
 from lanner.spark.columnar.ranges import Range, cut
 from lanner.spark.columnar.schema import RowSchema
-from lanner.spark.columnar.vectors import Room, Scratch
+from lanner.spark.columnar.vectors import Room
+from lanner.store import Store
 from lanner.store.scan import Scan
 from lanner.wire.path_name import PathName
 
-# Ours: a batch ends when it has so many bytes of packets or so many rows. Each has a price of its own, of some milliseconds.
-BATCH_BYTES: Final = 16 << 20
-BATCH_ROWS: Final = 1 << 14
-# Ours: about how much one partition reads.
+# Not in the specification: about how much one partition reads.
 PARTITION_BYTES: Final = 32 << 20
-
-
-# Streams make their batches one after the other: all of them need the interpreter, and two at a time spend a third of their time with handing it
-# to each other. What is made is sent without it.
-_MAKING: Final = threading.Lock()
 
 
 class QueueSource:
@@ -101,65 +95,62 @@ class QueueSource:
         """Cut a range into such of about `target_bytes`; together they are the range, empty parts and all."""
         return list(cut(self._store, self._queue.number, after, upto, sys.maxsize, target_bytes))
 
-    def pieces(self, after: int, upto: int, room: Room) -> Iterator[tuple[Packets, Facts]]:
-        """The messages with a number in (after, upto], in that order, but for those that somebody is receiving.
-
-        The packets of each piece lie in what `room` gave last, which may be the same memory again.
-        """
-        while after < upto:
-            with _MAKING:
-                packets, facts, held = self._piece(after, upto, room)
-            if not len(packets):
-                return
-            after = int(facts.seq[-1])
-            if held:
-                free = ~np.isin(facts.lookup_id, held)
-                packets, facts = packets.taken(free), Facts(*(column[free] for column in facts))
-            if len(packets):
-                yield packets, facts
+    def range(self, after: int, upto: int) -> QueueRange:
+        """Return the messages with a number in (after, upto]."""
+        return QueueRange(self._store, self._queue, self.place, after, upto)
 
     def batches(self, after: int, upto: int, schema: RowSchema) -> Iterator[pa.RecordBatch]:
-        """The same as Arrow batches."""
-        for packets, facts in self.pieces(after, upto, Scratch()):
-            with _MAKING:
-                batch = decode(packets, facts, self.place, schema)
-            yield batch
+        """Yield the same as Arrow batches."""
+        return batches(self.range(after, upto), schema)
 
-    def packets(self, after: int, upto: int) -> Iterator[tuple[tuple[int, int, int, int, int], bytes]]:
-        """The same one by one: the numbers of `Facts`, and the packet."""
-        for packets, facts in self.pieces(after, upto, Scratch()):
-            rows = zip(*(column.tolist() for column in facts), strict=True)
-            for index, (seq, lookup_id, arrived, aborts, moves) in enumerate(rows):
-                yield (seq, lookup_id, arrived, aborts, moves), packets[index]
 
-    def _piece(self, after: int, upto: int, room: Room) -> tuple[Packets, Facts, list[int]]:
-        """The first messages of a range, and the lookup ids of those in the queue that are locked.
+@dataclass(frozen=True, slots=True)
+class QueueRange:
+    """A packet source: the messages of a queue with a number in (after, upto], in the order of their numbers."""
 
-        What is locked belongs to a receive that has not ended. If that fails the message gets another number.
+    store: Store
+    queue: Queue
+    place: Place
+    after: int
+    upto: int
+
+    def packet_batches(self, room: Room) -> Generator[PacketBatch, None, None]:
+        """Yield the messages, except for those that a client is receiving."""
+        after = self.after
+        while after < self.upto:
+            with MAKING:
+                batch, held = self._next(after, room)
+            if not len(batch.packets):
+                return
+            after = int(batch.facts.seq[-1])
+            if held:
+                free = ~np.isin(batch.facts.lookup_id, held)
+                facts = Facts(*(column[free] for column in batch.facts))
+                batch = PacketBatch(batch.packets.taken(free), facts)
+            if len(batch.packets):
+                yield batch
+
+    def _next(self, after: int, room: Room) -> tuple[PacketBatch, list[int]]:
+        """Return the first messages of the range, and the lookup ids of all locked messages in the queue.
+
+        A locked message belongs to a receive that has not ended. If the receive fails, the message gets another number.
         """
-        queue = self._queue
-        self._store.settle()
-        with self._store.lock:
+        queue, rows = self.queue, packet_source.BATCH_ROWS
+        self.store.settle()
+        with self.store.lock:
             if queue.is_deleted:
                 raise QueueNotAvailable(f"queue {queue.pathname} was deleted")
             held = list(queue.held_positions)
-            scan = self._store.scan(queue.number, after, upto, BATCH_ROWS)
+            scan = self.store.scan(queue.number, after, self.upto, rows)
         with scan:
-            packets, facts = gather(scan, BATCH_ROWS, BATCH_BYTES, room) or _one_by_one(scan, room)
-            return packets, facts, held
+            batch = gather(scan, rows, packet_source.BATCH_BYTES, room)
+            return first_batch(stored_packets(scan), room) if batch is None else batch, held
 
 
-def _one_by_one(scan: Scan, room: Room) -> tuple[Packets, Facts]:
-    packets: list[bytes] = []
-    rows: list[tuple[int, int, int, int, int]] = []
-    size = 0
+def stored_packets(scan: Scan) -> Iterator[StoredPacket]:
+    """Yield the messages of a scan, which is iterated."""
     for number, lookup_id, record in scan:
-        packets.append(record.packet)
-        rows.append((number, lookup_id, record.arrived, record.abort_count, record.move_count))
-        size += len(record.packet)
-        if size >= BATCH_BYTES or len(rows) == BATCH_ROWS:
-            break
-    return Packets.of(packets, room), Facts.of(rows)
+        yield StoredPacket(number, lookup_id, record.arrived, record.abort_count, record.move_count, record.packet)
 
 
 def _place(engine: Engine, queue: Queue) -> Place:

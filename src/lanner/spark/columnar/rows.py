@@ -64,7 +64,7 @@ def message_row(message: Message, kind: str) -> dict[str, object]:
         "journal": DEADLETTER * message.negative_journaling_requested + JOURNAL * message.positive_journaling_requested,
         "trace": int(message.tracing_requested),
         "hop_count": message.route_count,
-        "version": message.packet[0],
+        "version": message.version_number,
         "dest_format_name": _name(message.destination_queue_format_name),
         "dest_multi": _name(message.destination_multi_queue_format_name),
         "resp_format_name": _name(message.response_queue_format_name),
@@ -76,7 +76,7 @@ def message_row(message: Message, kind: str) -> dict[str, object]:
         "src_machine_id": str(message.source_machine_identifier),
         "dest_qm_id": _guid(message.destination_queue_manager_identifier),
         "connector_type": _guid(message.connector_type_identifier),
-        "xact_id": _transaction(message),
+        "xact_id": message.transaction_identifier_bytes,
         "first_in_xact": message.first_in_transaction if sequence else None,
         "last_in_xact": message.last_in_transaction if sequence else None,
         "tx_seq_id": _signed(sequence.value) if sequence else None,
@@ -127,12 +127,6 @@ def _correlation(raw: bytes) -> dict[str, object]:
     if not any(raw):
         return {}
     return {"correlation_id": raw, "correlation_text": str(MessageIdentifier.unpack(Reader(raw)))}
-
-
-def _transaction(message: Message) -> bytes | None:
-    """An OBJECTID (MS-MQMQ 2.2.8): the sender's queue manager and its number of the transaction."""
-    number = message.transaction_identifier
-    return None if number is None else message.packet[16:32] + number.to_bytes(4, "little")
 
 
 def _name(name: FormatName | None) -> str | None:

@@ -55,8 +55,8 @@ class _Known:
     until: float
 
 
-class Sessions:
-    """Tokens, and whose they are."""
+class Tokens:
+    """The bearer tokens of the callers that have logged on."""
 
     def __init__(self, users: UserFile) -> None:
         self._users = users
@@ -139,8 +139,8 @@ class Caller(fl.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
 class Callers(fl.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
     """Looks at the headers of each call."""
 
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
 
     def start_call(self, info: fl.CallInfo, headers: dict[str, list[str]]) -> Caller:
         """The caller; an error ends the call."""
@@ -157,7 +157,7 @@ class Callers(fl.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has 
     def _caller(self, header: str) -> Caller:
         kind, _, value = header.partition(" ")
         if kind.lower() == "bearer":
-            return Caller(self._sessions.bearer(header), None)
+            return Caller(self._tokens.bearer(header), None)
         if kind.lower() != "basic":
             raise NotAuthenticated(f"authorization by {kind!r}: Basic or Bearer expected")
         try:
@@ -166,7 +166,7 @@ class Callers(fl.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has 
             colon = ""
         if not colon:
             raise NotAuthenticated("the user and password cannot be read: name:password in base64 expected")
-        return Caller(*self._sessions.log_on(name, password))
+        return Caller(*self._tokens.log_on(name, password))
 
 
 class NoHandshake(fl.ServerAuthHandler):  # type: ignore[misc]  # pyarrow has no types

@@ -167,14 +167,11 @@ class FlightQueues:
                 raise
 
     def _read_near(self, near: NearReader, ticket: bytes, schema: RowSchema) -> Iterator[pa.RecordBatch]:
-        from lanner.spark.columnar.decode import columns_of
+        from lanner.spark.columnar.decode import batches
 
-        expansion = Expansion()
         try:
-            for packets, facts, place in near.read(
-                ticket, self._authorization, lambda told: _error_of(self.address, told)
-            ):
-                yield expansion.batch(columns_of(packets, facts, place, schema), len(packets), schema.arrow)
+            stream = near.stream(ticket, self._authorization, lambda told: _error_of(self.address, told))
+            yield from batches(stream, schema)
         except BaseException as error:
             near.close()
             if isinstance(error, OSError):

@@ -10,17 +10,16 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from lanner.model.errors import LannerError
 from lanner.rpc.server_socket import bind_unix
-from lanner.spark.columnar.decode import Facts, Place
-from lanner.spark.columnar.packets import Packets
-from lanner.spark.columnar.vectors import Octets, Room
+from lanner.spark.columnar.packet_source import PacketBatch, PacketSource
+from lanner.spark.columnar.vectors import Octets
 from lanner.spark.flight.auth import refusal
-from lanner.spark.flight.near_streams import SLOTS, Packet, Slot, greeting, receive, send
+from lanner.spark.flight.near_streams import SLOTS, Frame, Slot, greeting, receive, send
 
 _LOG = logging.getLogger(__name__)
 
@@ -30,9 +29,8 @@ SOCKET: Final = "streams.sock"
 _PAUSE: Final = 0.5
 _QUIET_MS: Final = 1000
 
-Messages = Iterator[tuple[Packets, Facts]]
-# What a header and a ticket give, in memory from the room; an error of ours says why not.
-Streaming = Callable[[str | None, bytes, Room], tuple[Place, Messages]]
+# Returns the messages that a header and a ticket select, or raises a LannerError.
+Streaming = Callable[[str | None, bytes], PacketSource]
 
 
 class NearServer:
@@ -103,13 +101,13 @@ class NearServer:
                 while True:
                     if not slots.are_empty and _is_quiet(connection):
                         slots.empty()
-                    packet = receive(connection)
-                    if packet is None:
+                    frame = receive(connection)
+                    if frame is None:
                         return
-                    if "free" in packet:
-                        slots.take_back(packet)
+                    if "free" in frame:
+                        slots.take_back(frame)
                     else:
-                        self._answer(connection, packet, slots)
+                        self._answer(connection, frame, slots)
         except ConnectionError:
             pass  # The reader is gone.
         except Exception:  # noqa: BLE001 (logged; the reader sees the connection end)
@@ -119,16 +117,16 @@ class NearServer:
                 self._connections.pop(connection, None)
             connection.close()
 
-    def _answer(self, connection: socket.socket, request: Packet, slots: _Slots) -> None:
-        end: Packet = {"end": True}
+    def _answer(self, connection: socket.socket, request: Frame, slots: _Slots) -> None:
+        end: Frame = {"end": True}
         try:
             header, ticket = request.get("authorization"), request["ticket"].encode()
-            place, messages = self._streaming(header, ticket, slots.room)
-            with contextlib.closing(messages):  # type: ignore[type-var]  # a generator
-                send(connection, {"place": dataclasses.asdict(place)})
-                # Waited for before anything is read: whoever reads from the store waits for nobody.
-                while slots.wait() and (found := next(messages, None)) is not None:
-                    slots.hand_out(*found)
+            source = self._streaming(header, ticket)
+            with contextlib.closing(source.packet_batches(slots.room)) as batches:
+                send(connection, {"place": dataclasses.asdict(source.place)})
+                # First a free slot, then a batch: a snapshot of the store must not wait for a reader.
+                while slots.wait() and (batch := next(batches, None)) is not None:
+                    slots.hand_out(batch)
         except LannerError as error:
             end = json.loads(refusal(error))
         send(connection, end)
@@ -156,21 +154,21 @@ class _Slots:
             self._slots.append(Slot())  # one by one: each has a descriptor to close
         socket.send_fds(self._connection, [greeting], [slot.file for slot in self._slots])
 
-    def take_back(self, packet: Packet) -> None:
+    def take_back(self, frame: Frame) -> None:
         """A slot is free, says the reader."""
-        number = packet.get("free")
+        number = frame.get("free")
         if type(number) is not int or number not in range(SLOTS) or number in self._free:
-            # Not the packet itself: there may be a token in it.
+            # Not the frame itself: there may be a token in it.
             raise ValueError("what came is not a slot that was handed out")
         self._free.add(number)
 
     def wait(self) -> bool:
         """Have a slot that is free. False: the reader is gone."""
         while not self._free:
-            packet = receive(self._connection)
-            if packet is None:
+            frame = receive(self._connection)
+            if frame is None:
                 return False
-            self.take_back(packet)
+            self.take_back(frame)
         self._current = min(self._free)
         return True
 
@@ -179,10 +177,10 @@ class _Slots:
         self.are_empty = False
         return self._slots[self._current].room(size)
 
-    def hand_out(self, packets: Packets, facts: Facts) -> None:
-        """Tell the reader of what lies in that slot."""
+    def hand_out(self, batch: PacketBatch) -> None:
+        """Announce to the reader what lies in that slot."""
         self._free.discard(self._current)
-        told = self._slots[self._current].finish(packets, facts)
+        told = self._slots[self._current].finish(batch)
         send(self._connection, {"slot": self._current, **told})
 
     def empty(self) -> None:

@@ -5,17 +5,17 @@ from its file into a slot, a piece of memory that the reader has mapped too, and
 least that it can, and whoever wants the columns pays for them. There are SLOTS slots to a connection; a slot that the reader does not give back is not written to,
 so a reader that is slow is waited for.
 
-At the socket (SOCK_SEQPACKET) every packet is a JSON object:
+At the socket (SOCK_SEQPACKET) every frame is a JSON object:
 
     reader            {ticket, [authorization]}      the next stream, please: a ticket as in Flight, and the header that Flight would get
                       {free: n}                      slot n may be written to again
     queue manager     {slots, numbers, queue_manager_id}   at the beginning, with as many descriptors of memory
-                      {place}                        where the messages of the stream were seen (`decode.Place`)
+                      {place}                        where the messages of the stream were seen (`packet_source.Place`)
                       {slot: n, rows, size}          there lie so many messages: `size` bytes in which the packets are, then the numbers of each, then nothing
                       {end: true}                    that was the last one of the stream; the next one may be asked for
                       {error, status, message}       so it ended, instead
 
-The numbers are NUMBERS rows of 64 bits, behind the packets at a multiple of 8: where each begins and its size, and what `decode.Facts` has.
+The numbers are NUMBERS rows of 64 bits, behind the packets at a multiple of 8: where each begins and its size, and what `packet_source.Facts` has.
 """
 
 from __future__ import annotations
@@ -25,26 +25,27 @@ import json
 import mmap
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from lanner.rpc.unix_path import short_path
-from lanner.spark.columnar.decode import Facts, Place
+from lanner.spark.columnar.packet_source import Facts, PacketBatch, Place
 from lanner.spark.columnar.packets import Packets
-from lanner.spark.columnar.vectors import Buffer, Octets
+from lanner.spark.columnar.vectors import Buffer, Octets, Room
 
 SLOTS: Final = 2
 NUMBERS: Final = 2 + len(Facts._fields)
 # Ours: seconds in which a queue manager that is well has greeted.
 _GREETED: Final = 5.0
-_MAX_PACKET: Final = 1 << 18
+_MAX_FRAME: Final = 1 << 18
 _MEGABYTE: Final = 1 << 20
 _NUMBER: Final = np.dtype("<i8")
 
-Packet = dict[str, Any]
+Frame = dict[str, Any]
 
 
 def greeting(queue_manager: str) -> bytes:
@@ -52,18 +53,18 @@ def greeting(queue_manager: str) -> bytes:
     return json.dumps({"slots": SLOTS, "numbers": NUMBERS, "queue_manager_id": queue_manager}).encode()
 
 
-def send(connection: socket.socket, packet: Packet) -> None:
-    connection.sendall(json.dumps(packet).encode())
+def send(connection: socket.socket, frame: Frame) -> None:
+    connection.sendall(json.dumps(frame).encode())
 
 
-def receive(connection: socket.socket) -> Packet | None:
-    """The next packet; None: the other side is gone."""
+def receive(connection: socket.socket) -> Frame | None:
+    """The next frame; None: the other side is gone."""
     try:
-        raw = connection.recv(_MAX_PACKET)
+        raw = connection.recv(_MAX_FRAME)
     except ConnectionError:
         return None
-    packet: Packet | None = json.loads(raw) if raw else None
-    return packet
+    frame: Frame | None = json.loads(raw) if raw else None
+    return frame
 
 
 class Slot:
@@ -90,8 +91,9 @@ class Slot:
         if self._map is not None:
             self._map.madvise(mmap.MADV_REMOVE)
 
-    def finish(self, packets: Packets, facts: Facts) -> Packet:
-        """Add what there is to know of packets that lie in its room; what tells the reader of them."""
+    def finish(self, batch: PacketBatch) -> Frame:
+        """Add the numbers of packets that lie in its room, and return the frame that announces them."""
+        packets, facts = batch
         rows, size = len(packets), len(packets.buffer.octets)
         begin, end = _span(rows, size)
         numbers = self.room(end)[begin:].view(_NUMBER).reshape(NUMBERS, rows)
@@ -114,7 +116,7 @@ class NearReader:
             self._connection.settimeout(_GREETED)
             with short_path(path) as short:
                 self._connection.connect(str(short))
-            said, self._files, _, _ = socket.recv_fds(self._connection, _MAX_PACKET, SLOTS)
+            said, self._files, _, _ = socket.recv_fds(self._connection, _MAX_FRAME, SLOTS)
             if said != greeting(queue_manager) or len(self._files) != SLOTS:
                 raise ConnectionError(
                     f"{path}: not queue manager {queue_manager} as it is expected, or it has too many readers"
@@ -134,27 +136,28 @@ class NearReader:
         while self._files:
             os.close(self._files.pop())
 
-    def read(
-        self, ticket: bytes, authorization: str | None, refused: Callable[[Packet], Exception]
-    ) -> Iterator[tuple[Packets, Facts, Place]]:
-        """The messages of a stream; the packets are good until the next are asked for. Who goes away before the end must close the connection."""
-        send(self._connection, {"ticket": ticket.decode("utf-8", "replace"), "authorization": authorization})
-        place = Place()
-        while True:
-            packet = receive(self._connection)
-            if packet is None:
-                raise ConnectionError("the queue manager has closed the stream")
-            if "slot" in packet:
-                yield *self._messages(packet["slot"], packet["rows"], packet["size"]), place
-                send(self._connection, {"free": packet["slot"]})
-            elif "place" in packet:
-                place = Place(**packet["place"])
-            else:
-                break
-        if "error" in packet:
-            raise refused(packet)
+    def stream(self, ticket: bytes, authorization: str | None, refused: Callable[[Frame], Exception]) -> NearStream:
+        """Begin a stream. A caller that does not read it to its end must close the connection.
 
-    def _messages(self, slot: int, rows: int, size: int) -> tuple[Packets, Facts]:
+        `refused` makes the exception for an error that the queue manager reports, now or later.
+        """
+        send(self._connection, {"ticket": ticket.decode("utf-8", "replace"), "authorization": authorization})
+        return NearStream(self, Place(**self.next_frame(refused)["place"]), refused)
+
+    def next_frame(self, refused: Callable[[Frame], Exception]) -> Frame:
+        frame = receive(self._connection)
+        if frame is None:
+            raise ConnectionError("the queue manager has closed the stream")
+        if "error" in frame:
+            raise refused(frame)
+        return frame
+
+    def free(self, slot: int) -> None:
+        """Let the queue manager write to a slot again."""
+        send(self._connection, {"free": slot})
+
+    def batch(self, slot: int, rows: int, size: int) -> PacketBatch:
+        """Return the messages that lie in a slot, until it is freed."""
         begin, end = _span(rows, size)
         if end > len(self._memory[slot]):
             length = os.fstat(self._files[slot]).st_size
@@ -162,7 +165,21 @@ class NearReader:
         memory = self._memory[slot]
         # Copied, for columns may be made of them as they are.
         starts, sizes, *facts = memory[begin:end].view(_NUMBER).reshape(NUMBERS, rows).copy()
-        return Packets(Buffer(memory[:size]), starts, sizes), Facts(*facts)
+        return PacketBatch(Packets(Buffer(memory[:size]), starts, sizes), Facts(*facts))
+
+
+@dataclass(frozen=True, slots=True)
+class NearStream:
+    """A frame source: the messages of one stream. They lie in slots, so no other memory is used."""
+
+    reader: NearReader
+    place: Place
+    refused: Callable[[Frame], Exception]
+
+    def packet_batches(self, _room: Room) -> Generator[PacketBatch, None, None]:
+        while "slot" in (frame := self.reader.next_frame(self.refused)):
+            yield self.reader.batch(frame["slot"], frame["rows"], frame["size"])
+            self.reader.free(frame["slot"])
 
 
 def _span(rows: int, size: int) -> tuple[int, int]:

@@ -87,7 +87,8 @@ import json
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -97,12 +98,12 @@ import pyarrow.flight as fl
 from lanner.host.runtime import Runtime
 from lanner.model.errors import AccessDenied, InvalidParameter, LannerError, ServiceNotAvailable
 from lanner.security.identity import Identity
-from lanner.spark.columnar.decode import Place
+from lanner.spark.columnar.packet_source import PacketBatch, PacketSource, Place
 from lanner.spark.columnar.vectors import Room
-from lanner.spark.flight.auth import Callers, NoHandshake, Sessions, refusal
+from lanner.spark.flight.auth import Callers, NoHandshake, Tokens, refusal
 from lanner.spark.flight.courtesy import cpu_of, give_back, giving_way, keep
 from lanner.spark.flight.errors import NotAuthenticated, TooBusy
-from lanner.spark.flight.near_server import Messages, NearServer
+from lanner.spark.flight.near_server import NearServer
 from lanner.spark.flight.requests import Request
 from lanner.spark.flight.service import Plan, Service
 from lanner.spark.flight.settings import FlightSettings
@@ -178,10 +179,25 @@ class Streams:
             if is_last:
                 give_back()
 
-    def run(self, batches: Iterator[T], rests: float) -> Iterator[T]:
+    def run(self, batches: Iterator[T], rests: float) -> Generator[T, None, None]:
         """One that reads, and how many times as long as it took to make a batch it rests beside a busy loop."""
         with self.one():
             yield from batches if self._loop_cpu is None else giving_way(batches, self._loop_cpu, rests)
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """A packet source that is one of the streams while it is read."""
+
+    source: PacketSource
+    streams: Streams
+
+    @property
+    def place(self) -> Place:
+        return self.source.place
+
+    def packet_batches(self, room: Room) -> Generator[PacketBatch, None, None]:
+        return self.streams.run(self.source.packet_batches(room), NEAR_RESTS)
 
 
 class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
@@ -191,7 +207,7 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
         self,
         address: str,
         service: Service,
-        sessions: Sessions,
+        tokens: Tokens,
         streams: Streams,
         certificates: list[tuple[bytes, bytes]] | None = None,
     ) -> None:
@@ -202,7 +218,7 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
             address,
             auth_handler=NoHandshake(),
             tls_certificates=certificates,
-            middleware={"caller": Callers(sessions)},
+            middleware={"caller": Callers(tokens)},
         )
 
     @staticmethod
@@ -348,13 +364,13 @@ class FlightListener:
         settings = self._settings
         _check_port(settings.bind, settings.port)
         service = Service(self._runtime)
-        sessions, streams = Sessions(self._runtime.users), Streams(settings.max_streams, self._loop_cpu)
+        tokens, streams = Tokens(self._runtime.users), Streams(settings.max_streams, self._loop_cpu)
         certificates = None
         if settings.tls_certificate is not None and settings.tls_key is not None:
             certificates = [(settings.tls_certificate.read_bytes(), settings.tls_key.read_bytes())]
         try:
             address = settings.address(settings.port)
-            server = FlightServer(address, service, sessions, streams, certificates)
+            server = FlightServer(address, service, tokens, streams, certificates)
         except BaseException as error:
             service.close()
             if isinstance(error, pa.ArrowException):
@@ -364,9 +380,8 @@ class FlightListener:
         self.address = settings.address(server.port)
         try:
 
-            def messages(authorization: str | None, ticket: bytes, room: Room) -> tuple[Place, Messages]:
-                scan = service.scan(sessions.bearer(authorization), ticket)
-                return scan.source.place, streams.run(scan.messages(room), NEAR_RESTS)
+            def messages(authorization: str | None, ticket: bytes) -> PacketSource:
+                return _Counted(service.scan(tokens.bearer(authorization), ticket).packets(), streams)
 
             identifier = str(self._runtime.engine.queue_manager.identifier)
             self._near = NearServer(self._runtime.path, identifier, messages, settings.max_streams)

@@ -18,14 +18,12 @@ from lanner.host.runtime import Runtime
 from lanner.model.directory_objects import OutgoingQueue, Queue
 from lanner.model.errors import AccessDenied, InvalidParameter, QueueNotFound
 from lanner.security.identity import Identity
-from lanner.spark.columnar.decode import Facts
 from lanner.spark.columnar.event_names import EVENTS_NAME, EVENTS_NUMBER, is_events
 from lanner.spark.columnar.events import EventSource
-from lanner.spark.columnar.packets import Packets
+from lanner.spark.columnar.packet_source import PacketSource
 from lanner.spark.columnar.ranges import Range
 from lanner.spark.columnar.reading import PARTITION_BYTES, QueueSource
 from lanner.spark.columnar.schema import RowSchema
-from lanner.spark.columnar.vectors import Room
 from lanner.spark.flight.arrivals import Arrivals
 from lanner.spark.flight.errors import EpochChanged
 from lanner.spark.flight.readers import DEFAULT_LEASE, Lease, Readers
@@ -56,11 +54,11 @@ class Scan:
     def batches(self) -> Iterator[pa.RecordBatch]:
         return self.source.batches(self.after, self.upto, self.schema)
 
-    def messages(self, room: Room) -> Iterator[tuple[Packets, Facts]]:
-        """What the batches are made of."""
+    def packets(self) -> PacketSource:
+        """Return the messages that the batches are made of. InvalidParameter for the log of events."""
         if isinstance(self.source, EventSource):
             raise InvalidParameter("events are not made of packets: there is Flight for them")
-        return self.source.pieces(self.after, self.upto, room)
+        return self.source.range(self.after, self.upto)
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,8 +117,9 @@ def _decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _decoded_file(path: str, content: bytes) -> Iterator[pa.RecordBatch]:
-    from lanner.spark.columnar.decode import Place, decode_packets
+    from lanner.spark.columnar.decode import decode_packets
     from lanner.spark.columnar.packet_files import PacketFileError, PacketReader
+    from lanner.spark.columnar.packet_source import Place
 
     with tempfile.NamedTemporaryFile() as copy:
         copy.write(content)

@@ -16,6 +16,7 @@ The package `pyspark_msmq` makes Spark find `MsmqDataSource`. It is imported on 
     ahead          fetches a batch while the one before is in use
     writer         df.write and df.writeStream
     rpc_reading    transport=rpc: remote read of any MSMQ computer
+    rpc_columns    messages of a remote queue as Arrow batches
     rpc_batch      spark.read with transport=rpc
     rpc_stream     spark.readStream with transport=rpc
 """

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from lanner.model.errors import QueueNotFound
 from lanner.spark.source.options import BatchOptions
 from lanner.spark.source.partitions import Columns
-from lanner.spark.source.rpc_reading import RpcManager, batches, managers, walk
+from lanner.spark.source.rpc_reading import RpcManager, managers, walk
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,9 +47,11 @@ class RpcBatchReader(DataSourceReader):
         # Spark makes a partition of its own where a plan has none.
         if not isinstance(partition, RpcQueue):
             return
+        from lanner.spark.source.rpc_columns import read_batches
+
         manager = partition.manager.call(_itself)
         with manager.open(partition.queue) as queue:
-            yield from batches(manager, queue, walk(queue), self._columns)
+            yield from read_batches(manager, queue, walk(queue), self._columns)
 
 
 def _itself(manager: QueueManager) -> QueueManager:

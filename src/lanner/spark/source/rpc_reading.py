@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -26,16 +26,12 @@ from lanner.model.errors import (
     ServiceNotAvailable,
     SharingViolation,
 )
+from lanner.model.lookup_ids import sequential_id_of
 from lanner.spark.source.connections import Access
-from lanner.spark.source.queue_names import kind_of_name
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lanner.client import Queue, QueueManager
     from lanner.client.message import ReceivedMessage
-    from lanner.spark.columnar.schema import RowSchema
-    from lanner.spark.source.partitions import Columns
 
 T = TypeVar("T")
 
@@ -43,9 +39,6 @@ T = TypeVar("T")
 IN_FLIGHT: Final = 32
 # Ours: seconds between two attempts to reach a computer.
 _PAUSE: Final = 0.5
-_SEQUENTIAL_ID: Final = (1 << 56) - 1
-# What remote read does not tell.
-_UNKNOWN: Final = ("seq", "abort_count", "move_count")
 
 _KEPT: Final[dict[tuple[int, Access, str], QueueManager]] = {}
 _LOCK: Final = threading.Lock()
@@ -98,7 +91,7 @@ def walk(queue: Queue, *, peek_only: bool = True) -> Iterator[ReceivedMessage]:
 
 
 def _known(message: ReceivedMessage, queue: Queue) -> ReceivedMessage:
-    if not message.lookup_id & _SEQUENTIAL_ID:
+    if not sequential_id_of(message.lookup_id):
         raise InvalidParameter(
             f"queue {queue.name}: its computer does not tell lookup identifiers, by which messages are read"
         )
@@ -140,43 +133,3 @@ def alone(queue: Queue, name: str) -> list[ReceivedMessage]:
         raise SharingViolation(
             f"somebody else receives from queue {name}; a stream with mode receive wants it to itself ({error})"
         ) from None
-
-
-def row_schema(columns: Columns) -> RowSchema:
-    from lanner.spark.columnar.schema import RowSchema
-
-    return RowSchema.select(columns.columns, include_body=columns.include_body)
-
-
-def batches(
-    manager: QueueManager, queue: Queue, messages: Iterable[ReceivedMessage], columns: Columns
-) -> Iterator[pa.RecordBatch]:
-    """Messages as Arrow batches."""
-    import pyarrow as pa
-
-    from lanner.spark.columnar.decode import Facts, Place, decode
-    from lanner.spark.columnar.packets import Packets
-    from lanner.spark.columnar.reading import BATCH_BYTES, BATCH_ROWS
-
-    schema = row_schema(columns)
-    subqueue, kind = kind_of_name(queue.format_name)
-    identifier = manager.identifier
-    place = Place(None if identifier is None else str(identifier), manager.name, queue.format_name, kind, subqueue)
-    found = iter(messages)
-    while True:
-        packets: list[bytes] = []
-        rows: list[tuple[int, int, int, int, int]] = []
-        size = 0
-        for message in found:
-            packets.append(message.packet)
-            rows.append((0, message.lookup_id, int(message.arrived_time.timestamp()), 0, 0))
-            size += len(message.packet)
-            if size >= BATCH_BYTES or len(rows) == BATCH_ROWS:
-                break
-        if not rows:
-            return
-        batch = decode(Packets.of(packets), Facts.of(rows), place, schema)
-        for index, field in enumerate(schema.arrow):
-            if field.name in _UNKNOWN:
-                batch = batch.set_column(index, field, pa.nulls(len(batch), field.type))
-        yield batch

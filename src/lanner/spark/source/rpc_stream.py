@@ -19,9 +19,10 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from lanner.model.errors import InvalidParameter, LannerError, QueueNotFound, SharingViolation
+from lanner.model.lookup_ids import sequential_id_of
 from lanner.spark.source.options import StreamOptions
 from lanner.spark.source.partitions import Columns, MessagesVanished
-from lanner.spark.source.rpc_reading import RpcManager, alone, batches, look_up, managers, receive, walk
+from lanner.spark.source.rpc_reading import RpcManager, alone, look_up, managers, receive, walk
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +35,6 @@ POLL: Final = 0.5
 # Ours: seconds for which a driver that was killed may still seem to be there, and between two looks.
 GRACE: Final = 5.0
 PAUSE: Final = 0.25
-_SEQUENTIAL_ID: Final = (1 << 56) - 1
 
 Messages = dict[str, list[int]]
 
@@ -136,7 +136,7 @@ class RpcDriver:
             ids: list[int] = []
             size = 0
             for message in walk(self._opened(key), peek_only=False):
-                if target is not None and message.lookup_id & _SEQUENTIAL_ID > target:
+                if target is not None and sequential_id_of(message.lookup_id) > target:
                     continue
                 size += len(message.packet)
                 if len(ids) == limit or (ids and size > max_bytes):
@@ -152,7 +152,7 @@ class RpcDriver:
         for key in self._keys():
             manager, _ = self._split(key)
             ids = manager.call(lambda _, key=key: [one.lookup_id for one in walk(self._opened(key), peek_only=False)])  # type: ignore[misc]
-            self._targets[key] = max((number & _SEQUENTIAL_ID for number in ids), default=0)
+            self._targets[key] = max(map(sequential_id_of, ids), default=0)
 
     def latest(self, start: dict[str, Any], limit: int, max_bytes: int) -> dict[str, Any]:
         self.acknowledge(start)
@@ -222,6 +222,8 @@ class RpcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, RpcMessages):
             return
+        from lanner.spark.source.rpc_columns import read_batches
+
         manager, ids = partition.manager, partition.lookup_ids
         connected = manager.call(lambda one: one)
         with connected.open(partition.queue) as queue:
@@ -231,7 +233,7 @@ class RpcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"queue {partition.queue} of {manager.address}: {len(ids) - len(found)} of {len(ids)} messages are gone: they were received or "
                     "purged by others, or have expired. Set failOnDataLoss to false to go on without them"
                 )
-            yield from batches(connected, queue, found, self._columns)
+            yield from read_batches(connected, queue, found, self._columns)
 
     def commit(self, end: dict[str, Any]) -> None:
         self.driver.acknowledge(end)
