@@ -34,6 +34,7 @@ _DDL: Final = {
     BOOLEAN: "boolean",
     TIMESTAMP: "timestamp",
 }
+_TYPES: Final = {ddl: kind for kind, ddl in _DDL.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,140 +53,129 @@ class Column:
         return _DDL[self.type]
 
 
-def _group(name: str, *columns: tuple[str, pa.DataType, bool, str]) -> tuple[Column, ...]:
-    return tuple(Column(column, kind, name, settable, text) for column, kind, settable, text in columns)
+def _columns(table: str) -> tuple[Column, ...]:
+    """Parse a table: [group], then a line per column with its name, Spark's type, read or set, and its meaning."""
+    columns = []
+    group = ""
+    for line in table.strip().splitlines():
+        if line.startswith("["):
+            group = line.strip("[]")
+        else:
+            name, ddl, access, text = line.split(maxsplit=3)
+            columns.append(Column(name, _TYPES[ddl], group, access == "set", text))
+    return tuple(columns)
 
 
-_READ, _SET = False, True
-
-# MS-MQDMPR 3.1.1.12, and where the message was seen.
-COLUMNS: Final = (
-    *_group(
-        "where",
-        ("qm_id", STRING, _READ, "identifier of the queue manager"),
-        ("qm_name", STRING, _READ, "its computer name"),
-        ("queue", STRING, _SET, "format name of the queue; a writer may give any name of it"),
-        ("queue_kind", STRING, _READ, "destination, journal, deadletter, xact_deadletter, outgoing, admin, subqueue, connector"),
-        ("subqueue", STRING, _READ, "name of the subqueue, null outside one"),
-        ("seq", BIGINT, _READ, "place in the visibility sequence of the queue manager"),
-        ("read_time", TIMESTAMP, _READ, "when the row was made"),
-    ),
-    *_group(
-        "identity",
-        ("lookup_id", BIGINT, _READ, "LookupIdentifier"),
-        ("msg_id", BINARY, _READ, "Identifier, 20 bytes"),
-        ("msg_id_text", STRING, _READ, r"the same as guid\number"),
-        ("correlation_id", BINARY, _SET, "CorrelationIdentifier, 20 bytes; null when it is all zero"),
-        ("correlation_text", STRING, _SET, r"the same as guid\number"),
-        ("class", INT, _READ, "Class"),
-        ("class_name", STRING, _READ, "its name, null where the number has none"),
-        ("app_specific", BIGINT, _SET, "ApplicationTag"),
-        ("label", STRING, _SET, "Label"),
-    ),
-    *_group(
-        "time",
-        ("sent_time", TIMESTAMP, _READ, "SentTime, whole seconds of the sender's clock"),
-        ("arrived_time", TIMESTAMP, _READ, "ArrivalTime, whole seconds of this clock"),
-        ("time_to_reach_queue", BIGINT, _SET, "seconds from sent_time; 4294967295 is for ever"),
-        ("time_to_be_received", BIGINT, _SET, "seconds from sent_time; 4294967295 is for ever"),
-        ("expires_at", TIMESTAMP, _READ, "when it leaves this queue unread; null: never"),
-        ("last_move_time", TIMESTAMP, _READ, "last move between subqueues, where the packet tells it"),
-    ),
-    *_group(
-        "delivery",
-        ("priority", INT, _SET, "0 to 7; 0 for a transactional message"),
-        ("delivery", INT, _READ, "0 express, 1 recoverable"),
-        ("acknowledge", INT, _SET, "AcknowledgementsRequested: bits 1, 2, 4, 8"),
-        ("journal", INT, _SET, "1 dead-letter queue, 2 journal, 3 both"),
-        ("trace", INT, _SET, "1: reports of its way are asked for"),
-        ("hop_count", INT, _READ, "routing servers it has passed"),
-        ("abort_count", INT, _READ, "aborted receives of it"),
-        ("move_count", INT, _READ, "moves between subqueues"),
-        ("version", INT, _READ, "version of the packet"),
-    ),
-    *_group(
-        "routing",
-        ("dest_format_name", STRING, _SET, "DestinationQueueFormatName; a writer may give it in place of queue"),
-        ("dest_multi", STRING, _READ, "all destinations, if it went to several"),
-        ("resp_format_name", STRING, _SET, "ResponseQueueFormatName"),
-        ("resp_multi", STRING, _READ, "all response queues, if there are several"),
-        ("admin_format_name", STRING, _SET, "AdministrationQueueFormatName; sent only with acknowledge"),
-        ("admin_multi", STRING, _READ, "all administration queues, if there are several"),
-        ("deadletter_format_name", STRING, _SET, "the application's own dead-letter queue, a path name"),
-        ("xact_status_format_name", STRING, _READ, "a connector's status queue; no packet carries it, always null"),
-        ("report_queue_id", STRING, _SET, "public queue for reports of its way"),
-        ("src_machine_id", STRING, _READ, "queue manager that sent it"),
-        ("dest_qm_id", STRING, _READ, "queue manager it was sent to; null where the name tells it"),
-        ("connector_type", STRING, _SET, "ConnectorTypeIdentifier"),
-    ),
-    *_group(
-        "transaction",
-        ("xact_id", BINARY, _READ, "TransactionIdentifier, 20 bytes; null outside transactions, as all of these"),
-        ("first_in_xact", BOOLEAN, _READ, "first message of its transaction"),
-        ("last_in_xact", BOOLEAN, _READ, "last message of its transaction"),
-        ("tx_seq_id", BIGINT, _READ, "TransactionalMessageSequenceIdentifier"),
-        ("tx_seq_no", BIGINT, _READ, "TransactionSequenceNumber"),
-        ("tx_prev_seq_no", BIGINT, _READ, "TransactionPreviousSequenceNumber"),
-    ),
-    *_group(
-        "security",
-        ("sender_id", BINARY, _READ, "SID or queue manager GUID of the sender; null: anonymous"),
-        ("sender_id_type", INT, _READ, "0 none, 1 SID, 2 queue manager"),
-        ("authenticated", INT, _READ, "1: the signature was verified here"),
-        ("auth_level", INT, _READ, "AuthenticationLevel"),
-        ("priv_level", INT, _READ, "PrivacyLevel"),
-        ("hash_alg", BIGINT, _READ, "HashAlgorithm"),
-        ("encryption_alg", BIGINT, _READ, "EncryptionAlgorithm"),
-        ("prov_type", BIGINT, _READ, "AuthenticationProviderType, null without a provider"),
-        ("prov_name", STRING, _READ, "AuthenticationProviderName"),
-        ("sender_cert", BINARY, _READ, "SenderCertificate"),
-        ("signature", BINARY, _READ, "Signature"),
-        ("symm_key", BINARY, _READ, "SymmetricKey, encrypted"),
-    ),
-    *_group(
-        "content",
-        ("body_type", BIGINT, _SET, "VARENUM of the body, 0 for none"),
-        ("body_size", BIGINT, _READ, "bytes of the body"),
-        ("body", BINARY, _SET, "the body; a writer may give text too"),
-        ("body_text", STRING, _READ, "the body as text, where body_type says that it is text"),
-        ("extension", BINARY, _SET, "Extension; null when empty"),
-        ("soap_envelope", STRING, _READ, "of messages over HTTP, which are not taken: always null"),
-        ("soap_header", STRING, _SET, "SoapHeader"),
-        ("soap_body", STRING, _SET, "SoapBody"),
-        ("compound_message", BINARY, _READ, "of messages over HTTP, which are not taken: always null"),
-    ),
-    *_group(
-        "raw",
-        ("packet", BINARY, _READ, "the UserMessage packet: of every message if named in `columns`, else of broken ones only"),
-        ("packet_error", STRING, _READ, "why the packet could not be read; null: it could"),
-    ),
-)  # fmt: skip
+# MS-MQDMPR 3.1.1.12, and where the message was read.
+COLUMNS: Final = _columns(r"""
+[where]
+qm_id                   string     read  identifier of the queue manager
+qm_name                 string     read  its computer name
+queue                   string     set   format name of the queue; a writer may give any name of it
+queue_kind              string     read  destination, journal, deadletter, xact_deadletter, outgoing, admin, subqueue, connector
+subqueue                string     read  name of the subqueue, null outside one
+seq                     bigint     read  place in the visibility sequence of the queue manager
+read_time               timestamp  read  when the row was made
+[identity]
+lookup_id               bigint     read  LookupIdentifier
+msg_id                  binary     read  Identifier, 20 bytes
+msg_id_text             string     read  the same as guid\number
+correlation_id          binary     set   CorrelationIdentifier, 20 bytes; null when it is all zero
+correlation_text        string     set   the same as guid\number
+class                   int        read  Class
+class_name              string     read  its name, null where the number has none
+app_specific            bigint     set   ApplicationTag
+label                   string     set   Label
+[time]
+sent_time               timestamp  read  SentTime, whole seconds of the sender's clock
+arrived_time            timestamp  read  ArrivalTime, whole seconds of this clock
+time_to_reach_queue     bigint     set   seconds from sent_time; 4294967295 is for ever
+time_to_be_received     bigint     set   seconds from sent_time; 4294967295 is for ever
+expires_at              timestamp  read  when it leaves this queue unread; null: never
+last_move_time          timestamp  read  last move between subqueues, where the packet tells it
+[delivery]
+priority                int        set   0 to 7; 0 for a transactional message
+delivery                int        read  0 express, 1 recoverable
+acknowledge             int        set   AcknowledgementsRequested: bits 1, 2, 4, 8
+journal                 int        set   1 dead-letter queue, 2 journal, 3 both
+trace                   int        set   1: reports of its way are asked for
+hop_count               int        read  routing servers it has passed
+abort_count             int        read  aborted receives of it
+move_count              int        read  moves between subqueues
+version                 int        read  version of the packet
+[routing]
+dest_format_name        string     set   DestinationQueueFormatName; a writer may give it in place of queue
+dest_multi              string     read  all destinations, if it went to several
+resp_format_name        string     set   ResponseQueueFormatName
+resp_multi              string     read  all response queues, if there are several
+admin_format_name       string     set   AdministrationQueueFormatName; sent only with acknowledge
+admin_multi             string     read  all administration queues, if there are several
+deadletter_format_name  string     set   the application's own dead-letter queue, a path name
+xact_status_format_name string     read  a connector's status queue; no packet carries it, always null
+report_queue_id         string     set   public queue for reports of its way
+src_machine_id          string     read  queue manager that sent it
+dest_qm_id              string     read  queue manager it was sent to; null where the name tells it
+connector_type          string     set   ConnectorTypeIdentifier
+[transaction]
+xact_id                 binary     read  TransactionIdentifier, 20 bytes; null outside transactions, as all of these
+first_in_xact           boolean    read  first message of its transaction
+last_in_xact            boolean    read  last message of its transaction
+tx_seq_id               bigint     read  TransactionalMessageSequenceIdentifier
+tx_seq_no               bigint     read  TransactionSequenceNumber
+tx_prev_seq_no          bigint     read  TransactionPreviousSequenceNumber
+[security]
+sender_id               binary     read  SID or queue manager GUID of the sender; null: anonymous
+sender_id_type          int        read  0 none, 1 SID, 2 queue manager
+authenticated           int        read  1: the signature was verified here
+auth_level              int        read  AuthenticationLevel
+priv_level              int        read  PrivacyLevel
+hash_alg                bigint     read  HashAlgorithm
+encryption_alg          bigint     read  EncryptionAlgorithm
+prov_type               bigint     read  AuthenticationProviderType, null without a provider
+prov_name               string     read  AuthenticationProviderName
+sender_cert             binary     read  SenderCertificate
+signature               binary     read  Signature
+symm_key                binary     read  SymmetricKey, encrypted
+[content]
+body_type               bigint     set   VARENUM of the body, 0 for none
+body_size               bigint     read  bytes of the body
+body                    binary     set   the body; a writer may give text too
+body_text               string     read  the body as text, where body_type says that it is text
+extension               binary     set   Extension; null when empty
+soap_envelope           string     read  of messages over HTTP, which are not taken: always null
+soap_header             string     set   SoapHeader
+soap_body               string     set   SoapBody
+compound_message        binary     read  of messages over HTTP, which are not taken: always null
+[raw]
+packet                  binary     read  the UserMessage packet: of every message if named in `columns`, else of broken ones only
+packet_error            string     read  why the packet could not be read; null: it could
+""")
 
 # What happened to a message (model.events), and to which.
-EVENT_COLUMNS: Final = _group(
-    "event",
-    ("qm_id", STRING, _READ, "identifier of the queue manager"),
-    ("qm_name", STRING, _READ, "its computer name"),
-    ("seq", BIGINT, _READ, "number of the event"),
-    ("event", STRING, _READ, "what happened, in one word"),
-    ("event_time", TIMESTAMP, _READ, "when, in milliseconds of this clock"),
-    ("queue", STRING, _READ, "format name of the queue in which it happened, also when that is gone; null where there was none"),
-    ("queue_kind", STRING, _READ, "what the queue was for, as with messages"),
-    ("target", STRING, _READ, "of moved: the queue it was moved to"),
-    ("lookup_id", BIGINT, _READ, "LookupIdentifier in the queue"),
-    ("message_seq", BIGINT, _READ, "the message's place in the visibility sequence, as `seq` of messages; null: it had none"),
-    ("msg_id_text", STRING, _READ, r"Identifier of the message as guid\number"),
-    ("correlation_text", STRING, _READ, "CorrelationIdentifier, null when it is all zero"),
-    ("class", INT, _READ, "Class of the message"),
-    ("class_name", STRING, _READ, "its name, null where the number has none"),
-    ("reason", INT, _READ, "the class that tells why: received, expired, purged, refused, dead_lettered, concluded"),
-    ("reason_name", STRING, _READ, "its name"),
-    ("size", BIGINT, _READ, "bytes of the packet"),
-    ("sent_time", TIMESTAMP, _READ, "SentTime, whole seconds of the sender's clock"),
-    ("priority", INT, _READ, "0 to 7; 0 for a transactional message"),
-    ("delivery", INT, _READ, "0 express, 1 recoverable"),
-    ("is_transactional", BOOLEAN, _READ, "whether it was sent in a transaction"),
-)  # fmt: skip
+EVENT_COLUMNS: Final = _columns(r"""
+[event]
+qm_id                   string     read  identifier of the queue manager
+qm_name                 string     read  its computer name
+seq                     bigint     read  number of the event
+event                   string     read  what happened, in one word
+event_time              timestamp  read  when, in milliseconds of this clock
+queue                   string     read  format name of the queue in which it happened, also when that is gone; null where there was none
+queue_kind              string     read  what the queue was for, as with messages
+target                  string     read  of moved: the queue it was moved to
+lookup_id               bigint     read  LookupIdentifier in the queue
+message_seq             bigint     read  the message's place in the visibility sequence, as `seq` of messages; null: it had none
+msg_id_text             string     read  Identifier of the message as guid\number
+correlation_text        string     read  CorrelationIdentifier, null when it is all zero
+class                   int        read  Class of the message
+class_name              string     read  its name, null where the number has none
+reason                  int        read  the class that tells why: received, expired, purged, refused, dead_lettered, concluded
+reason_name             string     read  its name
+size                    bigint     read  bytes of the packet
+sent_time               timestamp  read  SentTime, whole seconds of the sender's clock
+priority                int        read  0 to 7; 0 for a transactional message
+delivery                int        read  0 express, 1 recoverable
+is_transactional        boolean    read  whether it was sent in a transaction
+""")
 
 BY_NAME: Final = {column.name: column for column in COLUMNS}
 EVENTS_BY_NAME: Final = {column.name: column for column in EVENT_COLUMNS}
