@@ -15,7 +15,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # What is built here is built with these; pip would fetch them by itself, but without looking at their hashes.
 BUILD_TOOLS := cython setuptools wheel
 CODE := src demo tests tools $(wildcard bench)
-PYTEST := $(BIN)/python -m pytest
+# The tests make thousands of stores: in memory where there is room for them, because the disk of a busy machine can take
+# a tenth of a second for each sync.
+SCRATCH := $(shell test "$$(df --output=avail -B 1M /dev/shm 2>/dev/null | tail -n 1)" -ge 8192 2>/dev/null && echo /dev/shm)
+PYTEST := $(if $(SCRATCH),TMPDIR=$(SCRATCH) )$(BIN)/python -m pytest
 # Two processes share the tests: files, or folders whose files must not run at once (tests/conftest.py).
 SHARED := -n 2
 # The tests start hundreds of Pythons: each would compile Lanner anew.

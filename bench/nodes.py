@@ -149,8 +149,8 @@ class _Served:
 
     def _sync(self) -> None:
         with self.runtime.lock:
-            ticket = self.runtime.store.ticket()
-        self.runtime.store.sync(ticket)
+            pending = self.runtime.store.pending_batch()
+        self.runtime.store.sync(pending)
 
     def _outgoing(self, name: str) -> OutgoingQueue:
         with self.runtime.lock:

@@ -83,8 +83,8 @@ class Ours:
             with store.lock:
                 for _ in range(batch):
                     store.put(1, LANE | numbers.next(), Record(PACKET, 1_700_000_000), express=False)
-                ticket = store.ticket()
-            store.sync(ticket)
+                pending = store.pending_batch()
+            store.sync(pending)
 
     def take(self, batch: int, batches: int) -> None:
         store = self.store
@@ -96,8 +96,8 @@ class Ours:
                     if lookup_id is None or record is None:
                         raise RuntimeError("the queue ran dry")
                     store.delete(1, lookup_id, record)
-                ticket = store.ticket()
-            store.sync(ticket)
+                pending = store.pending_batch()
+            store.sync(pending)
 
 
 def compare(raw: Raw, ours: Ours, messages: int) -> None:
@@ -158,14 +158,14 @@ def stages(ours: Ours, messages: int) -> None:
         for _ in range(messages // 1000):
             with store.lock:
                 store.stage(b"token", 2, [(3, [PACKET] * 1000)], 1)
-                ticket = store.ticket()
-            store.sync(ticket)
+                pending = store.pending_batch()
+            store.sync(pending)
 
     def publish() -> None:
         with store.lock:
             store.publish(b"bench", [b"token"], ours.numbers.next, 1)
-            ticket = store.ticket()
-        store.sync(ticket)
+            pending = store.pending_batch()
+        store.sync(pending)
 
     staged, before = timed(stage), memory()
     published = timed(publish)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 import re
 import subprocess
@@ -165,11 +166,10 @@ def test_a_package_without_docstring_is_found(tree: Path) -> None:
     assert packages_without_docstring(tree) == ["lanner/engine/__init__.py"]
 
 
-# Written so that this file does not match itself.
-# Where tickets are at home; everything else makes a change and waits for it (host/change.py).
-TICKET_FOLDERS = ("store", "engine", "host")
-TICKET_FILES = {
-    # Transfer compares tickets with the batch that is synced, and waits for none.
+# Folders that may use batch numbers. Other code makes a change and waits for it (host/change.py).
+BATCH_FOLDERS = ("store", "engine", "host")
+BATCH_FILES = {
+    # Transfer compares batch numbers with the batch that is synced, and waits for none.
     "transfer/incoming_sequence.py",
     "transfer/leaving.py",
     "transfer/transfer.py",
@@ -180,18 +180,18 @@ TICKET_FILES = {
 
 
 def waits_by_hand(package: Path) -> list[str]:
-    """Return the calls of `ticket()`, `store.sync(...)` and `committer.durable(...)` that should be a change."""
+    """Return the calls of `pending_batch()`, `store.sync(...)` and `committer.durable(...)` that should be a change."""
     found = []
     for path in sorted(package.rglob("*.py")):
         where = path.relative_to(package)
-        if where.parts[0] in TICKET_FOLDERS or where.as_posix() in TICKET_FILES:
+        if where.parts[0] in BATCH_FOLDERS or where.as_posix() in BATCH_FILES:
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 of = ast.unparse(node.func.value)
                 name = node.func.attr
                 if (
-                    (name == "ticket" and not node.args)
+                    (name == "pending_batch")
                     or (name == "sync" and of.endswith("store"))
                     or (name == "durable" and of.endswith("committer"))
                 ):
@@ -206,10 +206,10 @@ def test_changes_are_waited_for_in_one_way() -> None:
 @pytest.mark.parametrize(
     ("file", "line", "complaint"),
     [
-        ("services/a.py", "ticket = engine.store.ticket()", "engine.store.ticket"),
-        ("cli/a.py", "self._store.sync(ticket)", "self._store.sync"),
-        ("activex/a.py", "await self._committer.durable(ticket)", "self._committer.durable"),
-        ("transfer/a.py", "store.ticket()", "store.ticket"),
+        ("services/a.py", "batch = engine.store.pending_batch()", "engine.store.pending_batch"),
+        ("cli/a.py", "self._store.sync(batch)", "self._store.sync"),
+        ("activex/a.py", "await self._committer.durable(batch)", "self._committer.durable"),
+        ("transfer/a.py", "store.pending_batch()", "store.pending_batch"),
     ],
 )
 def test_a_wait_by_hand_is_found(tree: Path, file: str, line: str, complaint: str) -> None:
@@ -219,10 +219,127 @@ def test_a_wait_by_hand_is_found(tree: Path, file: str, line: str, complaint: st
 
 
 @pytest.mark.parametrize("file", ["store/a.py", "engine/a.py", "host/a.py", "transfer/leaving.py"])
-def test_tickets_are_accepted_where_they_are_at_home(tree: Path, file: str) -> None:
+def test_batch_numbers_are_accepted_in_the_folders_that_may_use_them(tree: Path, file: str) -> None:
     (tree / file).parent.mkdir(parents=True, exist_ok=True)
-    (tree / file).write_text("store.sync(store.ticket())\n", encoding="utf-8")
+    (tree / file).write_text("store.sync(store.pending_batch())\n", encoding="utf-8")
     assert waits_by_hand(tree) == []
+
+
+# Names on disk, which stay as they are so that existing stores open.
+NAMES_ON_DISK = ('"journal.0"', '"journal.1"', 'b"journal"')
+
+
+def table_rows(document: str, heading: str) -> list[list[str]]:
+    """Return the rows of the Markdown table that begins with a heading row."""
+    lines = document.splitlines()
+    rows = []
+    for line in lines[lines.index(heading) + 2 :]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return rows
+
+
+def classes_of(package: Path) -> dict[str, list[str]]:
+    """Return the dotted modules that define each class. The blocking client repeats the names of the async one."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(package.rglob("*.py")):
+        parts = path.relative_to(package).with_suffix("").parts
+        if "_sync" not in parts:
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ClassDef):
+                    found.setdefault(node.name, []).append(".".join(parts))
+    return found
+
+
+def wrong_terms(package: Path, document: str) -> list[str]:
+    """List the entries of the glossary that name nothing, and the classes that share a name with one of its classes."""
+    rows = table_rows(document, "| Term | Meaning | Where |")
+    terms = [row[0] for row in rows]
+    wrong = [f"{term} comes before {after}" for after, term in itertools.pairwise(terms) if term <= after]
+    classes = classes_of(package)
+    named: dict[str, list[str]] = {}
+    for term, _, where in rows:
+        for name in re.findall(r"`([\w.]+)`", where):
+            module, _, last = name.rpartition(".")
+            if (package / name.replace(".", "/")).with_suffix(".py").is_file() or (
+                package / name.replace(".", "/")
+            ).is_dir():
+                continue
+            # A class is named with its module, or with the package that has the module.
+            homes = [home for home in classes.get(last, []) if home == module or home.startswith(f"{module}.")]
+            if homes:
+                named.setdefault(last, []).extend(homes)
+            else:
+                wrong.append(f"{term}: there is no {name}")
+    for name, homes in named.items():
+        wrong += [f"{name} is also a class of {other}" for other in classes[name] if other not in homes]
+    return wrong
+
+
+def forbidden_words(package: Path, document: str) -> list[str]:
+    """List the places in code that use a word which the glossary forbids there."""
+    found = []
+    for word, folders, _ in table_rows(document, "| Word | Not in | Write instead |"):
+        stem = re.compile(re.escape(word.removesuffix("e")), re.IGNORECASE)
+        for folder in re.findall(r"`(\w+)`", folders):
+            for path in sorted((package / folder).rglob("*.py")):
+                text = path.read_text(encoding="utf-8")
+                for name in NAMES_ON_DISK:
+                    text = text.replace(name, "")
+                where = path.relative_to(package).as_posix()
+                found += [
+                    f"{where}:{number}: {word}" for number, line in enumerate(text.splitlines(), 1) if stem.search(line)
+                ]
+    return found
+
+
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+
+
+def test_the_glossary_names_what_exists_and_each_class_once() -> None:
+    assert wrong_terms(PACKAGE, ARCHITECTURE.read_text(encoding="utf-8")) == []
+
+
+def test_words_that_the_glossary_forbids_do_not_occur() -> None:
+    assert forbidden_words(PACKAGE, ARCHITECTURE.read_text(encoding="utf-8")) == []
+
+
+GLOSSARY = """
+| Term | Meaning | Where |
+|---|---|---|
+| queue | a queue | `model.Queue`, `client` |
+| timer | a timer | {timer} |
+
+| Word | Not in | Write instead |
+|---|---|---|
+| settle | `model`, `engine` | checkpoint |
+"""
+
+
+@pytest.mark.parametrize(
+    "where", ["`engine._timers`", "`engine._timers.Timer`", "`engine.Timer`, `model.queues.Timer`"]
+)
+def test_a_right_glossary_is_accepted(tree: Path, where: str) -> None:
+    (tree / "model" / "queues.py").write_text("class Queue: ...\n" + "class Timer: ...\n" * where.count("queues"))
+    (tree / "engine" / "_timers.py").write_text("class Timer: ...\n")
+    (tree / "client" / "_sync").mkdir()
+    (tree / "client" / "_sync" / "queue.py").write_text("class Queue: ...\n# settled\n")
+    document = GLOSSARY.format(timer=where)
+    assert (wrong_terms(tree, document), forbidden_words(tree, document)) == ([], [])
+
+
+def test_a_wrong_glossary_is_found(tree: Path) -> None:
+    (tree / "model" / "queues.py").write_text('class Queue: ...\nNAME = "journal.0"\n')
+    (tree / "engine" / "queues.py").write_text("class Queue: ...\nx = 1  # what is Settled here\n")
+    document = GLOSSARY.format(timer="`engine.Timer`, `model.timers`")
+    assert wrong_terms(tree, document) == [
+        "timer: there is no engine.Timer",
+        "timer: there is no model.timers",
+        "Queue is also a class of engine.queues",
+    ]
+    assert forbidden_words(tree, document) == ["engine/queues.py:2: settle"]
+    assert wrong_terms(tree, document.replace("| timer |", "| clock |"))[0] == "clock comes before queue"
 
 
 FOREIGN = {

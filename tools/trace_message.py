@@ -18,9 +18,10 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO, cast
 
 import lanner
 
@@ -75,15 +76,8 @@ def receive(directory: str) -> None:
                 print(json.dumps(calls.stop()), flush=True)
 
 
-def send(directory: str, receiver: subprocess.Popen[str]) -> list[Counter[str]]:
+def send(directory: str, ask: Callable[[str], str]) -> list[Counter[str]]:
     """Send messages one by one, and return the calls of each, in both processes."""
-
-    def ask(line: str) -> str:
-        assert receiver.stdin is not None
-        assert receiver.stdout is not None
-        print(line, file=receiver.stdin, flush=True)
-        return receiver.stdout.readline()
-
     calls, found = Calls(), []
     calls.install()
     with lanner.QueueManager(Path(directory), "SENDER", bind=SENDER) as qm:
@@ -116,12 +110,15 @@ def main(arguments: list[str]) -> None:
         return
     with tempfile.TemporaryDirectory() as directory:
         command = [sys.executable, __file__, "receive", f"{directory}/receiver"]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as receiver:
-            assert receiver.stdout is not None
-            receiver.stdout.readline()
-            found = send(f"{directory}/sender", receiver)
-            assert receiver.stdin is not None
-            receiver.stdin.close()
+        receiver = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        with receiver, cast("TextIO", receiver.stdin) as questions, cast("TextIO", receiver.stdout) as answers:
+
+            def ask(line: str) -> str:
+                print(line, file=questions, flush=True)
+                return answers.readline()
+
+            answers.readline()
+            found = send(f"{directory}/sender", ask)
     found.sort(key=Counter.total)
     median = found[len(found) // 2]
     if "--functions" in arguments:

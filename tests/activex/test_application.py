@@ -147,7 +147,7 @@ class TestCertificates:
         digest = hashlib.md5(certificate.certificate, usedforsecurity=False).digest()
         assert [entry.digest] == digests == [digest]
         with world.held() as h:
-            assert h.store.ticket() <= h.store.synced
+            assert h.store.pending_batch() <= h.store.synced
 
     def test_what_is_no_certificate(self, world: World, application: MSMQApplication) -> None:
         for wrong, status in ((octets(b"x"), BAD_CERTIFICATE), (i4(1), E_INVALIDARG)):

@@ -85,7 +85,7 @@ def fire(world: World, event: MSMQEvent, queue: ComObject, cursor: int = 0, erro
         event.fire(queue, cursor, error)
 
     world.run(fire())
-    world.settle()
+    world.run_ready()
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_the_private_interface_tells_every_sink(world: World, event: MSMQEvent) 
         advise(world, event, sink)
     world.call(event, "fire_arrived_event", queue, 1)
     world.call(event, "fire_arrived_error_event", queue, -0x3FF1_FFA6, 2)
-    world.settle()
+    world.run_ready()
     told = [
         (0, [Variant(VT.DISPATCH, queue), Variant(VT.I4, 1)]),
         (1, [Variant(VT.DISPATCH, queue), Variant(VT.I4, -0x3FF1_FFA6), Variant(VT.I4, 2)]),
@@ -222,7 +222,7 @@ def test_a_slow_sink_hears_of_everything_in_order_and_of_no_more_than_it_may_be_
     assert sink.told == []
     world.loop.call_soon(sink.answers.set)
     for _ in range(MAX_PENDING):
-        world.settle()
+        world.run_ready()
     assert [arguments[1].value for _, arguments in sink.told] == list(range(MAX_PENDING))
     fire(world, event, Queue(), 1000)
     assert sink.told[-1][1][1].value == 1000
@@ -244,7 +244,7 @@ def test_a_sink_that_is_given_back_hears_of_nothing_more(world: World, event: MS
         world.run(released())
     assert sink.is_released
     world.loop.call_soon(sink.answers.set)
-    world.settle()
+    world.run_ready()
     fire(world, event, Queue())
     assert sink.told == []
     assert [task for task in asyncio.all_tasks(world.loop) if not task.done()] == []

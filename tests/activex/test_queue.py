@@ -289,7 +289,7 @@ class TestState:
         queue = opened(world, RECEIVE, 1)
         task = world.start(queue, "receive")
         queue.released()
-        world.settle()
+        world.run_ready()
         assert status_of(task.exception()) == CANCELLED
         assert q.open_queue_descriptors == []
         queue.released()
@@ -400,7 +400,7 @@ class TestReceive:
         assert bodies(world) == [b"2"]
         assert bodies(world, r"DIRECT=OS:.\private$\q;journal") == [b"1"]
         with world.held() as h:
-            assert h.store.ticket() <= h.store.synced
+            assert h.store.pending_batch() <= h.store.synced
 
     @pytest.mark.spec("MQAC-3.11.4.1.14-9")
     def test_system_queues_keep_no_journal(self, world: World, q: Queue) -> None:
@@ -576,7 +576,7 @@ class TestTimeouts:
         queue, transaction = opened(world), begin(world)
         task = world.start(queue, "receive", within(transaction))
         world.call(transaction, "abort")
-        world.settle()
+        world.run_ready()
         assert status_of(task.exception()) == SEQUENCE
 
     @pytest.mark.spec("MQAC-3.11.4.1.15-2")
@@ -593,7 +593,7 @@ class TestAbandoned:
 
     def cancel(self, world: World, task: asyncio.Task[object]) -> None:
         task.cancel()
-        world.settle()
+        world.run_ready()
         assert task.cancelled()
 
     @pytest.mark.parametrize("member", ["receive", "receive_current", "peek", "peek_current"])
@@ -625,7 +625,7 @@ class TestAbandoned:
         send(world, b"1", b"2")
         queue = opened(world)
         stuck = world.loop.create_future()
-        monkeypatch.setattr(world.environment.committer, "durable", lambda _ticket: stuck)
+        monkeypatch.setattr(world.environment.committer, "durable", lambda _batch: stuck)
         task = world.start(queue, "receive")
         assert bodies(world) == [b"2"]
         self.cancel(world, task)

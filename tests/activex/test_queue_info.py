@@ -433,7 +433,7 @@ class TestCreate:
         assert queue.multicast_address == "239.0.0.1:1"
         assert uuid.UUID(world.call(made, "get_queue_guid")) == queue.identifier
         with world.held() as h:
-            assert h.store.ticket() <= h.store.synced
+            assert h.store.pending_batch() <= h.store.synced
 
     @pytest.mark.spec("MQAC-3.10.4.1.26-5")
     @pytest.mark.parametrize("argument", [MISSING, FALSE, Variant(VT.I2, 0), Variant(VT.BYREF | VT.BOOL, value=False)])

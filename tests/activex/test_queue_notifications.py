@@ -69,14 +69,14 @@ def opened(world: World, access: int = PEEK, name: str = r"DIRECT=OS:.\private$\
 
 def enable(world: World, queue: MSMQQueue, event: Event, *arguments: Variant) -> None:
     assert world.call(queue, "enable_notification", event, *arguments) is None
-    world.settle()
+    world.run_ready()
 
 
 def send(world: World, *bodies: bytes) -> None:
     with world.held() as h:
         for body in bodies:
             h.send(body=body)
-    world.settle()
+    world.run_ready()
 
 
 @pytest.mark.spec("MQAC-3.11.4.1.9-1")
@@ -111,7 +111,7 @@ def test_defaults_and_an_answer_at_once(world: World, q: Queue, event: Event) ->
         return list(event.fired)
 
     assert world.run(call()) == []
-    world.settle()
+    world.run_ready()
     assert event.fired == [(queue, FIRST, None)]
 
 
@@ -151,7 +151,7 @@ def test_a_locked_head_is_not_suitable(world: World, q: Queue, event: Event) -> 
     assert event.fired == []
     with world.held() as h:
         h.abort(transaction)
-    world.settle()
+    world.run_ready()
     assert [error for _, _, error in event.fired] == [None]
 
 
@@ -222,7 +222,7 @@ def test_what_else_ends_a_wait(world: World, q: Queue, event: Event) -> None:
     enable(world, queue, event)
     with world.held() as h:
         h.engine.delete_queue(q)
-    world.settle()
+    world.run_ready()
     assert event.fired[2:] == [(queue, FIRST, DELETED)]
 
 
@@ -230,7 +230,7 @@ def test_a_reset_ends_what_waits_at_the_cursor(world: World, q: Queue, event: Ev
     queue = opened(world)
     enable(world, queue, event, i4(CURRENT))
     world.call(queue, "reset")
-    world.settle()
+    world.run_ready()
     assert event.fired == [(queue, CURRENT, CANCELLED)]
 
 

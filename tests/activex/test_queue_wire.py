@@ -140,7 +140,7 @@ def test_a_client_that_goes_takes_no_message(world: World, wire: Wire, q: Queue)
     world.run(wire.client.close())
     until(world, lambda: not find(world).waiting_reads)
     send(world, b"1")
-    world.settle()
+    world.run_ready()
     assert bodies(world) == [b"1"]
     assert isinstance(task.exception(), ComError) or task.cancelled()
 

@@ -106,7 +106,7 @@ class TestCommit:
         assert bodies(world) == [b"new"]
         with world.held() as h:
             assert h.bodies(r"DIRECT=OS:.\private$\q;journal") == [b"old"]
-            assert h.store.ticket() <= h.store.synced
+            assert h.store.pending_batch() <= h.store.synced
 
     @pytest.mark.spec("MQAC-3.8.4.1.1-1", "MQAC-3.9.4.1.2-1")
     @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ class World:
                 thing.released()
 
         self.run(release())
-        self.settle()
+        self.run_ready()
         self._committer.close()
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.run_until_complete(self.loop.shutdown_default_executor())
@@ -70,9 +70,9 @@ class World:
         """Let time pass, do what is due, and tell those who wait."""
         with self.held() as h:
             h.tick(seconds)
-        self.settle()
+        self.run_ready()
 
-    def settle(self) -> None:
+    def run_ready(self) -> None:
         """Let everything run that can run now."""
         for _ in range(10):
             self.run(asyncio.sleep(0))
@@ -91,7 +91,7 @@ class World:
     ) -> asyncio.Task[Any]:
         """A call that may wait."""
         task: asyncio.Task[Any] = self.loop.create_task(invoke(thing, name, *arguments, by=by, revision=revision))
-        self.settle()
+        self.run_ready()
         return task
 
     def status(self, thing: ComObject, name: str, *arguments: object, by: Identity = SYSTEM, revision: int = 0) -> int:

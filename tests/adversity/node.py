@@ -82,8 +82,8 @@ class Node:
         with self.runtime.lock:
             provision(self.engine.directory, Topology(tuple(sites), made, joined))
             self.engine.read_routing_data()
-            ticket = self.runtime.store.ticket()
-        self.runtime.store.sync(ticket)
+            batch = self.runtime.store.pending_batch()
+        self.runtime.store.sync(batch)
         return {}
 
     def do_create(self, queue: str, *, transactional: bool, public: bool = False) -> Answer:

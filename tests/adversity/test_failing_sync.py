@@ -74,8 +74,8 @@ with QueueManager(sys.argv[1], name="ALPHA", coordinator=coordinator) as qm:
     def event(name, *args, **kw):
         with runtime.lock:
             getattr(engine, name)(*args, **kw)
-            ticket = runtime.store.ticket()
-        runtime.store.sync(ticket)
+            batch = runtime.store.pending_batch()
+        runtime.store.sync(batch)
     tx = qm.transaction()
     transaction = tx._unit.inner
     identifier = transaction.identifier

@@ -113,8 +113,8 @@ def test_each_batch_is_told_its_own_fate(tmp_path: Path, monkeypatch: pytest.Mon
         committer = Committer(store, asyncio.get_running_loop())
         outcomes = {1: InsufficientResources("batch 1 was dropped"), 2: None}
 
-        def sync(ticket: int) -> None:
-            if (error := outcomes[ticket]) is not None:
+        def sync(batch: int) -> None:
+            if (error := outcomes[batch]) is not None:
                 raise error
 
         monkeypatch.setattr(store, "sync", sync)
@@ -192,7 +192,7 @@ def test_a_receive_that_is_cancelled_while_the_disk_is_written_leaves_the_messag
             # The disk stands still from here on.
             store, goes_on = runtime_of(qm).store, threading.Event()
             sync = store.sync
-            monkeypatch.setattr(store, "sync", lambda ticket: (goes_on.wait(), sync(ticket)))
+            monkeypatch.setattr(store, "sync", lambda batch: (goes_on.wait(), sync(batch)))
             monkeypatch.setattr(store, "sync_at_once", lambda: False)
             if way == "waiting receive":
                 reading = asyncio.create_task(calls[way]())

@@ -23,7 +23,7 @@ from lanner.com.automation_types import (
 )
 from lanner.com.constants import DISP_E_PARAMNOTFOUND, IID_IDISPATCH
 from lanner.com.objref import DualStringArray, ObjRefStandard, StdObjRef
-from lanner.com.values import EMPTY, MISSING, NULL, VT, Record, SafeArray, Variant, type_name
+from lanner.com.values import EMPTY, MISSING, NULL, VT, RecordValue, SafeArray, Variant, type_name
 from lanner.rpc.ndr import BadStub, ByteOrder, Decoder, Encoder, Syntax, Type, Value, guid, representation
 from lanner.rpc.ndr.stream import MAX_REQUEST_ELEMENTS
 
@@ -234,8 +234,8 @@ EVERYTHING = [
     Variant(VT.BYREF | VT.UNKNOWN, None),
     Variant(VT.BYREF | VT.DECIMAL, Decimal("2.5")),
     Variant(VT.BYREF | VT.VARIANT, Variant(VT.ARRAY | VT.UI1, b"ab")),
-    Variant(VT.RECORD, Record(REFERENCE, b"\x08\0\0\0abcd")),
-    Variant(VT.RECORD | VT.BYREF, Record(None, None)),
+    Variant(VT.RECORD, RecordValue(REFERENCE, b"\x08\0\0\0abcd")),
+    Variant(VT.RECORD | VT.BYREF, RecordValue(None, None)),
     Variant(VT.RECORD, None),
     Variant(VT.ARRAY | VT.UI1, b""),
     Variant(VT.ARRAY | VT.UI1, b"abc"),
@@ -259,7 +259,7 @@ EVERYTHING = [
     Variant(VT.ARRAY | VT.VARIANT, SafeArray.of(VT.VARIANT, [Variant(VT.I4, 1), Variant(VT.BSTR, "x"), EMPTY])),
     Variant(VT.ARRAY | VT.DISPATCH, SafeArray.of(VT.DISPATCH, [REFERENCE, None])),
     Variant(VT.ARRAY | VT.UNKNOWN, SafeArray.of(VT.UNKNOWN, [None, REFERENCE])),
-    Variant(VT.ARRAY | VT.RECORD, SafeArray(VT.RECORD, (Record(REFERENCE, b"\x05\0\0\0a"),), ((1, 0),))),
+    Variant(VT.ARRAY | VT.RECORD, SafeArray(VT.RECORD, (RecordValue(REFERENCE, b"\x05\0\0\0a"),), ((1, 0),))),
 ]
 
 

@@ -46,7 +46,7 @@ from lanner.com.dispatch import (
 )
 from lanner.com.members import Coclass, InterfaceTable
 from lanner.com.objects import ComCall, ComError, ComObject, Success
-from lanner.com.values import EMPTY, MISSING, NULL, VT, Record, SafeArray, Variant
+from lanner.com.values import EMPTY, MISSING, NULL, VT, RecordValue, SafeArray, Variant
 from lanner.model.errors import QueueNotFound
 from lanner.rpc.ndr import Value
 from tests.com.automation import Caller, Exporter, Foreign
@@ -398,8 +398,8 @@ ONE = Variant(VT.I4, 1)
         ("Open", METHOD, (MISSING, ONE), (), DISP_E_PARAMNOTOPTIONAL, 0),
         ("Open", METHOD, (ONE,), (1,), DISP_E_PARAMNOTOPTIONAL, 0),
         # A type that nothing here has.
-        ("Open", METHOD, (Variant(VT.RECORD, Record(None, None)), ONE), (), DISP_E_BADVARTYPE, 0),
-        ("Create", METHOD, (ONE, Variant(VT.RECORD, Record(None, None))), (), DISP_E_BADVARTYPE, 1),
+        ("Open", METHOD, (Variant(VT.RECORD, RecordValue(None, None)), ONE), (), DISP_E_BADVARTYPE, 0),
+        ("Create", METHOD, (ONE, Variant(VT.RECORD, RecordValue(None, None))), (), DISP_E_BADVARTYPE, 1),
     ],
 )
 @pytest.mark.spec("MQAC-3.1-13")
@@ -573,7 +573,7 @@ DUAL = [(coclass, table) for coclass in tables.COCLASSES for table in coclass.in
 some_variants = st.sampled_from(
     [
         *(EMPTY, NULL, MISSING, ONE, Variant(VT.BSTR, "x"), Variant(VT.BSTR, "7"), Variant(VT.DISPATCH, None)),
-        *(Variant(VT.ARRAY | VT.UI1, b"x"), Variant(VT.BYREF | VT.I4, 1), Variant(VT.RECORD, Record(None, None))),
+        *(Variant(VT.ARRAY | VT.UI1, b"x"), Variant(VT.BYREF | VT.I4, 1), Variant(VT.RECORD, RecordValue(None, None))),
     ]
 )
 

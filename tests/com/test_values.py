@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lanner.com.coercion import change_type, date_of
 from lanner.com.constants import DISP_E_BADVARTYPE, DISP_E_OVERFLOW, DISP_E_PARAMNOTFOUND, DISP_E_TYPEMISMATCH
 from lanner.com.objects import ComError, ComObject
-from lanner.com.values import EMPTY, MISSING, NULL, VT, Record, SafeArray, Variant, is_missing
+from lanner.com.values import EMPTY, MISSING, NULL, VT, RecordValue, SafeArray, Variant, is_missing
 
 OBJECT = ComObject()
 
@@ -111,7 +111,7 @@ def test_what_can_be_turned(variant: Variant, vt: int, value: Any) -> None:  # n
         (Variant(VT.BSTR, "1e999999"), VT.CY, DISP_E_OVERFLOW),
         (Variant(VT.BSTR, "1e999999"), VT.DECIMAL, DISP_E_OVERFLOW),
         (Variant(VT.BSTR, "1e999999"), VT.R8, DISP_E_OVERFLOW),
-        (Variant(VT.RECORD, Record(None, b"")), VT.I4, DISP_E_BADVARTYPE),
+        (Variant(VT.RECORD, RecordValue(None, b"")), VT.I4, DISP_E_BADVARTYPE),
     ],
 )
 def test_what_cannot_be_turned(variant: Variant, vt: int, hresult: int) -> None:

@@ -23,8 +23,8 @@ def test_objects_survive_the_store_being_closed(tmp_path: Path) -> None:
         assert all(directory.create_object(queue)[0] is SUCCESS for queue in queues)
         assert directory.delete_object(queues[0]) is SUCCESS
         sid = directory.computer_sid("alpha")
-        ticket = store.ticket()
-    store.sync(ticket)
+        batch = store.pending_batch()
+    store.sync(batch)
     store.close()
 
     store = Store.open(tmp_path)

@@ -63,18 +63,18 @@ class Harness:
 
     def sync(self) -> None:
         """Everything done so far is on disk."""
-        ticket = self.store.ticket()
+        batch = self.store.pending_batch()
         self.store.lock.release()
         try:
-            self.store.sync(ticket)
+            self.store.sync(batch)
         finally:
             self.store.lock.acquire()
 
-    def settle(self) -> None:
+    def checkpoint(self) -> None:
         """Everything that is on disk is in the snapshot."""
         self.store.lock.release()
         try:
-            self.store.settle()
+            self.store.checkpoint()
         finally:
             self.store.lock.acquire()
 

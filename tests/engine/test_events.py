@@ -49,7 +49,7 @@ def h(tmp_path: Path) -> Iterator[Harness]:
 
 def logged(h: Harness) -> list[Event]:
     """What is durable of the log."""
-    h.settle()
+    h.checkpoint()
     log = h.store.events
     blocks = log.read(0, log.horizon, 1 << 30)
     return [Event(*row) for _, data in blocks for row in EVENT.iter_unpack(data)]
@@ -249,7 +249,7 @@ def test_what_is_not_on_disk_is_not_in_the_log(h: Harness) -> None:
     before = h.store.events.horizon
     h.send()
     h.sync()
-    h.settle()
+    h.checkpoint()
     first, data = h.store.events.read(before, h.store.events.horizon, 10)[0]
     assert first > before
     assert len(data) == EVENT.size
@@ -260,7 +260,7 @@ def test_express_messages_wait_for_no_disk_and_their_events_come_along(h: Harnes
     h.send(body=b"first", recoverable=False)  # the name of the queue is written with it
     h.sync()
     h.send(recoverable=False)
-    assert h.store.ticket() == 0, "nobody would wait for it"
+    assert h.store.pending_batch() == 0, "nobody would wait for it"
     assert h.store.events.is_waiting
     assert len(logged(h)) == 1
     h.send()

@@ -198,7 +198,7 @@ def test_what_is_held_does_not_expire_until_it_is_released(h: Harness) -> None:
     for body in (b"durable", b"express", b"later"):
         h.send(body=body, recoverable=body != b"express", time_to_be_received=10)
     h.sync()
-    h.settle()
+    h.checkpoint()
     with h.store.scan(queue.number, 0) as scan:
         numbers = {Message(record.packet).body: number for number, _, record in scan}
     h.engine.hold_expiry(queue, numbers[b"express"], 30)

@@ -159,7 +159,7 @@ def test_a_late_commit_and_an_aborted_receive_get_a_new_place_in_the_visibility_
     h.send(body=b"late", transaction=late)
     h.commit(late)
     h.sync()
-    h.settle()
+    h.checkpoint()
     _, seen = h.store.visible_bounds(queue.number)
     h.commit(early)
     h.sync()
@@ -173,7 +173,7 @@ def test_a_late_commit_and_an_aborted_receive_get_a_new_place_in_the_visibility_
 
 
 def visible(h: Harness, number: int, after: int) -> list[bytes]:
-    h.settle()
+    h.checkpoint()
     with h.store.scan(number, after) as scan:
         return [Message(record.packet).body for _, _, record in scan]
 

@@ -16,8 +16,8 @@ from tests.store.conftest import QUEUE, ids, no_room, packets, record
 
 
 def change_of(store: Store) -> Change:
-    def ask(ticket: int) -> None:
-        raise AssertionError(f"batch {ticket} was asked for")
+    def ask(batch: int) -> None:
+        raise AssertionError(f"batch {batch} was asked for")
 
     return Change(store, ask)
 
@@ -77,7 +77,7 @@ def test_a_change_that_cannot_be_written_raises(store: Store) -> None:
     assert ids(store) == []
 
 
-def test_a_change_made_inside_another_one_has_a_ticket_of_its_own(store: Store) -> None:
+def test_a_change_made_inside_another_one_has_a_batch_of_its_own(store: Store) -> None:
     with change_of(store) as outer:
         with change_of(store) as inner:
             put(store, 1)
@@ -141,7 +141,7 @@ def test_a_change_nobody_waits_for_is_written_by_the_timer_thread(world: World) 
     with world.runtime.change() as change:
         world.engine.create_queue(world.engine.set_queue_defaults(r".\private$\other"))
         store.on_synced(written)
-    assert store.synced < change.ticket
+    assert store.synced < change.batch
     change.soon()
     written.wait()
-    assert store.synced >= change.ticket
+    assert store.synced >= change.batch

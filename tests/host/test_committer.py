@@ -28,25 +28,25 @@ def with_committer(store: Store, work: Callable[[Committer], Awaitable[None]]) -
 
 @pytest.fixture
 def writers(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The threads that have written to the journal."""
+    """The threads that have written to the write-ahead log."""
     found: list[int] = []
-    append = store._journal.append
+    append = store._write_ahead_log.append
 
     def noted(record: object) -> None:
         found.append(threading.get_ident())
         append(record)  # type: ignore[arg-type]  # passed on as it is
 
-    monkeypatch.setattr(store._journal, "append", noted)
+    monkeypatch.setattr(store._write_ahead_log, "append", noted)
     return found
 
 
 def test_a_quick_disk_is_waited_for_by_the_loop(store: Store, writers: list[int]) -> None:
     async def work(committer: Committer) -> None:
         for key in (1, 2):
-            store._journal._seconds = 0.0  # whatever the disk of this machine does
+            store._write_ahead_log._seconds = 0.0  # whatever the disk of this machine does
             put(store, key)
-            await committer.durable(store.ticket())
-            assert store.ticket() == 0
+            await committer.durable(store.pending_batch())
+            assert store.pending_batch() == 0
 
     with_committer(store, work)
     assert writers == [threading.get_ident()] * 2
@@ -59,18 +59,18 @@ def test_the_loop_is_told_at_once_of_what_it_has_written(store: Store) -> None:
     async def run() -> None:
         loop = asyncio.get_running_loop()
         committer = Committer(store, loop, lambda: order.append(f"written {store.synced}"))
-        store._journal._seconds = 0.0
+        store._write_ahead_log._seconds = 0.0
         put(store, 1)
-        ticket = store.ticket()
-        committer.ask(ticket)
+        batch = store.pending_batch()
+        committer.ask(batch)
         loop.call_soon(order.append, "something else")
         loop.call_soon(lambda: loop.call_soon(order.append, "the next turn"))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert order == [f"written {ticket}", "something else", "the next turn"]
-        store._journal._seconds = 0.01
+        assert order == [f"written {batch}", "something else", "the next turn"]
+        store._write_ahead_log._seconds = 0.01
         put(store, 2)
-        await committer.durable(store.ticket())
+        await committer.durable(store.pending_batch())
         assert len(order) == 3, "the thread wrote it, and the store tells of that"
         await asyncio.to_thread(committer.close)
 
@@ -83,13 +83,13 @@ def test_a_batch_is_written_though_whoever_is_told_of_the_one_before_fails(store
         failed = asyncio.Event()
         loop.set_exception_handler(lambda *_: failed.set())
         committer = Committer(store, loop, lambda: 1 // 0)  # type: ignore[arg-type]
-        store._journal._seconds = 0.0
+        store._write_ahead_log._seconds = 0.0
         put(store, 1)
         with store.lock:
             store.prepare()
         put(store, 2)
         # The loop writes the first one itself.
-        durable = committer.durable(store.ticket())
+        durable = committer.durable(store.pending_batch())
         await failed.wait()
         async with asyncio.timeout(10):
             await durable
@@ -100,10 +100,10 @@ def test_a_batch_is_written_though_whoever_is_told_of_the_one_before_fails(store
 
 def test_a_slow_disk_is_waited_for_by_the_thread(store: Store, writers: list[int]) -> None:
     async def work(committer: Committer) -> None:
-        store._journal._seconds = 0.01
+        store._write_ahead_log._seconds = 0.01
         put(store, 1)
-        await committer.durable(store.ticket())
-        assert store.ticket() == 0
+        await committer.durable(store.pending_batch())
+        assert store.pending_batch() == 0
 
     with_committer(store, work)
     assert len(writers) == 1
@@ -114,7 +114,7 @@ def test_all_who_are_ready_in_one_turn_share_a_record(store: Store, writers: lis
     async def work(committer: Committer) -> None:
         async def one(key: int) -> None:
             put(store, key)
-            await committer.durable(store.ticket())
+            await committer.durable(store.pending_batch())
 
         await asyncio.gather(*(one(key) for key in range(20)))
 
@@ -126,7 +126,7 @@ def test_all_who_are_ready_in_one_turn_share_a_record(store: Store, writers: lis
 def test_a_big_batch_is_left_to_the_thread(store: Store, writers: list[int]) -> None:
     async def work(committer: Committer) -> None:
         put(store, 1, b"x" * 100_000)
-        await committer.durable(store.ticket())
+        await committer.durable(store.pending_batch())
 
     with_committer(store, work)
     assert len(writers) == 1
@@ -136,11 +136,11 @@ def test_a_big_batch_is_left_to_the_thread(store: Store, writers: list[int]) -> 
 def test_who_asks_for_what_could_not_be_written_is_told(store: Store) -> None:
     async def work(committer: Committer) -> None:
         put(store, 1)
-        future = committer.durable(store.ticket())
+        future = committer.durable(store.pending_batch())
         with no_room(), pytest.raises(InsufficientResources):
             await future
         put(store, 2)
-        await committer.durable(store.ticket())
+        await committer.durable(store.pending_batch())
         assert ids(store) == [2]
 
     with_committer(store, work)
@@ -155,7 +155,7 @@ def test_what_another_thread_has_written_or_dropped_in_the_same_moment_is_told(
 
     def sync() -> None:
         with no_room() if is_full else nullcontext(), suppress(InsufficientResources):
-            store.sync(store.ticket())
+            store.sync(store.pending_batch())
 
     def late() -> bool:
         elsewhere = threading.Thread(target=sync)
@@ -168,7 +168,7 @@ def test_what_another_thread_has_written_or_dropped_in_the_same_moment_is_told(
         put(store, 1)
         with pytest.raises(InsufficientResources) if is_full else nullcontext():
             async with asyncio.timeout(10):
-                await committer.durable(store.ticket())
+                await committer.durable(store.pending_batch())
 
     with_committer(store, work)
     assert ids(store) == ([] if is_full else [1])
@@ -176,21 +176,21 @@ def test_what_another_thread_has_written_or_dropped_in_the_same_moment_is_told(
 
 def test_who_comes_late_for_what_the_thread_could_not_write_is_told(store: Store) -> None:
     async def work(committer: Committer) -> None:
-        store._journal._seconds = 0.01
+        store._write_ahead_log._seconds = 0.01
         put(store, 1)
-        ticket = store.ticket()
+        batch = store.pending_batch()
         with no_room(), pytest.raises(InsufficientResources):
-            await committer.durable(ticket)
+            await committer.durable(batch)
         # The thread has been asked for this one, and is not asked again.
         with pytest.raises(InsufficientResources):
             async with asyncio.timeout(10):
-                await committer.durable(ticket)
+                await committer.durable(batch)
         put(store, 2)
-        await committer.durable(store.ticket())
-        assert store.synced > ticket
+        await committer.durable(store.pending_batch())
+        assert store.synced > batch
         # That a later one is on disk says nothing about it.
         with pytest.raises(InsufficientResources):
-            await committer.durable(ticket)
+            await committer.durable(batch)
 
     with_committer(store, work)
     assert ids(store) == [2]
@@ -205,16 +205,16 @@ def test_who_waits_for_what_the_loop_failed_to_write_for_whatever_reason_is_told
     async def work(committer: Committer) -> None:
         complaints: list[object] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["exception"]))
-        store._journal._seconds = 0.0
+        store._write_ahead_log._seconds = 0.0
         put(store, 1)
         with monkeypatch.context() as patch:
-            patch.setattr(store._journal, "append", broken)
+            patch.setattr(store._write_ahead_log, "append", broken)
             with pytest.raises(InsufficientResources):
                 async with asyncio.timeout(10):
-                    await committer.durable(store.ticket())
+                    await committer.durable(store.pending_batch())
         assert [type(error) for error in complaints] == [ZeroDivisionError]
         put(store, 2)
-        await committer.durable(store.ticket())
+        await committer.durable(store.pending_batch())
 
     with_committer(store, work)
     assert ids(store) == [2]
@@ -224,16 +224,16 @@ def test_asking_under_the_lock_and_from_another_thread(store: Store) -> None:
     async def work(committer: Committer) -> None:
         with store.lock:
             put(store, 1)
-            ticket = store.ticket()
-            committer.ask(ticket)
-            assert store.ticket() == ticket, "not while somebody has the lock"
+            batch = store.pending_batch()
+            committer.ask(batch)
+            assert store.pending_batch() == batch, "not while somebody has the lock"
         await asyncio.sleep(0)
-        assert store.synced == ticket
+        assert store.synced == batch
         put(store, 2)
-        ticket = store.ticket()
+        batch = store.pending_batch()
         synced = threading.Event()
-        store.on_synced(lambda number: synced.set() if number >= ticket else None)
-        await asyncio.to_thread(committer.ask, ticket)
+        store.on_synced(lambda number: synced.set() if number >= batch else None)
+        await asyncio.to_thread(committer.ask, batch)
         assert await asyncio.to_thread(synced.wait, 10)
 
     with_committer(store, work)

@@ -200,7 +200,7 @@ def test_an_event_loop_waits_for_a_message(world: World) -> None:
         threading.Thread(target=world.send, args=(b"one",)).start()
         assert body(await waiting) == b"one"
         await read.taken(read.take())
-        assert world.runtime.store.ticket() == 0, "the removal is durable"
+        assert world.runtime.store.pending_batch() == 0, "the removal is durable"
 
     in_loop(world, work)
     assert world.bodies() == []

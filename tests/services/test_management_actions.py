@@ -240,7 +240,7 @@ def test_a_pause_that_cannot_be_stored_is_refused_and_undone(
         raise InsufficientResources("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr("lanner.store.journal.Journal.append", full)
+        patch.setattr("lanner.store.write_ahead_log.WriteAheadLog.append", full)
         assert manager.action(REMOTE, "PAUSE") == InsufficientResources.status
     assert state(manager) == "INACTIVE"
     assert manager.action(REMOTE, "PAUSE") == 0

@@ -355,9 +355,9 @@ async def test_a_recoverable_send_is_answered_when_it_is_on_disk(site: Site, mon
     sender = await peer.open(access=SEND)
     synced = []
 
-    def sync(ticket: int, real: Any = site.runtime.store.sync) -> None:  # noqa: ANN401
+    def sync(batch: int, real: Any = site.runtime.store.sync) -> None:  # noqa: ANN401
         synced.append(site.count())
-        real(ticket)
+        real(batch)
 
     monkeypatch.setattr(site.runtime.store, "sync", sync)
     before = site.runtime.store.synced
@@ -624,7 +624,7 @@ async def test_what_a_client_that_went_away_had_been_given_comes_back(
     never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     committer = site.queue_client._committer
     with monkeypatch.context() as patch:
-        patch.setattr(committer, "durable", lambda ticket: never)
+        patch.setattr(committer, "durable", lambda batch: never)
         waiting = asyncio.ensure_future(reader.read())
         await until(lambda: site.count() == 0)
         await peer.client.close()
@@ -644,7 +644,7 @@ async def test_a_store_that_fails_is_told_and_the_message_stays(site: Site, monk
     failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     failed.set_exception(MessageStorageFailed("no room"))
     with monkeypatch.context() as patch:
-        patch.setattr(site.queue_client._committer, "durable", lambda ticket: failed)
+        patch.setattr(site.queue_client._committer, "durable", lambda batch: failed)
         assert (await sender.send(b"x"))[RETURNS] == MessageStorageFailed.status
 
 

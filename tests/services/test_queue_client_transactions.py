@@ -235,7 +235,7 @@ async def test_a_commit_is_answered_when_it_is_on_disk(site: Site, monkeypatch: 
     assert (await sender.send(b"x", begun))[RETURNS] == OK
     gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     with monkeypatch.context() as patch:
-        patch.setattr(site.queue_client._committer, "durable", lambda ticket: gate)
+        patch.setattr(site.queue_client._committer, "durable", lambda batch: gate)
         answer = asyncio.ensure_future(begun.commit())
         await until(lambda: len(site.queue_client.transactions) == 0)
         # The connection goes on meanwhile.

@@ -418,17 +418,17 @@ async def test_what_is_acknowledged_is_on_disk(site: Site, what: str) -> None:
     """Nothing is answered before the batch is synced, and other calls are answered meanwhile."""
     site.send(b"one")
     store = site.runtime.store
-    store.sync(_ticket(site))
+    store.sync(_batch(site))
     q = await site.opened()
     read = await q.read() if what == "end" else None
     may_sync = asyncio.Event()
     real = site.queues.committer.durable
     asked: list[int] = []
 
-    async def durable(ticket: int) -> None:
-        asked.append(ticket)
+    async def durable(batch: int) -> None:
+        asked.append(batch)
         await may_sync.wait()
-        await real(ticket)
+        await real(batch)
 
     site.queues.committer.durable = durable  # type: ignore[method-assign, assignment] # a disk that takes its time
     call = asyncio.ensure_future(q.end(read) if read is not None else q.purge())
@@ -455,9 +455,9 @@ async def test_a_disk_that_fails_is_told_of(site: Site, what: str) -> None:
     assert await (q.end(read) if read is not None else q.purge()) == InsufficientResources.status
 
 
-def _ticket(site: Site) -> int:
+def _batch(site: Site) -> int:
     with site.runtime.lock:
-        return site.runtime.store.ticket()
+        return site.runtime.store.pending_batch()
 
 
 @served
@@ -469,11 +469,11 @@ async def test_a_long_queue_is_purged_in_slices(site: Site, monkeypatch: pytest.
     real = site.queues.committer.durable
     slices: list[int] = []
 
-    async def durable(ticket: int) -> None:
+    async def durable(batch: int) -> None:
         slices.append(site.count())
         if len(slices) == 2:
             site.send(b"new")
-        await real(ticket)
+        await real(batch)
 
     site.queues.committer.durable = durable  # type: ignore[method-assign, assignment] # it watches
     assert await q.purge() == OK

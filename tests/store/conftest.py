@@ -46,14 +46,14 @@ def take(store: Store, key: int, *, queue: int = QUEUE) -> Record:
 
 def commit(store: Store) -> None:
     with store.lock:
-        ticket = store.ticket()
-    store.sync(ticket)
+        batch = store.pending_batch()
+    store.sync(batch)
 
 
-def settle(store: Store) -> None:
+def commit_and_checkpoint(store: Store) -> None:
     """Make everything durable and have scans find it."""
     commit(store)
-    store.settle()
+    store.checkpoint()
 
 
 def crash(path: Path) -> Path:
@@ -83,7 +83,7 @@ def ids_backwards(store: Store, queue: int = QUEUE) -> list[int]:
 
 def entries(store: Store, database: str) -> int:
     """Count the rows of one of the store's databases on disk."""
-    store.settle()
+    store.checkpoint()
     with store._environment.env.begin() as txn:
         found = txn.cursor(getattr(store._environment, database)).iternext(values=False)
         # A queue's totals lie among the visibility numbers, in a generation that does not exist.
@@ -135,7 +135,7 @@ def packets(path: Path) -> list[bytes]:
 
 
 def on_disk(store: Store) -> int:
-    """Messages in the database, without those of the journal."""
+    """Messages in the database, without those of the write-ahead log."""
     with store._environment.env.begin() as txn:
         return int(txn.stat(store._environment.messages)["entries"])
 

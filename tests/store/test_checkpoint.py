@@ -1,4 +1,4 @@
-"""Checkpoints: the journal goes into the database, whatever fails and whoever works meanwhile."""
+"""Checkpoints: the write-ahead log goes into the database, whatever fails and whoever works meanwhile."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from lanner.store.event_log import EVENT
 from tests.store.conftest import (
     QUEUE,
     commit,
+    commit_and_checkpoint,
     entries,
     ids,
     no_room,
@@ -26,7 +27,6 @@ from tests.store.conftest import (
     packets,
     put,
     send,
-    settle,
     take,
     text,
 )
@@ -34,13 +34,16 @@ from tests.store.conftest import (
 
 def test_a_checkpoint_that_the_disk_refuses_changes_nothing(quiet: Store, tmp_path: Path) -> None:
     send(quiet, 1, 2)
-    with no_room(), pytest.raises(InsufficientResources, match="the journal could not be brought into the store"):
-        quiet.settle()
+    with (
+        no_room(),
+        pytest.raises(InsufficientResources, match="the write-ahead log could not be brought into the store"),
+    ):
+        quiet.checkpoint()
     assert ids(quiet) == [1, 2]
     assert packets(tmp_path / "data") == [text(1), text(2)]
     send(quiet, 3)
     take(quiet, 1)
-    settle(quiet)
+    commit_and_checkpoint(quiet)
     assert packets(tmp_path / "data") == [text(2), text(3)]
     quiet.close()
 
@@ -49,15 +52,15 @@ def test_who_has_the_lock_is_told_and_does_not_wait_for_ever(quiet: Store) -> No
     """A checkpoint of another thread may be waiting for the lock."""
     send(quiet, 1)
     with quiet.lock:
-        for work in (quiet.settle, quiet.flush_events):
-            with pytest.raises(RuntimeError, match="has its lock"):
+        for work in (quiet.checkpoint, quiet.flush_events):
+            with pytest.raises(RuntimeError, match="with the store's lock held"):
                 work()
-    quiet.settle()
+    quiet.checkpoint()
     assert ids(quiet) == [1]
     quiet.close()
 
 
-def test_a_journal_that_became_full_while_no_checkpoint_could_be_made_is_used_again(
+def test_a_write_ahead_log_that_became_full_while_no_checkpoint_could_be_made_is_used_again(
     quiet: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size, sent = 100_000, [0]
@@ -75,7 +78,7 @@ def test_a_journal_that_became_full_while_no_checkpoint_could_be_made_is_used_ag
     with monkeypatch.context() as patch:
         patch.setattr(quiet._commits, "_write_slowly", refuse)
         with pytest.raises(InsufficientResources):
-            quiet.settle()
+            quiet.checkpoint()
         with pytest.raises(InsufficientResources):
             send_next(1000)
     send_next(3)
@@ -91,13 +94,13 @@ def test_a_journal_that_became_full_while_no_checkpoint_could_be_made_is_used_ag
 def test_a_checkpoint_comes_before_it_would_be_felt(quiet: Store, monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
     commits = quiet._commits
     send(quiet, *range(30))
-    quiet.settle()
+    quiet.checkpoint()
     if reason == "changes":
         monkeypatch.setattr(commit_module, "_MAX_CHANGES", 10)
     elif reason == "room":
         monkeypatch.setattr(commit_module, "_MAX_ROOM", 50_000)
     key = -1
-    while not commits._is_settling_due:
+    while not commits._is_checkpoint_due:
         key += 1
         assert not commits._maintain()
         if reason == "room":
@@ -112,9 +115,11 @@ def test_a_checkpoint_comes_before_it_would_be_felt(quiet: Store, monkeypatch: p
     quiet.close()
 
 
-def test_a_batch_that_fails_during_a_checkpoint_brings_nothing_back_that_the_journal_has_taken(quiet: Store) -> None:
+def test_a_batch_that_fails_during_a_checkpoint_brings_nothing_back_that_the_write_ahead_log_has_taken(
+    quiet: Store,
+) -> None:
     send(quiet, 1, 2)
-    last = quiet._commits._begin_settling()
+    last = quiet._commits._begin_checkpoint()
     take(quiet, 1)
     commit(quiet)
     put(quiet, 3)
@@ -122,7 +127,7 @@ def test_a_batch_that_fails_during_a_checkpoint_brings_nothing_back_that_the_jou
         commit(quiet)
     assert ids(quiet) == [2]
     assert quiet.stats(QUEUE) == (1, len(text(2)))
-    quiet._commits._settle(last)
+    quiet._commits._write_checkpoint(last)
     assert ids(quiet) == [2]
     quiet.close()
 
@@ -133,9 +138,9 @@ def test_horizons_do_not_go_back_when_a_checkpoint_was_refused_before(quiet: Sto
         log.add(bytes(EVENT.size))
     send(quiet, 1)
     with no_room(), pytest.raises(InsufficientResources):
-        quiet.settle()
+        quiet.checkpoint()
     put(quiet, 2)
-    quiet.settle()
+    quiet.checkpoint()
     assert (quiet.scan_horizon, log.horizon) == (1, 1)
     quiet.close()
 
@@ -148,12 +153,12 @@ def test_a_log_of_events_that_is_opened_before_a_checkpoint_keeps_its_horizon(qu
     store = open_store(tmp_path / "data")
     send(store, 2)
     log = store.events
-    store.settle()
+    store.checkpoint()
     assert log.bounds() == (0, 1)
     store.close()
 
 
-def test_events_of_a_failed_batch_are_decided_with_those_in_the_journal(quiet: Store) -> None:
+def test_events_of_a_failed_batch_are_decided_with_those_in_the_write_ahead_log(quiet: Store) -> None:
     with quiet.lock:
         log = quiet.events
         log.add(bytes(EVENT.size))
@@ -177,13 +182,13 @@ def test_who_flushes_events_waits_for_a_checkpoint_that_has_them(quiet: Store) -
         log.add(bytes(EVENT.size))
     with quiet._commits._commit_lock:
         quiet._commits._lead()
-    with quiet._commits._settle_lock:
-        last = quiet._commits._begin_settling()
+    with quiet._commits._checkpoint_lock:
+        last = quiet._commits._begin_checkpoint()
         other = threading.Thread(target=quiet.flush_events)
         other.start()
         other.join(0.002)
         assert other.is_alive()
-        quiet._commits._settle(last)
+        quiet._commits._write_checkpoint(last)
     other.join()
     assert log.horizon == 1
     quiet.close()
@@ -194,7 +199,7 @@ def test_horizons_pass_a_batch_of_events_alone_and_do_not_come_back(quiet: Store
     """It holds no message, so the numbers of express ones are decided at once."""
     commits = quiet._commits
     send(quiet, 1)
-    quiet.settle()
+    quiet.checkpoint()
     with quiet.lock:
         quiet.events.add(bytes(EVENT.size))
         if wants_counter:
@@ -205,7 +210,7 @@ def test_horizons_pass_a_batch_of_events_alone_and_do_not_come_back(quiet: Store
     put(quiet, 3)
     with commits._commit_lock:
         commits._lead()
-    quiet.settle()
+    quiet.checkpoint()
     assert (quiet.horizon, quiet.scan_horizon) == (2, 2)
     quiet.close()
 
@@ -228,7 +233,7 @@ def test_the_database_is_opened_again_when_sweeping_or_trimming_has_broken_it(
     with quiet.lock:
         quiet.events.add(bytes(EVENT.size))
         quiet.drop_queue(QUEUE)
-    settle(quiet)
+    commit_and_checkpoint(quiet)
     monkeypatch.setattr(Environment, "renew", broken)
     monkeypatch.setattr(Environment, "reopen", lambda _: tracked())
     monkeypatch.setattr(commit_module, "trim_slice", broken)
@@ -241,7 +246,7 @@ def test_the_database_is_opened_again_when_sweeping_or_trimming_has_broken_it(
     assert opened == [1, 1]
     monkeypatch.undo()
     send(quiet, 1)
-    quiet.settle()
+    quiet.checkpoint()
     assert on_disk(quiet) == 1
     quiet.close()
 
@@ -258,21 +263,21 @@ def test_what_is_durable_stays_so_when_a_counter_breaks_the_database_before_the_
         raise lmdb.PanicError("update of meta page failed")
 
     monkeypatch.setattr(Environment, "renew", broken)
-    settle(quiet)
+    commit_and_checkpoint(quiet)
     assert Environment.renew is renew
     assert ids(quiet) == [1]
     assert packets(tmp_path / "data") == [b"x" * size]
     quiet.close()
 
 
-def test_a_checkpoint_writes_records_as_they_were_in_the_journal(quiet: Store, tmp_path: Path) -> None:
+def test_a_checkpoint_writes_records_as_they_were_in_the_write_ahead_log(quiet: Store, tmp_path: Path) -> None:
     """The engine has changed the object since, for a receive that may never be committed."""
     send(quiet, 2)
     message = put(quiet, 1, text(1))
     commit(quiet)
     message.abort_count = 3
     message.packet = b"changed"
-    quiet.settle()
+    quiet.checkpoint()
     found = quiet.get(QUEUE, 1)
     assert found is not None
     assert (found.packet, found.abort_count) == (text(1), 0)
@@ -296,7 +301,7 @@ def test_a_checkpoint_goes_on_while_the_holder_of_the_lock_waits_for_the_databas
         counter = quiet.counter("n", 1)
     send(quiet, 1)
     monkeypatch.setattr(commits, "_write_slowly", waiting)
-    checkpoint = threading.Thread(target=quiet.settle)
+    checkpoint = threading.Thread(target=quiet.checkpoint)
     checkpoint.start()
     begun.wait()
     with quiet.lock:
@@ -310,15 +315,15 @@ def test_a_checkpoint_goes_on_while_the_holder_of_the_lock_waits_for_the_databas
 def test_a_batch_that_fails_is_dropped_behind_a_checkpoint_that_is_under_way(quiet: Store) -> None:
     """The database may have to be opened again, and another thread is writing to it."""
     put(quiet, 1)
-    ticket = quiet.ticket()
+    batch = quiet.pending_batch()
     answers: list[bool] = []
 
     def sync() -> None:
         with no_room(), pytest.raises(InsufficientResources):
-            quiet.sync(ticket)
+            quiet.sync(batch)
         answers.append(True)
 
-    with quiet._commits._settle_lock:
+    with quiet._commits._checkpoint_lock:
         other = threading.Thread(target=sync)
         other.start()
         other.join(0.005)
@@ -335,7 +340,7 @@ def test_what_came_while_a_checkpoint_was_refused_lies_over_what_it_was_about_to
     table = quiet.table("t")
     table.put(b"a", b"1")
     send(quiet, 1, 2, 3)
-    last = commits._begin_settling()
+    last = commits._begin_checkpoint()
     take(quiet, 1)
     put(quiet, 2, b"again")
     table.put(b"a", b"2")
@@ -343,18 +348,18 @@ def test_what_came_while_a_checkpoint_was_refused_lies_over_what_it_was_about_to
     send(quiet, 4)
     put(quiet, 5)
     with no_room(), pytest.raises(InsufficientResources):
-        commits._settle(last)
-    assert commits.settling is None
-    assert commits._changes == commits.journaled.changes()
-    assert quiet._allocation._journaled == commits.journaled.room > 0
+        commits._write_checkpoint(last)
+    assert commits.checkpointing is None
+    assert commits._changes == commits.logged.changes()
+    assert quiet._allocation._logged == commits.logged.room > 0
     for _ in range(2):
         assert ids(quiet) == [2, 3, 4, 5]
         found = quiet.get(QUEUE, 2)
         assert found is not None
         assert found.packet == b"again"
         assert table.get(b"a") == b"2"
-        quiet.settle()
-    assert quiet._allocation._journaled == 0
+        quiet.checkpoint()
+    assert quiet._allocation._logged == 0
     assert on_disk(quiet) == entries(quiet, "visible") == 3
     quiet.close()
 
@@ -373,10 +378,10 @@ def test_a_commit_that_makes_a_checkpoint_due_has_it_made(quiet: Store, monkeypa
 def test_a_scan_ends_where_the_snapshot_does_until_a_checkpoint_has_ended(quiet: Store) -> None:
     send(quiet, 1)
     assert (quiet.horizon, quiet.scan_horizon) == (1, 0)
-    last = quiet._commits._begin_settling()
+    last = quiet._commits._begin_checkpoint()
     assert (quiet.horizon, quiet.scan_horizon) == (1, 0)
     assert list(quiet.scan(QUEUE, 0)) == []
-    quiet._commits._settle(last)
+    quiet._commits._write_checkpoint(last)
     assert quiet.scan_horizon == 1
     assert [number for number, _, _ in quiet.scan(QUEUE, 0)] == [1]
     quiet.close()

@@ -31,8 +31,8 @@ while True:
             record = store.get(7, previous)
             store.delete(7, previous, record)
         table.put(b"batches", b"%d" % count)
-        ticket = store.ticket()
-    store.sync(ticket)
+        batch = store.pending_batch()
+    store.sync(batch)
     print(count, first, flush=True)
 """
 

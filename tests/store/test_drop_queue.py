@@ -8,7 +8,7 @@ import pytest
 
 from lanner.model.errors import InsufficientResources
 from lanner.store import Store, maintenance
-from tests.store.conftest import QUEUE, commit, entries, ids, no_room, open_store, put, settle, take
+from tests.store.conftest import QUEUE, commit, commit_and_checkpoint, entries, ids, no_room, open_store, put, take
 
 
 @pytest.fixture
@@ -28,13 +28,13 @@ def sweep(store: Store) -> int:
 def test_a_dropped_queue_is_empty_at_once_and_its_number_goes_on(quiet: Store) -> None:
     put(quiet, 1)
     put(quiet, 2, express=True)
-    settle(quiet)
+    commit_and_checkpoint(quiet)
     put(quiet, 3)
     put(quiet, 1, queue=QUEUE + 1)
     quiet.drop_queue(QUEUE)
     assert (ids(quiet), quiet.stats(QUEUE)) == ([], (0, 0))
     put(quiet, 1, b"new life")
-    settle(quiet)
+    commit_and_checkpoint(quiet)
     assert entries(quiet, "messages") == 3
     sweep(quiet)
     assert ids(quiet) == [1]
@@ -74,7 +74,7 @@ def test_sweeping_is_cut_into_slices_and_goes_on_after_a_restart(
     store._commits.maintenance.stop()
     for key in range(2000):
         put(store, key)
-    settle(store)
+    commit_and_checkpoint(store)
     store.drop_queue(QUEUE)
     commit(store)
     monkeypatch.setattr(maintenance, "_SLICE_SECONDS", 0.0001)

@@ -38,11 +38,11 @@ def test_events_are_written_with_the_next_commit(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     add(store, 10, 11)
     assert found(store) == {}
-    assert store.ticket() == 0
+    assert store.pending_batch() == 0
     put(store, 1)
     commit(store)
     assert found(store) == {}
-    store.settle()
+    store.checkpoint()
     assert found(store) == {1: 10, 2: 11}
     assert not store.events.is_waiting
     add(store, 12)
@@ -123,9 +123,9 @@ def test_a_batch_that_fails_takes_its_events_along(tmp_path: Path) -> None:
         add(store, 11)
         put(store, 2, bytes(1 << 16))
         with store.lock:
-            ticket = store.ticket()
+            batch = store.pending_batch()
         with pytest.raises(InsufficientResources):
-            store.sync(ticket)
+            store.sync(batch)
     add(store, 12)
     store.flush_events()
     assert list(found(store).values()) == [10, 12]

@@ -45,8 +45,8 @@ while not store.refuses_sends:
         for _ in range(20):
             key += 1
             store.put(7, key, Record(BODY, 1), express=False)
-        ticket = store.ticket()
-    store.sync(ticket)
+        batch = store.pending_batch()
+    store.sync(batch)
     acknowledged += range(key - 19, key + 1)
 assert acknowledged, "refused before anything was sent"
 
@@ -55,13 +55,13 @@ with store.lock:
     store.put(7, key + 1, Record(b"express", 1), express=True)
     for extra in range(10, 3000):
         store.put(7, key + extra, Record(BODY, 1), express=False)
-    ticket = store.ticket()
+    batch = store.pending_batch()
 try:
-    store.sync(ticket)
+    store.sync(batch)
     raise SystemExit("a batch larger than the disk was acknowledged")
 except InsufficientResources:
     pass
-assert failed[0] == ticket
+assert failed[0] == batch
 
 def found():
     keys, at = [], -1
@@ -77,8 +77,8 @@ with store.lock:
 for taken in acknowledged[: len(acknowledged) // 2]:
     with store.lock:
         store.delete(7, taken, store.get(7, taken))
-        ticket = store.ticket()
-    store.sync(ticket)
+        batch = store.pending_batch()
+    store.sync(batch)
 del acknowledged[: len(acknowledged) // 2]
 
 make_room()
@@ -89,8 +89,8 @@ with store.lock:
         key += 1
         store.put(7, key + 10_000, Record(BODY, 1), express=False)
         acknowledged.append(key + 10_000)
-    ticket = store.ticket()
-store.sync(ticket)
+    batch = store.pending_batch()
+store.sync(batch)
 store.close()
 
 store = Store.open(path + "/data", map_size=1 << 30, reserve=MIB)
@@ -135,13 +135,13 @@ for taken in acknowledged:
     with store.lock:
         store.delete(7, taken, store.get(7, taken))
 with store.lock:
-    ticket = store.ticket()
-store.sync(ticket)
+    batch = store.pending_batch()
+store.sync(batch)
 assert not store.refuses_sends
 with store.lock:
     store.put(7, key + 1, Record(BODY, 1), express=False)
-    ticket = store.ticket()
-store.sync(ticket)
+    batch = store.pending_batch()
+store.sync(batch)
 store.close()
 print("done")
 """
@@ -165,17 +165,17 @@ def test_messages_from_all_over_a_full_disk_can_be_received(tmp_path: Path) -> N
         for key in keys[:3000]:
             take(store, key)
             commit(store)
-        store.settle()
+        store.checkpoint()
     with store.lock:
         assert store.stats(QUEUE) == (2000, 2_000_000)
-    # There is room again, and a second later it is known: what is small goes into the journal.
+    # There is room again, and a second later it is known: what is small goes into the write-ahead log.
     store._allocation._retry_at = 0.0
     numbers = []
     for key in keys[:2]:
-        numbers.append(store._journal.last)
+        numbers.append(store._write_ahead_log.last)
         put(store, key)
         commit(store)
-    assert store._journal.last == numbers[1] + 1 == numbers[0] + 1
+    assert store._write_ahead_log.last == numbers[1] + 1 == numbers[0] + 1
     store.close()
 
 
@@ -196,9 +196,9 @@ def test_a_disk_that_was_full_is_asked_again_though_there_is_room_enough(store: 
     allocation = store._allocation
     with store.lock:
         with no_room(store._environment.used()):
-            allocation.journaled(1 << 30 >> 1)
+            allocation.logged(1 << 30 >> 1)
             assert allocation.is_full
-            allocation.settled(1 << 30 >> 1)
+            allocation.checkpointed(1 << 30 >> 1)
         assert allocation.is_full
         assert not allocation.refuses_sends
         allocation._retry_at = 0.0

@@ -1,4 +1,4 @@
-"""Batches, tickets, leaders and followers, and what a failed commit undoes."""
+"""Batches, batches, leaders and followers, and what a failed commit undoes."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import pytest
 
 from lanner.model.errors import InsufficientResources
 from lanner.store import Store
-from tests.store.conftest import QUEUE, commit, entries, ids, no_room, put, record, settle, take
+from tests.store.conftest import QUEUE, commit, commit_and_checkpoint, entries, ids, no_room, put, record, take
 
 
-def test_a_ticket_is_zero_when_everything_is_durable(store: Store) -> None:
-    assert store.ticket() == 0
+def test_no_batch_is_pending_when_everything_is_durable(store: Store) -> None:
+    assert store.pending_batch() == 0
     put(store, 1)
-    ticket = store.ticket()
-    assert ticket > store.synced
+    batch = store.pending_batch()
+    assert batch > store.synced
     put(store, 2)
-    assert store.ticket() == ticket
-    store.sync(ticket)
-    assert store.synced == ticket
-    assert store.ticket() == 0
-    store.sync(ticket)
+    assert store.pending_batch() == batch
+    store.sync(batch)
+    assert store.synced == batch
+    assert store.pending_batch() == 0
+    store.sync(batch)
     store.sync(0)
 
 
@@ -38,9 +38,9 @@ def test_one_commit_serves_everybody_who_came_meanwhile(store: Store) -> None:
         for number in range(messages):
             with store.lock:
                 store.put(QUEUE, lane << 56 | number, record(), express=False)
-                ticket = store.ticket()
-            store.sync(ticket)
-            assert store.synced >= ticket
+                batch = store.pending_batch()
+            store.sync(batch)
+            assert store.synced >= batch
 
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(send, range(threads)))
@@ -53,12 +53,12 @@ def test_one_commit_serves_everybody_who_came_meanwhile(store: Store) -> None:
 def test_a_reader_sees_the_batch_in_flight_and_the_one_being_filled(store: Store) -> None:
     for key in (1, 2, 3):
         put(store, key)
-    ticket = store.ticket()
+    batch = store.pending_batch()
     store.prepare()
     put(store, 4)
     take(store, 2)
     assert ids(store) == [1, 3, 4]
-    assert store.ticket() == ticket + 1
+    assert store.pending_batch() == batch + 1
     store._commits._lead()
     assert ids(store) == [1, 3, 4]
     assert entries(store, "messages") == 3
@@ -74,9 +74,9 @@ def test_putting_a_record_again_does_not_disturb_the_batch_in_flight(store: Stor
     store.put(QUEUE, 1, message, express=False)
     assert message.visibility == 2
     store._commits._lead()
-    store.settle()
+    store.checkpoint()
     assert [number for number, _, _ in store.scan(QUEUE, 0)] == [1]
-    settle(store)
+    commit_and_checkpoint(store)
     assert [number for number, _, _ in store.scan(QUEUE, 0)] == [2]
 
 
@@ -89,10 +89,10 @@ def test_callbacks_hear_of_batches_and_cannot_break_a_commit(store: Store) -> No
     store.on_synced(broken)
     store.on_synced(heard.append)
     put(store, 1)
-    ticket = store.ticket()
+    batch = store.pending_batch()
     commit(store)
-    assert heard == [ticket]
-    assert store.synced == ticket
+    assert heard == [batch]
+    assert store.synced == batch
 
 
 def test_a_failed_commit_undoes_everything_unsynced_and_nothing_else(store: Store) -> None:
@@ -106,37 +106,37 @@ def test_a_failed_commit_undoes_everything_unsynced_and_nothing_else(store: Stor
     put(store, 4, b"lost")
     take(store, 1)
     store.table("t").put(b"k", b"new")
-    ticket = store.ticket()
-    with no_room(), pytest.raises(InsufficientResources, match=f"batch {ticket} "):
-        store.sync(ticket)
+    batch = store.pending_batch()
+    with no_room(), pytest.raises(InsufficientResources, match=f"batch {batch} "):
+        store.sync(batch)
     assert ids(store) == [1, 2, 3]
     assert store.stats(QUEUE) == (3, len(b"keptkept tooexpress"))
     assert store.table("t").get(b"k") == b"old"
-    assert store.ticket() == 0
-    assert failed[0] == ticket
+    assert store.pending_batch() == 0
+    assert failed[0] == batch
     with pytest.raises(InsufficientResources):
-        store.sync(ticket)
+        store.sync(batch)
 
     put(store, 5, b"again")
     commit(store)
     assert ids(store) == [1, 2, 3, 5]
     with pytest.raises(InsufficientResources):
-        store.sync(ticket)
+        store.sync(batch)
 
 
 def test_failed_batches_in_a_row_are_remembered_as_one_range(store: Store) -> None:
-    tickets = []
+    batches = []
     for key in range(5):
         put(store, key)
-        tickets.append(store.ticket())
+        batches.append(store.pending_batch())
         with no_room(), pytest.raises(InsufficientResources):
-            store.sync(tickets[-1])
+            store.sync(batches[-1])
     assert len(store._commits._failed) == 1
     put(store, 9)
     commit(store)
-    for ticket in tickets:
+    for batch in batches:
         with pytest.raises(InsufficientResources):
-            store.sync(ticket)
+            store.sync(batch)
 
 
 def test_everybody_who_waits_for_a_failed_batch_is_told(store: Store) -> None:
@@ -148,10 +148,10 @@ def test_everybody_who_waits_for_a_failed_batch_is_told(store: Store) -> None:
     def send(key: int) -> None:
         with store.lock:
             store.put(QUEUE, key, record(), express=False)
-            ticket = store.ticket()
+            batch = store.pending_batch()
         start.wait()
         try:
-            store.sync(ticket)
+            store.sync(batch)
             answers.append("durable")
         except InsufficientResources:
             answers.append("refused")

@@ -6,7 +6,17 @@ from pathlib import Path
 
 from lanner.model.enums import PositionState
 from lanner.store import Record, Store
-from tests.store.conftest import QUEUE, commit, entries, ids, ids_backwards, lookup_id, open_store, record, settle
+from tests.store.conftest import (
+    QUEUE,
+    commit,
+    commit_and_checkpoint,
+    entries,
+    ids,
+    ids_backwards,
+    lookup_id,
+    open_store,
+    record,
+)
 
 
 def test_messages_come_by_priority_then_arrival(store: Store) -> None:
@@ -64,7 +74,7 @@ def test_a_record_comes_back_as_it_was_put(tmp_path: Path) -> None:
 
 def test_counts_stop_at_their_highest_value(store: Store) -> None:
     store.put(QUEUE, 1, Record(b"p", 12, abort_count=70_000, move_count=70_000), express=False)
-    settle(store)
+    commit_and_checkpoint(store)
     found = store.get(QUEUE, 1)
     assert found is not None
     assert (found.abort_count, found.move_count) == (0xFFFF, 0xFFFF)

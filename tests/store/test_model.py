@@ -49,12 +49,12 @@ class StoreAgainstDict(RuleBasedStateMachine):
     @rule()
     def maintain(self) -> None:
         self.sync()
-        self.settle()
+        self.end_checkpoint()
         while self.store._commits._maintain():
             pass
 
     def teardown(self) -> None:
-        self.settle()
+        self.end_checkpoint()
         self.store.close()
         shutil.rmtree(self.path)
 
@@ -134,12 +134,12 @@ class StoreAgainstDict(RuleBasedStateMachine):
     def publish(self, queue: int, packets: list[bytes]) -> None:
         """Published messages are visible when the batch is durable, so the model takes them then."""
         self.finish()
-        self.settle()
+        self.end_checkpoint()
         first = self.sequential_id
         token = b"%d" % first
         self.store.stage(token, queue, [(7, packets)], 1)
         assert self.store.publish(token, [token], self.allocate, 1)
-        self.store.sync(self.store.ticket())
+        self.store.sync(self.store.pending_batch())
         for index, packet in enumerate(packets):
             self.messages[queue, first + index] = (packet, True)
         self.sequential_id += 1
@@ -158,56 +158,56 @@ class StoreAgainstDict(RuleBasedStateMachine):
             commits._swap()
             self.swapped = (dict(self.messages), dict(self.rows))
 
-    def finish(self, *, settles: bool = False) -> None:
+    def finish(self, *, in_database: bool = False) -> None:
         commits = self.store._commits
         batch = commits.inflight
         if batch is None:
             return
-        record = None if settles else self.store._journal.record(batch.operations())
+        record = None if in_database else self.store._write_ahead_log.record(batch.operations())
         if record is None:
-            self.settle()
+            self.end_checkpoint()
             commits._commit(batch)
         else:
-            self.store._journal.append(record)
-            commits._complete_journaled(batch, record.size)
+            self.store._write_ahead_log.append(record)
+            commits._complete_logged(batch, record.size)
         self.synced = self.swapped
 
     @rule()
     def flush(self) -> None:
         """Have something written although perhaps nothing has changed, as for events or counters."""
         self.finish()
-        self.settle()
+        self.end_checkpoint()
         self.store._commits._lead()
         self.note_synced()
 
     @rule()
-    def begin_settling(self) -> None:
+    def begin_checkpoint(self) -> None:
         """Leave a checkpoint under way, as another thread does."""
-        if self.store._commits.settling is None:
-            self.last_record = self.store._commits._begin_settling()
+        if self.store._commits.checkpointing is None:
+            self.last_record = self.store._commits._begin_checkpoint()
 
     @rule()
-    def settle(self) -> None:
-        self.store._commits._settle(self.last_record)
+    def end_checkpoint(self) -> None:
+        self.store._commits._write_checkpoint(self.last_record)
 
     @rule()
-    def settle_in_vain(self) -> None:
+    def checkpoint_in_vain(self) -> None:
         """The disk refuses the checkpoint; nothing is different."""
         commits = self.store._commits
-        if commits.settling is not None:
+        if commits.checkpointing is not None:
             with no_room(), pytest.raises(InsufficientResources):
-                commits._settle(self.last_record)
+                commits._write_checkpoint(self.last_record)
 
     @rule()
     def checkpoint(self) -> None:
-        """Whatever is in flight goes into the database with what is in the journal; what is current stays so."""
+        """Whatever is in flight goes into the database with what is in the write-ahead log; what is current stays so."""
         commits = self.store._commits
         if commits.inflight is not None:
-            self.finish(settles=True)
+            self.finish(in_database=True)
         else:
             self.sync()
-            self.settle()
-            self.store.settle()
+            self.end_checkpoint()
+            self.store.checkpoint()
 
     def note_synced(self) -> None:
         self.synced = (dict(self.messages), dict(self.rows))
@@ -217,15 +217,15 @@ class StoreAgainstDict(RuleBasedStateMachine):
     def sync(self) -> None:
         self.finish()
         if self.store._commits.counters.wanting:
-            self.settle()
-        self.store.sync(self.store.ticket())
+            self.end_checkpoint()
+        self.store.sync(self.store.pending_batch())
         self.note_synced()
 
     @rule()
     def scan(self) -> None:
         self.sync()
-        self.settle()
-        self.store.settle()
+        self.end_checkpoint()
+        self.store.checkpoint()
         for queue in range(2):
             scanned = list(self.store.scan(queue, 0))
             numbers = [number for number, _, _ in scanned]
@@ -245,10 +245,10 @@ class StoreAgainstDict(RuleBasedStateMachine):
         if self.store._commits.inflight is not None:
             self.store._commits._fail(OSError("no room for the batch in flight"))
         else:
-            self.settle()
+            self.end_checkpoint()
             self.store.table("filler").put(b"something", b"to write")
             with no_room(), pytest.raises(InsufficientResources):
-                self.store.sync(self.store.ticket())
+                self.store.sync(self.store.pending_batch())
         express = {key: row for key, row in self.messages.items() if is_express(key[1])}
         self.messages = {key: row for key, row in self.synced[0].items() if not is_express(key[1])} | express
         self.rows = dict(self.synced[1])
@@ -256,7 +256,7 @@ class StoreAgainstDict(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         self.sync()
-        self.settle()
+        self.end_checkpoint()
         self.store.close()
         self.store = self.opened()
         self.messages = {key: row for key, row in self.messages.items() if not is_express(key[1])}
@@ -264,12 +264,12 @@ class StoreAgainstDict(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """The machine stops: what was synced is there, whatever of it was in the journal only."""
+        """The machine stops: what was synced is there, whatever of it was in the write-ahead log only."""
         old, left = self.path, self.store
         self.path = crash(old)
         self.store = self.opened()
-        if left._commits.settling is not None:
-            left._commits._settle(self.last_record)
+        if left._commits.checkpointing is not None:
+            left._commits._write_checkpoint(self.last_record)
         left.close()
         shutil.rmtree(old)
         self.messages = {key: row for key, row in self.synced[0].items() if not is_express(key[1])}

@@ -15,7 +15,7 @@ import pytest
 from lanner.model.errors import StoreLocked, StoreVersion
 from lanner.store import Store
 from lanner.store import format as store_format
-from lanner.store.journal import JOURNAL_FILES
+from lanner.store.write_ahead_log import LOG_FILES
 from tests.store.conftest import MAP_SIZE, QUEUE, commit, entries, ids, no_room, open_store, put, take
 
 
@@ -113,7 +113,7 @@ def test_the_epoch_stays_until_a_backup_is_opened(tmp_path: Path) -> None:
     copy.close()
 
 
-def test_a_backup_takes_nothing_from_the_journal_of_the_store_that_it_was_made_of(tmp_path: Path) -> None:
+def test_a_backup_takes_nothing_from_the_write_ahead_log_of_the_store_that_it_was_made_of(tmp_path: Path) -> None:
     """They count their records alike, so only the seed of the checksums tells them apart; and it is no number that readers are told."""
     store = open_store(tmp_path / "data")
     put(store, 1, b"in the backup")
@@ -121,14 +121,14 @@ def test_a_backup_takes_nothing_from_the_journal_of_the_store_that_it_was_made_o
     store.backup(tmp_path / "backup")
     put(store, 2, b"after it")
     commit(store)
-    assert store._journal._seed not in (0, store.epoch & 0xFFFF_FFFF)
-    seed = store._journal._seed
-    for name in JOURNAL_FILES:
+    assert store._write_ahead_log._seed not in (0, store.epoch & 0xFFFF_FFFF)
+    seed = store._write_ahead_log._seed
+    for name in LOG_FILES:
         shutil.copy(tmp_path / "data" / name, tmp_path / "backup" / name)
     store.close()
     copy = open_store(tmp_path / "backup")
     assert ids(copy) == [1]
-    assert copy._journal._seed not in (0, seed)
+    assert copy._write_ahead_log._seed not in (0, seed)
     copy.close()
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lanner.model.enums import PositionState
 from lanner.store import Record, Store
 from lanner.store.queue_view import ExpressLayer
-from tests.store.conftest import QUEUE, commit, lookup_id, put, settle, take
+from tests.store.conftest import QUEUE, commit, commit_and_checkpoint, lookup_id, put, take
 
 
 def numbers(store: Store, after: int = 0, upto: int | None = None) -> list[int]:
@@ -31,7 +31,7 @@ def test_a_scan_follows_visibility_not_priority(store: Store) -> None:
     put(store, lookup_id(0, 1), b"first")
     put(store, lookup_id(7, 2), b"second")
     put(store, lookup_id(3, 3), b"third", express=True)
-    settle(store)
+    commit_and_checkpoint(store)
     assert packets(store) == [b"first", b"second", b"third"]
     assert packets(store, 1) == [b"second", b"third"]
     assert packets(store, 1, 2) == [b"second"]
@@ -44,34 +44,34 @@ def test_a_message_that_becomes_available_late_comes_late(store: Store) -> None:
     late = Record(b"late", 1, state=PositionState.LOCKED)
     store.put(QUEUE, 1, late, express=False)
     put(store, 2, b"early")
-    settle(store)
+    commit_and_checkpoint(store)
     assert packets(store) == [b"early"]
     read_up_to = store.visible_bounds(QUEUE)[1]
     late.state = PositionState.AVAILABLE
     store.put(QUEUE, 1, late, express=False)
-    settle(store)
+    commit_and_checkpoint(store)
     assert packets(store, read_up_to) == [b"late"]
 
 
 def test_an_aborted_receive_shows_the_message_again_under_a_new_number(store: Store) -> None:
     message = put(store, 1, b"back again")
-    settle(store)
+    commit_and_checkpoint(store)
     assert numbers(store) == [1]
     store.put(QUEUE, 1, message, express=False)
-    settle(store)
+    commit_and_checkpoint(store)
     assert numbers(store) == [2]
     assert packets(store, 1) == [b"back again"]
 
 
 def test_a_scan_sees_what_is_synced_and_its_own_moment(store: Store) -> None:
     put(store, 1)
-    settle(store)
+    commit_and_checkpoint(store)
     put(store, 2)
     take(store, 1)
     scan = store.scan(QUEUE, 0)
-    settle(store)
+    commit_and_checkpoint(store)
     put(store, 3)
-    settle(store)
+    commit_and_checkpoint(store)
     assert [key for _, key, _ in scan] == [1]
     assert [key for _, key, _ in store.scan(QUEUE, 0)] == [2, 3]
 
@@ -82,7 +82,7 @@ def test_an_express_message_waits_for_durable_ones_with_lower_numbers(store: Sto
     put(store, 2, b"express", express=True)
     assert store.visible_bounds(QUEUE) == (0, 0)
     assert packets(store) == []
-    settle(store)
+    commit_and_checkpoint(store)
     assert store.visible_bounds(QUEUE) == (0, 2)
     assert packets(store) == [b"durable", b"express"]
     put(store, 3, b"express at once", express=True)
@@ -92,20 +92,20 @@ def test_an_express_message_waits_for_durable_ones_with_lower_numbers(store: Sto
 def test_the_bounds_of_an_empty_queue_are_where_everything_is_decided(store: Store) -> None:
     assert store.visible_bounds(QUEUE) == (0, 0)
     put(store, 1, queue=QUEUE + 1)
-    settle(store)
+    commit_and_checkpoint(store)
     assert store.visible_bounds(QUEUE) == (1, 1)
     put(store, 1)
-    settle(store)
+    commit_and_checkpoint(store)
     assert store.visible_bounds(QUEUE) == (1, 2)
     take(store, 1)
-    settle(store)
+    commit_and_checkpoint(store)
     assert store.visible_bounds(QUEUE) == (2, 2)
 
 
 def test_a_scan_stays_in_its_queue(store: Store) -> None:
     for queue in (QUEUE - 1, QUEUE, QUEUE + 1, 0xFFFF_FFFF):
         put(store, 1, b"%d" % queue, queue=queue)
-    settle(store)
+    commit_and_checkpoint(store)
     assert packets(store) == [b"7"]
     assert store.visible_bounds(0xFFFF_FFFF) == (3, 4)
     assert store.visible_bounds(QUEUE) == (1, 2)
@@ -130,7 +130,7 @@ def test_a_stream_that_remembers_one_number_misses_nothing(store: Store) -> None
             message.state = PositionState.AVAILABLE
             store.put(QUEUE, key, message, express=False)
         if chance.random() < 0.3:
-            settle(store)
+            commit_and_checkpoint(store)
         if chance.random() < 0.3:
             with store.lock:
                 upto = max(position, store.visible_bounds(QUEUE)[1])
@@ -140,7 +140,7 @@ def test_a_stream_that_remembers_one_number_misses_nothing(store: Store) -> None
     for key, message in late:
         message.state = PositionState.AVAILABLE
         store.put(QUEUE, key, message, express=False)
-    settle(store)
+    commit_and_checkpoint(store)
     seen |= set(packets(store, position))
     assert seen == {b"%d" % sequential_id for sequential_id in range(1, 400)}
 
@@ -148,7 +148,7 @@ def test_a_stream_that_remembers_one_number_misses_nothing(store: Store) -> None
 def test_a_scan_may_run_in_another_thread_while_the_queue_is_emptied(store: Store) -> None:
     for key in range(500):
         put(store, key)
-    settle(store)
+    commit_and_checkpoint(store)
     with store.lock:
         scan = store.scan(QUEUE, 0)
     found: list[int] = []
@@ -156,7 +156,7 @@ def test_a_scan_may_run_in_another_thread_while_the_queue_is_emptied(store: Stor
     reader.start()
     for key in range(500):
         take(store, key)
-    settle(store)
+    commit_and_checkpoint(store)
     reader.join()
     assert found == list(range(500))
 
@@ -164,7 +164,7 @@ def test_a_scan_may_run_in_another_thread_while_the_queue_is_emptied(store: Stor
 def test_a_scan_gives_its_snapshot_back(store: Store) -> None:
     put(store, 1)
     put(store, 2)
-    settle(store)
+    commit_and_checkpoint(store)
     with store.scan(QUEUE, 0) as scan:
         for _ in scan:
             break
@@ -177,23 +177,23 @@ def test_a_scan_gives_its_snapshot_back(store: Store) -> None:
 def test_the_index_tells_numbers_and_sizes_without_reading(store: Store) -> None:
     put(store, lookup_id(3, 1), b"one")
     put(store, lookup_id(7, 2), b"three")
-    settle(store)
+    commit_and_checkpoint(store)
     put(store, lookup_id(0, 3), b"express!", express=True)
     put(store, lookup_id(0, 4), b"not synced")
     assert list(store.index(QUEUE, 0, 100)) == [(1, lookup_id(3, 1), 3), (2, lookup_id(7, 2), 5)]
-    settle(store)
+    commit_and_checkpoint(store)
     expected = [(2, lookup_id(7, 2), 5), (3, lookup_id(0, 3), 8)]
     assert list(store.index(QUEUE, 1, 3)) == expected
     rows = store.index(QUEUE, 0, 100)
     next(rows)
     rows.close()  # type: ignore[attr-defined]  # a generator; the snapshot is let go
-    settle(store)
+    commit_and_checkpoint(store)
 
 
 def test_what_was_shown_as_decided_stays_so_when_a_commit_begins(store: Store) -> None:
     """Express messages get numbers without a commit; one that begins afterwards must not hide them again."""
     put(store, lookup_id(3, 1), b"durable")
-    settle(store)
+    commit_and_checkpoint(store)
     put(store, lookup_id(3, 2), b"express", express=True)
     assert (store.horizon, store.scan_horizon) == (2, 2)
     put(store, lookup_id(3, 3), b"not synced")
@@ -201,13 +201,13 @@ def test_what_was_shown_as_decided_stays_so_when_a_commit_begins(store: Store) -
     assert packets(store) == [b"durable", b"express"]
     commit(store)
     assert (store.horizon, store.scan_horizon) == (3, 2)
-    store.settle()
+    store.checkpoint()
     assert store.scan_horizon == 3
 
 
 def test_a_closed_scan_says_so(store: Store) -> None:
     put(store, 1)
-    settle(store)
+    commit_and_checkpoint(store)
     scan = store.scan(QUEUE, 0)
     scan.close()
     for use in (lambda: scan.database("messages"), lambda: list(scan)):
@@ -217,10 +217,10 @@ def test_a_closed_scan_says_so(store: Store) -> None:
 
 def test_a_scan_leaves_out_what_is_not_what_was_written(store: Store) -> None:
     store.stage(b"token", QUEUE, [(3, [b"staged", b"broken"])], 1)
-    settle(store)
+    commit_and_checkpoint(store)
     store.publish(b"key", [b"token"], store.counter("ids").next, 1)
     put(store, lookup_id(3, 9), b"last")
-    settle(store)
+    commit_and_checkpoint(store)
     assert packets(store) == [b"staged", b"broken", b"last"]
     environment = store._environment
     with environment.write() as txn:
@@ -235,7 +235,7 @@ def test_a_scan_leaves_out_what_is_not_what_was_written(store: Store) -> None:
 def test_a_scan_of_many_express_messages_lists_no_more_than_are_wanted(store: Store) -> None:
     for key in range(1, 21):
         put(store, key, b"%d" % key, express=key % 4 != 0)
-    settle(store)
+    commit_and_checkpoint(store)
     with store.lock:
         scan = store.scan(QUEUE, 0, None, 6)
     assert (scan.upto, [number for number, _, _ in scan]) == (7, [1, 2, 3, 4, 5, 6, 7])
@@ -248,14 +248,14 @@ def test_the_index_goes_over_express_messages_bit_by_bit(store: Store, monkeypat
     monkeypatch.setattr("lanner.store.store._EXPRESS_AT_ONCE", 3)
     for key in range(1, 21):
         put(store, key, b"x" * key, express=key % 2 == 0)
-    settle(store)
+    commit_and_checkpoint(store)
     assert list(store.index(QUEUE, 0, 1 << 40)) == [(key, key, key) for key in range(1, 21)]
     assert [number for number, _, _ in store.index(QUEUE, 4, 8)] == [5, 6, 7, 8]
     found = store.index(QUEUE, 0, 20)
     assert next(found)[0] == 1
     take(store, 19)
     take(store, 20)
-    settle(store)
+    commit_and_checkpoint(store)
     assert [number for number, _, _ in found] == list(range(2, 19))
 
 

@@ -171,7 +171,7 @@ def test_a_failed_publication_can_be_done_again(store: Store) -> None:
     told: dict[int, int] = {}
     assert store.publish(b"k", [b"t"], store.counter("sequential_id").next, NOW, completed=told.update)
     with no_room(), pytest.raises(InsufficientResources):
-        store.sync(store.ticket())
+        store.sync(store.pending_batch())
     assert (told, ids(store), store.stats(QUEUE)) == ({}, [], (0, 0))
     assert publish(store, b"k", b"t") == (True, {QUEUE: 1})
     assert packets(store) == [b"one"]

@@ -98,9 +98,9 @@ def test_a_message_and_that_it_came_are_on_disk_together(h: IncomingHarness) -> 
     h.sync()
     packets = [h.packet(b"kept"), h.packet(b"1", to=LEDGER, number=1)]
     tickets: list[int] = []
-    h.link.on_processed = lambda: tickets.append(h.store.ticket())
+    h.link.on_processed = lambda: tickets.append(h.store.pending_batch())
     h.arrive(*packets)
-    assert tickets == [h.store.ticket()]
+    assert tickets == [h.store.pending_batch()]
     assert tickets[0] > h.store.synced
     h.crash()
     assert h.bodies() == h.bodies("ledger") == [], "a crash before the batch was synced: neither"
@@ -126,7 +126,7 @@ def test_an_express_message_puts_nothing_on_disk(h: IncomingHarness) -> None:
     h.sync()
     h.arrive(h.packet(b"quick", recoverable=False))
     assert h.bodies() == [b"quick"]
-    assert h.store.ticket() == 0
+    assert h.store.pending_batch() == 0
 
 
 # Order ----------------------------------------------------------------------------------------------------------
@@ -659,7 +659,7 @@ def test_a_failing_store_forgets_what_it_lost(h: IncomingHarness, monkeypatch: p
         raise OSError("no space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("lanner.store.journal.Journal.append", refuse)
+        patch.setattr("lanner.store.write_ahead_log.WriteAheadLog.append", refuse)
         with pytest.raises(InsufficientResources):
             h.sync()
     assert (h.bodies(), h.bodies("ledger")) == ([b"kept"], [b"1"])

@@ -83,12 +83,12 @@ def test_a_removal_is_written_soon_although_the_batch_before_it_was_written_mean
     beta.create("q")
     alpha.send(beta.direct("q"), b"one")
     alpha.sync()
-    while not alpha.store.ticket():
+    while not alpha.store.pending_batch():
         world.tick(0.05, 0.05)
     assert alpha.outgoing(beta.direct("q")).message_count == 0
-    alpha.transfer._on_synced(alpha.store.ticket() - 1)
+    alpha.transfer._on_synced(alpha.store.pending_batch() - 1)
     world.tick(0.5)
-    assert not alpha.store.ticket()
+    assert not alpha.store.pending_batch()
 
 
 def test_a_message_that_cannot_be_encrypted_does_not_keep_those_behind_it(world: World) -> None:
@@ -160,7 +160,7 @@ def test_a_store_that_cannot_write_leaves_queues_as_connected_as_they_are(
 
     alpha.create("unrelated")
     with monkeypatch.context() as patch:
-        patch.setattr(alpha.store._journal, "append", refuse)
+        patch.setattr(alpha.store._write_ahead_log, "append", refuse)
         with pytest.raises(InsufficientResources):
             alpha.sync()
     world.run()
@@ -670,7 +670,7 @@ def test_outgoing_queues_that_are_removed_leave_nothing_behind(world: World, mon
         raise OSError(errno.ENOSPC, "no space left")
 
     with monkeypatch.context() as patch:
-        patch.setattr(alpha.store._journal, "append", refuse)
+        patch.setattr(alpha.store._write_ahead_log, "append", refuse)
         with pytest.raises(InsufficientResources):
             alpha.sync()
     # The removal is undone, so OrderAcks must find the queue again.

@@ -54,8 +54,8 @@ class Manager:
                     handle, MessageProperties(body=body, delivery_guarantee=guarantee)
                 )
             engine.close_queue(handle)
-            ticket = self.runtime.store.ticket()
-        self.runtime.store.sync(ticket)
+            batch = self.runtime.store.pending_batch()
+        self.runtime.store.sync(batch)
 
     @property
     def count(self) -> int:

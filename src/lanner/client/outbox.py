@@ -86,7 +86,7 @@ def _sid(text: str) -> bytes:
         raise InvalidParameter(f"sender_id {text!r} is no SID, such as S-1-5-21-1-2-3-1001: {error}") from None
 
 
-class Stage(enum.IntEnum):
+class SendStage(enum.IntEnum):
     """The stages of a message on its way."""
 
     WAITING = 0  # for room in the peer's window
@@ -96,7 +96,7 @@ class Stage(enum.IntEnum):
 
 # Module-level names, because enumerations look up their members slowly.
 _RECOVERABLE = DeliveryGuarantee.RECOVERABLE
-_WAITING, _SENT, _ACKNOWLEDGED = Stage.WAITING, Stage.SENT, Stage.ACKNOWLEDGED
+_WAITING, _SENT, _ACKNOWLEDGED = SendStage.WAITING, SendStage.SENT, SendStage.ACKNOWLEDGED
 
 
 class Posted:
@@ -122,7 +122,7 @@ class Posted:
         for watcher in watchers:
             watcher()
 
-    def reach(self, stage: Stage) -> None:
+    def reach(self, stage: SendStage) -> None:
         """Set the stage and call the watchers."""
         self.stage = stage
         if self._watchers:

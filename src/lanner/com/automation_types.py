@@ -16,7 +16,7 @@ from decimal import Decimal
 from typing import Annotated, Final
 
 from lanner.com.objref import INTERFACE_POINTER
-from lanner.com.values import EMPTY, VT, Record, SafeArray, Variant, type_name
+from lanner.com.values import EMPTY, VT, RecordValue, SafeArray, Variant, type_name
 from lanner.rpc.ndr import (
     UNRELATED,
     BadStub,
@@ -210,23 +210,25 @@ class _BRecord(Type):
         return 4
 
     @staticmethod
-    def _wire(value: Record | None) -> _WireRecord | None:
+    def _wire(value: RecordValue | None) -> _WireRecord | None:
         if value is None:
             return None
         return _WireRecord(value.data is not None, len(value.data or b""), value.info, value.data)
 
-    def encode(self, encoder: Encoder, value: Record | None, related: Correlation = UNRELATED) -> None:
+    def encode(self, encoder: Encoder, value: RecordValue | None, related: Correlation = UNRELATED) -> None:
         self._pointer.encode(encoder, value)
 
-    def encode_referents(self, encoder: Encoder, value: Record | None, related: Correlation = UNRELATED) -> None:
+    def encode_referents(self, encoder: Encoder, value: RecordValue | None, related: Correlation = UNRELATED) -> None:
         self._pointer.encode_referents(encoder, self._wire(value))
 
     def decode(self, decoder: Decoder, related: Correlation = UNRELATED) -> Value:
         return self._pointer.decode(decoder)
 
-    def decode_referents(self, decoder: Decoder, partial: Value, related: Correlation = UNRELATED) -> Record | None:
+    def decode_referents(
+        self, decoder: Decoder, partial: Value, related: Correlation = UNRELATED
+    ) -> RecordValue | None:
         wire = self._pointer.decode_referents(decoder, partial)
-        return None if wire is None else Record(wire.p_rec_info, wire.p_record)
+        return None if wire is None else RecordValue(wire.p_rec_info, wire.p_record)
 
 
 _BRECORD: Final = _BRecord()

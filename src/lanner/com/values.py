@@ -100,7 +100,7 @@ class SafeArray:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordValue:
     """A user-defined type, as octets and a reference to its definition (MS-OAUT 2.2.28): no member here takes one."""
 
     info: Any

@@ -308,17 +308,17 @@ class Transactions(Delivery):
 
     def _when_durable(self, callback: Callable[[], None]) -> None:
         """Call when everything done so far is on disk; never, if that fails."""
-        ticket = self.store.ticket()
-        if ticket <= self.store.synced:
+        batch = self.store.pending_batch()
+        if batch <= self.store.synced:
             callback()
         else:
-            self._durable_callbacks.append((ticket, callback))
+            self._durable_callbacks.append((batch, callback))
 
-    def _on_synced(self, batch: int) -> None:
+    def _on_synced(self, synced: int) -> None:
         if not self._durable_callbacks:
             return
-        ready = [callback for ticket, callback in self._durable_callbacks if ticket <= batch]
-        self._durable_callbacks = [entry for entry in self._durable_callbacks if entry[0] > batch]
+        ready = [callback for batch, callback in self._durable_callbacks if batch <= synced]
+        self._durable_callbacks = [entry for entry in self._durable_callbacks if entry[0] > synced]
         for callback in ready:
             callback()
 

@@ -31,15 +31,15 @@ class Changes(Protocol):
 class Change:
     """One change of the store. Not to be used twice."""
 
-    __slots__ = ("_ask", "_committer", "_store", "ticket")
+    __slots__ = ("_ask", "_committer", "_store", "batch")
 
     def __init__(self, store: Store, ask: Callable[[int], object], committer: Committer | None = None) -> None:
         """`ask` has a batch written without a wait; a `committer` waits on behalf of an event loop."""
         self._store = store
         self._ask = ask
         self._committer = committer
-        # The batch that must be on disk; 0: there is nothing to wait for.
-        self.ticket = 0
+        # The number of the batch that must be on disk; 0 if there is nothing to wait for.
+        self.batch = 0
 
     def __enter__(self) -> Self:
         self._store.lock.__enter__()
@@ -50,32 +50,32 @@ class Change:
     ) -> None:
         try:
             if kind is None:
-                self.ticket = self._store.ticket()
+                self.batch = self._store.pending_batch()
         finally:
             self._store.lock.release()
 
     @property
     def is_pending(self) -> bool:
         """Whether there is something to wait for."""
-        return self.ticket != 0
+        return self.batch != 0
 
     def forget(self) -> None:
         """Skip the wait: the change concerns only what a restart loses, such as an express message."""
-        self.ticket = 0
+        self.batch = 0
 
     def wait(self) -> None:
         """Block until the change is durable; InsufficientResources if it could not be written."""
-        if self.ticket:
-            self._store.sync(self.ticket)
+        if self.batch:
+            self._store.sync(self.batch)
 
     def __await__(self) -> Generator[object, None, None]:
         """Wait in an event loop until the change is durable; InsufficientResources if it could not be written."""
-        if self.ticket:
+        if self.batch:
             if self._committer is None:
                 raise RuntimeError("this change was not made for an event loop: use wait()")
-            yield from self._committer.durable(self.ticket).__await__()
+            yield from self._committer.durable(self.batch).__await__()
 
     def soon(self) -> None:
         """Have the change written without waiting for it."""
-        if self.ticket:
-            self._ask(self.ticket)
+        if self.batch:
+            self._ask(self.batch)

@@ -1,11 +1,11 @@
-"""The thread that syncs for an event loop, and the futures that wait for it.
+"""The thread that syncs batches for an event loop, and the futures of coroutines that wait for a batch.
 
-What runs in a loop asks here, goes on, and its future resolves when the batch is durable. While one batch is
-being synced the loop fills the next one; the futures of a batch resolve together.
+A coroutine asks for a batch and gets a future, which resolves when the batch is durable. While one batch
+is being synced, the loop fills the next one. The futures of a batch resolve together.
 
-A small batch is written by the loop itself, at the end of its turn, as long as the disk takes a fraction of a millisecond for it: to wake a thread, to let it
-have the interpreter, and to be woken by it costs more, and whoever could use the time is mostly waiting for just this batch. A disk that becomes slow is
-left to the thread from then on.
+The loop writes a small batch itself, at the end of its iteration, while the disk takes a fraction of a
+millisecond for it. Waking a thread, giving it the interpreter lock and being woken by it costs more, and
+most coroutines are waiting for this batch anyway. When the disk becomes slow, the thread takes over.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Committer:
     def __init__(
         self, store: Store, loop: asyncio.AbstractEventLoop, written: Callable[[], None] | None = None
     ) -> None:
-        """`written`: called in the loop when it has written a batch itself."""
+        """`written` is called in the loop after the loop has written a batch itself."""
         self._store = store
         self._written = written
         self._loop = loop
@@ -49,50 +49,50 @@ class Committer:
         """Return a change to make, and then to await."""
         return Change(self._store, self.ask, self)
 
-    def durable(self, ticket: int) -> asyncio.Future[None]:
-        """Resolves when the batch of that number is on disk."""
-        # One future for each who waits: whoever goes away takes only its own along.
+    def durable(self, batch: int) -> asyncio.Future[None]:
+        """Return a future that resolves when the batch with this number is on disk."""
+        # One future per waiting coroutine, so that cancelling one does not affect the others.
         future = self._create_future()
-        waiting = self._waiting.get(ticket)
+        waiting = self._waiting.get(batch)
         if waiting is not None:
-            # They are all told together, also if that is about to happen.
+            # All futures of a batch resolve together, even if that is about to happen.
             waiting.append(future)
-        elif ticket <= self._store.decided:
-            self._tell(ticket, [future])
+        elif batch <= self._store.decided:
+            self._resolve_batch(batch, [future])
         else:
-            self._waiting[ticket] = [future]
-            # Not at once: whoever is ready to run in this turn of the loop comes into the same commit.
-            self._loop.call_soon(self._write, ticket)
+            self._waiting[batch] = [future]
+            # Scheduled, so that callbacks that are ready in this iteration join the same commit.
+            self._loop.call_soon(self._write, batch)
         return future
 
-    def ask(self, ticket: int) -> None:
-        """Have a batch written, without waiting for it; also for who has the store's lock, and from any thread."""
+    def ask(self, batch: int) -> None:
+        """Have a batch written without waiting for it. Any thread may call this, also with the store's lock held."""
         with self._store.lock:
-            # The thread would have to win the lock and the interpreter for it, from a loop that has more to do.
+            # Prepared here, because the thread would have to wait for the lock and the interpreter lock.
             self._store.prepare()
         if threading.get_ident() == self._loop_thread:
-            self._loop.call_soon(self._write, ticket)
+            self._loop.call_soon(self._write, batch)
         else:
-            self._hand_over(ticket)
+            self._hand_over(batch)
 
-    def _write(self, ticket: int) -> None:
+    def _write(self, batch: int) -> None:
         is_written = False
         try:
             with self._store.lock:
                 self._store.prepare()
             is_written = self._store.sync_at_once()
         finally:
-            if ticket > self._store.decided:
-                self._hand_over(ticket)
-            # Whoever wrote it: another thread may have done so in this very moment, for itself, and tells nobody here.
+            if batch > self._store.decided:
+                self._hand_over(batch)
+            # Another thread may have written the batch for itself, and it does not resolve these futures.
             self._resolve(self._store.decided)
         if is_written and self._written is not None:
             self._written()
 
-    def _hand_over(self, ticket: int) -> None:
+    def _hand_over(self, batch: int) -> None:
         with self._wanted:
-            if ticket > self._highest:
-                self._highest = ticket
+            if batch > self._highest:
+                self._highest = batch
                 self._wanted.notify()
 
     def _run(self) -> None:
@@ -107,21 +107,21 @@ class Committer:
             try:
                 self._store.sync(done)
             except LannerError:
-                _LOG.debug("batch %d was dropped; whoever waits for it is told", done)
-            except Exception:  # noqa: BLE001 (logged; without this thread everybody would wait for ever)
+                _LOG.debug("batch %d was dropped; every waiting coroutine gets the error", done)
+            except Exception:  # noqa: BLE001 (logged; without this thread every future would stay pending)
                 _LOG.exception("the commit of batch %d failed", done)
             self._loop.call_soon_threadsafe(self._resolve, done)
 
-    def _resolve(self, ticket: int) -> None:
-        for number in [number for number in self._waiting if number <= ticket]:
-            # Each batch by itself: another thread may have led one of them, and that one may have failed alone.
-            self._tell(number, self._waiting[number])
+    def _resolve(self, batch: int) -> None:
+        for number in [number for number in self._waiting if number <= batch]:
+            # One by one: another thread may have led one of these batches, and only that one may have failed.
+            self._resolve_batch(number, self._waiting[number])
             del self._waiting[number]
 
-    def _tell(self, ticket: int, waiting: list[asyncio.Future[None]]) -> None:
+    def _resolve_batch(self, batch: int, waiting: list[asyncio.Future[None]]) -> None:
         error: LannerError | None = None
         try:
-            self._store.sync(ticket)
+            self._store.sync(batch)
         except LannerError as caught:
             error = caught
         for future in waiting:
@@ -133,7 +133,7 @@ class Committer:
                 future.set_exception(error)
 
     def close(self) -> None:
-        """Sync what was asked for, then end."""
+        """Sync the batches that were asked for, then stop the thread."""
         with self._wanted:
             self._is_closing = True
             self._wanted.notify()

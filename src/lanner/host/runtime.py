@@ -113,9 +113,9 @@ class Runtime:
             elif thing.identifier in self.engine.queue_manager.transaction_collection:
                 self.engine.transaction_abort(thing.identifier)
 
-    def _ask(self, ticket: int) -> None:
+    def _ask(self, batch: int) -> None:
         """Have the timer thread commit a change that no caller waits for."""
-        del ticket  # a commit takes along all that came before
+        del batch  # a commit covers every batch before it
         self._timers.work_soon()
 
     def close(self) -> None:

@@ -328,7 +328,7 @@ class ServerConnection:
         if header.flags & PFC_SUPPORT_HEADER_SIGN:
             self._security.header_signing = True
             flags |= PFC_SUPPORT_HEADER_SIGN
-        # Fragment sizes and the association are settled; what an alter_context says about them is not looked at.
+        # Fragment sizes and the association are fixed: the fields of an alter_context for them are ignored.
         answer = BindAck(self._max_xmit, self._max_xmit, self.group.id, "", results, trailer)
         self._out.append(answer.pack(PacketType.ALTER_CONTEXT_RESP, flags, header.call_id))
 

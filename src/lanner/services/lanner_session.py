@@ -222,7 +222,7 @@ class LannerSession:
             descriptor = self.operations.open(_name(request), access, share_mode)
         self.queues[number] = descriptor
         document = {"format_name": descriptor.format_name}
-        return self._later(change, document) if change.ticket else (document, b"")
+        return self._later(change, document) if change.batch else (document, b"")
 
     def close_queue(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
         del octets
@@ -286,7 +286,7 @@ class LannerSession:
             one.delivery_guarantee is DeliveryGuarantee.EXPRESS for one in messages[: len(sent)]
         ):
             change.forget()
-        if error is None and not change.ticket:
+        if error is None and not change.batch:
             return {"ids": sent}, b""
         return self._sent(change, sent, error)
 
@@ -427,7 +427,7 @@ class LannerSession:
                 self.operations.commit(transaction)
         if given is not None:
             change.forget()
-        return self._later(change, {}) if change.ticket else ({}, b"")
+        return self._later(change, {}) if change.batch else ({}, b"")
 
     # Transactions ---------------------------------------------------------------------------------------------
 
@@ -466,7 +466,7 @@ class LannerSession:
             del self.unconfirmed[number]
         with self.committer.change() as change:
             event(transaction)
-        return self._later(change, {}) if change.ticket else ({}, b"")
+        return self._later(change, {}) if change.batch else ({}, b"")
 
 
 _REQUESTS: Final[dict[str, Callable[[LannerSession, Mapping[str, Any], memoryview], Replies]]] = {

@@ -1,7 +1,7 @@
-"""How it survives: the embedded store on LMDB, group commit, recovery.
+"""Durability: the embedded store on LMDB, with a write-ahead log, group commit and recovery.
 
-`Store` is the one door. The theory (snapshot and overlay, group commit, what fails and how) is told at the
-top of `commit.py`.
+`Store` is the public class. The module docstring of `commit.py` explains snapshots, layers, group commit
+and failures.
 """
 
 from __future__ import annotations

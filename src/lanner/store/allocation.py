@@ -32,7 +32,7 @@ class Allocation:
         self._reserve = reserve
         self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         self._allocated = 0
-        self._journaled = 0  # bytes that the database will take when it gets what is in the journal
+        self._logged = 0  # bytes that the next checkpoint will take in the database
         self._since_look = 0  # bytes written since `ensure`
         self._refuses = False
         self._is_full = False
@@ -54,14 +54,14 @@ class Allocation:
             self.ensure()
         return self._refuses
 
-    def journaled(self, size: int) -> None:
-        """Note about how much the next checkpoint will write more: the room for it is kept. Needs the locks, as `wrote`."""
-        self._journaled += size
+    def logged(self, size: int) -> None:
+        """Add to the approximate size of the next checkpoint and keep room for it. Needs the locks that `wrote` needs."""
+        self._logged += size
         self.wrote(size)
 
-    def settled(self, size: int) -> None:
-        """Note that a checkpoint has written what `journaled` told of as so much."""
-        self._journaled -= size
+    def checkpointed(self, size: int) -> None:
+        """Release the room of a checkpoint that was written, of `size` as given to `logged`."""
+        self._logged -= size
         self.ensure()
 
     def wrote(self, size: int) -> None:
@@ -76,7 +76,7 @@ class Allocation:
     def ensure(self) -> None:
         """Allocate the reserve beyond the last used page, or refuse sends from now on. Needs the store's lock."""
         self._since_look = 0
-        used = self._environment.used() + self._journaled
+        used = self._environment.used() + self._logged
         reserve = min(self._reserve, max(used, _MIN_STEP))
         has_room = self._allocated >= used + reserve
         if self._is_full or not has_room:
@@ -85,7 +85,7 @@ class Allocation:
             self._set_refuses(False)
         else:
             # What was deleted leaves pages inside the file, and they are as good as room behind it.
-            self._set_refuses(self._allocated - self._environment.live() - self._journaled < reserve)
+            self._set_refuses(self._allocated - self._environment.live() - self._logged < reserve)
 
     def _extend(self, used: int, reserve: int) -> bool:
         needed = max(used + reserve, self._allocated)

@@ -1,4 +1,4 @@
-"""One batch: what changes together, and how it is written into the journal and into the database."""
+"""One batch: the changes that become durable together, and their form in the write-ahead log and the database."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from lanner.store.counters import Counter
 from lanner.store.environment import Environment
 from lanner.store.event_log import EVENT, EventBlock, encode_block, put_block
 from lanner.store.format import table_key
-from lanner.store.journal import Operation
 from lanner.store.overlay import Layer
 from lanner.store.queue_view import STATISTICS, MessageLayer, QueueView, Totals
 from lanner.store.record import INDEX_ENTRY, MESSAGE_KEY, encode, encode_staged
 from lanner.store.staging import Publication
 from lanner.store.table import Table
+from lanner.store.write_ahead_log import Operation
 
 __all__ = ["Batch", "load_totals"]
 
-# Ours: bytes of a batch above which it goes into the database at once; the wait for the disk counts for less then than the work of writing it twice.
-MAX_JOURNALED = 128 << 10
-# Ours: rows that are written between two stops, about a millisecond.
+# Not in the specification: a batch with more bytes goes straight into the database, because writing it
+# twice would cost more than the second wait for the disk.
+MAX_LOGGED = 128 << 10
+# Not in the specification: rows written between two pauses, about a millisecond.
 _PIECE = 500
 # No queue has so many lives.
 _NO_GENERATION = 0xFFFF_FFFF
@@ -37,9 +38,10 @@ _DELETE_HEAD = Operation.HEAD.pack(Operation.DELETE_MESSAGE, 16, 8)
 
 
 class Batch:
-    """Filled under the lock; once it is being committed only the committing thread touches it.
+    """The changes of one batch.
 
-    What is in the journal and not in the database is one batch more, made of all of these.
+    It is filled with the lock held. Once it is being committed, only the committing thread uses it. The
+    logged batches that the database does not have yet are merged into one more `Batch`.
     """
 
     __slots__ = (
@@ -71,7 +73,7 @@ class Batch:
         # They come along and make no batch: nobody waits for what happened to an express message (event_log.py).
         self.events: list[EventBlock] = []
         self.event_horizon = 0  # the last number of an event, as `horizon`
-        self.room = 0  # about what it will take in the database, if it is in the journal
+        self.room = 0  # approximate size in the database, if the batch is logged
 
     def __bool__(self) -> bool:
         return bool(self.queues or self.tables)
@@ -104,11 +106,11 @@ class Batch:
             else:
                 below.absorb(layer)
         for table, rows in batch.tables.items():
-            journaled = self.tables.get(table)
-            if journaled is None:
+            below_rows = self.tables.get(table)
+            if below_rows is None:
                 self.tables[table] = rows
             else:
-                journaled.absorb(rows)
+                below_rows.absorb(rows)
         self.totals |= batch.totals
         self.events += batch.events
         # Perhaps nothing came: then these are 0.
@@ -186,7 +188,7 @@ class Batch:
             put_block(txn, environment, first, records)
 
     def operations(self) -> list[bytes] | None:
-        """Return the operations that do the same, for the journal; None if the batch is not for it."""
+        """Return the batch as operations for the write-ahead log; None if it must not be logged."""
         if self.staged or self.publications:
             return None
         parts: list[bytes] = []
@@ -207,7 +209,7 @@ class Batch:
                 value = encoded[lookup_id] = encode(record, visible.get(lookup_id, 0))
                 length = len(value)
                 size += length
-                if size > MAX_JOURNALED:
+                if size > MAX_LOGGED:
                     return None
                 add(_head(Operation.PUT_MESSAGE, 16, length) + _key(number, generation, lookup_id))
                 add(value)

@@ -1,6 +1,7 @@
-"""The checksum over what is stored: CRC-32 as in zlib, by the instructions that processors have for it.
+"""The checksum of stored data: CRC-32 as in zlib, computed with the processor's own instructions.
 
-Each message is summed up when it is written to the journal and to the database, and when it is read; zlib takes five times as long over a kilobyte.
+Every message is checksummed when it is logged, when it is written to the database and when it is read.
+zlib takes five times as long for a kilobyte.
 """
 
 from __future__ import annotations

@@ -1,55 +1,74 @@
-"""Group commit: how changes become durable together, what readers see meanwhile, and what happens when the disk refuses.
+"""Group commit: how changes become durable together, what readers see meanwhile, and how errors are handled.
 
 Snapshot and overlay
-    LMDB is a copy-on-write B+tree: a write transaction copies the pages it changes and its commit writes them, syncs, and then
-    switches one meta page to the new root. A reader keeps the root it began with, so it sees one commit, whole, for as long
-    as it likes, and neither blocks the writer nor is blocked. There is one write transaction at a time.
-    The engine changes the store many thousand times between two commits. These changes are kept in the current *batch*: for each queue
-    and table a layer of new rows and hidden keys. A commit takes the batch away (it is *in flight*) and a new one begins to fill.
-    What the engine reads is current batch over batch in flight over journaled over settling over snapshot: always the newest state. Express messages are
-    one more layer of each queue, which is never written. A message put and deleted within one batch never reaches the disk.
+    LMDB is a copy-on-write B+tree: a write transaction copies the pages that it changes, and its
+    commit writes them, syncs, and then switches one meta page to the new root. A reader keeps the root
+    that it began with. It sees one complete commit for as long as it likes, and neither blocks the
+    writer nor is blocked. There is one write transaction at a time.
+    The engine changes the store many thousand times between two commits. These changes are kept in the
+    current *batch*: for each queue and table, a layer of new rows and hidden keys. A commit takes the
+    batch (it is then *in flight*), and a new batch begins to fill. The engine reads five levels, the
+    newest first: the current batch, the batch in flight, the logged batches, the batches that a
+    checkpoint is writing, and the snapshot. Express messages are one more layer of each queue, which
+    is never written. A message that is put and deleted within one batch never reaches the disk.
 
-Journal and checkpoint
-    A small batch becomes durable in the journal (journal.py): one write, and one wait for the disk. Its layers are then laid together with those that are there since
-    the last checkpoint. A *checkpoint* takes all of these (they are *settling*), writes them into the database in one commit, and drops them as it renews the snapshot; nothing
-    changes for the engine, and other batches are journaled meanwhile. It comes when a file of the journal is half full, when so much has changed that memory
-    and a restart would feel it, when somebody wants to scan, at the end, and before a batch that is not for the journal (a big one,
-    staged messages, a publication, a raised counter, any on a full disk), which goes straight into the database. What the database is told past the journal (counters,
-    sweeping, trimming) must be right with any part of the journal done after it: a counter is never in the journal, and what is swept or trimmed no record puts back.
+Write-ahead log and checkpoint
+    A small batch becomes durable in the write-ahead log (write_ahead_log.py): one write, one wait for
+    the disk. Its layers are then merged into `logged`, the changes since the last checkpoint. A
+    *checkpoint* takes these changes (they are then `checkpointing`), writes them into the database in
+    one commit, and drops the layers when it renews the snapshot. The engine sees no difference, and
+    other batches are logged meanwhile. A checkpoint is made when a log file is half full, when the
+    number of changes would cost memory or slow a restart down, before a scan, when the store closes,
+    and before a batch that is not logged. Such batches go straight into the database: big ones, staged
+    messages, publications, raised counters, and every batch on a full disk. Changes that bypass the log
+    (counters, sweeping, trimming) must be right when any part of the log is replayed after them.
+    Therefore counters are never logged, and no record restores what was swept or trimmed.
 
 Leader and followers
-    `sync(ticket)` blocks until the batch of that number is durable. Who finds nobody leading is the leader: it swaps the batch and
-    writes it under the store's lock, waits for the disk without it (and without the interpreter), and completes under it. Who comes meanwhile fills the next batch and sleeps until the leader is done; then all whose batch is
-    durable go on at once, and one of the others leads the next commit, for all who came with it. (Were they to queue for the
-    commit lock, those who are done would wait behind the next leader, and batches would stay small.)
-    The write phase holds the store's lock on purpose: py-lmdb lets go of the interpreter at each call, and against a busy
-    thread each call then costs up to a switch interval (measured: 100-500 us in place of 0.4). A busy engine soon wants
-    the lock, waits for it without wanting the interpreter, and the write phase takes about 2 us a message. The leader takes
-    the lock before others (StoreLock), because a thread that lets go of a lock and takes it again at once always wins.
-    Lock order: commit lock, settle lock, store's lock, LMDB's writer. Nobody who holds LMDB's writer waits for the store's lock (a long
-    publication asks for it with a time limit).
+    `sync(number)` blocks until the batch with this number is durable. A caller that finds no leader
+    becomes the leader: it swaps the batch and writes it with the store's lock held, waits for the disk
+    without the lock (and without the interpreter lock), and completes the batch with the lock held.
+    Callers that arrive meanwhile fill the next batch and sleep until the leader is done. Then every
+    caller whose batch is durable continues, and one of the others leads the next commit for all of
+    them. (If they queued for the commit lock instead, callers whose batch is durable would wait behind
+    the next leader, and batches would stay small.)
+    The write phase holds the store's lock on purpose. py-lmdb releases the interpreter lock at each
+    call, and against a busy thread each call then costs up to a switch interval (measured: 100-500 us
+    instead of 0.4). A busy engine soon waits for the store's lock, without wanting the interpreter
+    lock, and the write phase takes about 2 us per message. The leader has priority for the lock
+    (StoreLock), because a thread that releases a lock and takes it again at once always wins.
+    Lock order: commit lock, checkpoint lock, store's lock, LMDB's writer lock. A thread that holds
+    LMDB's writer lock never waits for the store's lock without a time limit (a long publication asks
+    for it with one).
 
 Two flushes
-    A checkpoint waits for the disk twice: once for the pages, then for the meta page that points to them. Neither can be left out. Without the
-    second (MDB_NOMETASYNC) the store stays whole, but a power cut takes the last commit, which was acknowledged. With one flush for both
-    (MDB_NOSYNC and an fdatasync of our own) the disk may write the meta page first: a power cut between the two leaves a newest root over pages
-    that were never written, and LMDB, whose pages have no checksums, would not notice and not fall back to the root before. What
-    can be saved is to wait at all, as small batches do.
+    A checkpoint waits for the disk twice: for the pages, then for the meta page that points to them.
+    Neither wait can be left out. Without the second (MDB_NOMETASYNC) the store stays consistent, but a
+    power cut loses the last commit, which was acknowledged. With one flush for both (MDB_NOSYNC and our
+    own fdatasync) the disk may write the meta page first. A power cut between the two leaves a new root
+    over pages that were never written. LMDB pages have no checksums, so LMDB would neither notice nor
+    fall back to the previous root. Small batches avoid both waits by using the write-ahead log.
 
 Visibility numbers
-    A number is issued when a message becomes Available in a batch (arrival, commit of a send, abort of a receive, move), from one counter, so
-    batches are durable in the order of their numbers. A message that is locked only in memory (a receive in a transaction
-    that is not prepared) keeps its number and its index entry until its removal is committed: a scan still finds it, as it should,
-    since it may come back. If the receive aborts the engine puts it again and it gets a new number, so a reader that is already
-    past the old one finds it again; the old entry ends in the same commit. All numbers up to `horizon` are decided: durable,
-    or never to be; those up to `scan_horizon` are so in the snapshot, which is what a scan reads. Express messages are visible at once, perhaps with a higher
-    number than a durable one not yet there, so a scan never goes beyond that: a stream that has read up to N can forget everything up to N.
+    A number is issued when a message becomes Available in a batch (arrival, commit of a send, abort of
+    a receive, move). All numbers come from one counter, so batches become durable in the order of their
+    numbers. A message that is locked only in memory (a receive in a transaction that is not prepared)
+    keeps its number and its index entry until its removal is committed. A scan still finds it, which is
+    right, because the receive may abort. If it aborts, the engine puts the message again with a new
+    number, so a reader that has passed the old number finds the message again. The old entry ends in
+    the same commit. Every number up to `horizon` is decided: durable, or never to be. Every number up
+    to `scan_horizon` is decided in the snapshot, which is what a scan reads. Express messages are
+    visible at once, possibly with a higher number than a message that is not yet durable, so a scan
+    stops at the scan horizon: a stream that has read up to N never finds anything new up to N.
 
 Failure
-    When a commit fails (disk full, I/O error) the batch in flight and the current batch are both dropped, because the second was
-    built on the first; every `sync` for them raises InsufficientResources, totals and views go back to the last synced state, and
-    `on_failed` tells the engine. Nothing that was acknowledged is lost: it is in the journal or in the snapshot. Express messages stay. The next batch starts
-    afresh; no restart is needed. Room for what is in the journal is kept in the database's file (allocation.py), so a full disk does not keep a checkpoint out.
+    When a commit fails (disk full, I/O error), the batch in flight and the current batch are both
+    dropped, because the second was built on the first. Every `sync` for them raises
+    InsufficientResources, totals and views return to the last synced state, and `on_failed` informs the
+    engine. Nothing that was acknowledged is lost: it is in the write-ahead log or in the snapshot.
+    Express messages stay. The next batch starts afresh; no restart is needed. The database file keeps
+    room for everything in the write-ahead log (allocation.py), so a full disk does not prevent a
+    checkpoint.
 """
 
 from __future__ import annotations
@@ -68,46 +87,51 @@ from lanner.store.batch import Batch, load_totals
 from lanner.store.counters import Counters
 from lanner.store.environment import Environment
 from lanner.store.event_log import EventLog, trim_slice
-from lanner.store.journal import Journal, Record, note_checkpoint
 from lanner.store.lock import StoreLock
 from lanner.store.maintenance import Maintenance, sweep_slice
 from lanner.store.overlay import Layer
 from lanner.store.queue_view import MessageLayer, QueueView
 from lanner.store.table import Table
+from lanner.store.write_ahead_log import LogRecord, WriteAheadLog, note_checkpoint
 
 __all__ = ["GroupCommit"]
 
 _LOG = logging.getLogger(__name__)
 
-# Ours: so many changes are written by one checkpoint at most, and are held in memory until then.
+# Not in the specification: changes held in memory before a checkpoint writes them.
 _MAX_CHANGES = 16_384
-# Ours: bytes of a record for which a loop waits itself.
+# Not in the specification: size in bytes of the largest record that an event loop writes itself.
 _AT_ONCE = 64 << 10
-# Ours: bytes of the file that are kept for the next checkpoint, about; it comes when it needs as much.
+# Not in the specification: approximate bytes of the file kept for a checkpoint. A checkpoint that needs
+# this much is due.
 _MAX_ROOM = 16 << 20
-# Ours: how long a checkpoint waits for the store's lock, whose holder may be waiting for the database.
+# Not in the specification: seconds for which a checkpoint waits for the store's lock, whose holder may be
+# waiting for the database.
 _PATIENCE = 0.01
 
 
 class GroupCommit:
     """The batches of a store and the views laid over its snapshot."""
 
-    def __init__(self, environment: Environment, journal: Journal, allocation: Allocation, lock: StoreLock) -> None:
+    def __init__(
+        self, environment: Environment, write_ahead_log: WriteAheadLog, allocation: Allocation, lock: StoreLock
+    ) -> None:
         self._environment = environment
-        self._journal = journal
+        self._write_ahead_log = write_ahead_log
         self._allocation = allocation
         self.lock = lock
         self._commit_lock = threading.Lock()
-        self._settle_lock = threading.Lock()
+        self._checkpoint_lock = threading.Lock()
         self._turn = threading.Condition(threading.Lock())
         self._is_led = False
         self.current = Batch(1)
         self.inflight: Batch | None = None
-        self._record: Record | None = None  # of the batch in flight, if it is for the journal and not written yet
-        # What is in the journal and not in the snapshot: what a checkpoint is writing, and what came since it began.
-        self.settling: Batch | None = None
-        self.journaled = Batch(0)
-        self._changes = 0  # about how many rows of it there are
+        self._record: LogRecord | None = None  # of the batch in flight, if it is to be logged and not written yet
+        # What the write-ahead log has and the snapshot lacks: the changes that a checkpoint is writing, and
+        # the changes since that checkpoint began.
+        self.checkpointing: Batch | None = None
+        self.logged = Batch(0)
+        self._changes = 0  # approximate number of changed rows in `logged`
         self.synced = 0
         self.decided = 0  # up to this number every batch is durable or dropped
         self._failed: list[list[int]] = []  # ranges of batch numbers, both ends included
@@ -150,14 +174,14 @@ class GroupCommit:
     def horizon(self) -> int:
         """The highest visibility number up to which everything is decided. It never goes back."""
         if not (self.current or self.inflight):
-            # Express messages have numbers that no commit will tell of.
+            # Express messages have numbers too, which no commit reports.
             self._horizon = self.visibility.last
         return self._horizon
 
     @property
     def scan_horizon(self) -> int:
-        """The same of what the snapshot has."""
-        if not (self.current or self.inflight or self.journaled or self.settling):
+        """The highest visibility number up to which everything is decided in the snapshot."""
+        if not (self.current or self.inflight or self.logged or self.checkpointing):
             self._scan_horizon = self.visibility.last
         return self._scan_horizon
 
@@ -173,47 +197,56 @@ class GroupCommit:
         self.maintenance.wake()
 
     def flush_events(self) -> None:
-        """Have all events in the snapshot that happened until now. Without the lock."""
+        """Write all events so far into the snapshot. The caller must not hold the lock."""
         self._check_unlocked()
         with self._commit_lock:
             while self.inflight is not None or self.current.events:
                 self._lead()
-        self.settle()
+        self.checkpoint()
 
     def _check_unlocked(self) -> None:
-        """Else a mistake would be seen only when another thread commits or settles in the same moment, and then as a hang."""
+        """Raise RuntimeError if the calling thread holds the store's lock.
+
+        Otherwise the mistake would show only when another thread commits at the same time, as a deadlock.
+        """
         if self.lock.is_mine:
             raise RuntimeError(
-                "the store is settled by a thread that has its lock: it would wait for one that waits for the lock"
+                "a checkpoint was asked for with the store's lock held: it would wait for a thread that waits for the lock"
             )
 
-    def settle(self) -> None:
-        """Have everything in the snapshot that is durable; InsufficientResources if the disk refuses. Without the lock."""
+    def checkpoint(self) -> None:
+        """Write everything that is durable into the snapshot.
+
+        Raises InsufficientResources if the disk refuses. The caller must not hold the lock.
+        """
         self._check_unlocked()
         with self.lock:
-            if self.settling is None and self.journaled.is_blank:
+            if self.checkpointing is None and self.logged.is_blank:
                 return
-        with self._settle_lock:
-            pass  # one that is under way does not need to keep commits out until its end
+        with self._checkpoint_lock:
+            pass  # wait for a running checkpoint without blocking commits meanwhile
         with self._commit_lock:
-            self._settle_lock.acquire()
+            self._checkpoint_lock.acquire()
             try:
-                last = self._begin_settling()
+                last = self._begin_checkpoint()
             except BaseException:
-                self._settle_lock.release()
+                self._checkpoint_lock.release()
                 raise
         try:
-            self._settle(last)
+            self._write_checkpoint(last)
         finally:
-            self._settle_lock.release()
+            self._checkpoint_lock.release()
 
     def trim_events(self, before_ms: int, max_bytes: int) -> bool:
-        """Drop a slice of events that are older, or too many; True if there is more. Without the lock."""
+        """Drop a slice of the events that are too old or too many; return whether there are more.
+
+        The caller must not hold the lock.
+        """
         environment = self._environment
         if environment.events is None:
             return False
-        self.settle()
-        with self._commit_lock, self._settle_lock:
+        self.checkpoint()
+        with self._commit_lock, self._checkpoint_lock:
             try:
                 with environment.write() as txn:
                     has_more = trim_slice(txn, environment, before_ms, max_bytes)
@@ -228,17 +261,20 @@ class GroupCommit:
 
     # Committing
 
-    def ticket(self) -> int:
+    def pending_batch(self) -> int:
         """Return the number of the newest batch with changes, 0 if everything is durable."""
         current = self.current
-        # Not by the batch's own `__bool__`: each receive and each send asks.
+        # Not `bool(current)`: every send and every receive calls this.
         if current.queues or current.tables:
             return current.number
         return 0 if self.inflight is None else self.inflight.number
 
-    def sync(self, ticket: int) -> None:
-        """Block until the batch `ticket` is durable; InsufficientResources if it was dropped. Without the lock."""
-        while ticket > self.decided:
+    def sync(self, number: int) -> None:
+        """Block until batch `number` is durable. Raises InsufficientResources if it was dropped.
+
+        The caller must not hold the lock.
+        """
+        while number > self.decided:
             with self._turn:
                 if self._is_led:
                     self._turn.wait()
@@ -246,32 +282,36 @@ class GroupCommit:
                 self._is_led = True
             try:
                 with self._commit_lock:
-                    if ticket > self.decided:
+                    if number > self.decided:
                         self._lead()
             finally:
                 with self._turn:
                     self._is_led = False
                     self._turn.notify_all()
-        if self._failed and self._has_failed(ticket):
+        if self._failed and self._has_failed(number):
             raise InsufficientResources(
-                f"batch {ticket} could not be written and was dropped; see the log for the cause"
+                f"batch {number} could not be written and was dropped; see the log for the cause"
             )
 
-    def _has_failed(self, ticket: int) -> bool:
-        return bool(self._failed) and any(low <= ticket <= high for low, high in list(self._failed))
+    def _has_failed(self, number: int) -> bool:
+        return bool(self._failed) and any(low <= number <= high for low, high in list(self._failed))
 
     def prepare(self) -> None:
-        """Close the current batch and make its record, if no other is in flight: what is left is to wait for the disk. With the lock."""
+        """Close the current batch and build its record, unless another batch is in flight.
+
+        After that only the write to disk is left. The caller holds the lock.
+        """
         if self.inflight is None and self.current:
             self._prepare()
 
     def sync_at_once(self) -> bool:
-        """Make the batch in flight durable here and now, if a quick disk is all that it waits for; else False, and nothing is done.
+        """Write the batch in flight if that needs only a quick disk write. Return whether it was written.
 
-        For a loop: handing a batch to a thread, and the news back, takes longer than such a wait. Without the lock.
+        For event loops: handing the batch to a thread and back takes longer than such a write. The caller
+        must not hold the lock.
         """
         record = self._record
-        if record is None or record.size > _AT_ONCE or not self._journal.is_quick:
+        if record is None or record.size > _AT_ONCE or not self._write_ahead_log.is_quick:
             return False
         if not self._commit_lock.acquire(blocking=False):
             return False
@@ -285,37 +325,40 @@ class GroupCommit:
 
     def _prepare(self) -> None:
         batch = self._swap()
-        # On a full disk straight into the database: what is deleted makes room when it is deleted there.
+        # On a full disk the batch goes straight into the database, because only deletes there free room.
         if not (self.counters.wanting or self._allocation.is_full):
-            self._record = self._journal.record(batch.operations())
+            self._record = self._write_ahead_log.record(batch.operations())
 
     def _lead(self) -> None:
-        """Make a batch durable, in the journal or in the database. The commit lock is held."""
+        """Make a batch durable, in the write-ahead log or in the database. The caller holds the commit lock."""
         try:
-            self._journal.clear()
+            self._write_ahead_log.clear()
             with self.lock.urgent():
                 if self.inflight is None:
                     self._prepare()
                 batch = cast("Batch", self.inflight)
                 record, self._record = self._record, None
-            # Since the record was made a checkpoint may have gone on to the other file, and that one may be smaller.
-            if record is None or not self._journal.has_room(record.size):
-                with self._settle_lock:
+            # A checkpoint may have switched to the other, smaller file since the record was built.
+            if record is None or not self._write_ahead_log.has_room(record.size):
+                with self._checkpoint_lock:
                     self._commit(batch)
             else:
-                self._journal.append(record)
+                self._write_ahead_log.append(record)
                 with self.lock.urgent():
-                    self._complete_journaled(batch, record.size)
+                    self._complete_logged(batch, record.size)
         except BaseException as error:
-            # To recover may mean to open the database again, and no checkpoint may be writing to it then.
-            with self._settle_lock, self.lock.urgent():
+            # Recovery may reopen the database, and no checkpoint may be writing to it at that time.
+            with self._checkpoint_lock, self.lock.urgent():
                 self._fail(error)
             if not isinstance(error, lmdb.Error | OSError | InsufficientResources):
                 raise
 
     def _commit(self, batch: Batch) -> None:
-        """Commit a batch to the database, behind all that is in the journal. The commit lock and the settle lock are held."""
-        self._settle(self._begin_settling())
+        """Commit a batch to the database, after everything in the write-ahead log.
+
+        The caller holds the commit lock and the checkpoint lock.
+        """
+        self._write_checkpoint(self._begin_checkpoint())
         environment = self._environment
         with self.lock.urgent():
             if batch.publications:
@@ -332,32 +375,35 @@ class GroupCommit:
                 publication.write(txn, environment, self.lock)
             txn.commit()
         except BaseException:
-            with suppress(lmdb.Error):  # a commit that failed has ended it
+            with suppress(lmdb.Error):  # a failed commit has already ended it
                 txn.abort()
             raise
         with self.lock.urgent():
             self._complete_committed(batch)
 
-    def _begin_settling(self) -> int:
-        """Have what is in the journal taken by the next checkpoint; the number of its last record. Both locks are held."""
-        with self.lock.urgent():
-            if self.journaled.is_blank:
-                if self.settling is None:
-                    self._journal.rewind()
-                return self._journal.last
-            self.settling, self.journaled, self._changes = self.journaled, Batch(0), 0
-            return self._journal.switch()
+    def _begin_checkpoint(self) -> int:
+        """Hand the logged changes to the next checkpoint and return the number of their last record.
 
-    def _settle(self, last: int) -> None:
-        """Write what is settling into the database. The settle lock is held."""
-        settling, environment = self.settling, self._environment
-        if settling is None:
+        The caller holds the commit lock and the checkpoint lock.
+        """
+        with self.lock.urgent():
+            if self.logged.is_blank:
+                if self.checkpointing is None:
+                    self._write_ahead_log.rewind()
+                return self._write_ahead_log.last
+            self.checkpointing, self.logged, self._changes = self.logged, Batch(0), 0
+            return self._write_ahead_log.switch()
+
+    def _write_checkpoint(self, last: int) -> None:
+        """Write `checkpointing` into the database. The caller holds the checkpoint lock."""
+        checkpointing, environment = self.checkpointing, self._environment
+        if checkpointing is None:
             return
         try:
             with self.lock.urgent():
                 txn = environment.env.begin(write=True)
             try:
-                self._write_slowly(settling, txn)
+                self._write_slowly(checkpointing, txn)
                 note_checkpoint(txn, environment, last)
                 txn.commit()
             except BaseException:
@@ -366,16 +412,21 @@ class GroupCommit:
                 raise
         except BaseException as error:
             with self.lock.urgent():
-                self._unsettle(settling)
+                self._undo_checkpoint(checkpointing)
             if isinstance(error, lmdb.Error | OSError):
-                raise InsufficientResources(f"the journal could not be brought into the store: {error}") from error
+                raise InsufficientResources(
+                    f"the write-ahead log could not be brought into the store: {error}"
+                ) from error
             raise
         with self.lock.urgent():
-            self._complete_settled(settling)
-        self._journal.extend()
+            self._complete_checkpoint(checkpointing)
+        self._write_ahead_log.extend()
 
     def _write_slowly(self, batch: Batch, txn: lmdb.Transaction[bytes]) -> None:
-        """Write a batch piece by piece, so that the engine has its turn in between; the reason for the lock is that of the write phase."""
+        """Write a batch in pieces, so that the engine can run in between.
+
+        Each piece holds the lock, for the reason that the write phase does (module docstring).
+        """
         pieces = batch.write_pieces(txn, self._environment)
         while True:
             with self.lock.urgent(_PATIENCE):
@@ -383,35 +434,35 @@ class GroupCommit:
                     return
 
     def close(self) -> None:
-        """Commit what is left and write the counters as they are. Without the lock."""
+        """Commit what is left and write the exact counters. The caller must not hold the lock."""
         self.maintenance.stop()
         with self.lock:
-            ticket = self.ticket()
-        self.sync(ticket)
+            number = self.pending_batch()
+        self.sync(number)
         try:
             self.flush_events()
-            with self._commit_lock, self._settle_lock, self.lock, self._environment.write() as txn:
+            with self._commit_lock, self._checkpoint_lock, self.lock, self._environment.write() as txn:
                 self.counters.write_exact(txn)
         except InsufficientResources as error:
-            _LOG.warning("the journal stays as it is, or counters will go on behind a gap: %s", error)
+            _LOG.warning("the write-ahead log stays as it is, or counters will go on behind a gap: %s", error)
 
     def _maintain(self) -> bool:
-        """Do what nobody waits for; True if there is more to do."""
+        """Do the work that no caller waits for; return whether there is more."""
         if self.counters.wanting or self._is_flush_wanted:
             self._is_flush_wanted = False
             with self._commit_lock:
                 self._lead()
-        if self._is_settling_due or self._has_garbage(self.journaled):
-            self.settle()
-        with self._commit_lock, self._settle_lock:
+        if self._is_checkpoint_due or self._has_garbage(self.logged):
+            self.checkpoint()
+        with self._commit_lock, self._checkpoint_lock:
             return self._sweep()
 
     @property
-    def _is_settling_due(self) -> bool:
-        return self._journal.is_half_full or self._changes > _MAX_CHANGES or self.journaled.room > _MAX_ROOM
+    def _is_checkpoint_due(self) -> bool:
+        return self._write_ahead_log.is_half_full or self._changes > _MAX_CHANGES or self.logged.room > _MAX_ROOM
 
     def _sweep(self) -> bool:
-        """Delete a slice of what was dropped. The commit lock and the settle lock are held."""
+        """Delete a slice of what was dropped. The caller holds the commit lock and the checkpoint lock."""
         environment = self._environment
         try:
             with self.lock.urgent():
@@ -444,48 +495,49 @@ class GroupCommit:
         return batch
 
     def _lay(self, batch: Batch) -> None:
-        """Lay the layers over each other anew, in the views that a batch has changed."""
-        unsettled = [lower for lower in (self.inflight, self.journaled, self.settling) if lower is not None]
+        """Rebuild the stack of layers in every view that a batch has changed."""
+        lower_batches = [lower for lower in (self.inflight, self.logged, self.checkpointing) if lower is not None]
         for queue in batch.queues:
-            layers = [lower.queues.get(queue) for lower in unsettled]
+            layers = [lower.queues.get(queue) for lower in lower_batches]
             queue.below = tuple(layer for layer in layers if layer is not None and layer.generation == queue.generation)
         for table in batch.tables:
-            table.below = tuple(rows for lower in unsettled if (rows := lower.tables.get(table)) is not None)
+            table.below = tuple(rows for lower in lower_batches if (rows := lower.tables.get(table)) is not None)
 
-    def _complete_journaled(self, batch: Batch, size: int) -> None:
-        journaled = self.journaled
+    def _complete_logged(self, batch: Batch, size: int) -> None:
+        logged = self.logged
         self.inflight = None
         self._changes += batch.changes()
-        stored = journaled.stored(batch)
-        journaled.absorb(batch)
+        stored = logged.stored(batch)
+        logged.absorb(batch)
         self._lay(batch)
-        # A page of the database holds three messages of 1 KiB, and its tree some pages more. Of what is there already and goes, each
-        # may lie on a page of its own, which is written anew: all that went since the last checkpoint, before any of it makes room.
-        room = 2 * size + 4096 * max(journaled.stored(batch) - stored, 0)
-        journaled.room += room
-        self._allocation.journaled(room)
-        if self._is_settling_due:
+        # A database page holds three messages of 1 KiB, and the tree needs some pages more. Each stored
+        # message that is deleted may lie on a page of its own, which LMDB copies: room is needed for all
+        # deletes since the last checkpoint before any of them frees a page.
+        room = 2 * size + 4096 * max(logged.stored(batch) - stored, 0)
+        logged.room += room
+        self._allocation.logged(room)
+        if self._is_checkpoint_due:
             self.maintenance.wake()
         self._complete(batch)
 
-    def _complete_settled(self, settling: Batch) -> None:
+    def _complete_checkpoint(self, checkpointing: Batch) -> None:
         self._renew()
-        self._journal.settled()
-        self.settling = None
-        self._renewed(settling)
-        self._scan_horizon = max(self._scan_horizon, settling.horizon)
+        self._write_ahead_log.release_other_file()
+        self.checkpointing = None
+        self._renewed(checkpointing)
+        self._scan_horizon = max(self._scan_horizon, checkpointing.horizon)
         if self.events is not None:
-            self.events.completed(settling.event_horizon)
-        self._allocation.settled(settling.room)
-        self._environment.memory.touch(settling.cost())
+            self.events.completed(checkpointing.event_horizon)
+        self._allocation.checkpointed(checkpointing.room)
+        self._environment.memory.touch(checkpointing.cost())
 
-    def _unsettle(self, settling: Batch) -> None:
-        """The disk refuses a checkpoint: what was on its way is in the journal, and stays so."""
-        settling.absorb(self.journaled)
-        settling.room += self.journaled.room
-        self.settling, self.journaled = None, settling
-        self._changes = settling.changes()
-        self._lay(settling)
+    def _undo_checkpoint(self, checkpointing: Batch) -> None:
+        """Put the changes of a failed checkpoint back: they are still in the write-ahead log."""
+        checkpointing.absorb(self.logged)
+        checkpointing.room += self.logged.room
+        self.checkpointing, self.logged = None, checkpointing
+        self._changes = checkpointing.changes()
+        self._lay(checkpointing)
         self._recover()
 
     def _complete_committed(self, batch: Batch) -> None:
@@ -495,7 +547,7 @@ class GroupCommit:
         for publication in batch.publications:
             publication.complete()
         for counter, limit in batch.counters:
-            counter.settle(limit)
+            counter.raise_limit(limit)
         self._scan_horizon = max(self._scan_horizon, batch.horizon)
         if self.events is not None:
             self.events.completed(batch.event_horizon)
@@ -504,7 +556,7 @@ class GroupCommit:
         self._complete(batch)
 
     def _renewed(self, batch: Batch) -> None:
-        """The snapshot has a batch now."""
+        """Update the views after the snapshot has taken in a batch."""
         self._lay(batch)
         for queue in batch.queues:
             queue.forget_runs()
@@ -514,29 +566,29 @@ class GroupCommit:
     def _complete(self, batch: Batch) -> None:
         for queue, totals in batch.totals.items():
             queue.synced = totals
-        # An empty one, for events or counters, holds nothing up, and may have been passed.
+        # A later batch may have passed an empty one, which carries only events or counters.
         self._horizon = max(self._horizon, batch.horizon)
         self.synced = self.decided = batch.number
         if self._has_garbage(batch):
             self.maintenance.wake()
-        self._tell(batch.completions, batch.number)
-        self._tell(self.on_synced, batch.number)
+        self._call(batch.completions, batch.number)
+        self._call(self.on_synced, batch.number)
 
     @staticmethod
     def _has_garbage(batch: Batch) -> bool:
         return any(table.name == "garbage" for table in batch.tables)
 
     @staticmethod
-    def _tell(callbacks: list[Callable[[int], None]], number: int) -> None:
+    def _call(callbacks: list[Callable[[int], None]], number: int) -> None:
         for callback in callbacks:
             try:
                 callback(number)
             except Exception:  # noqa: BLE001 (logged)
-                # What the engine does with the news changes nothing about the batch.
+                # An error in a callback does not affect the batch.
                 _LOG.exception("a callback for batch %d failed", number)
 
     def _fail(self, error: BaseException) -> None:
-        """Drop everything unsynced and go back to what the journal and the snapshot have."""
+        """Drop everything that is not synced and return to the state of the write-ahead log and the snapshot."""
         dropped = [batch for batch in (self.inflight, self.current) if batch is not None]
         _LOG.error("the store cannot write, batches %s are dropped: %s", [batch.number for batch in dropped], error)
         last = self.current.number
@@ -545,15 +597,15 @@ class GroupCommit:
             self._failed[-1][1] = last
         else:
             self._failed.append([first, last])
-        # Behind what tells how: who sees this number looks there, without the lock.
+        # Set after `_failed`: `sync` reads this number without the lock and then looks up the failure.
         self.decided = last
         self.inflight = self._record = None
         self.current = Batch(last + 1)
         if self.events is not None:
             number = self.events.closed()
-            if self.journaled.events or self.settling is not None:
-                # What is on its way comes first.
-                self.journaled.event_horizon = number
+            if self.logged.events or self.checkpointing is not None:
+                # The checkpoint writes the earlier events first.
+                self.logged.event_horizon = number
             else:
                 self.events.completed(number)
         for batch in dropped:
@@ -567,17 +619,17 @@ class GroupCommit:
         self._recover()
         self.counters.want_all()
         for batch in dropped:
-            self._tell(self.on_failed, batch.number)
+            self._call(self.on_failed, batch.number)
 
     def _recover(self) -> None:
-        """The disk has refused something: go on with what it has."""
+        """Continue with what is on disk after the disk has refused a write."""
         self._renew()
         self._allocation.ensure()
 
     def _renew(self) -> None:
-        """Move the snapshot to the last commit. The settle lock is held, so that nobody is writing."""
+        """Move the snapshot to the last commit. The caller holds the checkpoint lock, so no thread is writing."""
         try:
             self._environment.renew()
         except lmdb.Error:
-            # Another commit since, a counter's, has failed for good; that says nothing about this one.
+            # A later commit, that of a counter, has failed. That does not affect this one.
             self._environment.reopen()

@@ -56,7 +56,7 @@ class Counter:
         return self._next - 1
 
     def write(self, txn: lmdb.Transaction[bytes], db: lmdb._Database, ahead: int = 0) -> int:
-        """Write a limit at least a block ahead and return it; `settle` follows when it is durable."""
+        """Write a limit at least a block ahead and return it. `raise_limit` follows when it is durable."""
         # Never below what another commit under way may have written.
         self._written = max(self._written, self._next + ahead + self._block)
         txn.put(self._key, _VALUE.pack(self._written), db=db)
@@ -72,8 +72,8 @@ class Counter:
         """Write the next value itself: for a clean close."""
         txn.put(self._key, _VALUE.pack(self._next), db=db)
 
-    def settle(self, limit: int) -> None:
-        """Use a limit: its commit is durable."""
+    def raise_limit(self, limit: int) -> None:
+        """Allow values below `limit`, whose commit is durable."""
         self._limit = max(self._limit, limit)
         self._refill_at = self._limit - self._block // 2
 
@@ -125,7 +125,7 @@ class Counters:
         except InsufficientResources:
             self.want(counter)  # a commit can do more about it: the database may have to be opened again
             raise
-        counter.settle(limit)
+        counter.raise_limit(limit)
         self._wanting.discard(counter)
 
     def reserve_for_long(self) -> None:
@@ -134,11 +134,11 @@ class Counters:
         with environment.write() as txn:
             written = [(counter, counter.write_for_long(txn, environment.tables)) for counter in self._all.values()]
         for counter, limit in written:
-            counter.settle(limit)
+            counter.raise_limit(limit)
         self._wanting.clear()
 
     def write(self, txn: lmdb.Transaction[bytes]) -> list[tuple[Counter, int]]:
-        """Write the limits that are wanted into a commit; the result is to be settled when it is durable."""
+        """Write the wanted limits into a commit. The caller raises the returned limits when it is durable."""
         written = [(counter, counter.write(txn, self._environment.tables)) for counter in self._wanting]
         self._wanting.clear()
         return written

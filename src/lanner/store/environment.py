@@ -11,7 +11,7 @@ import lmdb
 
 from lanner.model.errors import InsufficientResources
 from lanner.model.live import Record
-from lanner.store.format import forget_epoch, settle_format
+from lanner.store.format import ensure_format, forget_epoch
 from lanner.store.memory import MapTrimmer
 
 __all__ = ["DATA_FILE", "DEFAULT_MAP_SIZE", "Environment", "copy_environment", "sync_directory"]
@@ -39,8 +39,8 @@ class Environment:
         "env",
         "epoch",
         "events",
-        "journal_seed",
         "last_read",
+        "log_seed",
         "memory",
         "message_at",
         "message_cursor",
@@ -74,7 +74,7 @@ class Environment:
             mode=0o600,
         )
         try:
-            self.epoch, self.journal_seed = settle_format(self.env, self._path)
+            self.epoch, self.log_seed = ensure_format(self.env, self._path)
         except BaseException:
             self.env.close()
             raise

@@ -15,9 +15,9 @@ import lmdb
 
 from lanner.model.errors import StoreVersion
 
-__all__ = ["FORMAT", "MIGRATIONS", "forget_epoch", "settle_format", "table_key"]
+__all__ = ["FORMAT", "MIGRATIONS", "ensure_format", "forget_epoch", "table_key"]
 
-# 2: acknowledged changes may be in the journal alone, which a program of format 1 would not look at.
+# 2: acknowledged changes may be in the write-ahead log only, which a program of format 1 does not read.
 FORMAT = 2
 
 
@@ -38,10 +38,11 @@ _SEED_KEY = table_key("store", b"seed")
 _U64 = struct.Struct(">Q")
 
 
-def settle_format(env: lmdb.Environment, path: Path) -> tuple[int, int]:
-    """Make a new store, bring an old one up to date, or refuse a newer one; return the epoch and the seed of the journal's checksums.
+def ensure_format(env: lmdb.Environment, path: Path) -> tuple[int, int]:
+    """Create or upgrade the store format. Return the epoch and the seed of the write-ahead log's checksums.
 
-    Both are random. The epoch is told to readers of the store; the seed never is, so nobody can make a message that looks like a record.
+    Raises StoreVersion for a newer format. Both numbers are random. Readers of the store see the epoch.
+    The seed stays secret, so that no sender can craft a message that looks like a log record.
     """
     if _stored_format(env) > FORMAT:
         raise StoreVersion(

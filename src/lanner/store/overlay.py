@@ -1,7 +1,8 @@
-"""What has not reached the snapshot yet, laid over it: layers of changes and the merged view of them.
+"""Layers of changes that are not in the snapshot yet, and the merged view of layers and snapshot.
 
-A view (a queue's messages, a metadata table) is read through up to four layers: the batch being filled, the batch being committed, what
-is in the journal, and what is on its way from there into the database. A layer holds the rows it adds and the keys it hides in what lies below it.
+A view (a queue's messages, a metadata table) is read through up to four layers: the batch being filled,
+the batch being committed, the logged batches, and the batches that a checkpoint is writing. A layer holds
+the rows that it adds and the keys that it hides in the layers below and in the snapshot.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ _MAX_RUNS = 4
 
 
 class Layer(Generic[K, V, H]):
-    """The changes of one batch to one view, or of all that are in the journal.
+    """The changes of one batch, or of all logged batches together, to one view.
 
-    `keys` follows what the layers above do (a key hidden there leaves it); `rows` and `hidden` are frozen from the
-    moment the batch is being committed, because the committing thread reads them. With each hidden key stands what is to be known of it.
+    `keys` follows the layers above: a key that one of them hides is removed here. `rows` and `hidden` are
+    frozen once the batch is being committed, because the committing thread reads them. `hidden` maps each
+    hidden key to what the commit needs to know about it.
     """
 
     __slots__ = ("hidden", "keys", "rows")

@@ -32,13 +32,13 @@ class Totals(NamedTuple):
 
 
 class MessageLayer(Layer[int, Record, int]):
-    """The changes of one batch to one queue, or of all that are in the journal.
+    """The changes of one batch, or of all logged batches together, to one queue.
 
-    `hidden` gives the visibility number of what is hidden, whose index entry ends with it; `references` its staged row, if it has one. (Numbers, since
-    thousands are kept, one for each message that was received: the garbage collector has nothing to look at.)
-    `visible` holds the number of each Available row: the committing thread takes it from here and not from the record,
-    because the engine may meanwhile put the same record object again under a new number. `encoded` are the rows as they are stored, once they
-    have been written to the journal.
+    `hidden` maps each hidden lookup id to its visibility number, whose index entry ends too. It holds
+    plain numbers because there are thousands, one per received message, and the garbage collector skips
+    them. `references` holds the keys of staged rows. `visible` holds the number of each Available row. The
+    committing thread takes the number from here, because the engine may put the same record object again
+    with a new number meanwhile. `encoded` holds rows in their stored form once they have been logged.
     """
 
     __slots__ = ("encoded", "generation", "references", "visible")
@@ -59,7 +59,7 @@ class MessageLayer(Layer[int, Record, int]):
                 if rows.pop(key, None) is None:
                     self.hidden[key] = number
                 else:
-                    # It came and went in the journal. If it had replaced something in the snapshot, that is hidden since then.
+                    # The message never reached the snapshot. If it replaced a stored one, that one is already hidden.
                     visible.pop(key, None)
                     encoded.pop(key, None)
         self.references.update(above.references)
@@ -361,11 +361,14 @@ class QueueView(Overlay[int, Record, int]):
             return True
         if lookup_id in layer.hidden:
             return False
-        was_there = self._hide_unsettled(lookup_id)
+        was_there = self._hide_in_layers(lookup_id)
         return self.hide_stored(lookup_id) is not None if was_there is None else was_there
 
-    def _hide_unsettled(self, lookup_id: int) -> bool | None:
-        """Hide what lies under a key in the layers below the current one; whether there was something, None if that is for the snapshot to say."""
+    def _hide_in_layers(self, lookup_id: int) -> bool | None:
+        """Hide a message in the layers below the current one.
+
+        Return whether these layers had one; None if only the snapshot can say.
+        """
         for layer in self.below:
             record = layer.rows.get(lookup_id)
             if record is not None:
@@ -433,5 +436,5 @@ class QueueView(Overlay[int, Record, int]):
                 return
         if self.current is not None and lookup_id in self.current.hidden:
             return
-        if self._hide_unsettled(lookup_id) is None:
+        if self._hide_in_layers(lookup_id) is None:
             self.hide_stored(lookup_id)

@@ -29,10 +29,10 @@ __all__ = [
     "GARBAGE_STAGE",
     "STAGED_KEY",
     "EventMaker",
-    "Part",
     "Publication",
     "PublishedEvents",
     "Stage",
+    "StagedGroup",
     "Stages",
 ]
 
@@ -42,7 +42,7 @@ STAGED_KEY = struct.Struct(">QIBQ")
 GARBAGE_STAGE = struct.Struct(">cQ")
 
 _HEAD = struct.Struct(">QI")  # stage, seconds since 1970 of its last write
-_PART = struct.Struct(">IBQQ")  # queue, 7 - priority, messages, bytes of packets
+_GROUP = struct.Struct(">IBQQ")  # queue, 7 - priority, messages, bytes of packets
 _PUBLISHED = struct.Struct(">QQI")  # messages, bytes of packets, seconds since 1970
 _MAX_TOKEN = 64
 # Ours: rows written between two looks at who else wants to run; how long such a look is, and how long the pause if there is somebody: then it takes longer
@@ -64,7 +64,7 @@ class PublishedEvents(NamedTuple):
 
 
 @dataclass(slots=True)
-class Part:
+class StagedGroup:
     """The messages of one stage for one queue and priority."""
 
     queue: int
@@ -77,29 +77,29 @@ class Part:
 class Stage:
     number: int
     written: int  # seconds since 1970
-    parts: dict[tuple[int, int], Part] = field(default_factory=dict)
+    groups: dict[tuple[int, int], StagedGroup] = field(default_factory=dict)
 
     def pack(self) -> bytes:
-        parts = (_PART.pack(part.queue, part.lane, part.messages, part.size) for part in self.parts.values())
-        return _HEAD.pack(self.number, self.written) + b"".join(parts)
+        groups = (_GROUP.pack(group.queue, group.lane, group.messages, group.size) for group in self.groups.values())
+        return _HEAD.pack(self.number, self.written) + b"".join(groups)
 
     @classmethod
     def unpack(cls, raw: bytes) -> Stage:
         stage = cls(*_HEAD.unpack_from(raw))
-        for row in _PART.iter_unpack(raw[_HEAD.size :]):
-            part = Part(*row)
-            stage.parts[part.queue, part.lane] = part
+        for row in _GROUP.iter_unpack(raw[_HEAD.size :]):
+            group = StagedGroup(*row)
+            stage.groups[group.queue, group.lane] = group
         return stage
 
 
 @dataclass(slots=True)
 class Publication:
-    """One part about to become visible; numbers were reserved, rows are written inside the commit."""
+    """One staged group about to become visible; numbers were reserved, rows are written inside the commit."""
 
     view: QueueView
     generation: int
     stage: int
-    part: Part
+    group: StagedGroup
     first_lookup_id: int
     first_visibility: int
     arrived: int
@@ -110,15 +110,15 @@ class Publication:
         """Count the messages in, unless the queue was dropped since."""
         if totals.generation != self.generation:
             return totals
-        return Totals(totals.generation, totals.messages + self.part.messages, totals.size + self.part.size)
+        return Totals(totals.generation, totals.messages + self.group.messages, totals.size + self.group.size)
 
     def complete(self) -> None:
         """Let the view know: the messages are in the snapshot now."""
         view = self.view
         if view.generation == self.generation:
-            view.messages += self.part.messages
-            view.size += self.part.size
-            view.raise_high(self.first_lookup_id + self.part.messages - 1)
+            view.messages += self.group.messages
+            view.size += self.group.size
+            view.raise_high(self.first_lookup_id + self.group.messages - 1)
             view.forget_runs()
 
     def write(self, txn: lmdb.Transaction[bytes], environment: Environment, lock: StoreLock) -> None:
@@ -128,8 +128,8 @@ class Publication:
         waited for long: its holder may be waiting for this transaction to end.
         """
         messages, visible = txn.cursor(environment.messages), txn.cursor(environment.visible)
-        for done in range(0, self.part.messages, _CHUNK):
-            indices = range(done, min(done + _CHUNK, self.part.messages))
+        for done in range(0, self.group.messages, _CHUNK):
+            indices = range(done, min(done + _CHUNK, self.group.messages))
             rows, entries = self._rows(indices), self._entries(indices)
             with lock.urgent(timeout=0.05):
                 messages.putmulti(rows)
@@ -142,11 +142,11 @@ class Publication:
     def _write_events(
         self, txn: lmdb.Transaction[bytes], environment: Environment, events: PublishedEvents, indices: range
     ) -> None:
-        part = self.part
+        group = self.group
         first = indices.start
         records: list[bytes] = []
         for index in indices:
-            key = STAGED_KEY.pack(self.stage, part.queue, part.lane, index)
+            key = STAGED_KEY.pack(self.stage, group.queue, group.lane, index)
             try:
                 packet = staged_packet(key, txn, environment.staged)
             except StoreCorrupt:
@@ -160,7 +160,7 @@ class Publication:
     def _rows(self, indices: range) -> list[tuple[bytes, bytes]]:
         key, staged = MESSAGE_KEY.pack, STAGED_KEY.pack
         number, generation, stage = self.view.number, self.generation, self.stage
-        queue, lane = self.part.queue, self.part.lane
+        queue, lane = self.group.queue, self.group.lane
         lookup_id, visibility, arrived, flags = self.first_lookup_id, self.first_visibility, self.arrived, self.flags
         return [
             (
@@ -174,7 +174,7 @@ class Publication:
         key, entry = MESSAGE_KEY.pack, INDEX_ENTRY.pack
         number, generation = self.view.number, self.generation
         lookup_id, visibility = self.first_lookup_id, self.first_visibility
-        average = min(self.part.size // self.part.messages, 0xFFFF_FFFF)
+        average = min(self.group.size // self.group.messages, 0xFFFF_FFFF)
         return [(key(number, generation, visibility + index), entry(lookup_id + index, average)) for index in indices]
 
 
@@ -210,12 +210,12 @@ class Stages:
             if not run:
                 continue
             lane = 7 - priority
-            part = stage.parts.get((queue, lane))
-            if part is None:
-                part = stage.parts[queue, lane] = Part(queue, lane, 0, 0)
-            rows += [(key(number, queue, lane, index), packet) for index, packet in enumerate(run, part.messages)]
-            part.messages += len(run)
-            part.size += sum(map(len, run))
+            group = stage.groups.get((queue, lane))
+            if group is None:
+                group = stage.groups[queue, lane] = StagedGroup(queue, lane, 0, 0)
+            rows += [(key(number, queue, lane, index), packet) for index, packet in enumerate(run, group.messages)]
+            group.messages += len(run)
+            group.size += sum(map(len, run))
         self._stages.put(token, stage.pack())
         return rows
 
@@ -231,8 +231,8 @@ class Stages:
             stages.append(Stage.unpack(raw))
         for token in dict.fromkeys(tokens):
             self._stages.delete(token)
-        parts = [part for stage in stages for part in stage.parts.values()]
-        total = sum(part.messages for part in parts), sum(part.size for part in parts)
+        groups = [group for stage in stages for group in stage.groups.values()]
+        total = sum(group.messages for group in groups), sum(group.size for group in groups)
         self._publications.put(key, _PUBLISHED.pack(*total, now))
         return stages
 
@@ -241,9 +241,9 @@ class Stages:
         found: dict[int, tuple[int, int]] = {}
         for token in dict.fromkeys(tokens):
             raw = self._stages.get(token)
-            for part in () if raw is None else Stage.unpack(raw).parts.values():
-                messages, size = found.get(part.queue, (0, 0))
-                found[part.queue] = messages + part.messages, size + part.size
+            for group in () if raw is None else Stage.unpack(raw).groups.values():
+                messages, size = found.get(group.queue, (0, 0))
+                found[group.queue] = messages + group.messages, size + group.size
         return found
 
     def published(self, key: bytes) -> tuple[int, int, int] | None:

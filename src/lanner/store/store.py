@@ -18,13 +18,13 @@ from lanner.store.commit import GroupCommit
 from lanner.store.counters import Counter
 from lanner.store.environment import DATA_FILE, DEFAULT_MAP_SIZE, Environment, copy_environment, sync_directory
 from lanner.store.event_log import EventLog
-from lanner.store.journal import Journal, last_checkpoint, replay
 from lanner.store.lock import DirectoryLock, StoreLock
 from lanner.store.queue_view import GARBAGE_QUEUE
 from lanner.store.record import MESSAGE_KEY, Record
 from lanner.store.scan import Scan, express_between, index_bounds, index_rows
 from lanner.store.staging import EventMaker, Publication, PublishedEvents, Stages
 from lanner.store.table import Table
+from lanner.store.write_ahead_log import WriteAheadLog, last_checkpoint, replay
 
 __all__ = ["DEFAULT_RESERVE", "Store"]
 
@@ -45,19 +45,24 @@ class Store:
     """
 
     def __init__(
-        self, environment: Environment, journal: Journal, allocation: Allocation, directory_lock: DirectoryLock
+        self,
+        environment: Environment,
+        write_ahead_log: WriteAheadLog,
+        allocation: Allocation,
+        directory_lock: DirectoryLock,
     ) -> None:
         self._environment = environment
-        self._journal = journal
+        self._write_ahead_log = write_ahead_log
         self._allocation = allocation
         self._directory_lock: DirectoryLock | None = directory_lock
         self.lock = StoreLock()
-        self._commits = GroupCommit(environment, journal, allocation, self.lock)
+        self._commits = GroupCommit(environment, write_ahead_log, allocation, self.lock)
         self._queues = self._commits.queues
         self._number = self._commits.visibility.next
-        # The number of the newest unsynced batch, 0 if there is none. Durable when `synced` reaches it. (Not a method that only passes on: each message asks.)
-        self.ticket = self._commits.ticket
-        # A new store has wanted counters already, and whoever writes them moves the snapshot.
+        # Returns the number of the newest batch that is not durable yet, 0 if there is none. It is durable
+        # when `synced` reaches it. Bound directly because every message calls it.
+        self.pending_batch = self._commits.pending_batch
+        # A new store already wants its counters written, and the thread that writes them moves the snapshot.
         with self.lock:
             self._stages = Stages(
                 self.table("stages"), self.table("publications"), self.table("garbage"), self.counter("stage", 256)
@@ -79,13 +84,13 @@ class Store:
             environment = Environment(path, map_size)
             try:
                 sync_directory(path)
-                journal = Journal(path, environment.journal_seed, last_checkpoint(environment))
+                write_ahead_log = WriteAheadLog(path, environment.log_seed, last_checkpoint(environment))
                 try:
-                    replay(journal, environment)
+                    replay(write_ahead_log, environment)
                     allocation = Allocation(environment, map_size, reserve)
-                    return cls(environment, journal, allocation, directory_lock)
+                    return cls(environment, write_ahead_log, allocation, directory_lock)
                 except BaseException:
-                    journal.close()
+                    write_ahead_log.close()
                     raise
             except BaseException:
                 environment.close()
@@ -116,7 +121,7 @@ class Store:
 
     @property
     def scan_horizon(self) -> int:
-        """The visibility number up to which a scan finds every message, and no other will come. `settle` brings it to the horizon."""
+        """The visibility number up to which a scan finds every message, now and later. `checkpoint` raises it to `horizon`."""
         return self._commits.scan_horizon
 
     @property
@@ -124,9 +129,9 @@ class Store:
         """The last visibility number that was issued."""
         return self._commits.visibility.last
 
-    def settle(self) -> None:
-        """Have scans find everything that is durable. Needs the lock free."""
-        self._commits.settle()
+    def checkpoint(self) -> None:
+        """Write everything that is durable into the database, where scans find it. The caller must not hold the lock."""
+        self._commits.checkpoint()
 
     # Messages
 
@@ -330,15 +335,15 @@ class Store:
         batch = self._commits.current
         arrivals: dict[int, int] = {}
         for stage in stages:
-            for part in stage.parts.values():
-                view = self._commits.queue(part.queue)
-                first = part.lane << 56 | allocate(part.messages)
-                number = self._number(part.messages)
-                publication = Publication(view, view.generation, stage.number, part, first, number, now, flags)
+            for group in stage.groups.values():
+                view = self._commits.queue(group.queue)
+                first = group.lane << 56 | allocate(group.messages)
+                number = self._number(group.messages)
+                publication = Publication(view, view.generation, stage.number, group, first, number, now, flags)
                 if tell is not None:
-                    publication.events = PublishedEvents(self.events.reserve(part.messages), tell(part.queue))
+                    publication.events = PublishedEvents(self.events.reserve(group.messages), tell(group.queue))
                 batch.publications.append(publication)
-                arrivals[part.queue] = arrivals.get(part.queue, 0) + part.messages
+                arrivals[group.queue] = arrivals.get(group.queue, 0) + group.messages
         if completed is not None:
             batch.completions.append(lambda _: completed(arrivals))
         return True
@@ -374,38 +379,44 @@ class Store:
         """Up to this number every batch is durable or was dropped; `sync` says which, at once."""
         return self._commits.decided
 
-    def sync(self, ticket: int) -> None:
-        """Block until batch `ticket` is durable; InsufficientResources if it could not be written. Without the lock."""
-        self._commits.sync(ticket)
+    def sync(self, number: int) -> None:
+        """Block until batch `number` is durable. Raises InsufficientResources if it could not be written.
+
+        The caller must not hold the lock.
+        """
+        self._commits.sync(number)
 
     def prepare(self) -> None:
-        """Have as much of the work of `sync` done as needs no disk, for whoever has the lock and the interpreter already."""
+        """Do the part of `sync` that needs no disk. The caller holds the lock."""
         self._commits.prepare()
 
     def sync_at_once(self) -> bool:
-        """Write what is prepared, if that takes a moment only; False: it is left to `sync`. Without the lock."""
+        """Write the prepared batch if that is quick; return whether it was written. Otherwise `sync` writes it.
+
+        The caller must not hold the lock.
+        """
         return self._commits.sync_at_once()
 
     def on_synced(self, callback: Callable[[int], None]) -> None:
-        """Have `callback` called with the number of each batch that became durable, under the lock."""
+        """Call `callback` with the number of each batch that becomes durable, with the lock held."""
         self._commits.on_synced.append(callback)
 
     def on_failed(self, callback: Callable[[int], None]) -> None:
-        """Have `callback` called with the number of each batch that was dropped, under the lock."""
+        """Call `callback` with the number of each batch that is dropped, with the lock held."""
         self._commits.on_failed.append(callback)
 
     def backup(self, path: Path | str) -> None:
-        """Copy everything that is durable now into a new directory, while work goes on. Needs the lock free.
+        """Copy everything that is durable now into a new directory, without stopping other work.
 
-        The copy gets an epoch of its own when it is opened.
+        The copy gets its own epoch when it is opened. The caller must not hold the lock.
         """
         path = Path(path)
         if path.exists():
             raise FileExistsError(f"{path} exists: a backup goes into a new directory")
         with self.lock:
-            ticket = self.ticket()
-        self.sync(ticket)
-        self.settle()
+            number = self.pending_batch()
+        self.sync(number)
+        self.checkpoint()
         partial = path.with_name(path.name + ".partial")
         partial.mkdir(mode=0o700, parents=True)
         try:
@@ -425,6 +436,6 @@ class Store:
             self._commits.close()
         finally:
             self._allocation.close()
-            self._journal.close()
+            self._write_ahead_log.close()
             self._environment.close()
             directory_lock.release()

@@ -266,7 +266,7 @@ class IncomingSequences:
             self._used(sequence)
             self._table.put(sequence.key, sequence.pack())
         # A ticket, not a change: order acknowledgments go out when `synced` has reached it.
-        ticket, synced = self._store.ticket(), self._store.synced
+        ticket, synced = self._store.pending_batch(), self._store.synced
         for sequence in changed:
             sequence.settle(synced)
             sequence.wait_for(ticket)

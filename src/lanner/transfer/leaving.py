@@ -57,7 +57,7 @@ class Leaving(Connecting):
         if self._is_sync_wanted:
             self._is_sync_wanted = False
             # A ticket, not a change: a turn waits for nothing, and `_settle` compares what is unsettled with what is synced.
-            ticket = self.engine.store.ticket()
+            ticket = self.engine.store.pending_batch()
             if ticket:
                 self.network.sync(ticket)
 

@@ -152,7 +152,7 @@ class Transfer(Leaving):
         self.network.wake()
 
     def _on_synced(self, _batch: int) -> None:
-        if not self.engine.store.ticket():
+        if not self.engine.store.pending_batch():
             # Else removals may be in a later batch than the one that was written.
             self._lazy_sync_due = None
         self.network.wake()
@@ -530,7 +530,7 @@ class Transfer(Leaving):
 
     def _processed(self, link: Link, number: int) -> None:
         # A ticket, not a change: `_settle` compares it with the batch that is synced, in the turn after each commit.
-        ticket = self.engine.store.ticket()
+        ticket = self.engine.store.pending_batch()
         if ticket:
             self._unsettled.append((ticket, link, number))
             self._is_sync_wanted = True

@@ -40,11 +40,11 @@ def put(store: Store, key: int, packet: bytes, *, express: bool = False, aborts:
         store.put(QUEUE, key, record, express=express)
 
 
-def settle(store: Store) -> None:
+def commit_and_checkpoint(store: Store) -> None:
     with store.lock:
-        ticket = store.ticket()
-    store.sync(ticket)
-    store.settle()
+        batch = store.pending_batch()
+    store.sync(batch)
+    store.checkpoint()
 
 
 def scanned(store: Store) -> list[Row]:
@@ -87,11 +87,11 @@ def test_gathering_gives_what_a_scan_gives(store: Store) -> None:
     for number in range(5900, 6500):
         put(store, lookup_id(chance.randrange(8), number), b"%d" % number * chance.randrange(1, 20))
     store.stage(b"token", QUEUE, [(3, [b"staged %d" % n * chance.randrange(1, 9) for n in range(700)])], 1)
-    settle(store)
+    commit_and_checkpoint(store)
     store.publish(b"key", [b"token"], lambda _: 6500, 1)
-    settle(store)
+    commit_and_checkpoint(store)
     put(store, lookup_id(0, 9999), b"last")
-    settle(store)
+    commit_and_checkpoint(store)
     expected = scanned(store)
     assert len(expected) == 2201
     for limits in ({}, {"rows": 7}, {"rows": 256}, {"size": 100}, {"size": 5000}, {"rows": 300, "size": 4000}):
@@ -106,14 +106,14 @@ def test_messages_of_one_size_and_of_many_are_found_where_they_lie(store: Store,
     chance = random.Random(4)
     for number in range(1800):
         put(store, lookup_id(3, number), chance.randbytes(chance.choice(sizes)))
-    settle(store)
+    commit_and_checkpoint(store)
     assert gathered(store, rows=5000, size=1 << 30) == scanned(store)
 
 
 def test_packets_that_end_early_have_something_behind_them(store: Store) -> None:
     for size in (5, 5, 5, 90):
         put(store, lookup_id(3, 100 - size), b"x" * size)
-        settle(store)
+        commit_and_checkpoint(store)
         with store.lock:
             scan = store.scan(QUEUE, 0)
         with scan:
@@ -126,9 +126,9 @@ def test_packets_that_end_early_have_something_behind_them(store: Store) -> None
 def test_where_packets_are_handed_out_nothing_else_is_put(store: Store) -> None:
     """Whoever has that memory may write to it, and would be given what is not his."""
     store.stage(b"token", QUEUE, [(3, [b"staged %d" % n for n in range(10)])], 1)
-    settle(store)
+    commit_and_checkpoint(store)
     store.publish(b"key", [b"token"], store.counter("ids").next, 1)
-    settle(store)
+    commit_and_checkpoint(store)
     wanted: list[int] = []
 
     def room(size: int) -> Octets:
@@ -146,7 +146,7 @@ def test_a_number_that_is_not_that_of_the_index_is_left_to_the_scan(store: Store
     """Else a reader would go on from there."""
     for number in range(1, 4):
         put(store, lookup_id(3, number), b"%d" % number)
-    settle(store)
+    commit_and_checkpoint(store)
     environment = store._environment
     for place, wrong in ((1, 0), (2, 1), (2, 3), (3, 4)):
         key = MESSAGE_KEY.pack(QUEUE, 0, lookup_id(3, place))
@@ -168,7 +168,7 @@ def test_a_number_that_is_not_that_of_the_index_is_left_to_the_scan(store: Store
 def test_a_gap_in_the_queue_is_no_message(store: Store) -> None:
     for number in range(1, 20):
         put(store, lookup_id(3, number), b"%d" % number)
-    settle(store)
+    commit_and_checkpoint(store)
     with store.lock:
         for number in (1, 5, 6, 19):
             record = store.get(QUEUE, lookup_id(3, number))
@@ -178,7 +178,7 @@ def test_a_gap_in_the_queue_is_no_message(store: Store) -> None:
         record = store.get(QUEUE, lookup_id(3, 9))
         assert record is not None
         store.put(QUEUE, lookup_id(3, 9), record, express=False)
-    settle(store)
+    commit_and_checkpoint(store)
     expected = scanned(store)
     assert [packet for *_, packet in expected][-2:] == [b"18", b"9"]
     assert all_gathered(store) == expected
@@ -189,7 +189,7 @@ def test_messages_that_lie_far_apart_are_left_to_the_scan(store: Store) -> None:
     """All pages between the first and the last would be read for a few messages."""
     for number in (1, *range(3, 600), 2, 600):
         put(store, lookup_id(3, number), bytes(1000))
-    settle(store)
+    commit_and_checkpoint(store)
     expected = scanned(store)
     assert all_gathered(store) == expected
     assert gathered(store, 597, rows=2) is None
@@ -200,14 +200,14 @@ def test_large_messages_lie_on_pages_of_their_own(store: Store) -> None:
     chance = random.Random(1)
     for number in range(300):
         put(store, lookup_id(3, number), chance.randbytes(chance.choice((10, 1000, 1990, 2030, 4000, 4096, 9000))))
-    settle(store)
+    commit_and_checkpoint(store)
     assert all_gathered(store, rows=70) == scanned(store)
 
 
 def test_it_ends_at_its_limits(store: Store) -> None:
     for number in range(10):
         put(store, lookup_id(3, number), bytes(100))
-    settle(store)
+    commit_and_checkpoint(store)
     for rows, size, count in (
         (3, 10_000, 3),
         (100, 200, 2),
@@ -225,7 +225,7 @@ def test_it_ends_at_its_limits(store: Store) -> None:
 
 def test_express_messages_are_left_to_the_scan(store: Store) -> None:
     put(store, lookup_id(3, 1), b"durable")
-    settle(store)
+    commit_and_checkpoint(store)
     put(store, lookup_id(3, 2), b"express", express=True)
     assert gathered(store) is None
     assert gathered(store, 0, 1) == scanned(store)[:1]
@@ -256,7 +256,7 @@ def test_a_record_that_is_not_what_was_written_is_left_to_the_scan(
 ) -> None:
     for number in range(10):
         put(store, lookup_id(3, number), b"packet %d" % number)
-    settle(store)
+    commit_and_checkpoint(store)
     expected = scanned(store)
     key = MESSAGE_KEY.pack(QUEUE, 0, lookup_id(3, place))
     environment = store._environment
@@ -277,9 +277,9 @@ def test_a_record_that_is_not_what_was_written_is_left_to_the_scan(
 @pytest.mark.parametrize("place", [0, 2])
 def test_a_staged_row_that_is_not_what_was_written_is_left_to_the_scan(store: Store, change: str, place: int) -> None:
     store.stage(b"token", QUEUE, [(3, [b"staged %d" % n for n in range(3)])], 1)
-    settle(store)
+    commit_and_checkpoint(store)
     store.publish(b"key", [b"token"], store.counter("ids").next, 1)
-    settle(store)
+    commit_and_checkpoint(store)
     expected = scanned(store)
     assert gathered(store) == expected
     environment = store._environment

@@ -28,9 +28,9 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[bool, Stor
                 packet = bytes(number * number % 50)
                 store.put(queue, number, Record(packet, 1), express=is_mixed and number % 3 == 0)
         with store.lock:
-            ticket = store.ticket()
-        store.sync(ticket)
-        store.settle()
+            batch = store.pending_batch()
+        store.sync(batch)
+        store.checkpoint()
         made[is_mixed] = store
     yield made
     for store in made.values():

@@ -247,7 +247,7 @@ def test_batches_stay_what_they_are_when_the_pages_of_the_store_are_used_again(
         for name in ("a", "b"):
             qm.open(name).purge()
             fill(qm, name, 50, label="another one")
-            runtime_of(qm).store.settle()
+            runtime_of(qm).store.checkpoint()
     for label, kept in zip(("of a", "of queue b", "of a"), found, strict=True):
         table = pa.Table.from_batches(kept)
         table.validate(full=True)

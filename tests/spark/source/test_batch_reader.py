@@ -258,8 +258,8 @@ def test_a_packet_that_cannot_be_read_is_a_row(qm: QueueManager, address: str, s
         assert record is not None
         damaged = dataclasses.replace(record, packet=b"no packet at all")
         runtime.store.put(number, broken.lookup_id, damaged, express=False)
-        ticket = runtime.store.ticket()
-    runtime.store.sync(ticket)
+        batch = runtime.store.pending_batch()
+    runtime.store.sync(batch)
     rows: list[Any] = read(spark, address, queues="q").orderBy("lookup_id").collect()
     assert [row.label for row in rows] == ["whole", None, "whole"]
     assert bytes(rows[1].packet) == b"no packet at all"

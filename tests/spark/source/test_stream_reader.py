@@ -299,8 +299,8 @@ def test_messages_that_vanish_are_an_error_for_a_receiver(qm: QueueManager, addr
         record = runtime.store.get(number, lookup_id)
         assert record is not None
         runtime.store.delete(number, lookup_id, record)
-        ticket = runtime.store.ticket()
-    runtime.store.sync(ticket)
+        batch = runtime.store.pending_batch()
+    runtime.store.sync(batch)
     with pytest.raises(MessagesVanished, match=r"1 of 3 messages .* Set failOnDataLoss to false"):
         stream.read()
     relaxed = Stream(address, stream, **RECEIVE, failOnDataLoss="false")
@@ -313,8 +313,8 @@ def late(qm: QueueManager, seconds: float) -> None:
     with runtime_of(qm).lock:
         engine.clock = lambda: time.time() + seconds
         engine.on_timer()
-        ticket = runtime_of(qm).store.ticket()
-    runtime_of(qm).store.sync(ticket)
+        batch = runtime_of(qm).store.pending_batch()
+    runtime_of(qm).store.sync(batch)
 
 
 def test_what_a_receiver_has_planned_does_not_expire(qm: QueueManager, address: str) -> None:

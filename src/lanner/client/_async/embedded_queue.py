@@ -128,9 +128,9 @@ class EmbeddedQueue:
         with self._lock:
             identifier = message.id = self._operations.send(handle, properties, transaction)
             # An express message has nothing to wait for, though messages of others may have.
-            ticket = self._store.ticket() if message.recoverable and transaction is None else 0
-        if ticket:
-            await self._durable(ticket)
+            batch = self._store.pending_batch() if message.recoverable and transaction is None else 0
+        if batch:
+            await self._durable(batch)
         return identifier
 
     async def send_many(self, messages: Sequence[Sendable], unit: BackendTransaction | None) -> list[str]:
@@ -169,12 +169,12 @@ class EmbeddedQueue:
                 read = self._operations.receive(handle, limit, transaction=transaction)
             else:
                 is_durable = transaction is None and not is_express(position.record.packet)
-                ticket = self._store.ticket() if is_durable else 0
+                batch = self._store.pending_batch() if is_durable else 0
         if position is None:
             return await self._wait_to_receive(read, timeout)
-        if ticket:
+        if batch:
             try:
-                await self._durable(ticket)
+                await self._durable(batch)
             except LannerError:
                 raise
             except BaseException:

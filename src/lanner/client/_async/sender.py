@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 from lanner.client._async.outbox_io import Line, Opening
-from lanner.client.outbox import BATCH, CONNECT_TIMEOUT, DEFAULT_TIMEOUT, LINGER, Outbox, Stage, no_address, reason
+from lanner.client.outbox import BATCH, CONNECT_TIMEOUT, DEFAULT_TIMEOUT, LINGER, Outbox, SendStage, no_address, reason
 from lanner.model.errors import LannerError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # Messages of a slow iterable are not held back longer than this for more to be sent with them.
 _IMPATIENCE: Final = 0.005  # seconds
 # Module-level names, because enumerations look up their members slowly.
-_SENT, _ACKNOWLEDGED = Stage.SENT, Stage.ACKNOWLEDGED
+_SENT, _ACKNOWLEDGED = SendStage.SENT, SendStage.ACKNOWLEDGED
 
 
 class Sender:
@@ -201,7 +201,7 @@ class Sender:
 
     # Turns: in the blocking form, the caller holds the lock of the line -------------------------------------------
 
-    async def _wait(self, posted: Posted, stage: Stage, timeout: float | None) -> None:
+    async def _wait(self, posted: Posted, stage: SendStage, timeout: float | None) -> None:
         """Wait until a message has reached a stage and, if that is SENT, until it is written."""
         outbox, line = self._outbox, self._line
         is_awaited = stage is _ACKNOWLEDGED
@@ -299,7 +299,7 @@ class Sender:
             await self._line.close(linger)
 
 
-def _wanted(posted: Posted, wait: bool | None) -> Stage:
+def _wanted(posted: Posted, wait: bool | None) -> SendStage:
     """Return how far a message has to come before `send` returns."""
     return _ACKNOWLEDGED if (posted.is_recoverable if wait is None else wait) else _SENT
 

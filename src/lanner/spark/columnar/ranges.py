@@ -29,7 +29,7 @@ class Range:
 
 def cut(store: Store, queue: int, after: int, upto: int, max_messages: int, max_bytes: int) -> Iterator[Range]:
     """Ranges that keep to the limits, each as long as can be; but each has a message, if there is one. Together they are the range."""
-    store.settle()
+    store.checkpoint()
     messages = size = 0
     for numbers, sizes in _pieces(store, queue, after, upto):
         ends = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])

@@ -68,7 +68,7 @@ class QueueSource:
 
     def bounds(self) -> tuple[int, int, int]:
         """(after, upto, horizon): all that is visible is in (after, upto], and nothing more will come up to the horizon."""
-        self._store.settle()
+        self._store.checkpoint()
         with self._store.lock:
             after, upto = self._store.visible_bounds(self._queue.number)
             return after, upto, self._store.scan_horizon
@@ -76,7 +76,7 @@ class QueueSource:
     @property
     def horizon(self) -> int:
         """The number up to which nothing more will come."""
-        self._store.settle()
+        self._store.checkpoint()
         with self._store.lock:
             return self._store.scan_horizon
 
@@ -136,7 +136,7 @@ class QueueRange:
         A locked message belongs to a receive that has not ended. If the receive fails, the message gets another number.
         """
         queue, rows = self.queue, packet_source.BATCH_ROWS
-        self.store.settle()
+        self.store.checkpoint()
         with self.store.lock:
             if queue.is_deleted:
                 raise QueueNotAvailable(f"queue {queue.pathname} was deleted")

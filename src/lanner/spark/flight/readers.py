@@ -134,7 +134,7 @@ class Readers:
         """
         _check(reader, lease_ms)
         access = QueueAccessType.RECEIVE if is_receiver else QueueAccessType.PEEK
-        self._store.settle()
+        self._store.checkpoint()
         with self._runtime.change() as change:
             queue = operations.find(queue_name)
             key = self._key(queue, reader)

@@ -42,8 +42,8 @@ MAX_MEASURED: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
-    """What one stream reads."""
+class GrantedScan:
+    """The range of a queue that a Flight ticket allows a stream to read."""
 
     source: Source
     after: int
@@ -200,7 +200,7 @@ class Service:
             scan.schema, tickets, sum(part.messages for part in parts), sum(part.bytes for part in parts), about
         )
 
-    def scan(self, identity: Identity, ticket: bytes) -> Scan:
+    def scan(self, identity: Identity, ticket: bytes) -> GrantedScan:
         """What a ticket allows to read."""
         request = Request.parse(ticket, "ticket")
         self._check_epoch(request, is_needed=True)
@@ -209,7 +209,7 @@ class Service:
         request.number_or_none("bytes")
         return self._scan(identity, request)
 
-    def _scan(self, identity: Identity, request: Request) -> Scan:
+    def _scan(self, identity: Identity, request: Request) -> GrantedScan:
         columns, include_body = request.columns("columns"), request.flag("include_body", default=True)
         is_compact = request.flag("compact", default=False)
         if is_events(request.text("queue")):
@@ -231,7 +231,7 @@ class Service:
             "include_body": include_body,
             "compact": is_compact,
         }
-        return Scan(source, after, max(after, upto), schema, ticket)
+        return GrantedScan(source, after, max(after, upto), schema, ticket)
 
     def _source(self, operations: Operations, request: Request) -> Source:
         """The queue of a request; another one of the same name that was made since is refused."""
@@ -249,7 +249,7 @@ class Service:
     def _info(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
         request.done()
         qm = self._runtime.engine.queue_manager
-        self._store.settle()
+        self._store.checkpoint()
         with self._runtime.lock:
             horizon = self._store.scan_horizon
         return {

@@ -1,4 +1,4 @@
-"""The journal: what was synced survives any crash, in whichever file it is, and what was not is not there."""
+"""The write-ahead log: what was synced survives any crash, in whichever file it is, and what was not is not there."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from lanner.model.enums import PositionState
 from lanner.model.errors import InsufficientResources, StoreCorrupt
 from lanner.store import Record, Store
 from lanner.store.event_log import EVENT
-from lanner.store.journal import JOURNAL_FILES
+from lanner.store.write_ahead_log import LOG_FILES
 from tests.store.conftest import (
     QUEUE,
     commit,
+    commit_and_checkpoint,
     crash,
     entries,
     ids,
@@ -29,7 +30,6 @@ from tests.store.conftest import (
     put,
     record,
     send,
-    settle,
     take,
     text,
 )
@@ -50,12 +50,14 @@ def record_ends(data: bytes) -> list[int]:
     return ends
 
 
-def test_a_small_commit_is_durable_in_the_journal_and_reaches_the_database_later(quiet: Store, tmp_path: Path) -> None:
+def test_a_small_commit_is_durable_in_the_write_ahead_log_and_reaches_the_database_later(
+    quiet: Store, tmp_path: Path
+) -> None:
     send(quiet, 1, 2)
     assert on_disk(quiet) == 0
     assert ids(quiet) == [1, 2]
     assert packets(tmp_path / "data") == [text(1), text(2)]
-    quiet.settle()
+    quiet.checkpoint()
     assert on_disk(quiet) == 2
     assert packets(tmp_path / "data") == [text(1), text(2)]
     quiet.close()
@@ -66,12 +68,12 @@ def test_what_comes_and_goes_between_two_checkpoints_never_reaches_the_database(
     take(quiet, 1)
     commit(quiet)
     assert packets(tmp_path / "data") == [text(2)]
-    quiet.settle()
+    quiet.checkpoint()
     assert (on_disk(quiet), entries(quiet, "visible")) == (1, 1)
     quiet.close()
 
 
-def test_a_big_batch_goes_into_the_database_behind_what_is_in_the_journal(quiet: Store, tmp_path: Path) -> None:
+def test_a_big_batch_goes_into_the_database_behind_what_is_in_the_write_ahead_log(quiet: Store, tmp_path: Path) -> None:
     send(quiet, 1)
     take(quiet, 1)
     put(quiet, 2, b"x" * 1_000_000)
@@ -84,16 +86,16 @@ def test_a_big_batch_goes_into_the_database_behind_what_is_in_the_journal(quiet:
 def test_records_in_both_files_are_done_in_their_order(quiet: Store, tmp_path: Path) -> None:
     """A crash during a checkpoint: one file has what it was about to write, the other what came meanwhile."""
     send(quiet, 1, 2)
-    quiet.settle()
+    quiet.checkpoint()
     send(quiet, 3)
     take(quiet, 1)
     commit(quiet)
-    last = quiet._commits._begin_settling()
+    last = quiet._commits._begin_checkpoint()
     send(quiet, 4)
     take(quiet, 3)
     commit(quiet)
     assert packets(tmp_path / "data") == [text(2), text(4)]
-    quiet._commits._settle(last)
+    quiet._commits._write_checkpoint(last)
     send(quiet, 5)
     assert packets(tmp_path / "data") == [text(2), text(4), text(5)]
     quiet.close()
@@ -123,7 +125,7 @@ def test_opening_after_a_crash_does_what_a_checkpoint_would_have_done(quiet: Sto
     for key in range(1, 6):
         put(quiet, key, text(key))
     put(quiet, 1, text(1), queue=8)
-    settle(quiet)
+    commit_and_checkpoint(quiet)
     with quiet.lock:
         quiet.put(QUEUE, 2, locked, express=False)  # its index entry ends
         quiet.put(QUEUE, 6, locked, express=False)
@@ -150,10 +152,10 @@ def test_opening_after_a_crash_does_what_a_checkpoint_would_have_done(quiet: Sto
     before = rows(quiet)
     store = Store.open(crash(tmp_path / "data"), map_size=1 << 30)
     store._commits.maintenance.stop()
-    quiet.settle()
-    settled = rows(quiet)
-    assert all(before[name] != settled[name] for name in settled)
-    # What was in the journal of a queue that was dropped is swept with the rest of it.
+    quiet.checkpoint()
+    written = rows(quiet)
+    assert all(before[name] != written[name] for name in written)
+    # What was in the write-ahead log of a queue that was dropped is swept with the rest of it.
     while quiet._commits._sweep() or store._commits._sweep():
         pass
     assert rows(store) == rows(quiet)
@@ -161,10 +163,10 @@ def test_opening_after_a_crash_does_what_a_checkpoint_would_have_done(quiet: Sto
     quiet.close()
 
 
-def reopened(path: Path, journal: bytes | bytearray, number: int = 0) -> list[bytes]:
-    """What a store has when one file of its journal is this."""
+def reopened(path: Path, content: bytes | bytearray, number: int = 0) -> list[bytes]:
+    """What a store has when one file of its write-ahead log is this."""
     copy = crash(path)
-    (copy / JOURNAL_FILES[number]).write_bytes(journal)
+    (copy / LOG_FILES[number]).write_bytes(content)
     store = open_store(copy)
     found = [(store.get(QUEUE, key) or record(b"")).packet for key in ids(store)]
     store.close()
@@ -176,14 +178,14 @@ def test_a_record_that_is_cut_short_anywhere_was_never_there(quiet: Store, tmp_p
     """The power went during its write: any part of it may have reached the disk, over the records of an earlier round."""
     path = tmp_path / "data"
     send(quiet, *range(1, 1 + MESSAGES))
-    settle(quiet)
+    commit_and_checkpoint(quiet)
     send(quiet, 100)
-    settle(quiet)  # the next records come into the first file again
+    commit_and_checkpoint(quiet)  # the next records come into the first file again
     send(quiet, 201, 202)
-    before = (path / JOURNAL_FILES[0]).read_bytes()
+    before = (path / LOG_FILES[0]).read_bytes()
     put(quiet, 203, text(203))
     commit(quiet)
-    after = (path / JOURNAL_FILES[0]).read_bytes()
+    after = (path / LOG_FILES[0]).read_bytes()
     start, end = (record_ends(data) for data in (before, after))
     at, to = start[1], end[2]
     assert before[:at] == after[:at]
@@ -202,21 +204,21 @@ def test_a_damaged_record_is_put_aside_and_the_others_are_done(
     """It was acknowledged, since there are good ones behind it; that is no cut."""
     path = tmp_path / "data"
     send(quiet, 1, 2, 3)
-    data = bytearray((path / JOURNAL_FILES[0]).read_bytes())
+    data = bytearray((path / LOG_FILES[0]).read_bytes())
     quiet.close()
     shutil.rmtree(path)
     store = open_store(path)
     store._commits.maintenance.stop()
     send(store, 1, 2, 3)
-    data = bytearray((path / JOURNAL_FILES[0]).read_bytes())
+    data = bytearray((path / LOG_FILES[0]).read_bytes())
     first, second = record_ends(bytes(data))[:2]
     data[(first + second) // 2] ^= 0x40
     copy = crash(path)
-    (copy / JOURNAL_FILES[0]).write_bytes(data)
+    (copy / LOG_FILES[0]).write_bytes(data)
     with caplog.at_level(logging.ERROR):
         opened = open_store(copy)
     assert ids(opened) == [1, 3]
-    assert "record 2 of the journal is damaged, put aside" in caplog.text
+    assert "record 2 of the write-ahead log is damaged, put aside" in caplog.text
     assert len(list(opened.table("quarantine").items(b"journal"))) == 1
     opened.close()
     store.close()
@@ -227,43 +229,43 @@ def test_a_damaged_record_at_the_end_of_one_file_is_known_by_the_first_of_the_ot
 ) -> None:
     path = tmp_path / "data"
     send(quiet, 1, 2)
-    last = quiet._commits._begin_settling()
+    last = quiet._commits._begin_checkpoint()
     send(quiet, 3, 4)
-    data = bytearray((path / JOURNAL_FILES[0]).read_bytes())
+    data = bytearray((path / LOG_FILES[0]).read_bytes())
     data[record_ends(bytes(data))[1] - 1] ^= 1
     assert reopened(path, data) == [text(1), text(3), text(4)]
-    quiet._commits._settle(last)
+    quiet._commits._write_checkpoint(last)
     quiet.close()
 
 
-def test_what_is_behind_a_gap_in_the_journal_is_put_aside_for_good(
+def test_what_is_behind_a_gap_in_the_write_ahead_log_is_put_aside_for_good(
     quiet: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Somebody has deleted one file, or brought back an old database. New records must not close the gap."""
     path = tmp_path / "data"
     send(quiet, 1, 2)
-    last = quiet._commits._begin_settling()
+    last = quiet._commits._begin_checkpoint()
     send(quiet, 3, 4)
     copy = crash(path)
-    (copy / JOURNAL_FILES[0]).unlink()
+    (copy / LOG_FILES[0]).unlink()
     with caplog.at_level(logging.ERROR):
         store = open_store(copy)
     store._commits.maintenance.stop()
-    assert "record 3 of the journal does not follow on the one before, put aside" in caplog.text
+    assert "record 3 of the write-ahead log does not follow on the one before, put aside" in caplog.text
     assert ids(store) == []
     assert len(list(store.table("quarantine").items(b"journal"))) == 2
     send(store, 11, 12)
     assert packets(copy) == [text(11), text(12)]
     store.close()
-    quiet._commits._settle(last)
+    quiet._commits._write_checkpoint(last)
     quiet.close()
 
 
-def test_the_journal_of_another_store_is_nothing(tmp_path: Path) -> None:
+def test_the_write_ahead_log_of_another_store_is_nothing(tmp_path: Path) -> None:
     here, there = open_store(tmp_path / "here"), open_store(tmp_path / "there")
     send(here, 1)
     send(there, 2, 3)
-    assert reopened(tmp_path / "here", (tmp_path / "there" / JOURNAL_FILES[0]).read_bytes()) == []
+    assert reopened(tmp_path / "here", (tmp_path / "there" / LOG_FILES[0]).read_bytes()) == []
     here.close()
     there.close()
 
@@ -329,12 +331,12 @@ def test_what_a_write_has_left_that_never_ended_is_not_the_record_that_came_late
     """Both have the same number: the power went during the first; the store was opened again, and its next one is in the other file."""
     path = tmp_path / "data"
     send(quiet, 1)
-    quiet.settle()
+    quiet.checkpoint()
     send(quiet, 2, 3)  # in the second file
     copy = crash(path)
-    second = bytearray((copy / JOURNAL_FILES[1]).read_bytes())
+    second = bytearray((copy / LOG_FILES[1]).read_bytes())
     second[record_ends(bytes(second))[1] - 1] ^= 1
-    (copy / JOURNAL_FILES[1]).write_bytes(second)
+    (copy / LOG_FILES[1]).write_bytes(second)
     store = open_store(copy)
     store._commits.maintenance.stop()
     send(store, 13, 14)
@@ -361,8 +363,8 @@ def test_a_record_that_nobody_was_told_of_is_gone_before_anything_else_is_commit
         for _ in range(2):
             with pytest.raises(InsufficientResources):
                 commit(quiet)
-            put(quiet, 3, b"x" * 300_000)  # this one would not go into the journal
-        quiet.settle()
+            put(quiet, 3, b"x" * 300_000)  # this one would not go into the write-ahead log
+        quiet.checkpoint()
         with pytest.raises(InsufficientResources):
             commit(quiet)
     assert len(calls) == 4
@@ -375,7 +377,7 @@ def test_a_record_that_nobody_was_told_of_is_gone_before_anything_else_is_commit
     quiet.close()
 
 
-def test_a_batch_that_fails_takes_back_what_it_did_to_records_in_the_journal(quiet: Store) -> None:
+def test_a_batch_that_fails_takes_back_what_it_did_to_records_in_the_write_ahead_log(quiet: Store) -> None:
     """The engine puts the same object again, under another state and number."""
     message = put(quiet, 1, text(1))
     commit(quiet)
@@ -396,13 +398,13 @@ def test_a_batch_that_fails_takes_back_what_it_did_to_records_in_the_journal(qui
 def test_a_record_that_the_other_file_has_no_room_for_goes_into_the_database(quiet: Store, tmp_path: Path) -> None:
     """It was made for the first file; then a checkpoint began."""
     send(quiet, 1)
-    os.truncate(tmp_path / "data" / JOURNAL_FILES[1], 4096)
-    quiet._journal._files[1].size = 4096
+    os.truncate(tmp_path / "data" / LOG_FILES[1], 4096)
+    quiet._write_ahead_log._files[1].size = 4096
     put(quiet, 2, b"x" * 5000)
     with quiet.lock:
         quiet.prepare()
         assert quiet._commits._record is not None
-    quiet.settle()
+    quiet.checkpoint()
     commit(quiet)
     assert packets(tmp_path / "data") == [text(1), b"x" * 5000]
     assert on_disk(quiet) == 2
@@ -412,9 +414,9 @@ def test_a_record_that_the_other_file_has_no_room_for_goes_into_the_database(qui
 def test_an_operation_of_a_newer_version_is_told_and_nothing_is_changed(quiet: Store, tmp_path: Path) -> None:
     send(quiet, 1)
     with quiet.lock:
-        newer = quiet._journal.record([struct.pack("<BHI", 99, 0, 0)])
+        newer = quiet._write_ahead_log.record([struct.pack("<BHI", 99, 0, 0)])
     assert newer is not None
-    quiet._journal.append(newer)
+    quiet._write_ahead_log.append(newer)
     copy = crash(tmp_path / "data")
     before = (copy / "data.mdb").read_bytes()
     held = len(list(Path("/proc/self/fd").iterdir()))
@@ -422,34 +424,34 @@ def test_an_operation_of_a_newer_version_is_told_and_nothing_is_changed(quiet: S
         open_store(copy)
     assert len(list(Path("/proc/self/fd").iterdir())) == held
     assert (copy / "data.mdb").read_bytes()[: 1 << 14] == before[: 1 << 14]
-    (copy / JOURNAL_FILES[0]).write_bytes(b"")
+    (copy / LOG_FILES[0]).write_bytes(b"")
     open_store(copy).close()  # nothing is held
     quiet.close()
 
 
-def test_the_journal_grows_with_its_use_and_a_checkpoint_comes_before_it_is_full(tmp_path: Path) -> None:
+def test_the_write_ahead_log_grows_with_its_use_and_a_checkpoint_comes_before_it_is_full(tmp_path: Path) -> None:
     path = tmp_path / "data"
     store = open_store(path)
-    sizes = [(path / name).stat().st_size for name in JOURNAL_FILES]
+    sizes = [(path / name).stat().st_size for name in LOG_FILES]
     assert sum(sizes) <= 1 << 20
     for key in range(1500):
         with store.lock:
             store.put(QUEUE, key, Record(b"x" * 1000, 1), express=False)
-            ticket = store.ticket()
-        store.sync(ticket)
-    assert all((path / name).stat().st_size > size for name, size in zip(JOURNAL_FILES, sizes, strict=True))
+            batch = store.pending_batch()
+        store.sync(batch)
+    assert all((path / name).stat().st_size > size for name, size in zip(LOG_FILES, sizes, strict=True))
     assert on_disk(store) > 0
     assert len(packets(path)) == 1500
     assert ids(store) == list(range(1500))
     store.close()
 
 
-def test_a_store_without_its_journal_opens(tmp_path: Path) -> None:
+def test_a_store_without_its_write_ahead_log_opens(tmp_path: Path) -> None:
     """Somebody copied the database alone, of a store that was closed: it has everything."""
     store = open_store(tmp_path)
     send(store, 1)
     store.close()
-    for name in JOURNAL_FILES:
+    for name in LOG_FILES:
         (tmp_path / name).unlink()
     store = open_store(tmp_path)
     assert ids(store) == [1]
@@ -460,17 +462,17 @@ def test_a_store_without_its_journal_opens(tmp_path: Path) -> None:
 def test_a_file_that_was_cut_short_is_made_whole(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     store.close()
-    size = (tmp_path / JOURNAL_FILES[0]).stat().st_size
-    os.truncate(tmp_path / JOURNAL_FILES[0], 100)
+    size = (tmp_path / LOG_FILES[0]).stat().st_size
+    os.truncate(tmp_path / LOG_FILES[0], 100)
     store = open_store(tmp_path)
     store._commits.maintenance.stop()
     send(store, 1)
     assert on_disk(store) == 0
-    assert (tmp_path / JOURNAL_FILES[0]).stat().st_size == size
+    assert (tmp_path / LOG_FILES[0]).stat().st_size == size
     store.close()
 
 
-def test_nothing_is_left_of_a_message_that_came_and_went_in_the_journal(quiet: Store) -> None:
+def test_nothing_is_left_of_a_message_that_came_and_went_in_the_write_ahead_log(quiet: Store) -> None:
     """Neither when a batch fails after that, nor when another comes in its place that is not visible."""
     send(quiet, 1)
     take(quiet, 1)
@@ -479,7 +481,7 @@ def test_nothing_is_left_of_a_message_that_came_and_went_in_the_journal(quiet: S
     with no_room(), pytest.raises(InsufficientResources):
         commit(quiet)
     assert quiet.get(QUEUE, 1) is None
-    quiet.settle()
+    quiet.checkpoint()
     assert on_disk(quiet) == 0
     send(quiet, 3, 4)
     take(quiet, 4)
@@ -495,7 +497,7 @@ def test_nothing_is_left_of_a_message_that_came_and_went_in_the_journal(quiet: S
     quiet.close()
 
 
-def test_a_row_that_is_written_often_in_the_journal_goes_when_it_is_deleted(quiet: Store) -> None:
+def test_a_row_that_is_written_often_in_the_write_ahead_log_goes_when_it_is_deleted(quiet: Store) -> None:
     table = quiet.table("t")
     for value in (b"1", b"2"):
         table.put(b"a", value)
@@ -503,15 +505,15 @@ def test_a_row_that_is_written_often_in_the_journal_goes_when_it_is_deleted(quie
         commit(quiet)
     table.delete(b"a")
     assert list(table.items()) == [(b"b", b"2")]
-    settle(quiet)
+    commit_and_checkpoint(quiet)
     assert list(table.items()) == [(b"b", b"2")]
     table.put(b"a", b"3")  # where it was known that there is nothing
-    settle(quiet)
+    commit_and_checkpoint(quiet)
     assert list(table.items()) == [(b"a", b"3"), (b"b", b"2")]
     table.delete(b"a")
     assert table.first() == (b"b", b"2")
-    settle(quiet)
+    commit_and_checkpoint(quiet)
     table.put(b"a", b"4")
-    settle(quiet)
+    commit_and_checkpoint(quiet)
     assert table.first() == (b"a", b"4")
     quiet.close()

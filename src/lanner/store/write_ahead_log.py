@@ -1,16 +1,21 @@
-"""The journal: two small files in which batches become durable at once, before they reach the database.
+"""The write-ahead log: two small files that make batches durable before they reach the database.
 
-A commit of LMDB waits for the disk twice and writes whole pages; a record of the journal is one write, synced by the same call, of just what
-changed. Small batches go here. What they changed stays in layers over the snapshot (commit.py) until a *checkpoint* writes all of it into the database,
-together; what came and went in between never gets there. When a checkpoint begins, records go to the other file, from its start. When it has ended, and has noted in the
-database the number of the last record that it took, the first file is free.
+A commit in LMDB waits for the disk twice and writes whole pages. A log record holds only what changed
+and takes one write, which the same call syncs. Small batches are written here. Their changes stay in
+layers over the snapshot (commit.py) until a *checkpoint* writes all of them into the database. A
+message that arrives and leaves between two checkpoints never reaches the database.
 
-A record is a header (checksum of all that follows, length of the operations, number of the record) and operations, each on one row. Doing them
-again changes nothing, so opening a store means to do those of the records behind the checkpoint. In each file they end with the first that is not whole, not the next
-in number, or of another store: the checksum begins with a number that each has for itself, and keeps to itself. Such a record was never acknowledged, unless there is a good one with the next
-number: then it was, and is damaged, and is put aside.
+When a checkpoint begins, new records go to the other file, from its start. The checkpoint notes in
+the database the number of the last record that it covers. After that the first file is free.
 
-The files are written with zeros before they are used, so that a record changes nothing but the contents of blocks that are there.
+A record is a header (checksum of everything that follows, length of the operations, record number)
+and operations, each on one row. Operations are idempotent, so opening a store replays every record
+after the last checkpoint. In each file the valid records end at the first one that is incomplete, out
+of sequence or from another store (the checksum starts from a seed that is private to the store). The
+store never acknowledged such a record, unless a valid record with the next number follows. In that
+case the record was acknowledged and is damaged, and it goes to the quarantine.
+
+The files are filled with zeros before use, so that writing a record never allocates disk blocks.
 """
 
 from __future__ import annotations
@@ -33,16 +38,19 @@ from lanner.store.environment import Environment, sync_directory
 from lanner.store.format import table_key
 from lanner.store.record import HEADER, INDEX_ENTRY, MESSAGE_KEY
 
-__all__ = ["JOURNAL_FILES", "Journal", "Operation", "last_checkpoint", "note_checkpoint", "replay"]
+__all__ = ["LOG_FILES", "Operation", "WriteAheadLog", "last_checkpoint", "note_checkpoint", "replay"]
 
 _LOG = logging.getLogger(__name__)
 
-JOURNAL_FILES = ("journal.0", "journal.1")
-# Ours: a file begins small and doubles after use; the changes of a full one are what a checkpoint writes, and what is held in memory.
+# The names on disk, here and in the two table keys below, are older than the term write-ahead log. They
+# stay as they are, so that existing stores open.
+LOG_FILES = ("journal.0", "journal.1")
+# Not in the specification: a file starts small and doubles after use. The changes in a full file are
+# held in memory, and one checkpoint writes them.
 _MIN_SIZE = 256 << 10
 _MAX_SIZE = 8 << 20
 
-# Ours: seconds that a loop may wait for the disk itself.
+# Not in the specification: seconds for which an event loop may wait for the disk itself.
 _QUICK = 0.0005
 
 _HEADER = struct.Struct("<IIQ")
@@ -53,21 +61,20 @@ _QUARANTINE = table_key("quarantine", b"journal")
 
 
 class Operation:
-    """The kinds of operations, and their shape: kind, bytes of the key, bytes of the value."""
+    """The kinds of operations. Each starts with its kind, the size of its key and the size of its value."""
 
     HEAD = struct.Struct("<BHI")
-    PUT_MESSAGE = 1  # and its index entry, which follows from it
-    DELETE_MESSAGE = (
-        2  # and the index entry under the number that is its value; behind it the key of its staged row, if it has one
-    )
+    PUT_MESSAGE = 1  # also puts the index entry, which is derived from the message
+    # The value is the visibility number, whose index entry goes too, and the key of the staged row, if any.
+    DELETE_MESSAGE = 2
     PUT_TOTALS = 3
     PUT_ROW = 4
     DELETE_ROW = 5
     PUT_EVENTS = 6
 
 
-class Record(NamedTuple):
-    """A record about to be written."""
+class LogRecord(NamedTuple):
+    """A record of the write-ahead log, ready to be written."""
 
     header: bytes
     body: bytes
@@ -75,14 +82,14 @@ class Record(NamedTuple):
 
 
 class _File:
-    """One of the two files."""
+    """One of the two files of the log."""
 
     def __init__(self, path: Path) -> None:
         self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self.size = os.fstat(self.descriptor).st_size
 
     def grow(self, size: int) -> None:
-        # Without room for it the file stays as small as it is, and checkpoints come more often.
+        # If the disk is full, the file keeps its size, and checkpoints are more frequent.
         with suppress(OSError):
             zeros = bytes(size - self.size)
             if os.pwrite(self.descriptor, zeros, self.size) == len(zeros):
@@ -90,15 +97,15 @@ class _File:
 
     def write(self, at: int, *parts: bytes) -> None:
         size = sum(map(len, parts))
-        # One call: the interpreter is let go of, and must be won back, just once.
+        # One call, so that the thread releases and reacquires the interpreter lock only once.
         written = os.pwritev(self.descriptor, parts, at, os.RWF_DSYNC)
         if written != size:
-            raise OSError(errno.ENOSPC, f"{written} of {size} bytes were written to the journal")
+            raise OSError(errno.ENOSPC, f"{written} of {size} bytes were written to the write-ahead log")
 
     def records(self, seed: int, after: int) -> Iterator[tuple[int, bytes, bool]]:
-        """Yield (number, operations, whether they are what was written) of the records with higher numbers than `after`.
+        """Yield (number, operations, whether the checksum is right) of the records with numbers above `after`.
 
-        The last one may be what a write has left that never ended.
+        The last one may be the remainder of an interrupted write.
         """
         data = os.pread(self.descriptor, self.size, 0)
         if len(data) < _HEADER.size:
@@ -112,7 +119,7 @@ class _File:
 
 
 def _end(data: bytes, at: int, number: int) -> int | None:
-    """Where the record of a number that begins here ends; None if there is none."""
+    """Return where the record that starts at `at` ends; None if no record with this number starts there."""
     if at + _HEADER.size > len(data):
         return None
     _, length, found = _HEADER.unpack_from(data, at)
@@ -124,18 +131,22 @@ def _is_whole(data: bytes, at: int, end: int, seed: int) -> bool:
     return crc32(data[at + 4 : end], seed) == int.from_bytes(data[at : at + 4], "little")
 
 
-class Journal:
-    """Records are written under the commit lock; `switch`, `settled` and `extend` are for who makes a checkpoint."""
+class WriteAheadLog:
+    """Two files that records are appended to in turn.
+
+    `append` needs the commit lock. `switch`, `release_other_file` and `extend` are for the thread that
+    makes a checkpoint.
+    """
 
     def __init__(self, path: Path, seed: int, last: int) -> None:
-        """`last`: the number of the last record that the database has."""
-        self._files = [_File(path / name) for name in JOURNAL_FILES]
+        """`last` is the number of the last record that the database contains."""
+        self._files = [_File(path / name) for name in LOG_FILES]
         self._seed = seed
         self._active, self._free = self._files
-        self._is_free = True  # whether nothing that the database lacks is in the other file
+        self._is_free = True  # the database has everything in the other file
         self._at = 0
-        self._seconds = 0.0  # that a record takes, as a running average
-        self._failed: tuple[_File, int] | None = None  # where a record may be that nobody was told of
+        self._seconds = 0.0  # time to write a record, a running average
+        self._failed: tuple[_File, int] | None = None  # file and offset of a record that was not acknowledged
         self.last = last
         small = [file for file in self._files if file.size < _MIN_SIZE]
         for file in small:
@@ -149,15 +160,15 @@ class Journal:
 
     @property
     def is_quick(self) -> bool:
-        """Whether the disk took a moment only for the last records."""
+        """Whether the disk wrote the last records quickly enough for an event loop to wait."""
         return self._seconds < _QUICK
 
     @property
     def is_half_full(self) -> bool:
         return self._at * 2 > self._active.size
 
-    def record(self, operations: list[bytes] | None) -> Record | None:
-        """Make the next record; None without operations for it, or if there is no room."""
+    def record(self, operations: list[bytes] | None) -> LogRecord | None:
+        """Return the next record; None if there are no operations, or no room for them in the file."""
         if not operations:
             return None
         body = b"".join(operations)
@@ -165,13 +176,13 @@ class Journal:
         if not self.has_room(size):
             return None
         rest = _REST.pack(len(body), self.last + 1)
-        return Record((crc32(body, crc32(rest, self._seed))).to_bytes(4, "little") + rest, body, size)
+        return LogRecord((crc32(body, crc32(rest, self._seed))).to_bytes(4, "little") + rest, body, size)
 
     def has_room(self, size: int) -> bool:
         return self._at + size <= self._active.size
 
-    def append(self, record: Record) -> None:
-        """Make a record durable; OSError, and nothing is different, if that could not be done."""
+    def append(self, record: LogRecord) -> None:
+        """Make a record durable. Raises OSError if the write failed; the log is unchanged then."""
         began = time.perf_counter()
         try:
             self._active.write(self._at, record.header, record.body)
@@ -185,9 +196,10 @@ class Journal:
         self._seconds += (time.perf_counter() - began - self._seconds) / 8
 
     def clear(self) -> None:
-        """Take away a record that could not be written; it may be there nevertheless. OSError: nothing may be committed before that is done.
+        """Overwrite a record whose write failed, because parts or all of it may be on disk.
 
-        It would be done when the store is opened again, over what came later; and another one will have its number.
+        Raises OSError if that fails. Nothing may be committed until it succeeds: the next opening of the
+        store would replay the failed record over later changes, and another record will have its number.
         """
         if self._failed is not None:
             file, at = self._failed
@@ -195,7 +207,7 @@ class Journal:
             self._failed = None
 
     def switch(self) -> int:
-        """Go on in the other file, if it is free; the number of the last record until now."""
+        """Continue in the other file if it is free. Return the number of the last record so far."""
         if self._at and self._is_free:
             self._active, self._free = self._free, self._active
             self._at = 0
@@ -203,59 +215,62 @@ class Journal:
         return self.last
 
     def rewind(self) -> None:
-        """Begin the file anew: the database has everything that was ever written."""
+        """Continue at the start of the file, because the database contains every record."""
         self._at = 0
 
-    def settled(self) -> None:
-        """The database has everything that was written before the last `switch`."""
+    def release_other_file(self) -> None:
+        """Mark the other file as free: the database contains everything written before the last `switch`."""
         self._is_free = True
 
     def extend(self) -> None:
-        """Make the free file larger, for the next time."""
+        """Enlarge the free file for its next use."""
         if self._free.size < _MAX_SIZE:
             self._free.grow(max(2 * self._free.size, _MIN_SIZE))
 
     def records(self) -> list[tuple[int, bytes, bool]]:
-        """Return (number, operations, whether they are what was written) of the records behind the last one of the database."""
+        """Return (number, operations, whether the checksum is right) of the records that the database lacks."""
         found = sorted(record for file in self._files for record in file.records(self._seed, self.last))
         whole = {number for number, _, is_whole in found if is_whole}
         return [record for record in found if record[2] or (record[0] not in whole and record[0] + 1 in whole)]
 
 
 def last_checkpoint(environment: Environment) -> int:
-    """The number of the last record whose changes the database has."""
+    """Return the number of the last record whose changes are in the database."""
     raw = environment.txn.get(_CHECKPOINT, db=environment.tables)
     return 0 if raw is None else int(_U64.unpack(raw)[0])
 
 
 def note_checkpoint(txn: lmdb.Transaction[bytes], environment: Environment, last: int) -> None:
-    """Note in a commit that the database has everything up to a record."""
+    """Write into a commit that the database contains everything up to record `last`."""
     txn.put(_CHECKPOINT, _U64.pack(last), db=environment.tables)
 
 
-def replay(journal: Journal, environment: Environment) -> None:
-    """Bring what the database lacks from the journal into it, in one commit. For a store that is being opened."""
-    records = journal.records()
+def replay(write_ahead_log: WriteAheadLog, environment: Environment) -> None:
+    """Write the records that the database lacks into it, in one commit. Opening a store calls this."""
+    records = write_ahead_log.records()
     if not records:
         return
     with environment.write() as txn:
-        for expected, (number, operations, is_whole) in enumerate(records, journal.last + 1):
-            # Behind a gap are changes to what is not there: a file is damaged or gone, or the database is an older one.
+        for expected, (number, operations, is_whole) in enumerate(records, write_ahead_log.last + 1):
+            # Records after a gap change rows that may not exist: a file is damaged or missing, or the
+            # database is an older copy.
             if is_whole and number == expected:
                 _do(operations, txn, environment)
                 continue
             row = _QUARANTINE + _U64.pack(number)
             fault = "does not follow on the one before" if is_whole else "is damaged"
-            _LOG.error("record %d of the journal %s, put aside as row %s of table tables", number, fault, row.hex())
+            _LOG.error(
+                "record %d of the write-ahead log %s, put aside as row %s of table tables", number, fault, row.hex()
+            )
             txn.put(row, operations, db=environment.tables)
         note_checkpoint(txn, environment, records[-1][0])
-    journal.last = records[-1][0]
+    write_ahead_log.last = records[-1][0]
     environment.renew()
-    _LOG.info("%d records of the journal were brought into the store", len(records))
+    _LOG.info("%d records of the write-ahead log were brought into the store", len(records))
 
 
 def _do(operations: bytes, txn: lmdb.Transaction[bytes], environment: Environment) -> None:
-    """Do the operations of a record."""
+    """Apply the operations of a record."""
     head, at = Operation.HEAD, 0
     while at < len(operations):
         kind, key_size, value_size = head.unpack_from(operations, at)
@@ -285,4 +300,4 @@ def _do(operations: bytes, txn: lmdb.Transaction[bytes], environment: Environmen
         elif kind == Operation.PUT_EVENTS:
             txn.put(key, value, db=environment.events)
         else:
-            raise StoreCorrupt(f"the journal has an operation {kind}, which this version does not know")
+            raise StoreCorrupt(f"the write-ahead log has an operation {kind}, which this version does not know")
