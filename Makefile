@@ -14,7 +14,7 @@ STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # What is built here is built with these; pip would fetch them by itself, but without looking at their hashes.
 BUILD_TOOLS := cython setuptools wheel
-CODE := src tests tools $(wildcard bench)
+CODE := src demo tests tools $(wildcard bench)
 # The tests make thousands of stores: in memory where there is room for them, because the disk of a busy machine can take
 # a tenth of a second for each sync.
 SCRATCH := $(shell test "$$(df --output=avail -B 1M /dev/shm 2>/dev/null | tail -n 1)" -ge 8192 2>/dev/null && echo /dev/shm)
@@ -51,7 +51,7 @@ test-cluster: install
 
 demo: install
 	rm -rf build/demo
-	$(BIN)/python -m lanner.spark.demo build/demo
+	$(BIN)/python -m demo build/demo
 
 lint: install
 	$(BIN)/ruff check .
@@ -85,4 +85,4 @@ lock:
 
 clean:
 	rm -rf .venv .venv-lock build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src demo tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -15,9 +15,9 @@ import uuid
 from collections.abc import Callable
 
 from bench.report import print_rows
-from lanner.spark.decode import decode_packets
-from lanner.spark.rows import read_row
-from lanner.spark.schema import RowSchema
+from lanner.spark.columnar.decode import decode_packets
+from lanner.spark.columnar.rows import read_row
+from lanner.spark.columnar.schema import RowSchema
 from lanner.wire.builder import MessageProperties, build
 from lanner.wire.format_name import parse
 from lanner.wire.sid import LOCAL_SYSTEM

@@ -18,9 +18,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from lanner.spark.decode import Facts, Place, decode_packets
-from lanner.spark.reading import BATCH_BYTES, BATCH_ROWS
-from lanner.spark.schema import RowSchema
+from lanner.spark.columnar.decode import decode_packets
+from lanner.spark.columnar.packet_source import BATCH_BYTES, BATCH_ROWS, Facts, Place
+from lanner.spark.columnar.schema import RowSchema
 from lanner.wire.builder import MessageProperties, build
 from lanner.wire.format_name import parse
 

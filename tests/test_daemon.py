@@ -140,7 +140,7 @@ def test_the_flight_service_is_on_where_its_packages_are_and_can_be_switched_off
     run(enabled=False)
     with pytest.raises(daemon.SettingsError, match=r"flight: passwords would travel to 192\.0\.2\.1 in the clear"):
         run(bind="192.0.2.1")
-    monkeypatch.setattr("lanner.spark.settings.is_available", lambda: False)
+    monkeypatch.setattr("lanner.spark.flight.settings.is_available", lambda: False)
     run()
     with pytest.raises(daemon.SettingsError, match=r"flight: .*pip install 'lanner\[spark\]'"):
         run(enabled=True)

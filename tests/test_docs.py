@@ -92,7 +92,13 @@ def run(block: Block, directory: Path, environment: dict[str, str], sessions: li
 def test_every_example_runs(page: Path, tmp_path: Path) -> None:
     scripts = str(Path(sys.executable).parent)
     environment = os.environ | SUBMIT_ENVIRONMENT
-    environment |= {"PATH": f"{scripts}:{os.environ['PATH']}", "PYTHONWARNINGS": "error"}
+    # An example of docs/pipeline.md imports the package `demo`, which is not installed.
+    python_path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
+    environment |= {
+        "PATH": f"{scripts}:{os.environ['PATH']}",
+        "PYTHONPATH": python_path,
+        "PYTHONWARNINGS": "error",
+    }
     environment.pop("LANNER_DATA", None)
     sessions: list[int] = []
     try:

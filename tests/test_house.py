@@ -510,7 +510,7 @@ def test_a_stale_blocking_client_is_found_and_made_again(
     assert {path.name: path.read_text() for path in target.iterdir()} == {"queue.py": made}
 
 
-CODE = [name for name in ("src", "tests", "tools", "bench") if (ROOT / name).is_dir()]
+CODE = [name for name in ("src", "demo", "tests", "tools", "bench") if (ROOT / name).is_dir()]
 
 
 @pytest.mark.parametrize(

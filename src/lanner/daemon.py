@@ -44,7 +44,12 @@ from lanner.model.errors import LannerError
 from lanner.rpc.pdu import AuthLevel
 from lanner.rpc.security import Credentials
 from lanner.services.listener import RpcListener, RpcSettings
-from lanner.spark.settings import FlightSettings, PipelineUnavailable, flight_listener, flight_listener_if_available
+from lanner.spark.flight.settings import (
+    FlightSettings,
+    PipelineUnavailable,
+    flight_listener,
+    flight_listener_if_available,
+)
 from lanner.transfer.refusals import Side
 from lanner.transfer.settings import TransferSettings
 from lanner.transfer.shell import TransferListener
@@ -54,7 +59,7 @@ if TYPE_CHECKING:
 
     from lanner.com.server.activator import ClassTable
     from lanner.model.directory_objects import Queue
-    from lanner.spark.flight import FlightListener
+    from lanner.spark.flight.server import FlightListener
     from lanner.transfer.transfer import Transfer
 
 _LOG = logging.getLogger(__name__)

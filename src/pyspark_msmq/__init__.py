@@ -10,7 +10,7 @@ from collections.abc import MutableMapping
 __all__ = ["DefaultSource"]
 
 try:
-    from lanner.spark.source import MsmqDataSource as DefaultSource
+    from lanner.spark.source.data_source import MsmqDataSource as DefaultSource
 except Exception as error:  # noqa: BLE001 (told below)
     _REASON = f"{type(error).__name__}: {error}"
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lanner.spark.packet_files import PacketReader
+from lanner.spark.columnar.packet_files import PacketReader
 from tests.cli.conftest import Run, free_address
 from tests.cli.test_messages import bodies
 from tests.client.served import ServedManager
@@ -86,8 +86,8 @@ def test_what_cannot_be_done_is_told(run: Run, orders: str, file: Path, monkeypa
 
 
 def test_a_file_without_messages(run: Run, orders: str, file: Path) -> None:
-    from lanner.spark.decode import Place
-    from lanner.spark.packet_files import Origin, PacketWriter
+    from lanner.spark.columnar.packet_files import Origin, PacketWriter
+    from lanner.spark.columnar.packet_source import Place
 
     with PacketWriter(file, Origin(Place(), 0, 0)):
         pass

@@ -11,12 +11,12 @@ import pytest
 from lanner.client import QueueManager
 from lanner.client.runtimes import runtime_of
 from lanner.security.users import USER_FILE, UserFile
-from lanner.spark.flight import FlightListener
-from lanner.spark.flight_client import FlightQueues
-from lanner.spark.settings import FlightSettings
+from lanner.spark.flight.client import FlightQueues
+from lanner.spark.flight.server import FlightListener
+from lanner.spark.flight.settings import FlightSettings
 from tests.client.conftest import no_keys
+from tests.spark.jobs.worlds import Ingested, ingested
 from tests.spark.small import SPARK_ENVIRONMENT, SPARK_SETTINGS
-from tests.spark.worlds import Ingested, ingested
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

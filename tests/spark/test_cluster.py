@@ -19,19 +19,19 @@ import pyarrow.dataset as ds
 import pyspark
 import pytest
 
+from demo.generator import generate
 from lanner.client import Message, QueueManager
 from lanner.client.runtimes import runtime_of
-from lanner.spark.flight import FlightListener
-from lanner.spark.flight_client import FlightQueues
-from lanner.spark.generator import generate
+from lanner.spark.flight.client import FlightQueues
+from lanner.spark.flight.server import FlightListener
+from lanner.spark.flight.settings import FlightSettings
 from lanner.spark.jobs import JOBS
-from lanner.spark.settings import FlightSettings
 from tests.client.conftest import no_keys
+from tests.spark.flight.test_kill import MESSAGES, check, fill, running
+from tests.spark.jobs.test_lifecycle import outcome, status
+from tests.spark.jobs.test_numbers import is_seen
 from tests.spark.small import ROOT
-from tests.spark.test_job_lifecycle import outcome, status
-from tests.spark.test_job_numbers import is_seen
-from tests.spark.test_kill import MESSAGES, check, fill, running
-from tests.spark.test_kill_on_spark import AT_ONCE, moved
+from tests.spark.source.test_kill_on_spark import AT_ONCE, moved
 
 pytestmark = pytest.mark.cluster
 
@@ -164,7 +164,7 @@ MOVER = """
 import sys
 from pathlib import Path
 from pyspark.sql import SparkSession
-from tests.spark.test_kill_on_spark import started
+from tests.spark.source.test_kill_on_spark import started
 
 master, address, place = sys.argv[1:]
 builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false").config("spark.executor.memory", "512m")

@@ -11,9 +11,9 @@ import pytest
 
 from lanner.spark.jobs import acks, audit, latency, lifecycle, poison, report, routes, throughput
 from lanner.spark.report import ReportData, duration, number, render, short, size
-from tests.spark.test_job_lifecycle import outcome, status
-from tests.spark.test_job_numbers import is_seen
-from tests.spark.worlds import Ingested
+from tests.spark.jobs.test_lifecycle import outcome, status
+from tests.spark.jobs.test_numbers import is_seen
+from tests.spark.jobs.worlds import Ingested
 
 VOID = {"meta", "br", "rect", "path", "line", "circle"}
 EVERYTHING = (

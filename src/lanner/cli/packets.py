@@ -16,12 +16,12 @@ from lanner.cli.session import Place, open_manager, reaching, walk
 from lanner.client import QueueManager
 from lanner.client.runtimes import is_embedded
 from lanner.model.errors import StatusError
-from lanner.spark.settings import is_available
+from lanner.spark.flight.settings import is_available
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lanner.spark.packet_files import Totals
+    from lanner.spark.columnar.packet_files import Totals
 
 # Ours: messages that are sent together to a queue manager that runs.
 BATCH = 500
@@ -76,9 +76,9 @@ def _steps(advance: Callable[[int], None]) -> Callable[[int], None]:
 
 
 def _export(manager: QueueManager, queue: str, file: Path, told: Callable[[int], None]) -> Totals:
-    from lanner.spark.decode import Place as Seen
-    from lanner.spark.packet_files import Origin, export_messages, export_packets
-    from lanner.spark.queue_names import kind_of_name
+    from lanner.spark.columnar.packet_files import Origin, export_messages, export_packets
+    from lanner.spark.columnar.packet_source import Place as Seen
+    from lanner.spark.source.queue_names import kind_of_name
 
     if is_embedded(manager):
         return export_packets(manager, queue, file, progress=told)
@@ -107,7 +107,7 @@ def import_(
     they come all at once where the queue is transactional, else one after the other; and again, each time.
     """
     _check_packages()
-    from lanner.spark.packet_files import check_packets
+    from lanner.spark.columnar.packet_files import check_packets
 
     with open_manager(at) as manager:
         target = manager.open(queue)
@@ -134,7 +134,7 @@ def import_(
 def _import(
     manager: QueueManager, file: Path, queue: str, told: Callable[[int], None], *, transactional: bool
 ) -> Totals | None:
-    from lanner.spark.packet_files import PacketReader, Totals, copies, import_packets
+    from lanner.spark.columnar.packet_files import PacketReader, Totals, copies, import_packets
 
     if is_embedded(manager):
         return import_packets(manager, file, queue, progress=told)

@@ -1,14 +1,12 @@
-"""The data pipeline: messages as rows of Arrow tables, the Flight service, files of packets.
+"""The data pipeline: queues as Arrow tables, to programs through Arrow Flight and to Spark as format("msmq").
 
-Needs the packages of the extra `spark`. Nothing outside this folder imports them, so a queue manager runs without.
+Each package imports only from those above it in this list. All of them need the packages of the extra
+`spark`, except `flight.settings`. Nothing outside this folder imports pyarrow or numpy, so a queue
+manager runs without them.
 
-    schema         the row of a message: every column, its types, and which of them a caller wants
-    decode         packets to Arrow batches, a whole batch at a time
-    encode         Arrow batches to messages
-    packet_files   a file of packets: `lanner export` and `lanner import`
-    flight         the Arrow Flight service of a queue manager; its docstring is the reference of the protocol
-    flight_client  the same for callers, in Python
-    source         format("msmq") of Spark, with its options; on it batch_reader, stream_reader and writer
-    stream_driver  what a stream does in the driver: where it begins, how far it reads, what it has processed
-    settings       of the Flight service; the only module that can be imported without those packages
+    columnar  messages as columns: the schema of a row, reading a queue, decoding and encoding, files of packets
+    flight    the Arrow Flight service of a queue manager, and its client
+    source    format("msmq") of Spark: options, partitions, offsets, readers and writers
+    report    the HTML page that the report job writes
+    jobs      the jobs of `lanner pipeline`, each from tables to tables
 """

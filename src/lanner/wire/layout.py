@@ -51,6 +51,11 @@ MQ = 1 << 23
 AH = 1 << 25
 HH = 1 << 28
 
+# TransactionHeader (2.2.20.5): offsets in it, after Flags
+TX_SEQUENCE_ID_OFFSET = 4
+TX_SEQUENCE_NUMBER_OFFSET = 12
+PREVIOUS_TX_SEQUENCE_NUMBER_OFFSET = 16
+
 # TransactionHeader.Flags (2.2.20.5)
 CG = 1
 FA = 2
@@ -68,6 +73,8 @@ AI = 0x0080
 AS_SHIFT = 8
 AS_MASK = 0x0F00
 
+# MessagePropertiesHeader.Flags (2.2.19.3): the acknowledgments that the sender requests
+ACKNOWLEDGE_MASK = 0x0F
 # MessagePropertiesHeader (2.2.19.3): "valid range from 0x00 to 0xFA".
 MAX_LABEL_LENGTH = 0xFA
 

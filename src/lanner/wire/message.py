@@ -112,6 +112,10 @@ class Message:
         return len(self.packet)
 
     @property
+    def version_number(self) -> int:
+        return self.packet[0]
+
+    @property
     def priority(self) -> int:
         """0 to 7; a transactional message counts as 0 whatever PR says (MS-MQDMPR 3.1.7.1.32)."""
         packet = self.packet
@@ -252,6 +256,12 @@ class Message:
         return _u32(self.packet, offset)[0] >> at.ID_SHIFT & at.ID_MASK if offset else None
 
     @property
+    def transaction_identifier_bytes(self) -> bytes | None:
+        """The OBJECTID of the transaction (MS-MQMQ 2.2.8): the sender's queue manager, and its number of the transaction."""
+        number = self.transaction_identifier
+        return None if number is None else self.packet[16:32] + number.to_bytes(4, "little")
+
+    @property
     def final_ack_required(self) -> bool:
         return bool(self._transaction_flags() & at.FA)
 
@@ -274,13 +284,13 @@ class Message:
     @property
     def transaction_sequence_number(self) -> int:
         offset = self._layout().transaction
-        value: int = _u32(self.packet, offset + 12)[0] if offset else 0
+        value: int = _u32(self.packet, offset + at.TX_SEQUENCE_NUMBER_OFFSET)[0] if offset else 0
         return value
 
     @property
     def transaction_previous_sequence_number(self) -> int:
         offset = self._layout().transaction
-        value: int = _u32(self.packet, offset + 16)[0] if offset else 0
+        value: int = _u32(self.packet, offset + at.PREVIOUS_TX_SEQUENCE_NUMBER_OFFSET)[0] if offset else 0
         return value
 
     @property
@@ -368,7 +378,7 @@ class Message:
 
     @property
     def acknowledgements_requested(self) -> Acknowledgements:
-        return _ACKNOWLEDGEMENTS[self.packet[self._layout().properties] & 0xF]
+        return _ACKNOWLEDGEMENTS[self.packet[self._layout().properties] & at.ACKNOWLEDGE_MASK]
 
     @property
     def message_class(self) -> int:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError,
 
 from lanner.model.enums import MessageClass
 from lanner.model.errors import InvalidParameter, LannerError
-from lanner.spark.connections import parse_address
+from lanner.spark.source.connections import parse_address
 
 __all__ = ["ConfigError", "PipelineConfig", "load_config"]
 

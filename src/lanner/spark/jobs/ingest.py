@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from lanner.spark.columnar.schema import RowSchema
 from lanner.spark.jobs.config import AVAILABLE_NOW, ConfigError
 from lanner.spark.jobs.session import Context, Result, submit
 from lanner.spark.jobs.tables import EVENTS, MESSAGES, PARTITIONS
-from lanner.spark.schema import RowSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,9 +85,9 @@ def manager_stream(
     context: Context, manager: str, queues: Sequence[str], options: Mapping[str, str]
 ) -> tuple[str, DataFrame]:
     """A stream of queues of one queue manager, and a name for what it is: who, and in which epoch."""
-    from lanner.spark.options import batch_options
-    from lanner.spark.queue_names import ask_all, patterns_without_queues
-    from lanner.spark.source import MsmqDataSource
+    from lanner.spark.source.data_source import MsmqDataSource
+    from lanner.spark.source.options import batch_options
+    from lanner.spark.source.queue_names import ask_all, patterns_without_queues
 
     access = context.config.source.options(manager)
     [known] = ask_all(batch_options({**access, "queues": "*"}).access)
@@ -117,8 +117,9 @@ def _decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _decoded_file(path: str, content: bytes) -> Iterator[pa.RecordBatch]:
-    from lanner.spark.decode import Place, decode_packets
-    from lanner.spark.packet_files import PacketFileError, PacketReader
+    from lanner.spark.columnar.decode import decode_packets
+    from lanner.spark.columnar.packet_files import PacketFileError, PacketReader
+    from lanner.spark.columnar.packet_source import Place
 
     with tempfile.NamedTemporaryFile() as copy:
         copy.write(content)

@@ -19,10 +19,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
 from lanner.model.enums import MessageClass
+from lanner.spark.columnar.schema import SETTABLE
 from lanner.spark.jobs.acks import reason
 from lanner.spark.jobs.config import ConfigError, ReplayConfig
 from lanner.spark.jobs.session import Context, JobFailed, Result, submit, told
-from lanner.spark.schema import SETTABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

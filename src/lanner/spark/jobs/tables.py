@@ -1,6 +1,6 @@
 """The tables of the pipeline: where they are, what is in `messages`, and what other jobs may rely on.
 
-`messages` has a row for each time a message was seen in a queue, with every column of `lanner.spark.schema`. It is partitioned by
+`messages` has a row for each time a message was seen in a queue, with every column of `lanner.spark.columnar.schema`. It is partitioned by
 date (of arrival), qm_name and batch. A batch is written whole, under a name that it has again when it must be written again. Even so a
 message may be there several times: a receive that was aborted makes it visible anew, a restored queue manager shows all it has a
 second time, and compaction that was killed leaves what it has rewritten. So whoever counts messages reads `observations`, where each
@@ -22,9 +22,9 @@ from pyspark.sql.window import Window
 
 from lanner.model.enums import MessageClass
 from lanner.model.errors import LannerError
+from lanner.spark.columnar.schema import COLUMNS, EVENT_COLUMNS
+from lanner.spark.columnar.schema import Column as SchemaColumn
 from lanner.spark.jobs import JOBS
-from lanner.spark.schema import COLUMNS, EVENT_COLUMNS
-from lanner.spark.schema import Column as SchemaColumn
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

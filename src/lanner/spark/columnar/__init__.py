@@ -1,0 +1,22 @@
+"""Messages as columns: everything between the bytes of a store and Arrow batches, in both directions.
+
+`packet_source` defines how messages are read as columns. Whatever reads messages implements that one
+interface, and `decode` turns what it yields into Arrow batches.
+
+    schema        the row of a message: every column, its type, and how a caller selects columns
+    packet_source the interface for reading messages as columns, and its one fallback
+    reading       a queue of a store as packets and as Arrow batches
+    ranges        cuts a range of a queue into parts by the sizes in its index
+    gathering     reads many stored messages at once from the pages of LMDB's file
+    pages         the layout of LMDB's file
+    checksums     the CRC-32 of many pieces, computed from the CRC-32 of each
+    events        the log of events as Arrow batches
+    event_names   the name under which the log of events is read
+    packets       locates the headers of many packets
+    vectors       numpy and Arrow operations on fields of many packets
+    decode        packets to Arrow batches
+    rows          one packet to a row, for packets that `packets` does not cover
+    expansion     run-end encoded columns to plain ones
+    encode        Arrow batches to messages
+    packet_files  files of packets: `lanner export` and `lanner import`
+"""

@@ -1,0 +1,210 @@
+"""Arrow batches to messages: what a writer sends.
+
+A column may be left out, and a null means that the property keeps its default. The names are those of `schema`; a column that no
+message can be given is an error, since what is silently left out is silently lost.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lanner.client.message import Message, encode_text
+from lanner.host.names import QueueNames
+from lanner.model.enums import INFINITE, Acknowledgements
+from lanner.model.errors import IllegalPropertyValue, InvalidParameter, StatusError
+from lanner.spark.columnar.rows import DEADLETTER, JOURNAL
+from lanner.spark.columnar.schema import BINARY, BY_NAME, SETTABLE, STRING
+from lanner.wire.builder import MessageProperties, encode_label
+from lanner.wire.packet_template import MessageRun
+
+__all__ = ["RowEncoder", "check_columns"]
+
+# Columns that name the queue a row goes to.
+_QUEUE_COLUMNS: Final = ("queue", "dest_format_name")
+
+
+def _seconds(value: int) -> int | None:
+    return None if value == INFINITE else value
+
+
+def _acknowledge(value: int) -> Acknowledgements:
+    if not 0 <= value <= 0xF:
+        raise IllegalPropertyValue(f"acknowledge {value}: 0 to 15 expected")
+    return Acknowledgements(value)
+
+
+# Column, field of Message, what becomes of the value.
+_FIELDS: Final[dict[str, tuple[str, Callable[[Any], object] | None]]] = {
+    "priority": ("priority", None),
+    "time_to_reach_queue": ("time_to_reach_queue", _seconds),
+    "time_to_be_received": ("time_to_be_received", _seconds),
+    "acknowledge": ("acknowledge", _acknowledge),
+    "trace": ("use_tracing", bool),
+    "resp_format_name": ("response_queue", None),
+    "admin_format_name": ("administration_queue", None),
+    "report_queue_id": ("tracing_queue", None),
+    "connector_type": ("connector_type", None),
+    "correlation_id": ("correlation_id", None),
+    "correlation_text": ("correlation_id", None),
+    "app_specific": ("app_specific", None),
+    "body_type": ("body_type", None),
+    "extension": ("extension", None),
+}
+# What a program that sends has no field for, by the name MessageProperties has.
+_PROPERTIES: Final = {
+    "deadletter_format_name": "application_deadletter_queue",
+    "soap_header": "soap_header",
+    "soap_body": "soap_body",
+}
+
+
+class RowEncoder:
+    """Makes messages of batches that have one schema."""
+
+    def __init__(self, schema: pa.Schema, names: QueueNames, queue: str | None = None) -> None:
+        """`queue`: where rows go that name none themselves. InvalidParameter if the columns cannot be sent."""
+        self._names = names
+        self._queue = queue
+        self._columns = check_columns(schema, queue)
+        self._queue_column = next((name for name in _QUEUE_COLUMNS if name in self._columns), None)
+
+    def messages(self, batch: pa.RecordBatch, first: int = 0) -> Iterator[tuple[str, MessageRun]]:
+        """The messages of a batch: runs of rows that differ in label and body alone and go to the same queue, in the order of the rows.
+
+        `first`: the number of the first row, for what is told of one that cannot be sent.
+        """
+        columns = {name: self._values(batch.column(name), name) for name in self._columns}
+        bodies = columns.pop("body")
+        labels = columns.pop("label", None)
+        end = 0
+        for values, rows in groupby(self._common(columns, bodies)):
+            start, end = end, end + sum(1 for _ in rows)
+            yield self._queue_of(columns, start, first), self._run(columns, bodies, labels, start, end, first)
+            del values
+
+    def _common(self, columns: dict[str, list[Any]], bodies: list[Any]) -> Iterable[object]:
+        """What rows of a run have in common, for each row."""
+        if columns:
+            return zip(*columns.values(), map(_kind, bodies), strict=True)
+        return map(_kind, bodies)
+
+    def _queue_of(self, columns: dict[str, list[Any]], row: int, first: int) -> str:
+        queue = self._queue
+        if self._queue_column is not None:
+            queue = columns[self._queue_column][row] or queue
+        return self._known(queue, first + row)
+
+    def _run(
+        self,
+        columns: dict[str, list[Any]],
+        bodies: list[Any],
+        labels: list[str | None] | None,
+        start: int,
+        end: int,
+        first: int,
+    ) -> MessageRun:
+        try:
+            properties = self._message(columns, start, bodies[start])
+        except StatusError as error:
+            raise type(error)(f"row {first + start}: {error.args[0]}") from None
+        own = bodies[start:end]
+        if isinstance(own[0], str):
+            own = [self._text(body, properties.body_type, first + row) for row, body in enumerate(own, start)]
+        elif own[0] is None:
+            own = [b""] * len(own)
+        if labels is None:
+            return MessageRun(properties, [b""] * len(own), own)
+        return MessageRun(properties, [self._label(labels[row], first + row) for row in range(start, end)], own)
+
+    @staticmethod
+    def _text(body: str, body_type: int, row: int) -> bytes:
+        try:
+            return encode_text(body, body_type)
+        except StatusError as error:
+            raise type(error)(f"row {row}: {error.args[0]}") from None
+
+    @staticmethod
+    def _label(label: str | None, row: int) -> bytes:
+        try:
+            return encode_label(label) if label else b""
+        except StatusError as error:
+            raise type(error)(f"row {row}: {error.args[0]}") from None
+
+    def _known(self, queue: str | None, row: int) -> str:
+        if queue is None:
+            raise InvalidParameter(f"row {row}: {self._queue_column} is null, and no option queue says where to then")
+        return queue
+
+    def _values(self, column: pa.Array, name: str) -> list[Any]:
+        kind = BY_NAME[name].type
+        if name == "body" and _is_text(column.type):
+            kind = STRING
+        if column.type != kind:
+            try:
+                column = column.cast(kind)
+            except pa.ArrowException as error:
+                raise InvalidParameter(f"column {name}: {error}") from None
+        values: list[Any] = column.to_pylist()
+        return values
+
+    def _message(self, columns: dict[str, list[Any]], row: int, body: str | bytes | None) -> MessageProperties:
+        """What a run has in common, of its first row; the body tells the body type."""
+        message = Message(body="" if isinstance(body, str) else b"")
+        later: list[tuple[str, str]] = []
+        for name, values in columns.items():
+            value = values[row]
+            if value is None:
+                continue
+            if name in _FIELDS:
+                field, convert = _FIELDS[name]
+                setattr(message, field, value if convert is None else convert(value))
+            elif name == "journal":
+                if not 0 <= value <= DEADLETTER | JOURNAL:
+                    raise IllegalPropertyValue(f"journal {value}: 0, 1 (dead-letter queue), 2 (journal) or 3 expected")
+                message.use_dead_letter_queue = bool(value & DEADLETTER)
+                message.use_journal_queue = bool(value & JOURNAL)
+            elif name in _PROPERTIES:
+                later.append((_PROPERTIES[name], value))
+        properties = message.properties(self._names)
+        for field, value in later:
+            setattr(properties, field, value)
+        return properties
+
+
+def _kind(body: str | bytes | None) -> object:
+    return None if body is None else type(body)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def check_columns(schema: pa.Schema, queue: str | None = None) -> tuple[str, ...]:
+    """The names of the columns. InvalidParameter if they cannot be sent; `queue` as for RowEncoder."""
+    names = tuple(schema.names)
+    for name in names:
+        if name not in BY_NAME:
+            near = difflib.get_close_matches(name, SETTABLE, 1, 0)[0]
+            raise InvalidParameter(f"there is no column {name!r} to write; the nearest is {near!r}")
+        if name not in SETTABLE:
+            raise InvalidParameter(
+                f"column {name!r} is the queue manager's and cannot be written; these can: {', '.join(SETTABLE)}"
+            )
+    if len(set(names)) < len(names):
+        raise InvalidParameter("a column is there twice")
+    if "body" not in names:
+        raise InvalidParameter("a column body is needed, binary or text")
+    for pair in (_QUEUE_COLUMNS, ("correlation_id", "correlation_text")):
+        if set(pair) <= set(names):
+            raise InvalidParameter(f"columns {pair[0]} and {pair[1]} say the same: give one of them")
+    kind = schema.field("body").type
+    if not (_is_text(kind) or pa.types.is_large_binary(kind) or kind == BINARY):
+        raise InvalidParameter(f"column body is {kind}: binary or text expected")
+    if queue is None and not set(_QUEUE_COLUMNS) & set(names):
+        raise InvalidParameter("where to: give the option queue, or a column of that name")
+    return names

@@ -1,0 +1,204 @@
+r"""The log of events as something to read: it has a name like a queue, `system$;EVENTS`, and rows of its own.
+
+Positions are the numbers of the events. Who may peek the journal of the computer may read it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lanner.engine.event_recorder import EVENT_QUEUES, RECOVERABLE, TRANSACTIONAL
+from lanner.engine.tables import QUEUE_KEY
+from lanner.host.operations import Operations
+from lanner.model.enums import QueueAccessType
+from lanner.model.errors import AccessDenied, QueueNotFound
+from lanner.model.events import EventKind
+from lanner.model.lookup_ids import LANE_SHIFT, LOWEST_LANE
+from lanner.spark.columnar.decode import batch_of
+from lanner.spark.columnar.event_names import EVENTS_KIND, EVENTS_NAME, EVENTS_NUMBER
+from lanner.spark.columnar.packet_source import BATCH_ROWS, Place
+from lanner.spark.columnar.ranges import Range
+from lanner.spark.columnar.rows import CLASS_NAMES
+from lanner.spark.columnar.schema import BIGINT, INT, STRING, TIMESTAMP, RowSchema
+from lanner.spark.columnar.vectors import Ints, Values, identifier_text, some
+from lanner.store.event_log import EVENT
+
+_LOG = logging.getLogger(__name__)
+
+# As store.event_log.EVENT has it.
+_ROW: Final = np.dtype(
+    [
+        ("time", "<u8"),
+        ("lookup_id", "<u8"),
+        ("visibility", "<u8"),
+        ("queue", "<u4"),
+        ("target", "<u4"),
+        ("size", "<u4"),
+        ("sent_time", "<u4"),
+        ("class", "<u2"),
+        ("reason", "<u2"),
+        ("kind", "u1"),
+        ("flags", "u1"),
+        ("reserved", "u1", 2),
+        ("msg_id", "u1", 20),
+        ("correlation", "u1", 20),
+    ]
+)
+_EVENT_NAMES: Final = {int(kind): kind.name.lower() for kind in EventKind}
+
+
+class EventSource:
+    """The log, for somebody who may read it: the same methods as `reading.QueueSource`. They take the lock themselves."""
+
+    identifier = EVENTS_NUMBER
+    is_transactional = False
+
+    def __init__(self, operations: Operations) -> None:
+        """QueueNotFound if there is no log, AccessDenied if the identity of `operations` may not read it."""
+        self._store = operations.engine.store
+        with operations.engine.store.lock:
+            try:
+                # The check of rights is that of opening; nothing stays open.
+                operations.close(operations.open(operations.names.format_name("system$;JOURNAL"), QueueAccessType.PEEK))
+            except AccessDenied:
+                name = operations.identity.name
+                raise AccessDenied(
+                    f"{name} may not read {EVENTS_NAME}: who may peek system$;JOURNAL may do that"
+                ) from None
+            if not self._store.has_events:
+                raise QueueNotFound(
+                    "this queue manager writes no events: set enabled = true in the table [events] of its settings"
+                )
+            self._log = self._store.events
+            self._queues = self._store.table(EVENT_QUEUES)
+        qm = operations.engine.queue_manager
+        self.place = Place(str(qm.identifier), qm.computer_name, EVENTS_NAME, EVENTS_KIND)
+
+    @property
+    def message_count(self) -> int:
+        after, upto = self._log.bounds()
+        return upto - after
+
+    @property
+    def total_bytes(self) -> int:
+        return self.message_count * EVENT.size
+
+    def bounds(self) -> tuple[int, int, int]:
+        """(after, upto, horizon): the numbers of all that has happened until now."""
+        if self._log.is_waiting:
+            self._store.flush_events()
+        after, upto = self._log.bounds()
+        return after, upto, upto
+
+    @property
+    def horizon(self) -> int:
+        return self._log.horizon
+
+    def lost(self, after: int) -> int:
+        """How many numbers after this one were dropped for their age or for want of room."""
+        return max(self._log.trimmed() - after, 0)
+
+    def measure(self, after: int, upto: int, *, max_messages: int | None = None, max_bytes: int | None = None) -> Range:
+        """The longest range from `after` on that keeps to the limits; at least one event, if there is one."""
+        limits = [limit for limit in (max_messages, max_bytes and max_bytes // EVENT.size) if limit is not None]
+        limit = max(min(limits, default=1 << 62), 1)
+        found = 0
+        for first, count in self._log.blocks(after, upto):
+            if found + count > limit:
+                end = first + limit - found - 1
+                return Range(after, end, limit, limit * EVENT.size)
+            found += count
+        return Range(after, upto, found, found * EVENT.size)
+
+    def split(self, after: int, upto: int, target_bytes: int) -> list[Range]:
+        """Cut a range into such of about `target_bytes`; together they are the range."""
+        limit = max(target_bytes // EVENT.size, 1)
+        ranges: list[Range] = []
+        while True:
+            part = self.measure(after, upto, max_messages=limit)
+            ranges.append(part)
+            after = part.upto
+            if after >= upto or not part.messages:
+                return ranges
+
+    def batches(self, after: int, upto: int, schema: RowSchema) -> Iterator[pa.RecordBatch]:
+        """The events with a number in (after, upto], in that order."""
+        while after < upto:
+            blocks = self._log.read(after, upto, BATCH_ROWS)
+            if not blocks:
+                return
+            for first, data in blocks:
+                if not data:
+                    _LOG.error("events up to %d are left out: they are not what was written", first)
+            good = [(first, np.frombuffer(data, _ROW)) for first, data in blocks if data]
+            after = max([first for first, data in blocks if not data] + [first + len(rows) - 1 for first, rows in good])
+            if good:
+                yield self._decode(good, schema)
+
+    def _decode(self, blocks: list[tuple[int, npt.NDArray[np.void]]], schema: RowSchema) -> pa.RecordBatch:
+        rows = np.concatenate([block for _, block in blocks])
+        seq = np.concatenate([np.arange(first, first + len(block)) for first, block in blocks])
+        makers = self._makers(rows, seq)
+        return batch_of([makers[name]() for name in schema.names], len(rows), schema)
+
+    def _makers(self, rows: npt.NDArray[np.void], seq: Ints) -> dict[str, Callable[[], Values]]:
+        def number(name: str, *, has_zero: bool = True) -> Callable[[], pa.Array]:
+            values = rows[name].astype(np.int64)
+            return lambda: pa.array(values, BIGINT, mask=None if has_zero else values == 0)
+
+        def small(values: npt.NDArray[np.int64], *, has_zero: bool = True) -> pa.Array:
+            return pa.array(values.astype(np.int32), INT, mask=None if has_zero else values == 0)
+
+        def queue(name: str, part: int) -> Callable[[], pa.Array]:
+            return lambda: self._queue_texts(rows[name], part)
+
+        correlation = rows["correlation"]
+        return {
+            "qm_id": lambda: pa.scalar(self.place.qm_id, STRING),
+            "qm_name": lambda: pa.scalar(self.place.qm_name, STRING),
+            "seq": lambda: pa.array(seq, BIGINT),
+            "event": lambda: _named(rows["kind"], _EVENT_NAMES),
+            "event_time": lambda: pa.array(rows["time"].astype(np.int64) * 1000).view(TIMESTAMP),
+            "queue": queue("queue", 0),
+            "queue_kind": queue("queue", 1),
+            "target": queue("target", 0),
+            "lookup_id": number("lookup_id"),
+            "message_seq": number("visibility", has_zero=False),
+            "msg_id_text": lambda: identifier_text(rows["msg_id"]),
+            "correlation_text": lambda: some(identifier_text, correlation, np.asarray(correlation.any(axis=1))),
+            "class": lambda: small(rows["class"].astype(np.int64)),
+            "class_name": lambda: _named(rows["class"], CLASS_NAMES),
+            "reason": lambda: small(rows["reason"].astype(np.int64), has_zero=False),
+            "reason_name": lambda: _named(rows["reason"], {key: name for key, name in CLASS_NAMES.items() if key}),
+            "size": number("size"),
+            "sent_time": lambda: pa.array(rows["sent_time"].astype(np.int64) * 1_000_000).view(TIMESTAMP),
+            "priority": lambda: small(_priority(rows["lookup_id"])),
+            "delivery": lambda: small((rows["flags"] & RECOVERABLE).astype(np.int64)),
+            "is_transactional": lambda: pa.array(rows["flags"] & TRANSACTIONAL != 0),
+        }
+
+    def _queue_texts(self, numbers: npt.NDArray[np.uint32], part: int) -> pa.Array:
+        """Names or kinds of queues; nulls where there is none."""
+        unique, which = np.unique(numbers, return_inverse=True)
+        texts = []
+        with self._store.lock:
+            for number in unique.tolist():
+                raw = self._queues.get(QUEUE_KEY.pack(number)) if number else None
+                texts.append(None if raw is None else json.loads(raw)[part])
+        return pa.array(texts, STRING).take(pa.array(which))
+
+
+def _priority(lookup_ids: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    return np.asarray(LOWEST_LANE - (lookup_ids >> np.uint64(LANE_SHIFT)).astype(np.int64))
+
+
+def _named(values: npt.NDArray[np.unsignedinteger[npt.NBitBase]], names: dict[int, str]) -> pa.Array:
+    unique, which = np.unique(values, return_inverse=True)
+    return pa.array([names.get(value) for value in unique.tolist()], STRING).take(pa.array(which))

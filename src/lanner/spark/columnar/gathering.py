@@ -1,0 +1,198 @@
+"""Many stored messages at once, where they lie in the store's file: each checked against its checksum, and the facts of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lanner.spark.columnar.checksums import Sums, joined_checksum
+from lanner.spark.columnar.packet_source import Facts, PacketBatch
+from lanner.spark.columnar.packets import Packets
+from lanner.spark.columnar.pages import Pages, Rows, Unknown
+from lanner.spark.columnar.vectors import SLACK, Buffer, Ints, Octets, Room, fresh, lean, parts
+from lanner.store.checksum import crc32
+from lanner.store.record import INLINE, REFERENCE
+from lanner.store.scan import Scan
+
+# A row of the index, a stored message and a staged packet: the key, and what the value begins with (store.record, store.staging).
+_ENTRY: Final = np.dtype([("queue", "V8"), ("number", ">u8"), ("lookup_id", ">u8"), ("size", ">u4")])
+_MESSAGE: Final = np.dtype(
+    [
+        ("key", "S16"),
+        ("checksum", "<u4"),
+        ("format", "u1"),
+        ("state", "u1"),
+        ("flags", "<u2"),
+        ("abort_count", "<u2"),
+        ("move_count", "<u2"),
+        ("visibility", "<u8"),
+        ("arrived", "<u4"),
+    ]
+)
+_STAGED: Final = np.dtype([("key", "S21"), ("checksum", "<u4")])
+_CHECKSUM_SIZE: Final = 4
+# Ours: so many bytes are copied at a time, and still lie in the cache of a processor when they are summed up and go to their place.
+_COPIED: Final = 512 << 10
+# Ours: leaf pages of the index that are read together, enough for most batches; each has fifty to a hundred entries.
+_INDEX_PAGES: Final = 160
+# Keys of messages that came one after the other differ in their last bytes only: the others are queue and priority, or stage, queue and priority.
+_NUMBER_BYTES: Final = 7
+# Ours: so many groups are looked for one by one, for there are eight priorities; more only if they have as many messages on average.
+_GROUPS: Final = 8
+_WORTH: Final = 16
+
+
+def entries(scan: Scan, pages: Pages) -> Iterator[npt.NDArray[np.void]]:
+    """The index of the range of a scan, some entries at a time: `number`, `lookup_id` and `size`."""
+    after, last = scan.after, scan.prefix + scan.upto.to_bytes(8, "big")
+    beginning = _ENTRY.itemsize - len(last)
+    while after < scan.upto:
+        rows = pages.rows("visible", scan.prefix + (after + 1).to_bytes(8, "big"), last, beginning, _INDEX_PAGES)
+        if not len(rows.at):
+            return
+        found = rows.heads(_ENTRY)
+        yield found
+        if rows.is_whole:
+            return
+        after = int(found["number"][-1])
+
+
+def gather(scan: Scan, max_rows: int, max_bytes: int, room: Room = fresh) -> PacketBatch | None:
+    """Return the first messages of a scan, up to `max_rows` or until `max_bytes` of packets; empty if there are none.
+
+    The packets lie in what `room` gave last. Returns None if there are express messages or if a record is
+    damaged. The caller must iterate the scan then (`packet_source.first_batch`).
+    """
+    if scan.has_express:
+        return None
+    try:
+        return _gathered(scan, max_rows, max_bytes, room)
+    except Unknown:
+        return None
+
+
+def _gathered(scan: Scan, max_rows: int, max_bytes: int, room: Room) -> PacketBatch:
+    pages = Pages(scan)
+    numbers, lookup_ids = _first(scan, pages, max_rows, max_bytes)
+    if not len(numbers):
+        return PacketBatch(Packets.of([], room), Facts.of([]))
+    keys = np.empty(len(numbers), [("queue", f"V{len(scan.prefix)}"), ("lookup_id", ">u8")])
+    keys["queue"] = np.void(scan.prefix)
+    keys["lookup_id"] = lookup_ids
+    found = _found(pages, "messages", keys.view(_MESSAGE["key"]), _MESSAGE)
+    if (found.heads["visibility"] != numbers).any():
+        # Not those under which the index has them.
+        raise Unknown
+    # Packets are either all in the records or all in staged rows.
+    kinds = found.heads["format"]
+    found = found.first(int(np.argmax(kinds != kinds[0])) or len(kinds))
+    count, heads = len(found.at), found.heads
+    facts = Facts(numbers[:count], lookup_ids[:count], *(heads[name].astype(np.int64) for name in Facts._fields[2:]))
+    if kinds[0] == INLINE:
+        return PacketBatch(_packets(pages, found, room), facts)
+    references, width = _packets(pages, found, fresh), _STAGED["key"].itemsize
+    if kinds[0] != REFERENCE or (references.sizes != width).any():
+        raise Unknown
+    staged_keys = references.buffer.block(references.starts, width).view(_STAGED["key"])[:, 0]
+    return PacketBatch(_packets(pages, _found(pages, "staged", staged_keys, _STAGED), room), facts)
+
+
+def _first(scan: Scan, pages: Pages, max_rows: int, max_bytes: int) -> tuple[Ints, Ints]:
+    """Numbers and lookup ids up to the limits: with the message with which one is reached."""
+    numbers, lookup_ids = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for piece in entries(scan, pages):
+        ends = np.cumsum(piece["size"], dtype=np.int64)
+        count = min(max_rows, int(np.searchsorted(ends, max_bytes)) + 1)
+        numbers.append(piece["number"][:count].astype(np.int64))
+        lookup_ids.append(piece["lookup_id"][:count].astype(np.int64))
+        max_rows -= len(ends)
+        max_bytes -= int(ends[-1])
+        if max_rows <= 0 or max_bytes <= 0:
+            break
+    return np.concatenate(numbers), np.concatenate(lookup_ids)
+
+
+class _Found(NamedTuple):
+    """Rows: where their values lie in the file, and key and beginning of the value."""
+
+    at: Ints
+    sizes: Ints
+    heads: npt.NDArray[np.void]
+
+    def first(self, count: int) -> _Found:
+        return _Found(self.at[:count], self.sizes[:count], self.heads[:count])
+
+
+def _found(pages: Pages, database: str, keys: npt.NDArray[np.bytes_], kind: np.dtype[np.void]) -> _Found:
+    """The rows with these keys, in their order."""
+    ascending = keys if (keys[1:] > keys[:-1]).all() else np.sort(keys)
+    beginning = kind.itemsize - keys.itemsize
+    groups = [_group(pages, database, group, beginning) for group in _groups(ascending)]
+    at, sizes, heads = (
+        parts[0] if len(groups) == 1 else np.concatenate(parts)
+        for parts in zip(*((group.at, group.sizes, group.heads(kind)) for group in groups), strict=True)
+    )
+    if len(heads) != len(keys) or (heads["key"] != keys).any():
+        places = np.searchsorted(heads["key"], keys)
+        if places.max() == len(heads) or (heads["key"][places] != keys).any():
+            raise Unknown
+        at, sizes, heads = at[places], sizes[places], heads[places]
+    return _Found(at, sizes, heads)
+
+
+def _packets(pages: Pages, found: _Found, room: Room) -> Packets:
+    """What stands behind the beginnings of values; `Unknown` unless each value is what was written."""
+    buffer = _copied(pages, found.at, found.sizes, found.heads["checksum"], room)
+    sizes = found.sizes - (found.heads.dtype.itemsize - found.heads.dtype["key"].itemsize)
+    return Packets(buffer, np.cumsum(found.sizes - _CHECKSUM_SIZE) - sizes, sizes)
+
+
+def _copied(pages: Pages, at: Ints, sizes: Ints, checksums: Sums, room: Room) -> Buffer:
+    """Values one behind the other; each begins with a checksum of all that follows it, which is left out."""
+    begins, sizes = at + _CHECKSUM_SIZE, lean(sizes - _CHECKSUM_SIZE)
+    if not sizes.all():
+        # Of nothing, however much of it, one checksum tells nothing.
+        raise Unknown
+    ends = np.cumsum(np.broadcast_to(sizes, len(at)))
+    memory = room(int(ends[-1]) + SLACK)
+    found, first, done = 0, 0, 0
+    while first < len(at):
+        end = max(first + 1, int(np.searchsorted(ends, done + _COPIED)))
+        if len(sizes) == 1:
+            piece = pages.buffer.block(begins[first:end], int(sizes[0])).reshape(-1)
+            found = crc32(piece, found)
+        else:
+            piece = np.frombuffer(parts(pages.buffer.slices(begins[first:end], sizes[first:end]))[0], np.uint8)
+        memory[done : int(ends[end - 1])] = piece
+        first, done = end, int(ends[end - 1])
+    if len(sizes) == 1:
+        is_right = found == joined_checksum(checksums, int(sizes[0]))
+    else:
+        each = map(slice, (ends - sizes).tolist(), ends.tolist())
+        is_right = list(map(crc32, map(memory.data.__getitem__, each))) == checksums.tolist()
+    if not is_right:
+        raise Unknown
+    return Buffer(memory)
+
+
+def _groups(keys: npt.NDArray[np.bytes_]) -> list[Octets]:
+    """Cut ascending keys where something else than a number changes, unless there are too many such places."""
+    octets: Octets = np.ascontiguousarray(keys).view(np.uint8).reshape(len(keys), -1)
+    heads = octets[:, :-_NUMBER_BYTES]
+    if (heads[0] == heads[-1]).all():
+        return [octets]
+    cuts = np.flatnonzero((heads[1:] != heads[:-1]).any(axis=1)) + 1
+    if len(cuts) >= max(_GROUPS, len(heads) // _WORTH):
+        return [octets]
+    return [octets[first:end] for first, end in zip([0, *cuts], [*cuts, len(heads)], strict=True)]
+
+
+def _group(pages: Pages, database: str, keys: Octets, beginning: int) -> Rows:
+    """The rows between the first and the last key; not, if far more than these lie there."""
+    rows = pages.rows(database, keys[0].tobytes(), keys[-1].tobytes(), beginning, 2 * len(keys) + 2)
+    if not rows.is_whole:
+        raise Unknown
+    return rows

@@ -1,0 +1,172 @@
+"""The rows of a database as places in LMDB's file, thousands at a time.
+
+A cursor makes objects for each row and takes half a microsecond; numpy reads the pages of thousands of rows with a few operations, and what
+the rows hold is used where it lies. Only while the snapshot's transaction is open: LMDB writes to no page that a reader may still look at.
+
+The layout is that of LMDB 0.9 (mdb.c: MDB_meta, MDB_db, MDB_page, MDB_node). Whatever does not look like it raises `Unknown`: there are cursors.
+"""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from lanner.spark.columnar.vectors import SLACK, Buffer, Ints, Octets
+from lanner.store.scan import Scan
+
+# The first page is a meta page: behind its header a magic number and the version of the file's layout.
+_META: Final = np.dtype([("magic", "<u4"), ("version", "<u4")])
+_MAGIC, _VERSION = 0xBEEF_C0DE, 1
+_DATABASE: Final = np.dtype(
+    [("pad", "<u4"), ("flags", "<u2"), ("depth", "<u2"), ("pages", "<u8", 3), ("entries", "<u8"), ("root", "<u8")]
+)
+# A page: its header, the places of its nodes in it, from its end on the nodes.
+_PAGE: Final = np.dtype([("number", "<u8"), ("pad", "<u2"), ("flags", "<u2"), ("lower", "<u2"), ("upper", "<u2")])
+_BRANCH, _LEAF, _OVERFLOW = 1, 2, 4
+# A node: of a leaf the size of the value (low, high), of a branch the number of a page (low, high, flags); then the key, then the value.
+_NODE: Final = np.dtype([("low", "<u2"), ("high", "<u2"), ("flags", "<u2"), ("key_size", "<u2")])
+_BIG: Final = 1  # the value is the number of the first of some overflow pages
+_PAGE_NUMBER: Final = np.dtype("<u8")
+# Ours: a branch page leads to so many others at least, or fewer are read; LMDB keeps its pages a quarter full, and some hundred fit.
+_FAN: Final = 8
+_LEAST: Final = 3
+
+
+class Unknown(Exception):
+    """The file is not laid out as this module knows it, or not all of it is what was written."""
+
+
+@dataclass(slots=True)
+class Rows:
+    """Rows in the order of their keys: what they begin with, and where their values lie in the file."""
+
+    raw: Octets  # node, key, and the first bytes of the value
+    at: Ints
+    sizes: Ints
+    is_whole: bool  # whether the range has no more
+
+    def heads(self, kind: np.dtype[np.void]) -> npt.NDArray[np.void]:
+        """Key and beginning of the value as fields."""
+        return _fields(self.raw, kind, _NODE.itemsize)
+
+
+class Pages:
+    """The file of a snapshot. Its memory goes with the last array that looks at it."""
+
+    def __init__(self, scan: Scan) -> None:
+        self._scan = scan
+        with scan.data_file.open("rb") as file:
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._page_size = scan.page_size
+        self.view = memoryview(data)
+        self.buffer = Buffer(self.view)
+        meta = self.buffer.block(np.array([_PAGE.itemsize]), _META.itemsize).view(_META)[0, 0]
+        if (meta["magic"], meta["version"]) != (_MAGIC, _VERSION):
+            raise Unknown
+
+    def rows(self, database: str, low: bytes, high: bytes, beginning: int, max_pages: int) -> Rows:
+        """The rows with keys from `low` to `high`, both of one width; those of about so many leaf pages, and one at least, if there are more.
+
+        So many bytes of each value come along, and as many it must have.
+        """
+        try:
+            return self._rows(database, low, high, beginning, max_pages)
+        except IndexError as error:
+            # A page, or something in it, that lies outside of the file.
+            raise Unknown from error
+
+    def _rows(self, database: str, low: bytes, high: bytes, beginning: int, max_pages: int) -> Rows:
+        pages, is_whole = self._leaves(database, low, high, max_pages)
+        nodes, _ = self._nodes(pages, _LEAF)
+        width, head = len(low), _NODE.itemsize
+        raw = self.buffer.block(nodes, head + width + beginning)
+        keys = _keys(raw, width)
+        found = slice(int(np.searchsorted(keys, low)), int(np.searchsorted(keys, high, side="right")))
+        raw = raw[found]
+        about = _fields(raw, _NODE)
+        at, sizes = nodes[found] + (head + width), _sizes(about)
+        if (about["key_size"] != width).any() or (sizes < beginning).any() or (about["flags"] > _BIG).any():
+            raise Unknown
+        big = np.flatnonzero(about["flags"] == _BIG)
+        if len(big):
+            at[big] = self._overflow(at[big])
+            raw[big, head + width :] = self.buffer.block(at[big], beginning)
+        if (at + sizes).max(initial=0) + SLACK > len(self.view):
+            raise Unknown
+        return Rows(raw, at, sizes, is_whole)
+
+    def _leaves(self, database: str, low: bytes, high: bytes, max_pages: int) -> tuple[Ints, bool]:
+        """The leaf pages that may have something of a range, about so many; and whether that is all."""
+        width = len(low)
+        about = np.frombuffer(self._scan.database(database), _DATABASE)[0]
+        depth = int(about["depth"])
+        pages = about["root"].reshape(-1)[: min(depth, 1)].astype(np.int64)
+        floors = np.zeros(len(pages), f"S{width}")  # for each page a key that is not above its first
+        is_whole = True
+        for level in range(depth - 2, -1, -1):
+            nodes, first = self._nodes(pages, _BRANCH)
+            raw = self.buffer.block(nodes, _NODE.itemsize + width)
+            keys = _keys(raw, width)
+            # The first key of a branch page is empty: the page above has it.
+            keys[first] = floors
+            begin = max(0, int(np.searchsorted(keys, low, side="right")) - 1)
+            end = int(np.searchsorted(keys, high, side="right"))
+            # Of the pages above those that are wanted as many as lead to these.
+            most = max(max_pages // _FAN**level, _LEAST)
+            is_whole = is_whole and end - begin <= most
+            found = slice(begin, min(end, begin + most))
+            children = _fields(raw[found], _NODE)
+            pages = _sizes(children) | children["flags"].astype(np.int64) << 32
+            floors = keys[found]
+        return pages, is_whole
+
+    def _nodes(self, pages: Ints, flags: int) -> tuple[Ints, Ints]:
+        """Where the nodes of some pages lie, and which of them are the first of a page."""
+        starts = pages * self._page_size
+        counts = (self._headers(pages, flags)["lower"].astype(np.int64) - _PAGE.itemsize) // 2
+        if (counts < 1).any():
+            raise Unknown
+        ends = np.cumsum(counts)
+        first = ends - counts
+        # The place of each node's place, less what the pages before have of them.
+        places = np.repeat(starts + _PAGE.itemsize - 2 * first, counts)
+        places += np.arange(0, 2 * len(places), 2)
+        return np.repeat(starts, counts) + self.buffer.u16(places), first
+
+    def _overflow(self, at: Ints) -> Ints:
+        """Where values lie that have pages of their own, of which the first is named there."""
+        pages = self.buffer.block(at, _PAGE_NUMBER.itemsize).view(_PAGE_NUMBER)[:, 0].astype(np.int64)
+        self._headers(pages, _OVERFLOW)
+        values: Ints = pages * self._page_size + _PAGE.itemsize
+        return values
+
+    def _headers(self, pages: Ints, flags: int) -> npt.NDArray[np.void]:
+        headers = self.buffer.block(pages * self._page_size, _PAGE.itemsize).view(_PAGE)[:, 0]
+        if (headers["flags"] != flags).any() or (headers["number"] != pages).any():
+            raise Unknown
+        return headers
+
+
+def _fields(raw: Octets, kind: np.dtype[Any], offset: int = 0) -> npt.NDArray[Any]:
+    """Fields that stand somewhere in each row."""
+    if not len(raw):
+        return np.empty(0, kind)
+    return np.ndarray((len(raw),), kind, buffer=raw, offset=offset, strides=raw.strides[:1])
+
+
+def _sizes(nodes: npt.NDArray[np.void]) -> Ints:
+    sizes: Ints = nodes["low"] | nodes["high"].astype(np.int64) << 16
+    return sizes
+
+
+def _keys(raw: Octets, width: int) -> npt.NDArray[np.bytes_]:
+    """The keys of nodes, of one width; what stands behind a shorter one becomes zeros."""
+    sizes = _fields(raw, _NODE)["key_size"]
+    other = np.flatnonzero(sizes != width)
+    if len(other):
+        raw[other, _NODE.itemsize : _NODE.itemsize + width] *= np.arange(width) < sizes[other, None]
+    return _fields(raw, np.dtype(f"S{width}"), _NODE.itemsize)

@@ -1,0 +1,368 @@
+"""The Flight service of a queue manager, for Python programs: what `server` describes, as methods.
+
+    with FlightQueues("grpc://127.0.0.1:1810", user="alice", password="...") as queues:
+        table = queues.table("orders", columns="core")
+
+Needs pyarrow, and nothing of a queue manager. Errors of the service are raised as the classes it names: QueueNotFound, AccessDenied,
+LeaseLost, EpochChanged and so on. A connection may be shared by threads, and cannot be pickled: make one where it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from lanner.model import errors as model_errors
+from lanner.model.errors import InvalidParameter, LannerError, ServiceNotAvailable
+from lanner.spark.columnar.event_names import is_events
+from lanner.spark.columnar.expansion import Expansion, plain
+from lanner.spark.columnar.schema import RowSchema
+from lanner.spark.flight import errors as pipeline_errors
+from lanner.spark.flight.errors import NotAuthenticated
+from lanner.spark.flight.requests import Request
+
+if TYPE_CHECKING:
+    from lanner.spark.flight.near_streams import NearReader
+
+DEFAULT_ADDRESS: Final = "grpc://127.0.0.1:1810"
+
+# Ours: a longer ticket goes through the port.
+MAX_TICKET: Final = 1 << 15
+
+Answer = dict[str, Any]
+
+
+class FlightFailed(LannerError):
+    """The service failed, or its answer cannot be understood."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """What one stream reads: give `ticket` to `read`, in whatever process."""
+
+    ticket: bytes
+    after: int
+    upto: int
+    messages: int  # planned
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A range of a queue and its partitions. `about` is the metadata of the service."""
+
+    schema: pa.Schema
+    partitions: list[Partition]
+    about: Answer
+
+
+class FlightQueues:
+    """A connection to one queue manager."""
+
+    def __init__(
+        self,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        user: str | None = None,
+        password: str | None = None,
+        tls_roots: bytes | Path | None = None,
+    ) -> None:
+        """Without a user the caller is anonymous. `tls_roots`: PEM of who vouches for a grpc+tls address."""
+        self.address = address
+        self._is_near = _is_near(address)
+        roots = tls_roots.read_bytes() if isinstance(tls_roots, Path) else tls_roots
+        self._client = fl.FlightClient(address, **({} if roots is None else {"tls_root_certs": roots}))
+        self._authorization: str | None = None
+        self._near: tuple[Path, str] | None = None  # the socket, and whose it is
+        self._idle: list[NearReader] = []
+        self._credentials = None if user is None else (user, password or "")
+        self._options = fl.FlightCallOptions()
+        try:
+            self._log_on()
+        except BaseException:
+            self._client.close()
+            raise
+
+    def _log_on(self) -> None:
+        if self._credentials is None:
+            return
+        try:
+            header = self._client.authenticate_basic_token(*self._credentials)
+        except pa.ArrowException as error:
+            named = _named(self.address, error)
+            if isinstance(named, FlightFailed):
+                # So ends a handshake that finds nobody.
+                named = ServiceNotAvailable(
+                    f"no queue manager answers at {self.address}: is it running, is [flight] of its settings on, does it want grpc+tls?"
+                )
+            raise named from None
+        # A handshake that is refused comes back empty, without an error.
+        if not header[1]:
+            raise NotAuthenticated(f"user or password is not right: user {self._credentials[0]} at {self.address}")
+        self._options = fl.FlightCallOptions(headers=[header])
+        self._authorization = header[1].decode()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._client.close()
+        while self._idle:
+            self._idle.pop().close()
+
+    # Reading --------------------------------------------------------------------------------------------------------
+
+    def queues(self, pattern: str = "") -> list[Answer]:
+        """The metadata of all queues that may be read."""
+        with _raised(self.address):
+            infos = list(self._client.list_flights(pattern.encode(), self._options))
+        return [json.loads(info.app_metadata) for info in infos]
+
+    def plan(self, queue: str, **options: object) -> Plan:
+        """Cut a queue, or a range of it, into partitions: after, upto, columns, include_body, partition_bytes, min_partitions."""
+        descriptor = fl.FlightDescriptor.for_command(_dump({"queue": queue, "compact": True, **options}))
+        with _raised(self.address):
+            info = self._client.get_flight_info(descriptor, self._options)
+        partitions = []
+        for endpoint in info.endpoints:
+            ticket = json.loads(endpoint.ticket.ticket)
+            numbers = (ticket[name] for name in ("after", "upto", "messages", "bytes"))
+            partitions.append(Partition(endpoint.ticket.ticket, *numbers))
+        return Plan(plain(info.schema), partitions, json.loads(info.app_metadata))
+
+    def read(self, ticket: bytes) -> Iterator[pa.RecordBatch]:
+        """The batches of a partition. Not reading to the end lets the service stop."""
+        schema = _schema_of(ticket)
+        near = None if schema is None else self._near_reader()
+        if schema is None or near is None:
+            yield from self._read_far(ticket)
+        else:
+            yield from self._read_near(near, ticket, schema)
+
+    def _read_far(self, ticket: bytes) -> Iterator[pa.RecordBatch]:
+        expansion = Expansion()
+        with _raised(self.address):
+            reader = self._client.do_get(fl.Ticket(ticket), self._options)
+            try:
+                for chunk in reader:
+                    yield expansion.of(chunk.data)
+            except GeneratorExit:
+                reader.cancel()
+                raise
+
+    def _read_near(self, near: NearReader, ticket: bytes, schema: RowSchema) -> Iterator[pa.RecordBatch]:
+        from lanner.spark.columnar.decode import batches
+
+        try:
+            stream = near.stream(ticket, self._authorization, lambda told: _error_of(self.address, told))
+            yield from batches(stream, schema)
+        except BaseException as error:
+            near.close()
+            if isinstance(error, OSError):
+                raise ServiceNotAvailable(f"no queue manager answers at {self.address}: {error}") from None
+            raise
+        self._idle.append(near)
+
+    def _near_reader(self) -> NearReader | None:
+        """A connection to a queue manager on this machine, if its socket may be opened: less than half the cost of the port."""
+        with contextlib.suppress(IndexError):
+            return self._idle.pop()
+        if self._is_near and self._near is None:
+            about = self.info()
+            self._is_near = about["near"] is not None
+            self._near = (Path(about["near"] or ""), about["queue_manager_id"])
+        if self._is_near and self._near is not None:
+            from lanner.spark.flight.near_streams import (
+                NearReader,  # takes 0.1 s, which whoever only plans would wait for
+            )
+
+            try:
+                return NearReader(*self._near)
+            except OSError:
+                # It is of another user, or there are too many, or it lies in another container.
+                self._is_near = False
+        return None
+
+    def batches(self, queue: str, **options: object) -> Iterator[pa.RecordBatch]:
+        """Everything that `plan` gives, one partition after the other."""
+        for partition in self.plan(queue, **options).partitions:
+            yield from self.read(partition.ticket)
+
+    def table(self, queue: str, **options: object) -> pa.Table:
+        """The same in memory."""
+        plan = self.plan(queue, **options)
+        found = (batch for partition in plan.partitions for batch in self.read(partition.ticket))
+        return pa.Table.from_batches(found, plan.schema)
+
+    # Actions --------------------------------------------------------------------------------------------------------
+
+    def act(self, action: str, **request: object) -> Answer:
+        """One action; None as a value is as good as nothing."""
+        body = _dump({name: value for name, value in request.items() if value is not None})
+        with _raised(self.address):
+            [result] = self._client.do_action(fl.Action(action, body), self._options)
+        answer: Answer = json.loads(result.body.to_pybytes())
+        return answer
+
+    def info(self) -> Answer:
+        return self.act("info")
+
+    def bounds(self, queue: str) -> Answer:
+        return self.act("bounds", queue=queue)
+
+    def measure(self, queue: str, after: int = 0, **limits: int | None) -> Answer:
+        """upto, max_messages, max_bytes."""
+        return self.act("measure", queue=queue, after=after, **limits)
+
+    def poll(self, queues: Sequence[Answer], timeout_ms: int = 0, epoch: int | None = None) -> list[Answer]:
+        """Each queue as {queue, after, max_messages, max_bytes}."""
+        found: list[Answer] = self.act("poll", queues=list(queues), timeout_ms=timeout_ms, epoch=epoch)["queues"]
+        return found
+
+    def acquire(self, queue: str, reader: str, **options: object) -> Answer:
+        """mode, start, lease_ms, take_over, epoch."""
+        return self.act("acquire", queue=queue, reader=reader, **options)
+
+    def renew(self, queue: str, reader: str, fence: int) -> Answer:
+        return self.act("renew", queue=queue, reader=reader, fence=fence)
+
+    def hold(self, queue: str, reader: str, fence: int, upto: int, epoch: int) -> Answer:
+        return self.act("hold", queue=queue, reader=reader, fence=fence, upto=upto, epoch=epoch)
+
+    def acknowledge(self, queue: str, reader: str, fence: int, upto: int, epoch: int) -> Answer:
+        return self.act("acknowledge", queue=queue, reader=reader, fence=fence, upto=upto, epoch=epoch)
+
+    def release(self, queue: str, reader: str, fence: int) -> None:
+        self.act("release", queue=queue, reader=reader, fence=fence)
+
+    def forget(self, queue: str, reader: str) -> bool:
+        return bool(self.act("forget", queue=queue, reader=reader)["forgotten"])
+
+    # Writing --------------------------------------------------------------------------------------------------------
+
+    def stage(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        schema: pa.Schema,
+        *,
+        writer: str,
+        batch: int = 0,
+        queue: str | None = None,
+        token: str | None = None,
+        epoch: int | None = None,
+    ) -> Answer:
+        """Write batches under a new token; the answer has it, with what was written."""
+        command = {"token": token or secrets.token_hex(16), "writer": writer, "batch": batch}
+        command |= {name: value for name, value in (("queue", queue), ("epoch", epoch)) if value is not None}
+        with _raised(self.address):
+            put, answers = self._client.do_put(fl.FlightDescriptor.for_command(_dump(command)), schema, self._options)
+            try:
+                rows = 0
+                for one in batches:
+                    put.write_batch(one)
+                    rows += len(one)
+                # A stream that an exception ends has no such end, and leaves nothing.
+                put.write_metadata(_dump({"messages": rows}))
+                put.done_writing()
+                answer = answers.read()
+            except pa.ArrowException:
+                # Closing tells what the service has against the stream.
+                put.close()
+                raise
+            except BaseException:
+                with contextlib.suppress(pa.ArrowException):
+                    put.close()
+                raise
+            put.close()
+        if answer is None:
+            raise FlightFailed(f"{self.address} did not say what became of the messages")
+        staged: Answer = json.loads(answer.to_pybytes())
+        return staged
+
+    def publish(self, writer: str, batch: int, tokens: Sequence[str], keep_seconds: int | None = None) -> Answer:
+        return self.act("publish", writer=writer, batch=batch, tokens=list(tokens), keep_seconds=keep_seconds)
+
+    def drop(self, tokens: Sequence[str]) -> int:
+        return int(self.act("drop", tokens=list(tokens))["dropped"])
+
+    def drop_batch(self, writer: str, batch: int) -> int:
+        return int(self.act("drop", writer=writer, batch=batch)["dropped"])
+
+    def last_published(self, writer: str) -> int | None:
+        """The number of the last batch."""
+        batch: int | None = self.act("published", writer=writer)["batch"]
+        return batch
+
+
+def _schema_of(ticket: bytes) -> RowSchema | None:
+    """The columns that a ticket is for, if they are made of packets. If something is wrong with it Flight tells what."""
+    try:
+        request = Request.parse(ticket, "ticket")
+        if len(ticket) > MAX_TICKET or is_events(request.text("queue")):
+            return None
+        return RowSchema.select(request.columns("columns"), include_body=request.flag("include_body", default=True))
+    except InvalidParameter:
+        return None
+
+
+def _is_near(address: str) -> bool:
+    """Whether an address is one of this machine, and nobody asked for encryption."""
+    parts = urlsplit(address)
+    if parts.scheme not in ("grpc", "grpc+tcp"):
+        return False
+    try:
+        return ipaddress.ip_address(parts.hostname or "").is_loopback
+    except ValueError:
+        return parts.hostname == "localhost"
+
+
+def _dump(values: Answer) -> bytes:
+    return json.dumps(values, sort_keys=True).encode()
+
+
+@contextlib.contextmanager
+def _raised(address: str) -> Iterator[None]:
+    """The errors of the service, as its own classes."""
+    try:
+        yield
+    except fl.FlightError as error:
+        raise _named(address, error) from None
+    except pa.ArrowException as error:
+        raise FlightFailed(f"{address}: {error}") from None
+
+
+def _named(address: str, error: pa.ArrowException) -> LannerError:
+    try:
+        told = json.loads(error.extra_info)
+        name, message = str(told["error"]), str(told["message"])
+    except (AttributeError, ValueError, KeyError, TypeError):
+        if isinstance(error, fl.FlightUnavailableError):
+            return ServiceNotAvailable(f"no queue manager answers at {address}: {error}")
+        return FlightFailed(f"{address}: {error}")
+    return _error_of(address, {"error": name, "message": message})
+
+
+def _error_of(address: str, told: Answer) -> LannerError:
+    """The error that the service tells of."""
+    for module in (pipeline_errors, model_errors):
+        kind = getattr(module, told["error"], None)
+        if isinstance(kind, type) and issubclass(kind, LannerError):
+            made: LannerError = kind(told["message"])
+            return made
+    return FlightFailed(f"{address}: {told['message']}")

@@ -1,0 +1,194 @@
+"""The queue manager's side of `near_streams`: a socket in the data directory, and a thread for each connection."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from lanner.model.errors import LannerError
+from lanner.rpc.server_socket import bind_unix
+from lanner.spark.columnar.packet_source import PacketBatch, PacketSource
+from lanner.spark.columnar.vectors import Octets
+from lanner.spark.flight.auth import refusal
+from lanner.spark.flight.near_streams import SLOTS, Frame, Slot, greeting, receive, send
+
+_LOG = logging.getLogger(__name__)
+
+# Its name in the data directory, for whoever may go in there.
+SOCKET: Final = "streams.sock"
+# Ours: seconds until it is tried again to take connections; milliseconds after which a connection that waits gives its memory back.
+_PAUSE: Final = 0.5
+_QUIET_MS: Final = 1000
+
+# Returns the messages that a header and a ticket select, or raises a LannerError.
+Streaming = Callable[[str | None, bytes], PacketSource]
+
+
+class NearServer:
+    """Listens from its construction on, until it is stopped."""
+
+    def __init__(self, directory: Path, identifier: str, streaming: Streaming, most: int) -> None:
+        """`identifier` of the queue manager; `most`: so many connections at a time. An OSError says why there can be none."""
+        self.path = directory.resolve() / SOCKET
+        self._greeting = greeting(identifier)
+        self._streaming = streaming
+        self._most = most
+        self._lock = threading.Lock()
+        self._connections: dict[socket.socket, threading.Thread] = {}
+        self._is_stopping = False
+        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            bind_unix(self._listening, self.path, 0o600)
+            self._listening.listen()
+        except BaseException:
+            self._listening.close()
+            raise
+        self._accepting = threading.Thread(target=self._accept, name="lanner-near", daemon=True)
+        self._accepting.start()
+
+    def stop(self, timeout: float) -> bool:
+        """End all streams. False: one is still at a batch, and ends with it."""
+        with self._lock:
+            self._is_stopping = True
+            threads = [self._accepting, *self._connections.values()]
+            for connection in (self._listening, *self._connections):
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+        for thread in threads:
+            thread.join(timeout)
+        self._listening.close()
+        self.path.unlink(missing_ok=True)
+        return not any(thread.is_alive() for thread in threads)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listening.accept()
+            except OSError as error:
+                if self._is_stopping:
+                    return
+                # Too many descriptors, say. Who waits meanwhile takes the port.
+                _LOG.warning("a connection for streams could not be taken: %s", error)
+                time.sleep(_PAUSE)
+                continue
+            with self._lock:
+                if self._is_stopping or len(self._connections) == self._most:
+                    # There is the port, too, and it tells why not.
+                    connection.close()
+                    continue
+                thread = threading.Thread(target=self._serve, args=(connection,), name="lanner-near", daemon=True)
+                self._connections[connection] = thread
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    _LOG.warning("a connection for streams could not be served: %s", error)
+                    del self._connections[connection]
+                    connection.close()
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            with contextlib.closing(_Slots(connection)) as slots:
+                slots.show(self._greeting)
+                while True:
+                    if not slots.are_empty and _is_quiet(connection):
+                        slots.empty()
+                    frame = receive(connection)
+                    if frame is None:
+                        return
+                    if "free" in frame:
+                        slots.take_back(frame)
+                    else:
+                        self._answer(connection, frame, slots)
+        except ConnectionError:
+            pass  # The reader is gone.
+        except Exception:  # noqa: BLE001 (logged; the reader sees the connection end)
+            _LOG.exception("a connection for streams failed")
+        finally:
+            with self._lock:
+                self._connections.pop(connection, None)
+            connection.close()
+
+    def _answer(self, connection: socket.socket, request: Frame, slots: _Slots) -> None:
+        end: Frame = {"end": True}
+        try:
+            header, ticket = request.get("authorization"), request["ticket"].encode()
+            source = self._streaming(header, ticket)
+            with contextlib.closing(source.packet_batches(slots.room)) as batches:
+                send(connection, {"place": dataclasses.asdict(source.place)})
+                # First a free slot, then a batch: a snapshot of the store must not wait for a reader.
+                while slots.wait() and (batch := next(batches, None)) is not None:
+                    slots.hand_out(batch)
+        except LannerError as error:
+            end = json.loads(refusal(error))
+        send(connection, end)
+
+
+def _is_quiet(connection: socket.socket) -> bool:
+    """Whether nothing comes for a while."""
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return not poll.poll(_QUIET_MS)
+
+
+class _Slots:
+    """The memory of a connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._slots: list[Slot] = []
+        self._free = set(range(SLOTS))
+        self._current = 0
+        self.are_empty = True
+
+    def show(self, greeting: bytes) -> None:
+        for _ in range(SLOTS):
+            self._slots.append(Slot())  # one by one: each has a descriptor to close
+        socket.send_fds(self._connection, [greeting], [slot.file for slot in self._slots])
+
+    def take_back(self, frame: Frame) -> None:
+        """A slot is free, says the reader."""
+        number = frame.get("free")
+        if type(number) is not int or number not in range(SLOTS) or number in self._free:
+            # Not the frame itself: there may be a token in it.
+            raise ValueError("what came is not a slot that was handed out")
+        self._free.add(number)
+
+    def wait(self) -> bool:
+        """Have a slot that is free. False: the reader is gone."""
+        while not self._free:
+            frame = receive(self._connection)
+            if frame is None:
+                return False
+            self.take_back(frame)
+        self._current = min(self._free)
+        return True
+
+    def room(self, size: int) -> Octets:
+        """Memory of the slot that was waited for."""
+        self.are_empty = False
+        return self._slots[self._current].room(size)
+
+    def hand_out(self, batch: PacketBatch) -> None:
+        """Announce to the reader what lies in that slot."""
+        self._free.discard(self._current)
+        told = self._slots[self._current].finish(batch)
+        send(self._connection, {"slot": self._current, **told})
+
+    def empty(self) -> None:
+        """Give the memory of what the reader does not have in hands back to the system."""
+        for number in self._free:
+            self._slots[number].empty()
+        self.are_empty = len(self._free) == SLOTS
+
+    def close(self) -> None:
+        for slot in self._slots:
+            slot.close()

@@ -1,0 +1,420 @@
+r"""The Arrow Flight service of a queue manager: queues as streams of Arrow batches, in bulk, both ways.
+
+This docstring is the reference of the protocol; `client` speaks it for Python programs. Requests, tickets and answers are
+JSON objects in UTF-8. A key that is unknown is refused. Names of queues are given in any spelling (`orders`,
+`.\private$\orders`, `DIRECT=OS:...`, `...;journal`, `system$;DEADLETTER`, `orders;retry`).
+
+**Positions.** A message gets a number in the commit that makes it visible, from one sequence of the whole queue manager: `seq`. A range is
+(after, upto]: numbers above `after`, up to and with `upto`. Up to the `horizon` nothing new will come. The numbers hold
+within an `epoch`, which changes when a store is restored from a backup. Every answer has `epoch`; every request may have it, tickets
+and `acknowledge` must, and a wrong one is refused (EpochChanged). `queue_id` is the number of a queue: a request that has it is refused
+when a queue of the same name was made anew since.
+
+**Who calls.** Basic authentication with a user of the account file in the header `authorization`, or by the handshake
+(`authenticate_basic_token`); the answer has a token (`Bearer`), good for 12 hours after its last use. Without either
+the caller is anonymous. Rights are those of the queue's access list: peek to scan, receive for a reader, send to stage. ListFlights shows
+what the caller may peek.
+
+**Errors** are Flight errors whose `extra_info` is {"error": class, "status": HRESULT or null, "message": text}. FlightUnauthenticatedError: who
+are you; FlightUnauthorizedError: AccessDenied; FlightUnavailableError: try again later; FlightServerError: everything else.
+
+**Events.** Where a queue manager writes down what happens to messages, that log is listed as `system$;EVENTS` with the kind `events`. It is read as queues are:
+its positions are the numbers of events, its rows have columns of their own (`schema.EVENT_COLUMNS`), a reader of it can only peek, and who may peek
+`system$;JOURNAL` may read it. `lost` tells how many numbers after `after` were dropped for their age.
+
+Reading
+-------
+ListFlights, criteria = nothing, or a pattern for the name such as `*orders*`
+    one FlightInfo per queue, journals, dead-letter and outgoing queues too. Its descriptor is a path of one element, the name.
+    `app_metadata`: {queue, queue_id, queue_kind, subqueue, is_transactional, after, upto, horizon, messages, bytes}.
+GetFlightInfo, GetSchema; descriptor = a path of one element, the name; or a command:
+    {queue, [queue_id], [epoch], [after], [upto], [columns], [include_body], [compact = false], [partition_bytes = 33554432], [min_partitions = 1]}
+    `columns`: "all" (default), "core", or names as a list or with commas (see `schema`). Without `after` and `upto`: what is visible now.
+    `compact`: columns whose values mostly come many times in a row are run-end encoded, for tools that can read that; a third less is sent.
+    The answer has one endpoint per partition, cut by bytes; each ticket tells the `messages` and `bytes` that were planned.
+    `app_metadata` as above, with `after` and `upto` of the whole.
+DoGet, ticket = {queue, queue_id, epoch, columns, include_body, compact, after, upto, messages, bytes}; queue and epoch are enough
+    batches of about 16 MiB, ordered by seq. What was received, purged or has expired since it was planned is not there. A message that
+    somebody is receiving just now is left out. A message that cannot be decoded is a row with `packet` and `packet_error`.
+
+Actions
+-------
+info        {} -> {queue_manager, queue_manager_id, user, horizon, near}
+            `near`: a Unix socket at which programs on the same machine get the packets that DoGet makes batches of, through memory (`near_streams`). Or null.
+bounds      {queue, [queue_id]} -> as app_metadata of ListFlights
+measure     {queue, [after = 0], [upto], [max_messages], [max_bytes]} -> as bounds, with the range {after, upto, messages, bytes} that keeps
+            to the limits; at least one message, if there is one
+poll        {queues: [{queue, after, [max_messages], [max_bytes]}, ...], [timeout_ms = 0, at most 60000]}
+            -> {queues: [{queue, queue_id, after, upto, messages, bytes, backlog_messages, backlog_bytes, lost}, ...]}
+            answers as soon as one of the queues has messages after its number. Without new messages upto = after.
+acquire     {queue, reader, [mode = "receive" | "peek"], [start = "earliest" | "latest" | number], [lease_ms = 30000], [take_over = false]}
+            -> {queue_id, fence, start, acknowledged, lease_ms}
+            `start` counts the first time; later ones get what is remembered under the reader's name. A receiver has the queue to itself:
+            LeaseHeld while another one of this name has its lease, SharingViolation while others have the queue open to receive.
+            `take_over` ends another lease of this name. A reader that peeks has no lease: it only keeps `start`.
+renew       {queue, reader, fence} -> as acquire. LeaseLost: another fence is valid now, or somebody else receives.
+hold        {queue, reader, fence, upto, epoch} -> {expiries}
+            nothing expires that is not acknowledged, up to `upto`, while the reader has its lease; after a restart of the queue manager, for one term.
+            Purges need a queue that nobody has to himself. So what was planned is there until it is acknowledged. `poll` and `measure` tell `expiries`,
+            too: if it is another now, messages have expired since, and what was counted must be counted again. Renews the lease.
+acknowledge {queue, reader, fence, upto, epoch} -> {removed, acknowledged}
+            receives everything in (start, upto]: journals and acknowledgments happen as for any receive. In slices, each in one commit with the
+            reader's mark; doing it again does nothing. Renews the lease.
+release     {queue, reader, fence} -> {}; the reader's place is kept
+forget      {queue, reader} -> {forgotten}
+publish     {writer, batch, tokens, [keep_seconds]} -> {is_new, messages, bytes, digest}
+            one commit; all other tokens of the batch are dropped. Batches of a writer go up: one that is not above the last
+            is done already (is_new = false), and refused with PublicationDiffers if it is the last and its messages are others. That is
+            remembered for ever, or for `keep_seconds`.
+drop        {tokens} or {writer, batch} -> {dropped}
+published   {writer} -> {batch or null, messages, bytes, digest}
+
+Writing
+-------
+DoPut, descriptor = a command {token, writer, batch, [queue], [epoch]}
+    `token`: 1 to 64 random bytes in hexadecimal, new for each attempt; `writer`: a streaming query or a job, `batch`: its number. Columns: `body`
+    and any that `schema` calls settable; `queue` (or `dest_format_name`) per row, or for all by the key `queue`. The messages become
+    recoverable, and transactional where the queue is, and are in no queue before `publish`. At the end the writer sends metadata {messages}, the number of rows:
+    without it the stream broke off, and nothing of it is kept. Metadata {token, messages, bytes, digest} come back; then all is on disk. What
+    is not published is dropped after a day.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import socket
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self, TypeVar
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from lanner.host.runtime import Runtime
+from lanner.model.errors import AccessDenied, InvalidParameter, LannerError, ServiceNotAvailable
+from lanner.security.identity import Identity
+from lanner.spark.columnar.packet_source import PacketBatch, PacketSource, Place
+from lanner.spark.columnar.vectors import Room
+from lanner.spark.flight.auth import Callers, NoHandshake, Tokens, refusal
+from lanner.spark.flight.courtesy import cpu_of, give_back, giving_way, keep
+from lanner.spark.flight.errors import NotAuthenticated, TooBusy
+from lanner.spark.flight.near_server import NearServer
+from lanner.spark.flight.requests import Request
+from lanner.spark.flight.service import Plan, Service
+from lanner.spark.flight.settings import FlightSettings
+
+_LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# Ours: memory that is kept from batch to batch while there are streams; some batches.
+KEPT_BYTES = 64 << 20
+# Ours: how many times the CPU that it took to make a batch a stream rests beside a busy loop. Each batch costs far more than that: whoever reads it, mostly on the
+# same machine, has to take it in. Where packets are handed out he decodes them, too.
+NEAR_RESTS = 160.0
+FAR_RESTS = 80.0
+# Ours: how long running calls are waited for when the service stops.
+STOP_SECONDS = 5.0
+
+
+def _refused(error: LannerError) -> fl.FlightError:
+    """The Flight error that tells of ours."""
+    text, extra = str(error), refusal(error)
+    if isinstance(error, AccessDenied):
+        return fl.FlightUnauthorizedError(text, extra)
+    if isinstance(error, NotAuthenticated):
+        return fl.FlightUnauthenticatedError(text, extra)
+    if isinstance(error, (TooBusy, ServiceNotAvailable)):
+        return fl.FlightUnavailableError(text, extra)
+    return fl.FlightServerError(text, extra)
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Errors as Flight tells them; what is no error of the caller's is logged, and told without its insides."""
+    try:
+        yield
+    except LannerError as error:
+        raise _refused(error) from None
+    except (fl.FlightError, pa.ArrowCancelled):
+        raise
+    except pa.ArrowException as error:
+        # A stream of the caller's that breaks off, or is none.
+        raise fl.FlightServerError(f"the stream cannot be read: {error}") from None
+    except Exception as error:  # noqa: BLE001 (logged)
+        _LOG.exception("a Flight call failed")
+        raise fl.FlightInternalError(f"{type(error).__name__} in the queue manager; its log tells more") from None
+
+
+class Streams:
+    """The streams that run, of which there may be so many at a time."""
+
+    def __init__(self, most: int, loop_cpu: Callable[[], float] | None = None) -> None:
+        """`loop_cpu`: what the loop has used to which they give way, if there is one."""
+        self.count = 0
+        self._most = most
+        self._loop_cpu = loop_cpu
+        self._counting = threading.RLock()  # a stream that the garbage collector finds ends in the midst of anything
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[None]:
+        """One of them, from its beginning to its end."""
+        with self._counting:
+            if self.count == self._most:
+                raise TooBusy("too many streams at a time: try again when others have ended")
+            self.count += 1
+            if self.count == 1:
+                keep(KEPT_BYTES)
+        try:
+            yield
+        finally:
+            with self._counting:
+                self.count -= 1
+                is_last = not self.count
+            if is_last:
+                give_back()
+
+    def run(self, batches: Iterator[T], rests: float) -> Generator[T, None, None]:
+        """One that reads, and how many times as long as it took to make a batch it rests beside a busy loop."""
+        with self.one():
+            yield from batches if self._loop_cpu is None else giving_way(batches, self._loop_cpu, rests)
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """A packet source that is one of the streams while it is read."""
+
+    source: PacketSource
+    streams: Streams
+
+    @property
+    def place(self) -> Place:
+        return self.source.place
+
+    def packet_batches(self, room: Room) -> Generator[PacketBatch, None, None]:
+        return self.streams.run(self.source.packet_batches(room), NEAR_RESTS)
+
+
+class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
+    """The service at an address, from its construction to `shutdown`. Methods are called by the threads of gRPC."""
+
+    def __init__(
+        self,
+        address: str,
+        service: Service,
+        tokens: Tokens,
+        streams: Streams,
+        certificates: list[tuple[bytes, bytes]] | None = None,
+    ) -> None:
+        self._service = service
+        self._stopping = threading.Event()
+        self._streams = streams
+        super().__init__(
+            address,
+            auth_handler=NoHandshake(),
+            tls_certificates=certificates,
+            middleware={"caller": Callers(tokens)},
+        )
+
+    @staticmethod
+    def _caller(context: fl.ServerCallContext) -> Identity:
+        identity: Identity = context.get_middleware("caller").identity
+        return identity
+
+    def _until_stopped(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if self._stopping.is_set():
+                raise ServiceNotAvailable("the queue manager is stopping")
+            yield batch
+
+    def stop(self, timeout: float) -> bool:
+        """Stop, and wait for calls that run, but not for ever: a caller that does not read holds its stream.
+
+        False: there is one; its stream ends when it reads on, or with the process.
+        """
+        self._stopping.set()
+        # Blocks without a limit, and only ends when all calls have.
+        waiting = threading.Thread(target=self.shutdown, name="lanner-flight-stop", daemon=True)
+        waiting.start()
+        waiting.join(timeout)
+        return not waiting.is_alive()
+
+    # Reading
+
+    def list_flights(self, context: fl.ServerCallContext, criteria: bytes) -> Iterator[fl.FlightInfo]:
+        with _told():
+            pattern = bytes(criteria).decode("utf-8", "replace")
+            found = list(self._service.queues(self._caller(context), pattern))
+        return iter([self._info(fl.FlightDescriptor.for_path(name), plan) for name, plan in found])
+
+    def get_flight_info(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor) -> fl.FlightInfo:
+        with _told():
+            return self._info(descriptor, self._service.plan(self._caller(context), _command(descriptor)))
+
+    def get_schema(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor) -> fl.SchemaResult:
+        with _told():
+            return fl.SchemaResult(self._service.plan(self._caller(context), _command(descriptor)).schema.arrow)
+
+    def _info(self, descriptor: fl.FlightDescriptor, plan: Plan) -> fl.FlightInfo:
+        endpoints = [fl.FlightEndpoint(json.dumps(ticket, sort_keys=True).encode(), []) for ticket in plan.tickets]
+        return fl.FlightInfo(
+            plan.schema.arrow,
+            descriptor,
+            endpoints,
+            plan.messages,
+            plan.bytes,
+            ordered=True,
+            app_metadata=self._service.answer(plan.about),
+        )
+
+    def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.FlightDataStream:
+        with _told():
+            scan = self._service.scan(self._caller(context), ticket.ticket)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            with _told():
+                yield from self._until_stopped(self._streams.run(scan.batches(), FAR_RESTS))
+
+        return fl.GeneratorStream(scan.schema.arrow, batches())
+
+    # Writing
+
+    def do_put(
+        self,
+        context: fl.ServerCallContext,
+        descriptor: fl.FlightDescriptor,
+        reader: fl.MetadataRecordBatchReader,
+        writer: fl.FlightMetadataWriter,
+    ) -> None:
+        with _told(), self._streams.one():
+            if descriptor.descriptor_type != fl.DescriptorType.CMD:
+                raise InvalidParameter("messages are put under a command: {token, writer, batch, queue}")
+            batches = self._until_stopped(_to_the_end(reader))
+            answer = self._service.stage(self._caller(context), descriptor.command, reader.schema, batches)
+            writer.write(pa.py_buffer(answer))
+
+    # Actions
+
+    def list_actions(self, context: fl.ServerCallContext) -> list[fl.ActionType]:
+        del context
+        return [fl.ActionType(name, text) for name, (_, text) in self._service.actions.items()]
+
+    def do_action(self, context: fl.ServerCallContext, action: fl.Action) -> list[fl.Result]:
+        with _told():
+            body = action.body.to_pybytes()
+            answer = self._service.act(self._caller(context), action.type, body, context.is_cancelled)
+        return [fl.Result(answer)]
+
+
+def _to_the_end(reader: fl.MetadataRecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """The batches of a stream that says itself that it is whole: one whose sender failed ends like any other."""
+    rows = 0
+    end: int | None = None
+    for chunk in reader:
+        if chunk.app_metadata is not None:
+            request = Request.parse(chunk.app_metadata.to_pybytes(), "metadata at the end of the stream")
+            end = request.number("messages")
+            request.done()
+        if chunk.data is not None:
+            rows += len(chunk.data)
+            yield chunk.data
+    if end != rows:
+        told = "does not say that it is whole" if end is None else f"should have {end}"
+        raise InvalidParameter(f"the stream has {rows} rows and {told}: it broke off, and nothing of it is kept")
+
+
+def _command(descriptor: fl.FlightDescriptor) -> bytes:
+    if descriptor.descriptor_type == fl.DescriptorType.CMD:
+        return bytes(descriptor.command)
+    if len(descriptor.path) != 1:
+        raise InvalidParameter("a descriptor is a command, or a path of one element: the name of a queue")
+    return json.dumps({"queue": descriptor.path[0].decode("utf-8", "replace")}).encode()
+
+
+class FlightListener:
+    """The Flight service as something that the daemon starts and stops; a program may use it as a context manager."""
+
+    name = "flight"
+
+    def __init__(self, runtime: Runtime, settings: FlightSettings | None = None) -> None:
+        self._runtime = runtime
+        self._settings = settings or FlightSettings()
+        self._service: Service | None = None
+        self._server: FlightServer | None = None
+        self._near: NearServer | None = None
+        self._loop_cpu: Callable[[], float] | None = None
+        self.address = self._settings.address(self._settings.port)
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Listen; an OSError says why that cannot be."""
+        settings = self._settings
+        _check_port(settings.bind, settings.port)
+        service = Service(self._runtime)
+        tokens, streams = Tokens(self._runtime.users), Streams(settings.max_streams, self._loop_cpu)
+        certificates = None
+        if settings.tls_certificate is not None and settings.tls_key is not None:
+            certificates = [(settings.tls_certificate.read_bytes(), settings.tls_key.read_bytes())]
+        try:
+            address = settings.address(settings.port)
+            server = FlightServer(address, service, tokens, streams, certificates)
+        except BaseException as error:
+            service.close()
+            if isinstance(error, pa.ArrowException):
+                raise OSError(None, str(error)) from None
+            raise
+        self._service, self._server = service, server
+        self.address = settings.address(server.port)
+        try:
+
+            def messages(authorization: str | None, ticket: bytes) -> PacketSource:
+                return _Counted(service.scan(tokens.bearer(authorization), ticket).packets(), streams)
+
+            identifier = str(self._runtime.engine.queue_manager.identifier)
+            self._near = NearServer(self._runtime.path, identifier, messages, settings.max_streams)
+        except OSError as error:
+            # A file system without sockets, say. There is the port.
+            _LOG.warning("no streams through memory: %s", error)
+        else:
+            service.near_socket = str(self._near.path)
+
+    def close(self) -> None:
+        """End waiting calls, let running ones come to their end, and let go of the queues that readers hold."""
+        server, self._server = self._server, None
+        near, self._near = self._near, None
+        service, self._service = self._service, None
+        if server is not None and service is not None:
+            service.stop_waiting()
+            ended = near is None or near.stop(STOP_SECONDS)
+            if not (server.stop(STOP_SECONDS) and ended):
+                _LOG.warning("a Flight stream is still open: its reader does not read; going on without it")
+            service.close()
+
+    async def start(self) -> None:
+        """Listen beside a loop, whose work comes first."""
+        self._loop_cpu = cpu_of(threading.get_ident())
+        await asyncio.to_thread(self.open)
+
+    async def stop(self) -> None:
+        await asyncio.to_thread(self.close)
+
+
+def _check_port(host: str, port: int) -> None:
+    """Whether the port can be had, told as the system tells it: gRPC only says that it did not start."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((host, port))

@@ -1,0 +1,423 @@
+"""What the Flight service does, without Flight: requests in, answers out. The docstring of `server` describes them."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import json
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+import lanner.model.errors as model_errors
+from lanner.host.operations import Operations
+from lanner.host.runtime import Runtime
+from lanner.model.directory_objects import OutgoingQueue, Queue
+from lanner.model.errors import AccessDenied, InvalidParameter, QueueNotFound
+from lanner.security.identity import Identity
+from lanner.spark.columnar.event_names import EVENTS_NAME, EVENTS_NUMBER, is_events
+from lanner.spark.columnar.events import EventSource
+from lanner.spark.columnar.packet_source import PacketSource
+from lanner.spark.columnar.ranges import Range
+from lanner.spark.columnar.reading import PARTITION_BYTES, QueueSource
+from lanner.spark.columnar.schema import RowSchema
+from lanner.spark.flight.arrivals import Arrivals
+from lanner.spark.flight.errors import EpochChanged
+from lanner.spark.flight.readers import DEFAULT_LEASE, Lease, Readers
+from lanner.spark.flight.requests import MAX_EPOCH, Request
+from lanner.spark.flight.writing import Contents, StagedWrites
+
+Answer = dict[str, Any]
+Source = QueueSource | EventSource
+
+# Ours: milliseconds that one call may wait for messages.
+MAX_WAIT: Final = 60_000
+MAX_POLLED_QUEUES: Final = 1000
+MAX_PARTITIONS: Final = 100_000
+# Ours: messages that are counted unless the caller says how many; about a second.
+MAX_MEASURED: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class GrantedScan:
+    """The range of a queue that a Flight ticket allows a stream to read."""
+
+    source: Source
+    after: int
+    upto: int
+    schema: RowSchema
+    ticket: Answer
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        return self.source.batches(self.after, self.upto, self.schema)
+
+    def packets(self) -> PacketSource:
+        """Return the messages that the batches are made of. InvalidParameter for the log of events."""
+        if isinstance(self.source, EventSource):
+            raise InvalidParameter("events are not made of packets: there is Flight for them")
+        return self.source.range(self.after, self.upto)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A queue or a range of it, cut into what can be read at the same time."""
+
+    schema: RowSchema
+    tickets: list[Answer]
+    messages: int
+    bytes: int
+    about: Answer
+
+
+class Service:
+    """One queue manager as the pipeline sees it. Called by many threads."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._store = runtime.store
+        self._arrivals = Arrivals(runtime)
+        self._readers = Readers(runtime)
+        self._writes = StagedWrites(runtime)
+        self._life = secrets.token_hex(4)
+        self.near_socket: str | None = None  # where programs on this machine may read
+        self.actions: dict[str, tuple[Callable[[Operations, Request, Callable[[], bool]], Answer], str]] = {
+            "info": (self._info, "the queue manager, its epoch and the newest number of its visibility sequence"),
+            "bounds": (self._bounds, "which numbers the messages of a queue have"),
+            "measure": (self._measure, "how far a range reaches within limits of messages and bytes"),
+            "poll": (self._poll, "wait until one of some queues has messages after a number"),
+            "acquire": (self._acquire, "begin as a named reader, or go on as one"),
+            "renew": (self._renew, "keep a queue for another term"),
+            "release": (self._release, "let others receive from a queue"),
+            "forget": (self._forget, "forget a named reader and its start"),
+            "hold": (self._hold, "let nothing expire up to a number: it is being processed"),
+            "acknowledge": (self._acknowledge, "remove everything up to a number: it has been processed"),
+            "publish": (self._publish, "make staged messages visible in one commit, once"),
+            "drop": (self._drop, "drop staged messages"),
+            "published": (self._published, "the last batch that a writer has published"),
+        }
+
+    def stop_waiting(self) -> None:
+        """End the calls that wait for messages; nothing else."""
+        self._arrivals.close()
+
+    def close(self) -> None:
+        """Let go of everything; no call is running any more."""
+        self._arrivals.close()
+        self._readers.close()
+
+    def operations(self, identity: Identity) -> Operations:
+        return Operations(self._runtime.engine, self._runtime, identity)
+
+    def answer(self, values: Answer) -> bytes:
+        """An answer as it is sent: every one tells the epoch."""
+        return json.dumps({"epoch": self._store.epoch, **values}, sort_keys=True).encode()
+
+    def act(self, identity: Identity, action: str, body: bytes, is_gone: Callable[[], bool]) -> bytes:
+        """Do what a caller asks for; `is_gone` tells whether it still waits for the answer."""
+        if action not in self.actions:
+            raise InvalidParameter(f"there is no action {action!r}; there are {', '.join(self.actions)}")
+        request = Request.parse(body, f"action {action}")
+        self._check_epoch(request)
+        return self.answer(self.actions[action][0](self.operations(identity), request, is_gone))
+
+    def _check_epoch(self, request: Request, *, is_needed: bool = False) -> None:
+        epoch = request.number_or_none("epoch", MAX_EPOCH)
+        if epoch is None and is_needed:
+            raise request.wrong("epoch", "the epoch of the numbers")
+        if epoch is not None and epoch != self._store.epoch:
+            raise EpochChanged(
+                f"this queue manager is in epoch {self._store.epoch}, not {epoch}: its store was restored or made anew, and numbers "
+                "from before mean nothing now; begin without them"
+            )
+
+    # Queues and scans -----------------------------------------------------------------------------------------------
+
+    def queues(self, identity: Identity, pattern: str) -> Iterator[tuple[str, Plan]]:
+        """Every queue that somebody may read, journals and dead letters and all, by its name; patterns as in file names."""
+        operations = self.operations(identity)
+        with self._runtime.lock:
+            names = [self._name(queue) for queue in self._runtime.engine.queue_manager.queue_collection.values()]
+            if self._store.has_events:
+                names.append(EVENTS_NAME)
+        for name in names:
+            if pattern and not fnmatch.fnmatchcase(name.lower(), pattern.lower()):
+                continue
+            try:
+                source = self._open(operations, name)
+            except (AccessDenied, QueueNotFound):
+                continue
+            about = self._about(source)
+            ticket = {"queue": name, "queue_id": source.identifier, "epoch": self._store.epoch}
+            schema = RowSchema.select_events() if is_events(name) else RowSchema()
+            yield name, Plan(schema, [ticket], source.message_count, source.total_bytes, about)
+
+    def _name(self, queue: Queue) -> str:
+        if isinstance(queue, OutgoingQueue):
+            return queue.destination_format_name
+        return str(self._runtime.engine.format_name_of(queue))
+
+    @staticmethod
+    def _open(operations: Operations, name: str) -> Source:
+        return EventSource(operations) if is_events(name) else QueueSource(operations, name)
+
+    def _about(self, source: Source) -> Answer:
+        after, upto, horizon = source.bounds()
+        return {
+            "queue": source.place.queue,
+            "queue_id": source.identifier,
+            "queue_kind": source.place.queue_kind,
+            "subqueue": source.place.subqueue,
+            "is_transactional": source.is_transactional,
+            "after": after,
+            "upto": upto,
+            "horizon": horizon,
+            "messages": source.message_count,
+            "bytes": source.total_bytes,
+        }
+
+    def plan(self, identity: Identity, command: bytes) -> Plan:
+        """Cut what is asked for into partitions by bytes."""
+        request = Request.parse(command, "descriptor")
+        self._check_epoch(request)
+        target, least = request.number("partition_bytes", PARTITION_BYTES), request.number("min_partitions", 1)
+        scan = self._scan(identity, request)
+        parts = scan.source.split(scan.after, scan.upto, max(target, 1))
+        if least > len(parts):
+            size = sum(part.bytes for part in parts)
+            parts = scan.source.split(scan.after, scan.upto, max(-(-size // min(least, MAX_PARTITIONS)), 1))
+        if len(parts) > MAX_PARTITIONS:
+            raise InvalidParameter(f"{len(parts)} partitions, at most {MAX_PARTITIONS}: ask for bigger ones")
+        tickets = [scan.ticket | dataclasses.asdict(part) for part in parts]
+        about = self._about(scan.source) | {
+            "after": scan.after,
+            "upto": scan.upto,
+            "lost": scan.source.lost(scan.after),
+        }
+        return Plan(
+            scan.schema, tickets, sum(part.messages for part in parts), sum(part.bytes for part in parts), about
+        )
+
+    def scan(self, identity: Identity, ticket: bytes) -> GrantedScan:
+        """What a ticket allows to read."""
+        request = Request.parse(ticket, "ticket")
+        self._check_epoch(request, is_needed=True)
+        # What the planner saw, for whoever compares.
+        request.number_or_none("messages")
+        request.number_or_none("bytes")
+        return self._scan(identity, request)
+
+    def _scan(self, identity: Identity, request: Request) -> GrantedScan:
+        columns, include_body = request.columns("columns"), request.flag("include_body", default=True)
+        is_compact = request.flag("compact", default=False)
+        if is_events(request.text("queue")):
+            schema = RowSchema.select_events(columns)
+        else:
+            schema = RowSchema.select(columns, include_body=include_body)
+        schema = dataclasses.replace(schema, is_compact=is_compact)
+        source = self._source(self.operations(identity), request)
+        after, upto, horizon = source.bounds()
+        after, upto = request.number("after", after), request.number("upto", upto)
+        request.done()
+        if upto > horizon:
+            raise InvalidParameter(f"upto {upto}: numbers reach up to {horizon} so far")
+        ticket = {
+            "queue": source.place.queue,
+            "queue_id": source.identifier,
+            "epoch": self._store.epoch,
+            "columns": columns,
+            "include_body": include_body,
+            "compact": is_compact,
+        }
+        return GrantedScan(source, after, max(after, upto), schema, ticket)
+
+    def _source(self, operations: Operations, request: Request) -> Source:
+        """The queue of a request; another one of the same name that was made since is refused."""
+        source = self._open(operations, request.text("queue"))
+        identifier = request.number_or_none("queue_id")
+        if identifier is not None and identifier != source.identifier:
+            raise model_errors.QueueNotAvailable(
+                f"queue {source.place.queue} is not the one of before: that was deleted, and this is number {source.identifier}, "
+                f"not {identifier}"
+            )
+        return source
+
+    # Actions --------------------------------------------------------------------------------------------------------
+
+    def _info(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
+        request.done()
+        qm = self._runtime.engine.queue_manager
+        self._store.checkpoint()
+        with self._runtime.lock:
+            horizon = self._store.scan_horizon
+        return {
+            "queue_manager": qm.computer_name,
+            "queue_manager_id": str(qm.identifier),
+            "user": operations.identity.name,
+            "horizon": horizon,
+            "near": self.near_socket,
+        }
+
+    def _bounds(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
+        source = self._source(operations, request)
+        request.done()
+        return self._about(source)
+
+    def _measure(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
+        source, after, found = self._measured(operations, request)
+        upto = request.number_or_none("upto")
+        request.done()
+        more = {"lost": source.lost(after), "expiries": self._expiries()}
+        return self._about(source) | dataclasses.asdict(found(upto)) | more
+
+    def _measured(self, operations: Operations, request: Request) -> tuple[Source, int, Callable[[int | None], Range]]:
+        source = self._source(operations, request)
+        after = request.number("after", 0)
+        most, size = request.number("max_messages", MAX_MEASURED), request.number_or_none("max_bytes")
+
+        def measure(upto: int | None) -> Range:
+            horizon = source.horizon
+            upto = horizon if upto is None else min(upto, horizon)
+            return source.measure(after, upto, max_messages=most, max_bytes=size)
+
+        return source, after, measure
+
+    def _poll(self, operations: Operations, request: Request, is_gone: Callable[[], bool]) -> Answer:
+        wait = request.number("timeout_ms", 0)
+        if wait > MAX_WAIT:
+            raise request.wrong("timeout_ms", f"0 to {MAX_WAIT}")
+        wanted = request.objects("queues")
+        if len(wanted) > MAX_POLLED_QUEUES:
+            raise InvalidParameter(f"{len(wanted)} queues, at most {MAX_POLLED_QUEUES} in one call")
+        queues = []
+        for one in wanted:
+            queues.append(self._measured(operations, one))
+            one.done()
+        request.done()
+
+        expiries = self._expiries()
+
+        def look() -> list[Range] | None:
+            nonlocal expiries
+            expiries = self._expiries()
+            found = [measure(None) for _, _, measure in queues]
+            return found if any(part.messages for part in found) else None
+
+        # Without messages a reader stays where it is: its offset does not change, so nothing happens.
+        nothing = [Range(after, after, 0, 0) for _, after, _ in queues]
+        ranges = self._arrivals.wait(look, wait / 1000, is_gone) or nothing
+        answers = []
+        for (source, _, _), part, none in zip(queues, ranges, nothing, strict=True):
+            found = part if part.messages else none
+            answers.append(
+                {
+                    "queue": source.place.queue,
+                    "queue_id": source.identifier,
+                    "backlog_messages": source.message_count,
+                    "backlog_bytes": source.total_bytes,
+                    "lost": source.lost(part.after),
+                    "expiries": expiries,
+                    **dataclasses.asdict(found),
+                }
+            )
+        return {"queues": answers}
+
+    def _acquire(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
+        mode = request.text_or("mode", "receive")
+        if mode not in ("receive", "peek"):
+            raise request.wrong("mode", "receive or peek")
+        arguments: dict[str, Any] = {
+            "start": request.text_or_number("start", "earliest"),
+            "is_receiver": mode == "receive",
+            "lease_ms": request.number("lease_ms", DEFAULT_LEASE),
+            "take_over": request.flag("take_over", default=False),
+        }
+        queue, reader = request.text("queue"), request.text("reader")
+        source = self._source(operations, request)
+        request.done()
+        if is_events(queue):
+            if arguments["is_receiver"]:
+                raise request.wrong("mode", f"peek: nobody takes anything out of {EVENTS_NAME}")
+            horizon = source.bounds()[2]
+            return _lease(self._readers.remember(operations, EVENTS_NUMBER, reader, arguments["start"], horizon))
+        return _lease(self._readers.acquire(operations, queue, reader, **arguments))
+
+    def _reader(self, operations: Operations, request: Request) -> tuple[Operations, str, str, int]:
+        queue, reader, fence = request.text("queue"), request.text("reader"), request.number("fence")
+        request.number_or_none("queue_id")
+        request.done()
+        return operations, queue, reader, fence
+
+    def _renew(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
+        return _lease(self._readers.renew(*self._reader(operations, request)))
+
+    def _release(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
+        self._readers.release(*self._reader(operations, request))
+        return {}
+
+    def _forget(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
+        queue, reader = request.text("queue"), request.text("reader")
+        request.done()
+        if is_events(queue):
+            return {"forgotten": self._readers.forget_place(operations, EVENTS_NUMBER, reader)}
+        return {"forgotten": self._readers.forget(operations, queue, reader)}
+
+    def _hold(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
+        self._check_epoch(request, is_needed=True)
+        upto = request.number("upto")
+        self._readers.hold(*self._reader(operations, request), upto)
+        return {"expiries": self._expiries()}
+
+    def _expiries(self) -> str:
+        """Changes when a message expires: who finds it the same before and after has counted right."""
+        return f"{self._life}-{self._runtime.engine.expiries}"
+
+    def _acknowledge(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
+        # Numbers of another epoch would remove other messages.
+        self._check_epoch(request, is_needed=True)
+        upto = request.number("upto")
+        return dataclasses.asdict(self._readers.acknowledge(*self._reader(operations, request), upto))
+
+    # Writing --------------------------------------------------------------------------------------------------------
+
+    def stage(self, identity: Identity, command: bytes, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> bytes:
+        """Write the batches of a stream under a token."""
+        request = Request.parse(command, "descriptor")
+        self._check_epoch(request)
+        token, writer, batch = request.octets("token"), request.text("writer"), request.number("batch", 0)
+        queue = request.text_or("queue", None)
+        request.done()
+        contents = self._writes.stage(self.operations(identity), token, writer, batch, queue, schema, batches)
+        return self.answer({"token": token.hex(), **_contents(contents)})
+
+    def _publish(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
+        writer, batch, tokens = request.text("writer"), request.number("batch", 0), request.octets_list("tokens")
+        keep = request.number_or_none("keep_seconds")
+        request.done()
+        done = self._writes.publish(operations, writer, batch, tokens, keep=keep)
+        return {"is_new": done.is_new, **_contents(done.contents)}
+
+    def _drop(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
+        if request.has("tokens"):
+            tokens = request.octets_list("tokens")
+            request.done()
+            return {"dropped": self._writes.drop(operations, tokens)}
+        writer, batch = request.text("writer"), request.number("batch", 0)
+        request.done()
+        return {"dropped": self._writes.drop_batch(operations, writer, batch)}
+
+    def _published(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
+        writer = request.text("writer")
+        request.done()
+        found = self._writes.last_published(operations, writer)
+        return {"batch": None} if found is None else {"batch": found[0], **_contents(found[1])}
+
+
+def _lease(lease: Lease) -> Answer:
+    return dataclasses.asdict(lease)
+
+
+def _contents(contents: Contents) -> Answer:
+    return {"messages": contents.messages, "bytes": contents.bytes, "digest": f"{contents.digest:016x}"}

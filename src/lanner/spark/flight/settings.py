@@ -1,0 +1,84 @@
+"""The settings of the Flight service, and the service itself where its packages are installed. Imports neither pyarrow nor numpy."""
+
+from __future__ import annotations
+
+import importlib.util
+import ipaddress
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from lanner.model.errors import LannerError
+
+if TYPE_CHECKING:
+    from lanner.host.runtime import Runtime
+    from lanner.spark.flight.server import FlightListener
+
+_LOG = logging.getLogger(__name__)
+
+PORT: Final = 1810
+# Ours: each stream has two batches in memory, some 40 MiB.
+MAX_STREAMS: Final = 64
+
+
+class PipelineUnavailable(LannerError):
+    """The packages of the data pipeline are not installed."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlightSettings:
+    """Where to listen. ValueError says what does not fit together."""
+
+    bind: str = "127.0.0.1"
+    port: int = PORT  # 0: any that is free
+    # PEM files; both or none.
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    max_streams: int = MAX_STREAMS
+
+    def __post_init__(self) -> None:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("tls_certificate and tls_key belong together: give both, or none")
+        if not ipaddress.ip_address(self.bind).is_loopback and self.tls_certificate is None:
+            raise ValueError(
+                f"passwords would travel to {self.bind} in the clear: give tls_certificate and tls_key, or bind to 127.0.0.1"
+            )
+        if not 0 <= self.port <= 0xFFFF:
+            raise ValueError(f"port {self.port}: 0 to 65535")
+        if self.max_streams < 1:
+            raise ValueError(f"max_streams {self.max_streams}: 1 or more")
+
+    @property
+    def scheme(self) -> str:
+        return "grpc" if self.tls_certificate is None else "grpc+tls"
+
+    def address(self, port: int) -> str:
+        host = f"[{self.bind}]" if ":" in self.bind else self.bind
+        return f"{self.scheme}://{host}:{port}"
+
+
+def is_available() -> bool:
+    """Whether the packages that the Flight service needs are installed."""
+    return all(importlib.util.find_spec(name) is not None for name in ("numpy", "pyarrow"))
+
+
+def flight_listener_if_available(runtime: Runtime, settings: FlightSettings | None = None) -> FlightListener | None:
+    """The same for a queue manager that was not told whether it wants one: None, and a line in the log, without the packages."""
+    try:
+        return flight_listener(runtime, settings)
+    except PipelineUnavailable as error:
+        _LOG.info("%s", error)
+        return None
+
+
+def flight_listener(runtime: Runtime, settings: FlightSettings | None = None) -> FlightListener:
+    """The Flight service, to be started. PipelineUnavailable says what to install."""
+    if not is_available():
+        raise PipelineUnavailable(
+            "the Flight service of the data pipeline needs pyarrow and numpy: install them with `pip install 'lanner[spark]'`, "
+            "or set flight.enabled = false"
+        )
+    from lanner.spark.flight.server import FlightListener
+
+    return FlightListener(runtime, settings)

@@ -1,0 +1,378 @@
+"""Staged writes: a task writes its rows under a token of its own, and one commit makes the tokens of a batch visible.
+
+A publication has a writer (a streaming query, or the writeId of a batch job) and a batch number, and happens once: the writer's last batch
+is remembered, so doing it again does nothing, and doing it again with other messages is refused. What is not published is dropped by
+whoever gives up, or after a day.
+
+Tables: "pipeline_stages", token -> JSON of `_StageRow`; "pipeline_writers", digest of the writer's name -> JSON of `_WriterRow`;
+"pipeline_writer_expiry", seconds since 1970 and that digest -> nothing, for writers that need not be remembered for ever.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lanner.host.operations import Operations
+from lanner.host.runtime import Runtime
+from lanner.model.enums import QueueAccessType
+from lanner.model.errors import AccessDenied, InvalidParameter, StatusError
+from lanner.model.live import OpenQueueDescriptor
+from lanner.spark.columnar.encode import RowEncoder
+from lanner.spark.flight.errors import PublicationDiffers, StageUnknown
+from lanner.store.checksum import crc32
+from lanner.wire.packet_template import MessageRun
+
+STAGES: Final = "pipeline_stages"
+WRITERS: Final = "pipeline_writers"
+WRITER_EXPIRY: Final = "pipeline_writer_expiry"
+# Ours: writers that are forgotten with one publication.
+FORGET_AT_ONCE: Final = 100
+_EXPIRES: Final = struct.Struct(">I")
+_LATEST: Final = 0xFFFF_FFFF
+# Ours: messages that are made under one hold of the store's lock, a few milliseconds.
+AT_ONCE: Final = 250
+# Ours: bytes of bodies between two commits: what is staged stands in memory until then.
+SYNC_EVERY: Final = 8 << 20
+MAX_TOKEN_BYTES: Final = 64
+MAX_WRITER_BYTES: Final = 1024
+_DIGEST_BITS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What was staged or published: the digest does not depend on the order of the messages."""
+
+    messages: int = 0
+    bytes: int = 0  # of bodies
+    digest: int = 0
+
+    def __add__(self, other: Contents) -> Contents:
+        digest = (self.digest + other.digest) % (1 << _DIGEST_BITS)
+        return Contents(self.messages + other.messages, self.bytes + other.bytes, digest)
+
+    @classmethod
+    def of(cls, run: MessageRun) -> Contents:
+        digest = sum(map(crc32, run.bodies, map(crc32, run.labels))) + len(run)
+        return cls(len(run), sum(map(len, run.bodies)), digest % (1 << _DIGEST_BITS))
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """`is_new`: False, it had been published before."""
+
+    is_new: bool
+    contents: Contents
+
+
+@dataclass(frozen=True, slots=True)
+class _StageRow:
+    owner: str  # SID
+    writer: str
+    batch: int
+    is_whole: bool
+    messages: int = 0
+    bytes: int = 0
+    digest: int = 0
+
+    @property
+    def contents(self) -> Contents:
+        return Contents(self.messages, self.bytes, self.digest)
+
+    def with_contents(self, contents: Contents) -> _StageRow:
+        return dataclasses.replace(self, **dataclasses.asdict(contents))
+
+
+@dataclass(frozen=True, slots=True)
+class _WriterRow:
+    owner: str
+    batch: int
+    messages: int
+    bytes: int
+    digest: int
+
+
+class StagedWrites:
+    """The stages and publications of the pipeline. Methods take the lock themselves, and return when everything is on disk."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._engine = runtime.engine
+        self._store = runtime.store
+        with runtime.lock:
+            self._stages = self._store.table(STAGES)
+            self._writers = self._store.table(WRITERS)
+            self._expiry = self._store.table(WRITER_EXPIRY)
+            self._forget_dropped_stages()
+            self._forget_writers()
+
+    def _forget_dropped_stages(self) -> None:
+        """What was not written to its end never will be; and the engine drops what nobody has written to for a day."""
+        for token, raw in list(self._stages.items()):
+            row = _StageRow(**json.loads(raw))
+            if not row.is_whole or (row.messages and not self._store.staged([token])):
+                self._drop(token)
+
+    def _forget_writers(self) -> None:
+        """Forget some of the writers that said until when they may come again."""
+        now = int(self._engine.clock())
+        for key in [key for key, _ in islice(self._expiry.items(), FORGET_AT_ONCE)]:
+            if _EXPIRES.unpack_from(key)[0] > now:
+                return
+            self._expiry.delete(key)
+            digest = key[_EXPIRES.size :]
+            raw = self._writers.get(digest)
+            if raw is not None:
+                self._store.forget_publication(_publication_of(digest, _WriterRow(**json.loads(raw)).batch))
+                self._writers.delete(digest)
+
+    # Staging --------------------------------------------------------------------------------------------------------
+
+    def stage(
+        self,
+        operations: Operations,
+        token: bytes,
+        writer: str,
+        batch: int,
+        queue: str | None,
+        schema: pa.Schema,
+        batches: Iterable[pa.RecordBatch],
+    ) -> Contents:
+        """Write the rows of some Arrow batches under a token that nobody has used. An exception drops what was written."""
+        _check(token, writer, batch)
+        encoder = RowEncoder(schema, operations.names, queue)
+        row = _StageRow(str(operations.identity.sid), writer, batch, is_whole=False)
+        with self._runtime.lock:
+            if self._stages.get(token) is not None:
+                raise InvalidParameter(f"token {token.hex()} is in use: each attempt to write needs one of its own")
+            self._put(token, row)
+        contents = Contents()
+        try:
+            with ExitStack() as stack:
+                handles: dict[str, OpenQueueDescriptor] = {}
+                unsynced = 0
+                for first, name, run in _runs(encoder, batches):
+                    if name not in handles:
+                        with _naming(lambda row=first: row):  # type: ignore[misc]
+                            handles[name] = operations.open(operations.names.format_name(name), QueueAccessType.SEND)
+                        stack.callback(operations.close, handles[name])
+                    part = Contents.of(run)
+                    contents += part
+                    unsynced += part.bytes
+                    counted = _Counted(first, run.bodies)
+                    with self._runtime.change() as change, _naming(lambda rows=counted: rows.row):  # type: ignore[misc]
+                        counted_run = MessageRun(run.properties, run.labels, counted)
+                        self._engine.stage_messages(handles[name], token, [counted_run])
+                    if unsynced >= SYNC_EVERY:
+                        change.wait()
+                        unsynced = 0
+                with self._runtime.change() as change:
+                    self._put(token, dataclasses.replace(row, is_whole=True).with_contents(contents))
+            change.wait()
+        except BaseException:
+            with self._runtime.change() as change:
+                self._drop(token)
+            change.soon()
+            raise
+        return contents
+
+    # Publishing -----------------------------------------------------------------------------------------------------
+
+    def publish(
+        self, operations: Operations, writer: str, batch: int, tokens: list[bytes], *, keep: int | None = None
+    ) -> Publication:
+        """Make the messages of some tokens visible in one commit, once per writer and batch.
+
+        `keep`: for how many seconds that is remembered at least; for ever, if it is not said. After that the writer is a new one.
+        A batch that is not above the writer's last one is done already; its tokens are dropped. All other tokens of the batch are dropped.
+        """
+        for token in tokens or [b"none"]:
+            _check(token, writer, batch)
+        tokens = list(dict.fromkeys(tokens))
+        with self._runtime.change() as change:
+            self._forget_writers()
+            before = self._writer(operations, writer)
+            rows = {token: self._stage(operations, token, writer, batch) for token in tokens}
+            if before is not None and batch <= before.batch:
+                publication = self._again(writer, batch, before, rows)
+            else:
+                publication = self._publish(operations, writer, batch, before, rows)
+                if keep is not None:
+                    expires = int(self._engine.clock()) + keep
+                    self._expiry.put(_EXPIRES.pack(min(expires, _LATEST)) + _writer_key(writer), b"")
+            for token in self._of(writer, batch):
+                self._drop(token)
+        change.wait()
+        return publication
+
+    def _publish(
+        self,
+        operations: Operations,
+        writer: str,
+        batch: int,
+        before: _WriterRow | None,
+        rows: dict[bytes, _StageRow | None],
+    ) -> Publication:
+        contents = Contents()
+        for token, row in rows.items():
+            if row is None or not row.is_whole:
+                raise StageUnknown(
+                    f"token {token.hex()} of {writer}, batch {batch}: never written to its end, dropped, or published already"
+                )
+            contents += row.contents
+        # A stage without rows has nothing to publish.
+        staged = [token for token, row in rows.items() if row is not None and row.messages]
+        if staged:
+            self._engine.publish_stages(_publication_key(writer, batch), staged)
+        for token in rows:
+            self._stages.delete(token)
+        if before is not None:
+            # The writer's row tells of all batches before this one.
+            self._store.forget_publication(_publication_key(writer, before.batch))
+        owner = str(operations.identity.sid)
+        after = _WriterRow(owner, batch, contents.messages, contents.bytes, contents.digest)
+        self._writers.put(_writer_key(writer), json.dumps(dataclasses.asdict(after)).encode())
+        return Publication(is_new=True, contents=contents)
+
+    @staticmethod
+    def _again(writer: str, batch: int, before: _WriterRow, rows: dict[bytes, _StageRow | None]) -> Publication:
+        first = Contents(before.messages, before.bytes, before.digest)
+        found = [row.contents for row in rows.values() if row is not None]
+        # Tokens that are gone were published the first time, and a batch before the last one is no longer remembered.
+        if batch == before.batch and len(found) == len(rows) and sum(found, Contents()) != first:
+            again = sum(found, Contents())
+            raise PublicationDiffers(
+                f"batch {batch} of {writer} was published with {first.messages} messages of {first.bytes} bytes, and now it has "
+                f"{again.messages} of {again.bytes}, or others: nothing was done"
+            )
+        return Publication(is_new=False, contents=first if batch == before.batch else Contents())
+
+    def drop(self, operations: Operations, tokens: list[bytes]) -> int:
+        """Drop what was staged under some tokens; how many there were."""
+        with self._runtime.change() as change:
+            found = [token for token in tokens if self._stages.get(token) is not None]
+            for token in found:
+                self._check_owner(operations, self._row(token), token.hex())
+                self._drop(token)
+        change.wait()
+        return len(found)
+
+    def drop_batch(self, operations: Operations, writer: str, batch: int) -> int:
+        """Drop everything that is staged now for a batch; how many tokens there were."""
+        with self._runtime.lock:
+            tokens = self._of(writer, batch)
+        return self.drop(operations, tokens)
+
+    def last_published(self, operations: Operations, writer: str) -> tuple[int, Contents] | None:
+        """The last batch of a writer, and what was in it."""
+        with self._runtime.lock:
+            row = self._writer(operations, writer)
+        return None if row is None else (row.batch, Contents(row.messages, row.bytes, row.digest))
+
+    # Rows -----------------------------------------------------------------------------------------------------------
+
+    def _row(self, token: bytes) -> _StageRow | None:
+        raw = self._stages.get(token)
+        return None if raw is None else _StageRow(**json.loads(raw))
+
+    def _put(self, token: bytes, row: _StageRow) -> None:
+        self._stages.put(token, json.dumps(dataclasses.asdict(row)).encode())
+
+    def _drop(self, token: bytes) -> None:
+        self._stages.delete(token)
+        self._engine.drop_stage(token)
+
+    def _of(self, writer: str, batch: int) -> list[bytes]:
+        rows = ((token, _StageRow(**json.loads(raw))) for token, raw in self._stages.items())
+        return [token for token, row in rows if (row.writer, row.batch) == (writer, batch)]
+
+    def _stage(self, operations: Operations, token: bytes, writer: str, batch: int) -> _StageRow | None:
+        row = self._row(token)
+        if row is not None:
+            self._check_owner(operations, row, token.hex())
+            if (row.writer, row.batch) != (writer, batch):
+                raise InvalidParameter(
+                    f"token {token.hex()} was written for {row.writer}, batch {row.batch}, not for {writer}, batch {batch}"
+                )
+        return row
+
+    def _writer(self, operations: Operations, writer: str) -> _WriterRow | None:
+        raw = self._writers.get(_writer_key(writer))
+        row = None if raw is None else _WriterRow(**json.loads(raw))
+        self._check_owner(operations, row, writer)
+        return row
+
+    @staticmethod
+    def _check_owner(operations: Operations, row: _StageRow | _WriterRow | None, what: str) -> None:
+        identity = operations.identity
+        if row is not None and row.owner != str(identity.sid) and not identity.is_administrator:
+            raise AccessDenied(f"{what} belongs to another user than {identity.name}")
+
+
+def _runs(encoder: RowEncoder, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, str, MessageRun]]:
+    """The number of the first row, queue and messages, never so many that others wait long for the lock."""
+    row = 0
+    for batch in batches:
+        for start in range(0, len(batch), AT_ONCE):
+            for name, run in encoder.messages(batch.slice(start, AT_ONCE), row):
+                yield row, name, run
+                row += len(run)
+
+
+class _Counted(Sequence[bytes]):
+    """Bodies that know which of them was asked for last: that is the row that could not be packed."""
+
+    def __init__(self, first: int, bodies: Sequence[bytes]) -> None:
+        self.row = first
+        self._first = first
+        self._bodies = bodies
+
+    def __len__(self) -> int:
+        return len(self._bodies)
+
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 (a number or a slice)
+        return self._bodies[index]
+
+    def __iter__(self) -> Iterator[bytes]:
+        for row, body in enumerate(self._bodies, self._first):
+            self.row = row
+            yield body
+
+
+@contextmanager
+def _naming(row: Callable[[], int]) -> Iterator[None]:
+    """Say which row could not be sent."""
+    try:
+        yield
+    except StatusError as error:
+        raise type(error)(f"row {row()}: {error.args[0]}") from None
+
+
+def _check(token: bytes, writer: str, batch: int) -> None:
+    if not 0 < len(token) <= MAX_TOKEN_BYTES:
+        raise InvalidParameter(f"a token has 1 to {MAX_TOKEN_BYTES} bytes, not {len(token)}")
+    if not 0 < len(writer.encode()) <= MAX_WRITER_BYTES:
+        raise InvalidParameter(f"a writer's name has 1 to {MAX_WRITER_BYTES} bytes, not {len(writer.encode())}")
+    if not 0 <= batch < 1 << 63:
+        raise InvalidParameter(f"batch {batch}: a number from 0 on")
+
+
+def _writer_key(writer: str) -> bytes:
+    return hashlib.sha256(writer.encode()).digest()
+
+
+def _publication_key(writer: str, batch: int) -> bytes:
+    return _publication_of(_writer_key(writer), batch)
+
+
+def _publication_of(digest: bytes, batch: int) -> bytes:
+    return b"pipeline" + digest[:24] + batch.to_bytes(8, "big")

@@ -1,0 +1,130 @@
+"""The queues that a stream receives from, held for its reader: acquired when first needed, renewed by a thread, acknowledged bit by bit.
+
+A process that ends lets go of its queues when the leases run out, since Spark does not tell it that it ends. The next one with the
+same checkpoint is the same stream and takes them over at once; one without waits, since another stream may go by the same name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lanner.model.errors import LannerError, ServiceNotAvailable
+from lanner.spark.flight.errors import LeaseHeld
+from lanner.spark.source.connections import Manager
+from lanner.spark.source.queue_names import FoundQueue, KnownManager
+
+_LOG: Final = logging.getLogger(__name__)
+# Ours: seconds between two attempts to get a lease that another has, and beyond its end.
+_PAUSE, _GRACE = 0.25, 5.0
+
+
+@dataclass(slots=True)
+class _Lease:
+    manager: Manager
+    queue: FoundQueue
+    fence: int
+    epoch: int
+    acknowledged: int
+
+
+class Leases:
+    """Those of one reader, in one process."""
+
+    def __init__(self, reader: str, lease_ms: int) -> None:
+        self._reader = reader
+        self._lease_ms = lease_ms
+        self._leases: dict[tuple[str, int], _Lease] = {}
+        self._lost: LannerError | None = None
+        self._keeper: threading.Thread | None = None
+        self._is_closed = threading.Event()
+
+    def close(self) -> None:
+        """Renew no longer."""
+        self._is_closed.set()
+
+    def release(self) -> None:
+        """Let others receive at once: there is nothing more to read. What is needed again is acquired again."""
+        leases, self._leases = self._leases, {}
+        for lease in leases.values():
+            with contextlib.suppress(LannerError):
+                lease.manager.once(lambda flight, one=lease: flight.release(one.queue.name, self._reader, one.fence))  # type: ignore[misc]
+
+    def check(self) -> None:
+        """Raise what the thread that renews has been told."""
+        if self._lost is not None:
+            raise self._lost
+
+    def acquire(self, known: KnownManager, queue: FoundQueue, start: str | int, *, take_over: bool) -> int:
+        """Hold a queue, if it is not held yet; the number up to which everything has been acknowledged.
+
+        `start` counts for a reader that the queue manager has never heard of.
+        """
+        key = known.identifier, queue.number
+        held = self._leases.get(key)
+        if held is not None:
+            return held.acknowledged
+        options: dict[str, object] = {
+            "queue_id": queue.number,
+            "epoch": known.epoch,
+            "start": start,
+            "lease_ms": self._lease_ms,
+            "take_over": take_over,
+        }
+        answer = self._waited(
+            lambda: known.manager.call(lambda flight: flight.acquire(queue.name, self._reader, **options))
+        )
+        self._leases[key] = _Lease(known.manager, queue, answer["fence"], known.epoch, answer["acknowledged"])
+        if self._keeper is None:
+            self._keeper = threading.Thread(target=self._keep, name="lanner-leases", daemon=True)
+            self._keeper.start()
+        return int(answer["acknowledged"])
+
+    def _waited(self, acquire: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Try until the lease of a process that is gone has run out."""
+        deadline = time.monotonic() + self._lease_ms / 1000 + _GRACE
+        while True:
+            try:
+                return acquire()
+            except LeaseHeld as error:
+                if time.monotonic() > deadline:
+                    raise
+                _LOG.info("waiting: %s", error)
+            time.sleep(_PAUSE)
+
+    def hold(self, known: KnownManager, number: int, upto: int) -> str | None:
+        """Let nothing expire up to a number, in a queue that is held: a batch is going to read it. What changes when messages expire."""
+        lease = self._leases[known.identifier, number]
+        if upto <= lease.acknowledged:
+            return None
+        answer = lease.manager.call(
+            lambda flight: flight.hold(lease.queue.name, self._reader, lease.fence, upto, lease.epoch)
+        )
+        return str(answer["expiries"])
+
+    def acknowledge(self, known: KnownManager, number: int, upto: int) -> None:
+        """Remove everything up to a number from a queue that is held. Doing it again asks nobody."""
+        lease = self._leases[known.identifier, number]
+        if upto <= lease.acknowledged:
+            return
+        lease.manager.call(
+            lambda flight: flight.acknowledge(lease.queue.name, self._reader, lease.fence, upto, lease.epoch)
+        )
+        lease.acknowledged = upto
+
+    def _keep(self) -> None:
+        """Renew, for as long as the process lives: a batch may take longer than a lease."""
+        while not self._is_closed.wait(self._lease_ms / 3000):
+            for lease in list(self._leases.values()):
+                try:
+                    lease.manager.call(lambda flight, one=lease: flight.renew(one.queue.name, self._reader, one.fence))  # type: ignore[misc]
+                except ServiceNotAvailable:
+                    # Whoever needs the queue is told so.
+                    continue
+                except LannerError as error:
+                    self._lost = error

@@ -1,0 +1,301 @@
+"""The options of format("msmq"): what there is, what it may be, and errors that say what was expected.
+
+Spark gives options as text, their names in any case. They stand in plans and logs: so no secret is among them, only where to find one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from lanner.model.errors import InvalidParameter
+from lanner.spark.columnar.event_names import EVENTS_NAME
+from lanner.spark.source.connections import FLIGHT, RPC, Access, parse_address, parse_host
+from lanner.spark.source.offsets import Offset
+from lanner.spark.source.queue_names import is_pattern
+
+MEBIBYTE: Final = 1 << 20
+# Ours: what one micro-batch reads at most, unless told otherwise; a first batch over a great backlog must not be all of it.
+MAX_BYTES_PER_TRIGGER: Final = 64 * MEBIBYTE * (os.cpu_count() or 1)
+MAX_MESSAGES_PER_TRIGGER: Final = 1_000_000
+# Each message is named in the offset.
+RPC_MESSAGES_PER_TRIGGER: Final = 2_000
+PARTITION_BYTES: Final = 32 * MEBIBYTE
+# Ours: seconds for which a queue manager may be away: a stream outlives its restart, somebody who waits for a batch wants to know.
+BATCH_RETRY, STREAM_RETRY = 5, 60
+PEEK, RECEIVE, EVENTS = "peek", "receive", "events"
+EARLIEST, LATEST = "earliest", "latest"
+
+_ACCESS: Final = ("managers", "transport", "user", "passwordFile", "passwordEnv", "tlsRoots", "retrySeconds")
+_READ: Final = (
+    "queues",
+    "path",
+    "mode",
+    "columns",
+    "includeBody",
+    "startingOffsets",
+    "minPartitions",
+    "failOnDataLoss",
+)
+_BATCH: Final = ("endingOffsets",)
+_STREAM: Final = ("reader", "leaseSeconds", "maxMessagesPerTrigger", "maxBytesPerTrigger")
+_WRITE: Final = ("queue", "path", "writeId")
+# Spark puts the place of its checkpoints among the options of a stream that is written.
+_WRITE_STREAM: Final = ("queue", "path", "failOnChangedReplay", "checkpointLocation", "queryName")
+_ROLES: Final = {
+    "a batch read": (*_ACCESS, *_READ, *_BATCH),
+    "a stream read": (*_ACCESS, *_READ, *_STREAM),
+    "a batch write": (*_ACCESS, *_WRITE),
+    "a stream write": (*_ACCESS, *_WRITE_STREAM),
+}
+_SECRETS: Final = ("password", "token", "secret")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What both kinds of read have."""
+
+    access: Access
+    queues: tuple[str, ...]
+    columns: str
+    include_body: bool
+    starting: str | Offset
+    min_partitions: int | None  # not said
+    fail_on_data_loss: bool
+    # The log of events, in place of queues.
+    is_events: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOptions(ReadOptions):
+    ending: Offset | None  # None: latest
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions(ReadOptions):
+    is_receiver: bool
+    reader: str | None
+    lease_ms: int
+    max_messages: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    access: Access
+    queue: str | None
+    write_id: str | None
+    fail_on_changed_replay: bool
+
+
+class _Options:
+    """The options of one role, each asked for by its name."""
+
+    def __init__(self, options: Mapping[str, str], role: str) -> None:
+        self._values = {name.lower(): str(value) for name, value in options.items()}
+        check_names(options, role)
+
+    def text(self, name: str) -> str | None:
+        value = self._values.get(name.lower())
+        return None if value is None or not value.strip() else value.strip()
+
+    def wrong(self, name: str, expected: str) -> InvalidParameter:
+        return InvalidParameter(f"option {name} = {(self.text(name) or '')[:100]!r}: {expected} expected")
+
+    def number(self, name: str, default: int, least: int = 1) -> int:
+        text = self.text(name)
+        if text is None:
+            return default
+        if not text.isascii() or not text.isdigit() or int(text) < least:
+            raise self.wrong(name, f"a number from {least} on")
+        return int(text)
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        text = (self.text(name) or str(default)).lower()
+        if text not in ("true", "false"):
+            raise self.wrong(name, "true or false")
+        return text == "true"
+
+    def one_of(self, name: str, *words: str) -> str:
+        """One of some words; the first is the default."""
+        text = (self.text(name) or words[0]).lower()
+        if text not in words:
+            raise self.wrong(name, " or ".join(words))
+        return text
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list with commas, or one in JSON where a name has a comma in it."""
+        text = self.text(name)
+        if text is None:
+            return ()
+        if text.startswith("["):
+            try:
+                found = json.loads(text)
+            except ValueError:
+                found = None
+            # A pattern may begin with a bracket, too.
+            if isinstance(found, list) and all(isinstance(item, str) and item.strip() for item in found):
+                return tuple(dict.fromkeys(item.strip() for item in found))
+        items = [item.strip() for item in text.split(",")]
+        if not all(items):
+            raise self.wrong(name, "a list with commas and nothing empty in it")
+        return tuple(dict.fromkeys(items))
+
+    def offset(self, name: str) -> Offset:
+        text = self.text(name) or ""
+        if not text.startswith("{"):
+            raise self.wrong(name, "earliest, latest, or the JSON of an offset such as a stream's progress shows")
+        return Offset.parse(text, f"option {name}")
+
+    def either(self, name: str, path: str = "path") -> str | None:
+        """An option that may also be given as the argument of load(), save() or start()."""
+        given = [value for value in (self.text(name), self.text(path)) if value is not None]
+        if len(set(given)) > 1:
+            raise InvalidParameter(f"option {name} is {given[0]!r}, and {given[1]!r} is given as a path: leave one out")
+        return given[0] if given else None
+
+    def access(self, retry: int) -> Access:
+        """How to reach the queue managers; `retry` is for how many seconds, unless an option says so."""
+        transport = self.one_of("transport", FLIGHT, RPC)
+        parse = parse_address if transport == FLIGHT else parse_host
+        managers = tuple(dict.fromkeys(parse(text) for text in self.texts("managers") or ("127.0.0.1",)))
+        user = self.text("user")
+        file, variable = self.text("passwordFile"), self.text("passwordEnv")
+        if file is not None and variable is not None:
+            raise InvalidParameter("options passwordFile and passwordEnv: only one of them can be the password")
+        if user is None and (file is not None or variable is not None):
+            raise InvalidParameter("a password without an option user: whose is it?")
+        seconds = self.number("retrySeconds", retry, least=0)
+        if transport == RPC and self.text("tlsRoots") is not None:
+            raise InvalidParameter("option tlsRoots: transport rpc has no TLS; it encrypts with the password")
+        return Access(managers, user, file, variable, self.text("tlsRoots"), seconds, transport)
+
+    def read(
+        self, retry: int, mode: str, *, fail_on_data_loss: bool
+    ) -> tuple[Access, tuple[str, ...], str, bool, str | Offset, int | None, bool, bool]:
+        self._values["queues"] = self.either("queues") or ""
+        queues = self.texts("queues")
+        if mode == EVENTS:
+            if queues:
+                raise InvalidParameter(
+                    f"option queues = {', '.join(queues)!r}: mode events reads what happened in all queues; leave it out and filter by `queue`"
+                )
+            queues = (EVENTS_NAME,)
+        if not queues:
+            raise InvalidParameter(
+                "option queues is missing: names with commas, or patterns such as orders*, *;journal or system$;*"
+            )
+        if self.one_of("transport", FLIGHT, RPC) == RPC:
+            self._check_rpc(mode, queues)
+        starting: str | Offset = (self.text("startingOffsets") or EARLIEST).lower()
+        if starting not in (EARLIEST, LATEST):
+            starting = self.offset("startingOffsets")
+        return (
+            self.access(retry),
+            queues,
+            self.text("columns") or "all",
+            self.flag("includeBody", default=True),
+            starting,
+            self.number("minPartitions", 1) if self.text("minPartitions") else None,
+            self.flag("failOnDataLoss", default=fail_on_data_loss),
+            mode == EVENTS,
+        )
+
+    def _check_rpc(self, mode: str, queues: tuple[str, ...]) -> None:
+        """What a remote read of any MSMQ computer cannot do."""
+        if mode == EVENTS:
+            raise InvalidParameter("option mode events: only Lanner has events, and tells of them by transport flight")
+        starting = (self.text("startingOffsets") or EARLIEST).lower()
+        if starting != EARLIEST or self.text("endingOffsets") is not None:
+            raise InvalidParameter(
+                "options startingOffsets and endingOffsets: transport rpc reads what is in the queues; it knows no positions"
+            )
+        for name in queues:
+            if is_pattern(name):
+                raise InvalidParameter(f"option queues: {name!r} is a pattern, and transport rpc takes names only")
+
+
+def check_names(options: Mapping[str, str], role: str | None = None) -> None:
+    """Refuse options that no role has, or this role has not."""
+    allowed = _ROLES[role] if role is not None else tuple(name for names in _ROLES.values() for name in names)
+    everywhere = {name.lower(): name for names in _ROLES.values() for name in names}
+    lowered = {name.lower() for name in allowed}
+    for name in options:
+        low = name.lower()
+        if low in lowered:
+            continue
+        if low in _SECRETS:
+            raise InvalidParameter(
+                f"option {name}: options stand in plans and logs, so a secret cannot be one. Give its file as passwordFile, or the name of "
+                "an environment variable as passwordEnv"
+            )
+        if low in everywhere:
+            others = [other for other, names in _ROLES.items() if everywhere[low] in names]
+            raise InvalidParameter(f"option {everywhere[low]} is for {' and '.join(others)}, not for {role}")
+        near = difflib.get_close_matches(low, lowered, 1, 0)[0]
+        raise InvalidParameter(f"there is no option {name!r}; the nearest is {everywhere[near]!r}")
+
+
+def batch_options(options: Mapping[str, str]) -> BatchOptions:
+    """Of spark.read. InvalidParameter says what is wrong."""
+    given = _Options(options, "a batch read")
+    if (given.text("mode") or "").lower() == RECEIVE:
+        raise InvalidParameter(
+            "option mode receive is for a stream read, not for a batch read, which Spark may do twice"
+        )
+    mode = given.one_of("mode", PEEK, EVENTS)
+    read = given.read(BATCH_RETRY, mode, fail_on_data_loss=False)
+    if isinstance(read[4], str) and read[4] == LATEST:
+        raise given.wrong("startingOffsets", "earliest or the JSON of an offset; latest has nothing to read in a batch")
+    ending = given.text("endingOffsets") or LATEST
+    return BatchOptions(*read, None if ending.lower() == LATEST else given.offset("endingOffsets"))
+
+
+def stream_options(options: Mapping[str, str]) -> StreamOptions:
+    """Of spark.readStream."""
+    given = _Options(options, "a stream read")
+    mode = given.one_of("mode", PEEK, RECEIVE, EVENTS)
+    is_receiver = mode == RECEIVE
+    is_rpc = given.one_of("transport", FLIGHT, RPC) == RPC
+    if is_rpc and mode == PEEK:
+        raise InvalidParameter(
+            "mode peek of a stream needs transport flight: nothing in a remote read tells what is new. With transport rpc a stream has mode receive"
+        )
+    read = given.read(STREAM_RETRY, mode, fail_on_data_loss=mode != PEEK)
+    reader = given.text("reader")
+    if reader is None and is_receiver and not is_rpc:
+        raise InvalidParameter(
+            "mode receive needs the option reader: a name of this query's own, by which the queue managers know what it has received"
+        )
+    if reader is None and read[4] == LATEST:
+        raise InvalidParameter(
+            "startingOffsets latest needs the option reader: a name of this query's own, by which the queue managers remember where it began"
+        )
+    return StreamOptions(
+        *read,
+        is_receiver,
+        reader,
+        1000 * given.number("leaseSeconds", 30),
+        given.number("maxMessagesPerTrigger", RPC_MESSAGES_PER_TRIGGER if is_rpc else MAX_MESSAGES_PER_TRIGGER),
+        given.number("maxBytesPerTrigger", MAX_BYTES_PER_TRIGGER),
+    )
+
+
+def write_options(options: Mapping[str, str], *, is_stream: bool) -> WriteOptions:
+    """Of df.write, or df.writeStream."""
+    given = _Options(options, "a stream write" if is_stream else "a batch write")
+    access = given.access(STREAM_RETRY if is_stream else BATCH_RETRY)
+    if access.transport == RPC:
+        raise InvalidParameter(
+            "option transport rpc: it only reads. Write to a queue manager of Lanner, which sends on to others, exactly once"
+        )
+    if len(access.managers) > 1:
+        raise InvalidParameter(
+            f"option managers: {len(access.managers)} are given, and one is written to; it sends on what is for others"
+        )
+    replay = given.flag("failOnChangedReplay", default=True)
+    return WriteOptions(access, given.either("queue"), given.text("writeId"), replay)

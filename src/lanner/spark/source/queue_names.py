@@ -1,0 +1,151 @@
+r"""Which queues the option `queues` means: names, and patterns over the queues that a queue manager lists.
+
+A pattern has `*`, `?` or `[...]` in it, as for file names, and knows no case. Its part before a `;` is held against the name of the queue
+without `...\private$\` and against the whole format name; its part after the `;` against what stands there. So `orders*` finds queues,
+`orders*;journal` their journals and `*;*` everything that belongs to some queue. Names with a `$` are the queue manager's own: only a
+pattern with a `$` finds them, such as `system$;*` for dead letters. An outgoing queue is found by its whole name: `DIRECT=*`.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lanner.model.errors import InvalidParameter, QueueNotFound
+from lanner.spark.columnar.event_names import EVENTS_KIND, EVENTS_NAME, is_events
+from lanner.spark.source.connections import Access, Manager
+from lanner.wire.spelling import without_prefix
+
+_WILD: Final = frozenset("*?[")
+_FOREIGN: Final = ("outgoing", "connector")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundQueue:
+    """A queue as its queue manager names it: `number` is its own for ever, `name` may pass to another."""
+
+    number: int
+    name: str
+
+    @classmethod
+    def of(cls, about: dict[str, Any]) -> FoundQueue:
+        return cls(about["queue_id"], about["queue"])
+
+
+@dataclass(frozen=True, slots=True)
+class KnownManager:
+    """A queue manager that has told who it is."""
+
+    manager: Manager
+    identifier: str
+    name: str
+    epoch: int
+    horizon: int
+
+    @classmethod
+    def ask(cls, manager: Manager, *, is_log: bool = False) -> KnownManager:
+        """`is_log`: the horizon is that of the log of events."""
+        about = manager.call(lambda queues: queues.info())
+        horizon = about["horizon"]
+        if is_log:
+            horizon = manager.call(lambda queues: queues.bounds(EVENTS_NAME))["horizon"]
+        return cls(manager, about["queue_manager_id"], about["queue_manager"], about["epoch"], horizon)
+
+
+def ask_all(access: Access, *, is_log: bool = False) -> list[KnownManager]:
+    """All queue managers of the options. Two addresses of the same one are refused: its messages would be there twice."""
+    found: dict[str, KnownManager] = {}
+    for address in access.managers:
+        known = KnownManager.ask(Manager(access, address), is_log=is_log)
+        if known.identifier in found:
+            other = found[known.identifier].manager.address
+            raise InvalidParameter(f"option managers: {other} and {address} are the same queue manager, {known.name}")
+        found[known.identifier] = known
+    return list(found.values())
+
+
+def kind_of_name(name: str) -> tuple[str | None, str]:
+    """Subqueue and kind of a queue, as far as its format name tells them."""
+    kinds = {"journal": "journal", "deadletter": "deadletter", "deadxact": "xact_deadletter"}
+    suffix = name.partition(";")[2]
+    if not suffix:
+        return None, "destination"
+    kind = kinds.get(suffix.lower())
+    return (suffix, "subqueue") if kind is None else (None, kind)
+
+
+def is_pattern(name: str) -> bool:
+    return not _WILD.isdisjoint(name)
+
+
+def matches(pattern: str, name: str, kind: str) -> bool:
+    """Whether a pattern means a queue that was listed under a name."""
+    base, _, part = name.lower().partition(";")
+    pattern_base, semicolon, pattern_part = without_prefix(pattern).lower().partition(";")
+    if (part != "") != (semicolon != "") or not fnmatch.fnmatchcase(part, pattern_part):
+        return False
+    if fnmatch.fnmatchcase(base, pattern_base):
+        # `*` alone is not meant to find everything.
+        return "\\" in pattern_base or "=" in pattern_base or _is_short(base, pattern_base, kind)
+    return fnmatch.fnmatchcase(_short(base), pattern_base) and _is_short(base, pattern_base, kind)
+
+
+def _is_short(base: str, pattern: str, kind: str) -> bool:
+    return kind not in _FOREIGN and ("$" not in _short(base) or "$" in pattern)
+
+
+def _short(base: str) -> str:
+    return base.rpartition("\\")[2]
+
+
+def find_queues(
+    managers: Iterable[KnownManager], wanted: Sequence[str], *, patterns_only: bool = False, is_log: bool = False
+) -> dict[str, list[FoundQueue]]:
+    """The queues of each queue manager, by its identifier. QueueNotFound if a name is on none of them; a pattern may find nothing.
+
+    `is_log`: the log of events is wanted.
+    """
+    found: dict[str, list[FoundQueue]] = {}
+    names = [] if patterns_only else [name for name in wanted if not is_pattern(name)]
+    if not is_log and any(is_events(name) for name in names):
+        raise InvalidParameter(
+            f"option queues: {EVENTS_NAME} has no messages; read it with mode events, and without queues"
+        )
+    patterns = [name for name in wanted if is_pattern(name)]
+    refusals: dict[str, QueueNotFound] = {}
+    missing = set(names)
+    for known in managers:
+        queues: dict[int, FoundQueue] = {}
+        for name in names:
+            try:
+                about = known.manager.call(lambda flight, name=name: flight.bounds(name))  # type: ignore[misc]
+            except QueueNotFound as error:
+                refusals[name] = error
+                continue
+            missing.discard(name)
+            queues[about["queue_id"]] = FoundQueue.of(about)
+        if patterns:
+            for about in known.manager.call(lambda flight: flight.queues()):
+                if about["queue_kind"] == EVENTS_KIND:
+                    continue
+                if any(matches(pattern, about["queue"], about["queue_kind"]) for pattern in patterns):
+                    queues[about["queue_id"]] = FoundQueue.of(about)
+        found[known.identifier] = list(queues.values())
+    for name in names:
+        if name in missing:
+            where = ", ".join(known.name for known in managers)
+            raise QueueNotFound(f"option queues: there is no queue {name} on {where}: {refusals[name].args[0]}")
+    return found
+
+
+def patterns_without_queues(known: KnownManager, wanted: Sequence[str]) -> list[str]:
+    """Patterns that find nothing: no such queue, or none that the user may read, since a queue manager lists only those."""
+    patterns = [name for name in wanted if is_pattern(name)]
+    listed = known.manager.call(lambda flight: flight.queues()) if patterns else []
+    return [
+        pattern
+        for pattern in patterns
+        if not any(matches(pattern, about["queue"], about["queue_kind"]) for about in listed)
+    ]

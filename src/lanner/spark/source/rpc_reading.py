@@ -1,0 +1,135 @@
+"""transport=rpc: queues of any MSMQ computer, by remote read (MS-MQQP), one message after the other.
+
+What remote read lacks decides what can be had. There is no number that tells what is new, only lookup identifiers, which say where a message stands in its
+queue. So a batch walks over a queue from its first message to its last, in one task, and a stream can only receive: what it has processed is gone, and
+whatever is there is new. The columns `seq`, `abort_count` and `move_count` are null. Each message is a call of its own, in a
+stream three.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Final, TypeVar
+from urllib.parse import urlsplit
+
+from lanner.model.errors import (
+    InvalidParameter,
+    IOTimeout,
+    MessageNotFound,
+    RemoteMachineNotAvailable,
+    ServiceNotAvailable,
+    SharingViolation,
+)
+from lanner.model.lookup_ids import sequential_id_of
+from lanner.spark.source.connections import Access
+
+if TYPE_CHECKING:
+    from lanner.client import Queue, QueueManager
+    from lanner.client.message import ReceivedMessage
+
+T = TypeVar("T")
+
+# Ours: calls that are on their way at a time.
+IN_FLIGHT: Final = 32
+# Ours: seconds between two attempts to reach a computer.
+_PAUSE: Final = 0.5
+
+_KEPT: Final[dict[tuple[int, Access, str], QueueManager]] = {}
+_LOCK: Final = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class RpcManager:
+    """One computer. May be pickled: connections are the process's own."""
+
+    access: Access
+    address: str
+
+    def _connected(self) -> QueueManager:
+        key = (os.getpid(), self.access, self.address)
+        with _LOCK:
+            found = _KEPT.get(key)
+            if found is None:
+                from lanner.client import connect
+
+                parts = urlsplit(f"//{self.address}")
+                found = connect(parts.hostname, self.access.user, self.access.password(), port=parts.port)
+                _KEPT[key] = found
+        return found
+
+    def call(self, work: Callable[[QueueManager], T]) -> T:
+        """Do something that may be done twice; again while nobody answers, for as long as the options say."""
+        deadline = time.monotonic() + self.access.retry
+        while True:
+            try:
+                return work(self._connected())
+            except (RemoteMachineNotAvailable, ServiceNotAvailable):
+                if time.monotonic() + _PAUSE > deadline:
+                    raise
+            time.sleep(_PAUSE)
+
+
+def managers(access: Access) -> list[RpcManager]:
+    return [RpcManager(access, address) for address in access.managers]
+
+
+def walk(queue: Queue, *, peek_only: bool = True) -> Iterator[ReceivedMessage]:
+    """Peek at every message; with an access that could receive, if that is wanted."""
+    with queue.cursor(peek_only=peek_only) as cursor:
+        try:
+            yield _known(cursor.peek(0), queue)
+            while True:
+                yield _known(cursor.peek_next(0), queue)
+        except IOTimeout:
+            return
+
+
+def _known(message: ReceivedMessage, queue: Queue) -> ReceivedMessage:
+    if not sequential_id_of(message.lookup_id):
+        raise InvalidParameter(
+            f"queue {queue.name}: its computer does not tell lookup identifiers, by which messages are read"
+        )
+    return message
+
+
+def look_up(queue: Queue, lookup_ids: Sequence[int]) -> list[ReceivedMessage]:
+    """Return those of some messages that are there."""
+    return _each(queue.peek_by_lookup_id, lookup_ids)
+
+
+def receive(queue: Queue, lookup_ids: Sequence[int]) -> int:
+    """Receive messages and return how many were there."""
+    return len(_each(queue.receive_by_lookup_id, lookup_ids))
+
+
+def _each(do: Callable[[int], ReceivedMessage], lookup_ids: Sequence[int]) -> list[ReceivedMessage]:
+    """Read messages, several at a time over one connection; those that are gone are left out."""
+
+    def one(number: int) -> ReceivedMessage | None:
+        try:
+            return do(number)
+        except MessageNotFound:
+            return None
+
+    # The first opens the queue for all.
+    found = [one(number) for number in lookup_ids[:1]]
+    if len(lookup_ids) > 1:
+        with ThreadPoolExecutor(IN_FLIGHT) as pool:
+            found += pool.map(one, lookup_ids[1:])
+    return [message for message in found if message is not None]
+
+
+def alone(queue: Queue, name: str) -> list[ReceivedMessage]:
+    """Open a queue so that nobody else receives from it; the first message, if there is one."""
+    try:
+        return list(islice(walk(queue, peek_only=False), 1))
+    except SharingViolation as error:
+        raise SharingViolation(
+            f"somebody else receives from queue {name}; a stream with mode receive wants it to itself ({error})"
+        ) from None

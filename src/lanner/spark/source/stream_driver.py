@@ -1,0 +1,323 @@
+"""What a stream does in the driver: where it begins, how far it may read on, what it has processed.
+
+Two facts about Spark decide how (DESIGN, section 8). It calls `commit` only when the next batch is planned, so the last one
+would stay in its queue; but it asks for the latest offset after X only when the batch that ends at X is in its commit log. So
+everything up to there is acknowledged then. And it asks for the initial offset more than once, also after a crash: so
+what "latest" meant is kept by the queue manager under the reader's name.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from lanner.model.errors import QueueNotAvailable, QueueNotFound
+from lanner.spark.source.batch_reader import check_managers
+from lanner.spark.source.leases import Leases
+from lanner.spark.source.offsets import ManagerOffset, Offset, QueueOffset
+from lanner.spark.source.options import EARLIEST, LATEST, StreamOptions
+from lanner.spark.source.partitions import Columns, MessagePartition, Planner, Wanted, aged_out
+from lanner.spark.source.queue_names import FoundQueue, KnownManager, ask_all, find_queues, is_pattern
+
+_LOG: Final = logging.getLogger(__name__)
+
+# Ours: milliseconds that one look waits for messages: an idle stream asks twice a second.
+POLL_MS: Final = 500
+# Ours: seconds between two looks for new queues that a pattern means.
+LIST_INTERVAL: Final = 5.0
+UNLIMITED: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    messages: int = UNLIMITED
+    bytes: int = UNLIMITED
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """A queue that may have messages after where the stream is."""
+
+    known: KnownManager
+    queue: FoundQueue
+    at: QueueOffset
+
+    def request(self, limits: Limits) -> dict[str, Any]:
+        return {
+            "queue": self.queue.name,
+            "queue_id": self.queue.number,
+            "after": self.at.end,
+            "max_messages": limits.messages,
+            "max_bytes": limits.bytes,
+        }
+
+
+_NOTHING: Final[dict[str, Any]] = {"messages": 0, "bytes": 0}
+
+
+class StreamDriver:
+    """One stream. Spark calls its methods one after the other, always in the same process."""
+
+    def __init__(self, options: StreamOptions, columns: Columns) -> None:
+        self._options = options
+        self._planner = Planner(columns, options.min_partitions, fail_on_data_loss=options.fail_on_data_loss)
+        self._leases = (
+            Leases(options.reader, options.lease_ms) if options.is_receiver and options.reader is not None else None
+        )
+        self._managers = ask_all(options.access, is_log=options.is_events)
+        self._known = {known.identifier: known for known in self._managers}
+        self._queues: dict[tuple[str, int], FoundQueue] = {}
+        self._next_listing = 0.0
+        # With Trigger.AvailableNow: up to where, for each queue manager.
+        self._targets: dict[str, int] | None = None
+        # A stream that has a checkpoint never asks where to begin; one without asks again and again until it has read something.
+        self._is_resumed = True
+        self._initial: Offset | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self.latest_known: dict[str, Any] | None = None
+
+    def close(self) -> None:
+        """Let the leases run out, and end the threads."""
+        if self._leases is not None:
+            self._leases.close()
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    # Beginning ------------------------------------------------------------------------------------------------------
+
+    def initial(self) -> Offset:
+        """Where a new stream begins."""
+        if self._initial is None:
+            self._initial = self._begin()
+        return self._initial
+
+    def _begin(self) -> Offset:
+        self._is_resumed = False
+        if isinstance(self._options.starting, Offset):
+            check_managers(self._options.starting, self._managers)
+        self._list()
+        offset = Offset()
+        for (identifier, _), queue in self._queues.items():
+            offset = self._with(offset, self._known[identifier], queue, self._first(self._known[identifier], queue))
+        return offset
+
+    def _first(self, known: KnownManager, queue: FoundQueue) -> QueueOffset:
+        starting = self._options.starting
+        start: str | int
+        if isinstance(starting, Offset):
+            given = starting.queue(known.identifier, queue.number)
+            start = 0 if given is None else given.end
+        else:
+            start = starting
+        return self._begun(known, queue, start)
+
+    def _begun(self, known: KnownManager, queue: FoundQueue, start: str | int) -> QueueOffset:
+        """The offset of a queue of which nothing was read yet."""
+        if self._leases is not None:
+            number = self._leases.acquire(known, queue, start, take_over=self._is_resumed)
+        elif start == LATEST:
+            request = {"queue_id": queue.number, "epoch": known.epoch, "mode": "peek", "start": LATEST}
+            reader = self._options.reader or ""
+            number = known.manager.call(lambda flight: flight.acquire(queue.name, reader, **request))["start"]
+        elif start == EARLIEST and self._options.is_events:
+            # What was dropped before the stream began is not lost to it.
+            number = known.manager.call(lambda flight: flight.bounds(queue.name))["after"]
+        else:
+            number = 0 if start == EARLIEST else int(start)
+        return QueueOffset(queue.name, number, number)
+
+    @staticmethod
+    def _with(offset: Offset, known: KnownManager, queue: FoundQueue, reached: QueueOffset) -> Offset:
+        before = offset.managers.get(known.identifier, ManagerOffset(known.epoch))
+        changed = replace(before, queues={**before.queues, queue.number: reached})
+        return Offset({**offset.managers, known.identifier: changed})
+
+    def aim(self) -> None:
+        """Read what is there now, and nothing that comes later: Trigger.AvailableNow."""
+        again = [KnownManager.ask(known.manager, is_log=self._options.is_events) for known in self._managers]
+        self._targets = {known.identifier: known.horizon for known in again}
+
+    # Queues ---------------------------------------------------------------------------------------------------------
+
+    def _list(self, *, patterns_only: bool = False) -> None:
+        """Look which queues are meant."""
+        found = find_queues(
+            self._managers, self._options.queues, patterns_only=patterns_only, is_log=self._options.is_events
+        )
+        queues = {(identifier, queue.number): queue for identifier, some in found.items() for queue in some}
+        self._queues = {**self._queues, **queues} if patterns_only else queues
+        self._next_listing = time.monotonic() + LIST_INTERVAL
+
+    def _list_again(self) -> None:
+        if not self._queues and self._next_listing == 0:
+            self._list()
+        elif time.monotonic() >= self._next_listing and any(map(is_pattern, self._options.queues)):
+            self._list(patterns_only=True)
+
+    def _forget_deleted(self, error: QueueNotFound | QueueNotAvailable) -> None:
+        """A queue was deleted: an error, or one queue less."""
+        if self._options.fail_on_data_loss:
+            raise error
+        for (identifier, number), queue in list(self._queues.items()):
+            request = {"queue": queue.name, "queue_id": number}
+            try:
+                self._known[identifier].manager.call(lambda flight, one=request: flight.act("bounds", **one))  # type: ignore[misc]
+            except (QueueNotFound, QueueNotAvailable) as gone:
+                _LOG.warning("the stream goes on without a queue: %s", gone)
+                del self._queues[identifier, number]
+
+    # Reading on -----------------------------------------------------------------------------------------------------
+
+    def latest(self, start: Offset, limits: Limits) -> Offset:
+        """How far the next batch reads; `start` itself, if there is nothing new. What was read up to `start` is acknowledged."""
+        self.acknowledge(start)
+        self._list_again()
+        asks = [self._ask(start, self._known[identifier], queue) for (identifier, _), queue in self._queues.items()]
+        try:
+            answers = self._look(asks, limits)
+        except (QueueNotFound, QueueNotAvailable) as error:
+            self._forget_deleted(error)
+            return start
+        reached = start
+        for ask, answer in zip(asks, answers, strict=True):
+            if answer["messages"]:
+                if answer.get("lost"):
+                    aged_out(ask.known.name, ask.at.end, answer["lost"], is_error=self._options.fail_on_data_loss)
+                messages = ask.at.messages + self._held(ask, answer)
+                at = replace(ask.at, name=ask.queue.name, end=answer["upto"], messages=messages)
+                reached = self._with(reached, ask.known, ask.queue, at)
+        if self._targets is not None and self._leases is not None and reached == start:
+            # Spark ends the query now, and tells nobody.
+            self._leases.release()
+        return reached
+
+    def _held(self, ask: _Ask, answer: dict[str, Any]) -> int:
+        """How many messages a batch will find in its range; a receiver holds them before Spark writes the range down."""
+        if self._leases is None or self._leases.hold(ask.known, ask.queue.number, answer["upto"]) == answer["expiries"]:
+            return int(answer["messages"])
+        request = ask.request(Limits()) | {"epoch": ask.known.epoch, "upto": answer["upto"]}
+        return int(ask.known.manager.call(lambda flight: flight.act("measure", **request))["messages"])
+
+    def _ask(self, start: Offset, known: KnownManager, queue: FoundQueue) -> _Ask:
+        # A queue that is new to the stream is read from its beginning.
+        at = start.queue(known.identifier, queue.number) or self._begun(known, queue, EARLIEST)
+        self._hold(known, queue, at)
+        return _Ask(known, queue, at)
+
+    def _look(self, asks: Sequence[_Ask], limits: Limits) -> list[dict[str, Any]]:
+        """Ranges with new messages, together within the limits: each queue has its share by what it has to read."""
+        answers = self._answers(asks, [limits] * len(asks), POLL_MS)
+        self._remember(asks, answers)
+        messages, size = (sum(answer[what] for answer in answers) for what in ("messages", "bytes"))
+        busy = [(ask, answer) for ask, answer in zip(asks, answers, strict=True) if answer["messages"]]
+        if len(busy) < 2 or (messages <= limits.messages and size <= limits.bytes):
+            return answers
+        weights = [self._weight(answer) for _, answer in busy]
+        whole = sum(weights)
+        shares = [
+            Limits(max(limits.messages * weight // whole, 1), max(limits.bytes * weight // whole, 1))
+            for weight in weights
+        ]
+        cut = iter(self._answers([ask for ask, _ in busy], shares, 0))
+        return [next(cut) if answer["messages"] else answer for answer in answers]
+
+    def _weight(self, answer: dict[str, Any]) -> int:
+        """How much a queue has to read: all that is in it, for one that takes it out; else what was seen of it."""
+        return max(int(answer["bytes"]), int(answer.get("backlog_bytes", 0)) if self._leases is not None else 0, 1)
+
+    def _answers(self, asks: Sequence[_Ask], limits: Sequence[Limits], timeout: int) -> list[dict[str, Any]]:
+        """What each queue has, in the order of the asks."""
+        if self._targets is not None:
+            return [self._measured(ask, limit) for ask, limit in zip(asks, limits, strict=True)]
+        groups: dict[str, list[int]] = {}
+        for index, ask in enumerate(asks):
+            groups.setdefault(ask.known.identifier, []).append(index)
+        answers = [_NOTHING] * len(asks)
+        requests = {
+            identifier: [asks[index].request(limits[index]) for index in some] for identifier, some in groups.items()
+        }
+        if not asks:
+            time.sleep(timeout / 1000)
+        for identifier, found in self._polled(requests, timeout):
+            for index, answer in zip(groups[identifier], found, strict=True):
+                answers[index] = answer
+        return answers
+
+    def _measured(self, ask: _Ask, limits: Limits) -> dict[str, Any]:
+        targets = self._targets or {}
+        request = ask.request(limits) | {"epoch": ask.known.epoch, "upto": targets[ask.known.identifier]}
+        return ask.known.manager.call(lambda flight: flight.act("measure", **request))
+
+    def _polled(
+        self, requests: dict[str, list[dict[str, Any]]], timeout: int
+    ) -> Iterable[tuple[str, list[dict[str, Any]]]]:
+        """Ask all queue managers at the same time; the first that has something ends the wait for the others."""
+
+        def poll(identifier: str) -> list[dict[str, Any]]:
+            known = self._known[identifier]
+            return known.manager.call(lambda flight: flight.poll(requests[identifier], timeout, known.epoch))
+
+        if len(requests) < 2:
+            return [(identifier, poll(identifier)) for identifier in requests]
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(4 * len(self._managers), "lanner-poll")
+        running: dict[Future[list[dict[str, Any]]], str] = {
+            self._pool.submit(poll, identifier): identifier for identifier in requests
+        }
+        done: list[tuple[str, list[dict[str, Any]]]] = []
+        while running and not any(answer["messages"] for _, answers in done for answer in answers):
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                done += [(running.pop(future), future.result())]
+        return done
+
+    def _remember(self, asks: Sequence[_Ask], answers: Sequence[dict[str, Any]]) -> None:
+        """What the progress of the query shows: how much is in each queue."""
+        found = {
+            ask.queue.name: {"bytes": answer["backlog_bytes"], "messages": answer["backlog_messages"]}
+            for ask, answer in zip(asks, answers, strict=True)
+            if "backlog_messages" in answer
+        }
+        if found:
+            self.latest_known = dict(sorted({**(self.latest_known or {}), **found}.items()))
+
+    # Batches --------------------------------------------------------------------------------------------------------
+
+    def plan(self, start: Offset, end: Offset) -> list[MessagePartition]:
+        """The partitions of a batch, which may be one from before a crash."""
+        check_managers(end, self._managers)
+        wanted = []
+        for identifier, reached in end.managers.items():
+            known = self._known[identifier]
+            ranges = []
+            for number, upto in reached.queues.items():
+                before = start.queue(identifier, number)
+                after, messages = (upto.start, 0) if before is None else (before.end, before.messages)
+                if upto.end > after:
+                    self._hold(known, FoundQueue(number, upto.name), upto)
+                    if self._leases is not None:
+                        self._leases.hold(known, number, upto.end)
+                    ranges.append(Wanted(upto.name, number, after, upto.end, upto.messages - messages))
+            wanted.append((known.manager, reached.epoch, ranges))
+        return self._planner.plan(wanted)
+
+    def _hold(self, known: KnownManager, queue: FoundQueue, at: QueueOffset) -> None:
+        if self._leases is not None:
+            self._leases.check()
+            self._leases.acquire(known, queue, at.start, take_over=self._is_resumed)
+
+    def acknowledge(self, offset: Offset) -> None:
+        """Everything up to an offset has been processed, and Spark has written that down: receive it."""
+        check_managers(offset, self._managers)
+        if self._leases is None:
+            return
+        self._leases.check()
+        for identifier, reached in offset.managers.items():
+            known = self._known[identifier]
+            for number, at in reached.queues.items():
+                if at.end > at.start:
+                    self._hold(known, FoundQueue(number, at.name), at)
+                    self._leases.acknowledge(known, number, at.end)

@@ -1,0 +1,206 @@
+"""Who calls, over which wire."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import ipaddress
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.flight as fl
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from lanner.client import QueueManager
+from lanner.client.runtimes import runtime_of
+from lanner.errors import ServiceNotAvailable
+from lanner.security.identity import Identity
+from lanner.spark.flight import auth as flight_auth
+from lanner.spark.flight.auth import Tokens
+from lanner.spark.flight.client import FlightFailed, FlightQueues
+from lanner.spark.flight.errors import NotAuthenticated
+from lanner.spark.flight.server import FlightListener
+from lanner.spark.flight.settings import FlightSettings
+
+Connect = Callable[..., FlightQueues]
+
+
+def test_a_user_is_who_the_account_file_says(connect: Connect) -> None:
+    assert connect("alice", "wonder").info()["user"] == "alice"
+    assert connect("ALICE", "wonder").info()["user"] == "alice"
+    assert connect(None).info()["user"] == "ANONYMOUS LOGON"
+
+
+@pytest.mark.parametrize(("user", "password"), [("alice", "wrong"), ("nobody", "wonder"), ("alice", "")])
+def test_a_wrong_user_or_password_is_refused_and_not_told_which(connect: Connect, user: str, password: str) -> None:
+    with pytest.raises(NotAuthenticated, match="user or password is not right"):
+        connect(user, password)
+
+
+@pytest.mark.parametrize(
+    ("header", "complaint"),
+    [
+        ("Bearer made-up", "the token has expired"),
+        ("Digest x", "Basic or Bearer expected"),
+        ("Basic !!!", "cannot be read"),
+        ("Basic YWxpY2U=", "cannot be read"),
+        ("Basic YWxpY2U6d3Jvbmc=", "user or password is not right"),
+    ],
+)
+def test_a_bad_header_is_refused_with_every_call(address: str, header: str, complaint: str) -> None:
+    options = fl.FlightCallOptions(headers=[(b"authorization", header.encode())])
+    with fl.connect(address) as client, pytest.raises(fl.FlightUnauthenticatedError, match=complaint):
+        list(client.do_action(fl.Action("info", b""), options))
+
+
+def test_a_password_may_come_with_any_call(address: str) -> None:
+    options = fl.FlightCallOptions(headers=[(b"authorization", b"Basic YWxpY2U6d29uZGVy")])
+    with fl.connect(address) as client:
+        [result] = client.do_action(fl.Action("info", b""), options)
+    assert b'"alice"' in result.body.to_pybytes()
+
+
+def test_a_token_ends_with_the_password_and_with_the_user(qm: QueueManager, connect: Connect) -> None:
+    alice, bob = connect("alice", "wonder"), connect("bob", "builder")
+    runtime_of(qm).users.set_password("alice", "other")
+    runtime_of(qm).users.remove("bob")
+    for caller in (alice, bob):
+        with pytest.raises(NotAuthenticated, match="log on again"):
+            caller.info()
+    assert connect("alice", "other").info()["user"] == "alice"
+
+
+def test_a_password_that_was_right_is_not_worked_out_again_for_a_while(
+    qm: QueueManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That takes tens of milliseconds, and each process of a Spark job logs on. But it must be the same, and still be right."""
+    users = runtime_of(qm).users
+    users.add("alice", "wonder")
+    asked: list[tuple[str, str]] = []
+    verify = users.verify
+
+    def counted(name: str, password: str) -> Identity | None:
+        asked.append((name, password))
+        return verify(name, password)
+
+    monkeypatch.setattr(users, "verify", counted)
+    tokens = Tokens(users)
+    for _ in range(3):
+        assert tokens.log_on("alice", "wonder")[0].name == "alice"
+    assert asked == [("alice", "wonder")]
+    for password in ("wrong", "", "wonder "):
+        with pytest.raises(NotAuthenticated):
+            tokens.log_on("alice", password)
+    assert len(asked) == 4
+    users.set_password("alice", "other")
+    with pytest.raises(NotAuthenticated):
+        tokens.log_on("alice", "wonder")
+    tokens.log_on("alice", "other")
+    assert len(asked) == 6
+    monkeypatch.setattr(time, "monotonic", lambda: 1e9)
+    tokens.log_on("alice", "other")
+    assert len(asked) == 7
+    users.remove("alice")
+    with pytest.raises(NotAuthenticated):
+        tokens.log_on("alice", "other")
+
+
+def test_tokens_run_out_and_are_limited(qm: QueueManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime_of(qm).users.add("alice", "wonder")
+    monkeypatch.setattr(flight_auth, "MAX_TOKENS", 2)
+    tokens = Tokens(runtime_of(qm).users)
+    given = [tokens.log_on("alice", "wonder")[1] for _ in range(2)]
+    tokens.identity(given[0])
+    given.append(tokens.log_on("alice", "wonder")[1])
+    with pytest.raises(NotAuthenticated):
+        tokens.identity(given[1])
+    assert tokens.identity(given[0]).name == "alice"
+    monkeypatch.setattr(flight_auth, "TOKEN_LIFE", 0.0)
+    with pytest.raises(NotAuthenticated):
+        tokens.identity(given[2])
+
+
+def test_nobody_there_is_told(address: str) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with FlightQueues(f"grpc://127.0.0.1:{port}") as queues, pytest.raises(ServiceNotAvailable, match=f":{port}"):
+        queues.info()
+
+
+# Listening ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    path = tmp_path_factory.mktemp("tls")
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = dt.datetime.now(dt.UTC)
+    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(names, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem, private = path / "certificate.pem", path / "key.pem"
+    pem.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    private.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return pem, private
+
+
+def test_tls(qm: QueueManager, certificate: tuple[Path, Path]) -> None:
+    runtime_of(qm).users.add("alice", "wonder")
+    listener = FlightListener(runtime_of(qm), FlightSettings("127.0.0.1", 0, *certificate))
+    listener.open()
+    try:
+        assert listener.address.startswith("grpc+tls://127.0.0.1:")
+        with FlightQueues(listener.address, user="alice", password="wonder", tls_roots=certificate[0]) as queues:
+            assert queues.info()["user"] == "alice"
+        plain = listener.address.replace("grpc+tls", "grpc")
+        with FlightQueues(plain) as queues, pytest.raises((FlightFailed, ServiceNotAvailable)):
+            queues.info()
+    finally:
+        listener.close()
+
+
+def test_other_addresses_than_loopback_need_tls(certificate: tuple[Path, Path]) -> None:
+    with pytest.raises(ValueError, match=r"in the clear: give tls_certificate and tls_key"):
+        FlightSettings("0.0.0.0")
+    FlightSettings("0.0.0.0", 0, *certificate)
+    with pytest.raises(ValueError, match="belong together"):
+        FlightSettings(tls_certificate=certificate[0])
+
+
+def test_a_port_that_is_taken_is_told_as_the_system_tells_it(qm: QueueManager, address: str) -> None:
+    second = FlightListener(runtime_of(qm), FlightSettings(port=int(address.rpartition(":")[2])))
+    with pytest.raises(OSError, match="in use") as caught:
+        asyncio.run(second.start())
+    assert caught.value.strerror
+
+
+def test_a_listener_starts_and_stops_with_the_daemon(qm: QueueManager) -> None:
+    async def life() -> str:
+        listener = FlightListener(runtime_of(qm), FlightSettings(port=0))
+        await listener.start()
+        address = listener.address
+        await listener.stop()
+        await listener.stop()
+        return address
+
+    assert asyncio.run(life()).startswith("grpc://127.0.0.1:")
