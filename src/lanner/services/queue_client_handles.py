@@ -32,13 +32,12 @@ from lanner.rpc.ndr import NULL_HANDLE, Pointed
 from lanner.services.interfaces.mqmp import RPC_QUEUE_HANDLE, CACCreateRemoteCursor
 from lanner.services.queue_client_answers import when_durable
 from lanner.services.queue_client_remote import MAX_CURSORS
+from lanner.services.queue_client_tables import HandleTable
 from lanner.services.queue_formats import format_name_of
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from lanner.engine import Engine
-    from lanner.host.committer import Committer
     from lanner.model.live import Cursor, OpenQueueDescriptor
     from lanner.rpc.calls import Caller, ServerCall
     from lanner.rpc.server import Handler
@@ -69,17 +68,8 @@ class LocalQueue:
         raise InvalidHandle(f"no cursor {handle:#x} on {self.descriptor.format_name}")
 
 
-class QueueHandles:
+class QueueHandles(HandleTable[int, LocalQueue]):
     """iLocalQueueContextHandleTable (3.1.1.2) and the methods on it."""
-
-    def __init__(self, engine: Engine, committer: Committer) -> None:
-        self._engine = engine
-        self._lock = engine.store.lock
-        self._committer = committer
-        self._queues: dict[int, LocalQueue] = {}
-
-    def __len__(self) -> int:
-        return len(self._queues)
 
     @property
     def handlers(self) -> dict[str, Handler]:
@@ -106,7 +96,7 @@ class QueueHandles:
 
     def find_context(self, call: ServerCall, context: int) -> LocalQueue:
         """The queue of a number, for whom it was given to."""
-        queue = self._queues.get(context)
+        queue = self._held.get(context)
         if queue is None or not queue.caller.includes(call.caller):
             raise InvalidHandle(f"hQMContext {context:#x} is not open")
         return queue
@@ -156,7 +146,7 @@ class QueueHandles:
                 raise
             return {"lplp_remote_queue_name": Pointed(self._elsewhere(name)), RETURNS: MQ_OK}
         queue = LocalQueue(self._new_context(), descriptor, call.caller)
-        self._queues[queue.context] = queue
+        self._held[queue.context] = queue
         try:
             handle = call.caller.add(queue, _KIND, partial(self._close, queue))
         except RpcFault:
@@ -182,7 +172,7 @@ class QueueHandles:
 
     def _close(self, queue: LocalQueue) -> None:
         """Also the rundown (3.1.7.1)."""
-        if self._queues.pop(queue.context, None) is None:
+        if self._held.pop(queue.context, None) is None:
             return
         with self._committer.change() as change:
             self._engine.close_queue(queue.descriptor)
@@ -191,7 +181,7 @@ class QueueHandles:
     def _new_context(self) -> int:
         while True:
             context = secrets.randbits(32)
-            if context and context not in self._queues:
+            if context and context not in self._held:
                 return context
 
     # Cursors ------------------------------------------------------------------------------------------------------

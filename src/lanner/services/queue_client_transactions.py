@@ -18,12 +18,11 @@ from lanner.rpc.interface import RETURNS
 from lanner.rpc.ndr import NULL_HANDLE
 from lanner.services.interfaces.mqmp import RPC_INT_XACT_HANDLE
 from lanner.services.queue_client_answers import when_durable
+from lanner.services.queue_client_tables import HandleTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lanner.engine import Engine
-    from lanner.host.committer import Committer
     from lanner.model.live import Transaction
     from lanner.rpc.calls import Caller, ServerCall
     from lanner.rpc.server import Handler
@@ -40,17 +39,8 @@ class TransactionHandle:
     caller: Caller
 
 
-class TransactionHandles:
+class TransactionHandles(HandleTable[UUID, TransactionHandle]):
     """iTransactionHandleTable (3.1.1.9) and the methods on it."""
-
-    def __init__(self, engine: Engine, committer: Committer) -> None:
-        self._engine = engine
-        self._lock = engine.store.lock
-        self._committer = committer
-        self._held: dict[UUID, TransactionHandle] = {}
-
-    def __len__(self) -> int:
-        return len(self._held)
 
     @property
     def handlers(self) -> dict[str, Handler]:

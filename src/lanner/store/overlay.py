@@ -76,6 +76,9 @@ class Overlay(Generic[K, V, H]):
 
     # What lies on disk, and the first key after a given one: the two things that differ between views.
 
+    def _read_stored(self, key: K) -> V | None:
+        raise NotImplementedError
+
     def _stored_ceiling(self, key: K) -> K | None:
         raise NotImplementedError
 
@@ -93,6 +96,24 @@ class Overlay(Generic[K, V, H]):
     def layers(self) -> tuple[Layer[K, V, H], ...]:
         """All layers, the newest first."""
         return self.below if self.current is None else (self.current, *self.below)  # type: ignore[arg-type]  # mypy mixes int and bytes
+
+    def get(self, key: K) -> V | None:
+        """Return the newest value; None if the key does not exist."""
+        # Without `layers`, which makes a tuple: this is asked several times for each message.
+        current = self.current
+        if current is not None:
+            value = current.rows.get(key)
+            if value is not None:
+                return value
+            if key in current.hidden:
+                return None
+        for layer in self.below:
+            value = layer.rows.get(key)
+            if value is not None:
+                return value
+            if key in layer.hidden:
+                return None
+        return self._read_stored(key)
 
     def go_back(self) -> None:
         """Forget the current layer and what it did to those below; the batch in flight was dropped with it."""

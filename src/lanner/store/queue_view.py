@@ -210,20 +210,7 @@ class QueueView(Overlay[int, Record, int]):
             record = self.express.rows.get(lookup_id)
             if record is not None:
                 return record
-        current = self.current
-        if current is not None:
-            record = current.rows.get(lookup_id)
-            if record is not None:
-                return record
-            if lookup_id in current.hidden:
-                return None
-        for layer in self.below:
-            record = layer.rows.get(lookup_id)
-            if record is not None:
-                return record
-            if lookup_id in layer.hidden:
-                return None
-        return self._read_stored(lookup_id)
+        return super().get(lookup_id)
 
     def _read_stored(self, lookup_id: int) -> Record | None:
         raw = self.raw(lookup_id)

@@ -28,21 +28,7 @@ class Table(Overlay[bytes, bytes, None]):
         self._environment = environment
         self._begin = begin
 
-    def get(self, key: bytes) -> bytes | None:
-        # Not `layers`: each message that may expire asks three times.
-        current = self.current
-        if current is not None:
-            value = current.rows.get(key)
-            if value is not None:
-                return value
-            if key in current.hidden:
-                return None
-        for layer in self.below:
-            value = layer.rows.get(key)
-            if value is not None:
-                return value
-            if key in layer.hidden:
-                return None
+    def _read_stored(self, key: bytes) -> bytes | None:
         environment = self._environment
         return environment.txn.get(self._prefix + key, db=environment.tables)
 

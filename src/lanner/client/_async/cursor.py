@@ -5,19 +5,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
+from lanner.client._async.closeable import Closeable
 from lanner.client._async.transaction import Transaction, unit_of
 from lanner.model.errors import InvalidHandle
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from lanner.client._async.backend import Backend, BackendCursor
     from lanner.client.message import ReceivedMessage
 
 
-class Cursor:
+class Cursor(Closeable):
     """A place in a queue. Stepping off the end waits, or ends with IOTimeout."""
 
     def __init__(self, backend: Backend, cursor: BackendCursor) -> None:
@@ -25,14 +24,6 @@ class Cursor:
         self._backend = backend
         self._cursor = cursor
         self._is_closed = False
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Close the cursor. Closing twice is harmless."""

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Self
 
+from lanner.client._async.closeable import Closeable
 from lanner.client._async.consume import Consumer
 from lanner.client._async.cursor import Cursor
 from lanner.client._async.transaction import Transaction, unit_of
@@ -18,7 +19,6 @@ from lanner.wire.format_name import DirectFormatName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from types import TracebackType
 
     from lanner.client._async.backend import Backend
     from lanner.client.message import ReceivedMessage
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lanner.wire.format_name import FormatName
 
 
-class Queue:
+class Queue(Closeable):
     """A queue by name. Handles are opened when they are first needed, and closed with the object."""
 
     def __init__(
@@ -45,11 +45,6 @@ class Queue:
     async def __aenter__(self) -> Self:
         await self._queue.open()
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Close the handles; reads that wait on them end. The queue can be used again."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, Self
 
+from lanner.client._async.closeable import Closeable
 from lanner.client._async.embedded import EmbeddedBackend
 from lanner.client._async.enterprise import Enterprise
 from lanner.client._async.queue import Queue
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Sequence
     from pathlib import Path
-    from types import TracebackType
 
     from lanner.client._async.backend import Backend, Document
     from lanner.engine.dtc import Coordinator
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lanner.transfer.settings import TransferSettings
 
 
-class QueueManager:
+class QueueManager(Closeable):
     r"""A queue manager: in this process on a data directory of its own, or elsewhere (`connect`).
 
     >>> async with QueueManager("data", name="ALPHA") as qm:
@@ -77,11 +77,6 @@ class QueueManager:
     async def __aenter__(self) -> Self:
         await self._backend.open()
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Stop an embedded queue manager, or hang up. Open transactions are aborted. Closing twice is harmless."""

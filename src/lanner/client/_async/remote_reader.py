@@ -20,10 +20,10 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
 from typing import Any, Final, Self, cast
 from uuid import UUID
 
+from lanner.client._async.closeable import Closeable
 from lanner.client._async.io import limited, salvaged, time_limit
 from lanner.client.remote_message import RemoteMessage
 from lanner.model.enums import INFINITE, QueueAccessType, QueueShareMode
@@ -86,7 +86,7 @@ class _Connector:
 
 
 @dataclass(slots=True, eq=False)
-class RemoteReader:
+class RemoteReader(Closeable):
     """A connection to the queues of another computer."""
 
     client_id: UUID
@@ -148,15 +148,6 @@ class RemoteReader:
         """Hang up; the server closes what is open and takes back what was not acknowledged."""
         await self.reading_client.close()
         await self.handshake_client.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        del kind, error, trace
-        await self.close()
 
     async def open(
         self,

@@ -3,19 +3,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
+from lanner.client._sync.closeable import Closeable
 from lanner.client._sync.transaction import Transaction, unit_of
 from lanner.model.errors import InvalidHandle
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from lanner.client._sync.backend import Backend, BackendCursor
     from lanner.client.message import ReceivedMessage
 
 
-class Cursor:
+class Cursor(Closeable):
     """A place in a queue. Stepping off the end waits, or ends with IOTimeout."""
 
     def __init__(self, backend: Backend, cursor: BackendCursor) -> None:
@@ -23,14 +22,6 @@ class Cursor:
         self._backend = backend
         self._cursor = cursor
         self._is_closed = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the cursor. Closing twice is harmless."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Self
 
+from lanner.client._sync.closeable import Closeable
 from lanner.client._sync.consume import Consumer
 from lanner.client._sync.cursor import Cursor
 from lanner.client._sync.transaction import Transaction, unit_of
@@ -16,7 +17,6 @@ from lanner.wire.format_name import DirectFormatName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from types import TracebackType
 
     from lanner.client._sync.backend import Backend
     from lanner.client.message import ReceivedMessage
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lanner.wire.format_name import FormatName
 
 
-class Queue:
+class Queue(Closeable):
     """A queue by name. Handles are opened when they are first needed, and closed with the object."""
 
     def __init__(
@@ -43,11 +43,6 @@ class Queue:
     def __enter__(self) -> Self:
         self._queue.open()
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the handles; reads that wait on them end. The queue can be used again."""

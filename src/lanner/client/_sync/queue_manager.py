@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, Self
 
+from lanner.client._sync.closeable import Closeable
 from lanner.client._sync.embedded import EmbeddedBackend
 from lanner.client._sync.enterprise import Enterprise
 from lanner.client._sync.queue import Queue
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Sequence
     from pathlib import Path
-    from types import TracebackType
 
     from lanner.client._sync.backend import Backend, Document
     from lanner.engine.dtc import Coordinator
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lanner.transfer.settings import TransferSettings
 
 
-class QueueManager:
+class QueueManager(Closeable):
     r"""A queue manager: in this process on a data directory of its own, or elsewhere (`connect`).
 
     >>> with QueueManager("data", name="ALPHA") as qm:
@@ -75,11 +75,6 @@ class QueueManager:
     def __enter__(self) -> Self:
         self._backend.open()
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stop an embedded queue manager, or hang up. Open transactions are aborted. Closing twice is harmless."""

@@ -18,10 +18,10 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
 from typing import Any, Final, Self, cast
 from uuid import UUID
 
+from lanner.client._sync.closeable import Closeable
 from lanner.client._sync.io import limited, salvaged, time_limit
 from lanner.client.remote_message import RemoteMessage
 from lanner.model.enums import INFINITE, QueueAccessType, QueueShareMode
@@ -82,7 +82,7 @@ class _Connector:
 
 
 @dataclass(slots=True, eq=False)
-class RemoteReader:
+class RemoteReader(Closeable):
     """A connection to the queues of another computer."""
 
     client_id: UUID
@@ -144,15 +144,6 @@ class RemoteReader:
         """Hang up; the server closes what is open and takes back what was not acknowledged."""
         self.reading_client.close()
         self.handshake_client.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        del kind, error, trace
-        self.close()
 
     def open(
         self,

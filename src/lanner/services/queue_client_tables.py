@@ -1,0 +1,25 @@
+"""The tables of context handles that the queue client interface keeps (MS-MQMP 3.1.1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from lanner.engine import Engine
+    from lanner.host.committer import Committer
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class HandleTable(Generic[K, V]):
+    """What clients hold, by its number or identifier."""
+
+    def __init__(self, engine: Engine, committer: Committer) -> None:
+        self._engine = engine
+        self._lock = engine.store.lock
+        self._committer = committer
+        self._held: dict[K, V] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
