@@ -229,6 +229,41 @@ def test_batch_numbers_are_accepted_in_the_folders_that_may_use_them(tree: Path,
     assert waits_by_hand(tree) == []
 
 
+def packets_read_by_offset(package: Path) -> list[str]:
+    """Return where code outside `wire` takes a packet apart by positions: only `wire` knows where fields are."""
+    found = []
+    for path in sorted(package.rglob("*.py")):
+        where = path.relative_to(package)
+        if where.parts[0] == "wire":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            of: ast.expr | None = None
+            if isinstance(node, ast.Subscript):
+                of = node.value
+            elif (
+                isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "unpack_from"
+            ):
+                of = node.args[0]
+            if of is not None and ast.unparse(of).rpartition(".")[2] == "packet":
+                found.append(f"{where.as_posix()}:{node.lineno}: {ast.unparse(node)}")
+    return found
+
+
+def test_only_wire_takes_packets_apart() -> None:
+    assert packets_read_by_offset(PACKAGE) == []
+
+
+@pytest.mark.parametrize(
+    "expression", ["packet[16:32]", "message.packet[61]", "position.record.packet[0]", "_U16.unpack_from(packet, 4)"]
+)
+def test_a_packet_read_by_offset_is_found(tree: Path, expression: str) -> None:
+    (tree / "engine").mkdir(exist_ok=True)
+    (tree / "engine/a.py").write_text(f"found = {expression}\n", encoding="utf-8")
+    (tree / "wire").mkdir(exist_ok=True)
+    (tree / "wire/a.py").write_text(f"found = {expression}\n", encoding="utf-8")
+    assert packets_read_by_offset(tree) == [f"engine/a.py:1: {expression}"]
+
+
 # Where the values of status codes stand; every other test uses the names.
 STATUS_FILES = {"statuses.py", "engine/test_data_model.py", "data/body_values.py", "rpc/test_server.py"}
 

@@ -20,7 +20,6 @@ from lanner.security.encryption import (
     EncryptionPreferences,
     SessionKey,
     check_privacy_level,
-    clear_encrypted,
     decrypt_body,
     encrypt_body,
     open_symmetric_key,
@@ -32,6 +31,7 @@ from lanner.security.rc2 import Rc2
 from lanner.security.refusal import Refusal
 from lanner.security.signing import sign
 from lanner.wire import layout as at
+from lanner.wire.encrypted_body import clear_encrypted
 from lanner.wire.format_name import parse
 from lanner.wire.layout import MAX_PACKET_SIZE
 from lanner.wire.message import Message

@@ -22,9 +22,9 @@ from lanner.model.errors import (
     RemoteProtocolError,
 )
 from lanner.security.certificates import add_certificate, remove_certificate
-from lanner.security.encryption import clear_encrypted
 from lanner.security.examination import NO_KEYS, Examination, examine
 from lanner.security.signing import is_registered, is_signed
+from lanner.wire.encrypted_body import clear_encrypted
 from lanner.wire.message import Message
 from lanner.wire.public_keys import MqdsPublicKeys
 from lanner.wire.sid import sid_text

@@ -8,7 +8,6 @@ receiver decrypts before it verifies (DECISIONS).
 from __future__ import annotations
 
 import secrets
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -24,6 +23,7 @@ from lanner.security.rc2 import Rc2
 from lanner.security.refusal import Refusal
 from lanner.security.rsa import RsaKey
 from lanner.wire import layout as at
+from lanner.wire.encrypted_body import with_plain_body
 from lanner.wire.message import Message
 from lanner.wire.public_keys import MqdsPublicKeys, RsaPublicKey
 from lanner.wire.security_header import SecurityHeader, join_provider_info
@@ -58,8 +58,6 @@ _SHORT_KEY_PADDING: Final = bytes(11)
 
 # RFC 8017 7.2.1: two octets before and one after a padding of at least eight.
 _ENCODING_OVERHEAD: Final = 11
-_U16: Final = struct.Struct("<H")
-_U32: Final = struct.Struct("<I")
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +217,7 @@ def decrypt_body(
         body = _decrypt(algorithm, symmetric_key, message.body)
     except ValueError as error:
         raise Refusal.bad_encryption(f"the body cannot be decrypted: {error}") from None
-    return _with_plain_body(message, body)
+    return with_plain_body(message, body)
 
 
 def open_symmetric_key(message: Message, private_keys: PrivateKeys) -> bytes:
@@ -250,29 +248,6 @@ def _provider(message: Message) -> Provider:
     if provider is None:
         raise Refusal.bad_encryption(f"PrivacyLevel {message.privacy_level:#x} of an encrypted body is not 1, 3 or 5")
     return provider
-
-
-def clear_encrypted(packet: bytes) -> bytes:
-    """The packet with EB cleared: of a message that was to be encrypted and never left this computer."""
-    offset = at.locate(packet).security
-    if not offset:
-        return packet
-    (flags,) = _U16.unpack_from(packet, offset)
-    return b"".join((packet[:offset], _U16.pack(flags & ~at.EB), packet[offset + 2 :]))
-
-
-def _with_plain_body(message: Message, body: bytes) -> bytes:
-    """Put another body in, and leave every other octet as it came: the signature covers them as they are."""
-    packet = clear_encrypted(message.packet)
-    properties = at.locate(packet).properties
-    start = message.body_offset
-    end = start + message.body_size + 3 & ~3
-    front = bytearray(packet[:start])
-    _U32.pack_into(front, properties + 32, len(body))
-    _U32.pack_into(front, properties + 36, len(body))
-    gap = bytes(-(start + len(body)) & 3)
-    _U32.pack_into(front, 8, start + len(body) + len(gap) + len(packet) - end)
-    return b"".join((front, body, gap, packet[end:]))
 
 
 # Ciphers ------------------------------------------------------------------------------------------------------
