@@ -43,5 +43,7 @@ def test_each_package_imports_only_from_those_before_it() -> None:
 def test_the_docstring_of_a_package_lists_its_modules(package: Path) -> None:
     docstring = ast.get_docstring(ast.parse((package / "__init__.py").read_text(encoding="utf-8"))) or ""
     listed = re.findall(r"^ {4}(\w+) +\S", docstring, re.MULTILINE)
-    modules = {path.stem for path in package.glob("*.py")} | {path.parent.name for path in package.glob("*/__init__.py")}
+    modules = {path.stem for path in package.glob("*.py")} | {
+        path.parent.name for path in package.glob("*/__init__.py")
+    }
     assert sorted(listed) == sorted(modules - {"__init__"})
