@@ -188,9 +188,8 @@ class FlightQueues:
             self._is_near = about["near"] is not None
             self._near = (Path(about["near"] or ""), about["queue_manager_id"])
         if self._is_near and self._near is not None:
-            from lanner.spark.flight.near_streams import (
-                NearReader,  # takes 0.1 s, which whoever only plans would wait for
-            )
+            # Imported here: it takes 0.1 s, and planning does not need it.
+            from lanner.spark.flight.near_streams import NearReader
 
             try:
                 return NearReader(*self._near)
