@@ -1,7 +1,8 @@
-"""The checksum (`store.checksum`) of pieces of one size that lie one behind the other, worked out of the checksums of the pieces.
+"""The CRC-32 of consecutive pieces of one size, computed from the CRC-32 of each piece.
 
-To compare each of thousands of small pieces with its checksum takes longer than to copy them; this way there is one to compare for all. CRC-32 is linear: what a
-checksum becomes by so many bytes that follow is a matrix of bits times it, whatever the bytes are, and theirs is added by an exclusive or.
+Comparing thousands of small pieces with their checksums one by one takes longer than copying them. With this
+module one comparison covers all. CRC-32 is linear: appending n bytes multiplies the checksum by a matrix of
+bits that depends on n only, and then the checksum of the appended bytes is added by exclusive or.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ _BYTES: Final = np.arange(256, dtype=np.uint32)
 
 
 def joined_checksum(checksums: Sums, size: int) -> int:
-    """That of all pieces together, in this order."""
+    """Return the checksum of all pieces together, in this order."""
     while len(checksums) > 1:
         if len(checksums) & 1:
-            # In front of them a piece of nothing: its checksum is 0, whatever follows.
+            # An empty piece in front: its checksum is 0, whatever follows.
             checksums = np.append(np.uint32(0), checksums)
         checksums = _times(_followed(size), checksums[::2]) ^ checksums[1::2]
         size *= 2
     return int(checksums[0]) if len(checksums) else 0
 
 
-# A matrix is four tables: what it makes of each value of the lowest byte, of the next one, and so on.
+# A matrix is four tables: its product with each value of the lowest byte, of the next one, and so on.
 
 
 def _times(matrix: Sums, values: Sums) -> Sums:
@@ -42,7 +43,7 @@ def _times(matrix: Sums, values: Sums) -> Sums:
 
 @lru_cache(1024)  # 4 KiB each
 def _followed(size: int) -> Sums:
-    """What so many bytes that follow make of a checksum."""
+    """Return the matrix for `size` appended bytes."""
     found = _BYTES << 8 * np.arange(4, dtype=np.uint32)[:, None]
     for bit in range(size.bit_length()):
         if size >> bit & 1:
@@ -52,7 +53,7 @@ def _followed(size: int) -> Sums:
 
 @cache
 def _followed_by_power(exponent: int) -> Sums:
-    """The same for a power of 2."""
+    """Return the matrix for 2 to the power of `exponent` appended bytes."""
     if exponent:
         half = _followed_by_power(exponent - 1)
         return _times(half, half.reshape(-1)).reshape(4, -1)

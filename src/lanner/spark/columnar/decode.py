@@ -1,8 +1,9 @@
 """Packets to Arrow batches, a whole batch at a time.
 
-Fixed fields are read from the buffer that holds all packets, with one numpy operation for all of them; variable ones are copied by
-Arrow. A column in which all rows have the same value is a scalar until the end. Only the columns that are wanted are made. A packet that is not common goes through `rows`, one by one, and one that cannot be
-read becomes a row with `packet` and `packet_error`: it never fails the batch.
+Fixed fields are read from the buffer that holds all packets, with one numpy operation for all of them. Arrow
+copies the variable ones. A column in which all rows have the same value is a scalar until the end. Only the
+columns of the schema are made. A packet that is not common goes through `rows`, one by one. A packet that
+cannot be read becomes a row with `packet` and `packet_error`, and never fails the batch.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def _columns(
 ) -> list[Values]:
     outside = _outside(packets, facts, place, schema, time.time_ns() // 1000 if read_time is None else read_time)
     if outside.keys() >= set(schema.names):
-        # Nobody wants to know what is in the packets.
+        # No column needs the content of the packets.
         return [outside[name]() for name in schema.names]
     located, texts = locate(packets)
     common = _Common(packets, located, texts, place)
@@ -112,7 +113,7 @@ def _columns(
 def _outside(
     packets: Packets, facts: Facts, place: Place, schema: RowSchema, read_time: int
 ) -> dict[str, Callable[[], Values]]:
-    """The columns that no packet tells."""
+    """Return the makers of the columns that do not come from a packet."""
     columns: dict[str, Callable[[], Values]] = {
         "qm_id": lambda: pa.scalar(place.qm_id, STRING),
         "qm_name": lambda: pa.scalar(place.qm_name, STRING),
@@ -131,13 +132,13 @@ def _outside(
     return columns
 
 
-@lru_cache(256)  # from batch to batch they are mostly the same
+@lru_cache(256)  # most values are the same from batch to batch
 def _one_run(value: pa.Scalar, count: int, kind: pa.DataType) -> pa.Array:
     return pa.RunEndEncodedArray.from_arrays(pa.array([count], pa.int32()), whole(value, 1), kind)
 
 
 def batch_of(columns: Iterable[Values], count: int, schema: RowSchema) -> pa.RecordBatch:
-    """Columns as the schema has them: plain, or run-end encoded."""
+    """Return a batch of columns as the schema has them: plain, or run-end encoded."""
     arrays = []
     for values, kind in zip(columns, schema.arrow.types, strict=True):
         if not pa.types.is_run_end_encoded(kind):

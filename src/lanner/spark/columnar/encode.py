@@ -153,7 +153,7 @@ class RowEncoder:
         return values
 
     def _message(self, columns: dict[str, list[Any]], row: int, body: str | bytes | None) -> MessageProperties:
-        """What a run has in common, of its first row; the body tells the body type."""
+        """Return the properties that a run has in common, from its first row. The body determines the body type."""
         message = Message(body="" if isinstance(body, str) else b"")
         later: list[tuple[str, str]] = []
         for name, values in columns.items():

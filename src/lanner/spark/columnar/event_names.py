@@ -1,4 +1,4 @@
-r"""What the log of events is called where queues have names."""
+"""The name under which the log of events is read like a queue."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Final
 
 EVENTS_NAME: Final = "system$;EVENTS"
 EVENTS_KIND: Final = "events"
-# No queue has it.
+# No queue has this number.
 EVENTS_NUMBER: Final = 0
 
 
 def is_events(name: str) -> bool:
-    """Whether the log is meant, in any case of its letters."""
+    """Return whether a name means the log. Case does not matter."""
     return name.strip().lower().removeprefix(".\\") == EVENTS_NAME.lower()

@@ -1,6 +1,6 @@
-r"""The log of events as something to read: it has a name like a queue, `system$;EVENTS`, and rows of its own.
+r"""The log of events as Arrow batches. It is read like a queue named `system$;EVENTS`, with columns of its own.
 
-Positions are the numbers of the events. Who may peek the journal of the computer may read it.
+Positions are the numbers of the events. A caller that may peek the system journal may read the log.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ _EVENT_NAMES: Final = {int(kind): kind.name.lower() for kind in EventKind}
 
 
 class EventSource:
-    """The log, for somebody who may read it: the same methods as `reading.QueueSource`. They take the lock themselves."""
+    """The log, with the methods of `reading.QueueSource` except `range`: events have no packets. Methods take the lock."""
 
     identifier = EVENTS_NUMBER
     is_transactional = False
 
     def __init__(self, operations: Operations) -> None:
-        """QueueNotFound if there is no log, AccessDenied if the identity of `operations` may not read it."""
+        """Raises QueueNotFound if there is no log, AccessDenied if the identity of `operations` may not read it."""
         self._store = operations.engine.store
         with operations.engine.store.lock:
             try:
-                # The check of rights is that of opening; nothing stays open.
+                # Opening checks the rights. The queue does not stay open.
                 operations.close(operations.open(operations.names.format_name("system$;JOURNAL"), QueueAccessType.PEEK))
             except AccessDenied:
                 name = operations.identity.name
@@ -91,7 +91,7 @@ class EventSource:
         return self.message_count * EVENT.size
 
     def bounds(self) -> tuple[int, int, int]:
-        """(after, upto, horizon): the numbers of all that has happened until now."""
+        """Return (after, upto, horizon): the numbers of all events so far."""
         if self._log.is_waiting:
             self._store.flush_events()
         after, upto = self._log.bounds()
@@ -102,11 +102,11 @@ class EventSource:
         return self._log.horizon
 
     def lost(self, after: int) -> int:
-        """How many numbers after this one were dropped for their age or for want of room."""
+        """Return how many numbers after this one were dropped for their age or for lack of space."""
         return max(self._log.trimmed() - after, 0)
 
     def measure(self, after: int, upto: int, *, max_messages: int | None = None, max_bytes: int | None = None) -> Range:
-        """The longest range from `after` on that keeps to the limits; at least one event, if there is one."""
+        """Return the longest range from `after` on within the limits, with at least one event if there is one."""
         limits = [limit for limit in (max_messages, max_bytes and max_bytes // EVENT.size) if limit is not None]
         limit = max(min(limits, default=1 << 62), 1)
         found = 0
@@ -118,7 +118,7 @@ class EventSource:
         return Range(after, upto, found, found * EVENT.size)
 
     def split(self, after: int, upto: int, target_bytes: int) -> list[Range]:
-        """Cut a range into such of about `target_bytes`; together they are the range."""
+        """Cut a range into parts of about `target_bytes`, which together are the range."""
         limit = max(target_bytes // EVENT.size, 1)
         ranges: list[Range] = []
         while True:
@@ -129,7 +129,7 @@ class EventSource:
                 return ranges
 
     def batches(self, after: int, upto: int, schema: RowSchema) -> Iterator[pa.RecordBatch]:
-        """The events with a number in (after, upto], in that order."""
+        """Yield the events with a number in (after, upto], in that order."""
         while after < upto:
             blocks = self._log.read(after, upto, BATCH_ROWS)
             if not blocks:
@@ -185,7 +185,7 @@ class EventSource:
         }
 
     def _queue_texts(self, numbers: npt.NDArray[np.uint32], part: int) -> pa.Array:
-        """Names or kinds of queues; nulls where there is none."""
+        """Return the names or kinds of queues, with nulls where there is no queue."""
         unique, which = np.unique(numbers, return_inverse=True)
         texts = []
         with self._store.lock:

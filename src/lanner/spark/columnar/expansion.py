@@ -1,4 +1,4 @@
-"""Whole columns for whoever wants them, of such as say a thing once that all rows have."""
+"""Expand run-end encoded columns for consumers that need one value per row."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from lanner.spark.columnar.vectors import Values, whole
 
 
 class Expansion:
-    """The batches of a stream. What all rows have is mostly what those of the batch before had: it is made once."""
+    """The batches of one stream. Expanded columns are kept, because constant values rarely change between batches."""
 
     def __init__(self) -> None:
         self._schema: pa.Schema | None = None
-        self._made: dict[int, tuple[pa.Scalar, pa.Array]] = {}  # by column: what all rows had, and that many times
+        self._made: dict[int, tuple[pa.Scalar, pa.Array]] = {}  # by column: the constant value, and its array
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The same without run-end encoding."""
+        """Return the same batch without run-end encoding."""
         if self._schema is None:
             self._schema = plain(batch.schema)
         return self.batch(map(_lean, batch.columns), len(batch), self._schema)
@@ -42,12 +42,13 @@ def _lean(column: pa.Array) -> Values:
         return column
     if len(column.values) == 1:
         return column.values[0]
-    import pyarrow.compute as pc  # takes 20 ms, which whoever only plans would wait for
+    # Imported here: it takes 20 ms, and planning does not need it.
+    import pyarrow.compute as pc
 
     return pc.run_end_decode(column)
 
 
 def plain(schema: pa.Schema) -> pa.Schema:
-    """A schema without run-end encoding."""
+    """Return a schema without run-end encoding."""
     kinds = (field.type.value_type if pa.types.is_run_end_encoded(field.type) else field.type for field in schema)
     return pa.schema([field.with_type(kind) for field, kind in zip(schema, kinds, strict=True)])

@@ -1,4 +1,8 @@
-"""Many stored messages at once, where they lie in the store's file: each checked against its checksum, and the facts of all of them."""
+"""Read many stored messages at once from the pages of LMDB's file, and compare their checksums.
+
+This is the fast way of `reading.QueueRange`. Express messages, which are not in the file, and anything that is
+not as it was written are left to its fallback.
+"""
 
 from __future__ import annotations
 
@@ -34,19 +38,23 @@ _MESSAGE: Final = np.dtype(
 )
 _STAGED: Final = np.dtype([("key", "S21"), ("checksum", "<u4")])
 _CHECKSUM_SIZE: Final = 4
-# Ours: so many bytes are copied at a time, and still lie in the cache of a processor when they are summed up and go to their place.
+# Not in the specification: bytes that are copied at a time, so that they are still in the processor's cache when
+# their checksum is computed.
 _COPIED: Final = 512 << 10
-# Ours: leaf pages of the index that are read together, enough for most batches; each has fifty to a hundred entries.
+# Not in the specification: leaf pages of the index that are read together, enough for most
+# batches. Each has fifty to a hundred entries.
 _INDEX_PAGES: Final = 160
-# Keys of messages that came one after the other differ in their last bytes only: the others are queue and priority, or stage, queue and priority.
+# Keys of consecutive messages differ in their last bytes only. The others are queue and priority, or stage,
+# queue and priority.
 _NUMBER_BYTES: Final = 7
-# Ours: so many groups are looked for one by one, for there are eight priorities; more only if they have as many messages on average.
+# Not in the specification: the number of groups that are looked up one by one, since there are
+# eight priorities. More are only if each has _WORTH messages on average.
 _GROUPS: Final = 8
 _WORTH: Final = 16
 
 
 def entries(scan: Scan, pages: Pages) -> Iterator[npt.NDArray[np.void]]:
-    """The index of the range of a scan, some entries at a time: `number`, `lookup_id` and `size`."""
+    """Yield the index of the range of a scan, some entries at a time: `number`, `lookup_id` and `size`."""
     after, last = scan.after, scan.prefix + scan.upto.to_bytes(8, "big")
     beginning = _ENTRY.itemsize - len(last)
     while after < scan.upto:
@@ -84,7 +92,7 @@ def _gathered(scan: Scan, max_rows: int, max_bytes: int, room: Room) -> PacketBa
     keys["lookup_id"] = lookup_ids
     found = _found(pages, "messages", keys.view(_MESSAGE["key"]), _MESSAGE)
     if (found.heads["visibility"] != numbers).any():
-        # Not those under which the index has them.
+        # The index has other numbers for them.
         raise Unknown
     # Packets are either all in the records or all in staged rows.
     kinds = found.heads["format"]
@@ -101,7 +109,7 @@ def _gathered(scan: Scan, max_rows: int, max_bytes: int, room: Room) -> PacketBa
 
 
 def _first(scan: Scan, pages: Pages, max_rows: int, max_bytes: int) -> tuple[Ints, Ints]:
-    """Numbers and lookup ids up to the limits: with the message with which one is reached."""
+    """Return numbers and lookup ids up to the limits, including the message that reaches one."""
     numbers, lookup_ids = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for piece in entries(scan, pages):
         ends = np.cumsum(piece["size"], dtype=np.int64)
@@ -127,7 +135,7 @@ class _Found(NamedTuple):
 
 
 def _found(pages: Pages, database: str, keys: npt.NDArray[np.bytes_], kind: np.dtype[np.void]) -> _Found:
-    """The rows with these keys, in their order."""
+    """Return the rows with these keys, in the order of the keys."""
     ascending = keys if (keys[1:] > keys[:-1]).all() else np.sort(keys)
     beginning = kind.itemsize - keys.itemsize
     groups = [_group(pages, database, group, beginning) for group in _groups(ascending)]
@@ -144,17 +152,17 @@ def _found(pages: Pages, database: str, keys: npt.NDArray[np.bytes_], kind: np.d
 
 
 def _packets(pages: Pages, found: _Found, room: Room) -> Packets:
-    """What stands behind the beginnings of values; `Unknown` unless each value is what was written."""
+    """Return the packets that follow the headers of values. `Unknown` unless each value is what was written."""
     buffer = _copied(pages, found.at, found.sizes, found.heads["checksum"], room)
     sizes = found.sizes - (found.heads.dtype.itemsize - found.heads.dtype["key"].itemsize)
     return Packets(buffer, np.cumsum(found.sizes - _CHECKSUM_SIZE) - sizes, sizes)
 
 
 def _copied(pages: Pages, at: Ints, sizes: Ints, checksums: Sums, room: Room) -> Buffer:
-    """Values one behind the other; each begins with a checksum of all that follows it, which is left out."""
+    """Copy values one behind the other, without the checksum of the rest that each begins with."""
     begins, sizes = at + _CHECKSUM_SIZE, lean(sizes - _CHECKSUM_SIZE)
     if not sizes.all():
-        # Of nothing, however much of it, one checksum tells nothing.
+        # Records of length zero have no checksum worth comparing.
         raise Unknown
     ends = np.cumsum(np.broadcast_to(sizes, len(at)))
     memory = room(int(ends[-1]) + SLACK)
@@ -179,7 +187,7 @@ def _copied(pages: Pages, at: Ints, sizes: Ints, checksums: Sums, room: Room) ->
 
 
 def _groups(keys: npt.NDArray[np.bytes_]) -> list[Octets]:
-    """Cut ascending keys where something else than a number changes, unless there are too many such places."""
+    """Cut ascending keys where more than the number changes, unless there are too many such places."""
     octets: Octets = np.ascontiguousarray(keys).view(np.uint8).reshape(len(keys), -1)
     heads = octets[:, :-_NUMBER_BYTES]
     if (heads[0] == heads[-1]).all():
@@ -191,7 +199,7 @@ def _groups(keys: npt.NDArray[np.bytes_]) -> list[Octets]:
 
 
 def _group(pages: Pages, database: str, keys: Octets, beginning: int) -> Rows:
-    """The rows between the first and the last key; not, if far more than these lie there."""
+    """Return the rows from the first to the last key. `Unknown` if far more rows than keys lie there."""
     rows = pages.rows(database, keys[0].tobytes(), keys[-1].tobytes(), beginning, 2 * len(keys) + 2)
     if not rows.is_whole:
         raise Unknown

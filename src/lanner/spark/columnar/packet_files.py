@@ -68,7 +68,7 @@ _SIZE: Final = struct.Struct("<I")
 _END: Final = struct.Struct("<QI")
 _MAX_HEADER: Final = 1 << 16
 _MAX_COUNT: Final = 0xFFFF
-# Ours: messages that are staged in one commit.
+# Not in the specification: messages that are staged in one commit.
 _IMPORT_BATCH: Final = 1000
 
 Progress = Callable[[int], None]  # told how many messages are done
@@ -258,7 +258,7 @@ def _messages(source: PacketSource) -> Iterator[StoredPacket]:
 def export_messages(
     messages: Iterable[ReceivedMessage], origin: Origin, path: Path, *, progress: Progress | None = None
 ) -> Totals:
-    """The same of messages that were peeked at, wherever that was: nobody tells their numbers of the visibility sequence, they are 0."""
+    """Write messages that were peeked at on any computer. Their numbers of the visibility sequence are unknown, so they are 0."""
     with PacketWriter(path, origin) as writer:
         for message in messages:
             counts = message.abort_count, message.move_count
@@ -272,8 +272,8 @@ def export_messages(
 def import_packets(manager: QueueManager, path: Path, queue: str, *, progress: Progress | None = None) -> Totals | None:
     """Send a copy of every message of a file to a queue: all of them at once, in one commit, or none.
 
-    Each copy is a new message with the properties of the old one: a new identifier, sent now by whoever imports. Doing it
-    again with the same file and queue does nothing: None.
+    Each copy is a new message with the properties of the old one: a new identifier, sent now by the caller. Doing it
+    again with the same file and queue does nothing and returns None.
     """
     runtime, operations = runtime_of(manager), operations_of(manager)
     engine, store = runtime.engine, runtime.store
@@ -284,7 +284,7 @@ def import_packets(manager: QueueManager, path: Path, queue: str, *, progress: P
     with runtime.lock:
         if store.published(key.digest()) is not None:
             return None
-        # A stage that an import left behind which did not come to its end.
+        # An import that was interrupted may have left a stage.
         engine.drop_stage(key.digest())
         handle = operations.open(operations.names.format_name(queue), QueueAccessType.SEND)
     messages = size = 0

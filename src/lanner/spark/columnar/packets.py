@@ -1,7 +1,8 @@
 """Where the headers of many packets lie: `wire.layout.locate` for a whole batch.
 
-Only common packets are located here. Whatever is rare (tracing, SOAP, several destinations, a provider's name, headers behind the
-packet) or wrong in any way is odd: it is left to `wire.Message`, one by one, which also finds the words for what is wrong.
+Only common packets are located here. Packets with something rare (tracing, SOAP, several destinations, a
+provider's name, headers behind the packet) and malformed packets are left to `wire.Message`, one by one, which
+also words the errors.
 """
 
 from __future__ import annotations

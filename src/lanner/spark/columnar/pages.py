@@ -1,9 +1,13 @@
 """The rows of a database as places in LMDB's file, thousands at a time.
 
-A cursor makes objects for each row and takes half a microsecond; numpy reads the pages of thousands of rows with a few operations, and what
-the rows hold is used where it lies. Only while the snapshot's transaction is open: LMDB writes to no page that a reader may still look at.
+A cursor of py-lmdb makes objects for every row. This module reads the pages of thousands of rows with a few
+numpy operations, and the values are used where they lie. `Cursor.getmulti` has 0.5 to 0.7 of its throughput
+for messages of one size and 0.8 for messages of many sizes (bench/pages.py, figures in bench/RESULTS.md).
+That is why this module exists although it depends on the layout of the file.
 
-The layout is that of LMDB 0.9 (mdb.c: MDB_meta, MDB_db, MDB_page, MDB_node). Whatever does not look like it raises `Unknown`: there are cursors.
+The snapshot's transaction must be open: LMDB writes to no page that a reader may still look at. The layout
+is that of LMDB 0.9 (mdb.c: MDB_meta, MDB_db, MDB_page, MDB_node). Anything else raises `Unknown`, and the
+caller reads by cursor.
 """
 
 from __future__ import annotations
@@ -31,18 +35,19 @@ _BRANCH, _LEAF, _OVERFLOW = 1, 2, 4
 _NODE: Final = np.dtype([("low", "<u2"), ("high", "<u2"), ("flags", "<u2"), ("key_size", "<u2")])
 _BIG: Final = 1  # the value is the number of the first of some overflow pages
 _PAGE_NUMBER: Final = np.dtype("<u8")
-# Ours: a branch page leads to so many others at least, or fewer are read; LMDB keeps its pages a quarter full, and some hundred fit.
+# Not in the specification: the least number of children of a branch page that is reckoned with. LMDB keeps its
+# pages a quarter full, and about a hundred fit. With fewer children, fewer leaf pages are read at a time.
 _FAN: Final = 8
 _LEAST: Final = 3
 
 
 class Unknown(Exception):
-    """The file is not laid out as this module knows it, or not all of it is what was written."""
+    """The file has another layout, or is damaged."""
 
 
 @dataclass(slots=True)
 class Rows:
-    """Rows in the order of their keys: what they begin with, and where their values lie in the file."""
+    """Rows in the order of their keys: their first bytes, and where their values lie in the file."""
 
     raw: Octets  # node, key, and the first bytes of the value
     at: Ints
@@ -55,7 +60,7 @@ class Rows:
 
 
 class Pages:
-    """The file of a snapshot. Its memory goes with the last array that looks at it."""
+    """The file of a snapshot, mapped until the last array over it is gone."""
 
     def __init__(self, scan: Scan) -> None:
         self._scan = scan
@@ -69,9 +74,10 @@ class Pages:
             raise Unknown
 
     def rows(self, database: str, low: bytes, high: bytes, beginning: int, max_pages: int) -> Rows:
-        """The rows with keys from `low` to `high`, both of one width; those of about so many leaf pages, and one at least, if there are more.
+        """Return the rows with keys from `low` to `high`, both of one width, from about `max_pages` leaf pages.
 
-        So many bytes of each value come along, and as many it must have.
+        At least one row is returned if the range has any. The first `beginning` bytes of each value come along. A
+        shorter value raises `Unknown`.
         """
         try:
             return self._rows(database, low, high, beginning, max_pages)
@@ -100,7 +106,7 @@ class Pages:
         return Rows(raw, at, sizes, is_whole)
 
     def _leaves(self, database: str, low: bytes, high: bytes, max_pages: int) -> tuple[Ints, bool]:
-        """The leaf pages that may have something of a range, about so many; and whether that is all."""
+        """Return the leaf pages of a range, about `max_pages`, and whether these are all."""
         width = len(low)
         about = np.frombuffer(self._scan.database(database), _DATABASE)[0]
         depth = int(about["depth"])
@@ -115,7 +121,7 @@ class Pages:
             keys[first] = floors
             begin = max(0, int(np.searchsorted(keys, low, side="right")) - 1)
             end = int(np.searchsorted(keys, high, side="right"))
-            # Of the pages above those that are wanted as many as lead to these.
+            # As many pages of this level as lead to that many leaf pages.
             most = max(max_pages // _FAN**level, _LEAST)
             is_whole = is_whole and end - begin <= most
             found = slice(begin, min(end, begin + most))
@@ -125,7 +131,7 @@ class Pages:
         return pages, is_whole
 
     def _nodes(self, pages: Ints, flags: int) -> tuple[Ints, Ints]:
-        """Where the nodes of some pages lie, and which of them are the first of a page."""
+        """Return where the nodes of some pages lie, and which of them are the first of a page."""
         starts = pages * self._page_size
         counts = (self._headers(pages, flags)["lower"].astype(np.int64) - _PAGE.itemsize) // 2
         if (counts < 1).any():
@@ -138,7 +144,7 @@ class Pages:
         return np.repeat(starts, counts) + self.buffer.u16(places), first
 
     def _overflow(self, at: Ints) -> Ints:
-        """Where values lie that have pages of their own, of which the first is named there."""
+        """Return where values lie that have overflow pages. `at` is where the number of the first page stands."""
         pages = self.buffer.block(at, _PAGE_NUMBER.itemsize).view(_PAGE_NUMBER)[:, 0].astype(np.int64)
         self._headers(pages, _OVERFLOW)
         values: Ints = pages * self._page_size + _PAGE.itemsize
@@ -152,7 +158,7 @@ class Pages:
 
 
 def _fields(raw: Octets, kind: np.dtype[Any], offset: int = 0) -> npt.NDArray[Any]:
-    """Fields that stand somewhere in each row."""
+    """Return the fields that stand at an offset of each row."""
     if not len(raw):
         return np.empty(0, kind)
     return np.ndarray((len(raw),), kind, buffer=raw, offset=offset, strides=raw.strides[:1])
@@ -164,7 +170,7 @@ def _sizes(nodes: npt.NDArray[np.void]) -> Ints:
 
 
 def _keys(raw: Octets, width: int) -> npt.NDArray[np.bytes_]:
-    """The keys of nodes, of one width; what stands behind a shorter one becomes zeros."""
+    """Return the keys of nodes at one width. A shorter key is padded with zeros."""
     sizes = _fields(raw, _NODE)["key_size"]
     other = np.flatnonzero(sizes != width)
     if len(other):

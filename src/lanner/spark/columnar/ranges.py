@@ -1,4 +1,8 @@
-"""Cutting a queue by the sizes of its messages: the index tells them, and no message is read."""
+"""Cut a range of a queue by the sizes of its messages, which the index has. No message is read.
+
+The index is read from the pages of LMDB's file. For express messages and damaged pages, `Store.index` reads it
+row by row.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ _STEP: Final = 256  # messages that are looked at together
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """(after, upto] of the visibility sequence, with what was in it when it was measured."""
+    """(after, upto] of the visibility sequence, with the messages and bytes that were in it when it was measured."""
 
     after: int
     upto: int
@@ -28,7 +32,10 @@ class Range:
 
 
 def cut(store: Store, queue: int, after: int, upto: int, max_messages: int, max_bytes: int) -> Iterator[Range]:
-    """Ranges that keep to the limits, each as long as can be; but each has a message, if there is one. Together they are the range."""
+    """Yield the longest ranges within the limits, which together are the whole range.
+
+    Each has at least one message, if there is one.
+    """
     store.checkpoint()
     messages = size = 0
     for numbers, sizes in _pieces(store, queue, after, upto):
@@ -49,7 +56,7 @@ def cut(store: Store, queue: int, after: int, upto: int, max_messages: int, max_
 
 
 def _pieces(store: Store, queue: int, after: int, upto: int) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
-    """Numbers and sizes, some at a time."""
+    """Yield the numbers and sizes of messages, some at a time."""
     with store.lock:
         scan = store.scan(queue, after, upto, 1)
     with scan:

@@ -37,21 +37,21 @@ PARTITION_BYTES: Final = 32 << 20
 
 
 class QueueSource:
-    """A queue that somebody may read. Methods take the lock themselves."""
+    """A queue that the caller may read. Methods take the store's lock."""
 
     def __init__(self, operations: Operations, name: str, access: QueueAccessType = QueueAccessType.PEEK) -> None:
-        """QueueNotFound, or AccessDenied if the identity of `operations` may not read it."""
+        """Raises QueueNotFound, or AccessDenied if the identity of `operations` may not read the queue."""
         self._store = operations.engine.store
         with operations.engine.store.lock:
             queue = operations.find(name)
-            # The check of rights is that of opening; nothing stays open.
+            # Opening checks the rights. The queue does not stay open.
             operations.close(operations.open(operations.names.format_name(name), access))
             self._queue = queue
             self.place = _place(operations.engine, queue)
 
     @property
     def identifier(self) -> int:
-        """The number of the queue, which no queue that is made later has."""
+        """The number of the queue. No later queue gets it."""
         return self._queue.number
 
     @property
@@ -67,7 +67,7 @@ class QueueSource:
         return self._queue.transactional
 
     def bounds(self) -> tuple[int, int, int]:
-        """(after, upto, horizon): all that is visible is in (after, upto], and nothing more will come up to the horizon."""
+        """Return (after, upto, horizon). All visible messages are in (after, upto]. No message gets a number up to the horizon any more."""
         self._store.checkpoint()
         with self._store.lock:
             after, upto = self._store.visible_bounds(self._queue.number)
@@ -75,24 +75,24 @@ class QueueSource:
 
     @property
     def horizon(self) -> int:
-        """The number up to which nothing more will come."""
+        """The number up to which no message will appear any more."""
         self._store.checkpoint()
         with self._store.lock:
             return self._store.scan_horizon
 
     @staticmethod
     def lost(_after: int) -> int:
-        """What left a queue was taken out: nothing is dropped here for its age."""
+        """Return 0: a queue drops no message for its age, as the log of events does."""
         return 0
 
     def measure(self, after: int, upto: int, *, max_messages: int | None = None, max_bytes: int | None = None) -> Range:
-        """The longest range from `after` on that keeps to the limits; at least one message, if there is one."""
+        """Return the longest range from `after` on within the limits, with at least one message if there is one."""
         messages = sys.maxsize if max_messages is None else max_messages
         size = sys.maxsize if max_bytes is None else max_bytes
         return next(cut(self._store, self._queue.number, after, upto, messages, size))
 
     def split(self, after: int, upto: int, target_bytes: int) -> list[Range]:
-        """Cut a range into such of about `target_bytes`; together they are the range, empty parts and all."""
+        """Cut a range into parts of about `target_bytes`, which together are the range."""
         return list(cut(self._store, self._queue.number, after, upto, sys.maxsize, target_bytes))
 
     def range(self, after: int, upto: int) -> QueueRange:

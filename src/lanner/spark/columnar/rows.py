@@ -1,6 +1,7 @@
-"""One message as a row, by `wire.Message`: the meaning of every column, for packets that are not common.
+"""One message as a row, read by `wire.Message`. It defines the meaning of every column.
 
-`decode` does the same for whole batches; a test holds the two together.
+`decode` does the same for whole batches and uses this module for packets that are not common. A test compares
+the two.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def clean(text: str) -> str:
 
 
 def read_row(packet: bytes, kind: str) -> dict[str, object]:
-    """The columns that a packet tells, for a queue of some kind; of a broken one, the packet and what is wrong with it."""
+    """Return the columns of a packet in a queue of some kind. Of a broken packet: the packet and the error."""
     try:
         return message_row(Message.unpack(packet), kind)
     except RemoteProtocolError as error:

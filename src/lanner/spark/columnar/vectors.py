@@ -15,9 +15,9 @@ Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Octets = npt.NDArray[np.uint8]
 Units = npt.NDArray[np.uint16]
-# A column: an array, or what all rows have.
+# A column: an array, or a scalar if all rows have the same value.
 Values: TypeAlias = pa.Array | pa.Scalar
-# Gives memory of so many bytes.
+# Returns memory of so many bytes.
 Room: TypeAlias = Callable[[int], Octets]
 
 # Bytes behind the last packet of a buffer, so that a fixed part may be read at any place inside a packet.
@@ -36,26 +36,26 @@ _GROUP: Final = 4  # of these digits
 _MAX_U32: Final = 0xFFFF_FFFF
 _MAX_I32: Final = 0x7FFF_FFFF  # how far the offsets of an Arrow array reach
 _REPLACEMENT: Final = 0xFFFD
-# Ours: bytes up to which a piece is copied by numpy; and those of an array from which on numpy has the system give it huge pages. Between them Arrow gets
-# its memory sooner.
+# Not in the specification: up to NARROW bytes numpy copies a piece. From _HUGE bytes on, numpy asks
+# the system for huge pages. Between them Arrow gets its memory faster.
 NARROW: Final = 256
 _HUGE: Final = 4 << 20
 
 
 def fresh(size: int) -> Octets:
-    """Memory of its own."""
+    """Return new memory."""
     return np.empty(size, np.uint8)
 
 
 class Scratch:
-    """The same memory again and again, as long as it must be."""
+    """Gives the same memory again and again, and longer memory when it is needed."""
 
     def __init__(self) -> None:
         self._memory = fresh(0)
 
     def __call__(self, size: int) -> Octets:
         if size > len(self._memory):
-            self._memory = fresh(0)  # first let go of it
+            self._memory = fresh(0)  # frees the old memory first
             self._memory = fresh(size)
         return self._memory[:size]
 

@@ -1,4 +1,4 @@
-"""Waiting until a queue has something new, without asking again and again."""
+"""Waiting until a queue has new messages, without polling."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lanner.host.runtime import Runtime
 
 T = TypeVar("T")
 
-# Ours: how often a wait looks whether its caller is still there.
+# Not in the specification: how often a wait checks that its caller is still there.
 _LOOK_INTERVAL: Final = 1.0  # seconds
-# Ours: the least time between two looks at the queues, however much arrives.
+# Not in the specification: the least time between two looks at the queues, however much arrives.
 _PAUSE: Final = 0.005  # seconds
 
 
 class Arrivals:
-    """Tells waiting threads that something has become visible, in whatever queue."""
+    """Wakes waiting threads when a message becomes visible in any queue."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -48,7 +48,7 @@ class Arrivals:
             self._condition.notify_all()
 
     def wait(self, look: Callable[[], T | None], timeout: float, is_gone: Callable[[], bool]) -> T | None:
-        """What `look` finds, as soon as it finds something; None when the time is up or the caller is gone."""
+        """Return what `look` finds, as soon as it finds something. None on a timeout, or when the caller is gone."""
         deadline = time.monotonic() + timeout
         with self._condition:
             self._waiting += 1

@@ -23,13 +23,15 @@ from lanner.security.identity import ANONYMOUS, Identity
 from lanner.security.users import UserFile
 from lanner.spark.flight.errors import NotAuthenticated
 
-# Ours: seconds after its last use.
+# Not in the specification: seconds after its last use.
 TOKEN_LIFE: Final = 12 * 3600.0
-# Ours: tokens at a time; the one that was not used for the longest time goes first.
+# Not in the specification: tokens at a time. The least recently used one is dropped first.
 MAX_TOKENS: Final = 10_000
-# Ours: seconds for which a password that was right needs no second look. A Spark job logs on from each of its processes, within seconds.
+# Not in the specification: seconds for which a verified password is not verified again. A Spark job
+# logs on from each of its processes, within seconds.
 KNOWN_LIFE: Final = 600.0
-# Ours: passwords that are verified at a time; each takes 16 MiB and some tens of milliseconds.
+# Not in the specification: passwords that are verified at a time. Each takes 16 MiB and some tens of
+# milliseconds.
 _VERIFIERS: Final = threading.BoundedSemaphore(4)
 
 
@@ -66,7 +68,7 @@ class Tokens:
         self._secret = secrets.token_bytes(32)
 
     def log_on(self, name: str, password: str) -> tuple[Identity, str]:
-        """A user and a new token. NotAuthenticated does not say which of both was wrong."""
+        """Return a user and a new token. NotAuthenticated does not say whether the user or the password was wrong."""
         digest = hmac.digest(self._secret, f"{name}\0{password}".encode("utf-8", "surrogatepass"), "sha256")
         identity = self._remembered(name, digest)
         if identity is None:
@@ -86,7 +88,7 @@ class Tokens:
         return identity, token
 
     def _remembered(self, name: str, digest: bytes) -> Identity | None:
-        """The user, if it had this password a while ago and still has it."""
+        """Return the user, if this password was verified a while ago and is still the same."""
         with self._lock:
             known = self._known.get(name)
             if known is None or known.until < time.monotonic() or not hmac.compare_digest(known.digest, digest):
@@ -94,7 +96,7 @@ class Tokens:
             return self._users.identity(name) if known.password_hash == self._password_hash(name) else None
 
     def identity(self, token: str) -> Identity:
-        """The user of a token."""
+        """Return the user of a token."""
         with self._lock:
             self._expire()
             found = self._tokens.pop(token, None)
@@ -106,7 +108,7 @@ class Tokens:
         return identity
 
     def bearer(self, header: str | None) -> Identity:
-        """The user of a header with a token; nobody without one."""
+        """Return the user of a header with a token, and the anonymous user without a header."""
         if header is None:
             return ANONYMOUS
         kind, _, token = header.partition(" ")

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 DEFAULT_ADDRESS: Final = "grpc://127.0.0.1:1810"
 
-# Ours: a longer ticket goes through the port.
+# Not in the specification: a longer ticket goes through the port.
 MAX_TICKET: Final = 1 << 15
 
 Answer = dict[str, Any]
@@ -102,7 +102,7 @@ class FlightQueues:
         except pa.ArrowException as error:
             named = _named(self.address, error)
             if isinstance(named, FlightFailed):
-                # So ends a handshake that finds nobody.
+                # A handshake ends like this if no server answers.
                 named = ServiceNotAvailable(
                     f"no queue manager answers at {self.address}: is it running, is [flight] of its settings on, does it want grpc+tls?"
                 )
@@ -147,7 +147,7 @@ class FlightQueues:
         return Plan(plain(info.schema), partitions, json.loads(info.app_metadata))
 
     def read(self, ticket: bytes) -> Iterator[pa.RecordBatch]:
-        """The batches of a partition. Not reading to the end lets the service stop."""
+        """Yield the batches of a partition. If the caller stops reading, the service stops sending."""
         schema = _schema_of(ticket)
         near = None if schema is None else self._near_reader()
         if schema is None or near is None:
@@ -188,9 +188,8 @@ class FlightQueues:
             self._is_near = about["near"] is not None
             self._near = (Path(about["near"] or ""), about["queue_manager_id"])
         if self._is_near and self._near is not None:
-            from lanner.spark.flight.near_streams import (
-                NearReader,  # takes 0.1 s, which whoever only plans would wait for
-            )
+            # Imported here: it takes 0.1 s, and planning does not need it.
+            from lanner.spark.flight.near_streams import NearReader
 
             try:
                 return NearReader(*self._near)
@@ -282,7 +281,7 @@ class FlightQueues:
                 put.done_writing()
                 answer = answers.read()
             except pa.ArrowException:
-                # Closing tells what the service has against the stream.
+                # Closing raises the error with which the service refused the stream.
                 put.close()
                 raise
             except BaseException:
@@ -311,7 +310,7 @@ class FlightQueues:
 
 
 def _schema_of(ticket: bytes) -> RowSchema | None:
-    """The columns that a ticket is for, if they are made of packets. If something is wrong with it Flight tells what."""
+    """Return the columns that a ticket is for, if they are made of packets. If the ticket is wrong, the service reports why."""
     try:
         request = Request.parse(ticket, "ticket")
         if len(ticket) > MAX_TICKET or is_events(request.text("queue")):
@@ -322,7 +321,7 @@ def _schema_of(ticket: bytes) -> RowSchema | None:
 
 
 def _is_near(address: str) -> bool:
-    """Whether an address is one of this machine, and nobody asked for encryption."""
+    """Return whether an address is a loopback address without encryption."""
     parts = urlsplit(address)
     if parts.scheme not in ("grpc", "grpc+tcp"):
         return False
@@ -359,7 +358,7 @@ def _named(address: str, error: pa.ArrowException) -> LannerError:
 
 
 def _error_of(address: str, told: Answer) -> LannerError:
-    """The error that the service tells of."""
+    """Return the exception for an error that the service reports."""
     for module in (pipeline_errors, model_errors):
         kind = getattr(module, told["error"], None)
         if isinstance(kind, type) and issubclass(kind, LannerError):

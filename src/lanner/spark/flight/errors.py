@@ -1,4 +1,4 @@
-"""What the pipeline refuses, beside the errors of the queue manager itself."""
+"""The errors of the Flight service, beside those of the queue manager."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from lanner.model.errors import LannerError
 
 
 class EpochChanged(LannerError):
-    """The store was restored from a backup: numbers of the visibility sequence from before mean nothing now."""
+    """The store was restored from a backup, so numbers of the visibility sequence from before are not valid."""
 
 
 class LeaseHeld(LannerError):
-    """Somebody else reads the queue under this name."""
+    """Another process reads the queue under this name."""
 
 
 class LeaseLost(LannerError):
-    """This reader was taken over, or forgotten."""
+    """Another process took over this reader, or it was forgotten."""
 
 
 class StageUnknown(LannerError):

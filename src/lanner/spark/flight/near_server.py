@@ -23,9 +23,10 @@ from lanner.spark.flight.near_streams import SLOTS, Frame, Slot, greeting, recei
 
 _LOG = logging.getLogger(__name__)
 
-# Its name in the data directory, for whoever may go in there.
+# Its name in the data directory, whose permissions decide who can connect.
 SOCKET: Final = "streams.sock"
-# Ours: seconds until it is tried again to take connections; milliseconds after which a connection that waits gives its memory back.
+# Not in the specification: seconds before accepting is retried; milliseconds after which an idle
+# connection returns its memory.
 _PAUSE: Final = 0.5
 _QUIET_MS: Final = 1000
 
@@ -82,7 +83,7 @@ class NearServer:
                 continue
             with self._lock:
                 if self._is_stopping or len(self._connections) == self._most:
-                    # There is the port, too, and it tells why not.
+                    # The client falls back to the port, which reports the reason.
                     connection.close()
                     continue
                 thread = threading.Thread(target=self._serve, args=(connection,), name="lanner-near", daemon=True)
@@ -184,7 +185,7 @@ class _Slots:
         send(self._connection, {"slot": self._current, **told})
 
     def empty(self) -> None:
-        """Give the memory of what the reader does not have in hands back to the system."""
+        """Return the memory of all slots that the reader does not use to the system."""
         for number in self._free:
             self._slots[number].empty()
         self.are_empty = len(self._free) == SLOTS

@@ -1,9 +1,10 @@
 """Streams of messages to programs on the same machine, through memory that both sides have.
 
-What a network costs is more than what it takes to find the messages: they are copied into the system and out of it again. Here the queue manager copies packets
-from its file into a slot, a piece of memory that the reader has mapped too, and the reader makes its columns of what lies there. So the queue manager does the
-least that it can, and whoever wants the columns pays for them. There are SLOTS slots to a connection; a slot that the reader does not give back is not written to,
-so a reader that is slow is waited for.
+Sending messages through a socket costs more than finding them, because they are copied into the kernel and out
+of it again. Here the queue manager copies packets from its file into a slot, which is memory that the reader has
+mapped too, and the reader makes its columns from there. So the cost of decoding is the reader's. A connection has
+SLOTS slots. The queue manager does not write to a slot that the reader has not freed, so it waits for a slow
+reader.
 
 At the socket (SOCK_SEQPACKET) every frame is a JSON object:
 
@@ -39,7 +40,7 @@ from lanner.spark.columnar.vectors import Buffer, Octets, Room
 
 SLOTS: Final = 2
 NUMBERS: Final = 2 + len(Facts._fields)
-# Ours: seconds in which a queue manager that is well has greeted.
+# Not in the specification: seconds within which a healthy queue manager sends its greeting.
 _GREETED: Final = 5.0
 _MAX_FRAME: Final = 1 << 18
 _MEGABYTE: Final = 1 << 20

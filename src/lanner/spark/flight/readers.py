@@ -29,10 +29,11 @@ from lanner.spark.columnar.event_names import EVENTS_NUMBER
 from lanner.spark.flight.errors import LeaseHeld, LeaseLost
 
 TABLE: Final = "pipeline_readers"
-# Ours: messages that are removed under one hold of the store's lock, some milliseconds; and before what is done is synced.
+# Not in the specification: messages that are removed while the store's lock is held once, some
+# milliseconds; and messages between two syncs.
 ACKNOWLEDGE_AT_ONCE: Final = 500
 SYNC_EVERY: Final = 50_000
-# Ours: milliseconds.
+# Not in the specification: milliseconds.
 DEFAULT_LEASE: Final = 30_000
 LEASES: Final = range(1_000, 3_600_001)
 MAX_NAME_BYTES: Final = 200
@@ -93,7 +94,7 @@ class Readers:
             self._forget_deleted_queues()
         self._stopped = threading.Event()
         self._changed = threading.Event()
-        # Those of before may come back; until then nobody takes over who does not say so.
+        # Readers from before the restart may come back. Until then only `take_over` gets their leases.
         self._began = time.monotonic()
         self._sweeper = threading.Thread(target=self._sweep, name="lanner-leases", daemon=True)
         self._sweeper.start()
@@ -105,7 +106,7 @@ class Readers:
             self._table.delete(key)
 
     def close(self) -> None:
-        """Let go of all queues. The readers themselves stay."""
+        """Release every queue lease. The readers stay registered."""
         self._stopped.set()
         self._changed.set()
         self._sweeper.join()
@@ -183,7 +184,7 @@ class Readers:
         return Lease(number, row.fence, row.start, row.acknowledged, row.lease_ms)
 
     def renew(self, operations: Operations, queue_name: str, reader: str, fence: int) -> Lease:
-        """Keep the queue for another term. LeaseLost if somebody else has it by now."""
+        """Keep the queue for another term. Raises LeaseLost if another process has it by now."""
         with self._runtime.lock:
             queue, _, row = self._checked(operations, queue_name, reader, fence)
             return Lease(queue.number, row.fence, row.start, row.acknowledged, row.lease_ms)
@@ -306,7 +307,7 @@ class Readers:
             raise AccessDenied(f"reader {reader} was made by another user than {identity.name}")
 
     def _checked(self, operations: Operations, queue_name: str, reader: str, fence: int) -> tuple[Queue, bytes, _Row]:
-        """Reader and fence are right; the lease begins anew, also one that ran out with nobody taking over."""
+        """Check reader and fence, and renew the lease, also one that ran out if no other process took over."""
         queue = operations.find(queue_name)
         key = self._key(queue, reader)
         row = self._row(key)

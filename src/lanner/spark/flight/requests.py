@@ -1,4 +1,4 @@
-"""JSON that callers send: read strictly, so that a mistyped key is told and not silently left out."""
+"""Strict parsing of the JSON that callers send, so that a mistyped key is an error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lanner.model.errors import InvalidParameter
 
 MAX_NUMBER: Final = (1 << 63) - 1
 MAX_EPOCH: Final = (1 << 64) - 1
-# Ours: bytes of one request.
+# Not in the specification: bytes of one request.
 MAX_SIZE: Final = 1 << 20
 
 
@@ -114,7 +114,7 @@ class Request:
         return self._get(key) is not None
 
     def done(self) -> None:
-        """Refuse what nobody has asked for."""
+        """Raise InvalidParameter if a key was not asked for."""
         for key in self._values:
             if key not in self._known:
                 near = difflib.get_close_matches(key, self._known, 1, 0)

@@ -20,7 +20,7 @@ are you; FlightUnauthorizedError: AccessDenied; FlightUnavailableError: try agai
 
 **Events.** Where a queue manager writes down what happens to messages, that log is listed as `system$;EVENTS` with the kind `events`. It is read as queues are:
 its positions are the numbers of events, its rows have columns of their own (`schema.EVENT_COLUMNS`), a reader of it can only peek, and who may peek
-`system$;JOURNAL` may read it. `lost` tells how many numbers after `after` were dropped for their age.
+`system$;JOURNAL` may read it. `lost` says how many numbers after `after` were dropped for their age.
 
 Reading
 -------
@@ -31,11 +31,11 @@ GetFlightInfo, GetSchema; descriptor = a path of one element, the name; or a com
     {queue, [queue_id], [epoch], [after], [upto], [columns], [include_body], [compact = false], [partition_bytes = 33554432], [min_partitions = 1]}
     `columns`: "all" (default), "core", or names as a list or with commas (see `schema`). Without `after` and `upto`: what is visible now.
     `compact`: columns whose values mostly come many times in a row are run-end encoded, for tools that can read that; a third less is sent.
-    The answer has one endpoint per partition, cut by bytes; each ticket tells the `messages` and `bytes` that were planned.
+    The answer has one endpoint per partition, cut by bytes; each ticket has the `messages` and `bytes` that were planned.
     `app_metadata` as above, with `after` and `upto` of the whole.
 DoGet, ticket = {queue, queue_id, epoch, columns, include_body, compact, after, upto, messages, bytes}; queue and epoch are enough
     batches of about 16 MiB, ordered by seq. What was received, purged or has expired since it was planned is not there. A message that
-    somebody is receiving just now is left out. A message that cannot be decoded is a row with `packet` and `packet_error`.
+    another client is receiving is left out. A message that cannot be decoded is a row with `packet` and `packet_error`.
 
 Actions
 -------
@@ -52,10 +52,10 @@ acquire     {queue, reader, [mode = "receive" | "peek"], [start = "earliest" | "
             `start` counts the first time; later ones get what is remembered under the reader's name. A receiver has the queue to itself:
             LeaseHeld while another one of this name has its lease, SharingViolation while others have the queue open to receive.
             `take_over` ends another lease of this name. A reader that peeks has no lease: it only keeps `start`.
-renew       {queue, reader, fence} -> as acquire. LeaseLost: another fence is valid now, or somebody else receives.
+renew       {queue, reader, fence} -> as acquire. LeaseLost: another fence is valid now, or another client receives.
 hold        {queue, reader, fence, upto, epoch} -> {expiries}
             nothing expires that is not acknowledged, up to `upto`, while the reader has its lease; after a restart of the queue manager, for one term.
-            Purges need a queue that nobody has to himself. So what was planned is there until it is acknowledged. `poll` and `measure` tell `expiries`,
+            A purge fails while a reader has the queue to itself. So what was planned is there until it is acknowledged. `poll` and `measure` have `expiries`,
             too: if it is another now, messages have expired since, and what was counted must be counted again. Renews the lease.
 acknowledge {queue, reader, fence, upto, epoch} -> {removed, acknowledged}
             receives everything in (start, upto]: journals and acknowledgments happen as for any receive. In slices, each in one commit with the
@@ -112,18 +112,18 @@ _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Ours: memory that is kept from batch to batch while there are streams; some batches.
+# Not in the specification: memory that is kept from batch to batch while there are streams; some batches.
 KEPT_BYTES = 64 << 20
 # Ours: how many times the CPU that it took to make a batch a stream rests beside a busy loop. Each batch costs far more than that: whoever reads it, mostly on the
 # same machine, has to take it in. Where packets are handed out he decodes them, too.
 NEAR_RESTS = 160.0
 FAR_RESTS = 80.0
-# Ours: how long running calls are waited for when the service stops.
+# Not in the specification: seconds that stopping waits for running calls.
 STOP_SECONDS = 5.0
 
 
 def _refused(error: LannerError) -> fl.FlightError:
-    """The Flight error that tells of ours."""
+    """Return the Flight error for one of ours."""
     text, extra = str(error), refusal(error)
     if isinstance(error, AccessDenied):
         return fl.FlightUnauthorizedError(text, extra)
@@ -136,7 +136,7 @@ def _refused(error: LannerError) -> fl.FlightError:
 
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
-    """Errors as Flight tells them; what is no error of the caller's is logged, and told without its insides."""
+    """Raise errors as Flight errors. An internal error is logged, and the caller gets no details."""
     try:
         yield
     except LannerError as error:
@@ -392,7 +392,7 @@ class FlightListener:
             service.near_socket = str(self._near.path)
 
     def close(self) -> None:
-        """End waiting calls, let running ones come to their end, and let go of the queues that readers hold."""
+        """End waiting calls, wait for running ones, and release the queues that readers hold."""
         server, self._server = self._server, None
         near, self._near = self._near, None
         service, self._service = self._service, None
@@ -413,7 +413,7 @@ class FlightListener:
 
 
 def _check_port(host: str, port: int) -> None:
-    """Whether the port can be had, told as the system tells it: gRPC only says that it did not start."""
+    """Raise the OSError of a port that is in use. gRPC only reports that it did not start."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

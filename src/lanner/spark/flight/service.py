@@ -33,11 +33,11 @@ from lanner.spark.flight.writing import Contents, StagedWrites
 Answer = dict[str, Any]
 Source = QueueSource | EventSource
 
-# Ours: milliseconds that one call may wait for messages.
+# Not in the specification: milliseconds that one call may wait for messages.
 MAX_WAIT: Final = 60_000
 MAX_POLLED_QUEUES: Final = 1000
 MAX_PARTITIONS: Final = 100_000
-# Ours: messages that are counted unless the caller says how many; about a second.
+# Not in the specification: messages that are counted unless the caller sets a limit; about a second.
 MAX_MEASURED: Final = 1_000_000
 
 
@@ -104,7 +104,7 @@ class Service:
         self._arrivals.close()
 
     def close(self) -> None:
-        """Let go of everything; no call is running any more."""
+        """Release everything. No call may be running."""
         self._arrivals.close()
         self._readers.close()
 
@@ -112,11 +112,11 @@ class Service:
         return Operations(self._runtime.engine, self._runtime, identity)
 
     def answer(self, values: Answer) -> bytes:
-        """An answer as it is sent: every one tells the epoch."""
+        """Return an answer as it is sent. Every answer has the epoch."""
         return json.dumps({"epoch": self._store.epoch, **values}, sort_keys=True).encode()
 
     def act(self, identity: Identity, action: str, body: bytes, is_gone: Callable[[], bool]) -> bytes:
-        """Do what a caller asks for; `is_gone` tells whether it still waits for the answer."""
+        """Run an action. `is_gone` returns whether the caller has disconnected."""
         if action not in self.actions:
             raise InvalidParameter(f"there is no action {action!r}; there are {', '.join(self.actions)}")
         request = Request.parse(body, f"action {action}")
@@ -136,7 +136,7 @@ class Service:
     # Queues and scans -----------------------------------------------------------------------------------------------
 
     def queues(self, identity: Identity, pattern: str) -> Iterator[tuple[str, Plan]]:
-        """Every queue that somebody may read, journals and dead letters and all, by its name; patterns as in file names."""
+        """Yield every queue that the caller may read, journals and dead letters too, by name. Patterns as for file names."""
         operations = self.operations(identity)
         with self._runtime.lock:
             names = [self._name(queue) for queue in self._runtime.engine.queue_manager.queue_collection.values()]
@@ -204,7 +204,7 @@ class Service:
         """What a ticket allows to read."""
         request = Request.parse(ticket, "ticket")
         self._check_epoch(request, is_needed=True)
-        # What the planner saw, for whoever compares.
+        # The planner's figures, which clients compare with what they read.
         request.number_or_none("messages")
         request.number_or_none("bytes")
         return self._scan(identity, request)
@@ -371,7 +371,7 @@ class Service:
         return {"expiries": self._expiries()}
 
     def _expiries(self) -> str:
-        """Changes when a message expires: who finds it the same before and after has counted right."""
+        """Incremented on every expiry. If it is unchanged after a count, no message expired meanwhile."""
         return f"{self._life}-{self._runtime.engine.expiries}"
 
     def _acknowledge(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:

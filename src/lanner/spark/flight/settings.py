@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 PORT: Final = 1810
-# Ours: each stream has two batches in memory, some 40 MiB.
+# Not in the specification: each stream has two batches in memory, some 40 MiB.
 MAX_STREAMS: Final = 64
 
 

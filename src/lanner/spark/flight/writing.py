@@ -35,13 +35,15 @@ from lanner.wire.packet_template import MessageRun
 STAGES: Final = "pipeline_stages"
 WRITERS: Final = "pipeline_writers"
 WRITER_EXPIRY: Final = "pipeline_writer_expiry"
-# Ours: writers that are forgotten with one publication.
+# Not in the specification: writers that are forgotten with one publication.
 FORGET_AT_ONCE: Final = 100
 _EXPIRES: Final = struct.Struct(">I")
 _LATEST: Final = 0xFFFF_FFFF
-# Ours: messages that are made under one hold of the store's lock, a few milliseconds.
+# Not in the specification: messages that are made while the store's lock is held once, a few
+# milliseconds.
 AT_ONCE: Final = 250
-# Ours: bytes of bodies between two commits: what is staged stands in memory until then.
+# Not in the specification: bytes of bodies between two commits. Staged messages are in memory until
+# then.
 SYNC_EVERY: Final = 8 << 20
 MAX_TOKEN_BYTES: Final = 64
 MAX_WRITER_BYTES: Final = 1024
@@ -116,7 +118,7 @@ class StagedWrites:
             self._forget_writers()
 
     def _forget_dropped_stages(self) -> None:
-        """What was not written to its end never will be; and the engine drops what nobody has written to for a day."""
+        """Drop unfinished stages: they will never be finished. The engine drops stages that were not written to for a day."""
         for token, raw in list(self._stages.items()):
             row = _StageRow(**json.loads(raw))
             if not row.is_whole or (row.messages and not self._store.staged([token])):
@@ -147,7 +149,7 @@ class StagedWrites:
         schema: pa.Schema,
         batches: Iterable[pa.RecordBatch],
     ) -> Contents:
-        """Write the rows of some Arrow batches under a token that nobody has used. An exception drops what was written."""
+        """Write the rows of some Arrow batches under a new token. An exception drops what was written."""
         _check(token, writer, batch)
         encoder = RowEncoder(schema, operations.names, queue)
         row = _StageRow(str(operations.identity.sid), writer, batch, is_whole=False)
@@ -236,7 +238,7 @@ class StagedWrites:
         for token in rows:
             self._stages.delete(token)
         if before is not None:
-            # The writer's row tells of all batches before this one.
+            # The writer's row covers all batches before this one.
             self._store.forget_publication(_publication_key(writer, before.batch))
         owner = str(operations.identity.sid)
         after = _WriterRow(owner, batch, contents.messages, contents.bytes, contents.digest)

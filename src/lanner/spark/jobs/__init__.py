@@ -1,7 +1,24 @@
-"""The jobs of the data pipeline: PySpark programs over the queues of queue managers, and over the tables they make.
+"""The jobs of the data pipeline: PySpark programs over queues and over the tables that they make of them.
 
-One module per job, each with pure functions from DataFrames to DataFrames, `run` for `lanner pipeline run`, and `main` for
-spark-submit. `config` reads pipeline.toml, `tables` knows where everything is, `session` starts Spark.
+Each job is a module with pure functions from DataFrames to DataFrames, `run` for `lanner pipeline run`, and
+`main` for spark-submit. `JOBS` lists them in the order in which they need each other.
+
+    config      reads pipeline.toml
+    session     starts Spark and runs a job
+    progress    what a running job prints
+    tables      the tables of the lake, and how jobs read and write them
+    ingest      queues, journals, dead letters and files of packets into tables
+    lifecycle   one row per message: sent, each hop, arrived, received, dead
+    acks        acknowledgments: positive, negative, missing
+    latency     times between two steps of a message, corrected for wrong clocks
+    throughput  messages and bytes per period, and backlogs
+    poison      messages that receivers abort again and again
+    routes      which machines exchange messages
+    audit       who sends, and what bodies there are
+    report      gathers the data of the report page
+    replay      sends dead letters again
+    migrate     the content of queues to Parquet, a database or Kafka
+    compact     rewrites small files of the tables
 """
 
 from __future__ import annotations

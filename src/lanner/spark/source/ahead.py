@@ -1,4 +1,4 @@
-"""Batches that are fetched while the one before is in use."""
+"""Fetch a batch while the one before is in use."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ T = TypeVar("T")
 
 
 class _End:
-    """What comes behind the last one, and why."""
+    """Marks the end of the batches, with the error that ended them."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
 
 
 def ahead(batches: Generator[T, None, None]) -> Generator[T, None, None]:
-    """Yield the same, each fetched in another thread while whoever asks is busy with the one before; one waits at most.
+    """Yield the same batches. A thread fetches each while the consumer uses the one before, at most one ahead.
 
-    Who goes away before the end waits for the one that is being fetched.
+    A consumer that stops early waits for the batch that is being fetched.
     """
     fetched: SimpleQueue[T | _End] = SimpleQueue()
     room = threading.Semaphore(1)

@@ -31,7 +31,7 @@ FLIGHT, RPC = "flight", "rpc"
 PORT: Final = 1810
 PASSWORD_VARIABLE: Final = "LANNER_PASSWORD"  # noqa: S105 (its name)
 _SCHEMES: Final = ("grpc", "grpc+tcp", "grpc+tls")
-# Ours: seconds between two attempts, doubled up to the second one.
+# Not in the specification: seconds between two attempts, doubled up to the second number.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 
 
@@ -135,7 +135,7 @@ class Manager:
             _KEPT.pop(self._key, None)
 
     def call(self, work: Callable[[FlightQueues], T]) -> T:
-        """Do some call, which must be one that may happen twice; again while nobody answers, for as long as the options say."""
+        """Run a call, which must be repeatable. Retries while the service does not answer, as long as the options say."""
         for result in self._tried(lambda queues: iter((work(queues),))):
             return result
         raise AssertionError

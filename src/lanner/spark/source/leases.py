@@ -1,7 +1,8 @@
-"""The queues that a stream receives from, held for its reader: acquired when first needed, renewed by a thread, acknowledged bit by bit.
+"""The leases of the queues that a stream receives from: acquired when first needed, renewed by a thread.
 
-A process that ends lets go of its queues when the leases run out, since Spark does not tell it that it ends. The next one with the
-same checkpoint is the same stream and takes them over at once; one without waits, since another stream may go by the same name.
+Spark does not announce the end of a process, so its leases run out. The next process with the same checkpoint is
+the same stream and takes them over at once. A process without a checkpoint waits, because another stream may use
+the same name.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from lanner.spark.source.connections import Manager
 from lanner.spark.source.queue_names import FoundQueue, KnownManager
 
 _LOG: Final = logging.getLogger(__name__)
-# Ours: seconds between two attempts to get a lease that another has, and beyond its end.
+# Not in the specification: seconds between two attempts to get a lease that another reader has, and how
+# long to try beyond its end.
 _PAUSE, _GRACE = 0.25, 5.0
 
 
@@ -108,7 +110,7 @@ class Leases:
         return str(answer["expiries"])
 
     def acknowledge(self, known: KnownManager, number: int, upto: int) -> None:
-        """Remove everything up to a number from a queue that is held. Doing it again asks nobody."""
+        """Remove everything up to a number from a leased queue. Repeating it makes no call."""
         lease = self._leases[known.identifier, number]
         if upto <= lease.acknowledged:
             return
@@ -124,7 +126,7 @@ class Leases:
                 try:
                     lease.manager.call(lambda flight, one=lease: flight.renew(one.queue.name, self._reader, one.fence))  # type: ignore[misc]
                 except ServiceNotAvailable:
-                    # Whoever needs the queue is told so.
+                    # The next call that needs the queue raises it.
                     continue
                 except LannerError as error:
                     self._lost = error

@@ -19,13 +19,15 @@ from lanner.spark.source.offsets import Offset
 from lanner.spark.source.queue_names import is_pattern
 
 MEBIBYTE: Final = 1 << 20
-# Ours: what one micro-batch reads at most, unless told otherwise; a first batch over a great backlog must not be all of it.
+# Not in the specification: the default limit of one micro-batch, so that the first batch over a large
+# backlog is not all of it.
 MAX_BYTES_PER_TRIGGER: Final = 64 * MEBIBYTE * (os.cpu_count() or 1)
 MAX_MESSAGES_PER_TRIGGER: Final = 1_000_000
 # Each message is named in the offset.
 RPC_MESSAGES_PER_TRIGGER: Final = 2_000
 PARTITION_BYTES: Final = 32 * MEBIBYTE
-# Ours: seconds for which a queue manager may be away: a stream outlives its restart, somebody who waits for a batch wants to know.
+# Not in the specification: seconds for which a queue manager may be away. A stream outlives its
+# restart; a batch fails soon, because a user waits for it.
 BATCH_RETRY, STREAM_RETRY = 5, 60
 PEEK, RECEIVE, EVENTS = "peek", "receive", "events"
 EARLIEST, LATEST = "earliest", "latest"

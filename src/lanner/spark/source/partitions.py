@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 
-# Ours: so many partitions are enough for any cluster whose user has not said (`min_partitions`). A task costs as much as ten megabytes and more: its start,
-# its end, and the garbage collection that follows it. The upper limit is Spark's own, of files (spark.sql.files.maxPartitionBytes).
+# Not in the specification: this many partitions are enough if the user has not set minPartitions. A
+# task costs as much as reading ten megabytes: its start, its end, and the garbage collection after it. The upper
+# limit is that of Spark for files (spark.sql.files.maxPartitionBytes).
 ENOUGH: Final = 16
 MAX_PARTITION_BYTES: Final = 4 * PARTITION_BYTES
-# Ours: of a user who has said. What is lost with a task must be read again.
+# Not in the specification: the limit if the user has set minPartitions. A task that fails is read again.
 MAX_ASKED_BYTES: Final = 1 << 30
-# Ours: memory that a worker keeps between batches; some batches.
+# Not in the specification: memory that a worker keeps between batches; some batches.
 KEPT_BYTES: Final = 64 << 20
 
 
@@ -38,7 +39,7 @@ class MessagesVanished(LannerError):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """(after, upto] of a queue, and how many messages should be in it; None: nobody has counted."""
+    """(after, upto] of a queue, and how many messages should be in it, None if they were not counted."""
 
     name: str
     number: int
@@ -77,7 +78,7 @@ class MessagePartition(InputPartition):
 
 
 def vanished(queue: str, after: int, upto: int, planned: int, found: int, *, is_error: bool) -> None:
-    """Tell of messages that are not there any more, as an error or in the log."""
+    """Report messages that are no longer there, as an error or in the log."""
     text = (
         f"queue {queue}: {planned - found} of {planned} messages with numbers in ({after}, {upto}] are gone: they were received or purged by "
         "others, or have expired"
@@ -88,7 +89,7 @@ def vanished(queue: str, after: int, upto: int, planned: int, found: int, *, is_
 
 
 def aged_out(manager: str, after: int, count: int, *, is_error: bool) -> None:
-    """Tell of events that were dropped before anybody read them."""
+    """Report events that were dropped before they were read."""
     text = (
         f"queue manager {manager}: events with numbers in ({after}, {after + count}] are gone: they were older than its settings keep them, or too "
         "many"
@@ -111,8 +112,8 @@ class Planner:
     def plan(self, wanted: Sequence[tuple[Manager, int, Sequence[Wanted]]]) -> list[MessagePartition]:
         """Partitions for ranges of queues, given by queue manager and epoch.
 
-        Each has about PARTITION_BYTES, where there is much more up to MAX_PARTITION_BYTES. If somebody has said how many there should be, it is about as
-        many, and not fewer where there are messages enough.
+        Each has about PARTITION_BYTES, and up to MAX_PARTITION_BYTES where there is much more. If the user has set
+        minPartitions, there are about that many, and not fewer if there are enough messages.
         """
         target = PARTITION_BYTES
         found = [(manager, self._pieces(manager, epoch, ranges, target)) for manager, epoch, ranges in wanted]
@@ -198,14 +199,14 @@ def _batches(
 
 @cache
 def _prepare(_process: int) -> None:
-    """Have a worker do nothing in vain, once in each process."""
-    # Or they would not be among what is loaded.
+    """Prepare a worker for reading, once in each process."""
+    # Loaded before the freeze below, so that it covers them.
     import pyarrow.flight  # noqa: F401
 
     import lanner.spark.flight.near_streams  # noqa: F401
     from lanner.spark.flight.courtesy import keep
 
-    # Spark has the garbage collector look at everything after each task, and what a worker has loaded are some hundred thousand objects: that takes
-    # as long as to read some megabytes of messages.
+    # Spark runs the garbage collector after each task. A worker has loaded some hundred thousand objects, and
+    # visiting them takes as long as reading some megabytes of messages.
     gc.freeze()
     keep(KEPT_BYTES)

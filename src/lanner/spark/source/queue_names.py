@@ -67,7 +67,7 @@ def ask_all(access: Access, *, is_log: bool = False) -> list[KnownManager]:
 
 
 def kind_of_name(name: str) -> tuple[str | None, str]:
-    """Subqueue and kind of a queue, as far as its format name tells them."""
+    """Return subqueue and kind of a queue, as far as its format name has them."""
     kinds = {"journal": "journal", "deadletter": "deadletter", "deadxact": "xact_deadletter"}
     suffix = name.partition(";")[2]
     if not suffix:

@@ -1,9 +1,9 @@
 """transport=rpc: queues of any MSMQ computer, by remote read (MS-MQQP), one message after the other.
 
-What remote read lacks decides what can be had. There is no number that tells what is new, only lookup identifiers, which say where a message stands in its
-queue. So a batch walks over a queue from its first message to its last, in one task, and a stream can only receive: what it has processed is gone, and
-whatever is there is new. The columns `seq`, `abort_count` and `move_count` are null. Each message is a call of its own, in a
-stream three.
+Remote read has no number that shows which messages are new. It has only lookup identifiers, which give the place
+of a message in its queue. So a batch walks over a queue from its first message to its last, in one task, and a
+stream can only receive: messages that it has processed are gone, and all that are there are new. The columns
+`seq`, `abort_count` and `move_count` are null. Each message costs one call, in a stream three.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Ours: calls that are on their way at a time.
+# Not in the specification: calls in flight at a time.
 IN_FLIGHT: Final = 32
-# Ours: seconds between two attempts to reach a computer.
+# Not in the specification: seconds between two attempts to reach a computer.
 _PAUSE: Final = 0.5
 
 _KEPT: Final[dict[tuple[int, Access, str], QueueManager]] = {}
@@ -64,7 +64,7 @@ class RpcManager:
         return found
 
     def call(self, work: Callable[[QueueManager], T]) -> T:
-        """Do something that may be done twice; again while nobody answers, for as long as the options say."""
+        """Run `work`, which must be repeatable. Retries while the computer does not answer, as long as the options say."""
         deadline = time.monotonic() + self.access.retry
         while True:
             try:
@@ -126,7 +126,7 @@ def _each(do: Callable[[int], ReceivedMessage], lookup_ids: Sequence[int]) -> li
 
 
 def alone(queue: Queue, name: str) -> list[ReceivedMessage]:
-    """Open a queue so that nobody else receives from it; the first message, if there is one."""
+    """Open a queue exclusively for receiving, and return its first message, if there is one."""
     try:
         return list(islice(walk(queue, peek_only=False), 1))
     except SharingViolation as error:

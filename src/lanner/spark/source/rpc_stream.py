@@ -2,9 +2,10 @@
 
     {"batch": 3, "queues": {"alpha|orders": [288230376151711745, 288230376151711746]}, "transport": "rpc", "v": 1}
 
-An offset names the messages of the batch that ends there, by their lookup identifiers. Reading looks them up and leaves them there; when Spark asks what comes
-after an offset, its batch is in the commit log, and its messages are received. Before that, a batch that is done again finds the same messages. The driver has
-the queues open to itself, so nobody else takes them meanwhile.
+An offset names the messages of the batch that ends there, by their lookup identifiers. Reading looks them up and
+leaves them in the queue. When Spark asks what comes after an offset, its batch is in the commit log, and the
+driver receives its messages. Until then a repeated batch finds the same messages. The driver has the queues open
+exclusively, so no other program receives them meanwhile.
 """
 # ruff: noqa: N802 (Spark names the methods)
 
@@ -30,9 +31,10 @@ if TYPE_CHECKING:
     from lanner.client import Queue, QueueManager
 
 VERSION: Final = 1
-# Ours: seconds between two looks at queues that are empty.
+# Not in the specification: seconds between two looks at empty queues.
 POLL: Final = 0.5
-# Ours: seconds for which a driver that was killed may still seem to be there, and between two looks.
+# Not in the specification: seconds for which a killed driver may still hold a queue, and seconds
+# between two attempts.
 GRACE: Final = 5.0
 PAUSE: Final = 0.25
 
@@ -61,7 +63,7 @@ def _messages(offset: dict[str, Any]) -> Messages:
 
 
 class RpcDriver:
-    """What is only in the driver."""
+    """The part of the stream that runs in the driver."""
 
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
@@ -121,7 +123,7 @@ class RpcDriver:
         return queue
 
     def close(self) -> None:
-        """Let others receive."""
+        """Close the queues, so that others can receive."""
         for queue in self._queues.values():
             with contextlib.suppress(LannerError):
                 queue.close()

@@ -25,9 +25,10 @@ from lanner.spark.source.queue_names import FoundQueue, KnownManager, ask_all, f
 
 _LOG: Final = logging.getLogger(__name__)
 
-# Ours: milliseconds that one look waits for messages: an idle stream asks twice a second.
+# Not in the specification: milliseconds that one poll waits for messages. An idle stream polls twice a
+# second.
 POLL_MS: Final = 500
-# Ours: seconds between two looks for new queues that a pattern means.
+# Not in the specification: seconds between two looks for new queues that match a pattern.
 LIST_INTERVAL: Final = 5.0
 UNLIMITED: Final = 1 << 62
 
@@ -191,7 +192,7 @@ class StreamDriver:
                 at = replace(ask.at, name=ask.queue.name, end=answer["upto"], messages=messages)
                 reached = self._with(reached, ask.known, ask.queue, at)
         if self._targets is not None and self._leases is not None and reached == start:
-            # Spark ends the query now, and tells nobody.
+            # Spark ends the query now, without calling `stop`.
             self._leases.release()
         return reached
 

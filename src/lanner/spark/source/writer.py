@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lanner.spark.flight.client import FlightQueues
 
 _LOG: Final = logging.getLogger(__name__)
-# Ours: seconds for which a write that has no name of its own is remembered.
+# Not in the specification: seconds for which a write without a writeId is remembered.
 FORGET_AFTER: Final = 86_400
 # Of the task of a stream: set by Spark, the same after a restart from the checkpoint.
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
@@ -57,7 +57,7 @@ def _stage(options: WriteOptions, writer: str, batch: int, rows: Iterator[pa.Rec
     if first is None:
         return Staged(writer, batch, None)
     manager = _manager(options)
-    # The rows can be had only once: what can be tried again is to find somebody who takes them.
+    # The rows can be read only once, so only connecting is retried.
     manager.call(lambda flight: flight.info())
     token = secrets.token_hex(16)
 
@@ -113,7 +113,7 @@ class MsmqBatchWriter(DataSourceArrowWriter):
         return _stage(self._options, self._writer, 0, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        # Without a writeId nobody will ever come again under this name but for an answer that was lost.
+        # Without a writeId this name comes again only if an answer was lost.
         _publish(self._options, self._writer, 0, messages, None if self._options.write_id else FORGET_AFTER)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -122,7 +122,7 @@ class MsmqBatchWriter(DataSourceArrowWriter):
 
 
 class MsmqStreamWriter(DataSourceStreamArrowWriter):
-    """df.writeStream: exactly once per query and batch. Spark makes one for each call, so only messages tell `commit` of the tasks."""
+    """df.writeStream: exactly once per query and batch. Spark makes one for each call, so only messages carry the results of tasks to `commit`."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
