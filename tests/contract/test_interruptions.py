@@ -10,6 +10,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ import pytest
 import lanner
 import lanner.aio
 from lanner import errors
+from lanner.client.runtimes import operations_of, runtime_of
+from lanner.wire.format_name import parse
 from tests.contract.forms import FORMS, Place, blocking, bodies, new_name, new_queue
 from tests.contract.service import USERS
 from tests.contract.waiting import until_it_waits
@@ -228,6 +231,36 @@ def test_ctrl_c_in_the_main_thread_does_not_disturb_other_threads(place: Place) 
         assert sorted(map(str, got)) == ["a", "b", "c"]
         mine.send("x")
         assert mine.receive(0).body == "x"
+
+
+def test_ctrl_c_while_a_batch_is_written_does_not_drop_the_changes_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = os.pwritev
+
+    def pwritev(*arguments: Any) -> int:  # noqa: ANN401 (those of os.pwritev)
+        # Once: a second Ctrl-C does end the write.
+        monkeypatch.setattr(os, "pwritev", original)
+        signal.raise_signal(signal.SIGINT)
+        return original(*arguments)
+
+    with lanner.QueueManager(tmp_path / "data", "ALPHA") as qm:
+        q, other = qm.create_queue("mine"), qm.create_queue("other")
+        q.send("first")  # opens the queue
+        with runtime_of(qm).change() as change:
+            operations_of(qm).set_attributes(parse(other.format_name), {"label": "in the same batch"})
+        monkeypatch.setattr(os, "pwritev", pwritev)
+        with pytest.raises(KeyboardInterrupt):
+            q.send(lanner.Message(body="x", recoverable=True))
+        change.wait()
+        with runtime_of(qm).change() as change:
+            operations_of(qm).set_attributes(parse(other.format_name), {"label": "in the next batch"})
+        monkeypatch.setattr(os, "pwritev", pwritev)
+        with pytest.raises(KeyboardInterrupt):
+            change.wait()
+    with lanner.QueueManager(tmp_path / "data", "ALPHA") as qm:
+        assert [message.body for message in qm.open("mine")] == ["x"]
+        assert qm.open("other").attributes().label == "in the next batch"
 
 
 # Forked processes ---------------------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Protocol, Self
 
+from lanner.host.uninterrupted import Uninterrupted
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -66,7 +68,8 @@ class Change:
     def wait(self) -> None:
         """Block until the change is durable; InsufficientResources if it could not be written."""
         if self.batch:
-            self._store.sync(self.batch)
+            with Uninterrupted():
+                self._store.sync(self.batch)
 
     def __await__(self) -> Generator[object, None, None]:
         """Wait in an event loop until the change is durable; InsufficientResources if it could not be written."""

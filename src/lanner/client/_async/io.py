@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import inspect
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from lanner.host.committer import Committer
 from lanner.model.errors import LannerError
@@ -106,7 +106,7 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 
 def spawn(work: Callable[..., Coroutine[Any, Any, Any]], *arguments: object) -> None:
-    """Run something that nobody waits for."""
+    """Run something without waiting for it."""
     task = asyncio.ensure_future(work(*arguments))
     _background.add(task)
     task.add_done_callback(_background.discard)
@@ -151,16 +151,15 @@ async def time_limit(seconds: float) -> AsyncIterator[None]:
         yield
 
 
-class Interruption:
-    """Whether the caller was interrupted; a task never is: its cancellation is an exception."""
+class Uninterrupted:
+    """Do nothing: a task that is cancelled undoes what it leaves behind."""
 
-    is_set = False
+    is_interrupted = False
 
+    def __enter__(self) -> Self:
+        return self
 
-@contextmanager
-def uninterrupted() -> Iterator[Interruption]:
-    """Do nothing: a task that is cancelled puts right what it leaves behind."""
-    yield Interruption()
+    def __exit__(self, *error: object) -> None: ...
 
 
 def limited(connection: T) -> T:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
+from lanner.host.uninterrupted import Uninterrupted as Uninterrupted  # noqa: PLC0414 (a name of both colours)
 from lanner.model.errors import LannerError
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from lanner.host.change import Change
     from lanner.host.reads import Read
     from lanner.host.runtime import Runtime
@@ -56,7 +54,12 @@ class Waiter:
 
     def __init__(self, runtime: Runtime) -> None:
         self.change = runtime.change
-        self.durable = runtime.store.sync
+        self._sync = runtime.store.sync
+
+    def durable(self, batch: int) -> None:
+        """Wait until a batch is durable."""
+        with Uninterrupted():
+            self._sync(batch)
 
     def close(self) -> None:
         """Do nothing: there is no thread of its own."""
@@ -120,48 +123,6 @@ def gather(works: Sequence[Callable[[], T]]) -> list[T | BaseException]:
         except Exception as error:  # noqa: BLE001 (the caller's to look at)
             results.append(error)
     return results
-
-
-class Interruption:
-    """Holds back Ctrl-C in the main thread while a step must not be left half done."""
-
-    def __init__(self) -> None:
-        self.is_set = False
-        self._before: Callable[[int, FrameType | None], object] | None = None
-
-    def begin(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            before = signal.getsignal(signal.SIGINT)
-            if callable(before):
-                self._before = before
-                signal.signal(signal.SIGINT, self._note)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.is_set and self._before is not None:
-            # The second Ctrl-C: the user will not wait for the answer.
-            self._before(number, frame)
-        self.is_set = True
-
-    def end(self) -> Callable[[int, FrameType | None], object] | None:
-        """Restore the handler and return it."""
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-        return self._before
-
-
-@contextmanager
-def uninterrupted() -> Iterator[Interruption]:
-    """Run a block to its end before Ctrl-C takes effect. An error of the block goes before the interruption."""
-    interruption = Interruption()
-    interruption.begin()
-    try:
-        yield interruption
-    except BaseException:
-        interruption.end()
-        raise
-    handler = interruption.end()
-    if interruption.is_set and handler is not None:
-        handler(signal.SIGINT, None)
 
 
 class Closing(Protocol):

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from lanner.client._sync.io import Lock, spawn, uninterrupted
+from lanner.client._sync.io import Lock, Uninterrupted, spawn
 from lanner.client._sync.lanner_connection import LannerConnection, SendError, received
 from lanner.client._sync.lanner_units import LannerCursor, LannerTransaction
 from lanner.client.message import ReceivedMessage
@@ -267,7 +267,7 @@ class LannerQueue:
         if any(one.connection is not connection for one in held) or not connections.is_current(connection):
             raise InvalidHandle(f"{self.text}: the connection was lost, and the messages are in their queue again")
         request = {"request": "end", "reads": numbers, "remove": True}
-        with uninterrupted() as interruption:
+        with Uninterrupted() as step:
             try:
                 document, _ = connections.on(connection, self.text, lambda one: one.call(request))
             except RemoteMachineNotAvailable as error:
@@ -280,7 +280,7 @@ class LannerQueue:
             except BaseException:
                 spawn(connection.give_back, numbers)
                 raise
-            if interruption.is_set:
+            if step.is_interrupted:
                 connection.give_back(numbers)
         connection.done.extend(numbers)
         failed = {index: status_error(status, text) for index, status, text in document["failed"]}

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from lanner.client._sync.io import uninterrupted
+from lanner.host.uninterrupted import Uninterrupted
 
 
 def press_ctrl_c() -> None:
@@ -19,10 +19,10 @@ def test_ctrl_c_takes_effect_at_the_end_of_the_block() -> None:
     noted = []
 
     def work() -> None:
-        with uninterrupted() as interruption:
-            noted.append(interruption.is_set)
+        with Uninterrupted() as block:
+            noted.append(block.is_interrupted)
             press_ctrl_c()
-            noted.append(interruption.is_set)
+            noted.append(block.is_interrupted)
 
     with pytest.raises(KeyboardInterrupt):
         work()
@@ -34,7 +34,7 @@ def test_the_second_ctrl_c_takes_effect_at_once() -> None:
     before = signal.getsignal(signal.SIGINT)
 
     def work() -> None:
-        with uninterrupted():
+        with Uninterrupted():
             press_ctrl_c()
             press_ctrl_c()
             pytest.fail("the block went on")
@@ -48,7 +48,7 @@ def test_an_error_of_the_block_goes_before_the_interruption() -> None:
     before = signal.getsignal(signal.SIGINT)
 
     def work() -> None:
-        with uninterrupted():
+        with Uninterrupted():
             press_ctrl_c()
             raise ZeroDivisionError
 
@@ -59,16 +59,16 @@ def test_an_error_of_the_block_goes_before_the_interruption() -> None:
 
 def test_a_block_that_is_not_interrupted_raises_nothing() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with uninterrupted() as interruption:
+    with Uninterrupted() as block:
         pass
-    assert not interruption.is_set
+    assert not block.is_interrupted
     assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_program_that_ignores_ctrl_c_is_left_alone() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with uninterrupted():
+        with Uninterrupted():
             press_ctrl_c()
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
@@ -79,10 +79,31 @@ def test_other_threads_have_no_ctrl_c_to_hold_back() -> None:
     handlers: list[object] = []
 
     def work() -> None:
-        with uninterrupted():
+        with Uninterrupted():
             handlers.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
     assert handlers == [signal.getsignal(signal.SIGINT)]
+
+
+def test_a_signal_that_arrives_while_the_handler_is_restored_leaves_no_other_handler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before, original = signal.getsignal(signal.SIGINT), signal.signal
+
+    def interrupted(number: int, handler: signal.Handlers) -> object:
+        # As Python does for signals that have arrived: it runs the old handler first.
+        monkeypatch.setattr(signal, "signal", original)
+        press_ctrl_c()
+        return original(number, handler)
+
+    def work() -> None:
+        with Uninterrupted():
+            press_ctrl_c()
+            monkeypatch.setattr(signal, "signal", interrupted)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert signal.getsignal(signal.SIGINT) is before

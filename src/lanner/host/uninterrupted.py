@@ -1,0 +1,58 @@
+"""Keep Ctrl-C out of a step that must not be left half done.
+
+Python runs signal handlers in the main thread, between any two instructions. If the handler of Ctrl-C
+raised while the main thread writes a batch, the batch would be dropped, with the changes that other
+threads have made in it.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
+
+
+class Uninterrupted:
+    """A block that Ctrl-C does not end before it is over; a second Ctrl-C ends it at once.
+
+    An error of the block takes precedence over the interruption. In other threads than the main one,
+    and in programs that ignore Ctrl-C, it does nothing.
+    """
+
+    __slots__ = ("_handler", "is_interrupted")
+
+    def __init__(self) -> None:
+        # Whether Ctrl-C was pressed.
+        self.is_interrupted = False
+        self._handler: Callable[[int, FrameType | None], object] | None = None
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            handler = signal.getsignal(signal.SIGINT)
+            if callable(handler):
+                self._handler = handler
+                signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.is_interrupted and self._handler is not None:
+            self._handler(number, frame)
+        self.is_interrupted = True
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._handler is None:
+            return
+        try:
+            signal.signal(signal.SIGINT, self._handler)
+        except BaseException:
+            # Before it replaces a handler, Python runs it for signals that have arrived.
+            signal.signal(signal.SIGINT, self._handler)
+            raise
+        if self.is_interrupted and kind is None:
+            self._handler(signal.SIGINT, None)
