@@ -148,10 +148,47 @@ async def test_an_attribute_that_cannot_be_is_refused(
     await refused(kind, text.replace("VERB", "given"), qm.create_queue(new_name(), **changes))
 
 
-@pytest.mark.parametrize("name", ["", "a\\b\\c\\d", ";x", "x" * 300, "private$\\"])
-async def test_a_name_that_cannot_be_is_refused(qm: lanner.aio.QueueManager, name: str) -> None:
-    with pytest.raises(errors.IllegalQueuePathname):
-        await qm.create_queue(name)
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("", "name '': the name is empty"),
+        (r"a\b\c\d", r"path name 'a\b\c\d': a backslash inside the queue name"),
+        (";x", "path name ';x': no queue name"),
+        ("x" * 300, f"path name '{'x' * 300}': queue name of 300 characters, at most 124"),
+        ("private$\\", "path name 'private$\\': no queue name"),
+        (
+            ".private$orders",
+            (
+                "name '.private$orders': a queue name that begins with a dot; a shell removes backslashes outside quotes, "
+                r"so write the name in single quotes; did you mean '.\private$\orders'?"
+            ),
+        ),
+        (
+            r"beta:1801\private$\q",
+            (
+                r"name 'beta:1801\private$\q': the computer name 'beta:1801' ends in a port; names have none, "
+                r"the port is a setting; did you mean 'beta\private$\q'?"
+            ),
+        ),
+        (
+            "Label:orders",
+            (
+                "name 'Label:orders': a label does not name a queue, because several queues may have the same: "
+                r"`lanner queue list` shows the labels; give the path name of the queue, as in '.\private$\orders'"
+            ),
+        ),
+        (r"DIRECT=OS:a=b\q", r"format name 'DIRECT=OS:a=b\q': '=' is not allowed in a computer name, here 'a=b'"),
+    ],
+    ids=lambda value: value[:16],
+)
+async def test_a_name_that_cannot_be_is_refused(qm: lanner.aio.QueueManager, name: str, text: str) -> None:
+    """Everywhere a name is taken, with the reason and the nearest name that can be."""
+    kind = errors.IllegalFormatname if text.startswith("format name") else errors.IllegalQueuePathname
+    with pytest.raises(kind) as raised:
+        qm.open(name)
+    assert (type(raised.value), raised.value.args[0]) == (kind, text)
+    await refused(kind, text, qm.create_queue(name))
+    await refused(kind, text, qm.delete_queue(name))
 
 
 async def test_a_queue_of_another_computer_cannot_be_created(qm: lanner.aio.QueueManager) -> None:
@@ -161,7 +198,17 @@ async def test_a_queue_of_another_computer_cannot_be_created(qm: lanner.aio.Queu
 
 @covers("QueueManager.open")
 @pytest.mark.parametrize(
-    "spelling", ["{0}", r"private$\{0}", r".\private$\{0}", r"ALPHA\PRIVATE$\{0}", r"DIRECT=OS:.\private$\{0}"]
+    "spelling",
+    [
+        "{0}",
+        r"private$\{0}",
+        r".\private$\{0}",
+        r"ALPHA\PRIVATE$\{0}",
+        r"DIRECT=OS:.\private$\{0}",
+        # As .NET programs write it.
+        r"FormatName:DIRECT=OS:.\private$\{0}",
+        r"formatname:direct=os:localhost\PRIVATE$\{0}",
+    ],
 )
 async def test_a_queue_is_opened_by_any_spelling(qm: lanner.aio.QueueManager, spelling: str) -> None:
     name = new_name()
@@ -170,6 +217,10 @@ async def test_a_queue_is_opened_by_any_spelling(qm: lanner.aio.QueueManager, sp
     assert q.name == spelling.format(name)
     assert await q.exists()
     assert (await q.receive(timeout=0)).body == "x"
+    await q.send(lanner.Message(response_queue=rf"FormatName:DIRECT=OS:.\private$\{name}"))
+    assert (await q.receive(timeout=0)).response_queue == rf"DIRECT=OS:ALPHA\private$\{name}"
+    await qm.delete_queue(q.name)
+    assert not await q.exists()
 
 
 async def test_a_queue_that_is_not_there_is_opened_and_found_missing(qm: lanner.aio.QueueManager) -> None:

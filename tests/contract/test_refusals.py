@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import resource
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -76,15 +77,21 @@ async def test_the_largest_message_fits_and_what_is_larger_says_how_large_it_is(
     await q.send(lanner.Message(body=body, recoverable=True))
     assert (await q.peek(0)).body == body
     assert (await q.receive(0)).body == body
+    tq = await new_queue(qm, transactional=True)
+    async with qm.transaction() as tx:
+        await tq.send(body, transaction=tx)
+    async with qm.transaction() as tx:
+        assert (await tq.receive(0, transaction=tx)).body == body
     for size in (5_000_000, 100_000_000):
         for send in (q.send(bytes(size)), q.send_many(["before", bytes(size)])):
             with pytest.raises(errors.InsufficientResources) as raised:
                 await send
-            text = str(raised.value.args[0])
-            start, packet, end = (text.split(" ")[:6], int(text.split(" ")[6]), text.split(" ")[7:])
-            assert " ".join(start) == "the message makes a packet of"
-            assert 0 < packet - size < 1000
-            assert " ".join(end) == f"bytes, at most {MAX_PACKET} can be sent (body of {size} bytes)"
+            text = (
+                rf"the message makes a packet of (\d+) bytes, at most {MAX_PACKET} can be sent \(body of {size} bytes\)"
+            )
+            found = re.fullmatch(text, raised.value.args[0])
+            assert found is not None, raised.value
+            assert 0 < int(found[1]) - size < 1000
     # The connection is as good as before.
     await q.send("small")
 
