@@ -237,14 +237,13 @@ def packets_read_by_offset(package: Path) -> list[str]:
         if where.parts[0] == "wire":
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            of: ast.expr | None = None
             if isinstance(node, ast.Subscript):
                 of = node.value
-            elif (
-                isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "unpack_from"
-            ):
+            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".unpack_from"):
                 of = node.args[0]
-            if of is not None and ast.unparse(of).rpartition(".")[2] == "packet":
+            else:
+                continue
+            if ast.unparse(of).rpartition(".")[2] == "packet":
                 found.append(f"{where.as_posix()}:{node.lineno}: {ast.unparse(node)}")
     return found
 
