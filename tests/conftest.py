@@ -6,11 +6,16 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 pytest_plugins = ["pytester", "spec_plugin"]
+
+# How long an example takes depends on what else the machine does.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 # A shell has its background jobs, and what they start, ignore SIGINT: tests of Ctrl-C must not depend on how they are run.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -72,4 +77,5 @@ def keep_the_handler_of_ctrl_c() -> Iterator[None]:
     before = signal.getsignal(signal.SIGINT)
     yield
     after = signal.signal(signal.SIGINT, before)
-    assert after is before
+    # An event loop that removes its handler leaves Python's own, where Spark may have set another.
+    assert after in (before, signal.default_int_handler)

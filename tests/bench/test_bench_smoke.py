@@ -46,7 +46,7 @@ def test_case_runs_without_peers(name: str, tmp_path: Path) -> None:
         start_new_session=True,
     ) as process:
         try:
-            out, errors = process.communicate(timeout=110)
+            out, errors = process.communicate(timeout=500)
         finally:
             # Its servers have ports that the next run needs.
             with contextlib.suppress(ProcessLookupError):

@@ -116,7 +116,7 @@ async def test_a_certificate_is_registered(qm: lanner.aio.QueueManager) -> None:
     await qm.register_certificate(pem)
     await refused(
         errors.IllegalUser,
-        "nobody here has the SID S-1-5-21-9-9-9-9",
+        "no account here has the SID S-1-5-21-9-9-9-9",
         qm.register_certificate(pem, "S-1-5-21-9-9-9-9"),
     )
     with pytest.raises(errors.InvalidParameter):

@@ -140,5 +140,5 @@ def test_the_certificate_of_a_user_is_registered(alpha: ServedManager, qm: Queue
     pem = certificate.public_bytes(Encoding.PEM).decode()
     users = alpha.runtime.users
     qm.register_certificate(pem, str(users.sid("alice")))
-    with pytest.raises(errors.IllegalUser, match="nobody here has the SID"):
+    with pytest.raises(errors.IllegalUser, match="no account here has the SID"):
         qm.register_certificate(pem, "S-1-5-21-1-2-3-4")

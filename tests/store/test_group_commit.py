@@ -1,9 +1,12 @@
-"""Batches, batches, leaders and followers, and what a failed commit undoes."""
+"""Batches, leaders and followers, and what a failed commit undoes."""
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -26,10 +29,18 @@ def test_no_batch_is_pending_when_everything_is_durable(store: Store) -> None:
     store.sync(0)
 
 
-def test_one_commit_serves_everybody_who_came_meanwhile(store: Store) -> None:
+def test_one_commit_serves_everybody_who_came_meanwhile(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight threads, each of its messages synced before the next: far fewer commits than messages."""
     commits: list[int] = []
     store.on_synced(commits.append)
+    write = os.pwritev
+
+    def write_slowly(*arguments: Any) -> int:  # noqa: ANN401 (those of os.pwritev)
+        # A write to a disk gives other threads time to fill the next batch; one to memory does not.
+        time.sleep(0.001)
+        return write(*arguments)
+
+    monkeypatch.setattr(os, "pwritev", write_slowly)
     threads, messages = 8, 25
     start = threading.Barrier(threads)
 

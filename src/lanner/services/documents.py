@@ -110,7 +110,7 @@ class Documents:
         }
 
     def _queues(self, identity: Identity, request: Request) -> object:
-        """Every queue: management tells of private queues and of those that somebody has open, but of no others."""
+        """Return every local queue. Management lists only private queues and queues that are open."""
         del identity, request
         return {"local": [queue.pathname for queue in self._engine.local_queues()]}
 
@@ -222,7 +222,7 @@ class Documents:
         except ValueError as error:
             raise InvalidParameter(str(error)) from None
         if owner is None:
-            raise IllegalUser(f"nobody here has the SID {sid}")
+            raise IllegalUser(f"no account here has the SID {sid}")
         if not engine.register_certificate(owner, certificate.public_bytes(Encoding.DER)):
             raise GenericError(f"the directory refused the certificate of {owner.name}")
         return None

@@ -5,7 +5,7 @@ Spark, COM and enterprise documents. They take a format name, with or without th
 `FormatName:` of System.Messaging, a path name, and the short forms `private$\queue`,
 `system$;queue` and `queue`.
 
-They refuse more than MS-MQMQ 2.1 does: a text that its grammar allows but that nobody means, such
+They refuse more than MS-MQMQ 2.1 does: a text that its grammar allows but that is surely a mistake, such
 as a computer called `host:1801`. A message to such a name would wait for ever. The error says what
 is wrong with which part, and gives the nearest text that can be read: `_REPAIRS` is a list of
 common mistakes, applied one after the other until the result is a name. Packets and stored names do

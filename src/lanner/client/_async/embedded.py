@@ -49,7 +49,7 @@ class Embedded:
     ) -> None:
         self.runtime = Runtime(data, settings, coordinator=coordinator)
         self.transfer: EmbeddedTransfer | None = None
-        # In hardened mode it listens to nobody (MS-MQDMPR 3.1.1.1).
+        # In hardened mode it accepts no sessions (MS-MQDMPR 3.1.1.1).
         if bind is not None and not self.runtime.engine.queue_manager.hardened_security:
             # Imported here: sockets and an event loop, which a program with queues alone does without.
             from lanner.transfer.embedded import EmbeddedTransfer

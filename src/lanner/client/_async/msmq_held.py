@@ -2,7 +2,7 @@
 
 The queue manager keeps them for this client until RemoteQMEndReceive removes them or gives them back.
 Once an acknowledgment is on its way it cannot be taken back: if its answer is lost with the connection,
-or nobody waits for it any more, the message is gone from its queue or is in it again (ReceiveInDoubt).
+or the caller has stopped waiting, the message is gone from its queue or is in it again (ReceiveInDoubt).
 """
 
 from __future__ import annotations
