@@ -34,7 +34,7 @@ def h(tmp_path: Path) -> Iterator[IncomingHarness]:
 def test_arrival_is_told_to_who_asked(h: IncomingHarness) -> None:
     """0x0002 once the message is in the queue, and not for one that is refused."""
     seen: list[int] = []
-    h.engine.position_arrived_subscribers.append(lambda queue, _: seen.append(queue.message_count))
+    h.engine.arrivals.arrived_subscribers.append(lambda queue, _: seen.append(queue.message_count))
     h.arrive(
         h.packet(**asking(Acknowledgements.POS_ARRIVAL)),
         h.packet(**asking(Acknowledgements.NEG_ARRIVAL)),

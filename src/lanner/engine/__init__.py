@@ -1,9 +1,10 @@
 """What happens: the events of MS-MQDMPR 3.1.4, 3.1.6, 3.1.7 and 3.2, one method each.
 
-The engine is synchronous and deterministic. It uses no socket, no thread and no clock of the system: its
-owner passes the clocks in, a waiting read is a callback, and `next_delay` reports the next deadline.
-`Engine` is a facade over parts. A part owns its state, declares it in its `__init__`, and gets the parts
-that it uses as arguments; a part uses only parts above it in this list.
+The engine is synchronous and deterministic. It uses no socket, no thread and no clock of the
+system: its owner passes the clocks in, a waiting read is a callback, and `next_delay` reports the
+next deadline. `Engine` is a facade over parts. A part owns its state, declares it in its
+`__init__`, and gets the parts that it uses as arguments; a part uses only parts above it in this
+list.
 
     clocks              the clocks, and the alarm for a deadline that has moved nearer
     numbers             counters: SequentialID, message ordinals, queue numbers, handles
@@ -37,9 +38,9 @@ that it uses as arguments; a part uses only parts above it in this list.
     initialization      the steps of MS-MQDMPR 3.1.3
     engine              the facade; start, stop, timers, recovery from a failing store
 
-Beside the parts: `checks` (what must hold before an event), `queue_properties` (what attributes may be),
-`queue_kinds`, `tables` (what is stored under which key), `settings`. "DECISIONS" in a comment means
-docs/decisions.md.
+Beside the parts: `checks` (what must hold before an event), `queue_properties` (what attributes may
+be), `queue_kinds`, `tables` (what is stored under which key), `settings`. "DECISIONS" in a comment
+means docs/decisions.md.
 """
 
 from lanner.engine.engine import Engine

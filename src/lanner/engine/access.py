@@ -1,4 +1,4 @@
-"""Access checks: which identity may open, change or read a queue (MS-MQDMPR 3.1.7.1.5, MS-MQMQ 2.2.24-2.2.27)."""
+"""Checks of an identity's rights on queues (MS-MQDMPR 3.1.7.1.5, MS-MQMQ 2.2.24-2.2.27)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class Access:
-    """Checks against the descriptors of the queue manager and its queues; each raises AccessDenied."""
+    """Checks against the descriptors of the queue manager and its queues.
+
+    Each raises AccessDenied.
+    """
 
     def __init__(self, queue_manager: QueueManager) -> None:
         self._queue_manager = queue_manager
@@ -32,7 +35,8 @@ class Access:
         if identity.is_system:
             return
         if isinstance(queue, OutgoingQueue) or (queue.is_system and not queue.parent):
-            # They have no descriptor. `check_open` decides what may be read; the rest is administration.
+            # They have no descriptor. `check_open` decides what may be read; the rest is
+            # administration.
             _require_administrator(queue, identity)
         elif not is_granted(self.guarding_queue(queue).security, identity, rights):
             raise AccessDenied(f"{identity.name} has no right {_right_name(rights)} on queue {queue.pathname}")
@@ -46,7 +50,7 @@ class Access:
             raise AccessDenied(f"{identity.name} has no right {_right_name(rights)} on {qm.computer_name}")
 
     def guarding_queue(self, queue: Queue) -> Queue:
-        """Return the queue whose descriptor guards this one: the parent of a journal or a subqueue."""
+        """Return the queue whose descriptor guards this one: its parent, if it has one."""
         return self._queue_manager.queue_collection.get(queue.parent, queue) if queue.parent else queue
 
     def check_open(self, queue: Queue, access: QueueAccessType, identity: Identity) -> None:

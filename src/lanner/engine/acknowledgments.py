@@ -1,8 +1,8 @@
 """The acknowledger: what a message asks for when it arrives, leaves or is refused.
 
-It sends administration acknowledgments (MS-MQQB 3.1.5.8.10, 3.1.7.2.1, 3.1.7.15) and has journal copies and
-dead letters made (`copies`). It subscribes to arrivals and removals, so the parts that raise these events
-do not know it.
+It sends administration acknowledgments (MS-MQQB 3.1.5.8.10, 3.1.7.2.1, 3.1.7.15) and has journal
+copies and dead letters made (`copies`). It subscribes to arrivals and removals, so the parts that
+raise these events do not know it.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Acknowledger:
             self._copies.dead_letter(message, reason)
 
     def refused(self, message: Message, reason: MessageClass) -> None:
-        """Make the negative acknowledgment and the dead letter of a message that did not reach its queue."""
+        """Acknowledge and dead-letter a message that did not reach its queue."""
         if reason is _ACK_RECEIVE:
             return
         if message.acknowledgements_requested & Acknowledgements.NEG_ARRIVAL:
@@ -129,7 +129,8 @@ class Acknowledger:
             response_queue_format_name=message.destination_queue_format_name,
             delivery_guarantee=message.delivery_guarantee,
             time_to_reach_queue=INFINITE,
-            # A queue that is open to everyone accepts this (MS-MQQB 3.1.5.8.3, ST 2), but no message without a sender.
+            # A queue that is open to everyone accepts this (MS-MQQB 3.1.5.8.3, ST 2), but no
+            # message without a sender.
             sender_identifier_type=SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER,
         )
         is_plain = message.privacy_level == MessagePrivacyLevel.NONE and not message.is_body_encrypted
@@ -147,12 +148,16 @@ class Acknowledger:
         *,
         for_others: bool = True,
     ) -> EnqueueStatus | None:
-        """Send a message of the queue manager itself; return None if its queue cannot be opened or the disk is full.
+        """Send a message of the queue manager itself.
 
-        `for_others`: it answers a message of another computer, so the limit for outgoing queues applies.
+        Return None if its queue cannot be opened or the disk is full.
+
+        `for_others`: it answers a message of another computer, so the limit for outgoing queues
+        applies.
         """
         try:
-            # Not the event for applications: a message can also leave while the queue manager starts or stops.
+            # Not the event for applications: a message can also leave while the queue manager
+            # starts or stops.
             descriptor = self._opening.open(
                 destination, QueueAccessType.SEND, QueueShareMode.DENY_NONE, identity, for_others=for_others
             )
@@ -170,13 +175,15 @@ class Acknowledger:
             self._opening.close_queue(descriptor)
 
     def sender_of(self, message: Message) -> Identity:
-        """Return the identity that asked for an acknowledgment or a report, which may go only where it may send.
+        """Return the identity that asked for an acknowledgment or a report.
 
-        Otherwise a message to a queue that is open to all could put its body into one that is not. A SID is
-        accepted for messages that were sent here, where the engine wrote it.
+        The answer may go only where that identity may send. Otherwise a message to a queue that is
+        open to all could put its body into one that is not. A SID is accepted for messages that
+        were sent here, where the engine wrote it.
         """
         if message.sender_identifier_type != SenderIdentifierType.SID or not self._copies.is_from_here(message):
-            # The acknowledgment is the queue manager's own: it may go to a queue that is open to everyone.
+            # The acknowledgment is the queue manager's own: it may go to a queue that is open to
+            # everyone.
             return ANONYMOUS_IN_EVERYONE
         sid = Sid.unpack(message.sender_identifier)
         if sid == SYSTEM.sid:

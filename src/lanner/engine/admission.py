@@ -1,4 +1,7 @@
-"""Messages from other queue managers: accept, pass on, refuse (MS-MQQB 3.1.5.8.3, 3.1.5.8.5, 3.1.5.8.8)."""
+"""Messages from other queue managers are stored, passed on or refused.
+
+MS-MQQB 3.1.5.8.3, 3.1.5.8.5, 3.1.5.8.8.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,8 @@ if TYPE_CHECKING:
     # The queue, if there is one, the message, the class, and details for an operator.
     MessageRefused = Callable[[Queue | None, Message, MessageClass, str], None]
 
-# Not in the specification: seconds for which the descriptor of a public queue is not read from the directory again.
+# Not in the specification: seconds for which the descriptor of a public queue is not read from the
+# directory again.
 PUBLISHED_SECURITY_LIFETIME: Final = 60.0
 
 REFUSALS: Final = {
@@ -76,7 +80,8 @@ class Admission:
         self._arrivals = arrivals
         self._acknowledger = acknowledger
         self._recorder = recorder
-        # Descriptors of public queues, by number: valid until when, the one here, the one in the directory.
+        # Descriptors of public queues, by number: valid until when, the one here, the one in the
+        # directory.
         self._published_securities: dict[int, tuple[float, bytes | None, bytes | None]] = {}
         self.refused_subscribers: list[MessageRefused] = []
 
@@ -87,12 +92,14 @@ class Admission:
         sender: Identity | None = ANONYMOUS,
         examination: Examination | None = None,
     ) -> MessageClass:
-        """Store a message from a transfer protocol in a local queue; return ACK_REACH_QUEUE or the class of the refusal.
+        """Store a message from a transfer protocol in a local queue.
 
-        A refused message is not stored; the negative acknowledgment and the dead-letter copy that it asks for are made
-        (MS-MQQB 3.1.5.8.3, 3.1.5.8.8). InsufficientResources: this computer has no room, and the message counts as not
-        received. `sender` None: the identity could not be determined. `examination` is of this message, made by
-        `security.examination.examine` in a thread; without it, RSA is computed here.
+        Return ACK_REACH_QUEUE or the class of the refusal. A refused message is not stored; the
+        negative acknowledgment and the dead-letter copy that it asks for are made (MS-MQQB
+        3.1.5.8.3, 3.1.5.8.8). InsufficientResources: this computer has no room, and the message
+        counts as not received. `sender` None: the identity could not be determined. `examination`
+        is of this message, made by `security.examination.examine` in a thread; without it, RSA is
+        computed here.
         """
         if self._queue_manager.queue_manager_state is not READY:
             raise not_ready(self._queue_manager)
@@ -109,10 +116,11 @@ class Admission:
         return verdict
 
     def forward_message(self, name: FormatName, message: Message) -> tuple[MessageClass, OutgoingQueue | None]:
-        """Put a message for another queue manager into an outgoing queue (MS-MQQB 3.1.5.8.5); return it with the class.
+        """Put a message for another queue manager into an outgoing queue (MS-MQQB 3.1.5.8.5).
 
-        As with `insert_message`, anything but ACK_REACH_QUEUE is a refusal, and InsufficientResources is raised when there
-        is no room, also when there may be no further outgoing queue.
+        Return it with the class. As with `insert_message`, anything but ACK_REACH_QUEUE is a
+        refusal, and InsufficientResources is raised when there is no room, also when there may be
+        no further outgoing queue.
         """
         require_ready(self._queue_manager)
         verdict, detail = MessageClass.NACK_BAD_DEST_QUEUE, "the queue is here, the packet is for another queue manager"
@@ -127,7 +135,8 @@ class Admission:
         else:
             try:
                 queue = descriptor.queue
-                # A packet for another queue manager may name a queue here; the sender's rights on it were not checked.
+                # A packet for another queue manager may name a queue here; the sender's rights on
+                # it were not checked.
                 if isinstance(queue, OutgoingQueue):
                     status = self._arrivals.enqueue(queue, message.packet, None)
                     if status is _OK:
@@ -143,7 +152,10 @@ class Admission:
         self._refuse(None, message, reason, detail)
 
     def _refusal(self, status: EnqueueStatus, queue: Queue, message: Message) -> tuple[MessageClass, str]:
-        """Return the class and the details of a failed Enqueue Message; raise if this computer has no room."""
+        """Return the class and the details of a failed Enqueue Message.
+
+        Raise if this computer has no room.
+        """
         if status is EnqueueStatus.QUEUE_MANAGER_QUOTA_EXCEEDED:
             raise self._quota_exceeded()
         if status is EnqueueStatus.QUEUE_QUOTA_EXCEEDED:
@@ -154,7 +166,7 @@ class Admission:
         return REFUSALS[status], detail
 
     def _refuse(self, queue: Queue | None, message: Message, reason: MessageClass, detail: str) -> None:
-        """Discard a message from another queue manager, with the acknowledgment and the dead letter it asks for."""
+        """Discard a message; make the acknowledgment and the dead letter that it asks for."""
         if self._recorder is not None:
             self._recorder.tell(EventKind.REFUSED, queue, 0, message.packet, reason=reason)
         self._acknowledger.refused(message, reason)
@@ -162,7 +174,10 @@ class Admission:
             subscriber(queue, message, reason, detail)
 
     def _is_too_late(self, message: Message) -> bool:
-        """Whether its time ran out on the way (QQB-3.1.1.1.1.4-1); TimeToBeReceived counts from the same moment."""
+        """Whether its time ran out on the way (QQB-3.1.1.1.1.4-1).
+
+        TimeToBeReceived counts from the same moment.
+        """
         shorter = min(message.time_to_reach_queue, message.time_to_be_received)
         return shorter != INFINITE and int(self._clocks.wall()) - message.sent_time > shorter
 
@@ -181,7 +196,7 @@ class Admission:
     def _admission(
         self, queue: Queue | None, message: Message, sender: Identity | None, examination: Examination | None
     ) -> tuple[MessageClass, Message, str]:
-        """Return the verdict, the message as it is to be stored, and details of a refusal for an operator."""
+        """Return the verdict, the message to be stored, and details of a refusal."""
         if queue is None:
             return MessageClass.NACK_BAD_DEST_QUEUE, message, "there is no such queue"
         if message.is_transactional and not queue.transactional:
@@ -191,7 +206,8 @@ class Admission:
         examination = self._examiner.sender_checked(examination or self._examiner.examine_message(message))
         if examination.refusal is not None:
             return examination.refusal, message, examination.reason
-        # EB says how the body came (MQMQ-2.2.20.6-5). A PrivacyLevel beside a plain body is only a claim.
+        # EB says how the body came (MQMQ-2.2.20.6-5). A PrivacyLevel beside a plain body is only a
+        # claim.
         if queue.privacy_level is QueuePrivacyLevel.BODY and not examination.was_encrypted:
             return MessageClass.NACK_BAD_ENCRYPTION, message, "the queue requires an encrypted body"
         if queue.privacy_level is QueuePrivacyLevel.NONE and message.privacy_level != MessagePrivacyLevel.NONE:
@@ -205,7 +221,10 @@ class Admission:
         return _ACK_REACH_QUEUE, examination.message, ""
 
     def _may_send(self, queue: Queue, sender: Identity) -> bool:
-        """3.1.5.8.3: whether the queue's descriptor grants MQSEC_WRITE_MESSAGE; a public queue's is the directory's."""
+        """3.1.5.8.3: whether the queue's descriptor grants MQSEC_WRITE_MESSAGE.
+
+        The descriptor of a public queue is read from the directory.
+        """
         rights = QUEUE_RIGHTS[QueueAccessType.SEND]
         if queue.queue_type is QueueType.PUBLIC and not queue.parent and not sender.is_system:
             return is_granted(self._published_security(queue), sender, rights)

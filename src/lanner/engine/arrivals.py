@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from lanner.store import Store
     from lanner.wire.message import Message
 
-# Module-level names, because each message asks and an enumeration looks up its members slowly (Python 3.11).
+# Module-level names, because each message asks and an enumeration looks up its members slowly
+# (Python 3.11).
 _OK: Final = EnqueueStatus.OK
 _ENQUEUE: Final = OperationType.ENQUEUE
 
@@ -48,7 +49,8 @@ class Arrivals:
         self._positions = positions
         self._expiry = expiry
         self._recorder = recorder
-        # Called for a message that was sent, committed or delivered to a queue; not for one that was moved or given back.
+        # Called for a message that was sent, committed or delivered to a queue; not for one that
+        # was moved or given back.
         self.arrived_subscribers: list[PositionAvailable] = []
 
     def enqueue_message(self, queue: Queue, message: Message, transaction: Transaction | None = None) -> EnqueueStatus:
@@ -63,7 +65,10 @@ class Arrivals:
         return self.enqueue(queue, message.packet, transaction)
 
     def enqueue(self, queue: Queue, packet: bytes, transaction: Transaction | None) -> EnqueueStatus:
-        """Do the steps of Enqueue Message in any state of the queue manager; the transaction is open."""
+        """Do the steps of Enqueue Message in any state of the queue manager.
+
+        The transaction is open.
+        """
         now = int(self._clocks.wall())
         envelope = read_envelope(packet)
         status = self.check_quota(queue, len(packet))
@@ -87,7 +92,10 @@ class Arrivals:
         return _OK
 
     def check_quota(self, queue: Queue, size: int) -> EnqueueStatus:
-        """Compare the quotas with a message of this size; the queue manager's comes first (DMPR-3.1.7.1.9-1)."""
+        """Compare the quotas with a message of this size.
+
+        The queue manager's comes first (DMPR-3.1.7.1.9-1).
+        """
         qm = self._queue_manager
         quota = qm.queue_manager_quota
         if qm.throttled or (quota != INFINITE and qm.total_bytes + size > quota * KILOBYTE):
@@ -98,7 +106,10 @@ class Arrivals:
         return _OK
 
     def new_position(self, queue: Queue, packet: bytes, envelope: Envelope, now: int) -> MessagePosition:
-        """Return a place at the end of its priority; the bytes count from here on (DECISIONS, TotalBytes)."""
+        """Return a place at the end of its priority.
+
+        The bytes count from here on (DECISIONS, TotalBytes).
+        """
         sequential_id = self._numbers.sequential_id.next() & SEQUENTIAL_ID_MASK
         lookup_id = (LOWEST_LANE - envelope.priority) << LANE_SHIFT | sequential_id
         size = len(packet)
@@ -107,7 +118,7 @@ class Arrivals:
         return MessagePosition(queue, lookup_id, Record(packet, now))
 
     def arrive(self, position: MessagePosition, envelope: Envelope) -> None:
-        """Store a message that comes from outside the queue, inform subscribers, and serve a waiting read."""
+        """Store a message from outside the queue, inform subscribers, and serve a waiting read."""
         self._positions.write(position, envelope)
         if self._recorder is not None:
             self._recorder.arrived(position)
@@ -123,10 +134,10 @@ class Arrivals:
     def restore_message(
         self, queue: Queue, packet: bytes, *, arrived: int, abort_count: int = 0, move_count: int = 0
     ) -> MessagePosition:
-        """Put a message into a queue as it was found elsewhere, with its arrival time and counts (not in the specification).
+        """Put a message into a queue as it was elsewhere, with its arrival time and counts.
 
-        A waiting read gets it. It does not count as an arrival: no quota is checked, no acknowledgment, journal copy or
-        event is made, and the message never expires.
+        Not in the specification. A waiting read gets it. It does not count as an arrival: no quota
+        is checked, no acknowledgment, journal copy or event is made, and the message never expires.
         """
         if isinstance(queue, OutgoingQueue):
             raise InvalidParameter("an outgoing queue sends what is in it: a message cannot be restored there")

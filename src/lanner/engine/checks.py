@@ -1,7 +1,8 @@
-"""What must hold before an event does anything: the state of the queue manager, a handle, a transaction.
+"""Checks before an event: the state of the queue manager, a handle, a transaction.
 
-Events that run once per message compare the state themselves (`QueueManager.queue_manager_state`) and
-call `not_ready` only to make the error.
+Events that run once per message compare
+the state themselves (`QueueManager.queue_manager_state`) and call `not_ready` only to make the
+error.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ def require_ready(queue_manager: QueueManager) -> None:
 
 
 def require_open(transaction: Transaction) -> None:
-    """Raise TransactionSequence if a transaction has ended or is prepared: no operation can join it."""
+    """Raise TransactionSequence if a transaction has ended or is prepared.
+
+    No operation can join it.
+    """
     if transaction.is_over or transaction.is_prepared:
         state = "has ended" if transaction.is_over else "is prepared"
         raise TransactionSequence(f"transaction {transaction.identifier} {state}: begin another one")

@@ -1,7 +1,7 @@
 """The clocks that the parts of an engine read, and the alarm of the thread that serves its timers.
 
-The engine reads no clock of the system: its owner passes both in. The parts share one `Clocks` object
-and call its attributes directly, so that a reading costs one call.
+The engine reads no clock of the system: its owner passes both in. The parts share one `Clocks`
+object and call its attributes directly, so that a reading costs one call.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Copies of messages: target and source journaling, dead letters (MS-MQDMPR 3.1.1.2 Journaling, 3.1.1.12).
+"""Copies of messages: journals and dead letters.
 
-The attributes of a message that ask for copies are PositiveJournalingRequested, NegativeJournalingRequested
-and ApplicationDeadletterQueue.
+This part implements target and source journaling (MS-MQDMPR 3.1.1.2 Journaling, 3.1.1.12). The
+attributes of a message that ask for copies are PositiveJournalingRequested,
+NegativeJournalingRequested and ApplicationDeadletterQueue.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# MS-MQQB 3.1.5.8.8, 3.1.7.1.2, MC-MQAC 3.1.6.1.1: a non-transactional message that fails here for one of these reasons has
-# no other queue manager left that could keep it. 3.1.7.1.2 is about outgoing queues; no section says what becomes of a message
-# whose time is over when it arrives (status 3 of Enqueue Message), and it is kept in the same way.
+# MS-MQQB 3.1.5.8.8, 3.1.7.1.2, MC-MQAC 3.1.6.1.1: a non-transactional message that fails here for
+# one of these reasons has no other queue manager left that could keep it. 3.1.7.1.2 is about
+# outgoing queues; no section says what becomes of a message whose time is over when it arrives
+# (status 3 of Enqueue Message), and it is kept in the same way.
 KEPT_WHERE_IT_FAILED: Final = frozenset(
     {
         MessageClass.NACK_QUEUE_EXCEED_QUOTA,
@@ -78,7 +80,7 @@ class Copies:
         return message.source_machine_identifier == self._queue_manager.identifier
 
     def is_to_internal_queue(self, message: Message) -> bool:
-        """Whether a message goes to an administration, notification or order queue (QQB-3.1.5.8.10-2)."""
+        """Whether a message goes to a queue of queue managers themselves (QQB-3.1.5.8.10-2)."""
         name = message.destination_queue_format_name
         if isinstance(name, DirectFormatName):
             part = name.queue_part
@@ -91,7 +93,10 @@ class Copies:
         return PathName.parse(queue.pathname).name.lower() in INTERNAL_QUEUES
 
     def journal_sent(self, message: Message) -> None:
-        """Make the copy of source journaling; messages to internal queues get none (QQB-3.1.5.8.10-2)."""
+        """Make the copy of source journaling.
+
+        Messages to internal queues get none (QQB-3.1.5.8.10-2).
+        """
         if not self.is_to_internal_queue(message):
             self._journal(self._queue_manager.system_journal_queue, message.packet)
 
@@ -100,7 +105,10 @@ class Copies:
         self._journal(self._access.guarding_queue(queue).journal_queue, packet)
 
     def _journal(self, target: Queue | None, packet: bytes) -> None:
-        """Make a journal copy. On a full disk the room that is left is for receiving and dead letters."""
+        """Make a journal copy.
+
+        On a full disk the room that is left is for receiving and dead letters.
+        """
         if self._store.refuses_sends:
             if target is not None and self._is_newly_full(target):
                 _LOG.warning("the disk is full: %s gets no more copies until there is room", target.pathname)
@@ -132,13 +140,19 @@ class Copies:
             return None
 
     def _is_newly_full(self, target: Queue) -> bool:
-        """Whether the log has not yet reported a queue as full: once is enough, the log may be on the same disk."""
+        """Whether the log has not yet reported a queue as full.
+
+        It is reported once, because the log may be on the same disk.
+        """
         is_new = target.number not in self._full_queues
         self._full_queues.add(target.number)
         return is_new
 
     def _copy_to(self, target: Queue | None, packet: bytes, kind: EventKind, reason: int = 0) -> None:
-        """Write a copy to a journal or dead-letter queue; drop it if the quota would be exceeded."""
+        """Write a copy to a journal or dead-letter queue.
+
+        Drop it if the quota would be exceeded.
+        """
         if target is None:
             return
         size = len(packet)

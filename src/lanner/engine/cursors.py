@@ -1,8 +1,8 @@
 """The cursor (MS-MQDMPR 3.2) and the events that open and close one (3.1.7.1.1, 3.1.7.1.2).
 
-A cursor is a lookup id and a state. `ANSWERS` is the state machine: whether an event seeks, looks at the
-current message, or is illegal in a state. A second operation on a cursor that already waits is illegal
-too (DMPR-3.2.1.2-2), so every pair has an answer.
+A cursor is a lookup id and a state. `ANSWERS` is the state machine: whether an event seeks, looks
+at the current message, or is illegal in a state. A second operation on a cursor that already waits
+is illegal too (DMPR-3.2.1.2-2), so every pair has an answer.
 """
 
 from __future__ import annotations
@@ -78,7 +78,10 @@ class Cursors:
         self._positions = positions
 
     def open_cursor(self, descriptor: OpenQueueDescriptor) -> Cursor | None:
-        """3.1.7.1.1 Open Cursor and 3.2.7.1 Initialize. Return None if the descriptor has no queue."""
+        """3.1.7.1.1 Open Cursor and 3.2.7.1 Initialize.
+
+        Return None if the descriptor has no queue.
+        """
         if descriptor.queue is None:
             return None
         cursor = Cursor(self._numbers.next_handle(), descriptor)
@@ -95,7 +98,10 @@ class Cursors:
             descriptor.cursors.remove(cursor)
 
     def get_message(self, cursor: Cursor, event: CursorEvent, *, no_wait: bool) -> MessagePosition | None:
-        """3.2.7.2 to 3.2.7.4. Return None if no message is ahead; the cursor then waits, unless a dequeue may not."""
+        """3.2.7.2 to 3.2.7.4. Return None if no message is ahead.
+
+        The cursor then waits, unless a dequeue may not.
+        """
         if cursor.is_closed:
             raise InvalidHandle(f"cursor {cursor.handle} is closed")
         answer = ANSWERS[cursor.state, event]

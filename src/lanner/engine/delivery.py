@@ -1,9 +1,9 @@
-"""What becomes of a message that another queue manager has (MS-MQQB 3.1.5.5.2-3.1.5.5.4, 3.1.5.6, 3.1.5.7).
+"""Messages that another queue manager has (MS-MQQB 3.1.5.5.2-3.1.5.5.4, 3.1.5.6, 3.1.5.7).
 
-A transactional message with source journaling or dead-lettering is kept until its FinalAck says how it
-ended. By then it has left its outgoing queue and is in a queue of its own, AwaitingFinalACKTable, under
-the ordinal of its message identifier, which the FinalAck names. There it counts against the quota of the
-queue manager, and an administrator can look at it.
+A transactional message with source journaling or dead-lettering is kept until its FinalAck says how
+it ended. By then it has left its outgoing queue and is in a queue of its own,
+AwaitingFinalACKTable, under the ordinal of its message identifier, which the FinalAck names. There
+it counts against the quota of the queue manager, and an administrator can look at it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Delivery:
         self._recorder = recorder
 
     def messages_delivered(self, queue: OutgoingQueue, delivered: Iterable[tuple[int, Record | None]]) -> None:
-        """Remove messages that another queue manager has acknowledged, with the journal copies that they ask for.
+        """Remove messages that another queue manager has acknowledged, and journal them.
 
         Each comes with the record that was read when it was sent, if it is still known.
         """
@@ -66,7 +66,10 @@ class Delivery:
                 self._copies.journal_sent(message)
 
     def messages_await_final_ack(self, queue: OutgoingQueue, delivered: Iterable[tuple[int, Record | None]]) -> None:
-        """3.1.5.6: remove messages that the destination has; those with source journaling wait for their FinalAck."""
+        """3.1.5.6: remove messages that the destination has.
+
+        Those with source journaling wait for their FinalAck.
+        """
         waiting = 0
         for lookup_id, record in delivered:
             packet = self._take_delivered(queue, lookup_id, record)
@@ -99,7 +102,7 @@ class Delivery:
         self._positions.remove(queue, position)
         return record.packet
 
-    # AwaitingFinalACKTable --------------------------------------------------------------------------------------
+    # AwaitingFinalACKTable ------------------------------------------------------------------------
 
     def await_final_ack(self, packet: bytes) -> None:
         """Keep a message that has left its outgoing queue until its FinalAck comes."""
@@ -115,9 +118,10 @@ class Delivery:
     def final_acknowledgment(
         self, ordinal: int, tx_sequence_id: TxSequenceID, tx_sequence_number: int, message_class: int
     ) -> bool:
-        """3.1.5.7: end the wait of a message; return False if none has that identifier and that place in its sequence.
+        """3.1.5.7: end the wait of a message.
 
-        Identifiers are counted up, so any peer could guess one; only the receiver knows the place in the sequence.
+        Return False if none has that identifier and that place in its sequence. Identifiers are
+        counted up, so any peer could guess one; only the receiver knows the place in the sequence.
         """
         queue = self._queue_manager.awaiting_final_ack_queue
         record = None if queue is None else self._store.get(queue.number, ordinal)
@@ -129,7 +133,10 @@ class Delivery:
         return True
 
     def final_acknowledgment_in_queue(self, queue: OutgoingQueue, lookup_id: int, message_class: int) -> bool:
-        """3.1.5.7 for a message whose OrderAck has not come: remove it, so that it is not sent again."""
+        """3.1.5.7 for a message whose OrderAck has not come.
+
+        Remove it, so that it is not sent again.
+        """
         packet = self._take_delivered(queue, lookup_id, None)
         if packet is None:
             return False
@@ -145,7 +152,7 @@ class Delivery:
         elif message.positive_journaling_requested:
             self._copies.journal_sent(message)
 
-    # EodNoReadCount ---------------------------------------------------------------------------------------------
+    # EodNoReadCount -------------------------------------------------------------------------------
 
     def _count_unread(self, queue: OutgoingQueue, change: int) -> None:
         sequence = self._sequences.outgoing_sequence(queue)
@@ -156,7 +163,10 @@ class Delivery:
                 queue.outgoing_transfer_info.eod_no_read_count = count
 
     def system_message_removed(self, queue: Queue, position: MessagePosition) -> None:
-        """Note that a message has left a system queue: one of AwaitingFinalACKTable no longer waits."""
+        """Note that a message has left a system queue.
+
+        A message of AwaitingFinalACKTable no longer waits for its FinalAck.
+        """
         if queue is self._queue_manager.awaiting_final_ack_queue:
             sequence = Message(position.record.packet).transactional_message_sequence_identifier
             sender = None if sequence is None else self._sequences.outgoing_queue_of(sequence)

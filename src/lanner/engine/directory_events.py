@@ -1,8 +1,9 @@
-"""Directory events (MS-MQDMPR 3.1.6.1, 3.1.6.2, 3.1.7.1.18-3.1.7.1.25) and the directory-offline mode.
+"""Directory events (MS-MQDMPR 3.1.6.1, 3.1.6.2, 3.1.7.1.18-3.1.7.1.25) and the offline mode.
 
-The `Directory` implements what a directory does for an event (MS-MQDSSM 3.1.6). This part adds what the
-queue manager does: the offline mode with its one-minute timer, the local answers while offline, the
-timers for sites and site gates, and the change notifications for other protocols (MS-MQCN 3.3.4.1).
+The `Directory` implements what a directory does for an event (MS-MQDSSM 3.1.6). This part adds what
+the queue manager does: the offline mode with its one-minute timer, the local answers while offline,
+the timers for sites and site gates, and the change notifications for other protocols (MS-MQCN
+3.3.4.1).
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ _T = TypeVar("_T", bound=DirectoryObject)
 # MS-MQDMPR 3.1.2.5.
 DIRECTORY_ONLINE_INTERVAL = 60.0
 
-# Not in the specification: seconds. MS-MQBR 3.1.3 reads the enterprise once an hour; here a change takes effect sooner.
-# It is not read for each attempt to connect: a router with many unreachable queues would do nothing else.
+# Not in the specification: seconds. MS-MQBR 3.1.3 reads the enterprise once an hour; here a change
+# takes effect sooner. It is not read for each attempt to connect: a router with many unreachable
+# queues would do nothing else.
 ROUTING_DATA_LIFETIME = 60.0
 
 # The place of a queue manager in its enterprise (MS-MQDMPR 3.1.1.1).
@@ -74,7 +76,8 @@ class DirectoryEvents:
         self._settings = settings
         self._clocks = clocks
         self.change_notification_subscribers: list[Callable[[ChangeNotification, DirectoryObject], None]] = []
-        # When the timers 3.1.2.1, 3.1.2.2 and 3.1.2.5 expire on the monotonic clock; None: they do not run.
+        # When the timers 3.1.2.1, 3.1.2.2 and 3.1.2.5 expire on the monotonic clock; None: they do
+        # not run.
         self._sites_due: float | None = None
         self._site_gates_due: float | None = None
         self._online_due: float | None = None
@@ -146,7 +149,10 @@ class DirectoryEvents:
         return self.directory.read_end(query_handle)
 
     def read_all_of(self, kind: type[_T], filters: Sequence[AttributeFilter] | None = None) -> list[_T] | None:
-        """MS-MQBR 3.1.5.9 GetDirectoryData: return every object of a kind, or None if one could not be read."""
+        """MS-MQBR 3.1.5.9 GetDirectoryData.
+
+        Return every object of a kind, or None if one could not be read.
+        """
         result, handle = self.read_directory_begin(kind.__name__, filters)
         if result is not DirectoryOperationResult.SUCCESS or handle is None:
             return None
@@ -206,7 +212,10 @@ class DirectoryEvents:
                 site.site_gate_collection = self.site_gates(site.identifier, links)
 
     def _listed(self, kind: type[_T], identifiers: Sequence[uuid.UUID], known: Sequence[_T]) -> list[_T]:
-        """Return the objects of a list of identifiers; the cached object stands for one that cannot be read."""
+        """Return the objects of a list of identifiers.
+
+        The cached object stands for one that cannot be read.
+        """
         cached = {member.identifier: member for member in known}
         found: list[_T] = []
         for identifier in identifiers:
@@ -217,9 +226,10 @@ class DirectoryEvents:
         return found
 
     def site_gates(self, site: uuid.UUID, links: Iterable[RoutingLink]) -> list[QueueManager]:
-        """Return Site.SiteGateCollection (3.1.1.7), which no directory keeps: the routing links of a site name its gates.
+        """Return Site.SiteGateCollection (3.1.1.7), which no directory keeps.
 
-        A link names the gates of both its sites; a gate belongs to the site that it is in (MS-MQBR 1.5).
+        The routing links of a site name its gates. A link names the gates of both its sites; a gate
+        belongs to the site that it is in (MS-MQBR 1.5).
         """
         named = {
             gate: None
@@ -252,7 +262,10 @@ class DirectoryEvents:
             self._routing_data.clear()
 
     def provision_directory(self, topology: Topology) -> list[str]:
-        """Write an administrator's topology to the directory and apply it; return what was done (`topology.provision`)."""
+        """Write an administrator's topology to the directory and apply it.
+
+        Return what was done (`topology.provision`).
+        """
         own = self._queue_manager.computer_name.casefold()
         for computer in topology.computers:
             if computer.name.casefold() == own:
@@ -262,7 +275,7 @@ class DirectoryEvents:
         return done
 
     def _check_own_keys(self, computer: Computer) -> None:
-        """Raise TopologyError if a topology has other public keys for this computer than it has private keys for."""
+        """Raise TopologyError if a topology has other public keys of this computer than it has."""
         own = self._queue_manager
         for wanted, keys in (
             (computer.encryption_keys, own.public_encryption_key_list),
@@ -283,7 +296,7 @@ class DirectoryEvents:
         self.read_routing_data()
 
     def read_routing_data(self) -> None:
-        """Read this queue manager's sites, their gates and its routing servers from the directory again.
+        """Read this queue manager's sites, site gates and routing servers again.
 
         For changes that were just made; otherwise they are read at the start and by the timers.
         """
@@ -305,7 +318,10 @@ class DirectoryEvents:
                 adopt(site, fresh)
 
     def directory_site_gates_update(self) -> None:
-        """3.1.6.2 Directory Site Gates Update; gates that were named since the last one are added."""
+        """3.1.6.2 Directory Site Gates Update.
+
+        Gates that were named since the last one are added.
+        """
         links = self.read_all_of(RoutingLink) or ()
         for site in self._queue_manager.site_collection:
             for gate in site.site_gate_collection:
@@ -317,7 +333,10 @@ class DirectoryEvents:
             site.site_gate_collection += [gate for gate in named if gate.identifier not in known]
 
     def _note_connection(self, result: DirectoryOperationResult) -> DirectoryOperationResult:
-        """DirectoryNotConnected begins the offline mode, never in a workgroup (DMPR-3.1.7.1.20-6)."""
+        """Begin the offline mode if the directory is away, except in a workgroup.
+
+        DMPR-3.1.7.1.20-6.
+        """
         qm = self._queue_manager
         if result is DirectoryOperationResult.DIRECTORY_NOT_CONNECTED and qm.directory_integrated:
             qm.directory_offline = True
@@ -330,7 +349,7 @@ class DirectoryEvents:
         for subscriber in self.change_notification_subscribers:
             subscriber(operation, directory_object)
 
-    # Timers 3.1.2.1, 3.1.2.2, 3.1.2.5 -------------------------------------------------------------------
+    # Timers 3.1.2.1, 3.1.2.2, 3.1.2.5 -------------------------------------------------------------
 
     def start_timers(self) -> None:
         """Start the timers of a queue manager that is integrated in a directory."""
@@ -362,7 +381,10 @@ def _is_public_queue(directory_object: DirectoryObject) -> bool:
 
 
 def adopt(mine: DirectoryObject, fresh: DirectoryObject) -> None:
-    """Copy the directory attributes of `fresh` to `mine`; its other attributes are local and stay."""
+    """Copy the directory attributes of `fresh` to `mine`.
+
+    Its other attributes are local and stay.
+    """
     for name in attributes_of(type(fresh), "directory"):
         if name != "identifier":
             setattr(mine, name, getattr(fresh, name))

@@ -1,4 +1,4 @@
-"""The order in which messages leave for other computers (MS-MQDMPR 3.1.7.1.28, .29, .34, 3.1.7.3.9)."""
+"""The order in which messages leave (MS-MQDMPR 3.1.7.1.28, 3.1.7.1.29, 3.1.7.1.34, 3.1.7.3.9)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lanner.wire.message import Message
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lanner.model.directory_objects import Queue, QueueManager
+    from lanner.model.directory_objects import QueueManager
     from lanner.model.live import MessagePosition
     from lanner.store import Store
 
@@ -38,8 +38,13 @@ class Dispatch:
     def remove_message_from_dispatch_collection(self, position: MessagePosition) -> None:
         """3.1.7.1.29 Remove Message From Dispatch Collection; harmless when it is not there."""
         collection = self._queue_manager.dispatch_collection
-        place = (position.queue, position.lookup_id)
-        collection[:] = [entry for entry in collection if _place(entry) != place]
+        queue, lookup_id = position.queue, position.lookup_id
+        # Not by the position itself: one that is not held is a new object for each request.
+        collection[:] = [
+            entry
+            for entry in collection
+            if entry.message_position.lookup_id != lookup_id or entry.message_position.queue is not queue
+        ]
         if collection:
             self.dispatch_send_message()
 
@@ -49,9 +54,12 @@ class Dispatch:
         collection[:] = [entry for entry in collection if entry.message_position.queue is not queue]
 
     def dispatch_send_message(self, just_read: DispatchEntry | None = None) -> None:
-        """3.1.7.3.9 Dispatch Send Message. After a send that completes at once, the loop here starts the next.
+        """3.1.7.3.9 Dispatch Send Message.
 
-        `just_read`: a message that the caller has just read from its queue with the lock held, so that it is there.
+        After a send that completes at once, the loop here starts the next.
+
+        `just_read`: a message that the caller has just read from its queue with the lock held, so
+        that it is there.
         """
         if self._is_dispatching:
             return
@@ -84,20 +92,12 @@ class Dispatch:
     def _is_eligible(self, position: MessagePosition, *, is_there: bool) -> bool:
         """Whether its queue is active and not paused, and the message is still in the queue."""
         queue = position.queue
-        if not queue.active or _is_paused(queue) or position.state is PositionState.DELETED:
+        # DMPR-3.1.7.2.3-1: no message leaves a queue on hold.
+        is_paused = isinstance(queue, OutgoingQueue) and queue.state is OutgoingState.ON_HOLD
+        if is_paused or not queue.active or position.state is PositionState.DELETED:
             return False
         return (
             is_there
             or position.lookup_id in queue.held_positions
             or is_available(self._store, queue, position.lookup_id)
         )
-
-
-def _place(entry: DispatchEntry) -> tuple[Queue, int]:
-    """Return what identifies an entry's message: a position that is not held is a new object for each request."""
-    return entry.message_position.queue, entry.message_position.lookup_id
-
-
-def _is_paused(queue: Queue) -> bool:
-    """Whether a queue is on hold, so that no message leaves it (DMPR-3.1.7.2.3-1)."""
-    return isinstance(queue, OutgoingQueue) and queue.state is OutgoingState.ON_HOLD

@@ -1,4 +1,4 @@
-"""The resource manager's side of a distributed transaction coordinator (MS-MQDMPR 3.1.4.6-3.1.4.11, 3.1.3)."""
+"""The side of a distributed transaction coordinator (MS-MQDMPR 3.1.3, 3.1.4.6-3.1.4.11)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Coordinator(Protocol):
         """TXUSER_ENLISTMENT_MTAG_ABORTREQDONE."""
 
     def reenlist(self, identifier: uuid.UUID) -> Outcome:
-        """Return the outcome of a transaction that was prepared before the queue manager stopped."""
+        """Return the outcome of a transaction that was prepared before the last stop."""
 
 
 class DistributedTransactions:
@@ -73,7 +73,8 @@ class DistributedTransactions:
         """3.1.4.7 DTC Transaction Commit: TXUSER_ENLISTMENT_MTAG_COMMITREQ came."""
         if identifier in self._queue_manager.transaction_collection:
             self._transactions.transaction_commit(identifier)
-        # The specification answers in any case: a coordinator that asks again has missed the first answer.
+        # The specification answers in any case: a coordinator that asks again has missed the first
+        # answer.
         self._tell_when_durable(lambda coordinator: coordinator.commit_request_done(identifier))
 
     def dtc_transaction_abort(self, identifier: uuid.UUID) -> None:
@@ -91,7 +92,10 @@ class DistributedTransactions:
         self._transactions.transaction_abort(identifier)
 
     def dtc_reenlistment_timeout(self, identifier: uuid.UUID) -> None:
-        """3.1.4.11 DTC Reenlistment Timeout: raise an error to the higher layer; initialization ends here."""
+        """3.1.4.11 DTC Reenlistment Timeout: raise an error to the higher layer.
+
+        Initialization ends here.
+        """
         raise DtcConnect(f"transaction {identifier} is in doubt and its coordinator does not answer")
 
     def reenlist(self) -> None:

@@ -1,9 +1,10 @@
-"""The facade: the events of MS-MQDMPR over the parts that implement them; start, stop, timers, failures.
+"""The facade: the events of MS-MQDMPR over the parts that implement them.
 
-MS-MQDMPR 3.1.4.1, 3.1.4.2, 3.1.4.12, 3.1.4.13, 3.1.6, 3.1.7.2.5, 3.1.7.2.6 are implemented here, because
-they concern all parts. An event that one part implements is a method of that part, which the facade
-offers under the same name: an attribute that is bound once, since a method that only delegates would cost
-a call per message.
+Start, stop, timers and failures of the store concern all parts and are implemented here: MS-MQDMPR
+3.1.4.1, 3.1.4.2, 3.1.4.12, 3.1.4.13, 3.1.6, 3.1.7.2.5, 3.1.7.2.6 are implemented here, because they
+concern all parts. An event that one part implements is a method of that part, which the facade
+offers under the same name: an attribute that is bound once, since a method that only delegates
+would cost a call per message.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class Engine:
         self.cursors = cursors = Cursors(store, numbers, waiting, positions)
         self.reading = reading = Reading(queue_manager, waiting, positions, cursors)
         self.directory_events = events = DirectoryEvents(directory, queue_manager, attributes, settings, clocks)
-        self.registry = registry = QueueRegistry(queue_manager, attributes, settings)
+        registry = QueueRegistry(queue_manager, attributes, settings)
         self.names = names = Names(queue_manager, registry, events)
         self.sequences = sequences = OutgoingSequences(store, queue_manager, clocks, numbers, attributes, positions)
         self.queues = queues = Queues(
@@ -235,7 +236,6 @@ class Engine:
         self.message_position_deleted = positions.message_position_deleted
         self.position_deleted_subscribers = positions.deleted_subscribers
         self.position_available_subscribers = positions.available_subscribers
-        self.position_arrived_subscribers = arrivals.arrived_subscribers
 
         # What MS-MQQB needs: arrivals, sequences, acknowledgments, identifiers, keys.
         self.insert_message = admission.insert_message
@@ -270,7 +270,7 @@ class Engine:
         self.hold_expiry = expiry.hold_expiry
         self.release_expiry = expiry.release_expiry
 
-    # Figures ------------------------------------------------------------------------------------------
+    # Figures --------------------------------------------------------------------------------------
 
     @property
     def clock(self) -> Callable[[], float]:
@@ -302,10 +302,13 @@ class Engine:
         """The SequentialID issued last."""
         return self.numbers.sequential_id.last
 
-    # Start and stop -----------------------------------------------------------------------------------
+    # Start and stop -------------------------------------------------------------------------------
 
     def queue_manager_started(self) -> None:
-        """3.1.4.1 Queue Manager Started: initialization; an error leaves the state at Initializing."""
+        """3.1.4.1 Queue Manager Started: initialization.
+
+        An error leaves the state at Initializing.
+        """
         qm = self.queue_manager
         qm.queue_manager_state = QueueManagerState.INITIALIZING
         self.store.on_synced(self.dtc.on_synced)
@@ -329,7 +332,10 @@ class Engine:
         self.dtc.reenlist()
 
     def queue_manager_stopped(self) -> None:
-        """3.1.4.2 Queue Manager Stopped: every protocol that subscribed shuts down; waiting reads end."""
+        """3.1.4.2 Queue Manager Stopped: every protocol that subscribed shuts down.
+
+        Waiting reads end.
+        """
         qm = self.queue_manager
         qm.queue_manager_state = QueueManagerState.STOPPING
         for subscriber in self.stopped_subscribers:
@@ -361,14 +367,17 @@ class Engine:
         self.queue_manager.throttled = False
 
     def resume_queue(self, queue: OutgoingQueue) -> None:
-        """3.1.4.15 and 3.1.7.2.4 Resume Queue: messages that were dispatched for it may leave now."""
+        """3.1.4.15 and 3.1.7.2.4 Resume Queue.
+
+        Messages that were dispatched for it may leave now.
+        """
         self.outgoing.set_state(queue, OutgoingState.INACTIVE)
         self.dispatch.dispatch_send_message()
 
-    # Timers -------------------------------------------------------------------------------------------
+    # Timers ---------------------------------------------------------------------------------------
 
     def next_delay(self) -> float | None:
-        """Return the seconds until `on_timer` has something to do; None: until an event is raised."""
+        """Return the seconds until the next timer event; None if no timer runs."""
         now = self.clocks.monotonic()
         timers = (self.waiting.next_deadline(), self.directory_events.next_deadline())
         delays = [due - now for due in timers if due is not None]
@@ -383,7 +392,7 @@ class Engine:
         self.expiry.expire_messages(self.positions.time_to_be_received_timer_expired)
         self.directory_events.on_timer()
 
-    # A failing store ----------------------------------------------------------------------------------
+    # A failing store ------------------------------------------------------------------------------
 
     def _on_failed(self, _batch: int) -> None:
         """Undo in memory what the store has undone: everything that was not synced."""

@@ -1,8 +1,8 @@
-"""The recorder: one row in the log of events for each thing that happens to a message (`model.events`).
+"""The recorder: one row in the log of events per event of a message (`model.events`).
 
-An engine without a log of events has no recorder; its parts compare one attribute with None. The fields
-of a row are taken from their places in the packet (`wire.envelope`); nothing is decoded. Every method is
-called with the store's lock held.
+An engine without a log of events has no recorder; its parts compare one attribute with None. The
+fields of a row are taken from their places in the packet (`wire.envelope`); nothing is decoded.
+Every method is called with the store's lock held.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ _DM_SHIFT, _TH = at.DM_SHIFT, at.TH
 
 
 class EventRecorder:
-    """Writes events; `start` must be called when the queue manager has its identifier and system queues."""
+    """Writes events.
+
+    `start` must be called when the queue manager has its identifier and system queues.
+    """
 
     def __init__(self, store: Store, queue_manager: QueueManager, clocks: Clocks) -> None:
         self._store = store

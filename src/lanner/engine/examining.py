@@ -1,7 +1,7 @@
 """Signatures and encrypted bodies of messages that come to a local queue (MS-MQQB 3.1.5.8.3).
 
-`security.examination` does the arithmetic. The examiner fetches what it needs from the queue manager and
-its directory, and publishes the certificates of local users.
+`security.examination` does the arithmetic. The examiner fetches what it needs from the queue
+manager and its directory, and publishes the certificates of local users.
 """
 
 from __future__ import annotations
@@ -63,7 +63,10 @@ class Examiner:
         return NO_KEYS if keys is None else keys()
 
     def signing_keys_of(self, message: Message) -> MqdsPublicKeys | None:
-        """Return PublicSigningKeyList of the queue manager that signed the message; None if a user did."""
+        """Return PublicSigningKeyList of the queue manager that signed the message.
+
+        Return None if a user signed it.
+        """
         if message.sender_identifier_type is not SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER:
             return None
         identifier = uuid.UUID(bytes_le=message.sender_identifier)
@@ -81,7 +84,10 @@ class Examiner:
             return None
 
     def encryption_keys_of(self, identifier: uuid.UUID) -> MqdsPublicKeys:
-        """Return PublicEncryptionKeyList of a queue manager (MS-MQQB 3.1.7.1.5). Raises NoDs, PublicKeyNotFound."""
+        """Return PublicEncryptionKeyList of a queue manager (MS-MQQB 3.1.7.1.5).
+
+        Raises NoDs, PublicKeyNotFound.
+        """
         result, found = self._directory.read_directory(
             "QueueManager", identifier_is(identifier), ["PublicEncryptionKeyList"]
         )
@@ -95,7 +101,10 @@ class Examiner:
             raise PublicKeyNotFound(f"the keys of queue manager {identifier} cannot be read: {error}") from None
 
     def examine_message(self, message: Message) -> Examination:
-        """Decrypt and verify a message in this thread; a transfer protocol uses `security.examination` in another."""
+        """Decrypt and verify a message in this thread.
+
+        A transfer protocol uses `security.examination` in another.
+        """
         if not message.has_security_header:
             return examine(message)
         signing_keys = self.signing_keys_of(message) if is_signed(message) else None
@@ -103,7 +112,7 @@ class Examiner:
         return examine(message, keys, signing_keys=signing_keys, preferences=self._settings.encryption)
 
     def sender_checked(self, examination: Examination) -> Examination:
-        """Return the examination, refused if the certificate is not the sender's (MS-MQQB 3.1.5.8.3)."""
+        """Return the examination; refused if the certificate is not the sender's (3.1.5.8.3)."""
         if examination.refusal is not None or examination.is_sender_known or not names_certified_sender(examination):
             return examination
         if self._is_sender_verified(examination.message):
@@ -112,7 +121,7 @@ class Examiner:
         return replace(examination, refusal=MessageClass.NACK_BAD_SIGNATURE, reason=reason)
 
     def _is_sender_verified(self, message: Message) -> bool:
-        """Whether the directory has the message's certificate for the user that the message names."""
+        """Whether the directory has the message's certificate for the user whom it names."""
         sid = message.sender_identifier
         try:
             internal = self._queue_manager.internal_certificate_collection.get(sid_text(sid))
@@ -123,12 +132,13 @@ class Examiner:
         except RemoteProtocolError:
             return False
 
-    # Certificates of local users ------------------------------------------------------------------------------
+    # Certificates of local users ------------------------------------------------------------------
 
     def register_certificate(self, identity: Identity, certificate: bytes, *, is_internal: bool = False) -> bool:
-        """Publish a certificate on the user's object, where receivers look for it; return False if that fails.
+        """Publish a certificate on the user's object, where receivers look for it.
 
-        An internal certificate is known here in any case (MS-MQDMPR 3.1.1.19).
+        Return False if that fails. An internal certificate is known here in any case (MS-MQDMPR
+        3.1.1.19).
         """
         user = self._user_of(identity)
         if user is None:
@@ -144,7 +154,10 @@ class Examiner:
         return result is DirectoryOperationResult.SUCCESS
 
     def unregister_certificate(self, identity: Identity, certificate: bytes) -> bool:
-        """Remove a certificate from the user's object, and an internal one here too; return False if that fails."""
+        """Remove a certificate from the user's object, and an internal one here too.
+
+        Return False if that fails.
+        """
         collection = self._queue_manager.internal_certificate_collection
         internal = collection.get(str(identity.sid))
         if internal is not None and internal.certificate == certificate:
@@ -157,7 +170,10 @@ class Examiner:
         return result is DirectoryOperationResult.SUCCESS
 
     def _user_of(self, identity: Identity) -> User | None:
-        """Return the user's object. The embedded directory creates it on first use; a domain has all of them."""
+        """Return the user's object.
+
+        The embedded directory creates it on first use; a domain has all of them.
+        """
         if identity.is_anonymous:
             return None
         sid = identity.sid.pack()
@@ -179,7 +195,10 @@ class Examiner:
         return found if is_found and isinstance(found, User) else None
 
     def examined_here(self, queue: Queue, message: Message) -> Message:
-        """Return a message from here to a queue here as it is stored; raise an error if it fails the examination."""
+        """Return a message from here to a queue here as it is stored.
+
+        Raise an error if it fails the examination.
+        """
         if message.is_body_encrypted and not message.symmetric_key:
             # It would be encrypted when it is transferred, and it is not transferred.
             message = Message(clear_encrypted(message.packet))

@@ -1,13 +1,15 @@
-"""When messages expire: Time To Be Received (MS-MQDMPR 3.1.2.4) and, in an outgoing queue, Time To Reach Queue.
+"""When messages expire: Time To Be Received (MS-MQDMPR 3.1.2.4) and Time To Reach Queue.
 
-Deadlines of recoverable messages are rows of a table, so that they survive a crash and cost no memory.
-Messages that come one after the other mostly expire in the same second: all messages of a block of
-lookup ids with the same deadline share a row. How many messages a row from before the start stands for
-is not known; such a row stays until it is due. Deadlines of express messages and of uncommitted sends
+The latter counts in outgoing queues only. Deadlines of
+recoverable messages are rows of a table, so that they survive a crash and cost no memory. Messages
+that come one after the other mostly expire in the same second: all messages of a block of lookup
+ids with the same deadline share a row. How many messages a row from before the start stands for is
+not known; such a row stays until it is due. Deadlines of express messages and of uncommitted sends
 are a heap in memory.
 
-Not in the specification: a hold keeps messages that are being processed from expiring. The data pipeline
-needs it, because the range that a batch reads is written before it is read, and is read again after a crash.
+Not in the specification: a hold keeps messages that are being processed from expiring. The data
+pipeline needs it, because the range that a batch reads is written before it is read, and is read
+again after a crash.
 
 This part decides what is due. `Positions` removes the messages, through the callback that
 `expire_messages` takes.
@@ -38,12 +40,16 @@ _BLOCK_MASK: Final = -EXPIRY_BLOCK
 _UNCOUNTED: Final = 1 << 40
 # Not in the specification: a shorter heap of deadlines is not searched for messages that have left.
 _MIN_EXPIRY: Final = 1024
-# Not in the specification: messages that expire under one hold of the store's lock, and in one commit.
+# Not in the specification: messages that expire under one hold of the store's lock, and in one
+# commit.
 EXPIRY_SLICE: Final = 1000
 
 
 def expiry_reason(queue: Queue) -> MessageClass:
-    """Return the class of an expiry: a message in an outgoing queue did not reach its queue (DMPR-3.1.1.12-6)."""
+    """Return the class of an expiry.
+
+    A message in an outgoing queue did not reach its queue (DMPR-3.1.1.12-6).
+    """
     if isinstance(queue, OutgoingQueue):
         return MessageClass.NACK_REACH_QUEUE_TIMEOUT
     return MessageClass.NACK_RECEIVE_TIMEOUT
@@ -67,14 +73,15 @@ class Expiry:
         # (deadline, queue, lookup id) of express messages and uncommitted sends; a heap.
         self.volatile: list[tuple[int, int, int]] = []
         self._volatile_limit = 0  # a longer heap is searched for messages that have left
-        # (deadline, queue, first lookup id) of a row: how many messages it stands for, as far as that is known.
+        # (deadline, queue, first lookup id) of a row: how many messages it stands for, as far as
+        # that is known.
         self.blocks: dict[tuple[int, int, int], int] = {}
         self._next: int | None = None
-        # Queue number: the visibility number up to which nothing expires for now, and when that ends on the
-        # monotonic clock (None: when the hold is released).
+        # Queue number: the visibility number up to which nothing expires for now, and when that
+        # ends on the monotonic clock (None: when the hold is released).
         self.holds: dict[int, tuple[int, float | None]] = {}
 
-    # Deadlines ----------------------------------------------------------------------------------------
+    # Deadlines ------------------------------------------------------------------------------------
 
     def arm(self, position: MessagePosition, envelope: Envelope) -> None:
         """Note the deadline of a message that has come, if it has one."""
@@ -93,7 +100,10 @@ class Expiry:
             self._clocks.deadline_changed()
 
     def _drop_volatile(self) -> None:
-        """Remove messages from the heap that were received or stored; their deadlines may be days away."""
+        """Remove messages from the heap that were received or stored.
+
+        Their deadlines may be days away.
+        """
         heap = self.volatile
         heap[:] = [entry for entry in heap if self._is_volatile(*entry[1:])]
         heapq.heapify(heap)
@@ -156,11 +166,11 @@ class Expiry:
         deadline = _deadline(position.queue, read_envelope(position.record.packet))
         return deadline is not None and deadline <= self._clocks.wall() and not position.record.flags & DEAD_LETTER
 
-    # Timer --------------------------------------------------------------------------------------------
+    # Timer ----------------------------------------------------------------------------------------
 
     @property
     def next_deadline(self) -> int | None:
-        """The Unix second at which `expire_messages` has something to do; None: no message has a deadline."""
+        """The next deadline of a message in Unix seconds; None if no message has one."""
         return self._next
 
     def find_next(self) -> None:
@@ -179,7 +189,8 @@ class Expiry:
     def expire_messages(self, expire: Callable[[MessagePosition], bool]) -> None:
         """Raise Time To Be Received Timer Expired for every message that is due.
 
-        `expire` removes a message. It returns False if the message is locked and expires when the lock ends.
+        `expire` removes a message. It returns False if the message is locked and expires when the
+        lock ends.
         """
         now = self._clocks.wall()
         if self._next is None or self._next > now:
@@ -209,7 +220,10 @@ class Expiry:
             self._next = int(now) + 1
 
     def _due(self, now: int) -> Iterator[tuple[int, int, int]]:
-        """Yield what expires now. An entry of the heap is removed afterwards; a row goes with its messages."""
+        """Yield what expires now.
+
+        An entry of the heap is removed afterwards; a row is removed with its messages.
+        """
         heap = self.volatile
         while heap and heap[0][0] <= now:
             entry = heap[0]
@@ -235,7 +249,7 @@ class Expiry:
         record = self._store.get(number, lookup_id)
         return None if record is None else MessagePosition(queue, lookup_id, record)
 
-    # Holds --------------------------------------------------------------------------------------------
+    # Holds ----------------------------------------------------------------------------------------
 
     def hold_expiry(self, queue: Queue, upto: int, seconds: int) -> None:
         """Let nothing of a queue expire up to a visibility number until `release_expiry`.

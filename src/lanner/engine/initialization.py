@@ -1,7 +1,7 @@
-"""Initialization of a queue manager (MS-MQDMPR 3.1.3): its names, its object in the directory, its queues.
+"""Initialization of a queue manager, its object in the directory and its queues (MS-MQDMPR 3.1.3).
 
-An error in a step ends the initialization before any later step. Nothing here grows with the number of
-messages.
+An error in a step ends the initialization
+before any later step. Nothing here grows with the number of messages.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# MS-MQDMPR 3.1.3, and the last one not in the specification: attribute of the queue manager, path, label.
+# MS-MQDMPR 3.1.3, and the last one not in the specification: attribute of the queue manager, path,
+# label.
 SYSTEM_QUEUES: Final = (
     ("system_deadletter_queue", r".\system$;DEADLETTER", "Deadletter queue"),
     ("system_transactional_deadletter_queue", r".\system$;DEADXACT", "Transactional dead-letter queue"),
@@ -176,7 +177,8 @@ class Initialization:
     def reload_queues(self) -> None:
         """Load the attributes of all queues again, after the store has undone what was not synced.
 
-        The state of the connection to a destination is not the disk's to decide; whether a queue is paused is.
+        The state of the connection to a destination is not the disk's to decide; whether a queue is
+        paused is.
         """
         outgoing = self._registry.outgoing_queues
         states = {queue.number: queue.state for queue in outgoing()}

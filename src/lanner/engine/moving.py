@@ -39,10 +39,13 @@ class Moving:
         self._positions = positions
         self._recorder = recorder
 
-    # Move ---------------------------------------------------------------------------------------------
+    # Move -----------------------------------------------------------------------------------------
 
     def move_message(self, position: MessagePosition, target: Queue, transaction: Transaction | None = None) -> None:
-        """3.1.7.1.16 Move Message: no Message Position Deleted, so no acknowledgment (DMPR-3.1.7.1.16-5)."""
+        """3.1.7.1.16 Move Message.
+
+        No Message Position Deleted, so no acknowledgment (DMPR-3.1.7.1.16-5).
+        """
         if transaction is not None and not transaction.is_null:
             if target.is_system:
                 raise TransactionUsage(f"a move to {target.pathname} takes no transaction")
@@ -107,13 +110,14 @@ class Moving:
         self.move_message(position, to_queue, transaction)
         return position
 
-    # Purge --------------------------------------------------------------------------------------------
+    # Purge ----------------------------------------------------------------------------------------
 
     def purge_queue(self, queue: Queue, *, limit: int | None = None, newest: int | None = None) -> int:
-        """3.1.7.1.7 Purge Queue; return how many messages were removed at once. Uncommitted sends stay (DECISIONS).
+        """3.1.7.1.7 Purge Queue; return how many messages were removed at once.
 
-        A long queue can be purged in slices of `limit` messages, so that other callers are served in between. Then
-        `newest`, the SequentialID issued last when the purge began, keeps the messages that came after it.
+        Uncommitted sends stay (DECISIONS). A long queue can be purged in slices of `limit`
+        messages, so that other callers are served in between. Then `newest`, the SequentialID
+        issued last when the purge began, keeps the messages that came after it.
         """
         require_ready(self._queue_manager)
         for position in list(queue.held_positions.values()):
@@ -139,7 +143,10 @@ class Moving:
 
 
 def _copied(record: Record, *, move_count: int) -> Record:
-    """Return an Available copy of a record that the store does not have: no visibility number, no reference."""
+    """Return an Available copy of a record that the store does not have.
+
+    It has no visibility number and no reference.
+    """
     return dataclasses.replace(
         record, state=PositionState.AVAILABLE, visibility=0, reference=b"", move_count=move_count
     )

@@ -1,4 +1,4 @@
-"""Names of queues that need the directory, and names made from queues (MS-MQDMPR 3.1.7.1.26, 3.1.7.3.8).
+"""Names that need the directory, and names of queues here (MS-MQDMPR 3.1.7.1.26, 3.1.7.3.8).
 
 Which queue here a name means is a question to the `registry`.
 """
@@ -38,14 +38,17 @@ class Names:
         self._directory = directory
 
     def private_format_name(self, path: PathName) -> PrivateFormatName:
-        """MS-MQMP 3.1.4.11: return the private format name of a private queue here or of its journal."""
+        """MS-MQMP 3.1.4.11: return the private format name of a queue here or of its journal."""
         queue = None if path.subqueue is not None else self._registry.find_by_path(path.without_suffix())
         if queue is None or not queue.private_queue_number:
             raise QueueNotFound(f"no private queue {path}")
         return PrivateFormatName(self._queue_manager.identifier, queue.private_queue_number, path.is_journal)
 
     def get_queue_path(self, name: FormatName) -> tuple[str, str]:
-        """3.1.7.1.26 Get Queue Path: return path name and machine name, each empty if there is none."""
+        """3.1.7.1.26 Get Queue Path.
+
+        Return path name and machine name, each empty if there is none.
+        """
         if isinstance(name, DirectFormatName):
             if name.is_http:
                 return "", name.host
@@ -70,7 +73,10 @@ class Names:
         return found if result is DirectoryOperationResult.SUCCESS and isinstance(found, Queue) else None
 
     def expand_format_name(self, name: FormatName) -> FormatName:
-        """3.1.7.3.8 Expand Format Name: distribution lists replaced by their members, each list once."""
+        """3.1.7.3.8 Expand Format Name.
+
+        Return the name with distribution lists replaced by their members, each list once.
+        """
         if not isinstance(name, (DistributionListFormatName, MultipleElementFormatName)):
             return name
         found: dict[str, FormatName] = {}

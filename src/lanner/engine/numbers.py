@@ -1,6 +1,7 @@
-"""The numbers that a queue manager gives out: identifiers of messages, queues, transactions, handles.
+"""The numbers that a queue manager gives to messages, queues, transactions and handles.
 
-All but the handles are counters of the store, which never give a number twice, also after a crash.
+All but the handles are counters of the
+store, which never give a number twice, also after a crash.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from lanner.store import Counter, Store
 
-# Not in the specification: a crash skips up to this many numbers. With fewer, each new queue would wait for the disk.
+# Not in the specification: a crash skips up to this many numbers. With fewer, each new queue would
+# wait for the disk.
 _QUEUE_NUMBERS: Final = 256
 # MS-MQMQ 2.2.20.5: the transaction id has 20 bits.
 _INDEX_MASK: Final = 0xF_FFFF

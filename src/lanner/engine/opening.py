@@ -92,7 +92,8 @@ class OpenQueues:
     ) -> OpenQueueDescriptor:
         """Open a queue in any state of the queue manager.
 
-        `for_others`: a message of another computer causes it, so the limit for outgoing queues applies.
+        `for_others`: a message of another computer causes it, so the limit for outgoing queues
+        applies.
         """
         name = self._names.expand_format_name(name)
         if isinstance(name, MultipleElementFormatName):
@@ -174,7 +175,10 @@ class OpenQueues:
             raise InvalidHandle(f"queue handle {handle} is not open") from None
 
     def close_queue(self, descriptor: OpenQueueDescriptor) -> None:
-        """3.1.7.1.6 Close Queue; waiting reads of the descriptor end, unfinished reads are undone (DECISIONS)."""
+        """3.1.7.1.6 Close Queue.
+
+        Waiting reads of the descriptor end, unfinished reads are undone (DECISIONS).
+        """
         self.descriptors.pop(descriptor.handle, None)
         descriptor.is_closed = True
         for child in descriptor.children:
@@ -206,8 +210,8 @@ def _check_operation(name: FormatName, access: QueueAccessType) -> None:
     is_subqueue = isinstance(name, DirectFormatName) and (
         name.queue_part is not None and name.queue_part.subqueue is not None
     )
-    # Journals and dead-letter queues are filled by queue managers, subqueues by moves; a connector queue by
-    # messages to the queues behind it, and no packet can name it (MS-MQMQ 2.2.19.2).
+    # Journals and dead-letter queues are filled by queue managers, subqueues by moves; a connector
+    # queue by messages to the queues behind it, and no packet can name it (MS-MQMQ 2.2.19.2).
     is_filled_by_others = isinstance(name, (MachineFormatName, ConnectorFormatName)) or name.is_read_only
     if is_send and (is_filled_by_others or is_subqueue):
         raise UnsupportedFormatnameOperation(f"{name} cannot be opened for sending")

@@ -1,8 +1,9 @@
-"""Queues for other computers: outgoing and connector queues (MS-MQDMPR 3.1.4.14, 3.1.4.15, 3.1.7.1.5, 3.1.7.2.3, 3.1.7.2.4).
+"""Queues for other computers: outgoing and connector queues.
 
-They are made when they are first opened, and an idle outgoing queue can be removed. Another computer can
-name any number of destinations, and messages for destinations that do not answer stay; so the number of
-outgoing queues that are made for other computers has a limit.
+This part implements MS-MQDMPR 3.1.4.14, 3.1.4.15, 3.1.7.1.5, 3.1.7.2.3, 3.1.7.2.4. They
+are made when they are first opened, and an idle outgoing queue can be removed. Another computer can
+name any number of destinations, and messages for destinations that do not answer stay; so the
+number of outgoing queues that are made for other computers has a limit.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# Not in the specification, seconds: other computers can cause this warning with every message, so it is rare.
+# Not in the specification, seconds: other computers can cause this warning with every message, so
+# it is rare.
 _COMPLAINT_INTERVAL: Final = 10.0
 
 
@@ -84,9 +86,10 @@ class OutgoingQueues:
         self.state_subscribers: list[Callable[[OutgoingQueue], None]] = []
 
     def make_connector_queue(self, name: ConnectorFormatName, identity: Identity) -> Queue | None:
-        """MS-MQDMPR 3.1.1.2 Connector: return a new queue for messages to a foreign site; None if there is no such site.
+        """MS-MQDMPR 3.1.1.2 Connector: return a new queue for messages to a foreign site.
 
-        An identity may read it if the site's descriptor grants MQSEC_CN_OPEN_CONNECTOR (MS-MQMQ 2.2.27).
+        Return None if there is no such site. An identity may read it if the site's descriptor
+        grants MQSEC_CN_OPEN_CONNECTOR (MS-MQMQ 2.2.27).
         """
         _, site = self._directory.read_directory("Site", identifier_is(name.identifier))
         if not isinstance(site, Site) or not site.foreign_site:
@@ -101,7 +104,8 @@ class OutgoingQueues:
     def make(self, name: FormatName, *, for_others: bool) -> OutgoingQueue:
         """Return a new outgoing queue for a destination that is not here (the steps of Open Queue).
 
-        `for_others`: a message of another computer causes it; InsufficientResources if there are too many such queues.
+        `for_others`: a message of another computer causes it; InsufficientResources if there are
+        too many such queues.
         """
         queue = OutgoingQueue(label=str(name), destination_format_name=str(name), is_for_others=for_others)
         if isinstance(name, DirectFormatName):
@@ -118,7 +122,8 @@ class OutgoingQueues:
                 raise UnsupportedFormatnameOperation(f"{name}: no such public queue in the directory")
             if found.queue_manager is not None and self._registry.is_local_host(found.queue_manager.computer_name):
                 raise self._registry.no_queue(name)
-            # The specification reads again for the new queue; the object may have been deleted in between.
+            # The specification reads again for the new queue; the object may have been deleted in
+            # between.
             found = self._names.read_queue(name.identifier)
             if found is None:
                 raise QueueNotFound(f"{name}: the directory no longer tells of this queue")
@@ -149,7 +154,7 @@ class OutgoingQueues:
             _LOG.warning("%s; acknowledgments to more destinations are dropped, messages not passed on", text)
         return InsufficientResources(text)
 
-    # State --------------------------------------------------------------------------------------------
+    # State ----------------------------------------------------------------------------------------
 
     def _initial_state(self, queue: OutgoingQueue) -> OutgoingState:
         name = FormatName.parse(queue.destination_format_name)
@@ -159,7 +164,10 @@ class OutgoingQueues:
         return OutgoingState.INACTIVE
 
     def reset_states(self) -> None:
-        """Set the state of each outgoing queue at the start; HardenedSecurity locks them (DMPR-3.1.3-12)."""
+        """Set the state of each outgoing queue at the start.
+
+        HardenedSecurity locks them (DMPR-3.1.3-12).
+        """
         for queue in self._registry.outgoing_queues():
             stored = queue.state
             if self._initial_state(queue) is OutgoingState.LOCKED:
@@ -182,17 +190,20 @@ class OutgoingQueues:
         for subscriber in self.state_subscribers:
             subscriber(queue)
 
-    # Idle queues --------------------------------------------------------------------------------------
+    # Idle queues ----------------------------------------------------------------------------------
 
     def is_idle(self, queue: OutgoingQueue) -> bool:
-        """Whether an outgoing queue is empty, not open, not paused, and no message of it waits for a FinalAck."""
+        """Whether a queue is empty, closed, not paused, and no message waits for a FinalAck."""
         if queue.open_queue_descriptors or queue.message_count or queue.held_positions:
             return False
         sequence = self._sequences.outgoing_sequence(queue)
         return queue.state is not OutgoingState.ON_HOLD and (sequence is None or not sequence.no_read_count)
 
     def remove_idle_outgoing_queue(self, queue: OutgoingQueue) -> bool:
-        """Remove an outgoing queue that is idle; it is made again when a message is sent to its destination."""
+        """Remove an outgoing queue that is idle.
+
+        It is made again when a message is sent to its destination.
+        """
         if queue.is_deleted or not self.is_idle(queue):
             return False
         self._queues.delete_one(queue)

@@ -1,9 +1,9 @@
-"""Places of transactional messages in the sequence to their destination (MS-MQQB 3.1.1.3.1, 3.1.1.5, 3.1.7.1.3).
+"""Sequences of transactional messages to a destination (MS-MQQB 3.1.1.3.1, 3.1.1.5, 3.1.7.1.3).
 
-The specification numbers a message when it is first sent. Here it is numbered when its transaction commits
-into the outgoing queue, in the same batch of the store: no message is written twice, and a crash can
-neither lose a number nor give it to another message. A message gets its place in the queue together with
-its number, so the order of the queue is the order of the sequence.
+The specification numbers a message when it is first sent. Here it is numbered when its transaction
+commits into the outgoing queue, in the same batch of the store: no message is written twice, and a
+crash can neither lose a number nor give it to another message. A message gets its place in the
+queue together with its number, so the order of the queue is the order of the sequence.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ class OutgoingSequence(NamedTuple):
 
 
 class OutgoingSequences:
-    """One sequence per outgoing queue. No two have the same Timestamp, so a Timestamp identifies the queue."""
+    """One sequence per outgoing queue.
+
+    No two have the same Timestamp, so a Timestamp identifies the queue.
+    """
 
     def __init__(
         self,
@@ -96,7 +99,7 @@ class OutgoingSequences:
         self._table.put(QUEUE_KEY.pack(queue.number), _ROW.pack(*sequence))
 
     def _first_sequence(self, queue: OutgoingQueue) -> OutgoingSequence:
-        """Return a sequence with a Timestamp above any earlier one, also if the clock was set back."""
+        """Return a sequence with a new Timestamp, above any earlier one."""
         table, epoch = self._table, self._store.epoch
         row = table.get(_NEWEST)
         newest = 0 if row is None else OutgoingSequence._make(_ROW.unpack(row)).time_stamp
@@ -106,7 +109,7 @@ class OutgoingSequences:
         return sequence
 
     def take_number(self, position: MessagePosition) -> None:
-        """Give a message that enters an outgoing queue the next number, and the place that belongs to it.
+        """Give a message that enters an outgoing queue the next number and its place.
 
         It had a lookup identifier since it was sent; transactions may commit in another order.
         """
@@ -129,13 +132,16 @@ class OutgoingSequences:
         self._table.put(key, _ROW.pack(ordinal, time_stamp, number + 1, *rest))
 
     def forget(self, queue: OutgoingQueue) -> None:
-        """Drop the sequence of a deleted queue. A new queue to the same destination begins with a higher Timestamp."""
+        """Drop the sequence of a deleted queue.
+
+        A new queue to the same destination begins with a higher Timestamp.
+        """
         sequence = self.outgoing_sequence(queue)
         if sequence is not None:
             self._table.delete(QUEUE_KEY.pack(queue.number))
             self.queues.pop(sequence.time_stamp, None)
 
-    # Start ------------------------------------------------------------------------------------------------------
+    # Start ----------------------------------------------------------------------------------------
 
     def load(self) -> None:
         """Take over the stored sequences, at the start and after a failure of the store."""
@@ -161,10 +167,10 @@ class OutgoingSequences:
             self._numbers.skip_message_ordinals()
 
     def _renew_sequence(self, queue: OutgoingQueue, old: OutgoingSequence) -> None:
-        """Begin a new sequence after a backup was restored, because numbers given since the backup are not known.
+        """Begin a new sequence: numbers given since a restored backup are not known.
 
-        It has a Timestamp above any earlier one (MS-MQQB 3.1.1.3.1). The messages that wait are numbered again, because
-        none may be sent under the older identifier.
+        It has a Timestamp above any earlier one (MS-MQQB 3.1.1.3.1). The messages that wait are
+        numbered again, because none may be sent under the older identifier.
         """
         sequence = self._first_sequence(queue)._replace(no_read_count=old.no_read_count)
         after = START

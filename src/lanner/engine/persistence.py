@@ -1,7 +1,8 @@
 """Attributes of queues and of the queue manager as JSON in the store's tables.
 
-A value that JSON lacks is written with its kind: {"guid": ...}, {"bytes": ...}, {"enum": [type, name]}.
-An attribute that this version does not know is ignored, so an older store opens with defaults.
+A value that JSON lacks is written with its kind: {"guid": ...}, {"bytes": ...}, {"enum": [type,
+name]}. An attribute that this version does not know is ignored, so an older store opens with
+defaults.
 """
 
 from __future__ import annotations
@@ -63,7 +64,10 @@ class AttributeTables:
             yield QUEUE_KEY.unpack(key)[0], *load_attributes(value)
 
     def replace_epoch(self, epoch: int) -> int | None:
-        """Write the epoch of the store; return the one that was written before, None if there was none."""
+        """Write the epoch of the store.
+
+        Return the one that was written before, None if there was none.
+        """
         known = self._settings.get(EPOCH_KEY)
         if known is not None and EPOCH.unpack(known)[0] == epoch:
             return epoch

@@ -1,13 +1,13 @@
 """Places in a queue (MS-MQDMPR 3.1.1.11, 3.1.7.2.1, 3.1.7.2.2, 3.1.7.2.7, 3.1.7.3.2, 3.1.7.3.3).
 
 MessagePositionList is the order of lookup ids in the store. A message that no reader holds has no
-object here: `Queue.held_positions` has the positions that are Locked or PurgePending, and every other
-message is Available. `Queue.head_hint` is a lookup id up to which no message is Available, so that a
-receive from a long run of locked messages does not walk over them again.
+object here: `Queue.held_positions` has the positions that are Locked or PurgePending, and every
+other message is Available. `Queue.head_hint` is a lookup id up to which no message is Available, so
+that a receive from a long run of locked messages does not walk over them again.
 
-A lock by a receive or a two-phase read is in memory only. A crash drops it, as the abort at start-up
-(3.1.3) and the release of abandoned reads (DMPR-3.1.1.11-3) require. What must survive is written: the
-locks of prepared transactions, and that a locked message was purged.
+A lock by a receive or a two-phase read is in memory only. A crash drops it, as the abort at
+start-up (3.1.3) and the release of abandoned reads (DMPR-3.1.1.11-3) require. What must survive is
+written: the locks of prepared transactions, and that a locked message was purged.
 
 Seeking, locking and removing are one part: each of them keeps the same three facts of a queue
 (`held_positions`, `peekable_locks`, `head_hint`) consistent with the store.
@@ -46,11 +46,13 @@ if TYPE_CHECKING:
     PositionDeleted = Callable[[Queue, MessagePosition, MessageClass], None]
     PositionAvailable = Callable[[Queue, MessagePosition], None]
 
-# MS-MQQP passes these with SeekNext and SeekPrevious for "from the end of the list" (DMPR-3.1.7.3.3-6).
+# MS-MQQP passes these with SeekNext and SeekPrevious for "from the end of the list"
+# (DMPR-3.1.7.3.3-6).
 LOOKUP_ID_BEFORE_FIRST: Final = 0
 LOOKUP_ID_AFTER_LAST: Final = MAX_LOOKUP_ID
 
-# Module-level names: in Python 3.11 the lookup of a member in an enumeration is several times as slow.
+# Module-level names: in Python 3.11 the lookup of a member in an enumeration is several times as
+# slow.
 _AVAILABLE, _DELETED = PositionState.AVAILABLE, PositionState.DELETED
 _LOCKED, _PURGE_PENDING = PositionState.LOCKED, PositionState.PURGE_PENDING
 
@@ -77,7 +79,7 @@ class Positions:
         self.deleted_subscribers: list[PositionDeleted] = []
         self.available_subscribers: list[PositionAvailable] = []
 
-    # Seeks ------------------------------------------------------------------------------------------
+    # Seeks ----------------------------------------------------------------------------------------
 
     def seek_available_message_position(
         self, queue: Queue, initial: int, *, peek: bool, backward: bool = False
@@ -116,7 +118,7 @@ class Positions:
     def _nearer_peekable_lock(
         queue: Queue, initial: int, found: MessagePosition | None, *, backward: bool
     ) -> MessagePosition | None:
-        """Return a Locked position whose message allows peeks, if it is nearer than `found` (DMPR-3.1.7.3.2-3)."""
+        """Return a nearer Locked position that allows peeks, or `found` (DMPR-3.1.7.3.2-3)."""
         if backward:
             ids = [i for i in queue.peekable_locks if i < initial]
             nearest = max(ids, default=None)
@@ -178,12 +180,15 @@ class Positions:
 
     @staticmethod
     def _is_under_a_cursor(queue: Queue, lookup_id: int) -> bool:
-        """Whether a cursor rests on a position; such a position still exists when it is deleted (DMPR-3.1.1.11-4)."""
+        """Whether a cursor rests on a position.
+
+        Such a position still exists when it is deleted (DMPR-3.1.1.11-4).
+        """
         return any(
             cursor.position == lookup_id for descriptor in queue.open_queue_descriptors for cursor in descriptor.cursors
         )
 
-    # Holding ----------------------------------------------------------------------------------------
+    # Holding --------------------------------------------------------------------------------------
 
     def lock(self, position: MessagePosition) -> None:
         """Set the state to Locked, in memory."""
@@ -204,18 +209,27 @@ class Positions:
         position.transaction = None
 
     def purge_pending(self, position: MessagePosition) -> None:
-        """Set the state to PurgePending, durably: the message must not return after a crash (DMPR-3.1.1.11-5)."""
+        """Set the state to PurgePending, durably.
+
+        The message must not return after a crash (DMPR-3.1.1.11-5).
+        """
         position.state = _PURGE_PENDING
         position.queue.peekable_locks.pop(position.lookup_id, None)
         self._purge_pending_table.put(_position_key(position), b"")
 
     def forget_purge(self, position: MessagePosition) -> None:
-        """Drop the note that a locked message was purged, where there is one: the message leaves in another way."""
+        """Drop the note that a locked message was purged, where there is one.
+
+        The message leaves in another way.
+        """
         if position.state is _PURGE_PENDING:
             self._purge_pending_table.delete(_position_key(position))
 
     def recover_purges(self) -> None:
-        """Remove what a purge before the last stop left behind; locks of prepared transactions stay."""
+        """Remove what a purge before the last stop left behind.
+
+        Locks of prepared transactions stay.
+        """
         for key, _ in list(self._purge_pending_table.items()):
             number, lookup_id = POSITION_KEY.unpack(key)
             queue = self._queue_manager.queue_collection.get(number)
@@ -242,7 +256,7 @@ class Positions:
                     yield MessagePosition(queue, lookup_id, record)
 
     def go_back(self) -> None:
-        """Release locks on messages that the store no longer has, after it has undone what was not synced."""
+        """Release locks on messages that the store has undone because they were not synced."""
         for queue in self._queue_manager.queue_collection.values():
             queue.head_hint = START
             queue.unserved_positions.clear()
@@ -253,7 +267,7 @@ class Positions:
                     position.state = _DELETED
                     self.unhold(position)
 
-    # Events that other protocols consume -------------------------------------------------------------------
+    # Events that other protocols consume ----------------------------------------------------------
 
     def message_position_deleted(self, queue: Queue, position: MessagePosition, reason: MessageClass) -> None:
         """3.1.7.2.1 Message Position Deleted."""
@@ -289,7 +303,10 @@ class Positions:
                 self._expiry.disarm(position)
 
     def message_position_available(self, queue: Queue, position: MessagePosition) -> None:
-        """3.1.7.2.2 Message Position Available; the bytes were counted when the message came (DECISIONS)."""
+        """3.1.7.2.2 Message Position Available.
+
+        The bytes were counted when the message came (DECISIONS).
+        """
         position.state = _AVAILABLE
         if self.available_subscribers:
             for subscriber in self.available_subscribers:
@@ -298,7 +315,10 @@ class Positions:
             self._waiting.serve(queue, position)
 
     def give_back(self, position: MessagePosition, *, is_abort: bool) -> None:
-        """End a lock without a receive: the message is Available in its old place, unless it has expired."""
+        """End a lock without a receive.
+
+        The message is Available in its old place, unless it has expired.
+        """
         queue = position.queue
         if position.state is _PURGE_PENDING:
             self.unhold(position)
@@ -317,12 +337,13 @@ class Positions:
         queue.head_hint = min(queue.head_hint, position.lookup_id - 1)
         if self._recorder is not None:
             self._recorder.add(EventKind.RECEIVE_ABORTED, position)
-        # Written again: it gets a new number in the visibility sequence, and its abort count is stored.
+        # Written again: it gets a new number in the visibility sequence, and its abort count is
+        # stored.
         self._store.put(queue.number, position.lookup_id, position.record, express=is_express(position.record.packet))
         self.message_position_available(queue, position)
 
     def count(self, queue: Queue) -> None:
-        """Set MessageCount and TotalBytes from the store and from the sends that are not in it yet."""
+        """Set MessageCount and TotalBytes from the store and from uncommitted sends."""
         queue.message_count, queue.total_bytes = self._store.stats(queue.number)
         for position in queue.held_positions.values():
             if position.is_uncommitted_send:
@@ -331,7 +352,7 @@ class Positions:
                 else:
                     queue.total_bytes += len(position.record.packet)
 
-    # Storing ------------------------------------------------------------------------------------------
+    # Storing --------------------------------------------------------------------------------------
 
     def write(self, position: MessagePosition, envelope: Envelope) -> None:
         """Write a position whose bytes are counted already; it becomes visible with this commit."""
@@ -344,7 +365,10 @@ class Positions:
             self._expiry.arm(position, envelope)
 
     def time_to_be_received_timer_expired(self, position: MessagePosition) -> bool:
-        """3.1.7.2.7 Time To Be Received Timer Expired. Return False if it waits for the end of a lock."""
+        """3.1.7.2.7 Time To Be Received Timer Expired.
+
+        Return False if it waits for the end of a lock.
+        """
         if position.is_uncommitted_send and position.transaction is not None:
             position.transaction.transactional_operations.append(
                 TransactionalOperation(

@@ -1,4 +1,4 @@
-"""The kind of a queue in one word, and its format name, for the data pipeline and the log of events."""
+"""The kind of a queue and its format name, for the data pipeline and the log of events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ ADMINISTRATION_QUEUE: Final = r".\private$\admin_queue$"
 
 
 def queue_kind(qm: QueueManager, queue: Queue) -> str:
-    """Return destination, journal, deadletter, xact_deadletter, outgoing, admin, report, subqueue or connector."""
+    """Return the kind of a queue.
+
+    It is destination, journal, deadletter, xact_deadletter, outgoing, admin, report, subqueue or
+    connector.
+    """
     if isinstance(queue, OutgoingQueue):
         return OUTGOING
     if queue is qm.system_deadletter_queue:

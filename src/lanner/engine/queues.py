@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from lanner.store import Store
     from lanner.wire.format_name import FormatName
 
-# Private queues that every queue manager has have fixed numbers, order_queue$ 4 (MS-MQQB 2.2.4); others begin after them.
+# Private queues that every queue manager has have fixed numbers, order_queue$ 4 (MS-MQQB 2.2.4);
+# others begin after them.
 LAST_SYSTEM_QUEUE_NUMBER: Final = 15
 
 
@@ -79,10 +80,13 @@ class Queues:
         self._positions = positions
         self._sequences = sequences
 
-    # Create -------------------------------------------------------------------------------------------
+    # Create ---------------------------------------------------------------------------------------
 
     def set_queue_defaults(self, pathname: str = "") -> Queue:
-        """3.1.7.1.33 Set Queue Defaults: return a request for Create Queue, which makes the descriptor."""
+        """3.1.7.1.33 Set Queue Defaults.
+
+        Return a request for Create Queue, which makes the descriptor.
+        """
         return Queue(pathname=pathname)
 
     def create_queue(self, request: Queue, *, skip_directory: bool = False, identity: Identity = SYSTEM) -> Queue:
@@ -99,7 +103,7 @@ class Queues:
     def make(
         self, request: Queue, path: PathName, *, skip_directory: bool = True, identity: Identity = SYSTEM
     ) -> Queue:
-        """Create a queue and its journal in any state of the queue manager, without an access check."""
+        """Create a queue and its journal in any state of the queue manager; checks no access."""
         qm = self._queue_manager
         path = path.with_computer(qm.computer_name)
         if self._registry.has_path(path):
@@ -169,14 +173,18 @@ class Queues:
             raise _directory_error(result, f"queue {queue.pathname} could not be created in the directory")
         queue.identifier = identifier
         found = self._names.read_queue(identifier)
-        # A directory may set its paths in the object that it creates; only what is read back counts.
+        # A directory may set its paths in the object that it creates; only what is read back
+        # counts.
         queue.full_path = "" if found is None else found.full_path
         queue.directory_path = "" if found is None else found.directory_path
 
-    # Change -------------------------------------------------------------------------------------------
+    # Change ---------------------------------------------------------------------------------------
 
     def require_queue(self, name: FormatName) -> Queue:
-        """Return the queue of a name, local or outgoing, for its attributes. Raises QueueNotFound."""
+        """Return the queue of a name, local or outgoing, for its attributes.
+
+        Raises QueueNotFound.
+        """
         require_ready(self._queue_manager)
         queue = self._registry.find_queue(name) or self._registry.find_outgoing_queue(name)
         if queue is None:
@@ -184,7 +192,7 @@ class Queues:
         return queue
 
     def set_queue_properties(self, queue: Queue, changes: dict[str, object], *, identity: Identity = SYSTEM) -> None:
-        """Change attributes of a queue that Create Queue would take, except pathname and transactional."""
+        """Change attributes that Create Queue would take, except pathname and transactional."""
         require_ready(self._queue_manager)
         checked = check_changes(changes)
         self._access.check_queue_access(queue, identity, rights_to_change(checked, queue.security, identity))
@@ -193,7 +201,7 @@ class Queues:
         self._save(queue)
 
     def get_queue_properties(self, queue: Queue, *, identity: Identity = SYSTEM) -> Queue:
-        """Return a copy of a queue's attributes, without Security if the identity may not read that."""
+        """Return a copy of a queue's attributes; Security only if the identity may read it."""
         self._access.check_queue_access(queue, identity, QueueAccess.GET_QUEUE_PROPERTIES)
         snapshot = copy.copy(queue)
         try:
@@ -211,7 +219,7 @@ class Queues:
             if result is not DirectoryOperationResult.SUCCESS:
                 raise _directory_error(result, f"queue {queue.pathname} could not be changed in the directory")
 
-    # Delete -------------------------------------------------------------------------------------------
+    # Delete ---------------------------------------------------------------------------------------
 
     def delete_queue(self, queue: Queue, *, skip_directory: bool = False, identity: Identity = SYSTEM) -> None:
         """3.1.7.1.4 Delete Queue, with its journal and subqueues."""
@@ -253,7 +261,7 @@ class Queues:
             descriptor.queue = None
 
     def go_back(self) -> None:
-        """Remove the queues that the store no longer has, after it has undone what was not synced."""
+        """Remove the queues that the store has undone because they were not synced."""
         stored = self._attributes.queue_numbers()
         for number, queue in list(self._queue_manager.queue_collection.items()):
             if number not in stored:

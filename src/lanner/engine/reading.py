@@ -1,7 +1,8 @@
 """Receiving and peeking (MS-MQDMPR 3.1.7.1.10-3.1.7.1.15).
 
-A read that finds a message returns its position at once. A read that must wait returns the waiting read
-and calls `on_end` exactly once later, with the position or with the error. Time-outs are milliseconds.
+A read that finds a message returns its position at once. A read that must wait returns the waiting
+read and calls `on_end` exactly once later, with the position or with the error. Time-outs are
+milliseconds.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def _no_waiter(_: MessagePosition | StatusError) -> None:
 
 
 def _tell(on_end: ReadEnd, end: MessagePosition | StatusError) -> None:
-    """End a wait. An error of the reader's callback is logged, because it must not reach the sender of the message."""
+    """End a wait. An error of the callback is logged: it must not reach the sender."""
     try:
         on_end(end)
     except Exception:  # noqa: BLE001 (logged)
@@ -123,7 +124,8 @@ class Reading:
     ) -> WaitingMessageReadOperation:
         """The second half of Dequeue Message, for callers that have just found no message.
 
-        The caller has held the store's lock since then, so that no message can have come. IOTimeout if `timeout` is 0.
+        The caller has held the store's lock since then, so that no message can have come. IOTimeout
+        if `timeout` is 0.
         """
 
         def satisfied(position: MessagePosition) -> None:
@@ -139,7 +141,10 @@ class Reading:
     def try_dequeue_message(
         self, descriptor: OpenQueueDescriptor, transaction: Transaction | None = None
     ) -> MessagePosition | None:
-        """Dequeue Message with time-out 0; return None instead of raising when the queue is empty."""
+        """Dequeue Message with time-out 0.
+
+        Return None instead of raising when the queue is empty.
+        """
         queue = readable(self._queue_manager, descriptor, RECEIVE_ACCESS)
         if transaction is not None:
             require_open(transaction)
@@ -175,7 +180,10 @@ class Reading:
         transaction: Transaction | None = None,
         on_end: ReadEnd = _no_waiter,
     ) -> ReadStart:
-        """3.1.7.1.11 Dequeue Message Begin; a transaction takes precedence over the two-phase read."""
+        """3.1.7.1.11 Dequeue Message Begin.
+
+        A transaction takes precedence over the two-phase read.
+        """
         return self.dequeue_message(
             descriptor,
             timeout=timeout,
@@ -229,7 +237,8 @@ class Reading:
     ) -> MessagePosition:
         """3.1.7.1.13 Read Message By Lookup Identifier: never waits.
 
-        `allow_peek_when_locked`: peeks see the message while the transaction has it (MC-MQAC 3.11.4.1.33).
+        `allow_peek_when_locked`: peeks see the message while the transaction has it (MC-MQAC
+        3.11.4.1.33).
         """
         if peek_operation and transaction is not None:
             raise InvalidParameter("a peek by lookup identifier takes no transaction")
@@ -276,7 +285,7 @@ class Reading:
             found = self._positions.seek_available_message_position(queue, START, peek=True)
         return self._wait_to_peek(descriptor, timeout, cursor, tag, on_end) if found is None else found
 
-    # Shared steps -------------------------------------------------------------------------------------
+    # Shared steps ---------------------------------------------------------------------------------
 
     def take(
         self,

@@ -1,7 +1,7 @@
-"""The registry: QueueCollection with its indexes, and which queue a name means (matching step of Open Queue).
+"""The registry: QueueCollection with its indexes, and which queue a name means.
 
-Queues that have a path here are found by path, by identifier (public) and by number (private). Outgoing
-and connector queues are found by their format name.
+Queues that have a path here are found by path, by identifier (public) and by number (private).
+Outgoing and connector queues are found by their format name.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class QueueRegistry:
         self._by_path: dict[str, Queue] = {}
         self._by_identifier: dict[uuid.UUID, Queue] = {}
         self._by_private_number: dict[int, Queue] = {}
-        # Private queues by the number that MC-MQAC 3.1.6.2 computes from the name; a number that was given to a
-        # queue takes precedence.
+        # Private queues by the number that MC-MQAC 3.1.6.2 computes from the name; a number that
+        # was given to a queue takes precedence.
         self._by_private_name: dict[int, Queue] = {}
         self._by_destination: dict[str, Queue] = {}
         self._by_connector: dict[str, Queue] = {}
@@ -57,7 +57,7 @@ class QueueRegistry:
         """How many outgoing queues were made for messages of other computers."""
         return len(self._for_others)
 
-    # Membership ---------------------------------------------------------------------------------------
+    # Membership -----------------------------------------------------------------------------------
 
     def register(self, queue: Queue) -> None:
         """Add a queue to QueueCollection, durably."""
@@ -116,7 +116,7 @@ class QueueRegistry:
         return self._by_connector if queue.queue_type is QueueType.CONNECTOR else None
 
     def local_queues(self) -> Iterator[Queue]:
-        """Yield public and private queues, without journals, subqueues, system and outgoing queues."""
+        """Yield public and private queues; no journals, subqueues, system or outgoing queues."""
         for queue in self._queue_manager.queue_collection.values():
             is_local = queue.queue_type in (QueueType.PRIVATE, QueueType.PUBLIC) and not queue.parent
             if is_local and not isinstance(queue, OutgoingQueue):
@@ -128,7 +128,7 @@ class QueueRegistry:
             if isinstance(queue, OutgoingQueue):
                 yield queue
 
-    # Names --------------------------------------------------------------------------------------------
+    # Names ----------------------------------------------------------------------------------------
 
     def is_local_host(self, host: str) -> bool:
         """DECISIONS: NetBIOS name, FQDN, every local address and localhost mean this computer."""
@@ -148,7 +148,7 @@ class QueueRegistry:
         return self._by_path.get(path_key(path.queue_part)) if self.is_local_host(path.computer) else None
 
     def find_queue(self, name: FormatName) -> Queue | None:
-        """Return the queue of QueueCollection that a single-element format name means, if it is here."""
+        """Return the queue here that a single-element format name means, if there is one."""
         if isinstance(name, DirectFormatName):
             if name.queue_part is not None and self.is_local_host(name.host):
                 return self._by_path.get(path_key(name.queue_part))
@@ -192,7 +192,7 @@ def _canonical_host(host: str) -> str:
 
 
 def private_queue_local_identifier(name: str) -> int:
-    """MC-MQAC 3.1.6.2: return the 32-bit number that any computer can compute from the name of a private queue."""
+    """MC-MQAC 3.1.6.2: return the 32-bit number that follows from the name of a private queue."""
     value = 0
     for character in name:
         value = (value << 5) + ord(character) + value & 0xFFFF_FFFF

@@ -1,7 +1,7 @@
 """Sends through open handles: Enqueue Message To An Open Queue (MS-MQDMPR 3.1.7.1.27).
 
-A send builds the packet and puts it into the queue (`arrivals`). What is the same for all messages of a
-handle is computed once, in `sender`.
+A send builds the packet and puts it into the queue (`arrivals`). What is the same for all messages
+of a handle is computed once, in `sender`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from lanner.model.live import OpenQueueDescriptor, Transaction
     from lanner.wire.builder import MessageProperties
 
-# Module-level names, because each message asks and an enumeration looks up its members slowly (Python 3.11).
+# Module-level names, because each message asks and an enumeration looks up its members slowly
+# (Python 3.11).
 _OK: Final = EnqueueStatus.OK
 _SEND: Final = QueueAccessType.SEND
 _SID: Final = SenderIdentifierType.SID
@@ -100,7 +101,10 @@ class Sending:
     def sender(
         self, descriptor: OpenQueueDescriptor, transaction: Transaction | None
     ) -> Callable[[MessageProperties], EnqueueStatus]:
-        """Return the function that sends messages to an open queue; it is valid while the store's lock is held."""
+        """Return the function that sends messages to an open queue.
+
+        It is valid while the store's lock is held.
+        """
         if descriptor.access_type is not _SEND:
             raise wrong_access(descriptor)
         if descriptor.multiple:
@@ -121,6 +125,7 @@ class Sending:
             require_open(transaction)
         has_demands = is_local and (queue.authentication or queue.privacy_level is not QueuePrivacyLevel.OPTIONAL)
         index = None if transaction is None else transaction.index
+        sid = descriptor.sender_identifier
         source = self._queue_manager.identifier
         name = FormatName.parse(descriptor.format_name)
         host = self.host_of(queue, name) if isinstance(name, PublicFormatName) else None
@@ -129,7 +134,7 @@ class Sending:
         def send(properties: MessageProperties) -> EnqueueStatus:
             if not properties.sender_identifier:
                 kind = properties.sender_identifier_type
-                properties.sender_identifier = self.sender_identifier(descriptor, kind)
+                properties.sender_identifier = sid if kind is _SID else self.sender_identifier(descriptor, kind)
             if has_demands:
                 check_demands(queue, properties)
             ordinal = self._numbers.next_message_ordinal()
@@ -163,7 +168,10 @@ class Sending:
         return _OK
 
     def sender_identifier(self, descriptor: OpenQueueDescriptor, kind: SenderIdentifierType) -> bytes:
-        """MS-MQDMPR 3.1.1.12 SenderIdentifier: return that of the identity that opened the queue, or of this queue manager."""
+        """MS-MQDMPR 3.1.1.12 SenderIdentifier.
+
+        Return that of the identity that opened the queue, or of this queue manager.
+        """
         if kind is _SID:
             return descriptor.sender_identifier
         return self._queue_manager.identifier.bytes_le if kind else b""
@@ -177,7 +185,10 @@ class Sending:
 
 
 def check_demands(queue: Queue, properties: MessageProperties) -> None:
-    """Compare a message with Authentication and PrivacyLevel of a local queue (DMPR-3.1.1.2-3); raises at once."""
+    """Compare a message with Authentication and PrivacyLevel of a local queue (DMPR-3.1.1.2-3).
+
+    Raises at once.
+    """
     if queue.authentication and not (properties.signature or properties.multiple_destination_signature):
         raise MessageNotAuthenticated(f"queue {queue.pathname} takes signed messages only")
     is_encrypted = properties.privacy_level != MessagePrivacyLevel.NONE

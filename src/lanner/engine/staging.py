@@ -1,8 +1,9 @@
 """Staged sends: many messages written under a token, made visible together.
 
-No specification has this event; the data pipeline's sink is built on it. A staged message is durable and in
-no queue. Publishing puts all messages of some tokens into their queues in one commit, once per key: a
-second publication under the same key does nothing. A stage that is not published is dropped after a day.
+No specification has this event; the data pipeline's sink is built on it. A staged message is
+durable and in no queue. Publishing puts all messages of some tokens into their queues in one
+commit, once per key: a second publication under the same key does nothing. A stage that is not
+published is dropped after a day.
 """
 
 from __future__ import annotations
@@ -69,7 +70,10 @@ class Staging:
         self._visits = store.table(STAGE_VISITS)
 
     def stage_messages(self, descriptor: OpenQueueDescriptor, token: bytes, runs: Iterable[MessageRun]) -> None:
-        """Write messages under a token. They become recoverable, and transactional if the queue is."""
+        """Write messages under a token.
+
+        They become recoverable, and transactional if the queue is.
+        """
         queue = self._stageable(descriptor)
         now = int(self._clocks.wall())
         packets = []
@@ -125,12 +129,16 @@ class Staging:
         return descriptor.queue
 
     def publish_stages(self, key: bytes, tokens: Sequence[bytes]) -> bool:
-        """Make the messages of these tokens visible in one commit; return False if `key` was published before."""
+        """Make the messages of these tokens visible in one commit.
+
+        Return False if `key` was published before.
+        """
         require_ready(self._queue_manager)
         if self._store.published(key) is not None:
             return False
         self._check_room(tokens)
-        # Messages that expire or ask for acknowledgments must be looked at one by one when they arrive.
+        # Messages that expire or ask for acknowledgments must be looked at one by one when they
+        # arrive.
         needs_visit = any(self._visits.get(token) is not None for token in tokens)
         for token in tokens:
             self._visits.delete(token)
@@ -159,7 +167,7 @@ class Staging:
                 raise InsufficientResources(message)
 
     def _published(self, number: int, issued: int, *, needs_visit: bool) -> None:
-        """Count a publication that is durable, visit its messages if necessary, and serve waiting reads."""
+        """Count a durable publication, visit its messages if necessary, and serve waiting reads."""
         queue = self._queue_manager.queue_collection.get(number)
         if queue is None:
             return
@@ -180,7 +188,10 @@ class Staging:
                 return
 
     def _tell_of_published(self, queue: OutgoingQueue) -> None:
-        """Raise Message Position Available for the first message of each priority: the sender reads on from there."""
+        """Raise Message Position Available for the first message of each priority.
+
+        The sender reads on from there.
+        """
         after = START
         while (lookup_id := self._store.next(queue.number, after)) is not None:
             after = lookup_id

@@ -11,7 +11,8 @@ import struct
 from typing import Final
 
 QUEUES: Final = "queues"  # QUEUE_KEY: attributes of a queue
-# QUEUE_MANAGER_KEY: attributes of the queue manager; EPOCH_KEY: the store that gave the last message identifier
+# QUEUE_MANAGER_KEY: attributes of the queue manager; EPOCH_KEY: the store that gave the last
+# message identifier
 SETTINGS: Final = "settings"
 TRANSACTIONS: Final = "transactions"  # GUID of a prepared transaction: its operations
 PURGE_PENDING: Final = "purge_pending"  # POSITION_KEY: a message that was purged while it was locked

@@ -1,9 +1,9 @@
 """Transactions: commit, abort, two phases (MS-MQDMPR 3.1.4.3-3.1.4.5, 3.1.7.1.8).
 
-A transaction is in memory until it is prepared for two phases. An unprepared one is aborted by a crash
-(3.1.3), which needs no work because nothing of it is on disk. Prepare writes the operations and locks the
-messages durably. Commit and abort are one batch of the store each, so they are atomic. The side of a
-distributed transaction coordinator is in `dtc`.
+A transaction is in memory until it is prepared for two phases. An unprepared one is aborted by a
+crash (3.1.3), which needs no work because nothing of it is on disk. Prepare writes the operations
+and locks the messages durably. Commit and abort are one batch of the store each, so they are
+atomic. The side of a distributed transaction coordinator is in `dtc`.
 """
 
 from __future__ import annotations
@@ -81,11 +81,13 @@ class Transactions:
         """3.1.4.4 Transaction Commit."""
         transaction = self._transaction(identifier)
         if not transaction.is_prepared:
-            # MS-MQMP commits internal transactions without Prepare (DECISIONS: flags are set at commit).
+            # MS-MQMP commits internal transactions without Prepare (DECISIONS: flags are set at
+            # commit).
             _mark_first_and_last(transaction)
         self._forget(transaction)
         operations = transaction.transactional_operations
-        # Messages that were sent and expired before this commit; a later operation of the same list removes them.
+        # Messages that were sent and expired before this commit; a later operation of the same list
+        # removes them.
         timed_out = {
             id(operation.message_position)
             for operation in operations
@@ -177,7 +179,7 @@ class Transactions:
         if transaction.is_prepared:
             self._table.delete(transaction.identifier.bytes)
 
-    # Two phases ---------------------------------------------------------------------------------------------
+    # Two phases -----------------------------------------------------------------------------------
 
     def _write_prepared(self, transaction: Transaction) -> None:
         operations = []
@@ -207,7 +209,7 @@ class Transactions:
         self._table.put(transaction.identifier.bytes, json.dumps(document).encode())
 
     def recover_prepared(self) -> None:
-        """Restore TransactionCollection after a restart: prepared transactions with their operations."""
+        """Restore TransactionCollection after a restart: the prepared transactions."""
         collection = self._queue_manager.queue_collection
         for key, value in list(self._table.items()):
             if uuid.UUID(bytes=key) in self._queue_manager.transaction_collection:
@@ -246,7 +248,7 @@ class Transactions:
 
 
 def _is_gone(position: MessagePosition) -> bool:
-    """Whether its queue was deleted during the transaction (DMPR-3.1.7.1.4-4), or a failure of the store has undone it."""
+    """Whether its queue was deleted (DMPR-3.1.7.1.4-4), or a failing store has undone it."""
     return position.queue.is_deleted or position.state is PositionState.DELETED
 
 

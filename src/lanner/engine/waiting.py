@@ -1,8 +1,9 @@
 """Waiting reads (MS-MQDMPR 3.1.2.3, 3.1.6.3, 3.1.7.1.17, 3.1.7.3.1, 3.1.7.3.4-3.1.7.3.7).
 
-The specification keeps a collection of waiting reads per descriptor and serves descriptor by descriptor.
-Here each queue has one first-in first-out line: reads are served in the order in which they began, also
-between descriptors, and so in order on each descriptor. Times are milliseconds, as on the wire (DECISIONS).
+The specification keeps a collection of waiting reads per descriptor and serves descriptor by
+descriptor. Here each queue has one first-in first-out line: reads are served in the order in which
+they began, also between descriptors, and so in order on each descriptor. Times are milliseconds, as
+on the wire (DECISIONS).
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class WaitingReads:
     def __init__(self, store: Store, clocks: Clocks) -> None:
         self._store = store
         self._clocks = clocks
-        # (deadline, number, read), a heap. A wait that has ended stays in it until it is due or dropped.
+        # (deadline, number, read), a heap. A wait that has ended stays in it until it is due or
+        # dropped.
         self.timers: list[tuple[float, int, WaitingMessageReadOperation]] = []
         self._timers_limit = 0  # a longer heap is searched for waits that have ended
         self._count = 0  # waits that have begun
@@ -60,7 +62,10 @@ class WaitingReads:
         stopped: Callable[[StatusError], None],
         transaction: Transaction | None = None,
     ) -> WaitingMessageReadOperation:
-        """3.1.7.3.1 Wait For New Message; a time-out of zero fails at once (DECISIONS: 0xC00E001B)."""
+        """3.1.7.3.1 Wait For New Message.
+
+        A time-out of zero fails at once (DECISIONS: 0xC00E001B).
+        """
         queue = descriptor.queue
         if queue is None or timeout <= 0:
             raise IOTimeout
@@ -168,7 +173,8 @@ class WaitingReads:
                 position, last_number = queue.unserved_positions[0]
                 reader = next(iter(queue.waiting_reads))
                 if (
-                    # A read that began later has looked at this position itself, and waits for another one.
+                    # A read that began later has looked at this position itself, and waits for
+                    # another one.
                     reader.number > last_number
                     or position.state is not _AVAILABLE
                     or not is_available(self._store, queue, position.lookup_id)

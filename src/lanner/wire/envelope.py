@@ -1,9 +1,9 @@
 """Fields at fixed places in a packet, for code that handles every message without decoding it.
 
-`Envelope` has the fields that decide what a queue does with a message: BaseHeader (16 bytes) and the
-fixed part of UserHeader (MS-MQMQ 2.2.19.1, 2.2.19.2). `event_fields` has what the log of events says
-about a message. The single fields are C callables where possible, because a Python function would cost
-a call per message. All of them expect a packet that was checked before.
+`Envelope` has the fields that decide what a queue does with a message: BaseHeader (16 bytes) and
+the fixed part of UserHeader (MS-MQMQ 2.2.19.1, 2.2.19.2). `event_fields` has what the log of events
+says about a message. The single fields are C callables where possible, because a Python function
+would cost a call per message. All of them expect a packet that was checked before.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from lanner.model.enums import INFINITE
 from lanner.wire import layout as at
 from lanner.wire.queue_names import NAME_SIZES
 
-# BaseHeader: Flags at 2, TimeToReachQueue at 12; UserHeader: TimeToBeReceived at 48, SentTime at 52, Flags at 60.
+# BaseHeader: Flags at 2, TimeToReachQueue at 12; UserHeader: TimeToBeReceived at 48, SentTime at
+# 52, Flags at 60.
 _ENVELOPE = struct.Struct("<2xH8xI32xII4xI")
 _TIME_TO_REACH_QUEUE = slice(12, 16)
 _TIME_TO_BE_RECEIVED = slice(48, 52)
@@ -33,7 +34,8 @@ _POSITIVE_JOURNALING = 0x0000_0200
 _ADMINISTRATION_QUEUE = 0x0000_E000
 _TRANSACTION_HEADER = 0x0010_0000
 
-# A message with none of these needs no journal, dead-letter copy or acknowledgment when it arrives or leaves.
+# A message with none of these needs no journal, dead-letter copy or acknowledgment when it arrives
+# or leaves.
 WANTS_ATTENTION = _NEGATIVE_JOURNALING | _POSITIVE_JOURNALING | _ADMINISTRATION_QUEUE
 _ATTENTION_BITS = WANTS_ATTENTION >> 8  # all of them in the second byte
 
@@ -53,7 +55,7 @@ _DIRECT_ONLY: Final = 7 << at.DQ_SHIFT
 
 
 class Envelope(NamedTuple):
-    """BaseHeader.Flags, TimeToReachQueue, TimeToBeReceived, SentTime (seconds), UserHeader.Flags."""
+    """Flags, TimeToReachQueue, TimeToBeReceived, SentTime (seconds), UserHeader.Flags."""
 
     flags: int
     time_to_reach_queue: int
@@ -63,7 +65,10 @@ class Envelope(NamedTuple):
 
     @property
     def priority(self) -> int:
-        """The priority that decides the place in the queue: 0 for a transactional message (DMPR-3.1.7.1.9-6)."""
+        """The priority that decides the place in the queue.
+
+        0 for a transactional message (DMPR-3.1.7.1.9-6).
+        """
         return 0 if self.user_flags & _TRANSACTION_HEADER else self.flags & _PRIORITY
 
     @property
@@ -77,7 +82,7 @@ class Envelope(NamedTuple):
         return bool(self.user_flags & _TRANSACTION_HEADER)
 
     def received_by(self) -> int | None:
-        """Return the Unix second after which the message leaves its destination queue (DMPR-3.1.2.4-2)."""
+        """Return the Unix second after which it leaves its destination queue (DMPR-3.1.2.4-2)."""
         return None if self.time_to_be_received == INFINITE else self.sent_time + self.time_to_be_received
 
     def delivered_by(self) -> int | None:
@@ -110,7 +115,8 @@ def event_fields(packet: bytes) -> tuple[int, int, int, int, bytes]:
     """Return UserHeader.SentTime, MessageID and Flags, and MessageClass and CorrelationID."""
     sent_time, ordinal, flags = _fixed(packet)
     if flags & _SHAPE == _DIRECT_ONLY:
-        # The common shape, computed here instead of by a call: a direct name, and a SecurityHeader or none.
+        # The common shape, computed here instead of by a call: a direct name, and a SecurityHeader
+        # or none.
         position = _AFTER_COUNT + _u16(packet, at.DESTINATION_OFFSET)[0] + 3 & ~3
         if flags & at.SH:
             sender, *others = _security_sizes(packet, position)
@@ -122,7 +128,10 @@ def event_fields(packet: bytes) -> tuple[int, int, int, int, bytes]:
 
 
 def properties_offset(packet: bytes, flags: int) -> int:
-    """Return where MessagePropertiesHeader begins, given UserHeader.Flags; `layout.locate` finds the same."""
+    """Return where MessagePropertiesHeader begins, given UserHeader.Flags.
+
+    `layout.locate` finds the same.
+    """
     position = at.DESTINATION_OFFSET
     for shift in (at.DQ_SHIFT, at.AQ_SHIFT, at.RQ_SHIFT):
         step = NAME_SIZES[flags >> shift & 7]
