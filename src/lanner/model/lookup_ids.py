@@ -1,9 +1,9 @@
 """The two parts of a lookup identifier (MS-MQDMPR 3.1.1.12 LookupIdentifier, 3.1.7.1.9).
 
-A lookup identifier has 64 bits. The top byte is the lane, 7 - Priority, and the other 56 bits are
-the SequentialID, which a queue manager counts up. So the order of lookup identifiers is the order
-in which messages leave a queue: by priority, then by arrival (DMPR-3.1.7.1.9-6). Code that runs
-once per message uses the constants directly, because a call costs more than the arithmetic.
+A lookup identifier has 64 bits. The top byte is the lane, 7 - Priority, and the other 56 bits are the
+SequentialID, which a queue manager counts up. So the order of lookup identifiers is the order in which
+messages leave a queue: by priority, then by arrival (DMPR-3.1.7.1.9-6). Code that runs once per
+message uses the constants directly, because a call costs more than the arithmetic.
 """
 
 from __future__ import annotations
