@@ -109,7 +109,7 @@ def packets(world: World, format_name: str) -> list[Message]:
     """The messages of a queue as they are stored, local or outgoing, without touching them."""
     with world.held() as h:
         queue: Queue = h.engine.require_queue(h.name(format_name))
-        return [Message(position.record.packet) for position in h.engine._all_positions(queue)]
+        return [Message(position.record.packet) for position in h.engine.positions.all_positions(queue)]
 
 
 def packet(world: World, format_name: str) -> Message:

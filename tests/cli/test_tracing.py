@@ -33,9 +33,9 @@ def test_a_trail_is_in_order_and_other_messages_are_passed_over(run: Run, data: 
                 (20, first, None),
                 (10, first, "192.0.2.8"),
             ):
-                engine.clock = partial(float, seconds)
+                engine.clocks.wall = partial(float, seconds)
                 send_report(engine, Packet(message.packet), next_hop=next_hop)
-            engine.clock = now
+            engine.clocks.wall = now
         told = reports(queue_of_reports)
         assert [(one["message"], one["event"], one["next_hop"], one["time"]) for one in told] == [
             (second.id, "sent", "192.0.2.7", _at(30)),

@@ -394,7 +394,7 @@ def test_the_systems_queues_are_there(qm: QueueManager, q: Queue) -> None:
     q.send(Message(body="late", time_to_be_received=0, use_dead_letter_queue=True))
     q.send(Message(body="kept", use_journal_queue=True))
     with runtime_of(qm).lock:
-        runtime_of(qm).engine.clock = lambda: 4e9  # long after
+        runtime_of(qm).engine.clocks.wall = lambda: 4e9  # long after
         runtime_of(qm).engine.on_timer()
     assert [message.body for message in qm.dead_letter] == ["late"]
     assert [message.body for message in qm.system_journal] == ["kept"]

@@ -45,12 +45,12 @@ def test_a_queue_that_is_deleted_and_made_again_leaves_no_handles_behind(qm: Que
     engine = runtime_of(qm).engine
     qm.create_queue("coming-and-going")
     queue.send(b"x")
-    before = len(engine._descriptors)
+    before = len(engine.opening.descriptors)
     for _ in range(3):
         qm.delete_queue("coming-and-going")
         qm.create_queue("coming-and-going")
         queue.send(b"x")
-    assert len(engine._descriptors) == before
+    assert len(engine.opening.descriptors) == before
 
 
 def test_the_first_of_many_is_not_lost_with_the_queue(

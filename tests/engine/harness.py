@@ -9,17 +9,24 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from lanner.directory import EmbeddedDirectory
+from lanner.directory import AttributeFilter, Directory, EmbeddedDirectory, SortOrder
 from lanner.engine import Engine, EngineSettings
+from lanner.engine.dtc import Coordinator
 from lanner.engine.reading import ReadStart
-from lanner.engine.transactions import Coordinator
-from lanner.model.directory_objects import Queue
-from lanner.model.enums import DeliveryGuarantee, EnqueueStatus, MessageClass, QueueAccessType, QueueShareMode
+from lanner.model.directory_objects import DirectoryObject, Queue
+from lanner.model.enums import (
+    DeliveryGuarantee,
+    DirectoryOperationResult,
+    EnqueueStatus,
+    MessageClass,
+    QueueAccessType,
+    QueueShareMode,
+)
 from lanner.model.errors import IOTimeout, StatusError
 from lanner.model.live import START, MessagePosition, OpenQueueDescriptor, Transaction, WaitingMessageReadOperation
 from lanner.security.identity import SYSTEM, Identity
@@ -31,14 +38,51 @@ from lanner.wire.message import Message
 START_TIME = 1_700_000_000.0
 
 
+class WatchedDirectory:
+    """A directory that calls back with the object type and the first filter's value of each read."""
+
+    def __init__(self, directory: Directory, on_read: Callable[[str, object], None]) -> None:
+        self._directory = directory
+        self._on_read = on_read
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._directory, name)
+
+    def read(
+        self, object_type: str, filters: Sequence[AttributeFilter] | None, attributes: Sequence[str] | None = None
+    ) -> tuple[DirectoryOperationResult, DirectoryObject | None]:
+        self._on_read(object_type, filters[0].value if filters else None)
+        return self._directory.read(object_type, filters, attributes)
+
+    def read_begin(
+        self,
+        object_type: str,
+        filters: Sequence[AttributeFilter] | None,
+        attributes: Sequence[str] | None = None,
+        sort_order: Sequence[SortOrder] | None = None,
+    ) -> tuple[DirectoryOperationResult, int | None]:
+        self._on_read(object_type, filters[0].value if filters else None)
+        return self._directory.read_begin(object_type, filters, attributes, sort_order)
+
+
 class Harness:
-    def __init__(self, path: Path, *, before_start: Callable[[Engine], None] | None = None, **settings: object) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        before_start: Callable[[Engine], None] | None = None,
+        wrap_directory: Callable[[Directory], object] | None = None,
+        coordinator: Coordinator | None = None,
+        **settings: object,
+    ) -> None:
         self.path = path
         self.settings: dict[str, object] = {"computer_name": "ALPHA", "dns_domain": "example.com"} | settings
         self.now = START_TIME
-        self.coordinator: Coordinator | None = None
+        self.coordinator = coordinator
         # Called with the new engine before it starts.
         self.before_start = before_start
+        # Makes the directory that the engine gets of the one in the store.
+        self.wrap_directory = wrap_directory
         self.start()
 
     # Life -----------------------------------------------------------------------------------------------
@@ -48,14 +92,15 @@ class Harness:
         self.store.lock.acquire()
         self.directory = EmbeddedDirectory(self.store.table("directory"), clock=lambda: self.now)
         site = self.directory.provision()
+        directory = self.directory if self.wrap_directory is None else self.wrap_directory(self.directory)
         self.engine = Engine(
             self.store,
             EngineSettings(**{"site_identifiers": (str(site),)} | self.settings),  # type: ignore[arg-type] # the test's own choice
-            directory=self.directory,
+            directory=directory,  # type: ignore[arg-type] # a wrapper has the methods by __getattr__
             clock=lambda: self.now,
             monotonic=lambda: self.now,
+            coordinator=self.coordinator,
         )
-        self.engine.coordinator = self.coordinator
         if self.before_start is not None:
             self.before_start(self.engine)
         self.engine.queue_manager_started()
@@ -214,7 +259,7 @@ class Harness:
         """The lookup id of every message a peek sees, by body."""
         queue = self.queue(name)
         found, after = {}, START
-        while (position := self.engine._seek_available_message_position(queue, after, peek=True)) is not None:
+        while (position := self.engine.positions.seek_available_message_position(queue, after, peek=True)) is not None:
             after = position.lookup_id
             found[body_of(position)] = after
         return found

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from lanner.engine.positions import EXPIRY_SLICE
+from lanner.engine.expiry import EXPIRY_SLICE
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import OperationCancelled
 from lanner.model.live import MessagePosition, Record, WaitingMessageReadOperation
@@ -25,7 +25,7 @@ def test_waits_that_have_ended_leave_the_heap_of_timers(h: Harness) -> None:
         assert isinstance(reader, WaitingMessageReadOperation)
         h.engine.stop_waiting_read(reader, OperationCancelled())
     assert first.is_waiting
-    assert len(h.engine._read_timers) < 1000
+    assert len(h.engine.waiting.timers) < 1000
 
 
 def test_express_messages_that_were_received_leave_the_heap_of_deadlines(h: Harness) -> None:
@@ -34,7 +34,7 @@ def test_express_messages_that_were_received_leave_the_heap_of_deadlines(h: Harn
     for _ in range(5000):
         h.send(recoverable=False, time_to_be_received=86_400)
         assert h.engine.dequeue_message(descriptor, timeout=0) is not None
-    assert len(h.engine._volatile_expiry) < 2500
+    assert len(h.engine.expiry.volatile) < 2500
 
 
 def test_stored_messages_that_were_sent_in_transactions_leave_the_heap_of_deadlines(h: Harness) -> None:
@@ -45,7 +45,7 @@ def test_stored_messages_that_were_sent_in_transactions_leave_the_heap_of_deadli
         for _ in range(100):
             h.send(transaction=transaction, time_to_be_received=86_400)
         h.engine.transaction_commit(transaction.identifier)
-    assert len(h.engine._volatile_expiry) < 2500
+    assert len(h.engine.expiry.volatile) < 2500
     h.now += 86_401
     while h.engine.next_delay() == 0:
         h.engine.on_timer()

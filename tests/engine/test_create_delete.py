@@ -252,7 +252,7 @@ def test_a_created_queue_is_empty_and_registered(h: Harness, pathname: str) -> N
 def test_the_path_decides_the_type(h: Harness, pathname: str, queue_type: QueueType) -> None:
     """A system queue is the queue manager's own to make: an application is refused, see below."""
     request = h.engine.set_queue_defaults(pathname)
-    queue = h.engine._create_queue(request, PathName.parse(pathname), skip_directory=False)
+    queue = h.engine.queues.make(request, PathName.parse(pathname), skip_directory=False)
     assert queue.queue_type is queue_type
     assert h.engine.find_by_path(PathName.parse(pathname)) is queue
 
@@ -349,7 +349,7 @@ def test_other_creations_do_not_ask_the_directory(h: Harness, monkeypatch: pytes
     h.create("private")
     h.create("private;sub")
     system = r".\system$;other"
-    h.engine._create_queue(h.engine.set_queue_defaults(system), PathName.parse(system), skip_directory=False)
+    h.engine.queues.make(h.engine.set_queue_defaults(system), PathName.parse(system), skip_directory=False)
     assert calls == []
     h.create(r".\published")
     assert "create_object" in calls
@@ -377,7 +377,7 @@ def test_in_a_domain_a_queue_lets_everyone_look_its_computer_too_and_its_owner_d
     machine = h.directory.computer_sid("ALPHA")
     assert machine is not None
     request = h.engine.set_queue_defaults(r".\private$\q")
-    queue = h.engine._create_queue(request, PathName.parse(request.pathname), identity=ALICE)
+    queue = h.engine.queues.make(request, PathName.parse(request.pathname), identity=ALICE)
     assert queue.security is not None
     descriptor = SecurityDescriptor.unpack(queue.security)
     assert descriptor.owner == ALICE.sid
@@ -389,7 +389,7 @@ def test_in_a_domain_a_queue_lets_everyone_look_its_computer_too_and_its_owner_d
     ]
     h.directory.connected = False
     request = h.engine.set_queue_defaults(r".\private$\without")
-    queue = h.engine._create_queue(request, PathName.parse(request.pathname), identity=ALICE)
+    queue = h.engine.queues.make(request, PathName.parse(request.pathname), identity=ALICE)
     assert queue.security is not None
     descriptor = SecurityDescriptor.unpack(queue.security)
     assert descriptor.dacl is not None
@@ -403,7 +403,7 @@ def test_in_a_workgroup_a_strangers_queue_is_open_to_all(h: Harness) -> None:
     stranger = Identity("mallory", Sid.parse("S-1-5-21-9-9-9-1234"))
     h.engine.queue_manager.srmp_http_support = True
     request = h.engine.set_queue_defaults(r".\private$\q")
-    queue = h.engine._create_queue(request, PathName.parse(request.pathname), identity=stranger)
+    queue = h.engine.queues.make(request, PathName.parse(request.pathname), identity=stranger)
     assert queue.security is not None
     descriptor = SecurityDescriptor.unpack(queue.security)
     assert descriptor.owner == ANONYMOUS_LOGON

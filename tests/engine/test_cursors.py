@@ -47,7 +47,7 @@ class Walk:
 
     def raise_event(self, event: CursorEvent, *, no_wait: bool = False) -> bytes | None:
         """The cursor's own event, without what a read makes of its answer."""
-        found = self.h.engine._get_message(self.cursor, event, no_wait=no_wait)
+        found = self.h.engine.cursors.get_message(self.cursor, event, no_wait=no_wait)
         return None if found is None else body_of(found)
 
     @property
@@ -158,8 +158,8 @@ def test_the_cursor_does_what_its_table_says(
     walk.cursor.position, walk.cursor.state = walk.ids[at], state
     if taken:
         h = walk.h
-        position = h.engine._seek_current(h.queue(), walk.ids[at], peek=False)
-        h.engine._take(walk.cursor.descriptor, position, None, two_phase_read=False)
+        position = h.engine.positions.seek_current(h.queue(), walk.ids[at], peek=False)
+        h.engine.reading.take(walk.cursor.descriptor, position, None, two_phase_read=False)
     before = walk.place
     answer = SPECIFIED[state, event]
     if answer is Answer.ILLEGAL:

@@ -304,8 +304,8 @@ def test_start_and_end_are_no_messages(h: Harness) -> None:
     cursor = h.engine.open_cursor(descriptor)
     assert cursor is not None
     # Head equals End: a seek from Start finds nothing at all.
-    assert h.engine._seek_available_message_position(h.queue(), START, peek=True) is None
-    assert h.engine._seek_available_message_position(h.queue(), END, peek=True, backward=True) is None
+    assert h.engine.positions.seek_available_message_position(h.queue(), START, peek=True) is None
+    assert h.engine.positions.seek_available_message_position(h.queue(), END, peek=True, backward=True) is None
     h.send(body=b"one")
     assert cursor.position == START
     assert body_of(h.engine.peek_message(descriptor, timeout=0, cursor=cursor)) == b"one"  # type: ignore[arg-type]
@@ -349,7 +349,7 @@ def test_a_position_is_available_locked_deleted_or_purge_pending(h: Harness) -> 
 
     transaction, descriptor = h.begin(), h.open("ledger")
     received = at_once(h.engine.dequeue_message(descriptor, timeout=0, transaction=transaction))
-    moved = h.engine._seek_available_message_position(h.queue("ledger"), START, peek=False)
+    moved = h.engine.positions.seek_available_message_position(h.queue("ledger"), START, peek=False)
     assert moved is not None
     h.engine.move_message(moved, archive, transaction)
     held = [received, moved, at_once(h.engine.dequeue_message_begin(descriptor, timeout=0))]
@@ -388,7 +388,7 @@ def test_arrival_is_the_insertion_here_and_the_source_stays(h: Harness) -> None:
         arrivals[body] = record.arrived
     assert arrivals == {b"travelled": 1_700_000_100, b"ours": 1_700_000_200}
     # A move within the computer is no new arrival of another source.
-    position = h.engine._seek_available_message_position(h.queue(), START, peek=False)
+    position = h.engine.positions.seek_available_message_position(h.queue(), START, peek=False)
     assert position is not None
     h.engine.move_message(position, h.queue("q;later"))
     (travelled,) = h.messages("q;later")

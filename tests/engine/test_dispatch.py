@@ -27,8 +27,8 @@ class Wire:
 
     def __init__(self, h: Harness) -> None:
         self.sent, self.entries = [], []
-        h.engine.send_user_message = lambda entry: self._send("MS-MQQB", entry)
-        h.engine.send_srmp_message = lambda entry: self._send("MC-MQSRM", entry)
+        h.engine.dispatch.send_user_message = lambda entry: self._send("MS-MQQB", entry)
+        h.engine.dispatch.send_srmp_message = lambda entry: self._send("MC-MQSRM", entry)
 
     def _send(self, protocol: str, entry: DispatchEntry) -> None:
         assert entry.send_in_progress
@@ -151,7 +151,7 @@ def test_the_highest_priority_goes_first_and_equals_in_order(h: Harness) -> None
         h.engine.add_message_to_dispatch_collection(position, data)
     wire = Wire(h)
     for _ in wanted:
-        h.engine._dispatch_send_message()
+        h.engine.dispatch.dispatch_send_message()
         h.engine.remove_message_from_dispatch_collection(wire.entries[-1].message_position)
     assert wire.sent == [
         ("MC-MQSRM", b"17"),
@@ -181,7 +181,7 @@ def test_a_deleted_message_and_an_inactive_queue_are_passed_over(h: Harness) -> 
     h.engine.close_queue(reader)
     assert (beta.active, gamma.active) == (True, False)
     wire = Wire(h)
-    h.engine._dispatch_send_message()
+    h.engine.dispatch.dispatch_send_message()
     assert wire.bodies == [b"plain"]
     h.engine.remove_message_from_dispatch_collection(plain)
     assert wire.bodies == [b"plain"]
@@ -200,7 +200,7 @@ def test_a_message_waits_until_its_queue_is_active(h: Harness) -> None:
     h.engine.add_message_to_dispatch_collection(position, QUEUE_DATA)
     assert wire.bodies == []
     h.open("q", QueueAccessType.PEEK)
-    h.engine._dispatch_send_message()
+    h.engine.dispatch.dispatch_send_message()
     assert wire.bodies == [b"x"]
 
 
@@ -216,7 +216,7 @@ def test_all_entries_of_one_queue_are_removed_together(h: Harness) -> None:
     h.engine.remove_messages_from_dispatch_collection_by_queue(beta)
     assert [entry.message_position for entry in entries(h)] == [kept]
     assert wire.bodies == [b"1"]
-    h.engine._dispatch_send_message()
+    h.engine.dispatch.dispatch_send_message()
     assert wire.bodies == [b"1", b"kept"]
 
 
@@ -234,8 +234,8 @@ def test_a_sender_that_is_done_at_once_empties_the_collection(h: Harness) -> Non
         sent.append(Message(entry.message_position.record.packet).body)
         h.engine.remove_message_from_dispatch_collection(entry.message_position)
 
-    h.engine.send_user_message = send
-    h.engine._dispatch_send_message()
+    h.engine.dispatch.send_user_message = send
+    h.engine.dispatch.dispatch_send_message()
     assert len(sent) == 600
     assert entries(h) == []
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lanner.engine.transactions import Outcome
+from lanner.engine.dtc import Outcome
 from lanner.model.enums import PositionState, QueueManagerState
 from lanner.model.live import Transaction
 from tests.engine.harness import Harness, status_of
@@ -51,8 +51,7 @@ def coordinator() -> Transcript:
 @pytest.fixture
 def d(tmp_path: Path, coordinator: Transcript) -> Iterator[Harness]:
     """With queue "t", in it the message "received"."""
-    harness = Harness(tmp_path / "data")
-    harness.coordinator = harness.engine.coordinator = coordinator
+    harness = Harness(tmp_path / "data", coordinator=coordinator)
     harness.create("t", transactional=True)
     transaction = harness.begin()
     harness.send("t", b"received", transaction=transaction)
@@ -212,7 +211,7 @@ def test_recovered_moves_end_as_the_coordinator_says(d: Harness, coordinator: Tr
     for outcome, places in ((Outcome.ABORTED, ([b"received"], [])), (Outcome.COMMITTED, ([], [b"received"]))):
         transaction = d.begin()
         source, target = d.queue("t"), d.create(f"t;{outcome.name}")
-        position = d.engine._seek_available_message_position(source, -1, peek=False)
+        position = d.engine.positions.seek_available_message_position(source, -1, peek=False)
         assert position is not None
         d.engine.move_message(position, target, transaction)
         d.engine.dtc_transaction_prepare(transaction.identifier, single_phase=False)

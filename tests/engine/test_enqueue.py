@@ -42,7 +42,7 @@ def state(h: Harness, queue: Queue) -> tuple[object, ...]:
         queue.message_count,
         dict(queue.held_positions),
         h.engine.queue_manager.total_bytes,
-        h.engine._sequential_id.last,
+        h.engine.numbers.sequential_id.last,
         h.store.stats(queue.number),
     )
 
@@ -185,7 +185,7 @@ def test_each_enqueue_takes_the_next_sequential_id(h: Harness) -> None:
     """SequentialID rises by one; its low seven bytes are those of LookupIdentifier, in every queue and transaction."""
     h.create()
     h.create("t", transactional=True)
-    counter = h.engine._sequential_id
+    counter = h.engine.numbers.sequential_id
     before = counter.last
     h.send(body=b"a", priority=7)
     assert counter.last == before + 1
@@ -203,9 +203,7 @@ def test_each_enqueue_takes_the_next_sequential_id(h: Harness) -> None:
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.9-5")
-def test_sequential_ids_go_on_after_a_restart_and_are_cut_to_seven_bytes(
-    h: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sequential_ids_go_on_after_a_restart_and_are_cut_to_seven_bytes(h: Harness) -> None:
     queue = h.create()
     h.send(body=b"a")
     first = h.lookup_ids()[b"a"] & LOW_SEVEN_BYTES
@@ -213,14 +211,10 @@ def test_sequential_ids_go_on_after_a_restart_and_are_cut_to_seven_bytes(
     h.send(body=b"b")
     assert h.lookup_ids()[b"b"] & LOW_SEVEN_BYTES == first + 1
     queue = h.queue()
-
-    class Counter:
-        def next(self) -> int:
-            return 0xAB00_0000_0000_0001 + (1 << 55)
-
-    monkeypatch.setattr(h.engine, "_sequential_id", Counter())
+    h.engine.numbers.sequential_id.next((1 << TOP_BYTE) + (1 << 55) - 1 - h.engine.newest_sequential_id)
     assert h.engine.enqueue_message(queue, h.message(b"c", priority=3)) == 0
-    assert h.lookup_ids()[b"c"] == 0x0480_0000_0000_0001
+    assert h.engine.newest_sequential_id == 0x0180_0000_0000_0000
+    assert h.lookup_ids()[b"c"] == 0x0480_0000_0000_0000
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.9-5")

@@ -180,7 +180,7 @@ class TestRegistration:
         for _ in range(2):
             assert h.engine.register_certificate(alice, signing_key().certificate)
         assert insert(h, packet, "signed") is MessageClass.ACK_REACH_QUEUE
-        user = h.engine._read_user(ALICE.pack())
+        user = h.engine.examiner.read_user(ALICE.pack())
         assert user is not None
         # Both are alice's: a user may have several.
         assert len(user.certificate_digest_list) == 2
@@ -318,15 +318,17 @@ class TestEncryption:
 
 
 class TestExamination:
-    def test_what_was_examined_elsewhere_is_not_examined_again(self, h: Harness) -> None:
-        """RSA can be done in a thread: the engine takes the result, and has no keys of its own here."""
+    def test_what_was_examined_elsewhere_is_not_examined_again(self, tmp_path: Path) -> None:
+        """RSA can be done in a thread: the engine takes the result, and does not ask for its own keys."""
+        h = Harness(tmp_path / "other", private_keys=lambda: pytest.fail("it was examined again"))
+        h.create("signed", authentication=True)
         message = Message(encrypted(sign(arriving(h, b"a secret"), signing_key())))
         examination = examine(message, queue_manager_keys().encryption)
-        h.engine.examine_message = pytest.fail  # type: ignore[method-assign, assignment]
         verdict = h.engine.insert_message(h.queue("signed"), message, SYSTEM, examination)
         assert verdict is MessageClass.ACK_REACH_QUEUE
         (stored,) = h.messages("signed")
         assert (stored.body, stored.authentication_level) == (b"a secret", AuthenticationLevel.SIG20)
+        h.close()
 
     def test_a_refusal_made_elsewhere_counts(self, h: Harness) -> None:
         packet = sign(arriving(h), signing_key())

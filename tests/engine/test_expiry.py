@@ -51,7 +51,9 @@ def test_a_message_nobody_received_in_time_is_deleted(h: Harness, recoverable: b
     h.tick(1)
     assert (removals, h.bodies()) == ([EXPIRED], [b"stays"])
     assert (h.queue().message_count, h.engine.next_delay()) == (1, None)
-    assert [int(Message(p.record.packet).message_class) for p in h.engine._all_positions(h.queue("admin"))] == [0xC002]
+    assert [
+        int(Message(p.record.packet).message_class) for p in h.engine.positions.all_positions(h.queue("admin"))
+    ] == [0xC002]
 
 
 @pytest.mark.spec("DMPR-3.1.7.2.7-1")
@@ -247,5 +249,5 @@ def test_the_hold_of_a_queue_that_is_gone_is_forgotten(h: Harness) -> None:
     h.engine.hold_expiry(queue, 1 << 40, 30)
     h.engine.delete_queue(queue)
     h.restart()
-    assert h.engine._expiry_holds == {}
+    assert h.engine.expiry.holds == {}
     assert list(h.store.table(EXPIRY_HOLDS).items()) == []

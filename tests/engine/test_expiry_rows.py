@@ -25,7 +25,7 @@ def test_messages_that_come_together_share_rows_that_go_with_them(h: Harness) ->
     for _ in range(MANY):
         assert h.receive() == b"x"
     assert rows(h) == []
-    assert h.engine._expiry_blocks == {}
+    assert h.engine.expiry.blocks == {}
 
 
 def test_all_expire_at_their_time_and_their_rows_with_them(h: Harness) -> None:
@@ -38,7 +38,7 @@ def test_all_expire_at_their_time_and_their_rows_with_them(h: Harness) -> None:
     assert h.bodies() == [b"later"] * 3
     assert {deadline for deadline, _, _ in rows(h)} == {int(h.engine.clock()) + 5}
     h.tick(5)
-    assert (h.bodies(), rows(h), h.engine._expiry_blocks) == ([], [], {})
+    assert (h.bodies(), rows(h), h.engine.expiry.blocks) == ([], [], {})
 
 
 def test_times_that_are_mixed_within_a_block(h: Harness) -> None:
@@ -68,8 +68,8 @@ def test_a_row_from_before_the_start_stays_for_what_was_there(h: Harness) -> Non
     ids = h.lookup_ids()
     assert ids[b"old"] // EXPIRY_BLOCK == ids[b"new"] // EXPIRY_BLOCK, "or it shows nothing"
     queue = h.queue()
-    for position in list(h.engine._all_positions(queue))[1:]:
-        h.engine._remove(queue, position)
+    for position in list(h.engine.positions.all_positions(queue))[1:]:
+        h.engine.positions.remove(queue, position)
     assert h.bodies() == [b"old"]
     h.tick(LIFE)
     assert (h.bodies(), rows(h)) == ([], [])
@@ -93,5 +93,5 @@ def test_a_deleted_queue_leaves_rows_that_end_when_they_are_due(h: Harness) -> N
     send(h, 3)
     h.engine.delete_queue(h.queue())
     h.tick(LIFE)
-    assert (rows(h), h.engine._expiry_blocks) == ([], {})
+    assert (rows(h), h.engine.expiry.blocks) == ([], {})
     assert h.engine.next_delay() is None

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from lanner.engine.envelope import read_envelope
-from lanner.engine.positions import ALLOW_PEEK_WHEN_LOCKED
 from lanner.model.enums import MessageClass, MessageSeekAction, OperationType, PositionState
 from lanner.model.errors import InvalidParameter
-from lanner.model.live import END, START, MessagePosition, Transaction
+from lanner.model.live import ALLOW_PEEK_WHEN_LOCKED, END, START, MessagePosition, Transaction
+from lanner.wire.envelope import read_envelope
 from tests.engine.harness import Harness, body_of, status_of
 
 ALREADY_RECEIVED = 0xC00E_001D
@@ -30,9 +29,9 @@ class Row:
             h.send(body=body)
         packet = h.message(b"d")
         envelope = read_envelope(packet.packet)
-        visible = h.engine._new_position(h.queue(), packet.packet, envelope, int(h.now))
+        visible = h.engine.arrivals.new_position(h.queue(), packet.packet, envelope, int(h.now))
         visible.record.flags |= ALLOW_PEEK_WHEN_LOCKED
-        h.engine._arrive(visible, envelope)
+        h.engine.arrivals.arrive(visible, envelope)
         h.send(body=b"e")
         self.descriptor = h.open()
         self.ids = h.lookup_ids()
@@ -91,7 +90,7 @@ def peek(request: pytest.FixtureRequest) -> bool:
 
 
 def seek(row: Row, initial: int, *, peek: bool, backward: bool = False) -> bytes | None:
-    found = row.h.engine._seek_available_message_position(row.h.queue(), initial, peek=peek, backward=backward)
+    found = row.h.engine.positions.seek_available_message_position(row.h.queue(), initial, peek=peek, backward=backward)
     return None if found is None else body_of(found)
 
 

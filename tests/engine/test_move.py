@@ -23,7 +23,7 @@ def create(h: Harness, *, transactional: bool = False, **attributes: object) -> 
 
 
 def position_of(h: Harness, body: bytes, name: str = "q") -> MessagePosition:
-    return next(p for p in h.engine._all_positions(h.queue(name)) if body_of(p) == body)
+    return next(p for p in h.engine.positions.all_positions(h.queue(name)) if body_of(p) == body)
 
 
 def move(
@@ -57,13 +57,13 @@ def test_a_moved_message_is_in_the_target_and_nowhere_else(h: Harness) -> None:
     create(h)
     for body, priority in ((b"low", 1), (b"a", 3), (b"b", 3), (b"high", 7)):
         h.send(body=body, priority=priority, label=body.decode())
-    packets = {body_of(p): p.record.packet for p in h.engine._all_positions(h.queue())}
+    packets = {body_of(p): p.record.packet for p in h.engine.positions.all_positions(h.queue())}
     for body in (b"low", b"b", b"high", b"a"):
         source = move(h, body)
         assert source.state is PositionState.DELETED
     assert h.bodies() == []
     assert h.bodies(SUBQUEUE) == [b"high", b"a", b"b", b"low"]
-    assert {body_of(p): p.record.packet for p in h.engine._all_positions(h.queue(SUBQUEUE))} == packets
+    assert {body_of(p): p.record.packet for p in h.engine.positions.all_positions(h.queue(SUBQUEUE))} == packets
     h.restart()
     assert (h.bodies(), h.bodies(SUBQUEUE)) == ([], [b"high", b"a", b"b", b"low"])
 
@@ -218,6 +218,6 @@ def test_a_move_acknowledges_nothing(h: Harness, in_transaction: bool) -> None:
         assert (removals, h.queue("admin").message_count, journal_of(h).message_count) == ([], 0, 0)
     assert h.receive(SUBQUEUE) == b"a"
     assert removals == [(b"a", MessageClass.ACK_RECEIVE)]
-    assert [Message(p.record.packet).message_class for p in h.engine._all_positions(h.queue("admin"))] == [
+    assert [Message(p.record.packet).message_class for p in h.engine.positions.all_positions(h.queue("admin"))] == [
         MessageClass.ACK_RECEIVE
     ]

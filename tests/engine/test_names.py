@@ -121,7 +121,7 @@ def test_other_names_have_no_path(h: Harness, name: str) -> None:
 
 
 def expand(h: Harness, name: str) -> str:
-    return str(h.engine._expand_format_name(parse(name)))
+    return str(h.engine.names.expand_format_name(parse(name)))
 
 
 def distribution_list(h: Harness, name: str, *members: str, identifier: uuid.UUID | None = None) -> str:

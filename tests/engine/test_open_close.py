@@ -140,19 +140,14 @@ def test_several_queues_have_one_descriptor_with_children(two: Harness) -> None:
 )
 def test_an_element_that_cannot_be_opened_closes_the_others(two: Harness, name: str, status: int) -> None:
     """Its status is that of the whole; children that were open already are not any more."""
-    opened: list[str] = []
-    check = two.engine._check_sharing
-
-    def noted(queue: Queue, access: QueueAccessType, share_mode: QueueShareMode) -> None:
-        opened.append(queue.pathname)
-        check(queue, access, share_mode)
-
-    two.engine._check_sharing = noted  # type: ignore[method-assign] # a spy
-    handles = dict(two.engine._descriptors)
+    before = two.open("a", SEND)
+    two.engine.close_queue(before)
+    handles = dict(two.engine.opening.descriptors)
     assert status_of(lambda: two.open(several("a", "b", name), SEND)) == status
-    assert opened == [two.queue("a").pathname, two.queue("b").pathname]
     assert (two.queue("a").active, two.queue("b").active) == (False, False)
-    assert two.engine._descriptors == handles
+    assert two.engine.opening.descriptors == handles
+    # Handles are counted up: there was one for the whole, one for "a" and one for "b".
+    assert two.open("a", SEND).handle == before.handle + 4
 
 
 # Which names for what -------------------------------------------------------------------------------------
@@ -488,7 +483,7 @@ def test_closing_a_handle_to_several_queues_closes_all_of_them(two: Harness) -> 
     two.engine.close_queue(descriptor)
     assert (two.queue("a").active, outgoing(two)[0].active) == (False, False)
     assert two.queue("b").open_queue_descriptors == [stays]
-    assert not set(handles) & set(two.engine._descriptors)
+    assert not set(handles) & set(two.engine.opening.descriptors)
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.6-3")

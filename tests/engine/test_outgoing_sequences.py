@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lanner.engine.outgoing_sequences import OutgoingSequence
+from lanner.engine.tables import OUTGOING_SEQUENCES
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import MessageClass, QueueAccessType
 from lanner.model.live import START, Transaction
@@ -202,7 +203,7 @@ def test_a_restored_backup_begins_a_new_sequence_and_numbers_again_what_waits(h:
 
 def test_the_number_after_the_highest_begins_a_new_sequence(h: Harness) -> None:
     send(h, b"a")
-    h.engine._save_sequence(outgoing(h), sequence(h)._replace(number=0xFFFF_FFFF))
+    h.engine.sequences.save(outgoing(h), sequence(h)._replace(number=0xFFFF_FFFF))
     send(h, b"last", b"first")
     last, first = stored(h)[1:]
     assert last.transaction_sequence_number == 0xFFFF_FFFF
@@ -223,7 +224,7 @@ def test_message_ordinals_begin_at_0_grow_by_1_and_are_not_repeated_after_a_cras
 
 @pytest.mark.spec("QQB-3.1.1.3-4")
 def test_message_ordinals_are_used_again_after_32_bits(h: Harness) -> None:
-    h.engine._message_ordinal.next(0xFFFF_FFFF)
+    h.engine.numbers.next_message_ordinals(0xFFFF_FFFF)
     h.send(FAR, b"a")
     h.send(FAR, b"b")
     assert [m.identifier.ordinal for m in stored(h)] == [0xFFFF_FFFF, 0]
@@ -241,7 +242,7 @@ def test_an_idle_outgoing_queue_is_removed_and_its_next_life_has_a_higher_sequen
     assert h.engine.find_outgoing_queue(parse(FAR)) is None
     assert not h.engine.remove_idle_outgoing_queue(queue)
     assert h.engine.outgoing_queue_of(before.tx_sequence_id) is None
-    assert len(list(h.engine._outgoing_sequences_table.items())) == 1  # the newest Timestamp
+    assert len(list(h.store.table(OUTGOING_SEQUENCES).items())) == 1  # the newest Timestamp
     send(h, b"b")
     assert sequence(h).tx_sequence_id > before.tx_sequence_id
     h.restart()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lanner.engine import Engine
-from lanner.engine.transactions import Outcome
+from lanner.engine.dtc import Outcome
 from lanner.model.directory_objects import DirectoryObject, OutgoingQueue, Queue, QueueManager, attributes_of
 from lanner.model.enums import (
     Acknowledgements,
@@ -258,7 +258,7 @@ def test_nothing_else_is_carried_over(h: Harness, how: str) -> None:
     assert qm.throttled is False
     assert qm.connection_active is True
     assert qm.directory_offline is False
-    assert h.engine._descriptors == {}
+    assert h.engine.opening.descriptors == {}
     queue = h.queue()
     assert queue.open_queue_descriptors == []
     assert queue.waiting_reads == {}
@@ -266,7 +266,7 @@ def test_nothing_else_is_carried_over(h: Harness, how: str) -> None:
     assert h.engine.next_delay() is None
     # The old handle names nothing, the old reader gets nothing.
     h.send(body=b"new")
-    assert handle not in h.engine._descriptors
+    assert handle not in h.engine.opening.descriptors
     assert reader.body is None
     assert h.receive() == b"new"
 
@@ -285,9 +285,9 @@ def test_no_number_is_issued_twice_whatever_happens(h: Harness) -> None:
             # A crash without a sync: the counters must have been ahead of it.
             getattr(h, how)()
         for recoverable in (False, True):
-            before = h.engine._sequential_id.last
+            before = h.engine.numbers.sequential_id.last
             h.send(recoverable=recoverable)
-            assert h.engine._sequential_id.last == before + 1, "raised by each enqueue"
+            assert h.engine.numbers.sequential_id.last == before + 1, "raised by each enqueue"
             (lookup_id,) = h.lookup_ids().values()
             (message,) = h.messages()
             sequential.append(lookup_id & (1 << 56) - 1)
@@ -302,7 +302,7 @@ def test_no_number_is_issued_twice_whatever_happens(h: Harness) -> None:
 def test_the_sequential_identifier_is_wider_than_32_bits(h: Harness) -> None:
     """SequentialID: a 64-bit unsigned integer."""
     h.create()
-    h.engine._sequential_id.next(1 << 40)
+    h.engine.numbers.sequential_id.next(1 << 40)
     h.send(body=b"one")
     h.sync()
     h.crash()
@@ -423,7 +423,7 @@ def prepared(h: Harness) -> Transaction:
     transaction = h.begin()
     h.send("ledger", b"sent", transaction=transaction)
     assert h.receive("ledger", transaction) == b"received"
-    position = h.engine._seek_available_message_position(h.queue("ledger"), -1, peek=False)
+    position = h.engine.positions.seek_available_message_position(h.queue("ledger"), -1, peek=False)
     assert position is not None
     h.engine.move_message(position, h.queue("ledger;archive"), transaction)
     h.engine.dtc_transaction_prepare(transaction.identifier, single_phase=False)

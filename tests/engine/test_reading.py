@@ -7,8 +7,6 @@ from collections.abc import Callable
 import pytest
 
 from lanner.engine import Engine
-from lanner.engine.envelope import read_envelope
-from lanner.engine.positions import ALLOW_PEEK_WHEN_LOCKED
 from lanner.model.directory_objects import GUID_NULL
 from lanner.model.enums import (
     CursorState,
@@ -19,7 +17,8 @@ from lanner.model.enums import (
     QueueAccessType,
 )
 from lanner.model.errors import OperationCancelled
-from lanner.model.live import END, Cursor, MessagePosition, OpenQueueDescriptor, Transaction
+from lanner.model.live import ALLOW_PEEK_WHEN_LOCKED, END, Cursor, MessagePosition, OpenQueueDescriptor, Transaction
+from lanner.wire.envelope import read_envelope
 from tests.engine.harness import Harness, Reader, at_once, body_of, is_waiting, status_of
 
 IO_TIMEOUT = 0xC00E_001B
@@ -476,9 +475,9 @@ def test_a_peek_shows_the_first_message_it_may_see(h: Harness) -> None:
     assert peek() == b"b"
     packet = h.message(b"open", priority=7)
     envelope = read_envelope(packet.packet)
-    visible = h.engine._new_position(h.queue(), packet.packet, envelope, int(h.now))
+    visible = h.engine.arrivals.new_position(h.queue(), packet.packet, envelope, int(h.now))
     visible.record.flags |= ALLOW_PEEK_WHEN_LOCKED
-    h.engine._arrive(visible, envelope)
+    h.engine.arrivals.arrive(visible, envelope)
     assert body_of(begun(h, descriptor)) == b"open"
     assert [peek(), peek()] == [b"open", b"open"]
     assert h.receive() == b"b"

@@ -28,7 +28,7 @@ from lanner.security.identity import Identity
 from lanner.security.keys import QueueManagerKeys
 from lanner.wire.public_keys import MqdsPublicKeys
 from lanner.wire.sid import Sid
-from tests.engine.harness import Harness
+from tests.engine.harness import Harness, WatchedDirectory
 
 ADMINISTRATOR = Identity("boss", Sid.parse("S-1-5-21-1-2-3-500"), is_domain_user=True, is_administrator=True)
 DOMAIN = uuid.UUID("11111111-2222-3333-4444-555555555555")
@@ -55,11 +55,8 @@ class Answering:
         return self._directory.read(object_type, filters, attributes)
 
 
-def answering(object_type: str, result: DirectoryOperationResult) -> Callable[[Engine], None]:
-    def replace(engine: Engine) -> None:
-        engine.directory = Answering(engine.directory, object_type, result)  # type: ignore[assignment] # by __getattr__
-
-    return replace
+def answering(object_type: str, result: DirectoryOperationResult) -> Callable[[Directory], Answering]:
+    return lambda directory: Answering(directory, object_type, result)
 
 
 def state(h: Harness) -> QueueManagerState:
@@ -117,7 +114,7 @@ def test_a_directory_error_without_a_rule_is_raised(integrated: Harness, object_
     """If any error occurs and is not handled, the queue manager MUST raise it to the caller."""
     h = integrated
     h.stop()
-    h.before_start = answering(object_type, DirectoryOperationResult.GENERIC_ERROR)
+    h.wrap_directory = answering(object_type, DirectoryOperationResult.GENERIC_ERROR)
     with pytest.raises(DsError):
         h.start()
     assert state(h) is QueueManagerState.INITIALIZING
@@ -216,7 +213,7 @@ def test_the_own_object_is_adopted_and_its_readable_sites_are_kept(integrated: H
 def test_a_missing_own_object_is_an_error_except_while_provisioning(tmp_path: Path) -> None:
     """ObjectNotFound and iProvisioning: continue; else the error is raised."""
     missing = answering("QueueManager", DirectoryOperationResult.OBJECT_NOT_FOUND)
-    h = Harness(tmp_path / "data", directory_integrated=True, before_start=missing)
+    h = Harness(tmp_path / "data", directory_integrated=True, wrap_directory=missing)
     assert state(h) is QueueManagerState.READY
     assert h.engine.queue_manager.site_collection == []
     h.stop()
@@ -237,7 +234,7 @@ def test_the_enterprise_is_read_for_its_notification_flag(integrated: Harness) -
     assert enterprise.identifier == found.identifier
     assert enterprise.non_ldap_capable_queue_manager_notification is False
 
-    h.before_start = answering("Enterprise", DirectoryOperationResult.ATTRIBUTE_NOT_FOUND)
+    h.wrap_directory = answering("Enterprise", DirectoryOperationResult.ATTRIBUTE_NOT_FOUND)
     h.restart()
     enterprise = h.engine.queue_manager.enterprise_reference
     assert enterprise is not None
@@ -247,16 +244,18 @@ def test_the_enterprise_is_read_for_its_notification_flag(integrated: Harness) -
 
 @pytest.mark.spec("DMPR-3.1.3-10")
 @pytest.mark.parametrize("directory_integrated", [True, False])
-def test_the_directory_timers_run_in_integrated_mode_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, directory_integrated: bool
-) -> None:
-    calls: list[str] = []
-    monkeypatch.setattr(Engine, "directory_sites_update", lambda _: calls.append("sites"))
-    monkeypatch.setattr(Engine, "directory_site_gates_update", lambda _: calls.append("gates"))
-    h = Harness(tmp_path / "data", directory_integrated=directory_integrated)
+def test_the_directory_timers_run_in_integrated_mode_only(tmp_path: Path, directory_integrated: bool) -> None:
+    reads: list[str] = []
+    h = Harness(
+        tmp_path / "data",
+        directory_integrated=directory_integrated,
+        wrap_directory=lambda directory: WatchedDirectory(directory, lambda object_type, _: reads.append(object_type)),
+    )
     assert (h.engine.next_delay() is None) is not directory_integrated
+    reads.clear()
     h.tick(24 * 3600)
-    assert calls == (["sites", "gates"] if directory_integrated else [])
+    # Sites are read one by one, site gates by the routing links that name them.
+    assert reads == (["Site", "RoutingLink"] if directory_integrated else [])
     h.close()
 
 

@@ -18,7 +18,7 @@ from lanner.model.enums import (
 )
 from lanner.security.identity import SYSTEM
 from lanner.wire.builder import MessageProperties
-from tests.engine.harness import Harness, Reader, at_once, is_waiting
+from tests.engine.harness import START_TIME, Harness, Reader, WatchedDirectory, at_once, is_waiting
 
 HOUR = 3600.0
 
@@ -26,6 +26,33 @@ HOUR = 3600.0
 @pytest.fixture
 def integrated(tmp_path: Path) -> Iterator[Harness]:
     harness = Harness(tmp_path / "integrated", directory_integrated=True)
+    yield harness
+    harness.close()
+
+
+class Watched(Harness):
+    """A harness in a directory, with the reads of it since the start: object type, seconds since the start."""
+
+    def __init__(self, path: Path, **settings: object) -> None:
+        self.reads: list[tuple[str, float]] = []
+        super().__init__(
+            path,
+            wrap_directory=lambda directory: WatchedDirectory(directory, self._note),
+            directory_integrated=True,
+            **settings,  # type: ignore[arg-type] # of the engine
+        )
+        self.reads.clear()
+
+    def _note(self, object_type: str, _: object) -> None:
+        self.reads.append((object_type, self.now - START_TIME))
+
+    def times_of(self, object_type: str) -> list[float]:
+        return [seconds for what, seconds in self.reads if what == object_type]
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    harness = Watched(tmp_path / "watched")
     yield harness
     harness.close()
 
@@ -38,41 +65,25 @@ def is_offline(h: Harness) -> bool:
 
 
 @pytest.mark.spec("DMPR-3.1.2.1-1", "DMPR-3.1.2.2-1")
-def test_sites_are_read_again_every_twelve_hours_and_gates_every_hour(
-    integrated: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sites_are_read_again_every_twelve_hours_and_gates_every_hour(watched: Watched) -> None:
     """3.1.2.1: 12 hours by default; 3.1.2.2: 1 hour; again and again."""
-    h = integrated
-    sites: list[float] = []
-    gates: list[float] = []
-    begin = h.now
-    monkeypatch.setattr(h.engine, "directory_sites_update", lambda: sites.append(h.now - begin))
-    monkeypatch.setattr(h.engine, "directory_site_gates_update", lambda: gates.append(h.now - begin))
     for _ in range(25 * 4):
-        h.tick(HOUR / 4)
-    assert sites == [12 * HOUR, 24 * HOUR]
-    assert gates == [hour * HOUR for hour in range(1, 26)]
+        watched.tick(HOUR / 4)
+    assert watched.times_of("Site") == [12 * HOUR, 24 * HOUR]
+    assert watched.times_of("RoutingLink") == [hour * HOUR for hour in range(1, 26)]
 
 
 @pytest.mark.spec("DMPR-3.1.2.1-1", "DMPR-3.1.2.2-1")
-def test_the_periods_of_the_directory_timers_can_be_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_periods_of_the_directory_timers_can_be_set(tmp_path: Path) -> None:
     """The expiration time MAY be configured."""
-    h = Harness(
-        tmp_path / "data",
-        directory_integrated=True,
-        directory_sites_update_interval=100.0,
-        directory_site_gates_update_interval=30.0,
-    )
-    calls: list[str] = []
-    monkeypatch.setattr(h.engine, "directory_sites_update", lambda: calls.append("sites"))
-    monkeypatch.setattr(h.engine, "directory_site_gates_update", lambda: calls.append("gates"))
+    h = Watched(tmp_path / "data", directory_sites_update_interval=100.0, directory_site_gates_update_interval=30.0)
     assert h.engine.next_delay() == 30
     h.tick(29)
-    assert calls == []
+    assert h.reads == []
     h.tick(1)
-    assert calls == ["gates"]
+    assert [what for what, _ in h.reads] == ["RoutingLink"]
     h.tick(70)
-    assert calls == ["gates", "sites", "gates"]
+    assert [what for what, _ in h.reads] == ["RoutingLink", "Site", "RoutingLink"]
     h.close()
 
 
@@ -107,25 +118,14 @@ def test_a_lost_directory_is_looked_for_after_a_minute(integrated: Harness) -> N
 
 
 @pytest.mark.spec("DMPR-3.1.2.5-1")
-def test_a_directory_that_stays_away_is_looked_for_every_minute(
-    integrated: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    h = integrated
-    h.directory.connected = False
-    h.engine.read_directory("Site", None)
-    asked: list[float] = []
-    begin = h.now
-    check = h.engine.check_directory_online
-
-    def counted() -> None:
-        asked.append(h.now - begin)
-        check()
-
-    monkeypatch.setattr(h.engine, "check_directory_online", counted)
+def test_a_directory_that_stays_away_is_looked_for_every_minute(watched: Watched) -> None:
+    """Check Directory Online reads the queue manager's own object."""
+    watched.directory.connected = False
+    watched.engine.read_directory("Site", None)
     for _ in range(12):
-        h.tick(15)
-    assert asked == [60, 120, 180]
-    assert is_offline(h)
+        watched.tick(15)
+    assert watched.times_of("QueueManager") == [60, 120, 180]
+    assert is_offline(watched)
 
 
 # Waiting reads ----------------------------------------------------------------------------------------------

@@ -241,7 +241,7 @@ class Site(BaseSite):
         with self.runtime.lock:
             found = self.operations.find(f".\\private$\\{queue}")
             bodies, after = [], -1
-            while (position := self.runtime.engine._seek_forward(found, after)) is not None:
+            while (position := self.runtime.engine.positions.seek_forward(found, after)) is not None:
                 after = position.lookup_id
                 bodies.append(bytes(Packet(position.record.packet).body))
         return bodies

@@ -52,10 +52,10 @@ async def test_a_queue_is_opened_and_closed(site: Site) -> None:
     assert results["ph_queue"] != NULL_HANDLE
     assert results["pdw_qm_context"] != 0
     assert results["lplp_remote_queue_name"] == Pointed(None)
-    assert len(site.runtime.engine._descriptors) == len(site.queue_client.handles) == 1
+    assert len(site.runtime.engine.opening.descriptors) == len(site.queue_client.handles) == 1
     closed = await peer.call(mqmp.RPC_AC_CLOSE_HANDLE, ph_queue=results["ph_queue"])
     assert closed == {RETURNS: OK, "ph_queue": NULL_HANDLE}
-    assert len(site.runtime.engine._descriptors) == len(site.queue_client.handles) == 0
+    assert len(site.runtime.engine.opening.descriptors) == len(site.queue_client.handles) == 0
     assert await peer.fault(mqmp.RPC_AC_CLOSE_HANDLE, ph_queue=results["ph_queue"]) == CONTEXT_MISMATCH
 
 
@@ -98,7 +98,7 @@ async def test_what_breaks_a_rule_is_not_opened(site: Site) -> None:
         results = await peer.open_queue(**changes)
         assert hex(results[RETURNS]) == hex(status), changes
         assert (results["ph_queue"], results["pdw_qm_context"]) == (NULL_HANDLE, 0)
-    assert not site.runtime.engine._descriptors
+    assert not site.runtime.engine.opening.descriptors
 
 
 @served
@@ -112,7 +112,7 @@ async def test_a_queue_of_another_computer_is_said_to_be_there(site: Site) -> No
         "ph_queue": NULL_HANDLE,
         "pdw_qm_context": 0,
     }
-    assert not site.runtime.engine._descriptors
+    assert not site.runtime.engine.opening.descriptors
 
 
 @served
@@ -168,7 +168,7 @@ async def test_a_client_that_opens_without_end_is_stopped(site: Site, monkeypatc
         await peer.open()
     with pytest.raises(RpcFault):
         await peer.open_queue()
-    assert len(site.runtime.engine._descriptors) == len(site.queue_client.handles) == 3
+    assert len(site.runtime.engine.opening.descriptors) == len(site.queue_client.handles) == 3
 
 
 # Cursors ------------------------------------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ async def test_a_handle_tells_its_format_name(site: Site) -> None:
     """3.1.4.21 rpc_ACHandleToFormatName: terminated, cut to fit, its whole length told in any case."""
     peer = await site.peer()
     reader = await peer.open()
-    name = f"{site.runtime.engine.descriptor(next(iter(site.runtime.engine._descriptors))).format_name}\0"
+    name = f"{site.runtime.engine.descriptor(next(iter(site.runtime.engine.opening.descriptors))).format_name}\0"
     length = len(name)
     for size in (length, length + 5):
         results = await reader.format_name(size)

@@ -608,7 +608,7 @@ async def test_the_association_s_end_ends_its_reads_and_closes_its_queues(site: 
     with pytest.raises(Exception, match="the connection was closed"):
         await waiting
     await until(lambda: len(site.queue_client.handles) == 0)
-    assert not site.runtime.engine._descriptors
+    assert not site.runtime.engine.opening.descriptors
     site.send(b"kept")
     assert (await (await (await site.peer()).open(dw_share_mode=1)).read()).body == b"kept"
 

@@ -63,7 +63,7 @@ async def test_numbers_of_open_queues_cannot_be_guessed(site: Site) -> None:
     peer = await site.peer()
     numbers = [(await peer.open_remote_queue())["ph_queue"] for _ in range(50)]
     assert len({abs(one - other) for one, other in itertools.pairwise(numbers)}) == 49
-    engine_handles = set(site.runtime.engine._descriptors)
+    engine_handles = set(site.runtime.engine.opening.descriptors)
     assert engine_handles.isdisjoint(numbers)
     for handle in engine_handles:
         assert (await peer.open_queue(handle))[RETURNS] == INVALID_PARAMETER
@@ -96,7 +96,7 @@ async def test_what_is_no_queue_to_read_from_is_not_opened(site: Site, changes: 
     assert answer[RETURNS] & FAILURE
     assert answer["pph_context"] == NULL_HANDLE
     assert len(site.queues) == 0
-    assert not site.runtime.engine._descriptors
+    assert not site.runtime.engine.opening.descriptors
 
 
 @pytest.mark.spec("MQQP-1.4-2")
@@ -535,9 +535,9 @@ async def test_reserved_members_are_not_looked_at(site: Site) -> None:
 @served
 async def test_the_time_of_arrival_is_told(site: Site) -> None:
     engine = site.runtime.engine
-    engine.clock = lambda: 1_700_000_123.9
+    engine.clocks.wall = lambda: 1_700_000_123.9
     site.send(b"one")
-    engine.clock = lambda: 1_700_000_999.0
+    engine.clocks.wall = lambda: 1_700_000_999.0
     q = await site.opened()
     for action in (MQ_ACTION_PEEK_CURRENT, MQ_ACTION_RECEIVE):
         desc = (await q.read(action)).desc
@@ -678,7 +678,7 @@ async def test_closing_closes_the_queue_itself(site: Site) -> None:
     assert (await q.read()).status == INVALID_PARAMETER
     assert await q.close_cursor(cursor) == INVALID_HANDLE
     assert not list(site.queues.open_queue_entries)
-    assert not site.runtime.engine._descriptors
+    assert not site.runtime.engine.opening.descriptors
     assert (await other.open_remote_queue(share=1))[RETURNS] == OK
     with pytest.raises(Fault) as fault:
         await q.close()

@@ -323,7 +323,7 @@ async def test_a_client_that_goes_closes_its_queues(site: Site) -> None:
     q.peer.abort()
     await until(lambda: len(site.queues) == 0)
     waiting.cancel()
-    assert not site.runtime.engine._descriptors
+    assert not site.runtime.engine.opening.descriptors
     opened = await other.opened(share=1)
     site.send(b"one")
     # Nobody waits any more, so it is there.

@@ -17,7 +17,7 @@ Start = Callable[..., QueueManager]
 def test_two_queue_managers_do_business(start: Start) -> None:
     addresses = free_addresses()
     shop, warehouse = (start(name, name, bind=address, events=True) for name, address in addresses.items())
-    runtime_of(warehouse).engine.clock = lambda: time.time() + AHEAD
+    runtime_of(warehouse).engine.clocks.wall = lambda: time.time() + AHEAD
     business = Business(shop, warehouse, addresses, messages=1000)
     business.run(lambda _: None)
     assert 800 < business.sent < 1200

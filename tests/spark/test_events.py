@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from lanner.client import Message, QueueManager
 from lanner.client.runtimes import operations_of, runtime_of
-from lanner.engine.event_recorder import _properties_at, _row
+from lanner.engine.event_recorder import event_row
 from lanner.engine.settings import EventSettings
 from lanner.errors import AccessDenied, InvalidParameter, QueueNotFound
 from lanner.model.events import EventKind
@@ -29,6 +29,7 @@ from lanner.spark.options import batch_options, stream_options
 from lanner.spark.partitions import MessagesVanished
 from lanner.spark.schema import EVENT_COLUMNS, RowSchema
 from lanner.store.event_log import EVENT
+from lanner.wire.envelope import properties_offset
 from lanner.wire.layout import locate
 from lanner.wire.message import Message as Packet
 from tests.spark.streams import Stream
@@ -349,8 +350,8 @@ def test_spark_reads_events(spark: SparkSession, qm: QueueManager, address: str,
 @given(st.one_of(common_packets(), any_packets()))
 def test_class_and_correlation_are_found_where_they_are(packet: bytes) -> None:
     flags = int.from_bytes(packet[60:64], "little")
-    assert _properties_at(packet, flags) == locate(packet).properties
-    *_, message_class, _, _, _, source, ordinal, correlation = EVENT.unpack(_row(1, 0, 0, 0, packet, 0, 0, 0))
+    assert properties_offset(packet, flags) == locate(packet).properties
+    *_, message_class, _, _, _, source, ordinal, correlation = EVENT.unpack(event_row(1, 0, 0, 0, packet, 0, 0, 0))
     message = Packet(packet)
     assert (message_class, correlation) == (message.message_class, message.correlation_identifier)
     assert source + ordinal.to_bytes(4, "little") == message.identifier_bytes

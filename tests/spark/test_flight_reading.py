@@ -599,9 +599,12 @@ def test_a_bad_poll_is_told(qm: QueueManager, root: FlightQueues, request_: dict
 def test_kinds_of_queues_have_names(qm: QueueManager) -> None:
     with runtime_of(qm).lock:
         report = Queue(queue_kinds.REPORT_QUEUE, pathname=r"ALPHA\reports")
-        assert queue_kinds.queue_kind(runtime_of(qm).engine, report) == "report"
-        assert queue_kinds.queue_kind(runtime_of(qm).engine, operations_of(qm).find("admin_queue$")) == "admin"
+        assert queue_kinds.queue_kind(runtime_of(qm).engine.queue_manager, report) == "report"
         assert (
-            queue_kinds.queue_kind(runtime_of(qm).engine, operations_of(qm).find("system$;DEADXACT"))
+            queue_kinds.queue_kind(runtime_of(qm).engine.queue_manager, operations_of(qm).find("admin_queue$"))
+            == "admin"
+        )
+        assert (
+            queue_kinds.queue_kind(runtime_of(qm).engine.queue_manager, operations_of(qm).find("system$;DEADXACT"))
             == "xact_deadletter"
         )

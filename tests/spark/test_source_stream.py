@@ -311,7 +311,7 @@ def late(qm: QueueManager, seconds: float) -> None:
     """Let time pass for the queue manager, and what is due happen."""
     engine = runtime_of(qm).engine
     with runtime_of(qm).lock:
-        engine.clock = lambda: time.time() + seconds
+        engine.clocks.wall = lambda: time.time() + seconds
         engine.on_timer()
         batch = runtime_of(qm).store.pending_batch()
     runtime_of(qm).store.sync(batch)

@@ -75,7 +75,7 @@ class IncomingHarness(Harness):
     def __init__(self, path: Path, transfer: TransferSettings | None = None, **settings: object) -> None:
         self.transfer = transfer or TransferSettings()
         self.ordinal = 100
-        super().__init__(path, before_start=None, **settings)
+        super().__init__(path, **settings)  # type: ignore[arg-type] # of the engine
 
     def start(self) -> None:
         super().start()

@@ -25,7 +25,7 @@ from lanner.transfer.addresses import (
     resolve_hosts,
 )
 from lanner.wire.format_name import parse
-from tests.engine.harness import Harness
+from tests.engine.harness import Harness, WatchedDirectory
 
 BETA, ROUTER, PLAIN = (uuid.UUID(int=number) for number in (2, 3, 4))
 ORDERS, QUIET = uuid.UUID(int=77), uuid.UUID(int=78)
@@ -42,13 +42,6 @@ def h(tmp_path: Path) -> Iterator[Harness]:
     provision(harness.directory, Topology(computers=computers))
     yield harness
     harness.close()
-
-
-class NoDirectory:
-    """Asking it is an error."""
-
-    def __getattr__(self, name: str) -> object:
-        raise AssertionError(f"the directory was asked to {name}")
 
 
 @pytest.fixture
@@ -112,11 +105,18 @@ def test_names_that_no_packet_goes_to_lead_nowhere(h: Harness, name: str) -> Non
 
 
 @pytest.mark.spec("QQB-3.1.5.2.1-3")
-def test_a_direct_name_asks_neither_routing_nor_the_directory(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(h.engine, "directory", NoDirectory())
+def test_a_direct_name_asks_neither_routing_nor_the_directory(tmp_path: Path) -> None:
+    reads: list[str] = []
+    h = Harness(
+        tmp_path / "data",
+        wrap_directory=lambda directory: WatchedDirectory(directory, lambda object_type, _: reads.append(object_type)),
+    )
+    reads.clear()
     hosts = find_hosts(h.engine, parse(r"DIRECT=OS:beta\private$\orders"))
     assert hosts == [HopHost(GUID_NULL, ("beta",))]
     assert resolve_hosts(hosts, {"beta": "10.0.0.2"}) == [NextHop(GUID_NULL, "beta", "10.0.0.2")]
+    assert reads == []
+    h.close()
 
 
 @pytest.mark.spec("QQB-3.1.5.2.1-2")

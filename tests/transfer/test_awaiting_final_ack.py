@@ -198,7 +198,7 @@ def test_the_table_counts_against_the_quota_and_only_administrators_see_it(h: Ou
     h.say(b"b", b"c", transactional=True, negative_journaling_requested=True)
     first, second = (entry.packet for entry in h.transmit())
     for packet in (second, first):
-        h.engine._await_final_ack(packet)
+        h.engine.delivery.await_final_ack(packet)
         found = at_once(h.engine.peek_message(descriptor, timeout=0))
         assert found.record.packet == packet
 

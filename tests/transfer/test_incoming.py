@@ -11,14 +11,14 @@ import pytest
 
 from lanner.model.directory_objects import Queue
 from lanner.model.enums import (
+    INFINITE,
     DirectoryOperationResult,
-    EnqueueStatus,
     MessagePrivacyLevel,
     QueuePrivacyLevel,
     SenderIdentifierType,
 )
 from lanner.model.errors import InsufficientResources
-from lanner.model.live import Transaction
+from lanner.model.live import MessagePosition
 from lanner.security.examination import Examination, examine
 from lanner.security.identity import Identity
 from lanner.transfer.deadlines import NEVER
@@ -300,37 +300,34 @@ def test_a_full_queue_manager_closes_the_session_and_acknowledges_nothing(
 
 
 @pytest.mark.spec("QQB-3.1.5.8.8-2")
-def test_a_sequence_does_not_move_over_a_message_that_could_not_be_stored(
-    h: IncomingHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sequence_does_not_move_over_a_message_that_could_not_be_stored(h: IncomingHarness) -> None:
     packets = [h.packet(bytes((48 + n,)), to=LEDGER, number=n) for n in (1, 2, 3)]
     h.arrive(packets[0])
-    enqueue = h.engine._enqueue
+    ledger = h.queue("ledger")
 
-    def refuse(queue: Queue, packet: bytes, transaction: Transaction | None) -> EnqueueStatus:
-        if packet == packets[2]:
-            raise InsufficientResources("the disk is full")
-        return enqueue(queue, packet, transaction)
+    def fill(queue: Queue, _position: MessagePosition) -> None:
+        # The queue manager is full when the third message comes.
+        if queue is ledger and ledger.message_count == 2:
+            h.engine.queue_manager.queue_manager_quota = 0
 
-    with monkeypatch.context() as patch:
-        patch.setattr(h.engine, "_enqueue", refuse)
-        h.arrive(*packets[1:], h.packet(b"4", to=LEDGER, number=4, previous=2))
+    h.engine.position_available_subscribers.append(fill)
+    h.arrive(*packets[1:], h.packet(b"4", to=LEDGER, number=4, previous=2))
+    h.engine.position_available_subscribers.remove(fill)
+    h.engine.queue_manager.queue_manager_quota = INFINITE
     (reason,) = h.link.close_reasons
-    assert reason.startswith("the disk is full")
+    assert reason.startswith("queue manager ALPHA is full: quota 0 KiB")
     assert h.link.processed_numbers == [1], "nothing more is said on a session that was closed"
     h.arrive(*packets[1:], link=FakeLink())
     assert h.bodies("ledger") == [b"1", b"2", b"3"]
     assert h.incoming.out_of_order == 1, "2 had come"
 
 
-def test_a_refusal_whose_final_ack_cannot_be_kept_has_not_happened(
-    h: IncomingHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refusal_whose_final_ack_cannot_be_kept_has_not_happened(h: IncomingHarness) -> None:
     """Else the sender would hear that the message arrived, and never that it was refused."""
     packet = h.packet(to=r"DIRECT=OS:ALPHA\private$\none", number=1)
-    with monkeypatch.context() as patch:
-        patch.setattr(h.engine, "_check_quota", lambda *_: EnqueueStatus.QUEUE_MANAGER_QUOTA_EXCEEDED)
-        h.arrive(packet)
+    h.engine.begin_flow_control()
+    h.arrive(packet)
+    h.engine.end_flow_control()
     assert len(h.link.close_reasons) == 1
     assert h.order_acks() == []
     h.link = FakeLink()
@@ -486,7 +483,7 @@ def test_the_descriptor_of_a_public_queue_is_the_directorys(h: IncomingHarness) 
     public = h.create(r".\news", security=parse_sddl("O:SYG:SYD:P(A;;0x4;;;AN)").pack())
     to = r"DIRECT=OS:ALPHA\news"
     h.arrive(h.packet(b"may", to=to))
-    in_directory = h.engine._read_queue(public.identifier)
+    in_directory = h.engine.names.read_queue(public.identifier)
     assert in_directory is not None
     in_directory.security = parse_sddl("O:SYG:SYD:P").pack()
     assert h.engine.directory.write(in_directory, ["Security"]) is DirectoryOperationResult.SUCCESS

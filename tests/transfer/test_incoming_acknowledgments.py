@@ -34,7 +34,7 @@ def h(tmp_path: Path) -> Iterator[IncomingHarness]:
 def test_arrival_is_told_to_who_asked(h: IncomingHarness) -> None:
     """0x0002 once the message is in the queue, and not for one that is refused."""
     seen: list[int] = []
-    h.engine.position_arrived_subscribers.append(lambda queue, _: seen.append(queue.message_count))
+    h.engine.arrivals.arrived_subscribers.append(lambda queue, _: seen.append(queue.message_count))
     h.arrive(
         h.packet(**asking(Acknowledgements.POS_ARRIVAL)),
         h.packet(**asking(Acknowledgements.NEG_ARRIVAL)),
@@ -88,7 +88,7 @@ def expire(h: IncomingHarness) -> None:
 
 def reject(h: IncomingHarness) -> None:
     queue = h.queue()
-    position = h.engine._seek_available_message_position(queue, -1, peek=True)
+    position = h.engine.positions.seek_available_message_position(queue, -1, peek=True)
     assert position is not None
     h.engine.message_position_deleted(queue, position, MessageClass.NACK_RECEIVE_REJECTED)
 

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from lanner.model.directory_objects import OutgoingQueue
-from lanner.model.enums import EnqueueStatus
-from lanner.model.errors import InsufficientResources
 from lanner.model.live import OutgoingTransferInfo
 from lanner.transfer.incoming import Incoming
 from lanner.transfer.outgoing_message_table import OutgoingMessageTable
@@ -134,14 +132,13 @@ def test_what_cannot_be_kept_for_another_queue_manager_has_not_come(
     h: IncomingHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packet = h.packet(b"through", to=ELSEWHERE, **asking())
-
-    def refuse(*_: object) -> EnqueueStatus:
-        raise InsufficientResources("the disk is full")
-
     with monkeypatch.context() as patch:
-        patch.setattr(h.engine, "_enqueue", refuse)
+        patch.setattr(type(h.store), "refuses_sends", True)
         h.arrive(packet)
     assert h.link.processed_numbers == []
+    assert h.link.close_reasons == [], "it waits for room on the disk"
+    h.incoming.closed(h.link)
+    h.incoming.flow_control.end()
     h.link = FakeLink()
     quota = h.engine.queue_manager.queue_manager_quota
     h.engine.queue_manager.queue_manager_quota = 0

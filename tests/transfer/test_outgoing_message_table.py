@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from lanner.engine.tables import PURGE_PENDING
 from lanner.model.enums import Acknowledgements, EnqueueStatus, MessageClass, QueueAccessType
 from lanner.transfer.events import SessionAckReceived
 from lanner.transfer.outgoing_message_table import OutgoingMessagePosition
@@ -305,7 +306,7 @@ def test_a_message_that_is_delivered_while_an_administrator_holds_it_is_gone(h: 
     assert h.waiting == []
     assert not h.far.held_positions
     assert (h.far.message_count, h.far.total_bytes) == (0, 0)
-    assert list(h.engine._purge_pending_table.items()) == []
+    assert list(h.store.table(PURGE_PENDING).items()) == []
 
 
 def test_what_is_acknowledged_is_not_sent_again_though_it_is_still_in_the_queue(h: Outgoing) -> None:

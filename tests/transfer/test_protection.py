@@ -51,7 +51,7 @@ from lanner.wire.message import Message
 from lanner.wire.public_keys import MqdsPublicKeys, RsaPublicKey
 from lanner.wire.sid import Sid
 from lanner.wire.simple_blob import SimpleBlob
-from tests.engine.harness import Harness
+from tests.engine.harness import Harness, WatchedDirectory
 from tests.security.samples import changed, queue_manager_keys, signing_key
 from tests.transfer.threads import Threads
 
@@ -67,18 +67,17 @@ class Bench(Harness):
     """An engine, its protection, and a directory that knows BETA."""
 
     def __init__(self, path: Path, **settings: Any) -> None:  # noqa: ANN401 - of the engine
-        super().__init__(path, private_keys=lambda: queue_manager_keys().encryption, **settings)
+        self.reads: list[tuple[str, object]] = []
+        super().__init__(
+            path,
+            wrap_directory=lambda directory: WatchedDirectory(directory, lambda *read: self.reads.append(read)),
+            private_keys=lambda: queue_manager_keys().encryption,
+            **settings,
+        )
+        self.reads.clear()
         self.threads = Threads()
         self.told: list[OutgoingQueue] = []
         self.protection = Protection(self.engine, run_in_thread=self.threads, ready=self.told.append)
-        self.reads: list[tuple[str, object]] = []
-        read = self.engine.read_directory
-
-        def counted(*arguments: Any, **more: Any) -> Any:  # noqa: ANN401 - whatever the event takes
-            self.reads.append((arguments[0], arguments[1][0].value))
-            return read(*arguments, **more)
-
-        self.engine.read_directory = counted  # type: ignore[method-assign]
 
     def add_queue_manager(self, identifier: uuid.UUID, keys: bytes, name: str = "BETA") -> None:
         other = QueueManager(
@@ -104,7 +103,7 @@ class Bench(Harness):
     def last(self, name: str) -> MessagePosition:
         queue = self.outgoing(name)
         position, after = None, START
-        while (found := self.engine._seek_available_message_position(queue, after, peek=True)) is not None:
+        while (found := self.engine.positions.seek_available_message_position(queue, after, peek=True)) is not None:
             position, after = found, found.lookup_id
         assert position is not None
         return position
@@ -534,7 +533,7 @@ class TestFailure:
         expected, other = (transacted, plain) if transactional else (plain, transacted)
         assert (expected.message_count, other.message_count) == (int(journaling), 0)
         if journaling:
-            kept = b.engine._seek_available_message_position(expected, START, peek=True)
+            kept = b.engine.positions.seek_available_message_position(expected, START, peek=True)
             assert kept is not None
             # Readable where it stays, and the class says why it does.
             assert Message(kept.record.packet).body == SECRET

@@ -671,7 +671,7 @@ def test_outgoing_queues_that_are_removed_leave_nothing_behind(world: World, mon
     assert sequence is not None
     alpha.sync()
     assert alpha.engine.remove_idle_outgoing_queue(queue)
-    assert alpha.engine._sequence_queues == {}
+    assert alpha.engine.sequences.queues == {}
 
     def refuse(*_args: object) -> None:
         raise OSError(errno.ENOSPC, "no space left")

@@ -191,7 +191,7 @@ def test_a_report_queue_may_be_on_another_computer(h: Harness) -> None:
     outgoing = h.engine.find_outgoing_queue(parse(f"PUBLIC={reports}"))
     assert isinstance(outgoing, OutgoingQueue)
     assert outgoing.message_count == 1
-    position = h.engine._seek_available_message_position(outgoing, -1, peek=True)
+    position = h.engine.positions.seek_available_message_position(outgoing, -1, peek=True)
     assert position is not None
     report = Message(position.record.packet)
     assert report.message_class is MessageClass.REPORT

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from lanner.model.enums import Acknowledgements, MessageClass, QueueAccessType
-from lanner.model.errors import QueueNotFound
 from lanner.model.live import MessagePosition
 from lanner.transfer.packets import FinalAckBody, OrderAckBody
 from lanner.transfer.transactional_acknowledgments import order_queue_of
@@ -148,13 +147,10 @@ def test_the_address_of_a_sender_outlives_a_restart(h: IncomingHarness) -> None:
 
 
 @pytest.mark.spec("QQB-3.1.7.17-4")
-def test_an_acknowledgment_that_can_go_nowhere_is_dropped(h: IncomingHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_acknowledgment_that_can_go_nowhere_is_dropped(h: IncomingHarness) -> None:
     """The receive and the refusal that it is about are not disturbed."""
-
-    def refuse(*_: object, **__: object) -> None:
-        raise QueueNotFound("no such queue")
-
-    monkeypatch.setattr(h.engine, "_outgoing_queue", refuse)
+    # No computer can have this name, so no queue for it can be opened.
+    h.link = FakeLink(remote_address="no host")
     h.arrive(
         h.packet(b"read", to=LEDGER, number=1, final_ack_required=True),
         h.packet(number=1, to=r"DIRECT=OS:ALPHA\private$\none"),
@@ -198,7 +194,7 @@ def expire(h: IncomingHarness) -> None:
 
 def reject(h: IncomingHarness) -> None:
     queue = h.queue("ledger")
-    position = h.engine._seek_available_message_position(queue, -1, peek=True)
+    position = h.engine.positions.seek_available_message_position(queue, -1, peek=True)
     assert isinstance(position, MessagePosition)
     h.engine.message_position_deleted(queue, position, MessageClass.NACK_RECEIVE_REJECTED)
 

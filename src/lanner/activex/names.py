@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from lanner.activex.environment import CONNECT_TIMEOUT
 from lanner.directory import AttributeFilter, Operator
-from lanner.engine.names import private_queue_local_identifier
+from lanner.engine.registry import private_queue_local_identifier
 from lanner.model.directory_objects import Queue
 from lanner.model.enums import DirectoryOperationResult, QueueType
 from lanner.model.errors import (

@@ -20,7 +20,7 @@ from lanner.activex.transaction import resolve_transaction
 from lanner.com.constants import E_INVALIDARG
 from lanner.com.objects import ComError, ComObject
 from lanner.com.values import MISSING, VT, Variant
-from lanner.engine.reading import PEEK_ACCESS, RECEIVE_ACCESS
+from lanner.engine.checks import PEEK_ACCESS, RECEIVE_ACCESS
 from lanner.host.reads import Read, purge
 from lanner.model.enums import INFINITE, MessageSeekAction, QueueAccessType, QueueShareMode
 from lanner.model.errors import (

@@ -9,6 +9,7 @@ from lanner.client.message import ReceivedMessage
 from lanner.host.operations import check_lookup_id, seek_action
 from lanner.model.enums import MessageSeekAction
 from lanner.model.live import MAX_LOOKUP_ID, Record
+from lanner.model.lookup_ids import lookup_id_of
 from lanner.services.queue_client_buffers import packet_of
 from lanner.services.remote_read import (
     MQ_LOOKUP_PEEK_CURRENT,
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from lanner.services.interfaces.mqmp import CACTransferBufferV2
     from lanner.wire.message import Message
 
-_LAST_PRIORITY: Final = 7
-_PRIORITY_SHIFT: Final = 56
 # MS-MQQP 3.1.4.11: the first message is the next of none, the last the previous of all ones.
 _SEEKS: Final = {
     MessageSeekAction.CURRENT: (MQ_LOOKUP_PEEK_CURRENT, MQ_LOOKUP_RECEIVE_CURRENT, None),
@@ -47,7 +46,7 @@ class RemoteMessage:
 
 def from_remote_read(remote: RemoteMessage) -> ReceivedMessage:
     """Return a message of MS-MQQP; its lookup id is made of SequentialId and priority (3.1.4.10)."""
-    lookup_id = (_LAST_PRIORITY - remote.message.priority) << _PRIORITY_SHIFT | remote.sequential_id
+    lookup_id = lookup_id_of(remote.message.priority, remote.sequential_id)
     return ReceivedMessage(lookup_id, Record(remote.message.packet, remote.arrived))
 
 

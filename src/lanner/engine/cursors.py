@@ -1,8 +1,8 @@
 """The cursor (MS-MQDMPR 3.2) and the events that open and close one (3.1.7.1.1, 3.1.7.1.2).
 
-A cursor is a lookup id and a state. `ANSWERS` is the state machine: which event in which state seeks,
-looks at the current message, or is illegal; a second operation on a cursor that already waits is
-illegal too (DMPR-3.2.1.2-2), so every pair has an answer.
+A cursor is a lookup id and a state. `ANSWERS` is the state machine: whether an event seeks, looks
+at the current message, or is illegal in a state. A second operation on a cursor that already waits
+is illegal too (DMPR-3.2.1.2-2), so every pair has an answer.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
-from lanner.engine.positions import Positions
 from lanner.model.enums import CursorState
 from lanner.model.errors import IllegalCursorAction, InvalidHandle, MessageAlreadyReceived, OperationCancelled
 from lanner.model.live import END, START, Cursor, MessagePosition
 
 if TYPE_CHECKING:
+    from lanner.engine.numbers import Numbers
+    from lanner.engine.positions import Positions
+    from lanner.engine.waiting import WaitingReads
     from lanner.model.live import OpenQueueDescriptor
+    from lanner.store import Store
 
 
 class CursorEvent(enum.Enum):
@@ -53,7 +56,7 @@ FOUND: dict[CursorEvent, CursorState] = {
     CursorEvent.GET_NEXT_MESSAGE_FOR_PEEK: CursorState.READ,
     CursorEvent.GET_NEXT_MESSAGE_FOR_DEQUEUE: CursorState.UNREAD,
 }
-# The state while it waits for one, and what ends the wait (3.2.7.5, 3.2.7.6).
+# The state while it waits for a message, and the state after the wait (3.2.7.5, 3.2.7.6).
 WAITING: dict[CursorEvent, CursorState] = {
     CursorEvent.GET_MESSAGE_FOR_PEEK: CursorState.WAIT_PEEK,
     CursorEvent.GET_NEXT_MESSAGE_FOR_PEEK: CursorState.WAIT_PEEK,
@@ -65,14 +68,23 @@ MESSAGE_AVAILABLE: dict[CursorState, CursorState] = {
 }
 
 
-class Cursors(Positions):
+class Cursors:
     """Events on cursors."""
 
+    def __init__(self, store: Store, numbers: Numbers, waiting: WaitingReads, positions: Positions) -> None:
+        self._store = store
+        self._numbers = numbers
+        self._waiting = waiting
+        self._positions = positions
+
     def open_cursor(self, descriptor: OpenQueueDescriptor) -> Cursor | None:
-        """3.1.7.1.1 Open Cursor and 3.2.7.1 Initialize; None when the descriptor has no queue."""
+        """3.1.7.1.1 Open Cursor and 3.2.7.1 Initialize.
+
+        Return None if the descriptor has no queue.
+        """
         if descriptor.queue is None:
             return None
-        cursor = Cursor(self._next_handle(), descriptor)
+        cursor = Cursor(self._numbers.next_handle(), descriptor)
         descriptor.cursors.append(cursor)
         return cursor
 
@@ -80,13 +92,16 @@ class Cursors(Positions):
         """3.1.7.1.2 Close Cursor: ends the waiting reads tied to this cursor only."""
         descriptor = cursor.descriptor
         readers = [reader for reader in descriptor.waiting_reads if reader.cursor is cursor]
-        self._stop_waiting_reads(readers, OperationCancelled("the cursor was closed"))
+        self._waiting.stop_all(readers, OperationCancelled("the cursor was closed"))
         cursor.is_closed = True
         if cursor in descriptor.cursors:
             descriptor.cursors.remove(cursor)
 
-    def _get_message(self, cursor: Cursor, event: CursorEvent, *, no_wait: bool) -> MessagePosition | None:
-        """3.2.7.2 to 3.2.7.4. None: nothing ahead; the cursor waits, unless a dequeue may not."""
+    def get_message(self, cursor: Cursor, event: CursorEvent, *, no_wait: bool) -> MessagePosition | None:
+        """3.2.7.2 to 3.2.7.4. Return None if no message is ahead.
+
+        The cursor then waits, unless a dequeue may not.
+        """
         if cursor.is_closed:
             raise InvalidHandle(f"cursor {cursor.handle} is closed")
         answer = ANSWERS[cursor.state, event]
@@ -102,7 +117,7 @@ class Cursors(Positions):
                 cursor.state = CursorState.UNREAD
             return position
         initial = cursor.parked_after if cursor.position == END else cursor.position
-        found = self._seek_available_message_position(queue, initial, peek=not is_dequeue)
+        found = self._positions.seek_available_message_position(queue, initial, peek=not is_dequeue)
         if found is not None:
             cursor.position = found.lookup_id
             cursor.state = FOUND[event]
@@ -111,25 +126,25 @@ class Cursors(Positions):
         return found
 
     def _current_of(self, cursor: Cursor) -> MessagePosition:
-        """The message under a cursor in state Read, if it is still Available."""
+        """Return the message under a cursor in state Read, if it is still Available."""
         queue = cursor.descriptor.queue
         if queue is not None and cursor.position not in queue.held_positions:
-            record = self.store.get(queue.number, cursor.position)
+            record = self._store.get(queue.number, cursor.position)
             if record is not None:
                 return MessagePosition(queue, cursor.position, record)
         raise MessageAlreadyReceived(f"the message under cursor {cursor.handle} was taken by another reader")
 
     @staticmethod
-    def _message_available(cursor: Cursor, position: MessagePosition) -> None:
+    def message_available(cursor: Cursor, position: MessagePosition) -> None:
         """3.2.7.5 Message Available."""
         cursor.position = position.lookup_id
         cursor.state = MESSAGE_AVAILABLE[cursor.state]
 
-    def _wait_time_expired(self, cursor: Cursor) -> None:
+    def wait_time_expired(self, cursor: Cursor) -> None:
         """3.2.7.6 Wait Time Expired: a waiting receive is parked at End, a peek keeps its place."""
         if cursor.state is CursorState.WAIT_RECEIVE:
             queue = cursor.descriptor.queue
-            tail = None if queue is None else self.store.previous(queue.number, END)
+            tail = None if queue is None else self._store.previous(queue.number, END)
             cursor.position = END
             cursor.parked_after = START if tail is None else tail
         cursor.state = CursorState.UNREAD

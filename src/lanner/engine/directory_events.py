@@ -1,39 +1,42 @@
-"""Directory events (MS-MQDMPR 3.1.6.1, 3.1.6.2, 3.1.7.1.18-3.1.7.1.25) and the directory-offline mode.
+"""Directory events (MS-MQDMPR 3.1.6.1, 3.1.6.2, 3.1.7.1.18-3.1.7.1.25) and the offline mode.
 
-What a directory does for an event is the `Directory`'s business (MS-MQDSSM 3.1.6); here is what the
-queue manager adds: the offline mode with its one-minute timer, the local answers while offline, and the
-change notifications other protocols listen for (MS-MQCN 3.3.4.1).
+The `Directory` implements what a directory does for an event (MS-MQDSSM 3.1.6). This part adds what
+the queue manager does: the offline mode with its one-minute timer, the local answers while offline,
+the timers for sites and site gates, and the change notifications for other protocols (MS-MQCN
+3.3.4.1).
 """
 
 from __future__ import annotations
 
 import enum
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lanner.directory import AttributeFilter, Operator, matches
 from lanner.directory.topology import TopologyError, provision, remove
-from lanner.engine.reading import Reading
 from lanner.model.directory_objects import DirectoryObject, Queue, QueueManager, RoutingLink, Site, attributes_of
 from lanner.model.enums import DirectoryOperationResult, QueueType
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from lanner.directory import SortOrder
+    from lanner.directory import Directory, SortOrder
     from lanner.directory.topology import Computer, Topology
+    from lanner.engine.clocks import Clocks
+    from lanner.engine.persistence import AttributeTables
+    from lanner.engine.settings import EngineSettings
 
 _T = TypeVar("_T", bound=DirectoryObject)
 
 # MS-MQDMPR 3.1.2.5.
 DIRECTORY_ONLINE_INTERVAL = 60.0
 
-# Ours: seconds. MS-MQBR 3.1.3 reads the enterprise once an hour, here a change counts sooner. Not for each attempt: a
-# router with many queues that cannot be reached would do nothing else.
+# Not in the specification: seconds. MS-MQBR 3.1.3 reads the enterprise once an hour; here a change
+# takes effect sooner. It is not read for each attempt to connect: a router with many unreachable
+# queues would do nothing else.
 ROUTING_DATA_LIFETIME = 60.0
 
-# Where a queue manager stands in its enterprise (MS-MQDMPR 3.1.1.1).
+# The place of a queue manager in its enterprise (MS-MQDMPR 3.1.1.1).
 _ROUTING_ATTRIBUTES = (
     "site_identifier_list",
     "out_routing_server_identifier_list",
@@ -52,12 +55,34 @@ class ChangeNotification(enum.Enum):
 
 
 def identifier_is(identifier: uuid.UUID) -> list[AttributeFilter]:
-    """The filter that finds one object."""
+    """Return the filter that finds one object."""
     return [AttributeFilter("Identifier", Operator.EQUALS, identifier)]
 
 
-class DirectoryEvents(Reading):
+class DirectoryEvents:
     """The queue manager's side of the directory."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        queue_manager: QueueManager,
+        attributes: AttributeTables,
+        settings: EngineSettings,
+        clocks: Clocks,
+    ) -> None:
+        self.directory = directory
+        self._queue_manager = queue_manager
+        self._attributes = attributes
+        self._settings = settings
+        self._clocks = clocks
+        self.change_notification_subscribers: list[Callable[[ChangeNotification, DirectoryObject], None]] = []
+        # When the timers 3.1.2.1, 3.1.2.2 and 3.1.2.5 expire on the monotonic clock; None: they do
+        # not run.
+        self._sites_due: float | None = None
+        self._site_gates_due: float | None = None
+        self._online_due: float | None = None
+        # What routing reads again and again: when it was read, and all objects of the kind.
+        self._routing_data: dict[type[DirectoryObject], tuple[float, list[Any]]] = {}
 
     def create_directory_object(
         self, directory_object: DirectoryObject, attributes: Sequence[str] | None = None
@@ -86,7 +111,7 @@ class DirectoryEvents(Reading):
         force_directory_read: bool = False,
     ) -> tuple[DirectoryOperationResult, DirectoryObject | None]:
         """3.1.7.1.20 Read Directory."""
-        if self.queue_manager.directory_offline and not force_directory_read:
+        if self._queue_manager.directory_offline and not force_directory_read:
             return self._read_while_offline(object_type, filters)
         result, found = self.directory.read(object_type, filters, attributes)
         if not force_directory_read:
@@ -97,12 +122,12 @@ class DirectoryEvents(Reading):
         self, object_type: str, filters: Sequence[AttributeFilter] | None
     ) -> tuple[DirectoryOperationResult, DirectoryObject | None]:
         if object_type == "Queue":
-            for queue in self.queue_manager.queue_collection.values():
+            for queue in self._queue_manager.queue_collection.values():
                 if matches(queue, filters):
                     return DirectoryOperationResult.SUCCESS, queue
             return DirectoryOperationResult.OBJECT_NOT_FOUND, None
-        if object_type == "QueueManager" and matches(self.queue_manager, filters):
-            return DirectoryOperationResult.SUCCESS, self.queue_manager
+        if object_type == "QueueManager" and matches(self._queue_manager, filters):
+            return DirectoryOperationResult.SUCCESS, self._queue_manager
         return DirectoryOperationResult.DIRECTORY_NOT_CONNECTED, None
 
     def read_directory_begin(
@@ -124,7 +149,10 @@ class DirectoryEvents(Reading):
         return self.directory.read_end(query_handle)
 
     def read_all_of(self, kind: type[_T], filters: Sequence[AttributeFilter] | None = None) -> list[_T] | None:
-        """MS-MQBR 3.1.5.9 GetDirectoryData: every object of a kind; None unless the directory gave all of them."""
+        """MS-MQBR 3.1.5.9 GetDirectoryData.
+
+        Return every object of a kind, or None if one could not be read.
+        """
         result, handle = self.read_directory_begin(kind.__name__, filters)
         if result is not DirectoryOperationResult.SUCCESS or handle is None:
             return None
@@ -152,25 +180,25 @@ class DirectoryEvents(Reading):
 
     def check_directory_online(self) -> None:
         """3.1.7.1.25 Check Directory Online."""
-        qm = self.queue_manager
+        qm = self._queue_manager
         result, found = self.read_directory("QueueManager", identifier_is(qm.identifier), force_directory_read=True)
         if result is not DirectoryOperationResult.SUCCESS or found is None:
-            self._directory_online_due = self.monotonic() + DIRECTORY_ONLINE_INTERVAL
+            self._online_due = self._clocks.monotonic() + DIRECTORY_ONLINE_INTERVAL
             return
-        self._adopt(qm, found)
-        self.save_queue_manager()
+        adopt(qm, found)
+        self._attributes.save_queue_manager()
         qm.directory_offline = False
-        self._read_collections()
+        self.read_collections()
         for queue in list(qm.queue_collection.values()):
             if queue.queue_type is QueueType.PUBLIC and not queue.parent:
                 result, fresh = self.read_directory("Queue", identifier_is(queue.identifier))
                 if result is DirectoryOperationResult.SUCCESS and fresh is not None:
-                    self._adopt(queue, fresh)
-                    self._save_attributes(queue)
+                    adopt(queue, fresh)
+                    self._attributes.save_queue(queue)
 
-    def _read_collections(self) -> None:
+    def read_collections(self) -> None:
         """Sites and routing servers follow their identifier lists (DMPR-3.1.1.1-9)."""
-        qm = self.queue_manager
+        qm = self._queue_manager
         qm.site_collection = self._listed(Site, qm.site_identifier_list, qm.site_collection)
         qm.out_routing_server_collection = self._listed(
             QueueManager, qm.out_routing_server_identifier_list, qm.out_routing_server_collection
@@ -184,7 +212,10 @@ class DirectoryEvents(Reading):
                 site.site_gate_collection = self.site_gates(site.identifier, links)
 
     def _listed(self, kind: type[_T], identifiers: Sequence[uuid.UUID], known: Sequence[_T]) -> list[_T]:
-        """The objects of a list of identifiers; one that cannot be read keeps its cached object, if there is one."""
+        """Return the objects of a list of identifiers.
+
+        The cached object stands for one that cannot be read.
+        """
         cached = {member.identifier: member for member in known}
         found: list[_T] = []
         for identifier in identifiers:
@@ -195,9 +226,10 @@ class DirectoryEvents(Reading):
         return found
 
     def site_gates(self, site: uuid.UUID, links: Iterable[RoutingLink]) -> list[QueueManager]:
-        """Site.SiteGateCollection (3.1.1.7), which no directory keeps: the routing links of a site name its gates.
+        """Return Site.SiteGateCollection (3.1.1.7), which no directory keeps.
 
-        A link names those of both its sites; a gate belongs to the site for which it is one (MS-MQBR 1.5).
+        The routing links of a site name its gates. A link names the gates of both its sites; a gate
+        belongs to the site that it is in (MS-MQBR 1.5).
         """
         named = {
             gate: None
@@ -208,20 +240,15 @@ class DirectoryEvents(Reading):
         return [gate for gate in self._listed(QueueManager, list(named), ()) if site in gate.site_identifier_list]
 
     def routing_links(self) -> list[RoutingLink]:
-        """Every routing link of the enterprise, as of the last minute."""
+        """Return every routing link of the enterprise, at most a minute old."""
         return self._remembered(RoutingLink, None)
 
     def routing_servers(self) -> list[QueueManager]:
-        """Every routing server of the enterprise, as of the last minute."""
+        """Return every routing server of the enterprise, at most a minute old."""
         return self._remembered(QueueManager, [AttributeFilter("RoutingServer", Operator.EQUALS, value=True)])
 
-    @cached_property
-    def _routing_data(self) -> dict[type[DirectoryObject], tuple[float, list[Any]]]:
-        """What routing asks again and again: when it was read, and all objects of the kind."""
-        return {}
-
     def _remembered(self, kind: type[_T], filters: Sequence[AttributeFilter] | None) -> list[_T]:
-        now = self.monotonic()
+        now = self._clocks.monotonic()
         read_at, objects = self._routing_data.get(kind, (None, []))
         if read_at is None or now - read_at >= ROUTING_DATA_LIFETIME:
             found = self.read_all_of(kind, filters)
@@ -235,8 +262,11 @@ class DirectoryEvents(Reading):
             self._routing_data.clear()
 
     def provision_directory(self, topology: Topology) -> list[str]:
-        """Bring what an administrator has written down into the directory, and heed it at once; what was done (`topology.provision`)."""
-        own = self.queue_manager.computer_name.casefold()
+        """Write an administrator's topology to the directory and apply it.
+
+        Return what was done (`topology.provision`).
+        """
+        own = self._queue_manager.computer_name.casefold()
         for computer in topology.computers:
             if computer.name.casefold() == own:
                 self._check_own_keys(computer)
@@ -245,8 +275,8 @@ class DirectoryEvents(Reading):
         return done
 
     def _check_own_keys(self, computer: Computer) -> None:
-        """The public keys of this one are those of its private ones: nobody could read what was encrypted with others."""
-        own = self.queue_manager
+        """Raise TopologyError if a topology has other public keys of this computer than it has."""
+        own = self._queue_manager
         for wanted, keys in (
             (computer.encryption_keys, own.public_encryption_key_list),
             (computer.signing_keys, own.public_signing_key_list),
@@ -258,87 +288,103 @@ class DirectoryEvents(Reading):
                 )
 
     def remove_from_directory(self, kind: str, *names: str) -> None:
-        """The opposite of it, for one thing (`topology.remove`)."""
-        own = self.queue_manager.computer_name
+        """Remove one object of the topology from the directory (`topology.remove`)."""
+        own = self._queue_manager.computer_name
         if kind == "computer" and own.casefold() in map(str.casefold, names):
             raise TopologyError(f"computer {own}: that is this one, which stays in its directory")
         remove(self.directory, kind, *names)
         self.read_routing_data()
 
     def read_routing_data(self) -> None:
-        """Take over where the directory says that this queue manager stands: sites, their gates, routing servers.
+        """Read this queue manager's sites, site gates and routing servers again.
 
-        When that has just been changed; otherwise it is read at the start and by the timers.
+        For changes that were just made; otherwise they are read at the start and by the timers.
         """
-        qm = self.queue_manager
+        qm = self._queue_manager
         result, found = self.read_directory("QueueManager", identifier_is(qm.identifier))
         if result is not DirectoryOperationResult.SUCCESS or found is None:
             return
         self._routing_data.clear()
         for name in _ROUTING_ATTRIBUTES:
             setattr(qm, name, getattr(found, name))
-        self.save_queue_manager()
-        self._read_collections()
+        self._attributes.save_queue_manager()
+        self.read_collections()
 
     def directory_sites_update(self) -> None:
         """3.1.6.1 Directory Sites Update: a site that cannot be read keeps its cached values."""
-        for site in self.queue_manager.site_collection:
+        for site in self._queue_manager.site_collection:
             result, fresh = self.read_directory("Site", identifier_is(site.identifier))
             if result is DirectoryOperationResult.SUCCESS and fresh is not None:
-                self._adopt(site, fresh)
+                adopt(site, fresh)
 
     def directory_site_gates_update(self) -> None:
-        """3.1.6.2 Directory Site Gates Update; gates that were named since the last one are added."""
+        """3.1.6.2 Directory Site Gates Update.
+
+        Gates that were named since the last one are added.
+        """
         links = self.read_all_of(RoutingLink) or ()
-        for site in self.queue_manager.site_collection:
+        for site in self._queue_manager.site_collection:
             for gate in site.site_gate_collection:
                 result, fresh = self.read_directory("QueueManager", identifier_is(gate.identifier))
                 if result is DirectoryOperationResult.SUCCESS and fresh is not None:
-                    self._adopt(gate, fresh)
+                    adopt(gate, fresh)
             known = {gate.identifier for gate in site.site_gate_collection}
             named = self.site_gates(site.identifier, links)
             site.site_gate_collection += [gate for gate in named if gate.identifier not in known]
 
-    @staticmethod
-    def _adopt(mine: DirectoryObject, fresh: DirectoryObject) -> None:
-        """Copy the directory attributes of `fresh`; the rest of `mine` is local."""
-        for name in attributes_of(type(fresh), "directory"):
-            if name != "identifier":
-                setattr(mine, name, getattr(fresh, name))
-
     def _note_connection(self, result: DirectoryOperationResult) -> DirectoryOperationResult:
-        """DirectoryNotConnected begins the offline mode, never in a workgroup (DMPR-3.1.7.1.20-6)."""
-        qm = self.queue_manager
+        """Begin the offline mode if the directory is away, except in a workgroup.
+
+        DMPR-3.1.7.1.20-6.
+        """
+        qm = self._queue_manager
         if result is DirectoryOperationResult.DIRECTORY_NOT_CONNECTED and qm.directory_integrated:
             qm.directory_offline = True
-            if self._directory_online_due is None:
-                self._directory_online_due = self.monotonic() + DIRECTORY_ONLINE_INTERVAL
-                self.deadline_changed()
+            if self._online_due is None:
+                self._online_due = self._clocks.monotonic() + DIRECTORY_ONLINE_INTERVAL
+                self._clocks.deadline_changed()
         return result
 
     def _send_change_notification(self, operation: ChangeNotification, directory_object: DirectoryObject) -> None:
         for subscriber in self.change_notification_subscribers:
             subscriber(operation, directory_object)
 
-    # Timers 3.1.2.1, 3.1.2.2, 3.1.2.5 -------------------------------------------------------------------
+    # Timers 3.1.2.1, 3.1.2.2, 3.1.2.5 -------------------------------------------------------------
 
-    def _start_directory_timers(self) -> None:
-        now = self.monotonic()
-        self._directory_sites_due = now + self.settings.directory_sites_update_interval
-        self._directory_site_gates_due = now + self.settings.directory_site_gates_update_interval
+    def start_timers(self) -> None:
+        """Start the timers of a queue manager that is integrated in a directory."""
+        now = self._clocks.monotonic()
+        self._sites_due = now + self._settings.directory_sites_update_interval
+        self._site_gates_due = now + self._settings.directory_site_gates_update_interval
 
-    def _run_directory_timers(self) -> None:
-        now = self.monotonic()
-        if self._directory_sites_due is not None and self._directory_sites_due <= now:
-            self._directory_sites_due = now + self.settings.directory_sites_update_interval
+    def next_deadline(self) -> float | None:
+        """Return when `on_timer` has something to do, on the monotonic clock."""
+        timers = (self._sites_due, self._site_gates_due, self._online_due)
+        return min((due for due in timers if due is not None), default=None)
+
+    def on_timer(self) -> None:
+        """Raise the events of the timers that are due."""
+        now = self._clocks.monotonic()
+        if self._sites_due is not None and self._sites_due <= now:
+            self._sites_due = now + self._settings.directory_sites_update_interval
             self.directory_sites_update()
-        if self._directory_site_gates_due is not None and self._directory_site_gates_due <= now:
-            self._directory_site_gates_due = now + self.settings.directory_site_gates_update_interval
+        if self._site_gates_due is not None and self._site_gates_due <= now:
+            self._site_gates_due = now + self._settings.directory_site_gates_update_interval
             self.directory_site_gates_update()
-        if self._directory_online_due is not None and self._directory_online_due <= now:
-            self._directory_online_due = None
+        if self._online_due is not None and self._online_due <= now:
+            self._online_due = None
             self.check_directory_online()
 
 
 def _is_public_queue(directory_object: DirectoryObject) -> bool:
     return isinstance(directory_object, Queue) and directory_object.queue_type is QueueType.PUBLIC
+
+
+def adopt(mine: DirectoryObject, fresh: DirectoryObject) -> None:
+    """Copy the directory attributes of `fresh` to `mine`.
+
+    Its other attributes are local and stay.
+    """
+    for name in attributes_of(type(fresh), "directory"):
+        if name != "identifier":
+            setattr(mine, name, getattr(fresh, name))

@@ -1,10 +1,10 @@
-"""The order in which messages leave for other computers (MS-MQDMPR 3.1.7.1.28, .29, .34, 3.1.7.3.9)."""
+"""The order in which messages leave (MS-MQDMPR 3.1.7.1.28, 3.1.7.1.29, 3.1.7.1.34, 3.1.7.3.9)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lanner.engine.transactions import Transactions
+from lanner.engine.waiting import is_available
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import OutgoingState, PositionState
 from lanner.model.live import DispatchEntry
@@ -13,47 +13,54 @@ from lanner.wire.message import Message
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lanner.model.directory_objects import Queue
+    from lanner.model.directory_objects import QueueManager
     from lanner.model.live import MessagePosition
+    from lanner.store import Store
 
 
-class Dispatch(Transactions):
+class Dispatch:
     """DispatchCollection: at most one send in progress, the highest priority first."""
 
-    # What sends an entry: MS-MQQB when it has ProtocolData, else MC-MQSRM.
-    send_user_message: Callable[[DispatchEntry], None] | None = None
-    send_srmp_message: Callable[[DispatchEntry], None] | None = None
-    _is_dispatching = False
+    def __init__(self, store: Store, queue_manager: QueueManager) -> None:
+        self._store = store
+        self._queue_manager = queue_manager
+        # The protocol that sends an entry: MS-MQQB if it has ProtocolData, otherwise MC-MQSRM.
+        self.send_user_message: Callable[[DispatchEntry], None] | None = None
+        self.send_srmp_message: Callable[[DispatchEntry], None] | None = None
+        self._is_dispatching = False
 
     def add_message_to_dispatch_collection(self, position: MessagePosition, protocol_data: object | None) -> None:
         """3.1.7.1.28 Add Message To Dispatch Collection."""
         priority = position.queue.base_priority + Message(position.record.packet).priority
         entry = DispatchEntry(position, protocol_data, priority)
-        self.queue_manager.dispatch_collection.append(entry)
-        self._dispatch_send_message(entry)
+        self._queue_manager.dispatch_collection.append(entry)
+        self.dispatch_send_message(entry)
 
     def remove_message_from_dispatch_collection(self, position: MessagePosition) -> None:
         """3.1.7.1.29 Remove Message From Dispatch Collection; harmless when it is not there."""
-        collection = self.queue_manager.dispatch_collection
-        place = (position.queue, position.lookup_id)
-        collection[:] = [entry for entry in collection if _place(entry) != place]
+        collection = self._queue_manager.dispatch_collection
+        queue, lookup_id = position.queue, position.lookup_id
+        # Not by the position itself: one that is not held is a new object for each request.
+        collection[:] = [
+            entry
+            for entry in collection
+            if entry.message_position.lookup_id != lookup_id or entry.message_position.queue is not queue
+        ]
         if collection:
-            self._dispatch_send_message()
+            self.dispatch_send_message()
 
     def remove_messages_from_dispatch_collection_by_queue(self, queue: OutgoingQueue) -> None:
         """3.1.7.1.34 Remove Messages From Dispatch Collection By Queue."""
-        collection = self.queue_manager.dispatch_collection
+        collection = self._queue_manager.dispatch_collection
         collection[:] = [entry for entry in collection if entry.message_position.queue is not queue]
 
-    def resume_queue(self, queue: OutgoingQueue) -> None:
-        """3.1.7.2.4 Resume Queue: what was dispatched for it may leave now."""
-        super().resume_queue(queue)
-        self._dispatch_send_message()
+    def dispatch_send_message(self, just_read: DispatchEntry | None = None) -> None:
+        """3.1.7.3.9 Dispatch Send Message.
 
-    def _dispatch_send_message(self, just_read: DispatchEntry | None = None) -> None:
-        """3.1.7.3.9 Dispatch Send Message. A send that is done at once is followed here, not from inside it.
+        After a send that completes at once, the loop here starts the next.
 
-        `just_read`: a message that the caller has read from its queue under this hold of the lock, so it is there.
+        `just_read`: a message that the caller has just read from its queue with the lock held, so
+        that it is there.
         """
         if self._is_dispatching:
             return
@@ -61,14 +68,14 @@ class Dispatch(Transactions):
         try:
             while self._send_next(just_read):
                 just_read = None
-                if not self.queue_manager.dispatch_collection:
+                if not self._queue_manager.dispatch_collection:
                     break
         finally:
             self._is_dispatching = False
 
     def _send_next(self, just_read: DispatchEntry | None) -> bool:
         best: DispatchEntry | None = None
-        for entry in self.queue_manager.dispatch_collection:
+        for entry in self._queue_manager.dispatch_collection:
             if entry.send_in_progress:
                 return False
             if (best is None or entry.priority > best.priority) and self._is_eligible(
@@ -85,18 +92,14 @@ class Dispatch(Transactions):
         return True
 
     def _is_eligible(self, position: MessagePosition, *, is_there: bool) -> bool:
-        """Its queue is active and not paused, and it is not deleted: also where nobody held it when it went."""
+        """Whether its queue is active and not paused, and the message is still in the queue."""
         queue = position.queue
-        if not queue.active or _is_paused(queue) or position.state is PositionState.DELETED:
+        # DMPR-3.1.7.2.3-1: no message leaves a queue on hold.
+        is_paused = isinstance(queue, OutgoingQueue) and queue.state is OutgoingState.ON_HOLD
+        if is_paused or not queue.active or position.state is PositionState.DELETED:
             return False
-        return is_there or position.lookup_id in queue.held_positions or self._is_available(queue, position.lookup_id)
-
-
-def _place(entry: DispatchEntry) -> tuple[Queue, int]:
-    """A position that nobody holds is made anew each time it is asked for, so equal means the same place."""
-    return entry.message_position.queue, entry.message_position.lookup_id
-
-
-def _is_paused(queue: Queue) -> bool:
-    """Nothing leaves a queue on hold (DMPR-3.1.7.2.3-1)."""
-    return isinstance(queue, OutgoingQueue) and queue.state is OutgoingState.ON_HOLD
+        return (
+            is_there
+            or position.lookup_id in queue.held_positions
+            or is_available(self._store, queue, position.lookup_id)
+        )

@@ -1,92 +1,347 @@
-"""Start, stop, timers, and recovery from a failing store (MS-MQDMPR 3.1.3, 3.1.4.1, 3.1.4.2, 3.1.4.12, 3.1.4.13)."""
+"""The facade: the events of MS-MQDMPR over the parts that implement them.
+
+Start, stop, timers and failures of the store concern all parts and are implemented here: MS-MQDMPR
+3.1.4.1, 3.1.4.2, 3.1.4.12, 3.1.4.13, 3.1.6, 3.1.7.2.5, 3.1.7.2.6 are implemented here, because they
+concern all parts. An event that one part implements is a method of that part, which the facade
+offers under the same name: an attribute that is bound once, since a method that only delegates
+would cost a call per message.
+"""
 
 from __future__ import annotations
 
 import logging
-import uuid
+from typing import TYPE_CHECKING
 
-from lanner.directory.embedded import ADMINISTRATORS
-from lanner.engine.directory_events import identifier_is
+from lanner.engine.access import Access
+from lanner.engine.acknowledgments import Acknowledger
+from lanner.engine.admission import Admission
+from lanner.engine.arrivals import Arrivals
+from lanner.engine.clocks import Clocks
+from lanner.engine.copies import Copies
+from lanner.engine.cursors import Cursors
+from lanner.engine.delivery import Delivery
+from lanner.engine.directory_events import DirectoryEvents
+from lanner.engine.dispatch import Dispatch
+from lanner.engine.dtc import DistributedTransactions
 from lanner.engine.event_recorder import EventRecorder
-from lanner.engine.persistence import apply_attributes, load_attributes
-from lanner.engine.queue_kinds import ADMINISTRATION_QUEUE
+from lanner.engine.examining import Examiner
+from lanner.engine.expiry import Expiry
+from lanner.engine.initialization import Initialization
+from lanner.engine.moving import Moving
+from lanner.engine.names import Names
+from lanner.engine.numbers import Numbers
+from lanner.engine.opening import OpenQueues
+from lanner.engine.outgoing_queues import OutgoingQueues
+from lanner.engine.outgoing_sequences import OutgoingSequences
+from lanner.engine.persistence import AttributeTables
+from lanner.engine.positions import Positions
+from lanner.engine.queue_kinds import format_name_of
+from lanner.engine.queues import Queues
+from lanner.engine.reading import Reading
+from lanner.engine.registry import QueueRegistry
+from lanner.engine.sending import Sending
 from lanner.engine.staging import Staging
-from lanner.engine.tables import POSITION_KEY, QUEUE_KEY, QUEUE_MANAGER_KEY
-from lanner.model.directory_objects import (
-    INITIALIZATION_RETRY_TIMER_DURATION,
-    Enterprise,
-    OutgoingQueue,
-    Queue,
-)
-from lanner.model.enums import (
-    DirectoryOperationResult,
-    MessageClass,
-    OutgoingState,
-    PositionState,
-    QueueManagerState,
-    QueueType,
-)
-from lanner.model.errors import DsError, QueueNotAvailable
-from lanner.model.live import MessagePosition
-from lanner.security.queue_security import default_queue_manager_security
-from lanner.wire.path_name import PathName
+from lanner.engine.transactions import Transactions
+from lanner.engine.waiting import WaitingReads
+from lanner.model.directory_objects import OutgoingQueue, QueueManager
+from lanner.model.enums import OutgoingState, QueueManagerState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lanner.directory import Directory
+    from lanner.engine.dtc import Coordinator
+    from lanner.engine.settings import EngineSettings
+    from lanner.store import Store
 
 _LOG = logging.getLogger(__name__)
 
-# MS-MQDMPR 3.1.3, and one of ours: attribute of the queue manager, path, label.
-SYSTEM_QUEUES = (
-    ("system_deadletter_queue", r".\system$;DEADLETTER", "Deadletter queue"),
-    ("system_transactional_deadletter_queue", r".\system$;DEADXACT", "Transactional dead-letter queue"),
-    ("system_journal_queue", r".\system$;JOURNAL", "Journal queue"),
-    ("order_acknowledgment_queue", r".\private$\order_queue$", "Order acknowledgment queue"),
-    ("change_notification_queue", r".\private$\notify_queue$", "Change notification queue"),
-    ("awaiting_final_ack_queue", r".\private$\awaiting_final_ack$", "Messages that await their final acknowledgment"),
-)
 
+class Engine:
+    """The queue manager. Every event is raised with the store's lock held."""
 
-class Engine(Staging):
-    """The queue manager. Every method is called with the store's lock held."""
+    def __init__(
+        self,
+        store: Store,
+        settings: EngineSettings,
+        *,
+        directory: Directory,
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
+        coordinator: Coordinator | None = None,
+    ) -> None:
+        """`clock` returns seconds since 1970 UTC, `monotonic` seconds that are never set back."""
+        self.store = store
+        self.settings = settings
+        self.directory = directory
+        self.queue_manager = queue_manager = QueueManager()
+        self.clocks = clocks = Clocks(clock, monotonic)
+        # None: events are not recorded.
+        self.events = recorder = (
+            None if settings.event_settings is None else EventRecorder(store, queue_manager, clocks)
+        )
+        self._identifier_text = ""
+        # ConnectionActive has changed; not in the specification.
+        self.connection_active_subscribers: list[Callable[[], None]] = []
+        self.stopped_subscribers: list[Callable[[], None]] = []
 
-    # Start and stop ---------------------------------------------------------------------------------------
+        # Parts, each with the parts that it uses.
+        self.numbers = numbers = Numbers(store)
+        attributes = AttributeTables(store, queue_manager)
+        access = Access(queue_manager)
+        self.waiting = waiting = WaitingReads(store, clocks)
+        self.expiry = expiry = Expiry(store, queue_manager, clocks)
+        self.positions = positions = Positions(store, queue_manager, waiting, expiry, recorder)
+        self.cursors = cursors = Cursors(store, numbers, waiting, positions)
+        self.reading = reading = Reading(queue_manager, waiting, positions, cursors)
+        self.directory_events = events = DirectoryEvents(directory, queue_manager, attributes, settings, clocks)
+        registry = QueueRegistry(queue_manager, attributes, settings)
+        self.names = names = Names(queue_manager, registry, events)
+        self.sequences = sequences = OutgoingSequences(store, queue_manager, clocks, numbers, attributes, positions)
+        self.queues = queues = Queues(
+            store,
+            queue_manager,
+            settings,
+            clocks,
+            numbers,
+            attributes,
+            registry,
+            names,
+            events,
+            access,
+            waiting,
+            positions,
+            sequences,
+        )
+        self.outgoing = outgoing = OutgoingQueues(
+            queue_manager, clocks, numbers, attributes, registry, names, events, access, queues, sequences
+        )
+        self.opening = opening = OpenQueues(
+            queue_manager, numbers, registry, names, access, queues, outgoing, waiting, cursors, reading
+        )
+        self.examiner = examiner = Examiner(queue_manager, settings, events)
+        self.arrivals = arrivals = Arrivals(store, queue_manager, clocks, numbers, positions, expiry, recorder)
+        self.sending = sending = Sending(queue_manager, settings, clocks, numbers, names, examiner, arrivals)
+        moving = Moving(store, queue_manager, positions, recorder)
+        copies = Copies(store, queue_manager, clocks, registry, access, positions, arrivals, recorder)
+        self.delivery = delivery = Delivery(store, queue_manager, clocks, positions, sequences, copies, recorder)
+        acknowledger = Acknowledger(settings, opening, sending, copies, delivery)
+        positions.deleted_subscribers.append(acknowledger.message_removed)
+        arrivals.arrived_subscribers.append(acknowledger.message_arrived)
+        admission = Admission(queue_manager, clocks, names, access, examiner, opening, arrivals, acknowledger, recorder)
+        self.transactions = transactions = Transactions(
+            store, queue_manager, numbers, waiting, positions, arrivals, moving, sequences, recorder
+        )
+        self.dtc = dtc = DistributedTransactions(store, queue_manager, transactions, coordinator)
+        self.dispatch = dispatch = Dispatch(store, queue_manager)
+        staging = Staging(store, queue_manager, clocks, numbers, positions, expiry, arrivals, sending, recorder)
+        self._initialization = Initialization(
+            queue_manager, settings, clocks, attributes, registry, events, positions, queues, outgoing
+        )
+        self._attributes = attributes
+
+        # Events that a higher layer raises (3.1.4).
+        self.transaction_prepare = transactions.transaction_prepare
+        self.transaction_commit = transactions.transaction_commit
+        self.transaction_abort = transactions.transaction_abort
+        self.dtc_transaction_prepare = dtc.dtc_transaction_prepare
+        self.dtc_transaction_commit = dtc.dtc_transaction_commit
+        self.dtc_transaction_abort = dtc.dtc_transaction_abort
+        self.dtc_reenlistment_commit = dtc.dtc_reenlistment_commit
+        self.dtc_reenlistment_abort = dtc.dtc_reenlistment_abort
+        self.pause_queue = outgoing.pause_queue
+
+        # Timer events (3.1.6).
+        self.directory_sites_update = events.directory_sites_update
+        self.directory_site_gates_update = events.directory_site_gates_update
+
+        # Queues and handles (3.1.7.1.1-3.1.7.1.6, 3.1.7.1.33).
+        self.open_cursor = cursors.open_cursor
+        self.close_cursor = cursors.close_cursor
+        self.create_queue = queues.create_queue
+        self.delete_queue = queues.delete_queue
+        self.open_queue = opening.open_queue
+        self.close_queue = opening.close_queue
+        self.descriptor = opening.descriptor
+        self.set_queue_defaults = queues.set_queue_defaults
+        self.require_queue = queues.require_queue
+        self.set_queue_properties = queues.set_queue_properties
+        self.get_queue_properties = queues.get_queue_properties
+        self.check_queue_access = access.check_queue_access
+        self.local_queues = registry.local_queues
+        self.outgoing_queues = registry.outgoing_queues
+        self.remove_idle_outgoing_queue = outgoing.remove_idle_outgoing_queue
+        self.outgoing_state_subscribers = outgoing.state_subscribers
+
+        # Messages (3.1.7.1.7-3.1.7.1.17, 3.1.7.1.27).
+        self.purge_queue = moving.purge_queue
+        self.purge_open_queue = moving.purge_open_queue
+        self.create_transaction = transactions.create_transaction
+        self.enqueue_message = arrivals.enqueue_message
+        self.enqueue_message_to_an_open_queue = sending.enqueue_message_to_an_open_queue
+        self.enqueue_messages_to_an_open_queue = sending.enqueue_messages_to_an_open_queue
+        self.restore_message = arrivals.restore_message
+        self.dequeue_message = reading.dequeue_message
+        self.dequeue_messages = reading.dequeue_messages
+        self.try_dequeue_message = reading.try_dequeue_message
+        self.wait_to_dequeue_message = reading.wait_to_dequeue_message
+        self.dequeue_message_begin = reading.dequeue_message_begin
+        self.dequeue_message_end = reading.dequeue_message_end
+        self.give_back_transactional_read = reading.give_back_transactional_read
+        self.undo_receive = moving.undo_receive
+        self.read_message_by_lookup_identifier = reading.read_message_by_lookup_identifier
+        self.peek_next_message = reading.peek_next_message
+        self.peek_message = reading.peek_message
+        self.move_message = moving.move_message
+        self.move_message_by_lookup_identifier = moving.move_message_by_lookup_identifier
+        self.cancel_waiting_message_read_request = waiting.cancel_waiting_message_read_request
+        self.stop_waiting_read = waiting.stop_waiting_read
+
+        # The directory (3.1.7.1.18-3.1.7.1.25).
+        self.create_directory_object = events.create_directory_object
+        self.delete_directory_object = events.delete_directory_object
+        self.read_directory = events.read_directory
+        self.read_directory_begin = events.read_directory_begin
+        self.read_directory_next = events.read_directory_next
+        self.read_directory_end = events.read_directory_end
+        self.read_all_of = events.read_all_of
+        self.write_directory = events.write_directory
+        self.check_directory_online = events.check_directory_online
+        self.site_gates = events.site_gates
+        self.routing_links = events.routing_links
+        self.routing_servers = events.routing_servers
+        self.read_routing_data = events.read_routing_data
+        self.provision_directory = events.provision_directory
+        self.remove_from_directory = events.remove_from_directory
+        self.save_queue_manager = attributes.save_queue_manager
+        self.change_notification_subscribers = events.change_notification_subscribers
+
+        # Names (3.1.7.1.26).
+        self.get_queue_path = names.get_queue_path
+        self.private_format_name = names.private_format_name
+        self.format_name_of = format_name_of
+        self.is_local_host = registry.is_local_host
+        self.find_queue = registry.find_queue
+        self.find_by_path = registry.find_by_path
+        self.find_outgoing_queue = registry.find_outgoing_queue
+
+        # Dispatch (3.1.7.1.28, 3.1.7.1.29, 3.1.7.1.34).
+        self.add_message_to_dispatch_collection = dispatch.add_message_to_dispatch_collection
+        self.remove_message_from_dispatch_collection = dispatch.remove_message_from_dispatch_collection
+        self.remove_messages_from_dispatch_collection_by_queue = (
+            dispatch.remove_messages_from_dispatch_collection_by_queue
+        )
+
+        # Events that protocols consume (3.1.7.2).
+        self.message_position_deleted = positions.message_position_deleted
+        self.position_deleted_subscribers = positions.deleted_subscribers
+        self.position_available_subscribers = positions.available_subscribers
+
+        # What MS-MQQB needs: arrivals, sequences, acknowledgments, identifiers, keys.
+        self.insert_message = admission.insert_message
+        self.forward_message = admission.forward_message
+        self.refuse_message = admission.refuse_message
+        self.message_refused_subscribers = admission.refused_subscribers
+        self.messages_delivered = delivery.messages_delivered
+        self.messages_await_final_ack = delivery.messages_await_final_ack
+        self.final_acknowledgment = delivery.final_acknowledgment
+        self.final_acknowledgment_in_queue = delivery.final_acknowledgment_in_queue
+        self.outgoing_sequence = sequences.outgoing_sequence
+        self.outgoing_queue_of = sequences.outgoing_queue_of
+        self.begin_outgoing_sequence = sequences.begin_outgoing_sequence
+        self.is_to_internal_queue = copies.is_to_internal_queue
+        self.is_idle = outgoing.is_idle
+        self.send_own_message = acknowledger.send_own_message
+        self.sender_of = acknowledger.sender_of
+        self.next_message_ordinal = numbers.next_message_ordinal
+        self.private_keys = examiner.private_keys
+        self.signing_keys_of = examiner.signing_keys_of
+        self.encryption_keys_of = examiner.encryption_keys_of
+        self.examine_message = examiner.examine_message
+        self.sender_checked = examiner.sender_checked
+        self.register_certificate = examiner.register_certificate
+        self.unregister_certificate = examiner.unregister_certificate
+
+        # What the data pipeline needs: staged sends, holds on expiry.
+        self.stage_messages = staging.stage_messages
+        self.publish_stages = staging.publish_stages
+        self.drop_stage = staging.drop_stage
+        self.drop_abandoned_stages = staging.drop_abandoned_stages
+        self.hold_expiry = expiry.hold_expiry
+        self.release_expiry = expiry.release_expiry
+
+    # Figures --------------------------------------------------------------------------------------
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """The wall clock: seconds since 1970 UTC."""
+        return self.clocks.wall
+
+    @property
+    def monotonic(self) -> Callable[[], float]:
+        """The monotonic clock: seconds."""
+        return self.clocks.monotonic
+
+    @property
+    def expiries(self) -> int:
+        """Messages that have expired since the start."""
+        return self.positions.expiries
+
+    @property
+    def last_ordinal(self) -> int:
+        """The ordinal in the identifier of the message that was sent last."""
+        return self.sending.last_ordinal
+
+    @property
+    def last_message_identifier(self) -> str:
+        """The identifier of the message that was sent last."""
+        return f"{self._identifier_text}\\{self.sending.last_ordinal}"
+
+    @property
+    def newest_sequential_id(self) -> int:
+        """The SequentialID issued last."""
+        return self.numbers.sequential_id.last
+
+    # Start and stop -------------------------------------------------------------------------------
 
     def queue_manager_started(self) -> None:
-        """3.1.4.1 Queue Manager Started: initialization; an error leaves the state at Initializing."""
+        """3.1.4.1 Queue Manager Started: initialization.
+
+        An error leaves the state at Initializing.
+        """
         qm = self.queue_manager
         qm.queue_manager_state = QueueManagerState.INITIALIZING
-        self.store.on_synced(self._on_synced)
+        self.store.on_synced(self.dtc.on_synced)
         self.store.on_failed(self._on_failed)
-        provisioning = self._load_queue_manager()
-        self._query_policy()
-        if provisioning:
-            self._provision()
-        self._load_queues()
-        if qm.directory_integrated:
-            self._synchronise_with_directory(provisioning=provisioning)
-            self._start_directory_timers()
-        self._create_system_queues()
-        self._set_outgoing_states()
-        self._subscribe_acknowledgments()
-        self._load_sequences()
-        self._load_expiry_holds()
-        if self.settings.event_settings is not None:
-            self.events = EventRecorder(self)
+        self._initialization.run()
+        self._identifier_text = str(qm.identifier)
+        self.sequences.load()
+        self.expiry.load_holds()
+        if self.events is not None:
+            self.events.start()
         self._recover()
-        self._find_next_expiry()
-        self.save_queue_manager()
+        self.expiry.find_next()
+        self._attributes.save_queue_manager()
         qm.connection_active = True
         qm.queue_manager_state = QueueManagerState.READY
 
+    def _recover(self) -> None:
+        """Recover in-doubt transactions, then what a purge left behind."""
+        self.transactions.recover_prepared()
+        self.positions.recover_purges()
+        self.dtc.reenlist()
+
     def queue_manager_stopped(self) -> None:
-        """3.1.4.2 Queue Manager Stopped: every protocol that subscribed shuts down; waiting reads end."""
+        """3.1.4.2 Queue Manager Stopped: every protocol that subscribed shuts down.
+
+        Waiting reads end.
+        """
         qm = self.queue_manager
         qm.queue_manager_state = QueueManagerState.STOPPING
         for subscriber in self.stopped_subscribers:
             subscriber()
-        for descriptor in list(self._descriptors.values()):
-            self.close_queue(descriptor)
-        for transaction in list(qm.transaction_collection.values()):
-            if not transaction.is_prepared:
-                self.transaction_abort(transaction.identifier)
+        self.opening.close_all()
+        self.transactions.abort_unprepared()
         qm.queue_manager_state = QueueManagerState.STOPPED
 
     def take_offline(self) -> None:
@@ -111,210 +366,43 @@ class Engine(Staging):
         """3.1.7.2.6 End Flow Control."""
         self.queue_manager.throttled = False
 
-    # Initialization (3.1.3) ---------------------------------------------------------------------------------
+    def resume_queue(self, queue: OutgoingQueue) -> None:
+        """3.1.4.15 and 3.1.7.2.4 Resume Queue.
 
-    def _load_queue_manager(self) -> bool:
-        """True when this store has no queue manager yet: provisioning."""
-        stored = self._settings_table.get(QUEUE_MANAGER_KEY)
-        if stored is None:
-            return True
-        apply_attributes(self.queue_manager, load_attributes(stored)[1])
-        return False
+        Messages that were dispatched for it may leave now.
+        """
+        self.outgoing.set_state(queue, OutgoingState.INACTIVE)
+        self.dispatch.dispatch_send_message()
 
-    def _query_policy(self) -> None:
-        """The names of the computer; an error here ends the initialization before any later step."""
-        qm, settings = self.queue_manager, self.settings
-        policy = settings.query_policy()
-        qm.machine_domain_id = policy.domain_guid
-        # A queue manager that is not told its name keeps the one it has.
-        name = policy.account_domain_name or qm.computer_name or settings.default_computer_name
-        if qm.computer_name and name.lower() != qm.computer_name.lower():
-            _LOG.warning(
-                "the queue manager %s is now called %s: what is sent to the old name no longer comes here",
-                qm.computer_name,
-                name,
-            )
-        qm.computer_name = name
-        domain = policy.dns_domain_name
-        qm.qualified_computer_name = f"{qm.computer_name}.{domain}" if domain else qm.computer_name
-        qm.hardened_security = settings.hardened_security
-        if settings.queue_manager_quota is not None:
-            qm.queue_manager_quota = settings.queue_manager_quota
-        if settings.journal_quota is not None:
-            qm.journal_quota = settings.journal_quota
-
-    def _provision(self) -> None:
-        qm, settings = self.queue_manager, self.settings
-        qm.create_time = qm.modify_time = int(self.clock())
-        qm.directory_integrated = settings.directory_integrated
-        qm.security = default_queue_manager_security(ADMINISTRATORS)
-        qm.initialization_retry_timer_duration = INITIALIZATION_RETRY_TIMER_DURATION
-        if settings.public_keys is not None:
-            qm.public_encryption_key_list, qm.public_signing_key_list = settings.public_keys()
-        qm.site_identifier_list = [uuid.UUID(site) for site in settings.site_identifiers]
-        result, identifier = self.directory.create_object(qm)
-        if identifier is not None:
-            # A computer that is set up again keeps the object it has (MS-MQDSSM 3.1.6.1.1.2).
-            qm.identifier = identifier
-        else:
-            _LOG.warning("the queue manager's object was not created in the directory: %s", result.value)
-
-    def _synchronise_with_directory(self, *, provisioning: bool) -> None:
-        qm = self.queue_manager
-        result, found = self.read_directory("QueueManager", identifier_is(qm.identifier))
-        if result is DirectoryOperationResult.SUCCESS and found is not None:
-            self._adopt(qm, found)
-            self._read_collections()
-        elif not (result is DirectoryOperationResult.OBJECT_NOT_FOUND and provisioning):
-            self._raise_unless_offline(result, "the queue manager's own object cannot be read")
-        result, enterprise = self.read_directory("Enterprise", None, ["NonLDAPCapableQueueManagerNotification"])
-        if result is DirectoryOperationResult.SUCCESS and isinstance(enterprise, Enterprise):
-            qm.enterprise_reference = enterprise
-        elif result is DirectoryOperationResult.ATTRIBUTE_NOT_FOUND:
-            qm.enterprise_reference = Enterprise(non_ldap_capable_queue_manager_notification=True)
-        else:
-            self._raise_unless_offline(result, "the enterprise's object cannot be read")
-
-    @staticmethod
-    def _raise_unless_offline(result: DirectoryOperationResult, what: str) -> None:
-        """A directory that is away starts the offline mode, it does not stop the queue manager."""
-        if result is not DirectoryOperationResult.DIRECTORY_NOT_CONNECTED:
-            raise DsError(f"{what}: {result.value}")
-
-    def _load_queues(self) -> None:
-        classes = {"Queue": Queue, "OutgoingQueue": OutgoingQueue}
-        for key, value in self._queues_table.items():
-            class_name, attributes = load_attributes(value)
-            queue = self.queue_manager.queue_collection.get(QUEUE_KEY.unpack(key)[0])
-            if queue is None:
-                queue = classes[class_name]()
-            apply_attributes(queue, attributes)
-            self._name_host(queue)
-            self._index(queue)
-            self._count(queue)
-        self._count_all()
-
-    def _name_host(self, queue: Queue) -> None:
-        """The computer in a queue's path names is this one's name, also after it was renamed."""
-        if isinstance(queue, OutgoingQueue) or queue.queue_type is QueueType.CONNECTOR:
-            return
-        path = PathName.parse(queue.pathname)
-        queue.pathname = str(path.with_computer(self.queue_manager.computer_name))
-        queue.qualified_pathname = str(path.with_computer(self.queue_manager.qualified_computer_name))
-
-    def _count_all(self) -> None:
-        qm = self.queue_manager
-        qm.total_bytes = sum(queue.total_bytes for queue in qm.queue_collection.values())
-
-    def _create_system_queues(self) -> None:
-        for attribute, pathname, label in SYSTEM_QUEUES:
-            path = PathName.parse(pathname)
-            queue = self.find_by_path(path)
-            if queue is None:
-                queue = Queue(label=label, queue_type=QueueType.SYSTEM)
-                queue.pathname = str(path.with_computer(self.queue_manager.computer_name))
-                self._complete(queue, path)
-                if attribute == "system_transactional_deadletter_queue":
-                    queue.transactional = True
-                self._register(queue)
-            setattr(self.queue_manager, attribute, queue)
-        path = PathName.parse(ADMINISTRATION_QUEUE)
-        if self.find_by_path(path) is None:
-            request = self.set_queue_defaults(ADMINISTRATION_QUEUE)
-            request.label = "Administration queue"
-            self._create_queue(request, path)
-
-    def _set_outgoing_states(self) -> None:
-        """HardenedSecurity decides whether an outgoing queue is Locked (DMPR-3.1.3-12)."""
-        for queue in self.outgoing_queues():
-            stored = queue.state
-            if self._initial_state(queue) is OutgoingState.LOCKED:
-                queue.state = OutgoingState.LOCKED
-            elif stored is OutgoingState.LOCKED:
-                queue.state = OutgoingState.WAITING
-            elif stored is not OutgoingState.ON_HOLD:
-                queue.state = OutgoingState.INACTIVE
-            if queue.state is not stored:
-                self._save_attributes(queue)
-
-    def _recover(self) -> None:
-        """In-doubt transactions, then what a purge left behind. Nothing here grows with the messages."""
-        self._recover_prepared()
-        for key, _ in list(self._purge_pending_table.items()):
-            self._recover_purge_pending(*POSITION_KEY.unpack(key))
-        self._reenlist()
-        for transaction in list(self.queue_manager.transaction_collection.values()):
-            if transaction.single_phase:
-                self.transaction_abort(transaction.identifier)
-
-    def _recover_purge_pending(self, number: int, lookup_id: int) -> None:
-        queue = self.queue_manager.queue_collection.get(number)
-        record = None if queue is None else self.store.get(number, lookup_id)
-        if queue is None or record is None:
-            self._purge_pending_table.delete(POSITION_KEY.pack(number, lookup_id))
-            return
-        held = queue.held_positions.get(lookup_id)
-        if held is not None:
-            held.state = PositionState.PURGE_PENDING
-            return
-        position = MessagePosition(queue, lookup_id, record, PositionState.PURGE_PENDING)
-        self.message_position_deleted(queue, position, MessageClass.NACK_QUEUE_PURGED)
-
-    # Timers ---------------------------------------------------------------------------------------------------
+    # Timers ---------------------------------------------------------------------------------------
 
     def next_delay(self) -> float | None:
-        """Seconds until `on_timer` has something to do; None: until somebody calls an event."""
-        now = self.monotonic()
-        timers = (
-            self._next_read_deadline(),
-            self._directory_sites_due,
-            self._directory_site_gates_due,
-            self._directory_online_due,
-        )
+        """Return the seconds until the next timer event; None if no timer runs."""
+        now = self.clocks.monotonic()
+        timers = (self.waiting.next_deadline(), self.directory_events.next_deadline())
         delays = [due - now for due in timers if due is not None]
-        if self._next_expiry is not None:
-            delays.append(self._next_expiry - self.clock())
+        expiry = self.expiry.next_deadline
+        if expiry is not None:
+            delays.append(expiry - self.clocks.wall())
         return max(0.0, min(delays)) if delays else None
 
     def on_timer(self) -> None:
         """Raise every timer event that is due (3.1.6)."""
-        self._expire_waiting_reads()
-        self._expire_messages()
-        self._run_directory_timers()
+        self.waiting.expire()
+        self.expiry.expire_messages(self.positions.time_to_be_received_timer_expired)
+        self.directory_events.on_timer()
 
-    # A failing store --------------------------------------------------------------------------------------------
+    # A failing store ------------------------------------------------------------------------------
 
     def _on_failed(self, _batch: int) -> None:
-        """Everything unsynced is undone in the store; go back with it."""
-        self._durable_callbacks.clear()
-        stored = {QUEUE_KEY.unpack(key)[0] for key, _ in self._queues_table.items()}
-        for number, queue in list(self.queue_manager.queue_collection.items()):
-            if number not in stored:
-                error = f"queue {queue.pathname} could not be stored"
-                self._stop_waiting_reads(list(queue.waiting_reads), QueueNotAvailable(error))
-                queue.is_deleted = True
-                for descriptor in queue.open_queue_descriptors:
-                    descriptor.queue = None
-                self._unindex(queue)
-        for queue in self.queue_manager.queue_collection.values():
-            queue.head_hint = -1
-            queue.unserved_positions.clear()
-            for position in list(queue.held_positions.values()):
-                if position.is_uncommitted_send:
-                    continue
-                if self.store.get(queue.number, position.lookup_id) is None:
-                    position.state = PositionState.DELETED
-                    self._unhold(position)
-        self._undo_unsynced_promises()
-        states = {queue.number: queue.state for queue in self.outgoing_queues()}
-        self._load_queues()
-        self._load_sequences()
-        for queue in self.outgoing_queues():
-            # Where a connection is, the disk does not know; what an operator wants, it does.
-            if OutgoingState.ON_HOLD not in (queue.state, states.get(queue.number)):
-                queue.state = states.get(queue.number, queue.state)
+        """Undo in memory what the store has undone: everything that was not synced."""
+        self.dtc.go_back()
+        self.queues.go_back()
+        self.positions.go_back()
+        self.transactions.go_back()
+        self._initialization.reload_queues()
+        self.sequences.load()
         # An outcome that was not stored was not reached: those transactions are in doubt again.
-        self._recover_prepared()
-        self._expiry_blocks.clear()
-        self._find_next_expiry()
+        self.transactions.recover_prepared()
+        self.expiry.go_back()
         _LOG.error("the store could not be written: everything since the last sync is undone")

@@ -1,6 +1,7 @@
 """Signatures and encrypted bodies of messages that come to a local queue (MS-MQQB 3.1.5.8.3).
 
-The arithmetic is `security.examination`'s; here is what it needs of the queue manager and its directory.
+`security.examination` does the arithmetic. The examiner fetches what it needs from the queue
+manager and its directory, and publishes the certificates of local users.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from lanner.directory import AttributeFilter, EmbeddedDirectory, Operator
 from lanner.engine.directory_events import identifier_is
-from lanner.engine.queues import Queues
 from lanner.model.directory_objects import GUID_NULL, InternalCertificate, QueueManager, User
 from lanner.model.enums import DirectoryOperationResult, MessageClass, SenderIdentifierType
 from lanner.model.errors import (
@@ -31,6 +31,8 @@ from lanner.wire.sid import sid_text
 from lanner.wire.user_certificates import UserSignCert, UserSignCerts
 
 if TYPE_CHECKING:
+    from lanner.engine.directory_events import DirectoryEvents
+    from lanner.engine.settings import EngineSettings
     from lanner.model.directory_objects import Queue
     from lanner.security.encryption import PrivateKeys
     from lanner.security.identity import Identity
@@ -47,22 +49,32 @@ def names_certified_sender(examination: Examination) -> bool:
     )
 
 
-class Examining(Queues):
+class Examiner:
     """What a message proves about its sender."""
 
+    def __init__(self, queue_manager: QueueManager, settings: EngineSettings, directory: DirectoryEvents) -> None:
+        self._queue_manager = queue_manager
+        self._settings = settings
+        self._directory = directory
+
     def private_keys(self) -> PrivateKeys:
-        """The keys that messages to this queue manager are encrypted for."""
-        keys = self.settings.private_keys
+        """Return the private keys for messages that are encrypted for this queue manager."""
+        keys = self._settings.private_keys
         return NO_KEYS if keys is None else keys()
 
     def signing_keys_of(self, message: Message) -> MqdsPublicKeys | None:
-        """PublicSigningKeyList of the queue manager that signed the message; None when no queue manager did."""
+        """Return PublicSigningKeyList of the queue manager that signed the message.
+
+        Return None if a user signed it.
+        """
         if message.sender_identifier_type is not SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER:
             return None
         identifier = uuid.UUID(bytes_le=message.sender_identifier)
-        keys = self.queue_manager.public_signing_key_list
-        if identifier != self.queue_manager.identifier:
-            result, found = self.read_directory("QueueManager", identifier_is(identifier), ["PublicSigningKeyList"])
+        keys = self._queue_manager.public_signing_key_list
+        if identifier != self._queue_manager.identifier:
+            result, found = self._directory.read_directory(
+                "QueueManager", identifier_is(identifier), ["PublicSigningKeyList"]
+            )
             if result is not DirectoryOperationResult.SUCCESS or not isinstance(found, QueueManager):
                 return None
             keys = found.public_signing_key_list
@@ -72,8 +84,13 @@ class Examining(Queues):
             return None
 
     def encryption_keys_of(self, identifier: uuid.UUID) -> MqdsPublicKeys:
-        """PublicEncryptionKeyList of a queue manager (MS-MQQB 3.1.7.1.5). Raises NoDs, PublicKeyNotFound."""
-        result, found = self.read_directory("QueueManager", identifier_is(identifier), ["PublicEncryptionKeyList"])
+        """Return PublicEncryptionKeyList of a queue manager (MS-MQQB 3.1.7.1.5).
+
+        Raises NoDs, PublicKeyNotFound.
+        """
+        result, found = self._directory.read_directory(
+            "QueueManager", identifier_is(identifier), ["PublicEncryptionKeyList"]
+        )
         if result is DirectoryOperationResult.OBJECT_NOT_FOUND:
             raise PublicKeyNotFound(f"the directory has no queue manager {identifier}")
         if result is not DirectoryOperationResult.SUCCESS or not isinstance(found, QueueManager):
@@ -84,15 +101,18 @@ class Examining(Queues):
             raise PublicKeyNotFound(f"the keys of queue manager {identifier} cannot be read: {error}") from None
 
     def examine_message(self, message: Message) -> Examination:
-        """Decrypt and verify now, in the caller's time. A transfer protocol does this in a thread instead."""
+        """Decrypt and verify a message in this thread.
+
+        A transfer protocol uses `security.examination` in another.
+        """
         if not message.has_security_header:
             return examine(message)
         signing_keys = self.signing_keys_of(message) if is_signed(message) else None
         keys = self.private_keys() if message.is_body_encrypted else NO_KEYS
-        return examine(message, keys, signing_keys=signing_keys, preferences=self.settings.encryption)
+        return examine(message, keys, signing_keys=signing_keys, preferences=self._settings.encryption)
 
     def sender_checked(self, examination: Examination) -> Examination:
-        """The examination, refused if the certificate is not the sender's (MS-MQQB 3.1.5.8.3)."""
+        """Return the examination; refused if the certificate is not the sender's (3.1.5.8.3)."""
         if examination.refusal is not None or examination.is_sender_known or not names_certified_sender(examination):
             return examination
         if self._is_sender_verified(examination.message):
@@ -101,40 +121,44 @@ class Examining(Queues):
         return replace(examination, refusal=MessageClass.NACK_BAD_SIGNATURE, reason=reason)
 
     def _is_sender_verified(self, message: Message) -> bool:
-        """Whether its certificate is one that the directory has for the user it names."""
+        """Whether the directory has the message's certificate for the user whom it names."""
         sid = message.sender_identifier
         try:
-            internal = self.queue_manager.internal_certificate_collection.get(sid_text(sid))
+            internal = self._queue_manager.internal_certificate_collection.get(sid_text(sid))
             if internal is not None and internal.certificate == message.sender_certificate:
                 return True
-            user = self._read_user(sid)
+            user = self.read_user(sid)
             return user is not None and is_registered(message, UserSignCerts.unpack(user.certificates))
         except RemoteProtocolError:
             return False
 
-    # Certificates of local users ------------------------------------------------------------------------------
+    # Certificates of local users ------------------------------------------------------------------
 
     def register_certificate(self, identity: Identity, certificate: bytes, *, is_internal: bool = False) -> bool:
-        """Publish a certificate on the user's object, so that receivers know it for the sender's; False if it cannot be.
+        """Publish a certificate on the user's object, where receivers look for it.
 
-        An internal one is known here in any case (MS-MQDMPR 3.1.1.19).
+        Return False if that fails. An internal certificate is known here in any case (MS-MQDMPR
+        3.1.1.19).
         """
         user = self._user_of(identity)
         if user is None:
             return False
         if is_internal:
-            collection = self.queue_manager.internal_certificate_collection
+            collection = self._queue_manager.internal_certificate_collection
             collection[str(identity.sid)] = InternalCertificate(certificate, user)
         published = user.certificates
         add_certificate(user, certificate)
         if user.certificates == published:
             return True
-        result = self.write_directory(user, ["Certificates", "CertificateDigestList"])
+        result = self._directory.write_directory(user, ["Certificates", "CertificateDigestList"])
         return result is DirectoryOperationResult.SUCCESS
 
     def unregister_certificate(self, identity: Identity, certificate: bytes) -> bool:
-        """Take a certificate off the user's object, and forget it if it is internal; False if the directory does not let it go."""
-        collection = self.queue_manager.internal_certificate_collection
+        """Remove a certificate from the user's object, and an internal one here too.
+
+        Return False if that fails.
+        """
+        collection = self._queue_manager.internal_certificate_collection
         internal = collection.get(str(identity.sid))
         if internal is not None and internal.certificate == certificate:
             del collection[str(identity.sid)]
@@ -142,32 +166,41 @@ class Examining(Queues):
         if user is None:
             return False
         remove_certificate(user, UserSignCert(GUID_NULL, certificate).digest)
-        result = self.write_directory(user, ["Certificates", "CertificateDigestList"])
+        result = self._directory.write_directory(user, ["Certificates", "CertificateDigestList"])
         return result is DirectoryOperationResult.SUCCESS
 
     def _user_of(self, identity: Identity) -> User | None:
-        """The user's object. The embedded directory has none before somebody needs it; a domain has them all."""
+        """Return the user's object.
+
+        The embedded directory creates it on first use; a domain has all of them.
+        """
         if identity.is_anonymous:
             return None
         sid = identity.sid.pack()
-        found = self._read_user(sid)
-        if found is None and isinstance(self.directory, EmbeddedDirectory):
-            # The name may be taken, by a queue alias for example; the SID is nobody else's.
+        found = self.read_user(sid)
+        if found is None and isinstance(self._directory.directory, EmbeddedDirectory):
+            # Another object may have the name, a queue alias for example; the SID is unique.
             for name in (identity.name, f"{identity.name} {identity.sid}"):
-                if self.directory.add_user(name, sid)[0] is DirectoryOperationResult.SUCCESS:
+                if self._directory.directory.add_user(name, sid)[0] is DirectoryOperationResult.SUCCESS:
                     break
-            found = self._read_user(sid)
+            found = self.read_user(sid)
         return found
 
-    def _read_user(self, sid: bytes) -> User | None:
-        result, found = self.read_directory("User", [AttributeFilter("SecurityIdentifier", Operator.EQUALS, sid)])
+    def read_user(self, sid: bytes) -> User | None:
+        """Return the user object of a SID in the directory."""
+        result, found = self._directory.read_directory(
+            "User", [AttributeFilter("SecurityIdentifier", Operator.EQUALS, sid)]
+        )
         is_found = result is DirectoryOperationResult.SUCCESS
         return found if is_found and isinstance(found, User) else None
 
-    def _examined_here(self, queue: Queue, message: Message) -> Message:
-        """A message sent from here to a queue here, as it is to be kept; what is wrong is told to the sender."""
+    def examined_here(self, queue: Queue, message: Message) -> Message:
+        """Return a message from here to a queue here as it is stored.
+
+        Raise an error if it fails the examination.
+        """
         if message.is_body_encrypted and not message.symmetric_key:
-            # To be encrypted when it is transferred, which it never is.
+            # It would be encrypted when it is transferred, and it is not transferred.
             message = Message(clear_encrypted(message.packet))
         examination = self.sender_checked(self.examine_message(message))
         if examination.refusal is None:

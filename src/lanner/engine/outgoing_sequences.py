@@ -1,8 +1,9 @@
-"""Places of transactional messages in the sequence to their destination (MS-MQQB 3.1.1.3.1, 3.1.1.5, 3.1.7.1.3).
+"""Sequences of transactional messages to a destination (MS-MQQB 3.1.1.3.1, 3.1.1.5, 3.1.7.1.3).
 
-The document numbers a message when it is first sent. Here it is numbered when its transaction commits into the outgoing queue, in
-the same batch of the store: no message is written twice, and no number can be lost or given to another message by a crash. A
-message that is numbered takes its place in the queue with its number, so the order of the queue is the order of the sequence.
+The specification numbers a message when it is first sent. Here it is numbered when its transaction
+commits into the outgoing queue, in the same batch of the store: no message is written twice, and a
+crash can neither lose a number nor give it to another message. A message gets its place in the
+queue together with its number, so the order of the queue is the order of the sequence.
 """
 
 from __future__ import annotations
@@ -10,24 +11,25 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from lanner.engine.acknowledgments import Acknowledgments
-from lanner.engine.tables import EPOCH, EPOCH_KEY, QUEUE_KEY
+from lanner.engine.tables import OUTGOING_SEQUENCES, QUEUE_KEY
 from lanner.model.directory_objects import OutgoingQueue
-from lanner.model.enums import OutgoingState
 from lanner.model.live import START
+from lanner.model.lookup_ids import SEQUENTIAL_ID_MASK
 from lanner.wire.builder import set_sequence
 from lanner.wire.identifiers import TxSequenceID
 from lanner.wire.message import Message
 
 if TYPE_CHECKING:
-    from lanner.model.directory_objects import Queue
+    from lanner.engine.clocks import Clocks
+    from lanner.engine.numbers import Numbers
+    from lanner.engine.persistence import AttributeTables
+    from lanner.engine.positions import Positions
+    from lanner.model.directory_objects import QueueManager
     from lanner.model.live import MessagePosition
+    from lanner.store import Store
 
 _ROW = struct.Struct(">IIQIQ")
 _MAX_NUMBER = 0xFFFF_FFFF
-_SEQUENTIAL_ID = (1 << 56) - 1  # of a lookup identifier
-# Ours: more messages than anybody sends between a backup and its use.
-_SKIPPED_IDENTIFIERS = 1 << 30
 # No queue has this number: the row of the newest Timestamp that was given to any.
 _NEWEST = QUEUE_KEY.pack(0)
 
@@ -47,18 +49,40 @@ class OutgoingSequence(NamedTuple):
         return TxSequenceID(self.ordinal, self.time_stamp)
 
 
-class OutgoingSequences(Acknowledgments):
-    """Sequences are per outgoing queue; no Timestamp is given to two of them, so one tells the queue."""
+class OutgoingSequences:
+    """One sequence per outgoing queue.
+
+    No two have the same Timestamp, so a Timestamp identifies the queue.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        queue_manager: QueueManager,
+        clocks: Clocks,
+        numbers: Numbers,
+        attributes: AttributeTables,
+        positions: Positions,
+    ) -> None:
+        self._store = store
+        self._queue_manager = queue_manager
+        self._clocks = clocks
+        self._numbers = numbers
+        self._attributes = attributes
+        self._positions = positions
+        self._table = store.table(OUTGOING_SEQUENCES)
+        # Timestamp of a sequence: the number of its queue.
+        self.queues: dict[int, int] = {}
 
     def outgoing_sequence(self, queue: OutgoingQueue) -> OutgoingSequence | None:
-        """The sequence to a destination; None before the first transactional message."""
-        row = self._outgoing_sequences_table.get(QUEUE_KEY.pack(queue.number))
+        """Return the sequence to a destination; None before the first transactional message."""
+        row = self._table.get(QUEUE_KEY.pack(queue.number))
         return None if row is None else OutgoingSequence._make(_ROW.unpack(row))
 
     def outgoing_queue_of(self, tx_sequence_id: TxSequenceID) -> OutgoingQueue | None:
-        """The queue whose messages are or were numbered under this identifier."""
-        number = self._sequence_queues.get(tx_sequence_id.time_stamp, 0)
-        queue = self.queue_manager.queue_collection.get(number)
+        """Return the queue whose messages are or were numbered under this identifier."""
+        number = self.queues.get(tx_sequence_id.time_stamp, 0)
+        queue = self._queue_manager.queue_collection.get(number)
         if not isinstance(queue, OutgoingQueue):
             return None
         sequence = self.outgoing_sequence(queue)
@@ -68,107 +92,97 @@ class OutgoingSequences(Acknowledgments):
         """MS-MQQB 3.1.5.6: every message of the sequence was acknowledged, a new one begins."""
         sequence = self.outgoing_sequence(queue)
         if sequence is not None:
-            self._save_sequence(queue, sequence._replace(ordinal=sequence.ordinal + 1, number=1))
+            self.save(queue, sequence._replace(ordinal=sequence.ordinal + 1, number=1))
 
-    def _save_sequence(self, queue: OutgoingQueue, sequence: OutgoingSequence) -> None:
-        self._outgoing_sequences_table.put(QUEUE_KEY.pack(queue.number), _ROW.pack(*sequence))
+    def save(self, queue: OutgoingQueue, sequence: OutgoingSequence) -> None:
+        """Write the sequence of a queue."""
+        self._table.put(QUEUE_KEY.pack(queue.number), _ROW.pack(*sequence))
 
     def _first_sequence(self, queue: OutgoingQueue) -> OutgoingSequence:
-        """A Timestamp above any earlier one, also where the clock was set back."""
-        table, epoch = self._outgoing_sequences_table, self.store.epoch
+        """Return a sequence with a new Timestamp, above any earlier one."""
+        table, epoch = self._table, self._store.epoch
         row = table.get(_NEWEST)
         newest = 0 if row is None else OutgoingSequence._make(_ROW.unpack(row)).time_stamp
-        sequence = OutgoingSequence(1, max(int(self.clock()), newest + 1), 1, 0, epoch)
+        sequence = OutgoingSequence(1, max(int(self._clocks.wall()), newest + 1), 1, 0, epoch)
         table.put(_NEWEST, _ROW.pack(*sequence))
-        self._sequence_queues[sequence.time_stamp] = queue.number
+        self.queues[sequence.time_stamp] = queue.number
         return sequence
 
-    def _take_sequence_number(self, position: MessagePosition) -> None:
-        """A transactional message enters an outgoing queue: the next number, and the place that goes with it.
+    def take_number(self, position: MessagePosition) -> None:
+        """Give a message that enters an outgoing queue the next number and its place.
 
-        Lookup identifiers were given when the messages were sent; transactions may commit in another order.
+        It had a lookup identifier since it was sent; transactions may commit in another order.
         """
         queue = position.queue
         if not isinstance(queue, OutgoingQueue):
             return
         record = position.record
         if position.transaction is not None and position.transaction.is_prepared:
-            self.store.delete(queue.number, position.lookup_id, record)
-        self._unhold(position)
-        position.lookup_id = position.lookup_id & ~_SEQUENTIAL_ID | self._sequential_id.next() & _SEQUENTIAL_ID
+            self._store.delete(queue.number, position.lookup_id, record)
+        self._positions.unhold(position)
+        position.lookup_id = (
+            position.lookup_id & ~SEQUENTIAL_ID_MASK | self._numbers.sequential_id.next() & SEQUENTIAL_ID_MASK
+        )
         key = QUEUE_KEY.pack(queue.number)
-        row = self._outgoing_sequences_table.get(key)
+        row = self._table.get(key)
         ordinal, time_stamp, number, *rest = self._first_sequence(queue) if row is None else _ROW.unpack(row)
         if number > _MAX_NUMBER:
             ordinal, number = ordinal + 1, 1
         record.packet = set_sequence(record.packet, TxSequenceID(ordinal, time_stamp), number, number - 1)
-        self._outgoing_sequences_table.put(key, _ROW.pack(ordinal, time_stamp, number + 1, *rest))
+        self._table.put(key, _ROW.pack(ordinal, time_stamp, number + 1, *rest))
 
-    def _delete_one(self, queue: Queue) -> None:
-        """An outgoing queue takes its sequence along: one that is made anew begins with a higher Timestamp."""
-        sequence = self.outgoing_sequence(queue) if isinstance(queue, OutgoingQueue) else None
-        super()._delete_one(queue)
-        if sequence is not None:
-            self._outgoing_sequences_table.delete(QUEUE_KEY.pack(queue.number))
-            self._sequence_queues.pop(sequence.time_stamp, None)
+    def forget(self, queue: OutgoingQueue) -> None:
+        """Drop the sequence of a deleted queue.
 
-    def is_idle(self, queue: OutgoingQueue) -> bool:
-        """Whether nobody would miss an outgoing queue: empty, not open, not paused, nothing waits for a FinalAck."""
-        if queue.open_queue_descriptors or queue.message_count or queue.held_positions:
-            return False
+        A new queue to the same destination begins with a higher Timestamp.
+        """
         sequence = self.outgoing_sequence(queue)
-        return queue.state is not OutgoingState.ON_HOLD and (sequence is None or not sequence.no_read_count)
+        if sequence is not None:
+            self._table.delete(QUEUE_KEY.pack(queue.number))
+            self.queues.pop(sequence.time_stamp, None)
 
-    def remove_idle_outgoing_queue(self, queue: OutgoingQueue) -> bool:
-        """Remove an outgoing queue that nobody uses; it is made again when somebody sends to its destination."""
-        if queue.is_deleted or not self.is_idle(queue):
-            return False
-        self._delete_one(queue)
-        return True
+    # Start ----------------------------------------------------------------------------------------
 
-    # Start ------------------------------------------------------------------------------------------------------
-
-    def _load_sequences(self) -> None:
+    def load(self) -> None:
+        """Take over the stored sequences, at the start and after a failure of the store."""
         self._skip_given_identifiers()
-        for key, row in list(self._outgoing_sequences_table.items()):
+        for key, row in list(self._table.items()):
             sequence = OutgoingSequence._make(_ROW.unpack(row))
-            queue = self.queue_manager.queue_collection.get(QUEUE_KEY.unpack(key)[0])
+            queue = self._queue_manager.queue_collection.get(QUEUE_KEY.unpack(key)[0])
             if not isinstance(queue, OutgoingQueue):
                 continue
-            if sequence.epoch == self.store.epoch:
-                self._sequence_queues[sequence.time_stamp] = queue.number
+            if sequence.epoch == self._store.epoch:
+                self.queues[sequence.time_stamp] = queue.number
             else:
                 self._renew_sequence(queue, sequence)
 
     def _skip_given_identifiers(self) -> None:
-        """The store was restored from a backup: message identifiers were given since that are not known here.
+        """Skip message identifiers that may have been given since a backup that was restored.
 
         Given again, they would make receivers drop new messages as duplicates (MS-MQQB 3.1.5.8.1).
         """
-        epoch = EPOCH.pack(self.store.epoch)
-        known = self._settings_table.get(EPOCH_KEY)
-        if known != epoch:
-            self._settings_table.put(EPOCH_KEY, epoch)
-            if known is not None:
-                self._message_ordinal.next(_SKIPPED_IDENTIFIERS)
+        epoch = self._store.epoch
+        known = self._attributes.replace_epoch(epoch)
+        if known not in (None, epoch):
+            self._numbers.skip_message_ordinals()
 
     def _renew_sequence(self, queue: OutgoingQueue, old: OutgoingSequence) -> None:
-        """The store was restored from a backup, and what was numbered after it was made is not known here.
+        """Begin a new sequence: numbers given since a restored backup are not known.
 
-        So the sequence begins anew (MS-MQQB 3.1.1.3.1: a Timestamp above any earlier one), and the messages that wait are
-        numbered again, since nothing may be sent under the older identifier.
+        It has a Timestamp above any earlier one (MS-MQQB 3.1.1.3.1). The messages that wait are
+        numbered again, because none may be sent under the older identifier.
         """
         sequence = self._first_sequence(queue)._replace(no_read_count=old.no_read_count)
         after = START
-        while (lookup_id := self.store.next(queue.number, after)) is not None:
+        while (lookup_id := self._store.next(queue.number, after)) is not None:
             after = lookup_id
-            record = self.store.get(queue.number, lookup_id)
+            record = self._store.get(queue.number, lookup_id)
             if record is None:
                 continue
             waiting = Message(record.packet).transactional_message_sequence_identifier
             if waiting is not None and waiting.time_stamp == old.time_stamp:
                 number = sequence.number
                 record.packet = set_sequence(record.packet, sequence.tx_sequence_id, number, number - 1)
-                self.store.put(queue.number, lookup_id, record, express=False)
+                self._store.put(queue.number, lookup_id, record, express=False)
                 sequence = sequence._replace(number=number + 1)
-        self._save_sequence(queue, sequence)
+        self.save(queue, sequence)

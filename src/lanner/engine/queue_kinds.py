@@ -1,4 +1,4 @@
-"""What a queue is for, in one word, and its name in full: as the data pipeline and the log of events tell them."""
+"""The kind of a queue and its format name, for the data pipeline and the log of events."""
 
 from __future__ import annotations
 
@@ -7,22 +7,25 @@ from typing import TYPE_CHECKING, Final
 
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import QueueType
+from lanner.wire.format_name import FormatName, parse
 
 if TYPE_CHECKING:
-    from lanner.engine.engine import Engine
-    from lanner.model.directory_objects import Queue
+    from lanner.model.directory_objects import Queue, QueueManager
 
 OUTGOING: Final = "outgoing"
 CONNECTOR: Final = "connector"
 # MC-MQAC 2.2.2.13, note 3.
 REPORT_QUEUE: Final = uuid.UUID("55ee8f32-cce9-11cf-b108-0020afd61ce9")
-# Where administrative messages to this computer come; an ordinary private queue.
+# The queue for administrative messages to this computer; an ordinary private queue.
 ADMINISTRATION_QUEUE: Final = r".\private$\admin_queue$"
 
 
-def queue_kind(engine: Engine, queue: Queue) -> str:
-    """destination, journal, deadletter, xact_deadletter, outgoing, admin, report, subqueue or connector."""
-    qm = engine.queue_manager
+def queue_kind(qm: QueueManager, queue: Queue) -> str:
+    """Return the kind of a queue.
+
+    It is destination, journal, deadletter, xact_deadletter, outgoing, admin, report, subqueue or
+    connector.
+    """
     if isinstance(queue, OutgoingQueue):
         return OUTGOING
     if queue is qm.system_deadletter_queue:
@@ -41,8 +44,13 @@ def queue_kind(engine: Engine, queue: Queue) -> str:
     return "admin" if is_admin else "destination"
 
 
-def queue_text(engine: Engine, queue: Queue) -> str:
-    """The format name of a queue; of one for another computer, the name that it was opened by."""
-    if queue_kind(engine, queue) in (OUTGOING, CONNECTOR):
+def queue_text(qm: QueueManager, queue: Queue) -> str:
+    """Return the format name of a queue; for an outgoing queue, the name that it was opened by."""
+    if queue_kind(qm, queue) in (OUTGOING, CONNECTOR):
         return queue.pathname
-    return str(engine.format_name_of(queue))
+    return str(format_name_of(queue))
+
+
+def format_name_of(queue: Queue) -> FormatName:
+    """Return the name that other computers use: DIRECT=OS:computer and the path of the queue."""
+    return parse(f"DIRECT=OS:{queue.pathname}")

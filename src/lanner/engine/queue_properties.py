@@ -1,4 +1,4 @@
-"""What the attributes of a queue may be (MS-MQDMPR 3.1.1.2), and which rights it takes to change them."""
+"""Values of the attributes of a queue (MS-MQDMPR 3.1.1.2), and rights to change them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from lanner.model.directory_objects import Queue
     from lanner.security.identity import Identity
 
-# MS-MQDMPR 3.1.7.1.3: what Create Queue takes from the request, and the type of each; the rest it sets itself.
+# MS-MQDMPR 3.1.7.1.3: what Create Queue takes from the request, and the type of each; the rest it
+# sets itself.
 COPIED_ATTRIBUTES: Final[dict[str, type]] = {
     "label": str,
     "type": uuid.UUID,
@@ -56,7 +57,7 @@ _OPTIONAL: Final = frozenset({"multicast_address"})
 
 
 def copied_attributes(request: Queue) -> dict[str, Any]:
-    """What a new queue takes from the request; a descriptor that is not given is made for it."""
+    """Return what a new queue takes from the request; a missing descriptor is made later."""
     return {
         name: None if name == "security" and request.security is None else check_value(name, getattr(request, name))
         for name in COPIED_ATTRIBUTES
@@ -64,7 +65,10 @@ def copied_attributes(request: Queue) -> dict[str, Any]:
 
 
 def check_changes(changes: Mapping[str, object]) -> dict[str, Any]:
-    """The values as a queue keeps them; an error names the attribute that cannot be changed, or not to that."""
+    """Return the values as a queue keeps them.
+
+    An error names the attribute that cannot be changed, or cannot have that value.
+    """
     for name in changes:
         if name not in CHANGEABLE_ATTRIBUTES:
             raise PropertyNotallowed(
@@ -74,7 +78,7 @@ def check_changes(changes: Mapping[str, object]) -> dict[str, Any]:
 
 
 def check_value(name: str, value: object) -> object:
-    """One attribute's value as a queue keeps it."""
+    """Return one attribute's value as a queue keeps it."""
     if value is None and name in _OPTIONAL:
         return None
     wanted = COPIED_ATTRIBUTES[name]
@@ -102,14 +106,20 @@ def _check_multicast_address(value: str) -> None:
 
 
 def rights_to_change(changes: Mapping[str, object], security: bytes | None, identity: Identity) -> int:
-    """The rights (MS-MQMQ 2.2.24) that all the changes together need; `security` is the descriptor there is now."""
+    """Return the rights (MS-MQMQ 2.2.24) that all the changes together need.
+
+    `security` is the current descriptor.
+    """
     rights = QueueAccess.SET_QUEUE_PROPERTIES if changes.keys() - {"security"} else QueueAccess(0)
     new_security = changes.get("security")
     return rights | _rights_to_secure(security, new_security, identity) if isinstance(new_security, bytes) else rights
 
 
 def _rights_to_secure(old: bytes | None, new: bytes, identity: Identity) -> int:
-    """Each part of a descriptor has a right of its own, and nobody gives ownership away (MS-DTYP 2.5.3.2, 2.4.3)."""
+    """Return the rights that a change of a descriptor needs (MS-DTYP 2.5.3.2, 2.4.3).
+
+    Each part of a descriptor has a right of its own. An identity can take ownership, not give it.
+    """
     before = SecurityDescriptor() if old is None else SecurityDescriptor.unpack(old)
     after = SecurityDescriptor.unpack(new)
     rights = 0

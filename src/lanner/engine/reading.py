@@ -1,7 +1,8 @@
 """Receiving and peeking (MS-MQDMPR 3.1.7.1.10-3.1.7.1.15).
 
-A read that finds a message returns its position at once. One that must wait returns the waiting read
-and calls `on_end` exactly once later, with the position or with the error. Time-outs are milliseconds.
+A read that finds a message returns its position at once. A read that must wait returns the waiting
+read and calls `on_end` exactly once later, with the position or with the error. Time-outs are
+milliseconds.
 """
 
 from __future__ import annotations
@@ -10,31 +11,37 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from lanner.engine.cursors import CursorEvent, Cursors
-from lanner.engine.positions import ALLOW_PEEK_WHEN_LOCKED
+from lanner.engine.checks import PEEK_ACCESS, RECEIVE_ACCESS, not_available, readable, require_open
+from lanner.engine.cursors import CursorEvent
 from lanner.model.enums import (
     INFINITE,
     MessageClass,
     MessageSeekAction,
     OperationType,
     PositionState,
-    QueueAccessType,
 )
 from lanner.model.errors import (
-    AccessDenied,
     InvalidParameter,
     IOTimeout,
     MessageNotFound,
-    QueueNotAvailable,
     StatusError,
     TransactionSequence,
 )
-from lanner.model.live import START, MessagePosition, TransactionalOperation, WaitingMessageReadOperation
+from lanner.model.live import (
+    ALLOW_PEEK_WHEN_LOCKED,
+    START,
+    MessagePosition,
+    TransactionalOperation,
+    WaitingMessageReadOperation,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Iterator
 
-    from lanner.model.directory_objects import Queue
+    from lanner.engine.cursors import Cursors
+    from lanner.engine.positions import Positions
+    from lanner.engine.waiting import WaitingReads
+    from lanner.model.directory_objects import QueueManager
     from lanner.model.live import Cursor, OpenQueueDescriptor, Transaction
 
 ReadEnd = Callable[[MessagePosition | StatusError], None]
@@ -43,26 +50,32 @@ ReadStart = MessagePosition | WaitingMessageReadOperation
 
 _LOG = logging.getLogger(__name__)
 
-RECEIVE_ACCESS = (QueueAccessType.RECEIVE, QueueAccessType.RECEIVE_ADMIN)
-# A name of its own: each receive asks, and an enumeration looks its members up slowly.
+# A module-level name, because each receive asks and an enumeration looks up its members slowly.
 _ACK_RECEIVE = MessageClass.ACK_RECEIVE
-PEEK_ACCESS = (*RECEIVE_ACCESS, QueueAccessType.PEEK, QueueAccessType.PEEK_ADMIN)
 
 
 def _no_waiter(_: MessagePosition | StatusError) -> None:
-    """A read with time-out 0 never waits."""
+    """Do nothing: a read with time-out 0 never waits."""
 
 
 def _tell(on_end: ReadEnd, end: MessagePosition | StatusError) -> None:
-    """End a wait. What fails there is the reader's own: whoever sent the message has nothing to do with it."""
+    """End a wait. An error of the callback is logged: it must not reach the sender."""
     try:
         on_end(end)
     except Exception:  # noqa: BLE001 (logged)
         _LOG.exception("a waiting read could not take its answer")
 
 
-class Reading(Cursors):
+class Reading:
     """Events that read messages."""
+
+    def __init__(
+        self, queue_manager: QueueManager, waiting: WaitingReads, positions: Positions, cursors: Cursors
+    ) -> None:
+        self._queue_manager = queue_manager
+        self._waiting = waiting
+        self._positions = positions
+        self._cursors = cursors
 
     def dequeue_message(
         self,
@@ -76,22 +89,49 @@ class Reading(Cursors):
         on_end: ReadEnd = _no_waiter,
     ) -> ReadStart:
         """3.1.7.1.10 Dequeue Message."""
-        queue = self._readable(descriptor, RECEIVE_ACCESS)
-        self._require_open(transaction)
+        queue = readable(self._queue_manager, descriptor, RECEIVE_ACCESS)
+        if transaction is not None:
+            require_open(transaction)
         if cursor is not None:
-            found = self._get_message(cursor, CursorEvent.GET_NEXT_MESSAGE_FOR_DEQUEUE, no_wait=timeout == 0)
+            found = self._cursors.get_message(cursor, CursorEvent.GET_NEXT_MESSAGE_FOR_DEQUEUE, no_wait=timeout == 0)
             if found is None and timeout == 0:
                 raise MessageNotFound(f"queue {queue.pathname}: no message after the cursor")
         else:
-            found = self._seek_available_message_position(queue, START, peek=False)
+            found = self._positions.seek_forward(queue, START)
         if found is not None:
-            self._take(descriptor, found, transaction, two_phase_read=two_phase_read)
+            self.take(descriptor, found, transaction, two_phase_read=two_phase_read)
             return found
+        return self.wait_to_dequeue_message(
+            descriptor,
+            timeout=timeout,
+            cursor=cursor,
+            transaction=transaction,
+            tag=tag,
+            two_phase_read=two_phase_read,
+            on_end=on_end,
+        )
+
+    def wait_to_dequeue_message(
+        self,
+        descriptor: OpenQueueDescriptor,
+        *,
+        timeout: int,
+        on_end: ReadEnd,
+        two_phase_read: bool,
+        cursor: Cursor | None = None,
+        transaction: Transaction | None = None,
+        tag: object | None = None,
+    ) -> WaitingMessageReadOperation:
+        """The second half of Dequeue Message, for callers that have just found no message.
+
+        The caller has held the store's lock since then, so that no message can have come. IOTimeout
+        if `timeout` is 0.
+        """
 
         def satisfied(position: MessagePosition) -> None:
             if cursor is not None:
-                self._message_available(cursor, position)
-            self._take(descriptor, position, transaction, two_phase_read=two_phase_read)
+                self._cursors.message_available(cursor, position)
+            self.take(descriptor, position, transaction, two_phase_read=two_phase_read)
             _tell(on_end, position)
 
         return self._wait(
@@ -101,29 +141,33 @@ class Reading(Cursors):
     def try_dequeue_message(
         self, descriptor: OpenQueueDescriptor, transaction: Transaction | None = None
     ) -> MessagePosition | None:
-        """Dequeue Message with time-out 0, for callers to whom an empty queue is no error."""
-        queue = self._readable(descriptor, RECEIVE_ACCESS)
+        """Dequeue Message with time-out 0.
+
+        Return None instead of raising when the queue is empty.
+        """
+        queue = readable(self._queue_manager, descriptor, RECEIVE_ACCESS)
         if transaction is not None:
-            self._require_open(transaction)
-        found = self._seek_forward(queue, START)
+            require_open(transaction)
+        found = self._positions.seek_forward(queue, START)
         if found is not None:
             if transaction is None:
-                self.message_position_deleted(queue, found, _ACK_RECEIVE)
+                self._positions.message_position_deleted(queue, found, _ACK_RECEIVE)
             else:
-                self._take(descriptor, found, transaction, two_phase_read=False)
+                self.take(descriptor, found, transaction, two_phase_read=False)
         return found
 
     def dequeue_messages(
         self, descriptor: OpenQueueDescriptor, transaction: Transaction | None = None
     ) -> Iterator[MessagePosition]:
-        """Dequeue Message with time-out 0, again and again until the queue is empty."""
-        queue = self._readable(descriptor, RECEIVE_ACCESS)
-        self._require_open(transaction)
-        while (found := self._seek_forward(queue, START)) is not None:
+        """Yield the messages of Dequeue Message with time-out 0 until the queue is empty."""
+        queue = readable(self._queue_manager, descriptor, RECEIVE_ACCESS)
+        if transaction is not None:
+            require_open(transaction)
+        while (found := self._positions.seek_forward(queue, START)) is not None:
             if transaction is None:
-                self.message_position_deleted(queue, found, _ACK_RECEIVE)
+                self._positions.message_position_deleted(queue, found, _ACK_RECEIVE)
             else:
-                self._take(descriptor, found, transaction, two_phase_read=False)
+                self.take(descriptor, found, transaction, two_phase_read=False)
             yield found
 
     def dequeue_message_begin(
@@ -136,7 +180,10 @@ class Reading(Cursors):
         transaction: Transaction | None = None,
         on_end: ReadEnd = _no_waiter,
     ) -> ReadStart:
-        """3.1.7.1.11 Dequeue Message Begin; a transaction takes precedence over the two-phase read."""
+        """3.1.7.1.11 Dequeue Message Begin.
+
+        A transaction takes precedence over the two-phase read.
+        """
         return self.dequeue_message(
             descriptor,
             timeout=timeout,
@@ -158,24 +205,24 @@ class Reading(Cursors):
         """3.1.7.1.12 Dequeue Message End."""
         queue = descriptor.queue
         if queue is None:
-            raise self._not_available(descriptor)
+            raise not_available(descriptor)
         if position.state in (PositionState.AVAILABLE, PositionState.DELETED):
             raise TransactionSequence(f"message {position.lookup_id:#x} of queue {queue.pathname} is not being read")
         if transactional:
             return
         descriptor.unfinished_reads.pop(position.lookup_id, None)
         if position.state is PositionState.LOCKED and delete_message:
-            self.message_position_deleted(queue, position, MessageClass.ACK_RECEIVE)
+            self._positions.message_position_deleted(queue, position, MessageClass.ACK_RECEIVE)
         else:
-            self._give_back(position, is_abort=False)
+            self._positions.give_back(position, is_abort=False)
 
     def give_back_transactional_read(self, transaction: Transaction, position: MessagePosition) -> None:
-        """Whoever waited for this message in a transaction never saw it: take the read out of the transaction again."""
+        """Undo a read in a transaction whose reader disconnected before it got the message."""
         operations = transaction.transactional_operations
         kept = [operation for operation in operations if operation.message_position is not position]
         if len(kept) < len(operations) and not transaction.is_prepared:
             operations[:] = kept
-            self._give_back(position, is_abort=False)
+            self._positions.give_back(position, is_abort=False)
 
     def read_message_by_lookup_identifier(
         self,
@@ -190,19 +237,21 @@ class Reading(Cursors):
     ) -> MessagePosition:
         """3.1.7.1.13 Read Message By Lookup Identifier: never waits.
 
-        `allow_peek_when_locked`: peeks see the message while the transaction has it (MC-MQAC 3.11.4.1.33).
+        `allow_peek_when_locked`: peeks see the message while the transaction has it (MC-MQAC
+        3.11.4.1.33).
         """
         if peek_operation and transaction is not None:
             raise InvalidParameter("a peek by lookup identifier takes no transaction")
-        queue = self._readable(descriptor, PEEK_ACCESS if peek_operation else RECEIVE_ACCESS)
-        self._require_open(transaction)
-        position = self._seek_available_message_position_with_id(
+        queue = readable(self._queue_manager, descriptor, PEEK_ACCESS if peek_operation else RECEIVE_ACCESS)
+        if transaction is not None:
+            require_open(transaction)
+        position = self._positions.seek_available_message_position_with_id(
             queue, lookup_id, peek=peek_operation, action=lookup_operation
         )
         if not peek_operation:
             if allow_peek_when_locked and transaction is not None:
                 position.record.flags |= ALLOW_PEEK_WHEN_LOCKED
-            self._take(descriptor, position, transaction, two_phase_read=two_phase_read)
+            self.take(descriptor, position, transaction, two_phase_read=two_phase_read)
         return position
 
     def peek_next_message(
@@ -215,8 +264,8 @@ class Reading(Cursors):
         on_end: ReadEnd = _no_waiter,
     ) -> ReadStart:
         """3.1.7.1.14 Peek Next Message; a peek can be cancelled by its tag, too (DECISIONS)."""
-        self._readable(descriptor, PEEK_ACCESS)
-        found = self._get_message(cursor, CursorEvent.GET_NEXT_MESSAGE_FOR_PEEK, no_wait=False)
+        readable(self._queue_manager, descriptor, PEEK_ACCESS)
+        found = self._cursors.get_message(cursor, CursorEvent.GET_NEXT_MESSAGE_FOR_PEEK, no_wait=False)
         return self._wait_to_peek(descriptor, timeout, cursor, tag, on_end) if found is None else found
 
     def peek_message(
@@ -229,35 +278,16 @@ class Reading(Cursors):
         on_end: ReadEnd = _no_waiter,
     ) -> ReadStart:
         """3.1.7.1.15 Peek Message; a peek can be cancelled by its tag, too (DECISIONS)."""
-        queue = self._readable(descriptor, PEEK_ACCESS)
+        queue = readable(self._queue_manager, descriptor, PEEK_ACCESS)
         if cursor is not None:
-            found = self._get_message(cursor, CursorEvent.GET_MESSAGE_FOR_PEEK, no_wait=False)
+            found = self._cursors.get_message(cursor, CursorEvent.GET_MESSAGE_FOR_PEEK, no_wait=False)
         else:
-            found = self._seek_available_message_position(queue, START, peek=True)
+            found = self._positions.seek_available_message_position(queue, START, peek=True)
         return self._wait_to_peek(descriptor, timeout, cursor, tag, on_end) if found is None else found
 
-    # Shared steps -------------------------------------------------------------------------------------
+    # Shared steps ---------------------------------------------------------------------------------
 
-    def _readable(self, descriptor: OpenQueueDescriptor, access: Container[QueueAccessType]) -> Queue:
-        self._require_ready()
-        queue = descriptor.queue
-        if queue is None:
-            raise self._not_available(descriptor)
-        if descriptor.access_type not in access:
-            raise self._wrong_access(descriptor)
-        return queue
-
-    @staticmethod
-    def _wrong_access(descriptor: OpenQueueDescriptor) -> AccessDenied:
-        name = descriptor.access_type.name.lower()
-        return AccessDenied(f"{descriptor.format_name} is open for {name} access only")
-
-    @staticmethod
-    def _not_available(descriptor: OpenQueueDescriptor) -> QueueNotAvailable:
-        state = "closed" if descriptor.is_closed else "deleted"
-        return QueueNotAvailable(f"{descriptor.format_name}: the queue was {state}")
-
-    def _take(
+    def take(
         self,
         descriptor: OpenQueueDescriptor,
         position: MessagePosition,
@@ -265,18 +295,18 @@ class Reading(Cursors):
         *,
         two_phase_read: bool,
     ) -> None:
-        """What a destructive read does with the position it found, in the same step that found it."""
+        """Lock or remove the position that a destructive read has found."""
         if transaction is not None and not transaction.is_null:
-            self._lock(position)
+            self._positions.lock(position)
             position.transaction = transaction
             transaction.transactional_operations.append(
                 TransactionalOperation(OperationType.DEQUEUE, position, dequeue_reason=MessageClass.ACK_RECEIVE)
             )
         elif two_phase_read:
-            self._lock(position)
+            self._positions.lock(position)
             descriptor.unfinished_reads[position.lookup_id] = position
         else:
-            self.message_position_deleted(position.queue, position, MessageClass.ACK_RECEIVE)
+            self._positions.message_position_deleted(position.queue, position, MessageClass.ACK_RECEIVE)
 
     def _wait_to_peek(
         self,
@@ -289,9 +319,9 @@ class Reading(Cursors):
         def satisfied(position: MessagePosition) -> None:
             queue = position.queue
             if cursor is not None:
-                self._message_available(cursor, position)
+                self._cursors.message_available(cursor, position)
             _tell(on_end, position)
-            self._release_next_reader(queue)
+            self._waiting.release_next_reader(queue)
 
         return self._wait(descriptor, timeout, cursor, tag, satisfied, on_end, destructive_read=False)
 
@@ -309,11 +339,11 @@ class Reading(Cursors):
     ) -> WaitingMessageReadOperation:
         def stopped(status: StatusError) -> None:
             if cursor is not None:
-                self._wait_time_expired(cursor)
+                self._cursors.wait_time_expired(cursor)
             _tell(on_end, status)
 
         try:
-            return self._wait_for_new_message(
+            return self._waiting.wait_for_new_message(
                 descriptor,
                 timeout,
                 destructive_read=destructive_read,
@@ -325,5 +355,5 @@ class Reading(Cursors):
             )
         except IOTimeout:
             if cursor is not None:
-                self._wait_time_expired(cursor)
+                self._cursors.wait_time_expired(cursor)
             raise

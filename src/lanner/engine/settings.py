@@ -1,4 +1,4 @@
-"""What an engine is told at its start; everything else it finds in the store."""
+"""Settings that an engine gets at its start; everything else is in the store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST_KEEP = 3650
 
 @dataclass(frozen=True, slots=True)
 class HostPolicy:
-    """What the text asks the local security authority for (MS-MQDMPR 3.1.3, MS-LSAD 2.2.4)."""
+    """The answer of the local security authority (MS-MQDMPR 3.1.3, MS-LSAD 2.2.4)."""
 
     account_domain_name: str
     dns_domain_name: str = ""
@@ -28,7 +28,10 @@ class HostPolicy:
 
 @dataclass(frozen=True, slots=True)
 class EventSettings:
-    """How long the log of events reaches back; ValueError says what cannot be. What comes first counts."""
+    """How far the log of events reaches back: the stricter of the two limits counts.
+
+    Raises ValueError for values that are not allowed.
+    """
 
     keep_days: float = 7.0
     max_mb: int = 1024  # mebibytes of the store's file
@@ -50,7 +53,8 @@ class EngineSettings:
     dns_domain: str = ""
     # Asks the host for its names instead; an exception from it ends the start.
     host_policy: Callable[[], HostPolicy] | None = None
-    # Other names and addresses that mean this computer, in lower case (DECISIONS: "is this host me").
+    # Other names and addresses that mean this computer, in lower case (DECISIONS: "is this host
+    # me").
     local_addresses: frozenset[str] = field(default_factory=frozenset)
     directory_integrated: bool = False
     hardened_security: bool = False
@@ -64,26 +68,29 @@ class EngineSettings:
     # MS-MQDMPR 3.1.2.1 and 3.1.2.2.
     directory_sites_update_interval: float = 12 * 3600.0
     directory_site_gates_update_interval: float = 3600.0
-    # Sites of the queue manager in the directory, set at provisioning (MS-MQDMPR 3.1.3); no directory takes a
-    # queue manager without one, and without its object no public queue can be made.
+    # Sites of the queue manager in the directory, set at provisioning (MS-MQDMPR 3.1.3); no
+    # directory takes a queue manager without one, and without its object no public queue can be
+    # made.
     site_identifiers: tuple[str, ...] = ()
     # Makes the encryption and signing key lists (MQDSPUBLICKEYS) at provisioning.
     public_keys: Callable[[], tuple[bytes, bytes]] | None = None
-    # Gives the private halves of the encryption keys, whenever a message that was encrypted for us arrives.
+    # Returns the private encryption keys; called when a message arrives that is encrypted for this
+    # queue manager.
     private_keys: Callable[[], PrivateKeys] | None = None
     encryption: EncryptionPreferences = DEFAULT_PREFERENCES
-    # Whether what happens to messages is written down, and for how long; True: as EventSettings has it.
+    # Whether the log of events is kept, and for how long; True: with the defaults of EventSettings.
     events: EventSettings | bool = False
 
     # Whether an account is one of ours; without it only the caller itself can own what it creates.
     is_domain_user: Callable[[Sid], bool] | None = None
 
-    # The user of a SID with its groups, None where it is not known (DECISIONS: a pluggable resolver).
+    # The user of a SID with its groups, None where it is not known (DECISIONS: a pluggable
+    # resolver).
     resolve_identity: Callable[[Sid], Identity | None] | None = None
 
     @property
     def event_settings(self) -> EventSettings | None:
-        """None: nothing is written down."""
+        """The settings of the log of events; None: it is not kept."""
         if isinstance(self.events, EventSettings):
             return self.events
         return EventSettings() if self.events else None

@@ -1,6 +1,8 @@
-"""What the engine keeps in the store beside the messages: its tables, and the keys of their rows.
+"""The tables that the engine keeps in the store beside the messages, and the keys of their rows.
 
-Attributes are written by `persistence`. The directory, the counters and the store itself have tables of their own.
+The directory, the counters and the store itself have tables of their own. Each table has one owner:
+`persistence` (QUEUES, SETTINGS), `transactions`, `positions` (PURGE_PENDING), `expiry` (EXPIRY,
+EXPIRY_HOLDS), `outgoing_sequences`, `staging` (STAGE_VISITS).
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ import struct
 from typing import Final
 
 QUEUES: Final = "queues"  # QUEUE_KEY: attributes of a queue
-# QUEUE_MANAGER_KEY: attributes of the queue manager; EPOCH_KEY: the store that gave the last message identifier
+# QUEUE_MANAGER_KEY: attributes of the queue manager; EPOCH_KEY: the store that gave the last
+# message identifier
 SETTINGS: Final = "settings"
 TRANSACTIONS: Final = "transactions"  # GUID of a prepared transaction: its operations
 PURGE_PENDING: Final = "purge_pending"  # POSITION_KEY: a message that was purged while it was locked

@@ -1,78 +1,79 @@
-"""Transactions (MS-MQDMPR 3.1.4.3-3.1.4.11, 3.1.7.1.8) and the resource manager's side of a coordinator.
+"""Transactions: commit, abort, two phases (MS-MQDMPR 3.1.4.3-3.1.4.5, 3.1.7.1.8).
 
-A transaction lives in memory until it is prepared for two phases: an unprepared one is aborted by a
-crash (3.1.3), and nothing of it is on disk, so that is what a crash does. Prepare writes the operations
-and locks the messages durably; commit and abort are one batch of the store each, so all or nothing.
+A transaction is in memory until it is prepared for two phases. An unprepared one is aborted by a
+crash (3.1.3), which needs no work because nothing of it is on disk. Prepare writes the operations
+and locks the messages durably. Commit and abort are one batch of the store each, so they are
+atomic. The side of a distributed transaction coordinator is in `dtc`.
 """
 
 from __future__ import annotations
 
-import enum
 import json
 import uuid
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from lanner.engine.delivery import Delivery
-from lanner.engine.envelope import is_express, read_envelope
+from lanner.engine.checks import require_ready
+from lanner.engine.tables import TRANSACTIONS
+from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import MessageClass, OperationType, PositionState
-from lanner.model.errors import DtcConnect, TransactionSequence
+from lanner.model.errors import TransactionSequence
 from lanner.model.events import EventKind
 from lanner.model.live import MessagePosition, Transaction, TransactionalOperation
 from lanner.wire.builder import set_transaction_flags
+from lanner.wire.envelope import is_express, read_envelope
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-# MS-MQMQ 2.2.20.5: the transaction id has 20 bits.
-_INDEX_MASK = 0xF_FFFF
-
-
-class Outcome(enum.Enum):
-    """What a coordinator answers about an in-doubt transaction (MS-DTCO TXUSER_REENLIST)."""
-
-    COMMITTED = "committed"
-    ABORTED = "aborted"
-    TIMEOUT = "timeout"
+    from lanner.engine.arrivals import Arrivals
+    from lanner.engine.event_recorder import EventRecorder
+    from lanner.engine.moving import Moving
+    from lanner.engine.numbers import Numbers
+    from lanner.engine.outgoing_sequences import OutgoingSequences
+    from lanner.engine.positions import Positions
+    from lanner.engine.waiting import WaitingReads
+    from lanner.model.directory_objects import QueueManager
+    from lanner.store import Store
 
 
-class Coordinator(Protocol):
-    """The external transaction manager. Each `_done` call comes when the step is on disk, not before."""
-
-    def prepare_request_done(self, identifier: uuid.UUID) -> None:
-        """TXUSER_ENLISTMENT_MTAG_PREPAREREQDONE."""
-
-    def commit_request_done(self, identifier: uuid.UUID) -> None:
-        """TXUSER_ENLISTMENT_MTAG_COMMITREQDONE."""
-
-    def abort_request_done(self, identifier: uuid.UUID) -> None:
-        """TXUSER_ENLISTMENT_MTAG_ABORTREQDONE."""
-
-    def reenlist(self, identifier: uuid.UUID) -> Outcome:
-        """What became of a transaction that was prepared before the queue manager stopped."""
-
-
-class Transactions(Delivery):
+class Transactions:
     """Units of work."""
 
-    coordinator: Coordinator | None = None
+    def __init__(
+        self,
+        store: Store,
+        queue_manager: QueueManager,
+        numbers: Numbers,
+        waiting: WaitingReads,
+        positions: Positions,
+        arrivals: Arrivals,
+        moving: Moving,
+        sequences: OutgoingSequences,
+        recorder: EventRecorder | None,
+    ) -> None:
+        self._store = store
+        self._queue_manager = queue_manager
+        self._numbers = numbers
+        self._waiting = waiting
+        self._positions = positions
+        self._arrivals = arrivals
+        self._moving = moving
+        self._sequences = sequences
+        self._recorder = recorder
+        self._table = store.table(TRANSACTIONS)
 
     def create_transaction(self, identifier: uuid.UUID) -> Transaction:
         """3.1.7.1.8 Create Transaction."""
-        self._require_ready()
-        if identifier in self.queue_manager.transaction_collection:
+        require_ready(self._queue_manager)
+        if identifier in self._queue_manager.transaction_collection:
             raise TransactionSequence(f"transaction {identifier} is open already")
-        transaction = Transaction(identifier, index=self._next_transaction_index())
-        self.queue_manager.transaction_collection[identifier] = transaction
+        transaction = Transaction(identifier, index=self._numbers.next_transaction_index())
+        self._queue_manager.transaction_collection[identifier] = transaction
         return transaction
 
-    def _next_transaction_index(self) -> int:
-        return self._transaction_index.next() & _INDEX_MASK
-
     def transaction_prepare(self, identifier: uuid.UUID, *, single_phase: bool = True) -> None:
-        """3.1.4.3 Transaction Prepare. With `single_phase` False the promise is kept over a crash."""
+        """3.1.4.3 Transaction Prepare. With `single_phase` False it survives a crash."""
         transaction = self._transaction(identifier)
         transaction.single_phase = single_phase
-        self._mark_first_and_last(transaction)
+        _mark_first_and_last(transaction)
         if not single_phase:
             self._write_prepared(transaction)
 
@@ -80,11 +81,13 @@ class Transactions(Delivery):
         """3.1.4.4 Transaction Commit."""
         transaction = self._transaction(identifier)
         if not transaction.is_prepared:
-            # MS-MQMP commits internal transactions without Prepare (DECISIONS: flags are set at commit).
-            self._mark_first_and_last(transaction)
+            # MS-MQMP commits internal transactions without Prepare (DECISIONS: flags are set at
+            # commit).
+            _mark_first_and_last(transaction)
         self._forget(transaction)
         operations = transaction.transactional_operations
-        # Sent, and timed out before this commit: removed by a later operation of the same list.
+        # Messages that were sent and expired before this commit; a later operation of the same list
+        # removes them.
         timed_out = {
             id(operation.message_position)
             for operation in operations
@@ -106,34 +109,40 @@ class Transactions(Delivery):
         operations.clear()
 
     def _commit_send(self, position: MessagePosition) -> None:
-        self._take_sequence_number(position)
-        self._unhold(position)
+        if isinstance(position.queue, OutgoingQueue):
+            self._sequences.take_number(position)
+        self._positions.unhold(position)
         position.is_uncommitted_send = False
         position.record.state = PositionState.AVAILABLE
-        self._arrive(position, read_envelope(position.record.packet))
+        self._arrivals.arrive(position, read_envelope(position.record.packet))
 
     def _commit_send_to_deleted_queue(self, position: MessagePosition) -> None:
-        """The sender hears of it now: before the commit there was no message to speak of."""
-        for subscriber in self.position_deleted_subscribers:
+        """Raise the event now: before the commit there was no message for the sender to hear of."""
+        for subscriber in self._positions.deleted_subscribers:
             subscriber(position.queue, position, MessageClass.NACK_QUEUE_DELETED)
 
     def _commit_receive(
         self, position: MessagePosition, operation: TransactionalOperation, transaction: Transaction
     ) -> None:
         if transaction.is_prepared and position.is_uncommitted_send:
-            self.store.delete(position.queue.number, position.lookup_id, position.record)
+            self._store.delete(position.queue.number, position.lookup_id, position.record)
         reason = operation.dequeue_reason or MessageClass.ACK_RECEIVE
-        self.message_position_deleted(position.queue, position, reason)
+        self._positions.message_position_deleted(position.queue, position, reason)
 
     def _commit_move(self, position: MessagePosition, operation: TransactionalOperation) -> None:
         target = operation.target_queue
         if target is None or target.is_deleted:
-            self._give_back(position, is_abort=False)
+            self._positions.give_back(position, is_abort=False)
             return
-        if position.state is PositionState.PURGE_PENDING:
-            # A move that commits moves, also where a purge came meanwhile (DECISIONS).
-            self._purge_pending_table.delete(self._position_key(position))
-        self._move_now(position, target)
+        # A move that commits moves, also if the queue was purged meanwhile (DECISIONS).
+        self._positions.forget_purge(position)
+        self._moving.move_now(position, target)
+
+    def abort_unprepared(self) -> None:
+        """Abort every transaction that is not prepared: the queue manager stops."""
+        for transaction in list(self._queue_manager.transaction_collection.values()):
+            if not transaction.is_prepared:
+                self.transaction_abort(transaction.identifier)
 
     def transaction_abort(self, identifier: uuid.UUID) -> None:
         """3.1.4.5 Transaction Abort."""
@@ -145,46 +154,32 @@ class Transactions(Delivery):
                 continue
             if operation.operation_type is OperationType.ENQUEUE:
                 if transaction.is_prepared:
-                    self.store.delete(position.queue.number, position.lookup_id, position.record)
-                if self.events is not None:
-                    self.events.add(EventKind.SEND_ABORTED, position)
-                self._remove(position.queue, position)
+                    self._store.delete(position.queue.number, position.lookup_id, position.record)
+                if self._recorder is not None:
+                    self._recorder.add(EventKind.SEND_ABORTED, position)
+                self._positions.remove(position.queue, position)
             else:
-                self._give_back(position, is_abort=operation.operation_type is OperationType.DEQUEUE)
+                self._positions.give_back(position, is_abort=operation.operation_type is OperationType.DEQUEUE)
         transaction.transactional_operations.clear()
 
     def _transaction(self, identifier: uuid.UUID) -> Transaction:
         try:
-            return self.queue_manager.transaction_collection[identifier]
+            return self._queue_manager.transaction_collection[identifier]
         except KeyError:
             raise TransactionSequence(
                 f"no open transaction {identifier}: it was never begun, or it has ended"
             ) from None
 
     def _forget(self, transaction: Transaction) -> None:
-        del self.queue_manager.transaction_collection[transaction.identifier]
+        del self._queue_manager.transaction_collection[transaction.identifier]
         transaction.is_over = True
         if transaction.waiting_reads:
             error = f"transaction {transaction.identifier} has ended while this read waited in it"
-            self._stop_waiting_reads(list(transaction.waiting_reads), TransactionSequence(error))
+            self._waiting.stop_all(transaction.waiting_reads, TransactionSequence(error))
         if transaction.is_prepared:
-            self._transactions_table.delete(transaction.identifier.bytes)
+            self._table.delete(transaction.identifier.bytes)
 
-    @staticmethod
-    def _mark_first_and_last(transaction: Transaction) -> None:
-        """FM and LM of MS-MQMQ 2.2.20.5 count the messages that are sent (DMPR-3.1.4.3-2)."""
-        sends = [
-            operation.message_position
-            for operation in transaction.transactional_operations
-            if operation.operation_type is OperationType.ENQUEUE
-        ]
-        if sends:
-            last = len(sends) - 1
-            for index in {0, last}:
-                record = sends[index].record
-                record.packet = set_transaction_flags(record.packet, index == 0, index == last)
-
-    # Two phases ---------------------------------------------------------------------------------------------
+    # Two phases -----------------------------------------------------------------------------------
 
     def _write_prepared(self, transaction: Transaction) -> None:
         operations = []
@@ -203,7 +198,7 @@ class Transactions(Delivery):
                 ]
             )
             position.record.state = PositionState.LOCKED
-            self.store.put(
+            self._store.put(
                 position.queue.number,
                 position.lookup_id,
                 position.record,
@@ -211,13 +206,13 @@ class Transactions(Delivery):
             )
         transaction.is_prepared = True
         document = {"index": transaction.index, "operations": operations}
-        self._transactions_table.put(transaction.identifier.bytes, json.dumps(document).encode())
+        self._table.put(transaction.identifier.bytes, json.dumps(document).encode())
 
-    def _recover_prepared(self) -> None:
-        """TransactionCollection after a restart: prepared transactions with their operations."""
-        collection = self.queue_manager.queue_collection
-        for key, value in list(self._transactions_table.items()):
-            if uuid.UUID(bytes=key) in self.queue_manager.transaction_collection:
+    def recover_prepared(self) -> None:
+        """Restore TransactionCollection after a restart: the prepared transactions."""
+        collection = self._queue_manager.queue_collection
+        for key, value in list(self._table.items()):
+            if uuid.UUID(bytes=key) in self._queue_manager.transaction_collection:
                 continue
             document = json.loads(value)
             transaction = Transaction(
@@ -225,12 +220,12 @@ class Transactions(Delivery):
             )
             for kind, number, lookup_id, target, reason in document["operations"]:
                 queue = collection.get(number)
-                record = None if queue is None else self.store.get(number, lookup_id)
+                record = None if queue is None else self._store.get(number, lookup_id)
                 if queue is None or record is None:
                     continue  # an express message, or its queue, is gone
                 position = queue.held_positions.get(lookup_id) or MessagePosition(queue, lookup_id, record)
                 position.transaction = transaction
-                self._lock(position)
+                self._positions.lock(position)
                 if kind == OperationType.ENQUEUE:
                     position.is_uncommitted_send = True
                     queue.message_count -= 1
@@ -242,87 +237,30 @@ class Transactions(Delivery):
                         dequeue_reason=MessageClass(reason) if reason else None,
                     )
                 )
-            self.queue_manager.transaction_collection[transaction.identifier] = transaction
+            self._queue_manager.transaction_collection[transaction.identifier] = transaction
 
-    def _undo_unsynced_promises(self) -> None:
-        """The store has gone back to its last sync: what was prepared since then is not."""
-        for transaction in self.queue_manager.transaction_collection.values():
-            if transaction.is_prepared and self._transactions_table.get(transaction.identifier.bytes) is None:
+    def go_back(self) -> None:
+        """Undo each Prepare since the last sync, after the store has undone it."""
+        for transaction in self._queue_manager.transaction_collection.values():
+            if transaction.is_prepared and self._table.get(transaction.identifier.bytes) is None:
                 transaction.is_prepared = False
                 transaction.single_phase = True
 
-    def dtc_transaction_prepare(self, identifier: uuid.UUID, *, single_phase: bool) -> None:
-        """3.1.4.6 DTC Transaction Prepare: TXUSER_ENLISTMENT_MTAG_PREPAREREQ came."""
-        try:
-            self.transaction_prepare(identifier, single_phase=False)
-        except TransactionSequence:
-            self.dtc_transaction_abort(identifier)
-            return
-        if single_phase:
-            self.dtc_transaction_commit(identifier)
-        else:
-            self._tell_when_durable(lambda coordinator: coordinator.prepare_request_done(identifier))
-
-    def dtc_transaction_commit(self, identifier: uuid.UUID) -> None:
-        """3.1.4.7 DTC Transaction Commit: TXUSER_ENLISTMENT_MTAG_COMMITREQ came."""
-        if identifier in self.queue_manager.transaction_collection:
-            self.transaction_commit(identifier)
-        # The text answers in any case: who asks again has missed the first answer.
-        self._tell_when_durable(lambda coordinator: coordinator.commit_request_done(identifier))
-
-    def dtc_transaction_abort(self, identifier: uuid.UUID) -> None:
-        """3.1.4.8 DTC Transaction Abort: TXUSER_ENLISTMENT_MTAG_ABORTREQ came."""
-        if identifier in self.queue_manager.transaction_collection:
-            self.transaction_abort(identifier)
-        self._tell_when_durable(lambda coordinator: coordinator.abort_request_done(identifier))
-
-    def dtc_reenlistment_commit(self, identifier: uuid.UUID) -> None:
-        """3.1.4.9 DTC Reenlistment Commit."""
-        self.transaction_commit(identifier)
-
-    def dtc_reenlistment_abort(self, identifier: uuid.UUID) -> None:
-        """3.1.4.10 DTC Reenlistment Abort."""
-        self.transaction_abort(identifier)
-
-    def dtc_reenlistment_timeout(self, identifier: uuid.UUID) -> None:
-        """3.1.4.11 DTC Reenlistment Timeout: the higher layer is told, initialization ends here."""
-        raise DtcConnect(f"transaction {identifier} is in doubt and its coordinator does not answer")
-
-    def _reenlist(self) -> None:
-        """3.1.3: ask the coordinator for the outcome of each recovered transaction."""
-        if self.coordinator is None:
-            return
-        answers = {
-            Outcome.COMMITTED: self.dtc_reenlistment_commit,
-            Outcome.ABORTED: self.dtc_reenlistment_abort,
-            Outcome.TIMEOUT: self.dtc_reenlistment_timeout,
-        }
-        for transaction in list(self.queue_manager.transaction_collection.values()):
-            if not transaction.single_phase:
-                answers[self.coordinator.reenlist(transaction.identifier)](transaction.identifier)
-
-    def _tell_when_durable(self, tell: Callable[[Coordinator], None]) -> None:
-        coordinator = self.coordinator
-        if coordinator is not None:
-            self._when_durable(lambda: tell(coordinator))
-
-    def _when_durable(self, callback: Callable[[], None]) -> None:
-        """Call when everything done so far is on disk; never, if that fails."""
-        batch = self.store.pending_batch()
-        if batch <= self.store.synced:
-            callback()
-        else:
-            self._durable_callbacks.append((batch, callback))
-
-    def _on_synced(self, synced: int) -> None:
-        if not self._durable_callbacks:
-            return
-        ready = [callback for batch, callback in self._durable_callbacks if batch <= synced]
-        self._durable_callbacks = [entry for entry in self._durable_callbacks if entry[0] > synced]
-        for callback in ready:
-            callback()
-
 
 def _is_gone(position: MessagePosition) -> bool:
-    """Its queue was deleted under the transaction (DMPR-3.1.7.1.4-4), or a failing store has undone it."""
+    """Whether its queue was deleted (DMPR-3.1.7.1.4-4), or a failing store has undone it."""
     return position.queue.is_deleted or position.state is PositionState.DELETED
+
+
+def _mark_first_and_last(transaction: Transaction) -> None:
+    """Set FM and LM of MS-MQMQ 2.2.20.5; they count the messages that are sent (DMPR-3.1.4.3-2)."""
+    sends = [
+        operation.message_position
+        for operation in transaction.transactional_operations
+        if operation.operation_type is OperationType.ENQUEUE
+    ]
+    if sends:
+        last = len(sends) - 1
+        for index in {0, last}:
+            record = sends[index].record
+            record.packet = set_transaction_flags(record.packet, index == 0, index == last)

@@ -1,34 +1,56 @@
 """Waiting reads (MS-MQDMPR 3.1.2.3, 3.1.6.3, 3.1.7.1.17, 3.1.7.3.1, 3.1.7.3.4-3.1.7.3.7).
 
-The text keeps a collection of waiting reads per descriptor and serves descriptor by descriptor. Ours is
-one first-in first-out line per queue: first come, first served also between descriptors, and still
-first-in first-out on each of them. Times are milliseconds, as on the wire (DECISIONS).
+The specification keeps a collection of waiting reads per descriptor and serves descriptor by
+descriptor. Here each queue has one first-in first-out line: reads are served in the order in which
+they began, also between descriptors, and so in order on each descriptor. Times are milliseconds, as
+on the wire (DECISIONS).
 """
 
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from lanner.engine.base import EngineBase
 from lanner.model.enums import INFINITE, PositionState
-from lanner.model.errors import IOTimeout, StatusError, StatusNotFound, TransactionSequence
+from lanner.model.errors import IOTimeout, StatusError, StatusNotFound
 from lanner.model.live import WaitingMessageReadOperation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from lanner.engine.clocks import Clocks
     from lanner.model.directory_objects import Queue
     from lanner.model.live import Cursor, MessagePosition, OpenQueueDescriptor, Transaction
+    from lanner.store import Store
 
-# Ours: a heap of timers that is shorter is not worth a look.
-_MIN_TIMERS = 256
+# Not in the specification: a shorter heap of timers is not searched for waits that have ended.
+_MIN_TIMERS: Final = 256
+
+_AVAILABLE: Final = PositionState.AVAILABLE
 
 
-class WaitingReads(EngineBase):
-    """Who waits for a message, and who gets the next one."""
+def is_available(store: Store, queue: Queue, lookup_id: int) -> bool:
+    """Whether the message under a lookup id is in the queue and in state Available."""
+    held = queue.held_positions.get(lookup_id)
+    if held is not None:
+        return held.state is _AVAILABLE
+    return store.contains(queue.number, lookup_id)
 
-    def _wait_for_new_message(
+
+class WaitingReads:
+    """The reads that wait for a message, their timers, and which of them gets the next message."""
+
+    def __init__(self, store: Store, clocks: Clocks) -> None:
+        self._store = store
+        self._clocks = clocks
+        # (deadline, number, read), a heap. A wait that has ended stays in it until it is due or
+        # dropped.
+        self.timers: list[tuple[float, int, WaitingMessageReadOperation]] = []
+        self._timers_limit = 0  # a longer heap is searched for waits that have ended
+        self._count = 0  # waits that have begun
+        self._serving: list[Queue] = []
+
+    def wait_for_new_message(
         self,
         descriptor: OpenQueueDescriptor,
         timeout: int,
@@ -40,50 +62,63 @@ class WaitingReads(EngineBase):
         stopped: Callable[[StatusError], None],
         transaction: Transaction | None = None,
     ) -> WaitingMessageReadOperation:
-        """3.1.7.3.1 Wait For New Message; a time-out of zero fails at once (DECISIONS: 0xC00E001B)."""
+        """3.1.7.3.1 Wait For New Message.
+
+        A time-out of zero fails at once (DECISIONS: 0xC00E001B).
+        """
         queue = descriptor.queue
         if queue is None or timeout <= 0:
             raise IOTimeout
         reader = WaitingMessageReadOperation(
             descriptor, destructive_read, satisfied, stopped, tag=tag, cursor=cursor, transaction=transaction
         )
-        self._waiting_read_count += 1
-        reader.number = self._waiting_read_count
+        self._count += 1
+        reader.number = self._count
         queue.waiting_reads[reader] = None
         if transaction is not None:
             transaction.waiting_reads[reader] = None
-        self._waiting_message_read_timer_start(reader, timeout)
+        if timeout != INFINITE:
+            self.waiting_message_read_timer_start(reader, timeout)
         return reader
 
-    def _waiting_message_read_timer_start(self, reader: WaitingMessageReadOperation, timeout: int) -> None:
-        """3.1.7.3.4 Waiting Message Read Timer Start; an infinite one never fires."""
-        if timeout != INFINITE:
-            reader.deadline = self.monotonic() + timeout / 1000
-            heapq.heappush(self._read_timers, (reader.deadline, reader.number, reader))
-            if self._read_timers[0][2] is reader:
-                self.deadline_changed()
-            if len(self._read_timers) > self._read_timers_limit:
-                self._drop_ended_timers()
+    def waiting_message_read_timer_start(self, reader: WaitingMessageReadOperation, timeout: int) -> None:
+        """3.1.7.3.4 Waiting Message Read Timer Start."""
+        reader.deadline = self._clocks.monotonic() + timeout / 1000
+        heapq.heappush(self.timers, (reader.deadline, reader.number, reader))
+        if self.timers[0][2] is reader:
+            self._clocks.deadline_changed()
+        if len(self.timers) > self._timers_limit:
+            self._drop_ended_timers()
 
     def _drop_ended_timers(self) -> None:
-        """Take waits that have ended out of the heap: some would stay there for days."""
-        timers = self._read_timers
+        """Remove waits that have ended from the heap; their deadlines may be days away."""
+        timers = self.timers
         timers[:] = [entry for entry in timers if entry[2].is_waiting]
         heapq.heapify(timers)
-        self._read_timers_limit = 2 * len(timers) + _MIN_TIMERS
+        self._timers_limit = 2 * len(timers) + _MIN_TIMERS
 
-    def _waiting_message_read_timer_stop(self, reader: WaitingMessageReadOperation, status: StatusError) -> None:
+    def waiting_message_read_timer_stop(self, reader: WaitingMessageReadOperation, status: StatusError) -> None:
         """3.1.7.3.5 Waiting Message Read Timer Stop: the wait ends with that status."""
-        if self._end_wait(reader):
+        if self._end(reader):
             reader.stopped(status)
 
-    def _waiting_message_read_satisfied(self, reader: WaitingMessageReadOperation, position: MessagePosition) -> None:
+    def stop_waiting_read(self, reader: WaitingMessageReadOperation, status: StatusError) -> None:
+        """End one wait whose caller has given up or disconnected."""
+        self.waiting_message_read_timer_stop(reader, status)
+
+    def stop_all(self, readers: Iterable[WaitingMessageReadOperation], status: StatusError) -> None:
+        """End several waits with the same status."""
+        for reader in list(readers):
+            self.waiting_message_read_timer_stop(reader, status)
+
+    def waiting_message_read_satisfied(self, reader: WaitingMessageReadOperation, position: MessagePosition) -> None:
         """3.1.7.3.6 Waiting Message Read Satisfied: this read, and no other, gets the position."""
-        if self._end_wait(reader):
+        if self._end(reader):
             reader.satisfied(position)
 
-    def _end_wait(self, reader: WaitingMessageReadOperation) -> bool:
-        """Take the record out of its queue; a timer that is still in the heap finds it ended."""
+    @staticmethod
+    def _end(reader: WaitingMessageReadOperation) -> bool:
+        """Remove a read from the line of its queue; return False if its wait has ended before."""
         if not reader.is_waiting:
             return False
         reader.is_waiting = False
@@ -94,20 +129,16 @@ class WaitingReads(EngineBase):
             reader.transaction.waiting_reads.pop(reader, None)
         return True
 
-    def _waiting_message_read_timer_expired(self, reader: WaitingMessageReadOperation) -> None:
-        """3.1.6.3 Waiting Message Read Timer Expired."""
-        self._waiting_message_read_timer_stop(reader, IOTimeout())
-
-    def _expire_waiting_reads(self) -> None:
-        now = self.monotonic()
-        timers = self._read_timers
+    def expire(self) -> None:
+        """3.1.6.3 Waiting Message Read Timer Expired, for every wait that is due."""
+        now = self._clocks.monotonic()
+        timers = self.timers
         while timers and (timers[0][0] <= now or not timers[0][2].is_waiting):
-            reader = heapq.heappop(timers)[2]
-            if reader.is_waiting:
-                self._waiting_message_read_timer_expired(reader)
+            self.waiting_message_read_timer_stop(heapq.heappop(timers)[2], IOTimeout())
 
-    def _next_read_deadline(self) -> float | None:
-        timers = self._read_timers
+    def next_deadline(self) -> float | None:
+        """Return when the next wait is due on the monotonic clock; None if there is no timer."""
+        timers = self.timers
         while timers and not timers[0][2].is_waiting:
             heapq.heappop(timers)
         return timers[0][0] if timers else None
@@ -117,60 +148,46 @@ class WaitingReads(EngineBase):
         if tag is not None:
             for reader in queue.waiting_reads:
                 if reader.tag == tag:
-                    self._waiting_message_read_timer_stop(reader, status)
+                    self.waiting_message_read_timer_stop(reader, status)
                     return
         raise StatusNotFound(f"no waiting read with tag {tag!r} on queue {queue.pathname}")
 
-    def stop_waiting_read(self, reader: WaitingMessageReadOperation, status: StatusError) -> None:
-        """End one wait from outside: whoever asked has gone."""
-        self._waiting_message_read_timer_stop(reader, status)
-
-    @staticmethod
-    def _require_open(transaction: Transaction | None) -> None:
-        """Nothing joins a transaction that has ended, or has promised what it will do."""
-        if transaction is not None and (transaction.is_over or transaction.is_prepared):
-            state = "has ended" if transaction.is_over else "is prepared"
-            raise TransactionSequence(f"transaction {transaction.identifier} {state}: begin another one")
-
-    def _stop_waiting_reads(self, readers: list[WaitingMessageReadOperation], status: StatusError) -> None:
-        for reader in readers:
-            self._waiting_message_read_timer_stop(reader, status)
-
-    def _serve_waiting_reads(self, queue: Queue, position: MessagePosition) -> None:
+    def serve(self, queue: Queue, position: MessagePosition) -> None:
         """The reader loop of 3.1.7.2.2: peekers in turn, then exactly one receiver."""
-        queue.unserved_positions.append((position, self._waiting_read_count))
+        queue.unserved_positions.append((position, self._count))
         if not queue.waiting_for_release:
             self._serve_next(queue)
 
-    def _release_next_reader(self, queue: Queue) -> None:
+    def release_next_reader(self, queue: Queue) -> None:
         """3.1.7.3.7 Release Next Reader: on this queue only."""
         if queue.waiting_for_release:
             queue.waiting_for_release = False
-            # Inside _serve_next the loop itself goes on; outside it begins again here.
-            if not self._serving_queue_stack or self._serving_queue_stack[-1] is not queue:
+            # Inside _serve_next its loop continues; outside, it is started again here.
+            if not self._serving or self._serving[-1] is not queue:
                 self._serve_next(queue)
 
     def _serve_next(self, queue: Queue) -> None:
-        self._serving_queue_stack.append(queue)
+        self._serving.append(queue)
         try:
             while queue.unserved_positions and queue.waiting_reads:
                 position, last_number = queue.unserved_positions[0]
                 reader = next(iter(queue.waiting_reads))
                 if (
-                    # A read that began since has looked at this position itself, and wants another.
+                    # A read that began later has looked at this position itself, and waits for
+                    # another one.
                     reader.number > last_number
-                    or position.state is not PositionState.AVAILABLE
-                    or not self._is_available(queue, position.lookup_id)
+                    or position.state is not _AVAILABLE
+                    or not is_available(self._store, queue, position.lookup_id)
                 ):
                     queue.unserved_positions.pop(0)
                 elif reader.destructive_read:
                     queue.unserved_positions.pop(0)
-                    self._waiting_message_read_satisfied(reader, position)
+                    self.waiting_message_read_satisfied(reader, position)
                 else:
                     queue.waiting_for_release = True
-                    self._waiting_message_read_satisfied(reader, position)
+                    self.waiting_message_read_satisfied(reader, position)
                     if queue.waiting_for_release:
                         return
             queue.unserved_positions.clear()
         finally:
-            self._serving_queue_stack.pop()
+            self._serving.pop()

@@ -221,6 +221,25 @@ class Operations:
         )
         return read
 
+    def wait_to_receive(
+        self, descriptor: OpenQueueDescriptor, timeout: int, *, transaction: Transaction | None = None
+    ) -> Read:
+        """Begin a receive from a queue that the caller has just found empty, with the lock held since then.
+
+        IOTimeout if `timeout` is 0.
+        """
+        read = Read(self.engine, self._changes, descriptor, is_receive=True, transaction=transaction)
+        read.begin(
+            lambda on_end: self.engine.wait_to_dequeue_message(
+                descriptor,
+                timeout=timeout,
+                transaction=transaction,
+                two_phase_read=transaction is None,
+                on_end=on_end,
+            )
+        )
+        return read
+
     def peek(
         self,
         descriptor: OpenQueueDescriptor,

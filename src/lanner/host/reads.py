@@ -20,7 +20,6 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from lanner.engine.envelope import is_express
 from lanner.model.enums import PositionState
 from lanner.model.errors import (
     MessageAlreadyReceived,
@@ -30,6 +29,7 @@ from lanner.model.errors import (
     TransactionSequence,
 )
 from lanner.model.live import MessagePosition
+from lanner.wire.envelope import is_express
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -28,7 +28,7 @@ from lanner.store import Store
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lanner.engine.transactions import Coordinator
+    from lanner.engine.dtc import Coordinator
     from lanner.security.encryption import PrivateKeys
     from lanner.security.identity import Identity
     from lanner.security.signing import SigningKey
@@ -63,10 +63,10 @@ class Runtime:
                     directory=directory,
                     clock=time.time,
                     monotonic=time.monotonic,
+                    coordinator=coordinator,
                 )
-                self.engine.coordinator = coordinator
                 self._timers = Timers(self)
-                self.engine.deadline_changed = self._timers.wake
+                self.engine.clocks.deadline_changed = self._timers.wake
                 self.engine.queue_manager_started()
                 self._event_keeper: EventKeeper | None = None
                 if settings.event_settings is not None:

@@ -31,6 +31,12 @@ MAX_LOOKUP_ID = 0xFFFF_FFFF_FFFF_FFFF
 START = -1
 END = MAX_LOOKUP_ID + 1
 
+# Record.flags: a peek may see the message while it is locked (MS-MQDMPR 3.1.1.12 AllowPeekWhenLocked).
+ALLOW_PEEK_WHEN_LOCKED = 0x0001
+# Record.flags: a copy in a dead-letter queue or journal. It does not expire, and the acknowledgments and copies that the
+# message asked for were made with it. An application's dead-letter queue is an ordinary queue, so the flag is needed there.
+DEAD_LETTER = 0x0002
+
 
 @dataclass(slots=True, eq=False)
 class Record:

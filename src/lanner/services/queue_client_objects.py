@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lanner.engine.names import path_key
+from lanner.engine.registry import path_key
 from lanner.model.enums import QueueType
 from lanner.model.errors import (
     MQ_OK,

@@ -28,6 +28,7 @@ from lanner.model.errors import (
     StatusInvalidParameter,
 )
 from lanner.model.live import MAX_LOOKUP_ID, Cursor
+from lanner.model.lookup_ids import sequential_id_of
 from lanner.rpc.calls import ServerCall
 from lanner.rpc.faults import RpcFault
 from lanner.rpc.interface import RETURNS
@@ -76,8 +77,6 @@ _LOOKUP_ACTIONS: Final = {
     MQ_LOOKUP_RECEIVE_NEXT: (False, MessageSeekAction.NEXT),
     MQ_LOOKUP_RECEIVE_PREV: (False, MessageSeekAction.PREVIOUS),
 }
-# MS-MQQP 3.1.4.10: SequentialId is "the least significant seven bytes" of the lookup identifier.
-_SEQUENTIAL_ID_MASK: Final = (1 << 56) - 1
 # MS-MQQP 2.2.2.1 Reserved: "returned by server".
 _FROM_SERVER: Final = 1
 
@@ -213,8 +212,9 @@ class RemoteRead:
             dw_arrive_time=record.arrived,
             reserved=_FROM_SERVER,
         )
+        # MS-MQQP 3.1.4.10: SequentialId is "the least significant seven bytes" of the lookup identifier.
         return {
-            **shape(told, position.lookup_id & _SEQUENTIAL_ID_MASK),
+            **shape(told, sequential_id_of(position.lookup_id)),
             "pph_context": context,
             RETURNS: MQ_OK,
         }

@@ -284,7 +284,7 @@ def main(
             manager = stack.enter_context(QueueManager(directory / name.lower(), name, bind=address, events=True))
             managers.append(manager)
         shop, warehouse = managers
-        runtime_of(warehouse).engine.clock = lambda: time.time() + AHEAD
+        runtime_of(warehouse).engine.clocks.wall = lambda: time.time() + AHEAD
         progress.say(f"{SHOP} at {addresses[SHOP]} and {WAREHOUSE} at {addresses[WAREHOUSE]} exchange messages")
         business = Business(shop, warehouse, addresses, messages)
         business.run(progress.show)

@@ -164,11 +164,11 @@ def _one_by_one(scan: Scan, room: Room) -> tuple[Packets, Facts]:
 
 def _place(engine: Engine, queue: Queue) -> Place:
     qm = engine.queue_manager
-    kind = queue_kind(engine, queue)
+    kind = queue_kind(qm, queue)
     return Place(
         str(qm.identifier),
         qm.computer_name,
-        queue_text(engine, queue),
+        queue_text(qm, queue),
         kind,
         PathName.parse(queue.pathname).subqueue if kind == "subqueue" else None,
     )

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Container
 from typing import NamedTuple
 
+from lanner.model.lookup_ids import LANE_SHIFT, lane_of
 from lanner.store.environment import Environment
 from lanner.store.overlay import Layer, Overlay
 from lanner.store.record import MAX_LOOKUP_ID, MESSAGE_KEY, Record, decode, stored_facts
@@ -294,11 +295,11 @@ class QueueView(Overlay[int, Record, int]):
     def put(self, lookup_id: int, record: Record, number: int, *, express: bool) -> None:
         """Put a record under a visibility number; 0 keeps it out of scans."""
         self._environment.last_read = None
-        high = self._high.get(lookup_id >> 56)
+        high = self._high.get(lookup_id >> LANE_SHIFT)
         if high is None:
-            high = self._load_high(lookup_id >> 56)
+            high = self._load_high(lookup_id >> LANE_SHIFT)
         if lookup_id > high:
-            self._high[lookup_id >> 56] = lookup_id
+            self._high[lookup_id >> LANE_SHIFT] = lookup_id
         else:
             self._replace(lookup_id)
         size = len(record.packet)
@@ -420,13 +421,13 @@ class QueueView(Overlay[int, Record, int]):
 
     def raise_high(self, lookup_id: int) -> None:
         """Note a lookup id that came in by another way than `put`."""
-        lane = lookup_id >> 56
+        lane = lane_of(lookup_id)
         if lookup_id > self._high.get(lane, MAX_LOOKUP_ID):
             self._high[lane] = lookup_id
 
     def _load_high(self, lane: int) -> int:
-        found = self.previous((lane + 1) << 56)
-        return found if found is not None and found >> 56 == lane else -1
+        found = self.previous((lane + 1) << LANE_SHIFT)
+        return found if found is not None and lane_of(found) == lane else -1
 
     def _replace(self, lookup_id: int) -> None:
         """Take away what is there under a key, if anything, before another record comes in its place."""

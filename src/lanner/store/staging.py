@@ -17,6 +17,7 @@ from typing import NamedTuple
 import lmdb
 
 from lanner.model.errors import InvalidParameter, StoreCorrupt
+from lanner.model.lookup_ids import LOWEST_LANE
 from lanner.store.counters import Counter
 from lanner.store.environment import Environment
 from lanner.store.event_log import put_block
@@ -209,7 +210,7 @@ class Stages:
         for priority, run in packets:
             if not run:
                 continue
-            lane = 7 - priority
+            lane = LOWEST_LANE - priority
             group = stage.groups.get((queue, lane))
             if group is None:
                 group = stage.groups[queue, lane] = StagedGroup(queue, lane, 0, 0)

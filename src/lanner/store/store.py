@@ -13,6 +13,7 @@ import lmdb
 
 from lanner.model.enums import PositionState
 from lanner.model.errors import InsufficientResources, StoreCorrupt
+from lanner.model.lookup_ids import LANE_SHIFT
 from lanner.store.allocation import Allocation
 from lanner.store.commit import GroupCommit
 from lanner.store.counters import Counter
@@ -342,7 +343,7 @@ class Store:
         for stage in stages:
             for group in stage.groups.values():
                 view = self._commits.queue(group.queue)
-                first = group.lane << 56 | allocate(group.messages)
+                first = group.lane << LANE_SHIFT | allocate(group.messages)
                 number = self._number(group.messages)
                 publication = Publication(view, view.generation, stage.number, group, first, number, now, flags)
                 if tell is not None:

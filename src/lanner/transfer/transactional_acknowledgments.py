@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Protocol
 
-from lanner.engine.positions import DEAD_LETTER
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import EnqueueStatus, MessageClass, SenderIdentifierType
 from lanner.model.errors import IllegalFormatname
+from lanner.model.live import DEAD_LETTER
 from lanner.transfer.packets import (
     ORDER_QUEUE_NAME,
     ORDER_QUEUE_NUMBER,

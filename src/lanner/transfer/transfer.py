@@ -76,7 +76,7 @@ class Transfer:
         self.lock = engine.store.lock
         self.clock = engine.clock
         self.monotonic = engine.monotonic
-        engine.max_queues_for_others = settings.max_queues_for_others
+        engine.outgoing.max_for_others = settings.max_queues_for_others
         self._is_running = False
         # A pump was asked for because of an outgoing queue, and has not run yet.
         self._is_pump_wanted = False
@@ -132,7 +132,7 @@ class Transfer:
             engine.position_deleted_subscribers.append(self._position_deleted)
             engine.outgoing_state_subscribers.append(self._outgoing_state_changed)
             engine.connection_active_subscribers.append(self._connection_active_changed)
-            engine.send_user_message = self._outflow.send_user_message
+            engine.dispatch.send_user_message = self._outflow.send_user_message
             engine.store.on_synced(self._on_synced)
             engine.store.on_failed(self._on_failed)
             self._is_running = True
@@ -152,7 +152,7 @@ class Transfer:
             engine.position_deleted_subscribers.remove(self._position_deleted)
             engine.outgoing_state_subscribers.remove(self._outgoing_state_changed)
             engine.connection_active_subscribers.remove(self._connection_active_changed)
-            engine.send_user_message = None
+            engine.dispatch.send_user_message = None
         while self._turns.ending:
             self._end_delivered()
 

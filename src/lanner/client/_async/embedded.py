@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from lanner.client._async.backend import Backend, BackendQueue, BackendTransaction
     from lanner.engine import Engine, EngineSettings
-    from lanner.engine.transactions import Coordinator
+    from lanner.engine.dtc import Coordinator
     from lanner.host.names import QueueNames
     from lanner.model.directory_objects import Queue as QueueObject
     from lanner.security.identity import Identity

@@ -20,12 +20,12 @@ from lanner.client._async.embedded_units import EmbeddedCursor, inner, received
 from lanner.client._async.io import durable, taken, waited
 from lanner.client.message import ReceivedMessage
 from lanner.client.preparing import signed, to_message
-from lanner.engine.envelope import is_express
 from lanner.host.operations import milliseconds
 from lanner.host.reads import PURGE_SLICE, Read
 from lanner.model.enums import QueueAccessType, QueueShareMode
 from lanner.model.errors import InvalidParameter, IOTimeout, LannerError, StatusError
 from lanner.model.live import MessagePosition
+from lanner.wire.envelope import is_express
 from lanner.wire.format_name import parse
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class EmbeddedQueue:
             # A message that is there is removed at once; one that must be waited for, in two steps.
             position = self._engine.try_dequeue_message(handle, transaction)
             if position is None:
-                read = self._operations.receive(handle, limit, transaction=transaction)
+                read = self._operations.wait_to_receive(handle, limit, transaction=transaction)
             else:
                 is_durable = transaction is None and not is_express(position.record.packet)
                 batch = self._store.pending_batch() if is_durable else 0

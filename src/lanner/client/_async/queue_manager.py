@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from lanner.client._async.backend import Backend, Document
-    from lanner.engine.transactions import Coordinator
+    from lanner.engine.dtc import Coordinator
     from lanner.host.names import QueueNames
     from lanner.security.identity import Identity
     from lanner.security.signing import SigningKey

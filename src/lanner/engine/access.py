@@ -1,0 +1,81 @@
+"""Checks of an identity's rights on queues (MS-MQDMPR 3.1.7.1.5, MS-MQMQ 2.2.24-2.2.27)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lanner.model.directory_objects import OutgoingQueue
+from lanner.model.enums import QueueAccessType, QueueType
+from lanner.model.errors import AccessDenied
+from lanner.security.access import (
+    DEADLETTER_RIGHTS,
+    JOURNAL_RIGHTS,
+    MACHINE_JOURNAL_RIGHTS,
+    QUEUE_RIGHTS,
+    is_granted,
+)
+from lanner.security.access_masks import QUEUE_MANAGER_MAPPING, ConnectedNetworkAccess, QueueManagerAccess
+
+if TYPE_CHECKING:
+    from lanner.model.directory_objects import Queue, QueueManager
+    from lanner.security.identity import Identity
+
+
+class Access:
+    """Checks against the descriptors of the queue manager and its queues.
+
+    Each raises AccessDenied.
+    """
+
+    def __init__(self, queue_manager: QueueManager) -> None:
+        self._queue_manager = queue_manager
+
+    def check_queue_access(self, queue: Queue, identity: Identity, rights: int) -> None:
+        """Raise AccessDenied unless the queue's descriptor grants the rights."""
+        if identity.is_system:
+            return
+        if isinstance(queue, OutgoingQueue) or (queue.is_system and not queue.parent):
+            # They have no descriptor. `check_open` decides what may be read; the rest is
+            # administration.
+            _require_administrator(queue, identity)
+        elif not is_granted(self.guarding_queue(queue).security, identity, rights):
+            raise AccessDenied(f"{identity.name} has no right {_right_name(rights)} on queue {queue.pathname}")
+
+    def check_machine_access(self, identity: Identity, rights: QueueManagerAccess) -> None:
+        """Raise AccessDenied unless the queue manager's descriptor grants the rights."""
+        if identity.is_system:
+            return
+        qm = self._queue_manager
+        if not is_granted(qm.security, identity, rights, QUEUE_MANAGER_MAPPING):
+            raise AccessDenied(f"{identity.name} has no right {_right_name(rights)} on {qm.computer_name}")
+
+    def guarding_queue(self, queue: Queue) -> Queue:
+        """Return the queue whose descriptor guards this one: its parent, if it has one."""
+        return self._queue_manager.queue_collection.get(queue.parent, queue) if queue.parent else queue
+
+    def check_open(self, queue: Queue, access: QueueAccessType, identity: Identity) -> None:
+        """Raise AccessDenied unless an identity may open a queue for an access."""
+        qm = self._queue_manager
+        if queue in (qm.order_acknowledgment_queue, qm.change_notification_queue) and not identity.is_system:
+            raise AccessDenied(f"queue {queue.pathname} is for the queue manager's own use")
+        if queue in (qm.system_deadletter_queue, qm.system_transactional_deadletter_queue):
+            self.check_machine_access(identity, DEADLETTER_RIGHTS[access])
+        elif queue is qm.system_journal_queue:
+            self.check_machine_access(identity, MACHINE_JOURNAL_RIGHTS[access])
+        elif isinstance(queue, OutgoingQueue):
+            if access is not QueueAccessType.SEND:
+                _require_administrator(queue, identity)
+        elif queue.queue_type is QueueType.CONNECTOR:
+            self.check_queue_access(queue, identity, ConnectedNetworkAccess.OPEN_CONNECTOR)
+        else:
+            rights = JOURNAL_RIGHTS if queue.is_system else QUEUE_RIGHTS
+            self.check_queue_access(queue, identity, rights[access])
+
+
+def _require_administrator(queue: Queue, identity: Identity) -> None:
+    if not identity.is_administrator:
+        raise AccessDenied(f"{identity.name} is no administrator: queue {queue.pathname} belongs to the queue manager")
+
+
+def _right_name(rights: int) -> str:
+    return getattr(rights, "name", None) or f"{rights:#x}"

@@ -1,0 +1,157 @@
+"""Messages come into queues: Enqueue Message (MS-MQDMPR 3.1.7.1.9), quotas, new places."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lanner.engine.checks import READY, not_ready, require_open
+from lanner.model.directory_objects import KILOBYTE, OutgoingQueue
+from lanner.model.enums import INFINITE, EnqueueStatus, OperationType
+from lanner.model.errors import InsufficientResources, InvalidParameter
+from lanner.model.live import DEAD_LETTER, MessagePosition, Record, TransactionalOperation
+from lanner.model.lookup_ids import LANE_SHIFT, LOWEST_LANE, SEQUENTIAL_ID_MASK
+from lanner.wire.envelope import WANTS_ATTENTION, Envelope, read_envelope
+
+if TYPE_CHECKING:
+    from lanner.engine.clocks import Clocks
+    from lanner.engine.event_recorder import EventRecorder
+    from lanner.engine.expiry import Expiry
+    from lanner.engine.numbers import Numbers
+    from lanner.engine.positions import PositionAvailable, Positions
+    from lanner.model.directory_objects import Queue, QueueManager
+    from lanner.model.live import Transaction
+    from lanner.store import Store
+    from lanner.wire.message import Message
+
+# Module-level names, because each message asks and an enumeration looks up its members slowly
+# (Python 3.11).
+_OK: Final = EnqueueStatus.OK
+_ENQUEUE: Final = OperationType.ENQUEUE
+
+
+class Arrivals:
+    """Puts messages into queues."""
+
+    def __init__(
+        self,
+        store: Store,
+        queue_manager: QueueManager,
+        clocks: Clocks,
+        numbers: Numbers,
+        positions: Positions,
+        expiry: Expiry,
+        recorder: EventRecorder | None,
+    ) -> None:
+        self._store = store
+        self._queue_manager = queue_manager
+        self._clocks = clocks
+        self._numbers = numbers
+        self._positions = positions
+        self._expiry = expiry
+        self._recorder = recorder
+        # Called for a message that was sent, committed or delivered to a queue; not for one that
+        # was moved or given back.
+        self.arrived_subscribers: list[PositionAvailable] = []
+
+    def enqueue_message(self, queue: Queue, message: Message, transaction: Transaction | None = None) -> EnqueueStatus:
+        """3.1.7.1.9 Enqueue Message."""
+        if self._queue_manager.queue_manager_state is not READY:
+            raise not_ready(self._queue_manager)
+        if transaction is not None:
+            if transaction.is_null:
+                transaction = None
+            else:
+                require_open(transaction)
+        return self.enqueue(queue, message.packet, transaction)
+
+    def enqueue(self, queue: Queue, packet: bytes, transaction: Transaction | None) -> EnqueueStatus:
+        """Do the steps of Enqueue Message in any state of the queue manager.
+
+        The transaction is open.
+        """
+        now = int(self._clocks.wall())
+        envelope = read_envelope(packet)
+        status = self.check_quota(queue, len(packet))
+        if status is not _OK:
+            return status
+        ttrq = envelope.time_to_reach_queue
+        if ttrq != INFINITE and now - envelope.sent_time > ttrq:
+            return EnqueueStatus.TIMED_OUT_IN_TRANSIT
+        if self._store.refuses_sends and not envelope.is_express:
+            raise disk_full()
+        position = self.new_position(queue, packet, envelope, now)
+        if transaction is None:
+            self.arrive(position, envelope)
+            return _OK
+        position.is_uncommitted_send = True
+        position.transaction = transaction
+        self._positions.lock(position)
+        if envelope.time_to_be_received != INFINITE or isinstance(queue, OutgoingQueue):
+            self._expiry.arm(position, envelope)
+        transaction.transactional_operations.append(TransactionalOperation(_ENQUEUE, position))
+        return _OK
+
+    def check_quota(self, queue: Queue, size: int) -> EnqueueStatus:
+        """Compare the quotas with a message of this size.
+
+        The queue manager's comes first (DMPR-3.1.7.1.9-1).
+        """
+        qm = self._queue_manager
+        quota = qm.queue_manager_quota
+        if qm.throttled or (quota != INFINITE and qm.total_bytes + size > quota * KILOBYTE):
+            return EnqueueStatus.QUEUE_MANAGER_QUOTA_EXCEEDED
+        quota = queue.quota
+        if quota != INFINITE and queue.total_bytes + size > quota * KILOBYTE:
+            return EnqueueStatus.QUEUE_QUOTA_EXCEEDED
+        return _OK
+
+    def new_position(self, queue: Queue, packet: bytes, envelope: Envelope, now: int) -> MessagePosition:
+        """Return a place at the end of its priority.
+
+        The bytes count from here on (DECISIONS, TotalBytes).
+        """
+        sequential_id = self._numbers.sequential_id.next() & SEQUENTIAL_ID_MASK
+        lookup_id = (LOWEST_LANE - envelope.priority) << LANE_SHIFT | sequential_id
+        size = len(packet)
+        queue.total_bytes += size
+        self._queue_manager.total_bytes += size
+        return MessagePosition(queue, lookup_id, Record(packet, now))
+
+    def arrive(self, position: MessagePosition, envelope: Envelope) -> None:
+        """Store a message from outside the queue, inform subscribers, and serve a waiting read."""
+        self._positions.write(position, envelope)
+        if self._recorder is not None:
+            self._recorder.arrived(position)
+        if envelope.user_flags & WANTS_ATTENTION:
+            self.tell_arrived(position)
+        self._positions.message_position_available(position.queue, position)
+
+    def tell_arrived(self, position: MessagePosition) -> None:
+        """Inform subscribers of an arrival that asks for a journal copy or an acknowledgment."""
+        for subscriber in self.arrived_subscribers:
+            subscriber(position.queue, position)
+
+    def restore_message(
+        self, queue: Queue, packet: bytes, *, arrived: int, abort_count: int = 0, move_count: int = 0
+    ) -> MessagePosition:
+        """Put a message into a queue as it was elsewhere, with its arrival time and counts.
+
+        Not in the specification. A waiting read gets it. It does not count as an arrival: no quota
+        is checked, no acknowledgment, journal copy or event is made, and the message never expires.
+        """
+        if isinstance(queue, OutgoingQueue):
+            raise InvalidParameter("an outgoing queue sends what is in it: a message cannot be restored there")
+        envelope = read_envelope(packet)
+        position = self.new_position(queue, packet, envelope, arrived)
+        record = position.record
+        record.abort_count, record.move_count, record.flags = abort_count, move_count, DEAD_LETTER
+        self._positions.write(position, envelope)
+        self._positions.message_position_available(queue, position)
+        return position
+
+
+def disk_full() -> InsufficientResources:
+    """Return the error of a recoverable send while the store refuses sends."""
+    return InsufficientResources(
+        "the disk of the data directory is full: recoverable messages are refused until there is room; receiving goes on"
+    )

@@ -1,0 +1,294 @@
+"""When messages expire: Time To Be Received (MS-MQDMPR 3.1.2.4) and Time To Reach Queue.
+
+The latter counts in outgoing queues only. Deadlines of
+recoverable messages are rows of a table, so that they survive a crash and cost no memory. Messages
+that come one after the other mostly expire in the same second: all messages of a block of lookup
+ids with the same deadline share a row. How many messages a row from before the start stands for is
+not known; such a row stays until it is due. Deadlines of express messages and of uncommitted sends
+are a heap in memory.
+
+Not in the specification: a hold keeps messages that are being processed from expiring. The data
+pipeline needs it, because the range that a batch reads is written before it is read, and is read
+again after a crash.
+
+This part decides what is due. `Positions` removes the messages, through the callback that
+`expire_messages` takes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from lanner.engine.tables import EXPIRY, EXPIRY_BLOCK, EXPIRY_HOLDS, EXPIRY_KEY, HOLD, QUEUE_KEY
+from lanner.model.directory_objects import OutgoingQueue
+from lanner.model.enums import MessageClass
+from lanner.model.live import DEAD_LETTER, MessagePosition
+from lanner.wire.envelope import Envelope, read_envelope
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lanner.engine.clocks import Clocks
+    from lanner.model.directory_objects import Queue, QueueManager
+    from lanner.store import Store
+
+_MAX_DEADLINE: Final = 0xFFFF_FFFF
+_BLOCK_MASK: Final = -EXPIRY_BLOCK
+# The count of a row that also stands for messages from before the start.
+_UNCOUNTED: Final = 1 << 40
+# Not in the specification: a shorter heap of deadlines is not searched for messages that have left.
+_MIN_EXPIRY: Final = 1024
+# Not in the specification: messages that expire under one hold of the store's lock, and in one
+# commit.
+EXPIRY_SLICE: Final = 1000
+
+
+def expiry_reason(queue: Queue) -> MessageClass:
+    """Return the class of an expiry.
+
+    A message in an outgoing queue did not reach its queue (DMPR-3.1.1.12-6).
+    """
+    if isinstance(queue, OutgoingQueue):
+        return MessageClass.NACK_REACH_QUEUE_TIMEOUT
+    return MessageClass.NACK_RECEIVE_TIMEOUT
+
+
+def _deadline(queue: Queue, envelope: Envelope) -> int | None:
+    if isinstance(queue, OutgoingQueue):
+        return envelope.delivered_by()
+    return None if queue.is_system else envelope.received_by()
+
+
+class Expiry:
+    """The deadlines of messages, and the holds on them."""
+
+    def __init__(self, store: Store, queue_manager: QueueManager, clocks: Clocks) -> None:
+        self._store = store
+        self._queue_manager = queue_manager
+        self._clocks = clocks
+        self._table = store.table(EXPIRY)
+        self._holds_table = store.table(EXPIRY_HOLDS)
+        # (deadline, queue, lookup id) of express messages and uncommitted sends; a heap.
+        self.volatile: list[tuple[int, int, int]] = []
+        self._volatile_limit = 0  # a longer heap is searched for messages that have left
+        # (deadline, queue, first lookup id) of a row: how many messages it stands for, as far as
+        # that is known.
+        self.blocks: dict[tuple[int, int, int], int] = {}
+        self._next: int | None = None
+        # Queue number: the visibility number up to which nothing expires for now, and when that
+        # ends on the monotonic clock (None: when the hold is released).
+        self.holds: dict[int, tuple[int, float | None]] = {}
+
+    # Deadlines ------------------------------------------------------------------------------------
+
+    def arm(self, position: MessagePosition, envelope: Envelope) -> None:
+        """Note the deadline of a message that has come, if it has one."""
+        deadline = _deadline(position.queue, envelope)
+        if deadline is None or position.record.flags & DEAD_LETTER:
+            return
+        deadline = min(deadline, _MAX_DEADLINE)
+        if envelope.is_express or position.is_uncommitted_send:
+            heapq.heappush(self.volatile, (deadline, position.queue.number, position.lookup_id))
+            if len(self.volatile) > self._volatile_limit:
+                self._drop_volatile()
+        else:
+            self._count_in(deadline, position)
+        if self._next is None or deadline < self._next:
+            self._next = deadline
+            self._clocks.deadline_changed()
+
+    def _drop_volatile(self) -> None:
+        """Remove messages from the heap that were received or stored.
+
+        Their deadlines may be days away.
+        """
+        heap = self.volatile
+        heap[:] = [entry for entry in heap if self._is_volatile(*entry[1:])]
+        heapq.heapify(heap)
+        self._volatile_limit = 2 * len(heap) + _MIN_EXPIRY
+
+    def _is_volatile(self, number: int, lookup_id: int) -> bool:
+        queue = self._queue_manager.queue_collection.get(number)
+        held = None if queue is None else queue.held_positions.get(lookup_id)
+        return (held is not None and held.is_uncommitted_send) or self._store.is_express(number, lookup_id)
+
+    def disarm(self, position: MessagePosition) -> None:
+        """Drop the deadline of a message that leaves its queue."""
+        envelope = read_envelope(position.record.packet)
+        deadline = _deadline(position.queue, envelope)
+        if deadline is not None and not envelope.is_express and not position.record.flags & DEAD_LETTER:
+            self._count_out(min(deadline, _MAX_DEADLINE), position)
+
+    def _count_in(self, deadline: int, position: MessagePosition) -> None:
+        block = (deadline, position.queue.number, position.lookup_id & _BLOCK_MASK)
+        count = self.blocks.get(block)
+        if count is None:
+            row = EXPIRY_KEY.pack(*block)
+            if self._table.get(row) is None:
+                self._table.put(row, b"")
+                count = 0
+            else:
+                count = _UNCOUNTED
+        self.blocks[block] = count + 1
+
+    def _count_out(self, deadline: int, position: MessagePosition) -> None:
+        block = (deadline, position.queue.number, position.lookup_id & _BLOCK_MASK)
+        count = self.blocks.get(block, _UNCOUNTED)
+        if count > 1:
+            if count < _UNCOUNTED:
+                self.blocks[block] = count - 1
+        else:
+            self._end_block(block)
+
+    def _end_block(self, block: tuple[int, int, int]) -> None:
+        """Drop a row, unless a message of its block still has its deadline."""
+        if next(self._expiring(*block), None) is None:
+            self.blocks.pop(block, None)
+            self._table.delete(EXPIRY_KEY.pack(*block))
+
+    def _expiring(self, deadline: int, number: int, lookup_id: int) -> Iterator[int]:
+        """Yield the messages of a block that expire at a time."""
+        queue = self._queue_manager.queue_collection.get(number)
+        at = (lookup_id & _BLOCK_MASK) - 1
+        end = at + EXPIRY_BLOCK
+        while queue is not None and (found := self._store.next(number, at)) is not None and found <= end:
+            at = found
+            record = self._store.get(number, found)
+            if record is not None and not record.flags & DEAD_LETTER:
+                due = _deadline(queue, read_envelope(record.packet))
+                if due is not None and min(due, _MAX_DEADLINE) == deadline:
+                    yield found
+
+    def has_expired(self, position: MessagePosition) -> bool:
+        """Whether the deadline of a message has passed."""
+        deadline = _deadline(position.queue, read_envelope(position.record.packet))
+        return deadline is not None and deadline <= self._clocks.wall() and not position.record.flags & DEAD_LETTER
+
+    # Timer ----------------------------------------------------------------------------------------
+
+    @property
+    def next_deadline(self) -> int | None:
+        """The next deadline of a message in Unix seconds; None if no message has one."""
+        return self._next
+
+    def find_next(self) -> None:
+        """Compute `next_deadline` again."""
+        first = self._table.first()
+        due = [] if first is None else [EXPIRY_KEY.unpack(first[0])[0]]
+        if self.volatile:
+            due.append(self.volatile[0][0])
+        self._next = min(due, default=None)
+
+    def go_back(self) -> None:
+        """Forget counts that were made since the last sync, after the store has undone it."""
+        self.blocks.clear()
+        self.find_next()
+
+    def expire_messages(self, expire: Callable[[MessagePosition], bool]) -> None:
+        """Raise Time To Be Received Timer Expired for every message that is due.
+
+        `expire` removes a message. It returns False if the message is locked and expires when the
+        lock ends.
+        """
+        now = self._clocks.wall()
+        if self._next is None or self._next > now:
+            return
+        still_locked = False
+        ended = 0
+        held: list[tuple[int, int, int]] = []
+        for entry in self._due(int(now)):
+            if ended == EXPIRY_SLICE or len(held) == EXPIRY_SLICE:
+                break
+            if self.holds and self._is_held(entry):
+                held.append(entry)
+                still_locked = True
+                continue
+            position = self._position(entry)
+            if position is None or expire(position):
+                ended += 1
+            else:
+                still_locked = True
+        for entry in held:
+            if self._store.is_express(*entry[1:]):
+                # Taken out of the heap above; the end of a hold does not add it again.
+                heapq.heappush(self.volatile, entry)
+        self.find_next()
+        if still_locked and ended < EXPIRY_SLICE:
+            # The entry of a locked message stays until the lock ends; look again in a second.
+            self._next = int(now) + 1
+
+    def _due(self, now: int) -> Iterator[tuple[int, int, int]]:
+        """Yield what expires now.
+
+        An entry of the heap is removed afterwards; a row is removed with its messages.
+        """
+        heap = self.volatile
+        while heap and heap[0][0] <= now:
+            entry = heap[0]
+            yield entry
+            if heap and heap[0] == entry:
+                heapq.heappop(heap)
+        for key, _ in islice(self._table.items(), EXPIRY_SLICE):
+            block = deadline, number, _ = EXPIRY_KEY.unpack(key)
+            if deadline > now:
+                return
+            for lookup_id in self._expiring(*block):
+                yield deadline, number, lookup_id
+            self._end_block(block)
+
+    def _position(self, entry: tuple[int, int, int]) -> MessagePosition | None:
+        _, number, lookup_id = entry
+        queue = self._queue_manager.queue_collection.get(number)
+        if queue is None:
+            return None
+        held = queue.held_positions.get(lookup_id)
+        if held is not None:
+            return held
+        record = self._store.get(number, lookup_id)
+        return None if record is None else MessagePosition(queue, lookup_id, record)
+
+    # Holds ----------------------------------------------------------------------------------------
+
+    def hold_expiry(self, queue: Queue, upto: int, seconds: int) -> None:
+        """Let nothing of a queue expire up to a visibility number until `release_expiry`.
+
+        After a restart the hold lasts for `seconds`.
+        """
+        self.holds[queue.number] = (upto, None)
+        self._holds_table.put(QUEUE_KEY.pack(queue.number), HOLD.pack(upto, seconds))
+
+    def release_expiry(self, queue: Queue, upto: int | None = None) -> None:
+        """Let messages expire again, if the hold reaches no further than `upto`."""
+        hold = self.holds.get(queue.number)
+        if hold is not None and (upto is None or hold[0] <= upto):
+            self._drop_hold(queue.number)
+
+    def _drop_hold(self, number: int) -> None:
+        del self.holds[number]
+        self._holds_table.delete(QUEUE_KEY.pack(number))
+
+    def load_holds(self) -> None:
+        """Take over the holds of the last run. Those of deleted queues are dropped."""
+        now = self._clocks.monotonic()
+        for key, value in list(self._holds_table.items()):
+            number = QUEUE_KEY.unpack(key)[0]
+            upto, seconds = HOLD.unpack(value)
+            if number in self._queue_manager.queue_collection:
+                self.holds[number] = (upto, now + seconds)
+            else:
+                self._holds_table.delete(key)
+
+    def _is_held(self, entry: tuple[int, int, int]) -> bool:
+        _, number, lookup_id = entry
+        hold = self.holds.get(number)
+        if hold is None:
+            return False
+        upto, until = hold
+        if until is not None and until <= self._clocks.monotonic():
+            # The reader of the last run has not come back.
+            self._drop_hold(number)
+            return False
+        record = self._store.get(number, lookup_id)
+        return record is not None and 0 < record.visibility <= upto

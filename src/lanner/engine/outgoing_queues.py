@@ -1,0 +1,210 @@
+"""Queues for other computers: outgoing and connector queues.
+
+This part implements MS-MQDMPR 3.1.4.14, 3.1.4.15, 3.1.7.1.5, 3.1.7.2.3, 3.1.7.2.4. They
+are made when they are first opened, and an idle outgoing queue can be removed. Another computer can
+name any number of destinations, and messages for destinations that do not answer stay; so the
+number of outgoing queues that are made for other computers has a limit.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from typing import TYPE_CHECKING, Final
+
+from lanner.engine.directory_events import identifier_is
+from lanner.model.directory_objects import OutgoingQueue, Queue, Site
+from lanner.model.enums import INFINITE, OutgoingState, QueueType
+from lanner.model.errors import (
+    IllegalFormatname,
+    InsufficientResources,
+    QueueNotFound,
+    UnsupportedFormatnameOperation,
+)
+from lanner.security.access_masks import ConnectedNetworkAccess
+from lanner.wire.format_name import (
+    ConnectorFormatName,
+    DirectFormatName,
+    FormatName,
+    MulticastFormatName,
+    PrivateFormatName,
+    PublicFormatName,
+)
+from lanner.wire.spelling import check_computer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lanner.engine.access import Access
+    from lanner.engine.clocks import Clocks
+    from lanner.engine.directory_events import DirectoryEvents
+    from lanner.engine.names import Names
+    from lanner.engine.numbers import Numbers
+    from lanner.engine.outgoing_sequences import OutgoingSequences
+    from lanner.engine.persistence import AttributeTables
+    from lanner.engine.queues import Queues
+    from lanner.engine.registry import QueueRegistry
+    from lanner.model.directory_objects import QueueManager
+    from lanner.security.identity import Identity
+
+_LOG = logging.getLogger(__name__)
+
+# Not in the specification, seconds: other computers can cause this warning with every message, so
+# it is rare.
+_COMPLAINT_INTERVAL: Final = 10.0
+
+
+class OutgoingQueues:
+    """Makes, pauses, resumes and removes queues for other computers."""
+
+    def __init__(
+        self,
+        queue_manager: QueueManager,
+        clocks: Clocks,
+        numbers: Numbers,
+        attributes: AttributeTables,
+        registry: QueueRegistry,
+        names: Names,
+        directory: DirectoryEvents,
+        access: Access,
+        queues: Queues,
+        sequences: OutgoingSequences,
+    ) -> None:
+        self._queue_manager = queue_manager
+        self._clocks = clocks
+        self._numbers = numbers
+        self._attributes = attributes
+        self._registry = registry
+        self._names = names
+        self._directory = directory
+        self._access = access
+        self._queues = queues
+        self._sequences = sequences
+        # How many outgoing queues other computers may cause; transfer sets it.
+        self.max_for_others = INFINITE
+        self._complaint_due = 0.0
+        self.state_subscribers: list[Callable[[OutgoingQueue], None]] = []
+
+    def make_connector_queue(self, name: ConnectorFormatName, identity: Identity) -> Queue | None:
+        """MS-MQDMPR 3.1.1.2 Connector: return a new queue for messages to a foreign site.
+
+        Return None if there is no such site. An identity may read it if the site's descriptor
+        grants MQSEC_CN_OPEN_CONNECTOR (MS-MQMQ 2.2.27).
+        """
+        _, site = self._directory.read_directory("Site", identifier_is(name.identifier))
+        if not isinstance(site, Site) or not site.foreign_site:
+            return None
+        queue = Queue(label=str(name), pathname=name.key, transactional=name.is_transactional)
+        queue.queue_type = QueueType.CONNECTOR
+        queue.security = site.security
+        self._access.check_queue_access(queue, identity, ConnectedNetworkAccess.OPEN_CONNECTOR)
+        self._register(queue)
+        return queue
+
+    def make(self, name: FormatName, *, for_others: bool) -> OutgoingQueue:
+        """Return a new outgoing queue for a destination that is not here (the steps of Open Queue).
+
+        `for_others`: a message of another computer causes it; InsufficientResources if there are
+        too many such queues.
+        """
+        queue = OutgoingQueue(label=str(name), destination_format_name=str(name), is_for_others=for_others)
+        if isinstance(name, DirectFormatName):
+            if self._registry.is_local_host(name.host):
+                raise self._registry.no_queue(name)
+            try:
+                check_computer(name.host)
+            except ValueError as error:
+                # No computer can have this name: messages to it would wait for ever.
+                raise IllegalFormatname(f"{name}: {error}") from None
+        if isinstance(name, PublicFormatName):
+            found = self._names.read_queue(name.identifier)
+            if found is None:
+                raise UnsupportedFormatnameOperation(f"{name}: no such public queue in the directory")
+            if found.queue_manager is not None and self._registry.is_local_host(found.queue_manager.computer_name):
+                raise self._registry.no_queue(name)
+            # The specification reads again for the new queue; the object may have been deleted in
+            # between.
+            found = self._names.read_queue(name.identifier)
+            if found is None:
+                raise QueueNotFound(f"{name}: the directory no longer tells of this queue")
+            queue.base_priority = found.base_priority
+        if isinstance(name, PrivateFormatName) and name.queue_manager_identifier == self._queue_manager.identifier:
+            raise self._registry.no_queue(name)
+        if for_others and self._registry.count_for_others >= self.max_for_others:
+            raise self._too_many(name)
+        queue.identifier = uuid.uuid4()
+        queue.queue_type = QueueType.PRIVATE
+        queue.pathname = str(name)
+        queue.multicast = isinstance(name, MulticastFormatName)
+        queue.state = self._initial_state(queue)
+        self._register(queue)
+        return queue
+
+    def _register(self, queue: Queue) -> None:
+        queue.number = self._numbers.queue.next()
+        queue.create_time = queue.modify_time = int(self._clocks.wall())
+        self._registry.register(queue)
+
+    def _too_many(self, name: FormatName) -> InsufficientResources:
+        count = self._registry.count_for_others
+        text = f"{name}: there are {count} outgoing queues already that other computers had made"
+        now = self._clocks.monotonic()
+        if now >= self._complaint_due:
+            self._complaint_due = now + _COMPLAINT_INTERVAL
+            _LOG.warning("%s; acknowledgments to more destinations are dropped, messages not passed on", text)
+        return InsufficientResources(text)
+
+    # State ----------------------------------------------------------------------------------------
+
+    def _initial_state(self, queue: OutgoingQueue) -> OutgoingState:
+        name = FormatName.parse(queue.destination_format_name)
+        is_http = isinstance(name, DirectFormatName) and name.is_http
+        if self._queue_manager.hardened_security and not is_http:
+            return OutgoingState.LOCKED
+        return OutgoingState.INACTIVE
+
+    def reset_states(self) -> None:
+        """Set the state of each outgoing queue at the start.
+
+        HardenedSecurity locks them (DMPR-3.1.3-12).
+        """
+        for queue in self._registry.outgoing_queues():
+            stored = queue.state
+            if self._initial_state(queue) is OutgoingState.LOCKED:
+                queue.state = OutgoingState.LOCKED
+            elif stored is OutgoingState.LOCKED:
+                queue.state = OutgoingState.WAITING
+            elif stored is not OutgoingState.ON_HOLD:
+                queue.state = OutgoingState.INACTIVE
+            if queue.state is not stored:
+                self._attributes.save_queue(queue)
+
+    def pause_queue(self, queue: OutgoingQueue) -> None:
+        """3.1.4.14 and 3.1.7.2.3 Pause Queue."""
+        self.set_state(queue, OutgoingState.ON_HOLD)
+
+    def set_state(self, queue: OutgoingQueue, state: OutgoingState) -> None:
+        """Change the state of an outgoing queue, durably, and inform subscribers."""
+        queue.state = state
+        self._attributes.save_queue(queue)
+        for subscriber in self.state_subscribers:
+            subscriber(queue)
+
+    # Idle queues ----------------------------------------------------------------------------------
+
+    def is_idle(self, queue: OutgoingQueue) -> bool:
+        """Whether a queue is empty, closed, not paused, and no message waits for a FinalAck."""
+        if queue.open_queue_descriptors or queue.message_count or queue.held_positions:
+            return False
+        sequence = self._sequences.outgoing_sequence(queue)
+        return queue.state is not OutgoingState.ON_HOLD and (sequence is None or not sequence.no_read_count)
+
+    def remove_idle_outgoing_queue(self, queue: OutgoingQueue) -> bool:
+        """Remove an outgoing queue that is idle.
+
+        It is made again when a message is sent to its destination.
+        """
+        if queue.is_deleted or not self.is_idle(queue):
+            return False
+        self._queues.delete_one(queue)
+        return True

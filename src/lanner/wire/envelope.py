@@ -1,0 +1,146 @@
+"""Fields at fixed places in a packet, for code that handles every message without decoding it.
+
+`Envelope` has the fields that decide what a queue does with a message: BaseHeader (16 bytes) and
+the fixed part of UserHeader (MS-MQMQ 2.2.19.1, 2.2.19.2). `event_fields` has what the log of events
+says about a message. The single fields are C callables where possible, because a Python function
+would cost a call per message. All of them expect a packet that was checked before.
+"""
+
+from __future__ import annotations
+
+import operator
+import struct
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from lanner.model.enums import INFINITE
+from lanner.wire import layout as at
+from lanner.wire.queue_names import NAME_SIZES
+
+# BaseHeader: Flags at 2, TimeToReachQueue at 12; UserHeader: TimeToBeReceived at 48, SentTime at
+# 52, Flags at 60.
+_ENVELOPE = struct.Struct("<2xH8xI32xII4xI")
+_TIME_TO_REACH_QUEUE = slice(12, 16)
+_TIME_TO_BE_RECEIVED = slice(48, 52)
+_NEVER = INFINITE.to_bytes(4, "little")
+_FLAGS_0_TO_7, _FLAGS_8_TO_15 = 60, 61  # of UserHeader.Flags
+# What Envelope._make does, without its check of the length.
+_new = tuple.__new__
+
+_PRIORITY = 0x0007
+_DELIVERY_MODE = 0x0000_0060
+_NEGATIVE_JOURNALING = 0x0000_0100
+_POSITIVE_JOURNALING = 0x0000_0200
+_ADMINISTRATION_QUEUE = 0x0000_E000
+_TRANSACTION_HEADER = 0x0010_0000
+
+# A message with none of these needs no journal, dead-letter copy or acknowledgment when it arrives
+# or leaves.
+WANTS_ATTENTION = _NEGATIVE_JOURNALING | _POSITIVE_JOURNALING | _ADMINISTRATION_QUEUE
+_ATTENTION_BITS = WANTS_ATTENTION >> 8  # all of them in the second byte
+
+# UserHeader.SourceQueueManager, as bytes.
+source_queue_manager: Final[Callable[[bytes], bytes]] = operator.itemgetter(slice(16, 32))
+# UserHeader.MessageID, in a tuple of one: the ordinal of the message identifier.
+message_ordinal: Final[Callable[[bytes], tuple[int]]] = struct.Struct("<56xI").unpack_from
+
+_fixed = struct.Struct("<52xIII").unpack_from  # UserHeader: SentTime, MessageID, Flags
+_properties = struct.Struct("<2xH20s").unpack_from  # MessagePropertiesHeader: MessageClass, CorrelationID
+_u16 = struct.Struct("<H").unpack_from
+_security_sizes = struct.Struct("<2xHHHII").unpack_from
+
+_AFTER_COUNT: Final = at.DESTINATION_OFFSET + 2
+_SHAPE: Final = at.TH | at.CQ | 7 << at.DQ_SHIFT | 7 << at.AQ_SHIFT | 7 << at.RQ_SHIFT
+_DIRECT_ONLY: Final = 7 << at.DQ_SHIFT
+
+
+class Envelope(NamedTuple):
+    """Flags, TimeToReachQueue, TimeToBeReceived, SentTime (seconds), UserHeader.Flags."""
+
+    flags: int
+    time_to_reach_queue: int
+    time_to_be_received: int
+    sent_time: int
+    user_flags: int
+
+    @property
+    def priority(self) -> int:
+        """The priority that decides the place in the queue.
+
+        0 for a transactional message (DMPR-3.1.7.1.9-6).
+        """
+        return 0 if self.user_flags & _TRANSACTION_HEADER else self.flags & _PRIORITY
+
+    @property
+    def is_express(self) -> bool:
+        """MS-MQMQ 2.2.19.2 DM."""
+        return not self.user_flags & _DELIVERY_MODE
+
+    @property
+    def is_transactional(self) -> bool:
+        """MS-MQMQ 2.2.19.2 TH."""
+        return bool(self.user_flags & _TRANSACTION_HEADER)
+
+    def received_by(self) -> int | None:
+        """Return the Unix second after which it leaves its destination queue (DMPR-3.1.2.4-2)."""
+        return None if self.time_to_be_received == INFINITE else self.sent_time + self.time_to_be_received
+
+    def delivered_by(self) -> int | None:
+        """Return the Unix second after which the message leaves an outgoing queue."""
+        shorter = min(self.time_to_reach_queue, self.time_to_be_received)
+        return None if shorter == INFINITE else self.sent_time + shorter
+
+
+def read_envelope(packet: bytes) -> Envelope:
+    """Decode the fixed fields of a packet."""
+    return _new(Envelope, _ENVELOPE.unpack_from(packet))
+
+
+def is_express(packet: bytes) -> bool:
+    """MS-MQMQ 2.2.19.2 DM of a packet."""
+    return not packet[_FLAGS_0_TO_7] & _DELIVERY_MODE
+
+
+def may_expire(packet: bytes, *, in_transit: bool) -> bool:
+    """Whether TimeToBeReceived, or in an outgoing queue TimeToReachQueue, is limited."""
+    return packet[_TIME_TO_BE_RECEIVED] != _NEVER or (in_transit and packet[_TIME_TO_REACH_QUEUE] != _NEVER)
+
+
+def wants_attention(packet: bytes) -> bool:
+    """Whether the message asks for journaling, dead-lettering or acknowledgments."""
+    return packet[_FLAGS_8_TO_15] & _ATTENTION_BITS != 0
+
+
+def event_fields(packet: bytes) -> tuple[int, int, int, int, bytes]:
+    """Return UserHeader.SentTime, MessageID and Flags, and MessageClass and CorrelationID."""
+    sent_time, ordinal, flags = _fixed(packet)
+    if flags & _SHAPE == _DIRECT_ONLY:
+        # The common shape, computed here instead of by a call: a direct name, and a SecurityHeader
+        # or none.
+        position = _AFTER_COUNT + _u16(packet, at.DESTINATION_OFFSET)[0] + 3 & ~3
+        if flags & at.SH:
+            sender, *others = _security_sizes(packet, position)
+            position += at.SECURITY_HEADER_SIZE + (sender + 3 & ~3) + sum([size + 3 & ~3 for size in others if size])
+    else:
+        position = properties_offset(packet, flags)
+    message_class, correlation = _properties(packet, position)
+    return sent_time, ordinal, flags, message_class, correlation
+
+
+def properties_offset(packet: bytes, flags: int) -> int:
+    """Return where MessagePropertiesHeader begins, given UserHeader.Flags.
+
+    `layout.locate` finds the same.
+    """
+    position = at.DESTINATION_OFFSET
+    for shift in (at.DQ_SHIFT, at.AQ_SHIFT, at.RQ_SHIFT):
+        step = NAME_SIZES[flags >> shift & 7]
+        position = position + step if step >= 0 else position + 2 + _u16(packet, position)[0] + 3 & ~3
+    if flags & at.CQ:
+        position += 16
+    if flags & at.TH:
+        position += at.TRANSACTION_HEADER_SIZE + (16 if packet[position] & at.CG else 0)
+    if flags & at.SH:
+        sizes = _security_sizes(packet, position)
+        position += at.SECURITY_HEADER_SIZE + sum([size + 3 & ~3 for size in sizes])
+    return position
