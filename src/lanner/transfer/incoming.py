@@ -129,7 +129,7 @@ class Incoming:
         self.impostors = 0
         # Messages that were not taken or could not be passed on, and those that peers report as refused.
         self.refusals = Refusals(engine.clock, engine.monotonic)
-        self._flow_control = FlowControl(engine, self._flow_control_ended)
+        self.flow_control = FlowControl(engine, self._flow_control_ended)
         self._peer_address = ""  # of the session whose messages are being processed
         engine.message_refused_subscribers.append(self._message_refused)
         self._of_link: dict[Link, list[IncomingSequence]] = {}
@@ -149,7 +149,7 @@ class Incoming:
         self._held.clear()
         self._of_link.clear()
         self.acknowledgments.stop()
-        self._flow_control.end()
+        self.flow_control.end()
         self._engine.message_refused_subscribers.remove(self._message_refused)
         self.refusals.flush()
 
@@ -176,7 +176,7 @@ class Incoming:
         """Have `on_timer` called when one of the timers expires."""
         for deadline in (self.history.deadline, self.sequences.deadline, self.refusals.deadline):
             deadlines.add(deadline, lambda _: self.on_timer())
-        deadlines.add(self._flow_control.deadline, self._flow_control.on_timer)
+        deadlines.add(self.flow_control.deadline, self.flow_control.on_timer)
 
     def on_timer(self) -> None:
         """3.1.6.7 MessageIDHistory Cleanup Timer Event, 3.1.6.9 Order Ack Send Timer Event."""
@@ -206,7 +206,7 @@ class Incoming:
                     self._wait(link, event.number, packet, sender)
                     continue
                 if packet is not None and (
-                    self._flow_control.is_on or not self._is_processed(link, peer, packet, sender, None)
+                    self.flow_control.is_on or not self._is_processed(link, peer, packet, sender, None)
                 ):
                     self._hold(link, _Waiting(event.number, packet, sender))
                     continue
@@ -268,7 +268,7 @@ class Incoming:
             while waiting and waiting[0].is_ready:
                 entry = waiting.popleft()
                 if entry.packet is not None:
-                    is_processed = not self._flow_control.is_on and self._is_processed(
+                    is_processed = not self.flow_control.is_on and self._is_processed(
                         link, peer, entry.packet, entry.sender, entry.examination
                     )
                     if not is_processed:
@@ -289,9 +289,9 @@ class Incoming:
         try:
             self._process(link, peer, packet, sender, examination)
         except InsufficientResources:
-            if not self._flow_control.is_needed:
+            if not self.flow_control.is_needed:
                 raise
-            self._flow_control.begin()
+            self.flow_control.begin()
             return False
         return True
 
