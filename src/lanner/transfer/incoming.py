@@ -1,13 +1,17 @@
-"""Receiving a UserMessage Packet (MS-MQQB 3.1.5.8), with everything behind it but the session's own counting.
+"""Receiving a UserMessage Packet (MS-MQQB 3.1.5.8), after the session has checked and counted it.
 
-The session has checked that packets are well-formed. Here they are told apart from their duplicates, find their queue, are
-put in order if they are transactional, and go into the engine; or on to another queue manager. What becomes of a message and what is
-remembered of it - that it came, how far its sequence is - goes to the same batch of the store, because both are done under
-one hold of its lock.
+Duplicates are dropped and transactional messages are put in order. Then the message goes to the
+engine, or on to another queue manager. Whether a message is accepted is decided by the engine
+(`engine/admission.py`). Only two refusals are decided here: a direct message from another computer than
+its sender, and a message that has passed too many routing servers. `refusals` counts and logs all of
+them.
 
-A message that cannot be stored because the disk is full waits, and so does what comes after it on its session
-(`flow_control`). Any other message that cannot be stored is as if it had not come: the session is closed, nothing is
-remembered, and its sender sends it again.
+The message and what is remembered about it (its identifier, the state of its sequence) go into the
+same batch of the store, because both are written under one hold of its lock.
+
+If the disk is full, the message waits, and so do the messages after it on its session
+(`flow_control`). If it cannot be stored for another reason, the session is closed, nothing is
+remembered, and the sender sends the message again.
 """
 
 from __future__ import annotations
