@@ -67,9 +67,11 @@ def test_a_local_queue(run: Run, started: str) -> None:
         " 3. ALPHA is this computer",
         r" 4. the queue ALPHA\private$\orders is there: private, 0 messages",
     ]
-    assert run("resolve", r"DIRECT=OS:localhost\private$\orders").out.splitlines()[2] == (
-        " 3. localhost is this computer, ALPHA"
-    )
+    assert run("resolve", r"DIRECT=OS:localhost\private$\orders").out.splitlines()[1:3] == [
+        r" 2. as a format name it is DIRECT=OS:ALPHA\private$\orders, because this computer is ALPHA",
+        " 3. ALPHA is this computer",
+    ]
+    assert run("resolve", r"DIRECT=OS:alpha\private$\orders").out.splitlines()[2] == " 3. alpha is this computer"
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from types import FrameType
 from typing import TypeVar
 
 import pytest
@@ -24,6 +26,7 @@ from lanner.model.errors import (
     StatusError,
     TransactionSequence,
 )
+from lanner.store import Store
 from tests.statuses import (
     MQ_ERROR_IO_TIMEOUT,
     MQ_ERROR_MESSAGE_NOT_FOUND,
@@ -84,6 +87,25 @@ def test_an_empty_queue_times_out_at_once(q: Queue, read: Callable[[Queue, float
     with pytest.raises(IOTimeout) as raised:
         read(q, 0)
     assert raised.value.status == MQ_ERROR_IO_TIMEOUT
+
+
+def test_a_receive_from_an_empty_queue_seeks_once(q: Queue) -> None:
+    """The lock is held from the seek to the begin of the wait, so no message can come in between."""
+    with pytest.raises(IOTimeout):
+        q.receive(0)  # opens the handle
+    seeks: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code is Store.read_next.__code__:
+            seeks.append(event)
+
+    sys.setprofile(note)
+    try:
+        with pytest.raises(IOTimeout):
+            q.receive(0.001)
+    finally:
+        sys.setprofile(None)
+    assert len(seeks) == 1
 
 
 @pytest.mark.parametrize("read", [Queue.receive, Queue.peek], ids=["receive", "peek"])

@@ -195,6 +195,17 @@ async def test_what_is_no_message_is_refused(qm: lanner.aio.QueueManager) -> Non
     await refused(errors.IllegalPropertyValue, text, q.send(5))  # type: ignore[arg-type] # wrong on purpose
 
 
+@pytest.mark.parametrize("computer", [".", "localhost", "LocalHost"])
+async def test_names_of_this_computer_are_sent_as_others_can_use_them(
+    qm: lanner.aio.QueueManager, computer: str
+) -> None:
+    q = await new_queue(qm)
+    name = rf"DIRECT=OS:{computer}\private$\answers"
+    await q.send(lanner.Message(acknowledge="full-receive", administration_queue=name, response_queue=name))
+    got = await q.receive(0)
+    assert (got.administration_queue, got.response_queue) == (r"DIRECT=OS:ALPHA\private$\answers",) * 2
+
+
 @pytest.mark.parametrize("name", ["administration_queue", "response_queue"])
 async def test_a_name_of_a_queue_that_cannot_be_is_refused(qm: lanner.aio.QueueManager, name: str) -> None:
     q = await new_queue(qm)

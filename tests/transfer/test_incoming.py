@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
+from lanner.model.directory_objects import Queue
 from lanner.model.enums import (
+    INFINITE,
     DirectoryOperationResult,
     MessagePrivacyLevel,
     QueuePrivacyLevel,
     SenderIdentifierType,
 )
 from lanner.model.errors import InsufficientResources
+from lanner.model.live import MessagePosition
 from lanner.security.examination import Examination, examine
 from lanner.security.identity import Identity
 from lanner.transfer.deadlines import NEVER
@@ -298,18 +301,22 @@ def test_a_full_queue_manager_closes_the_session_and_acknowledges_nothing(
 
 
 @pytest.mark.spec("QQB-3.1.5.8.8-2")
-def test_a_sequence_does_not_move_over_a_message_that_could_not_be_stored(
-    h: IncomingHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sequence_does_not_move_over_a_message_that_could_not_be_stored(h: IncomingHarness) -> None:
     packets = [h.packet(bytes((48 + n,)), to=LEDGER, number=n) for n in (1, 2, 3)]
     h.arrive(packets[0])
     ledger = h.queue("ledger")
-    with monkeypatch.context() as patch:
-        # The disk is full when the third message comes.
-        patch.setattr(type(h.store), "refuses_sends", property(lambda _: ledger.message_count == 2))
-        h.arrive(*packets[1:], h.packet(b"4", to=LEDGER, number=4, previous=2))
+
+    def fill(queue: Queue, _position: MessagePosition) -> None:
+        # The queue manager is full when the third message comes.
+        if queue is ledger and ledger.message_count == 2:
+            h.engine.queue_manager.queue_manager_quota = 0
+
+    h.engine.position_available_subscribers.append(fill)
+    h.arrive(*packets[1:], h.packet(b"4", to=LEDGER, number=4, previous=2))
+    h.engine.position_available_subscribers.remove(fill)
+    h.engine.queue_manager.queue_manager_quota = INFINITE
     (reason,) = h.link.close_reasons
-    assert reason.startswith("the disk of the data directory is full")
+    assert reason.startswith("queue manager ALPHA is full: quota 0 KiB")
     assert h.link.processed_numbers == [1], "nothing more is said on a session that was closed"
     h.arrive(*packets[1:], link=FakeLink())
     assert h.bodies("ledger") == [b"1", b"2", b"3"]

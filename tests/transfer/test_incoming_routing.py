@@ -136,6 +136,9 @@ def test_what_cannot_be_kept_for_another_queue_manager_has_not_come(
         patch.setattr(type(h.store), "refuses_sends", True)
         h.arrive(packet)
     assert h.link.processed_numbers == []
+    assert h.link.close_reasons == [], "it waits for room on the disk"
+    h.incoming.closed(h.link)
+    h.incoming.flow_control.end()
     h.link = FakeLink()
     quota = h.engine.queue_manager.queue_manager_quota
     h.engine.queue_manager.queue_manager_quota = 0

@@ -17,6 +17,7 @@ from lanner.cli.output import counted, say, write_json
 from lanner.cli.session import Place, open_manager, peers_of, reaching
 from lanner.cli.views import queue_kind
 from lanner.client import QueueManager
+from lanner.host.names import is_relative
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.errors import StatusError
 from lanner.transfer.addresses import parse_literal
@@ -77,7 +78,7 @@ def resolve(
 def _steps(name: str, format_name: FormatName, computer: str, destinations: list[Destination]) -> Iterator[str]:
     yield f"{name} is {spelling_of(name).value}"
     elements = read_format_name(name, computer).elements
-    is_short = any(isinstance(one, DirectFormatName) and one.is_on_this_computer for one in elements)
+    is_short = any(map(is_relative, elements))
     yield f"as a format name it is {format_name}" + (f", because this computer is {computer}" if is_short else "")
     if len(destinations) > 1:
         yield f"it names {len(destinations)} destinations, and each gets a copy of the message"

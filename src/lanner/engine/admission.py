@@ -53,7 +53,7 @@ _OK: Final = EnqueueStatus.OK
 
 
 class Admission:
-    """Decides whether a message of another queue manager is stored here."""
+    """Decides whether a message of another queue manager is stored here, passed on, or refused."""
 
     def __init__(self, core: Core, examiner: Examiner, arrivals: Arrivals, acknowledger: Acknowledger) -> None:
         self._queue_manager = core.queue_manager

@@ -19,7 +19,8 @@ from lanner.model.errors import InsufficientResources
 from lanner.model.events import EventKind
 from lanner.store.event_log import EVENT
 from lanner.wire import layout as at
-from lanner.wire.envelope import event_fields, source_queue_manager
+from lanner.wire.envelope import event_fields
+from lanner.wire.fields import source_queue_manager
 
 if TYPE_CHECKING:
     from lanner.engine.clocks import Clocks

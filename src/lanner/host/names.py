@@ -1,4 +1,4 @@
-"""The names of queues as a queue manager on this computer reads them: `.` is its own name.
+"""The names of queues as a queue manager on this computer reads them: `.` and `localhost` are its own name.
 
 The spellings themselves are in `lanner.wire.spelling`.
 """
@@ -12,13 +12,13 @@ from lanner.wire.format_name import DirectFormatName, FormatName, MultipleElemen
 from lanner.wire.path_name import PathName
 from lanner.wire.spelling import is_format_name
 
-__all__ = ["QueueNames", "is_format_name", "named"]
+__all__ = ["QueueNames", "is_format_name", "is_relative", "named"]
 
 
 class QueueNames:
     r"""Turns any spelling of a queue's name into a format name.
 
-    A `.` becomes the name of this computer, since other computers will read the name.
+    `.` and `localhost` become the name of this computer, because other computers will read the name.
     `computer\queue` and `.\private$\queue` are path names. `private$\queue` is on this computer,
     and a bare word is a private queue here.
     """
@@ -45,8 +45,13 @@ def _format_name(text: str, computer_name: str) -> FormatName:
 
 
 def named(name: FormatName, computer_name: str) -> FormatName:
-    """Return a name of one queue with the name of this computer in the place of `.`."""
-    if isinstance(name, DirectFormatName) and name.is_on_this_computer and name.path_name is not None:
+    """Return a name of one queue with the name of this computer in the place of `.` and `localhost`."""
+    if isinstance(name, DirectFormatName) and is_relative(name) and name.path_name is not None:
         # The name of a computer goes with OS: only, whichever protocol stood before the dot.
         return DirectFormatName.to_path(name.path_name.with_computer(computer_name))
     return name
+
+
+def is_relative(name: FormatName) -> bool:
+    """Return whether a name means the computer on which it is read, whichever that is: `.` or `localhost`."""
+    return isinstance(name, DirectFormatName) and (name.is_on_this_computer or name.address.lower() == "localhost")

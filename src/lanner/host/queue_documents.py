@@ -46,6 +46,7 @@ _PLAIN: Final = (
     "message_count",
 )
 _OUTGOING: Final = ("destination_format_name", "multicast", "is_for_others", "next_hops")
+_KNOWN: Final = frozenset({*_PLAIN, *_OUTGOING})
 # Attributes that JSON has no type for: how each is read.
 _READ: Final[dict[str, Callable[[Any], object]]] = {
     "identifier": uuid.UUID,
@@ -79,15 +80,17 @@ def to_document(queue: Queue) -> Document:
 
 
 def from_document(document: Mapping[str, Any]) -> Queue:
-    """Return a queue with the attributes of a document."""
+    """Return a queue with the attributes of a document. Attributes of a newer version are ignored."""
     queue: Queue = OutgoingQueue() if "destination_format_name" in document else Queue()
     for name, value in document.items():
         if name == "journal_queue":
             queue.journal_queue = from_document(value)
         elif name == "subqueues":
             queue.subqueues = {key: from_document(one) for key, one in value.items()}
-        else:
-            setattr(queue, name, _READ[name](value) if name in _READ else value)
+        elif name in _READ:
+            setattr(queue, name, _READ[name](value))
+        elif name in _KNOWN:
+            setattr(queue, name, value)
     return queue
 
 

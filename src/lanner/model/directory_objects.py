@@ -2,7 +2,8 @@
 
 Field metadata says how long a value lives: `directory` and `persistent` values survive a restart, a
 field with neither mark is volatile. `attributes_of(cls, mark)` is how other layers ask for them, so
-the mark is written once, beside the field.
+the mark is written once, beside the field. An attribute of a queue that programs may set or read is also
+named in `engine/queue_properties.py` (its values) and `host/queue_documents.py` (other processes).
 """
 
 # `directory` and `persistent` make fields, typed as dataclasses.field is.

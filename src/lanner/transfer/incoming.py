@@ -1,13 +1,17 @@
-"""Receiving a UserMessage Packet (MS-MQQB 3.1.5.8), with everything behind it but the session's own counting.
+"""Receiving a UserMessage Packet (MS-MQQB 3.1.5.8), after the session has checked and counted it.
 
-The session has checked that packets are well-formed. Here they are told apart from their duplicates, find their queue, are
-put in order if they are transactional, and go into the engine; or on to another queue manager. What becomes of a message and what is
-remembered of it - that it came, how far its sequence is - goes to the same batch of the store, because both are done under
-one hold of its lock.
+Duplicates are dropped and transactional messages are put in order. Then the message goes to the
+engine, or on to another queue manager. Whether a message is accepted is decided by the engine
+(`engine/admission.py`). Only two refusals are decided here: a direct message from another computer than
+its sender, and a message that has passed too many routing servers. `refusals` counts and logs all of
+them.
 
-A message that cannot be stored because the disk is full waits, and so does what comes after it on its session
-(`flow_control`). Any other message that cannot be stored is as if it had not come: the session is closed, nothing is
-remembered, and its sender sends it again.
+The message and what is remembered about it (its identifier, the state of its sequence) go into the
+same batch of the store, because both are written under one hold of its lock.
+
+If the disk is full, the message waits, and so do the messages after it on its session
+(`flow_control`). If it cannot be stored for another reason, the session is closed, nothing is
+remembered, and the sender sends the message again.
 """
 
 from __future__ import annotations
@@ -128,7 +132,7 @@ class Incoming:
         self.out_of_order = 0
         # Messages that were not taken or could not be passed on, and those that peers report as refused.
         self.refusals = Refusals(engine.clock, engine.monotonic)
-        self._flow_control = FlowControl(engine, self._flow_control_ended)
+        self.flow_control = FlowControl(engine, self._flow_control_ended)
         self._peer_address = ""  # of the session whose messages are being processed
         engine.message_refused_subscribers.append(self._message_refused)
         self._of_link: dict[Link, list[IncomingSequence]] = {}
@@ -148,7 +152,7 @@ class Incoming:
         self._held.clear()
         self._of_link.clear()
         self.acknowledgments.stop()
-        self._flow_control.end()
+        self.flow_control.end()
         self._engine.message_refused_subscribers.remove(self._message_refused)
         self.refusals.flush()
 
@@ -175,7 +179,7 @@ class Incoming:
         """Have `on_timer` called when one of the timers expires."""
         for deadline in (self.history.deadline, self.sequences.deadline, self.refusals.deadline):
             deadlines.add(deadline, lambda _: self.on_timer())
-        deadlines.add(self._flow_control.deadline, self._flow_control.on_timer)
+        deadlines.add(self.flow_control.deadline, self.flow_control.on_timer)
 
     def on_timer(self) -> None:
         """3.1.6.7 MessageIDHistory Cleanup Timer Event, 3.1.6.9 Order Ack Send Timer Event."""
@@ -205,7 +209,7 @@ class Incoming:
                     self._wait(link, event.number, packet, sender)
                     continue
                 if packet is not None and (
-                    self._flow_control.is_on or not self._is_processed(link, peer, packet, sender, None)
+                    self.flow_control.is_on or not self._is_processed(link, peer, packet, sender, None)
                 ):
                     self._hold(link, _Waiting(event.number, packet, sender))
                     continue
@@ -267,7 +271,7 @@ class Incoming:
             while waiting and waiting[0].is_ready:
                 entry = waiting.popleft()
                 if entry.packet is not None:
-                    is_processed = not self._flow_control.is_on and self._is_processed(
+                    is_processed = not self.flow_control.is_on and self._is_processed(
                         link, peer, entry.packet, entry.sender, entry.examination
                     )
                     if not is_processed:
@@ -288,9 +292,9 @@ class Incoming:
         try:
             self._process(link, peer, packet, sender, examination)
         except InsufficientResources:
-            if not self._flow_control.is_needed:
+            if not self.flow_control.is_needed:
                 raise
-            self._flow_control.begin()
+            self.flow_control.begin()
             return False
         return True
 

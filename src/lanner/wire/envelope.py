@@ -8,7 +8,6 @@ would cost a call per message. All of them expect a packet that was checked befo
 
 from __future__ import annotations
 
-import operator
 import struct
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -39,8 +38,6 @@ _TRANSACTION_HEADER = 0x0010_0000
 WANTS_ATTENTION = _NEGATIVE_JOURNALING | _POSITIVE_JOURNALING | _ADMINISTRATION_QUEUE
 _ATTENTION_BITS = WANTS_ATTENTION >> 8  # all of them in the second byte
 
-# UserHeader.SourceQueueManager, as bytes.
-source_queue_manager: Final[Callable[[bytes], bytes]] = operator.itemgetter(slice(16, 32))
 # UserHeader.MessageID, in a tuple of one: the ordinal of the message identifier.
 message_ordinal: Final[Callable[[bytes], tuple[int]]] = struct.Struct("<56xI").unpack_from
 

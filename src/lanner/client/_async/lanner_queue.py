@@ -164,15 +164,19 @@ class LannerQueue:
         prepared = [to_message(message) for message in messages]
         properties = [await self._prepare(message, is_transactional=unit is not None) for message in prepared]
         identifiers: list[str] = []
+        is_under_way = False
 
         async def send(connection: LannerConnection) -> None:
+            nonlocal is_under_way
             first = len(identifiers)
             request: Document = {"request": "send", "queue": await self.handle(connection, "send")}
             if unit is not None:
                 request["transaction"] = await _own(unit).enlist(connection)
             batch = _batch(properties[first:])
             request["messages"] = [{**properties_to_document(one), "size": len(one.body)} for one in batch]
+            is_under_way = True
             document, _ = await connection.call(request, b"".join(bytes(one.body) for one in batch))
+            is_under_way = False
             identifiers.extend(document["ids"])
 
         try:
@@ -182,6 +186,8 @@ class LannerQueue:
             identifiers += error.sent
             raise error.error from None
         except RemoteMachineNotAvailable as error:
+            if not (is_under_way or identifiers):
+                raise
             raise RemoteMachineNotAvailable(
                 f"{error.args[0]}; messages that were under way may have been sent: "
                 f"{len(identifiers)} of {len(prepared)} are known to be"

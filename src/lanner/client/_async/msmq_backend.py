@@ -14,7 +14,7 @@ from lanner.client._async.connections import Connections
 from lanner.client._async.msmq_connection import MsmqConnection
 from lanner.client._async.msmq_queues import MsmqQueue
 from lanner.client._async.msmq_transaction import MsmqTransaction
-from lanner.client.queue_properties import ATTRIBUTES, CONTENTS, queue_of, set_attributes, to_properties
+from lanner.client.msmq_queue_properties import ATTRIBUTES, CONTENTS, queue_of, set_attributes, to_properties
 from lanner.host.names import QueueNames
 from lanner.model.errors import (
     AccessDenied,
