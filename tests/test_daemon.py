@@ -10,14 +10,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from lanner import daemon
 from lanner.client import QueueManager
 from lanner.engine.settings import EventSettings
+from lanner.host.runtime import Runtime
 from lanner.model.enums import OutgoingState, QueueAccessType
 from lanner.transfer.shell import TransferListener
+from lanner.transfer.transfer import Transfer
 from lanner.wire.builder import MessageProperties
 from lanner.wire.format_name import parse
 from tests.cli.conftest import free_address
@@ -195,3 +199,14 @@ def test_threads_share_one_heap() -> None:
     """In a process of its own: what is limited once stays so."""
     told = subprocess.run([sys.executable, "-c", ARENAS], capture_output=True, text=True, check=True).stdout
     assert told.count("<heap nr=") == 1
+
+
+def test_dropped_messages_are_a_metric() -> None:
+    runtime = SimpleNamespace(lock=contextlib.nullcontext())
+    transfer = SimpleNamespace(incoming=SimpleNamespace(refusals=[], duplicates=2, out_of_order=3))
+    refused, dropped = daemon.TransferCollector(cast(Runtime, runtime), cast(Transfer, transfer)).collect()
+    assert refused.samples == []
+    assert [(sample.name, sample.labels, sample.value) for sample in dropped.samples] == [
+        ("lanner_messages_dropped_total", {"reason": "duplicate"}, 2),
+        ("lanner_messages_dropped_total", {"reason": "out_of_order"}, 3),
+    ]

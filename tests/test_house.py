@@ -292,20 +292,14 @@ def test_a_retyped_status_is_found(tmp_path: Path) -> None:
     assert retyped_statuses(tmp_path) == ["test_a.py:1: 0xc00e0003"]
 
 
-# Their parts are being rebuilt: what is unused there is not looked at.
-UNCHECKED = ("engine/", "transfer/", "spark/")
-
-
 def unused_code(package: Path) -> list[tuple[str, str, int]]:
     """Return module, finding ("method get_label") and line of everything that vulture reports."""
     finder = Vulture()
     finder.scavenge([package])
-    found = []
-    for item in finder.get_unused_code():
-        where = item.filename.relative_to(package).as_posix()
-        if not where.startswith(UNCHECKED):
-            found.append((where, f"{item.typ} {item.name}", item.first_lineno))
-    return found
+    return [
+        (item.filename.relative_to(package).as_posix(), f"{item.typ} {item.name}", item.first_lineno)
+        for item in finder.get_unused_code()
+    ]
 
 
 def whitelisted(entries: Iterable[Mapping[str, list[str]]]) -> set[tuple[str, str]]:
@@ -387,7 +381,7 @@ def forbidden_words(package: Path, document: str) -> list[str]:
     found = []
     for word, folders, _ in table_rows(document, "| Word | Not in | Write instead |"):
         stem = re.compile(re.escape(word.removesuffix("e")), re.IGNORECASE)
-        for folder in re.findall(r"`(\w+)`", folders):
+        for folder in [""] if folders == "everywhere" else re.findall(r"`(\w+)`", folders):
             for path in sorted((package / folder).rglob("*.py")):
                 text = path.read_text(encoding="utf-8")
                 for name in NAMES_ON_DISK:
@@ -444,6 +438,9 @@ def test_a_wrong_glossary_is_found(tree: Path) -> None:
         "Queue is also a class of engine.queues",
     ]
     assert forbidden_words(tree, document) == ["engine/queues.py:2: settle"]
+    everywhere = document.replace("`model`, `engine`", "everywhere")
+    (tree / "daemon.py").write_text("settle = 1\n")
+    assert forbidden_words(tree, everywhere) == ["daemon.py:1: settle", "engine/queues.py:2: settle"]
     assert wrong_terms(tree, document.replace("| timer |", "| clock |"))[0] == "clock comes before queue"
 
 

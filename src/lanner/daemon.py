@@ -473,8 +473,8 @@ class QueueCollector(Collector):
         return families
 
 
-class RefusalCollector(Collector):
-    """Messages that this queue manager or its peers refused; windows_exporter has no such metric."""
+class TransferCollector(Collector):
+    """Messages that were refused, here or by peers, or dropped here; windows_exporter has no such metrics."""
 
     def __init__(self, runtime: Runtime, transfer: Transfer) -> None:
         self._runtime = runtime
@@ -485,17 +485,24 @@ class RefusalCollector(Collector):
         text = (
             "Messages refused, by queue, class of the negative acknowledgment, and side (here: by us, peer: by others)"
         )
-        return [CounterMetricFamily("lanner_messages_refused", text, labels=["queue", "class", "side"])]
+        dropped = "Messages of other queue managers dropped because they came before (duplicate) or out of order"
+        return [
+            CounterMetricFamily("lanner_messages_refused", text, labels=["queue", "class", "side"]),
+            CounterMetricFamily("lanner_messages_dropped", dropped, labels=["reason"]),
+        ]
 
     def collect(self) -> list[CounterMetricFamily]:
-        """One sample for each row of the table."""
-        (family,) = self.describe()
+        """One sample for each row of the table of refusals, and one for each reason to drop a message."""
+        refused, dropped = self.describe()
+        incoming = self._transfer.incoming
         with self._runtime.lock:
-            for row in self._transfer.incoming.refusals:
+            for row in incoming.refusals:
                 # Names of local queues are written as in the label `name` of the other metrics.
                 queue = row.queue.lower() if row.side is Side.HERE else row.queue
-                family.add_metric([queue, row.message_class, row.side.value], row.count)
-        return [family]
+                refused.add_metric([queue, row.message_class, row.side.value], row.count)
+            dropped.add_metric(["duplicate"], incoming.duplicates)
+            dropped.add_metric(["out_of_order"], incoming.out_of_order)
+        return [refused, dropped]
 
 
 def _metric_name(queue: Queue) -> str:
@@ -516,7 +523,7 @@ class MetricsListener:
         self._registry = CollectorRegistry()
         self._registry.register(QueueCollector(runtime))
         if transfer is not None:
-            self._registry.register(RefusalCollector(runtime, transfer))
+            self._registry.register(TransferCollector(runtime, transfer))
         ProcessCollector(registry=self._registry)
         self._server: WSGIServer | None = None
         self.address = f"http://{bind}/metrics"

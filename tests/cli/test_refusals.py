@@ -83,6 +83,7 @@ def test_refused_messages_are_visible_on_both_sides(
         samples = answer.read().decode().splitlines()
     full = r'queue="beta\\private$\\full"'
     assert f'lanner_messages_refused_total{{class="nack_queue_exceed_quota",{full},side="here"}} 4.0' in samples
+    assert 'lanner_messages_dropped_total{reason="duplicate"} 0.0' in samples
 
     code, log = theirs.end(signal.SIGTERM)
     assert code == 0

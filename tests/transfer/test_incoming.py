@@ -24,6 +24,7 @@ from lanner.security.identity import Identity
 from lanner.transfer.deadlines import NEVER
 from lanner.transfer.events import FinalAckReceived, OrderAckReceived, UserMessageReceived
 from lanner.transfer.incoming import Incoming
+from lanner.transfer.refusals import UNVERIFIED_SOURCE
 from lanner.wire.layout import locate
 from lanner.wire.message import Message
 from lanner.wire.sddl import parse_sddl
@@ -358,7 +359,8 @@ def test_a_message_that_claims_to_be_from_here_is_dropped(h: IncomingHarness) ->
     assert h.bodies() == h.bodies("ledger") == []
     assert h.all_outgoing() == {}
     assert told(h) == []
-    assert h.incoming.impostors == 3
+    assert {row.message_class for row in h.incoming.refusals} == {UNVERIFIED_SOURCE}
+    assert h.incoming.refusals.total == 3
     assert h.link.processed_numbers == [3]
 
 

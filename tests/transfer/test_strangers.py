@@ -16,6 +16,7 @@ from lanner.model.directory_objects import GUID_NULL
 from lanner.model.enums import Acknowledgements
 from lanner.transfer import incoming_sequence
 from lanner.transfer.framing import CONNECTION_PARAMETERS_SIZE, ESTABLISH_CONNECTION_SIZE
+from lanner.transfer.refusals import UNVERIFIED_SOURCE
 from lanner.wire.builder import build
 from lanner.wire.format_name import parse
 from lanner.wire.identifiers import TxSequenceID
@@ -288,7 +289,7 @@ def test_nobody_sends_to_a_direct_name_in_anothers_name(
     first = alpha.engine.next_message_ordinal() + 1
     for ordinal in range(first, first + 5):
         stranger.send(beta.direct("q"), source=alpha.guid, ordinal=ordinal, address=address)
-    assert beta.transfer.incoming.impostors == 5
+    assert [(row.message_class, row.count) for row in beta.transfer.incoming.refusals] == [(UNVERIFIED_SOURCE, 5)]
     assert caplog.text.count("is not at the other end of the session") == 1
     assert stranger.link.is_open
     alpha.send(beta.direct("q"), b"the victim's")

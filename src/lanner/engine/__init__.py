@@ -3,14 +3,15 @@
 The engine is synchronous and deterministic. It uses no socket, no thread and no clock of the
 system: its owner passes the clocks in, a waiting read is a callback, and `next_delay` reports the
 next deadline. `Engine` is a facade over parts. A part owns its state, declares it in its
-`__init__`, and gets the parts that it uses as arguments; a part uses only parts above it in this
-list.
+`__init__`, and gets the `core` and the parts that it uses as arguments. A part uses only parts
+above it in this list.
 
     clocks              the clocks, and the alarm for a deadline that has moved nearer
     numbers             counters: SequentialID, message ordinals, queue numbers, handles
     persistence         attributes of queues and of the queue manager in the store
     event_recorder      the log of events, if it is kept
     access              access checks against the descriptors of queues and of the queue manager
+    core                all of the above with the store and the settings; every other part gets it
     waiting             waiting reads, their timers, and which of them gets the next message
     expiry              deadlines of messages, and holds on them
     positions           finding, locking, releasing, storing and removing messages

@@ -32,10 +32,10 @@ from lanner.wire.sid import Sid
 
 if TYPE_CHECKING:
     from lanner.engine.copies import Copies
+    from lanner.engine.core import Core
     from lanner.engine.delivery import Delivery
     from lanner.engine.opening import OpenQueues
     from lanner.engine.sending import Sending
-    from lanner.engine.settings import EngineSettings
     from lanner.model.directory_objects import Queue
     from lanner.model.live import MessagePosition
     from lanner.wire.format_name import FormatName
@@ -63,11 +63,9 @@ _ACK_RECEIVE: Final = MessageClass.ACK_RECEIVE
 class Acknowledger:
     """Answers arrivals and removals with what the message asks for."""
 
-    def __init__(
-        self, settings: EngineSettings, opening: OpenQueues, sending: Sending, copies: Copies, delivery: Delivery
-    ) -> None:
-        self._settings = settings
-        self._opening = opening
+    def __init__(self, core: Core, opening: OpenQueues, sending: Sending, copies: Copies, delivery: Delivery) -> None:
+        self._settings = core.settings
+        self.opening = opening
         self._sending = sending
         self._copies = copies
         self._delivery = delivery
@@ -158,7 +156,7 @@ class Acknowledger:
         try:
             # Not the event for applications: a message can also leave while the queue manager
             # starts or stops.
-            descriptor = self._opening.open(
+            descriptor = self.opening.open(
                 destination, QueueAccessType.SEND, QueueShareMode.DENY_NONE, identity, for_others=for_others
             )
         except InsufficientResources:
@@ -172,7 +170,7 @@ class Acknowledger:
             _LOG.info("message %#06x to %s is dropped: %s", properties.message_class, destination, error)
             return None
         finally:
-            self._opening.close_queue(descriptor)
+            self.opening.close_queue(descriptor)
 
     def sender_of(self, message: Message) -> Identity:
         """Return the identity that asked for an acknowledgment or a report.

@@ -27,15 +27,11 @@ from lanner.security.identity import ANONYMOUS, SYSTEM
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lanner.engine.access import Access
     from lanner.engine.acknowledgments import Acknowledger
     from lanner.engine.arrivals import Arrivals
-    from lanner.engine.clocks import Clocks
-    from lanner.engine.event_recorder import EventRecorder
+    from lanner.engine.core import Core
     from lanner.engine.examining import Examiner
-    from lanner.engine.names import Names
-    from lanner.engine.opening import OpenQueues
-    from lanner.model.directory_objects import Queue, QueueManager
+    from lanner.model.directory_objects import Queue
     from lanner.security.examination import Examination
     from lanner.security.identity import Identity
     from lanner.wire.format_name import FormatName
@@ -59,27 +55,16 @@ _OK: Final = EnqueueStatus.OK
 class Admission:
     """Decides whether a message of another queue manager is stored here, passed on, or refused."""
 
-    def __init__(
-        self,
-        queue_manager: QueueManager,
-        clocks: Clocks,
-        names: Names,
-        access: Access,
-        examiner: Examiner,
-        opening: OpenQueues,
-        arrivals: Arrivals,
-        acknowledger: Acknowledger,
-        recorder: EventRecorder | None,
-    ) -> None:
-        self._queue_manager = queue_manager
-        self._clocks = clocks
-        self._names = names
-        self._access = access
+    def __init__(self, core: Core, examiner: Examiner, arrivals: Arrivals, acknowledger: Acknowledger) -> None:
+        self._queue_manager = core.queue_manager
+        self._clocks = core.clocks
+        self._access = core.access
+        self._recorder = core.recorder
         self._examiner = examiner
-        self._opening = opening
         self._arrivals = arrivals
         self._acknowledger = acknowledger
-        self._recorder = recorder
+        self._opening = acknowledger.opening
+        self._names = acknowledger.opening.names
         # Descriptors of public queues, by number: valid until when, the one here, the one in the
         # directory.
         self._published_securities: dict[int, tuple[float, bytes | None, bytes | None]] = {}

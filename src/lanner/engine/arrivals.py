@@ -13,14 +13,10 @@ from lanner.model.lookup_ids import LANE_SHIFT, LOWEST_LANE, SEQUENTIAL_ID_MASK
 from lanner.wire.envelope import WANTS_ATTENTION, Envelope, read_envelope
 
 if TYPE_CHECKING:
-    from lanner.engine.clocks import Clocks
-    from lanner.engine.event_recorder import EventRecorder
-    from lanner.engine.expiry import Expiry
-    from lanner.engine.numbers import Numbers
+    from lanner.engine.core import Core
     from lanner.engine.positions import PositionAvailable, Positions
-    from lanner.model.directory_objects import Queue, QueueManager
+    from lanner.model.directory_objects import Queue
     from lanner.model.live import Transaction
-    from lanner.store import Store
     from lanner.wire.message import Message
 
 # Module-level names, because each message asks and an enumeration looks up its members slowly
@@ -32,23 +28,14 @@ _ENQUEUE: Final = OperationType.ENQUEUE
 class Arrivals:
     """Puts messages into queues."""
 
-    def __init__(
-        self,
-        store: Store,
-        queue_manager: QueueManager,
-        clocks: Clocks,
-        numbers: Numbers,
-        positions: Positions,
-        expiry: Expiry,
-        recorder: EventRecorder | None,
-    ) -> None:
-        self._store = store
-        self._queue_manager = queue_manager
-        self._clocks = clocks
-        self._numbers = numbers
+    def __init__(self, core: Core, positions: Positions) -> None:
+        self._store = core.store
+        self._queue_manager = core.queue_manager
+        self._clocks = core.clocks
+        self._numbers = core.numbers
+        self._recorder = core.recorder
         self._positions = positions
-        self._expiry = expiry
-        self._recorder = recorder
+        self._expiry = positions.expiry
         # Called for a message that was sent, committed or delivered to a queue; not for one that
         # was moved or given back.
         self.arrived_subscribers: list[PositionAvailable] = []

@@ -22,14 +22,11 @@ from lanner.wire.format_name import DirectFormatName, PrivateFormatName
 from lanner.wire.path_name import PathName
 
 if TYPE_CHECKING:
-    from lanner.engine.access import Access
     from lanner.engine.arrivals import Arrivals
-    from lanner.engine.clocks import Clocks
-    from lanner.engine.event_recorder import EventRecorder
+    from lanner.engine.core import Core
     from lanner.engine.positions import Positions
     from lanner.engine.registry import QueueRegistry
-    from lanner.model.directory_objects import Queue, QueueManager
-    from lanner.store import Store
+    from lanner.model.directory_objects import Queue
     from lanner.wire.message import Message
 
 _LOG = logging.getLogger(__name__)
@@ -53,25 +50,15 @@ INTERNAL_QUEUES: Final = frozenset({"admin_queue$", "notify_queue$", "order_queu
 class Copies:
     """Writes journal copies and dead letters."""
 
-    def __init__(
-        self,
-        store: Store,
-        queue_manager: QueueManager,
-        clocks: Clocks,
-        registry: QueueRegistry,
-        access: Access,
-        positions: Positions,
-        arrivals: Arrivals,
-        recorder: EventRecorder | None,
-    ) -> None:
-        self._store = store
-        self._queue_manager = queue_manager
-        self._clocks = clocks
+    def __init__(self, core: Core, registry: QueueRegistry, positions: Positions, arrivals: Arrivals) -> None:
+        self._store = core.store
+        self._queue_manager = core.queue_manager
+        self._clocks = core.clocks
+        self._access = core.access
+        self._recorder = core.recorder
         self._registry = registry
-        self._access = access
         self._positions = positions
         self._arrivals = arrivals
-        self._recorder = recorder
         # Numbers of the journals and dead-letter queues that the log has reported as full.
         self._full_queues: set[int] = set()
 

@@ -15,11 +15,9 @@ from lanner.model.errors import IllegalCursorAction, InvalidHandle, MessageAlrea
 from lanner.model.live import END, START, Cursor, MessagePosition
 
 if TYPE_CHECKING:
-    from lanner.engine.numbers import Numbers
+    from lanner.engine.core import Core
     from lanner.engine.positions import Positions
-    from lanner.engine.waiting import WaitingReads
     from lanner.model.live import OpenQueueDescriptor
-    from lanner.store import Store
 
 
 class CursorEvent(enum.Enum):
@@ -71,11 +69,11 @@ MESSAGE_AVAILABLE: dict[CursorState, CursorState] = {
 class Cursors:
     """Events on cursors."""
 
-    def __init__(self, store: Store, numbers: Numbers, waiting: WaitingReads, positions: Positions) -> None:
-        self._store = store
-        self._numbers = numbers
-        self._waiting = waiting
-        self._positions = positions
+    def __init__(self, core: Core, positions: Positions) -> None:
+        self._store = core.store
+        self._numbers = core.numbers
+        self.positions = positions
+        self._waiting = positions.waiting
 
     def open_cursor(self, descriptor: OpenQueueDescriptor) -> Cursor | None:
         """3.1.7.1.1 Open Cursor and 3.2.7.1 Initialize.
@@ -117,7 +115,7 @@ class Cursors:
                 cursor.state = CursorState.UNREAD
             return position
         initial = cursor.parked_after if cursor.position == END else cursor.position
-        found = self._positions.seek_available_message_position(queue, initial, peek=not is_dequeue)
+        found = self.positions.seek_available_message_position(queue, initial, peek=not is_dequeue)
         if found is not None:
             cursor.position = found.lookup_id
             cursor.state = FOUND[event]

@@ -20,36 +20,25 @@ from lanner.wire.message import Message
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lanner.engine.clocks import Clocks
     from lanner.engine.copies import Copies
-    from lanner.engine.event_recorder import EventRecorder
+    from lanner.engine.core import Core
     from lanner.engine.outgoing_sequences import OutgoingSequences
     from lanner.engine.positions import Positions
-    from lanner.model.directory_objects import OutgoingQueue, Queue, QueueManager
-    from lanner.store import Store
+    from lanner.model.directory_objects import OutgoingQueue, Queue
     from lanner.wire.identifiers import TxSequenceID
 
 
 class Delivery:
     """Removes messages from outgoing queues when they are acknowledged."""
 
-    def __init__(
-        self,
-        store: Store,
-        queue_manager: QueueManager,
-        clocks: Clocks,
-        positions: Positions,
-        sequences: OutgoingSequences,
-        copies: Copies,
-        recorder: EventRecorder | None,
-    ) -> None:
-        self._store = store
-        self._queue_manager = queue_manager
-        self._clocks = clocks
+    def __init__(self, core: Core, positions: Positions, sequences: OutgoingSequences, copies: Copies) -> None:
+        self._store = core.store
+        self._queue_manager = core.queue_manager
+        self._clocks = core.clocks
+        self._recorder = core.recorder
         self._positions = positions
         self._sequences = sequences
         self._copies = copies
-        self._recorder = recorder
 
     def messages_delivered(self, queue: OutgoingQueue, delivered: Iterable[tuple[int, Record | None]]) -> None:
         """Remove messages that another queue manager has acknowledged, and journal them.

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
     from lanner.directory import Directory, SortOrder
     from lanner.directory.topology import Computer, Topology
-    from lanner.engine.clocks import Clocks
-    from lanner.engine.persistence import AttributeTables
-    from lanner.engine.settings import EngineSettings
+    from lanner.engine.core import Core
 
 _T = TypeVar("_T", bound=DirectoryObject)
 
@@ -62,19 +60,12 @@ def identifier_is(identifier: uuid.UUID) -> list[AttributeFilter]:
 class DirectoryEvents:
     """The queue manager's side of the directory."""
 
-    def __init__(
-        self,
-        directory: Directory,
-        queue_manager: QueueManager,
-        attributes: AttributeTables,
-        settings: EngineSettings,
-        clocks: Clocks,
-    ) -> None:
+    def __init__(self, core: Core, directory: Directory) -> None:
+        self._queue_manager = core.queue_manager
+        self._attributes = core.attributes
+        self._settings = core.settings
+        self._clocks = core.clocks
         self.directory = directory
-        self._queue_manager = queue_manager
-        self._attributes = attributes
-        self._settings = settings
-        self._clocks = clocks
         self.change_notification_subscribers: list[Callable[[ChangeNotification, DirectoryObject], None]] = []
         # When the timers 3.1.2.1, 3.1.2.2 and 3.1.2.5 expire on the monotonic clock; None: they do
         # not run.

@@ -13,17 +13,16 @@ from lanner.wire.message import Message
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lanner.model.directory_objects import QueueManager
+    from lanner.engine.core import Core
     from lanner.model.live import MessagePosition
-    from lanner.store import Store
 
 
 class Dispatch:
     """DispatchCollection: at most one send in progress, the highest priority first."""
 
-    def __init__(self, store: Store, queue_manager: QueueManager) -> None:
-        self._store = store
-        self._queue_manager = queue_manager
+    def __init__(self, core: Core) -> None:
+        self._store = core.store
+        self._queue_manager = core.queue_manager
         # Sends an entry over MS-MQQB. MC-MQSRM, for entries without ProtocolData, is not implemented.
         self.send_user_message: Callable[[DispatchEntry], None] | None = None
         self._is_dispatching = False

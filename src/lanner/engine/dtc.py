@@ -11,9 +11,8 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Callable
 
+    from lanner.engine.core import Core
     from lanner.engine.transactions import Transactions
-    from lanner.model.directory_objects import QueueManager
-    from lanner.store import Store
 
 
 class Outcome(enum.Enum):
@@ -43,15 +42,9 @@ class Coordinator(Protocol):
 class DistributedTransactions:
     """Transactions whose outcome an external coordinator decides."""
 
-    def __init__(
-        self,
-        store: Store,
-        queue_manager: QueueManager,
-        transactions: Transactions,
-        coordinator: Coordinator | None,
-    ) -> None:
-        self._store = store
-        self._queue_manager = queue_manager
+    def __init__(self, core: Core, transactions: Transactions, coordinator: Coordinator | None) -> None:
+        self._store = core.store
+        self._queue_manager = core.queue_manager
         self._transactions = transactions
         self._coordinator = coordinator
         # Calls that wait until a batch of the store is synced.

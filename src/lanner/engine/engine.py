@@ -1,8 +1,7 @@
 """The facade: the events of MS-MQDMPR over the parts that implement them.
 
 Start, stop, timers and failures of the store concern all parts and are implemented here: MS-MQDMPR
-3.1.4.1, 3.1.4.2, 3.1.4.12, 3.1.4.13, 3.1.6, 3.1.7.2.5, 3.1.7.2.6 are implemented here, because they
-concern all parts. An event that one part implements is a method of that part, which the facade
+3.1.4.1, 3.1.4.2, 3.1.4.12, 3.1.4.13, 3.1.6, 3.1.7.2.5, 3.1.7.2.6. An event that one part implements is a method of that part, which the facade
 offers under the same name: an attribute that is bound once, since a method that only delegates
 would cost a call per message.
 """
@@ -12,28 +11,25 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from lanner.engine.access import Access
 from lanner.engine.acknowledgments import Acknowledger
 from lanner.engine.admission import Admission
 from lanner.engine.arrivals import Arrivals
 from lanner.engine.clocks import Clocks
 from lanner.engine.copies import Copies
+from lanner.engine.core import Core
 from lanner.engine.cursors import Cursors
 from lanner.engine.delivery import Delivery
 from lanner.engine.directory_events import DirectoryEvents
 from lanner.engine.dispatch import Dispatch
 from lanner.engine.dtc import DistributedTransactions
-from lanner.engine.event_recorder import EventRecorder
 from lanner.engine.examining import Examiner
 from lanner.engine.expiry import Expiry
 from lanner.engine.initialization import Initialization
 from lanner.engine.moving import Moving
 from lanner.engine.names import Names
-from lanner.engine.numbers import Numbers
 from lanner.engine.opening import OpenQueues
 from lanner.engine.outgoing_queues import OutgoingQueues
 from lanner.engine.outgoing_sequences import OutgoingSequences
-from lanner.engine.persistence import AttributeTables
 from lanner.engine.positions import Positions
 from lanner.engine.queue_kinds import format_name_of
 from lanner.engine.queues import Queues
@@ -43,7 +39,7 @@ from lanner.engine.sending import Sending
 from lanner.engine.staging import Staging
 from lanner.engine.transactions import Transactions
 from lanner.engine.waiting import WaitingReads
-from lanner.model.directory_objects import OutgoingQueue, QueueManager
+from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import OutgoingState, QueueManagerState
 
 if TYPE_CHECKING:
@@ -74,71 +70,46 @@ class Engine:
         self.store = store
         self.settings = settings
         self.directory = directory
-        self.queue_manager = queue_manager = QueueManager()
         self.clocks = clocks = Clocks(clock, monotonic)
+        core = Core(store, settings, clocks)
+        self.queue_manager = core.queue_manager
+        self.numbers = numbers = core.numbers
+        access, attributes = core.access, core.attributes
         # None: events are not recorded.
-        self.events = recorder = (
-            None if settings.event_settings is None else EventRecorder(store, queue_manager, clocks)
-        )
+        self.events = core.recorder
         self._identifier_text = ""
         # ConnectionActive has changed; not in the specification.
         self.connection_active_subscribers: list[Callable[[], None]] = []
         self.stopped_subscribers: list[Callable[[], None]] = []
 
         # Parts, each with the parts that it uses.
-        self.numbers = numbers = Numbers(store)
-        attributes = AttributeTables(store, queue_manager)
-        access = Access(queue_manager)
-        self.waiting = waiting = WaitingReads(store, clocks)
-        self.expiry = expiry = Expiry(store, queue_manager, clocks)
-        self.positions = positions = Positions(store, queue_manager, waiting, expiry, recorder)
-        self.cursors = cursors = Cursors(store, numbers, waiting, positions)
-        self.reading = reading = Reading(queue_manager, waiting, positions, cursors)
-        self.directory_events = events = DirectoryEvents(directory, queue_manager, attributes, settings, clocks)
-        registry = QueueRegistry(queue_manager, attributes, settings)
-        self.names = names = Names(queue_manager, registry, events)
-        self.sequences = sequences = OutgoingSequences(store, queue_manager, clocks, numbers, attributes, positions)
-        self.queues = queues = Queues(
-            store,
-            queue_manager,
-            settings,
-            clocks,
-            numbers,
-            attributes,
-            registry,
-            names,
-            events,
-            access,
-            waiting,
-            positions,
-            sequences,
-        )
-        self.outgoing = outgoing = OutgoingQueues(
-            queue_manager, clocks, numbers, attributes, registry, names, events, access, queues, sequences
-        )
-        self.opening = opening = OpenQueues(
-            queue_manager, numbers, registry, names, access, queues, outgoing, waiting, cursors, reading
-        )
-        self.examiner = examiner = Examiner(queue_manager, settings, events)
-        self.arrivals = arrivals = Arrivals(store, queue_manager, clocks, numbers, positions, expiry, recorder)
-        self.sending = sending = Sending(queue_manager, settings, clocks, numbers, names, examiner, arrivals)
-        moving = Moving(store, queue_manager, positions, recorder)
-        copies = Copies(store, queue_manager, clocks, registry, access, positions, arrivals, recorder)
-        self.delivery = delivery = Delivery(store, queue_manager, clocks, positions, sequences, copies, recorder)
-        acknowledger = Acknowledger(settings, opening, sending, copies, delivery)
+        self.waiting = waiting = WaitingReads(core)
+        self.expiry = expiry = Expiry(core)
+        self.positions = positions = Positions(core, waiting, expiry)
+        self.cursors = cursors = Cursors(core, positions)
+        self.reading = reading = Reading(core, cursors)
+        self.directory_events = events = DirectoryEvents(core, directory)
+        registry = QueueRegistry(core)
+        self.names = names = Names(core, registry, events)
+        self.sequences = sequences = OutgoingSequences(core, positions)
+        self.queues = queues = Queues(core, names, positions, sequences)
+        self.outgoing = outgoing = OutgoingQueues(core, names, queues, sequences)
+        self.opening = opening = OpenQueues(core, names, queues, outgoing, reading)
+        self.examiner = examiner = Examiner(core, events)
+        self.arrivals = arrivals = Arrivals(core, positions)
+        self.sending = sending = Sending(core, names, examiner, arrivals)
+        moving = Moving(core, positions)
+        copies = Copies(core, registry, positions, arrivals)
+        self.delivery = delivery = Delivery(core, positions, sequences, copies)
+        acknowledger = Acknowledger(core, opening, sending, copies, delivery)
         positions.deleted_subscribers.append(acknowledger.message_removed)
         arrivals.arrived_subscribers.append(acknowledger.message_arrived)
-        admission = Admission(queue_manager, clocks, names, access, examiner, opening, arrivals, acknowledger, recorder)
-        self.transactions = transactions = Transactions(
-            store, queue_manager, numbers, waiting, positions, arrivals, moving, sequences, recorder
-        )
-        self.dtc = dtc = DistributedTransactions(store, queue_manager, transactions, coordinator)
-        self.dispatch = dispatch = Dispatch(store, queue_manager)
-        staging = Staging(store, queue_manager, clocks, numbers, positions, expiry, arrivals, sending, recorder)
-        self._initialization = Initialization(
-            queue_manager, settings, clocks, attributes, registry, events, positions, queues, outgoing
-        )
-        self._attributes = attributes
+        admission = Admission(core, examiner, arrivals, acknowledger)
+        self.transactions = transactions = Transactions(core, arrivals, moving, sequences)
+        self.dtc = dtc = DistributedTransactions(core, transactions, coordinator)
+        self.dispatch = dispatch = Dispatch(core)
+        staging = Staging(core, positions, arrivals, sending)
+        self._initialization = Initialization(core, names, positions, outgoing)
 
         # Events that a higher layer raises (3.1.4).
         self.transaction_prepare = transactions.transaction_prepare
@@ -321,7 +292,7 @@ class Engine:
             self.events.start()
         self._recover()
         self.expiry.find_next()
-        self._attributes.save_queue_manager()
+        self.save_queue_manager()
         qm.connection_active = True
         qm.queue_manager_state = QueueManagerState.READY
 

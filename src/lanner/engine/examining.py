@@ -31,8 +31,8 @@ from lanner.wire.sid import sid_text
 from lanner.wire.user_certificates import UserSignCert, UserSignCerts
 
 if TYPE_CHECKING:
+    from lanner.engine.core import Core
     from lanner.engine.directory_events import DirectoryEvents
-    from lanner.engine.settings import EngineSettings
     from lanner.model.directory_objects import Queue
     from lanner.security.encryption import PrivateKeys
     from lanner.security.identity import Identity
@@ -52,10 +52,10 @@ def names_certified_sender(examination: Examination) -> bool:
 class Examiner:
     """What a message proves about its sender."""
 
-    def __init__(self, queue_manager: QueueManager, settings: EngineSettings, directory: DirectoryEvents) -> None:
-        self._queue_manager = queue_manager
-        self._settings = settings
-        self._directory = directory
+    def __init__(self, core: Core, directory_events: DirectoryEvents) -> None:
+        self._queue_manager = core.queue_manager
+        self._settings = core.settings
+        self._directory = directory_events
 
     def private_keys(self) -> PrivateKeys:
         """Return the private keys for messages that are encrypted for this queue manager."""

@@ -30,9 +30,8 @@ from lanner.wire.envelope import Envelope, read_envelope
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lanner.engine.clocks import Clocks
-    from lanner.model.directory_objects import Queue, QueueManager
-    from lanner.store import Store
+    from lanner.engine.core import Core
+    from lanner.model.directory_objects import Queue
 
 _MAX_DEADLINE: Final = 0xFFFF_FFFF
 _BLOCK_MASK: Final = -EXPIRY_BLOCK
@@ -64,12 +63,12 @@ def _deadline(queue: Queue, envelope: Envelope) -> int | None:
 class Expiry:
     """The deadlines of messages, and the holds on them."""
 
-    def __init__(self, store: Store, queue_manager: QueueManager, clocks: Clocks) -> None:
-        self._store = store
-        self._queue_manager = queue_manager
-        self._clocks = clocks
-        self._table = store.table(EXPIRY)
-        self._holds_table = store.table(EXPIRY_HOLDS)
+    def __init__(self, core: Core) -> None:
+        self._store = core.store
+        self._queue_manager = core.queue_manager
+        self._clocks = core.clocks
+        self._table = core.store.table(EXPIRY)
+        self._holds_table = core.store.table(EXPIRY_HOLDS)
         # (deadline, queue, lookup id) of express messages and uncommitted sends; a heap.
         self.volatile: list[tuple[int, int, int]] = []
         self._volatile_limit = 0  # a longer heap is searched for messages that have left

@@ -21,15 +21,10 @@ from lanner.security.queue_security import default_queue_manager_security
 from lanner.wire.path_name import PathName
 
 if TYPE_CHECKING:
-    from lanner.engine.clocks import Clocks
-    from lanner.engine.directory_events import DirectoryEvents
+    from lanner.engine.core import Core
+    from lanner.engine.names import Names
     from lanner.engine.outgoing_queues import OutgoingQueues
-    from lanner.engine.persistence import AttributeTables
     from lanner.engine.positions import Positions
-    from lanner.engine.queues import Queues
-    from lanner.engine.registry import QueueRegistry
-    from lanner.engine.settings import EngineSettings
-    from lanner.model.directory_objects import QueueManager
 
 _LOG = logging.getLogger(__name__)
 
@@ -48,27 +43,16 @@ SYSTEM_QUEUES: Final = (
 class Initialization:
     """Loads or provisions the queue manager and its queues."""
 
-    def __init__(
-        self,
-        queue_manager: QueueManager,
-        settings: EngineSettings,
-        clocks: Clocks,
-        attributes: AttributeTables,
-        registry: QueueRegistry,
-        directory: DirectoryEvents,
-        positions: Positions,
-        queues: Queues,
-        outgoing: OutgoingQueues,
-    ) -> None:
-        self._queue_manager = queue_manager
-        self._settings = settings
-        self._clocks = clocks
-        self._attributes = attributes
-        self._registry = registry
-        self._directory = directory
+    def __init__(self, core: Core, names: Names, positions: Positions, outgoing: OutgoingQueues) -> None:
+        self._queue_manager = core.queue_manager
+        self._settings = core.settings
+        self._clocks = core.clocks
+        self._attributes = core.attributes
+        self._registry = names.registry
+        self._directory = names.directory_events
         self._positions = positions
-        self._queues = queues
         self._outgoing = outgoing
+        self._queues = outgoing.queues
 
     def run(self) -> None:
         """Do the steps of 3.1.3 up to the queues and their states."""

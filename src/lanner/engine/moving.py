@@ -21,23 +21,20 @@ from lanner.model.lookup_ids import sequential_id_of
 from lanner.wire.envelope import read_envelope
 
 if TYPE_CHECKING:
-    from lanner.engine.event_recorder import EventRecorder
+    from lanner.engine.core import Core
     from lanner.engine.positions import Positions
-    from lanner.model.directory_objects import Queue, QueueManager
+    from lanner.model.directory_objects import Queue
     from lanner.model.live import OpenQueueDescriptor, Record, Transaction
-    from lanner.store import Store
 
 
 class Moving:
     """Takes messages from one place to another, or away."""
 
-    def __init__(
-        self, store: Store, queue_manager: QueueManager, positions: Positions, recorder: EventRecorder | None
-    ) -> None:
-        self._store = store
-        self._queue_manager = queue_manager
-        self._positions = positions
-        self._recorder = recorder
+    def __init__(self, core: Core, positions: Positions) -> None:
+        self._store = core.store
+        self._queue_manager = core.queue_manager
+        self._recorder = core.recorder
+        self.positions = positions
 
     # Move -----------------------------------------------------------------------------------------
 
@@ -50,7 +47,7 @@ class Moving:
             if target.is_system:
                 raise TransactionUsage(f"a move to {target.pathname} takes no transaction")
             require_open(transaction)
-            self._positions.lock(position)
+            self.positions.lock(position)
             position.transaction = transaction
             transaction.transactional_operations.append(
                 TransactionalOperation(OperationType.MOVE, position, target_queue=target)
@@ -63,10 +60,10 @@ class Moving:
         record = position.record
         if self._recorder is not None:
             self._recorder.add(EventKind.MOVED, position, target=target)
-        self._positions.remove(position.queue, position)
+        self.positions.remove(position.queue, position)
         moved = self._place(target, position.lookup_id, _copied(record, move_count=record.move_count + 1))
         if not target.is_system:
-            self._positions.message_position_available(target, moved)
+            self.positions.message_position_available(target, moved)
 
     def undo_receive(self, position: MessagePosition) -> None:
         """Undo a receive whose client disconnected before the removal was durable.
@@ -81,7 +78,7 @@ class Moving:
         back = self._place(queue, position.lookup_id, _copied(record, move_count=record.move_count))
         if self._recorder is not None:
             self._recorder.add(EventKind.RECEIVE_ABORTED, back)
-        self._positions.message_position_available(queue, back)
+        self.positions.message_position_available(queue, back)
 
     def _place(self, queue: Queue, lookup_id: int, record: Record) -> MessagePosition:
         """Count and write a record in a queue under a lookup identifier that it had before."""
@@ -89,7 +86,7 @@ class Moving:
         queue.total_bytes += size
         self._queue_manager.total_bytes += size
         position = MessagePosition(queue, lookup_id, record)
-        self._positions.write(position, read_envelope(record.packet))
+        self.positions.write(position, read_envelope(record.packet))
         return position
 
     def move_message_by_lookup_identifier(
@@ -104,7 +101,7 @@ class Moving:
         from_queue, to_queue = _movable(source), _movable(target)
         if _family(from_queue) != _family(to_queue):
             raise InvalidParameter(f"{source.format_name} and {target.format_name} are not parts of one queue")
-        position = self._positions.seek_available_message_position_with_id(
+        position = self.positions.seek_available_message_position_with_id(
             from_queue, lookup_id, peek=False, action=MessageSeekAction.CURRENT
         )
         self.move_message(position, to_queue, transaction)
@@ -122,15 +119,15 @@ class Moving:
         require_ready(self._queue_manager)
         for position in list(queue.held_positions.values()):
             if position.state is PositionState.LOCKED and not position.is_uncommitted_send:
-                self._positions.purge_pending(position)
+                self.positions.purge_pending(position)
         count = 0
-        for position in self._positions.all_positions(queue):
+        for position in self.positions.all_positions(queue):
             if count == limit:
                 break
             if newest is not None and sequential_id_of(position.lookup_id) > newest:
                 continue
             if position.state is PositionState.AVAILABLE:
-                self._positions.message_position_deleted(queue, position, MessageClass.NACK_QUEUE_PURGED)
+                self.positions.message_position_deleted(queue, position, MessageClass.NACK_QUEUE_PURGED)
                 count += 1
         return count
 

@@ -24,6 +24,7 @@ from lanner.wire.format_name import (
 if TYPE_CHECKING:
     import uuid
 
+    from lanner.engine.core import Core
     from lanner.engine.directory_events import DirectoryEvents
     from lanner.engine.registry import QueueRegistry
     from lanner.wire.path_name import PathName
@@ -32,14 +33,14 @@ if TYPE_CHECKING:
 class Names:
     """From names to names."""
 
-    def __init__(self, queue_manager: QueueManager, registry: QueueRegistry, directory: DirectoryEvents) -> None:
-        self._queue_manager = queue_manager
-        self._registry = registry
-        self._directory = directory
+    def __init__(self, core: Core, registry: QueueRegistry, directory_events: DirectoryEvents) -> None:
+        self._queue_manager = core.queue_manager
+        self.registry = registry
+        self.directory_events = directory_events
 
     def private_format_name(self, path: PathName) -> PrivateFormatName:
         """MS-MQMP 3.1.4.11: return the private format name of a queue here or of its journal."""
-        queue = None if path.subqueue is not None else self._registry.find_by_path(path.without_suffix())
+        queue = None if path.subqueue is not None else self.registry.find_by_path(path.without_suffix())
         if queue is None or not queue.private_queue_number:
             raise QueueNotFound(f"no private queue {path}")
         return PrivateFormatName(self._queue_manager.identifier, queue.private_queue_number, path.is_journal)
@@ -60,16 +61,18 @@ class Names:
             host = queue.queue_manager.computer_name if queue.queue_manager else ""
             return queue.pathname, host
         if isinstance(name, PrivateFormatName):
-            result, found = self._directory.read_directory("QueueManager", identifier_is(name.queue_manager_identifier))
+            result, found = self.directory_events.read_directory(
+                "QueueManager", identifier_is(name.queue_manager_identifier)
+            )
             if result is not DirectoryOperationResult.SUCCESS or not isinstance(found, QueueManager):
                 raise IllegalFormatname(f"{name}: no such computer in the directory")
-            local = self._registry.find_queue(name)
+            local = self.registry.find_queue(name)
             return local.pathname if local is not None else "", found.computer_name
         return "", ""
 
     def read_queue(self, identifier: uuid.UUID) -> Queue | None:
         """Return the object of a public queue in the directory."""
-        result, found = self._directory.read_directory("Queue", identifier_is(identifier))
+        result, found = self.directory_events.read_directory("Queue", identifier_is(identifier))
         return found if result is DirectoryOperationResult.SUCCESS and isinstance(found, Queue) else None
 
     def expand_format_name(self, name: FormatName) -> FormatName:
@@ -90,7 +93,7 @@ class Names:
             if not isinstance(element, DistributionListFormatName):
                 found[element.key] = element
                 continue
-            members = self._directory.directory.resolve_distribution_list(element.identifier, element.domain)
+            members = self.directory_events.directory.resolve_distribution_list(element.identifier, element.domain)
             if members is None:
                 raise IllegalFormatname(f"{element}: no such distribution list in the directory")
             for member in members:

@@ -27,16 +27,12 @@ from lanner.wire.format_name import (
 )
 
 if TYPE_CHECKING:
-    from lanner.engine.access import Access
-    from lanner.engine.cursors import Cursors
+    from lanner.engine.core import Core
     from lanner.engine.names import Names
-    from lanner.engine.numbers import Numbers
     from lanner.engine.outgoing_queues import OutgoingQueues
     from lanner.engine.queues import Queues
     from lanner.engine.reading import Reading
-    from lanner.engine.registry import QueueRegistry
-    from lanner.engine.waiting import WaitingReads
-    from lanner.model.directory_objects import Queue, QueueManager
+    from lanner.model.directory_objects import Queue
     from lanner.security.identity import Identity
 
 ADMIN_ACCESS: Final = frozenset({QueueAccessType.RECEIVE_ADMIN, QueueAccessType.PEEK_ADMIN})
@@ -45,29 +41,17 @@ ADMIN_ACCESS: Final = frozenset({QueueAccessType.RECEIVE_ADMIN, QueueAccessType.
 class OpenQueues:
     """OpenQueueDescriptors by handle."""
 
-    def __init__(
-        self,
-        queue_manager: QueueManager,
-        numbers: Numbers,
-        registry: QueueRegistry,
-        names: Names,
-        access: Access,
-        queues: Queues,
-        outgoing: OutgoingQueues,
-        waiting: WaitingReads,
-        cursors: Cursors,
-        reading: Reading,
-    ) -> None:
-        self._queue_manager = queue_manager
-        self._numbers = numbers
-        self._registry = registry
-        self._names = names
-        self._access = access
+    def __init__(self, core: Core, names: Names, queues: Queues, outgoing: OutgoingQueues, reading: Reading) -> None:
+        self._queue_manager = core.queue_manager
+        self._numbers = core.numbers
+        self._access = core.access
+        self.names = names
+        self._registry = names.registry
         self._queues = queues
         self._outgoing = outgoing
-        self._waiting = waiting
-        self._cursors = cursors
         self._reading = reading
+        self._cursors = reading.cursors
+        self._waiting = reading.waiting
         self.descriptors: dict[int, OpenQueueDescriptor] = {}
 
     def open_queue(
@@ -95,7 +79,7 @@ class OpenQueues:
         `for_others`: a message of another computer causes it, so the limit for outgoing queues
         applies.
         """
-        name = self._names.expand_format_name(name)
+        name = self.names.expand_format_name(name)
         if isinstance(name, MultipleElementFormatName):
             return self._open_multiple(name, access, share_mode, identity, for_others=for_others)
         _check_operation(name, access)

@@ -35,16 +35,10 @@ from lanner.wire.spelling import check_computer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lanner.engine.access import Access
-    from lanner.engine.clocks import Clocks
-    from lanner.engine.directory_events import DirectoryEvents
+    from lanner.engine.core import Core
     from lanner.engine.names import Names
-    from lanner.engine.numbers import Numbers
     from lanner.engine.outgoing_sequences import OutgoingSequences
-    from lanner.engine.persistence import AttributeTables
     from lanner.engine.queues import Queues
-    from lanner.engine.registry import QueueRegistry
-    from lanner.model.directory_objects import QueueManager
     from lanner.security.identity import Identity
 
 _LOG = logging.getLogger(__name__)
@@ -57,28 +51,16 @@ _COMPLAINT_INTERVAL: Final = 10.0
 class OutgoingQueues:
     """Makes, pauses, resumes and removes queues for other computers."""
 
-    def __init__(
-        self,
-        queue_manager: QueueManager,
-        clocks: Clocks,
-        numbers: Numbers,
-        attributes: AttributeTables,
-        registry: QueueRegistry,
-        names: Names,
-        directory: DirectoryEvents,
-        access: Access,
-        queues: Queues,
-        sequences: OutgoingSequences,
-    ) -> None:
-        self._queue_manager = queue_manager
-        self._clocks = clocks
-        self._numbers = numbers
-        self._attributes = attributes
-        self._registry = registry
+    def __init__(self, core: Core, names: Names, queues: Queues, sequences: OutgoingSequences) -> None:
+        self._queue_manager = core.queue_manager
+        self._clocks = core.clocks
+        self._numbers = core.numbers
+        self._attributes = core.attributes
+        self._access = core.access
         self._names = names
-        self._directory = directory
-        self._access = access
-        self._queues = queues
+        self._registry = names.registry
+        self._directory = names.directory_events
+        self.queues = queues
         self._sequences = sequences
         # How many outgoing queues other computers may cause; transfer sets it.
         self.max_for_others = INFINITE
@@ -206,5 +188,5 @@ class OutgoingQueues:
         """
         if queue.is_deleted or not self.is_idle(queue):
             return False
-        self._queues.delete_one(queue)
+        self.queues.delete_one(queue)
         return True

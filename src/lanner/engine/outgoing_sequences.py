@@ -20,13 +20,9 @@ from lanner.wire.identifiers import TxSequenceID
 from lanner.wire.message import Message
 
 if TYPE_CHECKING:
-    from lanner.engine.clocks import Clocks
-    from lanner.engine.numbers import Numbers
-    from lanner.engine.persistence import AttributeTables
+    from lanner.engine.core import Core
     from lanner.engine.positions import Positions
-    from lanner.model.directory_objects import QueueManager
     from lanner.model.live import MessagePosition
-    from lanner.store import Store
 
 _ROW = struct.Struct(">IIQIQ")
 _MAX_NUMBER = 0xFFFF_FFFF
@@ -55,22 +51,14 @@ class OutgoingSequences:
     No two have the same Timestamp, so a Timestamp identifies the queue.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        queue_manager: QueueManager,
-        clocks: Clocks,
-        numbers: Numbers,
-        attributes: AttributeTables,
-        positions: Positions,
-    ) -> None:
-        self._store = store
-        self._queue_manager = queue_manager
-        self._clocks = clocks
-        self._numbers = numbers
-        self._attributes = attributes
+    def __init__(self, core: Core, positions: Positions) -> None:
+        self._store = core.store
+        self._queue_manager = core.queue_manager
+        self._clocks = core.clocks
+        self._numbers = core.numbers
+        self._attributes = core.attributes
         self._positions = positions
-        self._table = store.table(OUTGOING_SEQUENCES)
+        self._table = core.store.table(OUTGOING_SEQUENCES)
         # Timestamp of a sequence: the number of its queue.
         self.queues: dict[int, int] = {}
 

@@ -36,11 +36,10 @@ from lanner.wire.envelope import Envelope, is_express, may_expire
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lanner.engine.event_recorder import EventRecorder
+    from lanner.engine.core import Core
     from lanner.engine.expiry import Expiry
     from lanner.engine.waiting import WaitingReads
-    from lanner.model.directory_objects import Queue, QueueManager
-    from lanner.store import Store
+    from lanner.model.directory_objects import Queue
 
     # MS-MQDMPR 3.1.7.2: events that co-located protocols consume.
     PositionDeleted = Callable[[Queue, MessagePosition, MessageClass], None]
@@ -60,20 +59,13 @@ _LOCKED, _PURGE_PENDING = PositionState.LOCKED, PositionState.PURGE_PENDING
 class Positions:
     """Finding, locking, releasing, storing and removing messages."""
 
-    def __init__(
-        self,
-        store: Store,
-        queue_manager: QueueManager,
-        waiting: WaitingReads,
-        expiry: Expiry,
-        recorder: EventRecorder | None,
-    ) -> None:
-        self._store = store
-        self._queue_manager = queue_manager
-        self._waiting = waiting
-        self._expiry = expiry
-        self._recorder = recorder
-        self._purge_pending_table = store.table(PURGE_PENDING)
+    def __init__(self, core: Core, waiting: WaitingReads, expiry: Expiry) -> None:
+        self._store = core.store
+        self._queue_manager = core.queue_manager
+        self._recorder = core.recorder
+        self.waiting = waiting
+        self.expiry = expiry
+        self._purge_pending_table = core.store.table(PURGE_PENDING)
         # Messages that have expired since the start.
         self.expiries = 0
         self.deleted_subscribers: list[PositionDeleted] = []
@@ -300,7 +292,7 @@ class Positions:
             if not is_deleted:
                 self._store.delete(queue.number, lookup_id, record)
             if may_expire(record.packet, in_transit=isinstance(queue, OutgoingQueue)):
-                self._expiry.disarm(position)
+                self.expiry.disarm(position)
 
     def message_position_available(self, queue: Queue, position: MessagePosition) -> None:
         """3.1.7.2.2 Message Position Available.
@@ -312,7 +304,7 @@ class Positions:
             for subscriber in self.available_subscribers:
                 subscriber(queue, position)
         if queue.waiting_reads:
-            self._waiting.serve(queue, position)
+            self.waiting.serve(queue, position)
 
     def give_back(self, position: MessagePosition, *, is_abort: bool) -> None:
         """End a lock without a receive.
@@ -325,7 +317,7 @@ class Positions:
             self.message_position_deleted(queue, position, MessageClass.NACK_QUEUE_PURGED)
             return
         self.unhold(position)
-        if self._expiry.has_expired(position):
+        if self.expiry.has_expired(position):
             self.expiries += 1
             self.message_position_deleted(queue, position, expiry_reason(queue))
             return
@@ -362,7 +354,7 @@ class Positions:
             queue.head_hint = position.lookup_id - 1
         self._store.put(queue.number, position.lookup_id, position.record, express=envelope.is_express)
         if envelope.time_to_be_received != INFINITE or isinstance(queue, OutgoingQueue):
-            self._expiry.arm(position, envelope)
+            self.expiry.arm(position, envelope)
 
     def time_to_be_received_timer_expired(self, position: MessagePosition) -> bool:
         """3.1.7.2.7 Time To Be Received Timer Expired.

@@ -26,20 +26,11 @@ from lanner.wire.path_name import PathName
 from lanner.wire.sid import Sid
 
 if TYPE_CHECKING:
-    from lanner.engine.access import Access
-    from lanner.engine.clocks import Clocks
-    from lanner.engine.directory_events import DirectoryEvents
+    from lanner.engine.core import Core
     from lanner.engine.names import Names
-    from lanner.engine.numbers import Numbers
     from lanner.engine.outgoing_sequences import OutgoingSequences
-    from lanner.engine.persistence import AttributeTables
     from lanner.engine.positions import Positions
-    from lanner.engine.registry import QueueRegistry
-    from lanner.engine.settings import EngineSettings
-    from lanner.engine.waiting import WaitingReads
-    from lanner.model.directory_objects import QueueManager
     from lanner.security.identity import Identity
-    from lanner.store import Store
     from lanner.wire.format_name import FormatName
 
 # Private queues that every queue manager has have fixed numbers, order_queue$ 4 (MS-MQQB 2.2.4);
@@ -50,34 +41,19 @@ LAST_SYSTEM_QUEUE_NUMBER: Final = 15
 class Queues:
     """Makes, changes and deletes queues."""
 
-    def __init__(
-        self,
-        store: Store,
-        queue_manager: QueueManager,
-        settings: EngineSettings,
-        clocks: Clocks,
-        numbers: Numbers,
-        attributes: AttributeTables,
-        registry: QueueRegistry,
-        names: Names,
-        directory: DirectoryEvents,
-        access: Access,
-        waiting: WaitingReads,
-        positions: Positions,
-        sequences: OutgoingSequences,
-    ) -> None:
-        self._store = store
-        self._queue_manager = queue_manager
-        self._settings = settings
-        self._clocks = clocks
-        self._numbers = numbers
-        self._attributes = attributes
-        self._registry = registry
+    def __init__(self, core: Core, names: Names, positions: Positions, sequences: OutgoingSequences) -> None:
+        self._store = core.store
+        self._queue_manager = core.queue_manager
+        self._settings = core.settings
+        self._clocks = core.clocks
+        self._numbers = core.numbers
+        self._attributes = core.attributes
+        self._access = core.access
         self._names = names
-        self._directory = directory
-        self._access = access
-        self._waiting = waiting
+        self._registry = names.registry
+        self._directory = names.directory_events
         self._positions = positions
+        self._waiting = positions.waiting
         self._sequences = sequences
 
     # Create ---------------------------------------------------------------------------------------

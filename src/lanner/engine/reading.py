@@ -38,10 +38,8 @@ from lanner.model.live import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lanner.engine.core import Core
     from lanner.engine.cursors import Cursors
-    from lanner.engine.positions import Positions
-    from lanner.engine.waiting import WaitingReads
-    from lanner.model.directory_objects import QueueManager
     from lanner.model.live import Cursor, OpenQueueDescriptor, Transaction
 
 ReadEnd = Callable[[MessagePosition | StatusError], None]
@@ -69,13 +67,11 @@ def _tell(on_end: ReadEnd, end: MessagePosition | StatusError) -> None:
 class Reading:
     """Events that read messages."""
 
-    def __init__(
-        self, queue_manager: QueueManager, waiting: WaitingReads, positions: Positions, cursors: Cursors
-    ) -> None:
-        self._queue_manager = queue_manager
-        self._waiting = waiting
-        self._positions = positions
-        self._cursors = cursors
+    def __init__(self, core: Core, cursors: Cursors) -> None:
+        self._queue_manager = core.queue_manager
+        self.cursors = cursors
+        self._positions = cursors.positions
+        self.waiting = cursors.positions.waiting
 
     def dequeue_message(
         self,
@@ -93,7 +89,7 @@ class Reading:
         if transaction is not None:
             require_open(transaction)
         if cursor is not None:
-            found = self._cursors.get_message(cursor, CursorEvent.GET_NEXT_MESSAGE_FOR_DEQUEUE, no_wait=timeout == 0)
+            found = self.cursors.get_message(cursor, CursorEvent.GET_NEXT_MESSAGE_FOR_DEQUEUE, no_wait=timeout == 0)
             if found is None and timeout == 0:
                 raise MessageNotFound(f"queue {queue.pathname}: no message after the cursor")
         else:
@@ -130,7 +126,7 @@ class Reading:
 
         def satisfied(position: MessagePosition) -> None:
             if cursor is not None:
-                self._cursors.message_available(cursor, position)
+                self.cursors.message_available(cursor, position)
             self.take(descriptor, position, transaction, two_phase_read=two_phase_read)
             _tell(on_end, position)
 
@@ -265,7 +261,7 @@ class Reading:
     ) -> ReadStart:
         """3.1.7.1.14 Peek Next Message; a peek can be cancelled by its tag, too (DECISIONS)."""
         readable(self._queue_manager, descriptor, PEEK_ACCESS)
-        found = self._cursors.get_message(cursor, CursorEvent.GET_NEXT_MESSAGE_FOR_PEEK, no_wait=False)
+        found = self.cursors.get_message(cursor, CursorEvent.GET_NEXT_MESSAGE_FOR_PEEK, no_wait=False)
         return self._wait_to_peek(descriptor, timeout, cursor, tag, on_end) if found is None else found
 
     def peek_message(
@@ -280,7 +276,7 @@ class Reading:
         """3.1.7.1.15 Peek Message; a peek can be cancelled by its tag, too (DECISIONS)."""
         queue = readable(self._queue_manager, descriptor, PEEK_ACCESS)
         if cursor is not None:
-            found = self._cursors.get_message(cursor, CursorEvent.GET_MESSAGE_FOR_PEEK, no_wait=False)
+            found = self.cursors.get_message(cursor, CursorEvent.GET_MESSAGE_FOR_PEEK, no_wait=False)
         else:
             found = self._positions.seek_available_message_position(queue, START, peek=True)
         return self._wait_to_peek(descriptor, timeout, cursor, tag, on_end) if found is None else found
@@ -319,9 +315,9 @@ class Reading:
         def satisfied(position: MessagePosition) -> None:
             queue = position.queue
             if cursor is not None:
-                self._cursors.message_available(cursor, position)
+                self.cursors.message_available(cursor, position)
             _tell(on_end, position)
-            self._waiting.release_next_reader(queue)
+            self.waiting.release_next_reader(queue)
 
         return self._wait(descriptor, timeout, cursor, tag, satisfied, on_end, destructive_read=False)
 
@@ -339,11 +335,11 @@ class Reading:
     ) -> WaitingMessageReadOperation:
         def stopped(status: StatusError) -> None:
             if cursor is not None:
-                self._cursors.wait_time_expired(cursor)
+                self.cursors.wait_time_expired(cursor)
             _tell(on_end, status)
 
         try:
-            return self._waiting.wait_for_new_message(
+            return self.waiting.wait_for_new_message(
                 descriptor,
                 timeout,
                 destructive_read=destructive_read,
@@ -355,5 +351,5 @@ class Reading:
             )
         except IOTimeout:
             if cursor is not None:
-                self._cursors.wait_time_expired(cursor)
+                self.cursors.wait_time_expired(cursor)
             raise

@@ -28,19 +28,17 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Iterator
 
-    from lanner.engine.persistence import AttributeTables
-    from lanner.engine.settings import EngineSettings
-    from lanner.model.directory_objects import QueueManager
+    from lanner.engine.core import Core
     from lanner.wire.path_name import QueuePart
 
 
 class QueueRegistry:
     """The queues of a queue manager and their names."""
 
-    def __init__(self, queue_manager: QueueManager, attributes: AttributeTables, settings: EngineSettings) -> None:
-        self._queue_manager = queue_manager
-        self._attributes = attributes
-        self._settings = settings
+    def __init__(self, core: Core) -> None:
+        self._queue_manager = core.queue_manager
+        self._attributes = core.attributes
+        self._settings = core.settings
         self._by_path: dict[str, Queue] = {}
         self._by_identifier: dict[uuid.UUID, Queue] = {}
         self._by_private_number: dict[int, Queue] = {}

@@ -29,12 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from lanner.engine.arrivals import Arrivals
-    from lanner.engine.clocks import Clocks
+    from lanner.engine.core import Core
     from lanner.engine.examining import Examiner
     from lanner.engine.names import Names
-    from lanner.engine.numbers import Numbers
-    from lanner.engine.settings import EngineSettings
-    from lanner.model.directory_objects import Queue, QueueManager
+    from lanner.model.directory_objects import Queue
     from lanner.model.live import OpenQueueDescriptor, Transaction
     from lanner.wire.builder import MessageProperties
 
@@ -48,23 +46,14 @@ _SID: Final = SenderIdentifierType.SID
 class Sending:
     """Builds messages and puts them into the queues of open handles."""
 
-    def __init__(
-        self,
-        queue_manager: QueueManager,
-        settings: EngineSettings,
-        clocks: Clocks,
-        numbers: Numbers,
-        names: Names,
-        examiner: Examiner,
-        arrivals: Arrivals,
-    ) -> None:
-        self._queue_manager = queue_manager
-        self._clocks = clocks
-        self._numbers = numbers
+    def __init__(self, core: Core, names: Names, examiner: Examiner, arrivals: Arrivals) -> None:
+        self._queue_manager = core.queue_manager
+        self._clocks = core.clocks
+        self._numbers = core.numbers
         self._names = names
         self._examiner = examiner
         self._arrivals = arrivals
-        self._long_live_time = settings.long_live_time
+        self._long_live_time = core.settings.long_live_time
         # The ordinal of the message that was sent last.
         self.last_ordinal = 0
 

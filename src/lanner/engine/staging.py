@@ -27,15 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from lanner.engine.arrivals import Arrivals
-    from lanner.engine.clocks import Clocks
-    from lanner.engine.event_recorder import EventRecorder
-    from lanner.engine.expiry import Expiry
-    from lanner.engine.numbers import Numbers
+    from lanner.engine.core import Core
     from lanner.engine.positions import Positions
     from lanner.engine.sending import Sending
-    from lanner.model.directory_objects import Queue, QueueManager
+    from lanner.model.directory_objects import Queue
     from lanner.model.live import OpenQueueDescriptor
-    from lanner.store import Store
     from lanner.wire.packet_template import MessageRun
 
 # Not in the specification: a stage without a write for a day belongs to a job that no longer runs.
@@ -45,29 +41,18 @@ ABANDONED_STAGE = 86_400  # seconds
 class Staging:
     """Stage, publish, drop."""
 
-    def __init__(
-        self,
-        store: Store,
-        queue_manager: QueueManager,
-        clocks: Clocks,
-        numbers: Numbers,
-        positions: Positions,
-        expiry: Expiry,
-        arrivals: Arrivals,
-        sending: Sending,
-        recorder: EventRecorder | None,
-    ) -> None:
-        self._store = store
-        self._queue_manager = queue_manager
-        self._clocks = clocks
-        self._numbers = numbers
+    def __init__(self, core: Core, positions: Positions, arrivals: Arrivals, sending: Sending) -> None:
+        self._store = core.store
+        self._queue_manager = core.queue_manager
+        self._clocks = core.clocks
+        self._numbers = core.numbers
+        self._recorder = core.recorder
         self._positions = positions
-        self._expiry = expiry
+        self._expiry = positions.expiry
         self._arrivals = arrivals
         self._sending = sending
-        self._recorder = recorder
         # Tokens of stages whose messages are looked at one by one when they are published.
-        self._visits = store.table(STAGE_VISITS)
+        self._visits = core.store.table(STAGE_VISITS)
 
     def stage_messages(self, descriptor: OpenQueueDescriptor, token: bytes, runs: Iterable[MessageRun]) -> None:
         """Write messages under a token.

@@ -24,41 +24,25 @@ from lanner.wire.envelope import is_express, read_envelope
 
 if TYPE_CHECKING:
     from lanner.engine.arrivals import Arrivals
-    from lanner.engine.event_recorder import EventRecorder
+    from lanner.engine.core import Core
     from lanner.engine.moving import Moving
-    from lanner.engine.numbers import Numbers
     from lanner.engine.outgoing_sequences import OutgoingSequences
-    from lanner.engine.positions import Positions
-    from lanner.engine.waiting import WaitingReads
-    from lanner.model.directory_objects import QueueManager
-    from lanner.store import Store
 
 
 class Transactions:
     """Units of work."""
 
-    def __init__(
-        self,
-        store: Store,
-        queue_manager: QueueManager,
-        numbers: Numbers,
-        waiting: WaitingReads,
-        positions: Positions,
-        arrivals: Arrivals,
-        moving: Moving,
-        sequences: OutgoingSequences,
-        recorder: EventRecorder | None,
-    ) -> None:
-        self._store = store
-        self._queue_manager = queue_manager
-        self._numbers = numbers
-        self._waiting = waiting
-        self._positions = positions
+    def __init__(self, core: Core, arrivals: Arrivals, moving: Moving, sequences: OutgoingSequences) -> None:
+        self._store = core.store
+        self._queue_manager = core.queue_manager
+        self._numbers = core.numbers
+        self._recorder = core.recorder
         self._arrivals = arrivals
         self._moving = moving
+        self._positions = moving.positions
+        self._waiting = moving.positions.waiting
         self._sequences = sequences
-        self._recorder = recorder
-        self._table = store.table(TRANSACTIONS)
+        self._table = core.store.table(TRANSACTIONS)
 
     def create_transaction(self, identifier: uuid.UUID) -> Transaction:
         """3.1.7.1.8 Create Transaction."""

@@ -18,7 +18,7 @@ from lanner.model.live import WaitingMessageReadOperation
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from lanner.engine.clocks import Clocks
+    from lanner.engine.core import Core
     from lanner.model.directory_objects import Queue
     from lanner.model.live import Cursor, MessagePosition, OpenQueueDescriptor, Transaction
     from lanner.store import Store
@@ -40,9 +40,9 @@ def is_available(store: Store, queue: Queue, lookup_id: int) -> bool:
 class WaitingReads:
     """The reads that wait for a message, their timers, and which of them gets the next message."""
 
-    def __init__(self, store: Store, clocks: Clocks) -> None:
-        self._store = store
-        self._clocks = clocks
+    def __init__(self, core: Core) -> None:
+        self._store = core.store
+        self._clocks = core.clocks
         # (deadline, number, read), a heap. A wait that has ended stays in it until it is due or
         # dropped.
         self.timers: list[tuple[float, int, WaitingMessageReadOperation]] = []

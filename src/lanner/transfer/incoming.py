@@ -127,10 +127,9 @@ class Incoming:
         self._senders = IncomingSenders(engine)
         # Plain senders who may send to a queue, found out in this call: nothing changes while the lock is held.
         self._admitted: set[tuple[Queue, bytes]] = set()
-        # For an operator: messages dropped because they came before, came out of order, or claimed another's identifier.
+        # For an operator: messages dropped because they came before, or out of order.
         self.duplicates = 0
         self.out_of_order = 0
-        self.impostors = 0
         # Messages that were not taken or could not be passed on, and those that peers report as refused.
         self.refusals = Refusals(engine.clock, engine.monotonic)
         self.flow_control = FlowControl(engine, self._flow_control_ended)
@@ -362,7 +361,6 @@ class Incoming:
         self.history.add(identifier, is_lasting=bool(user_flags & fields.DM) and not is_transactional)
 
     def _drop_impostor(self, packet: bytes, source: bytes, problem: str) -> None:
-        self.impostors += 1
         detail = f"SourceQueueManager is {uuid.UUID(bytes_le=source)}, {problem}"
         message = Message(packet)
         self._count_refusal(self._destination(message), message, UNVERIFIED_SOURCE, detail)

@@ -11,12 +11,12 @@ from collections.abc import Container, Iterator
 from typing import cast
 
 from lanner.engine.clocks import Clocks
+from lanner.engine.core import Core
 from lanner.engine.expiry import Expiry
-from lanner.engine.numbers import Numbers
-from lanner.engine.persistence import AttributeTables
 from lanner.engine.positions import Positions
+from lanner.engine.settings import EngineSettings
 from lanner.engine.waiting import WaitingReads
-from lanner.model.directory_objects import OutgoingQueue, Queue, QueueManager
+from lanner.model.directory_objects import OutgoingQueue, Queue
 from lanner.model.enums import DeliveryGuarantee, QueueAccessType, QueueManagerState, QueueShareMode, QueueType
 from lanner.model.live import MessagePosition, OpenQueueDescriptor, Record
 from lanner.model.lookup_ids import lookup_id_of
@@ -124,15 +124,19 @@ class World:
         self.now = START_TIME
         self.fake = FakeStore()
         self.store = cast(Store, self.fake)
-        self.queue_manager = QueueManager(identifier=SOURCE, computer_name="ALPHA")
+        self.clocks = Clocks(lambda: self.now, lambda: self.now)
+        settings = EngineSettings("ALPHA", local_addresses=frozenset({"192.0.2.1"}))
+        self.core = Core(self.store, settings, self.clocks)
+        self.queue_manager = self.core.queue_manager
+        self.queue_manager.identifier = SOURCE
+        self.queue_manager.computer_name = "ALPHA"
         self.queue_manager.qualified_computer_name = "alpha.example.com"
         self.queue_manager.queue_manager_state = QueueManagerState.READY
-        self.clocks = Clocks(lambda: self.now, lambda: self.now)
-        self.numbers = Numbers(self.store)
-        self.attributes = AttributeTables(self.store, self.queue_manager)
-        self.waiting = WaitingReads(self.store, self.clocks)
-        self.expiry = Expiry(self.store, self.queue_manager, self.clocks)
-        self.positions = Positions(self.store, self.queue_manager, self.waiting, self.expiry, None)
+        self.numbers = self.core.numbers
+        self.attributes = self.core.attributes
+        self.waiting = WaitingReads(self.core)
+        self.expiry = Expiry(self.core)
+        self.positions = Positions(self.core, self.waiting, self.expiry)
 
     def queue(self, name: str = "q", **attributes: object) -> Queue:
         queue = Queue(pathname=rf"ALPHA\private$\{name}", queue_type=QueueType.PRIVATE, **attributes)  # type: ignore[arg-type] # the test's own choice

@@ -16,7 +16,7 @@ DEQUEUE = CursorEvent.GET_NEXT_MESSAGE_FOR_DEQUEUE
 
 @pytest.fixture
 def cursors(world: World) -> Cursors:
-    return Cursors(world.store, world.numbers, world.waiting, world.positions)
+    return Cursors(world.core, world.positions)
 
 
 def opened(world: World, cursors: Cursors, *bodies: bytes) -> Cursor:

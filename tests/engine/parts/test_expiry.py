@@ -75,7 +75,7 @@ def test_messages_of_a_block_with_one_deadline_share_a_row(world: World) -> None
 def test_deadlines_in_the_store_are_found_by_the_next_run(world: World) -> None:
     queue = world.queue()
     world.put(queue, time_to_be_received=5)
-    again = Expiry(world.store, world.queue_manager, world.clocks)
+    again = Expiry(world.core)
     again.find_next()
     assert again.next_deadline == world.now + 5
 
@@ -99,7 +99,7 @@ def test_a_hold_of_the_last_run_ends_after_its_seconds(world: World) -> None:
     queue, remover = world.queue(), Remover(world)
     held = world.put(queue, time_to_be_received=5)
     world.expiry.hold_expiry(queue, held.record.visibility, 30)
-    again = Expiry(world.store, world.queue_manager, world.clocks)
+    again = Expiry(world.core)
     again.load_holds()
     again.find_next()
     world.now += 29

@@ -14,9 +14,7 @@ from tests.engine.parts.fakes import World
 
 
 def made(world: World) -> OutgoingSequences:
-    return OutgoingSequences(
-        world.store, world.queue_manager, world.clocks, world.numbers, world.attributes, world.positions
-    )
+    return OutgoingSequences(world.core, world.positions)
 
 
 @pytest.fixture

@@ -35,8 +35,7 @@ class Bench:
     def __init__(self, world: World) -> None:
         self.world = world
         self.positions = CountedSeeks(world.positions)
-        cursors = Cursors(world.store, world.numbers, world.waiting, world.positions)
-        self.reading = Reading(world.queue_manager, world.waiting, cast(Positions, self.positions), cursors)
+        self.reading = Reading(world.core, Cursors(world.core, cast(Positions, self.positions)))
         self.queue = world.queue()
         self.descriptor = world.open(self.queue)
 

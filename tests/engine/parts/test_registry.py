@@ -7,7 +7,6 @@ import uuid
 import pytest
 
 from lanner.engine.registry import QueueRegistry, private_queue_local_identifier
-from lanner.engine.settings import EngineSettings
 from lanner.engine.tables import QUEUES
 from lanner.model.directory_objects import OutgoingQueue, Queue
 from lanner.model.enums import QueueType
@@ -20,8 +19,7 @@ PUBLIC = uuid.UUID("99999999-8888-7777-6666-555555555555")
 
 @pytest.fixture
 def registry(world: World) -> QueueRegistry:
-    settings = EngineSettings("ALPHA", local_addresses=frozenset({"192.0.2.1"}))
-    return QueueRegistry(world.queue_manager, world.attributes, settings)
+    return QueueRegistry(world.core)
 
 
 def private(world: World, name: str = "q", number: int = 16) -> Queue:

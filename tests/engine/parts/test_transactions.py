@@ -10,6 +10,7 @@ import pytest
 from lanner.engine.arrivals import Arrivals
 from lanner.engine.moving import Moving
 from lanner.engine.outgoing_sequences import OutgoingSequences
+from lanner.engine.positions import Positions
 from lanner.engine.tables import TRANSACTIONS
 from lanner.engine.transactions import Transactions
 from lanner.model.directory_objects import Queue
@@ -30,7 +31,8 @@ class FakeArrivals:
 
 
 class FakeMoving:
-    def __init__(self) -> None:
+    def __init__(self, positions: Positions) -> None:
+        self.positions = positions
         self.moved: list[tuple[MessagePosition, Queue]] = []
 
     def move_now(self, position: MessagePosition, target: Queue) -> None:
@@ -48,7 +50,7 @@ class FakeSequences:
 class Bench:
     def __init__(self, world: World) -> None:
         self.world = world
-        self.arrivals, self.moving, self.sequences = FakeArrivals(), FakeMoving(), FakeSequences()
+        self.arrivals, self.moving, self.sequences = FakeArrivals(), FakeMoving(world.positions), FakeSequences()
         self.transactions = self.made()
         self.transaction: Transaction = self.transactions.create_transaction(uuid.uuid4())
         self.deleted: list[tuple[MessagePosition, MessageClass]] = []
@@ -56,15 +58,10 @@ class Bench:
 
     def made(self) -> Transactions:
         return Transactions(
-            self.world.store,
-            self.world.queue_manager,
-            self.world.numbers,
-            self.world.waiting,
-            self.world.positions,
+            self.world.core,
             cast(Arrivals, self.arrivals),
             cast(Moving, self.moving),
             cast(OutgoingSequences, self.sequences),
-            None,
         )
 
     def join(self, kind: OperationType, position: MessagePosition, target: Queue | None = None) -> MessagePosition:

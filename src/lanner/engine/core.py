@@ -1,0 +1,36 @@
+"""The core: what nearly every part of the engine uses, in one object.
+
+The core has no behaviour. A part gets it as its first argument and keeps references to what it
+uses. The other arguments of a part are the parts that it calls; a part that is a public attribute
+of one of these is not passed a second time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lanner.engine.access import Access
+from lanner.engine.event_recorder import EventRecorder
+from lanner.engine.numbers import Numbers
+from lanner.engine.persistence import AttributeTables
+from lanner.model.directory_objects import QueueManager
+
+if TYPE_CHECKING:
+    from lanner.engine.clocks import Clocks
+    from lanner.engine.settings import EngineSettings
+    from lanner.store import Store
+
+
+class Core:
+    """The store, the QueueManager object, and what reads or writes them for all parts."""
+
+    def __init__(self, store: Store, settings: EngineSettings, clocks: Clocks) -> None:
+        self.store = store
+        self.settings = settings
+        self.clocks = clocks
+        self.queue_manager = QueueManager()
+        # None: events are not recorded.
+        self.recorder = None if settings.event_settings is None else EventRecorder(store, self.queue_manager, clocks)
+        self.numbers = Numbers(store)
+        self.attributes = AttributeTables(store, self.queue_manager)
+        self.access = Access(self.queue_manager)
