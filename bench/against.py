@@ -176,18 +176,23 @@ def measure(version: Version, workload: str, directory: Path, factor: float = 1.
     # The bytecode of both versions is kept between the runs, outside their trees.
     environment = os.environ | {"PYTHONPATH": str(version.source), "PYTHONPYCACHEPREFIX": str(directory / "bytecode")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        out, errors = process.communicate(timeout=PATIENCE)
     except subprocess.TimeoutExpired as error:
         raise ComparisonError(f"{workload} with {version.name}: not finished after {PATIENCE:.0f} s") from error
     finally:
-        shutil.rmtree(data, ignore_errors=True)
-    if ran.returncode:
-        last = ran.stderr.strip()[-2000:]
+        # After Ctrl-C too, it has to be over before its files are removed.
+        with uninterrupted():
+            process.kill()
+            process.wait()
+            shutil.rmtree(data, ignore_errors=True)
+    if process.returncode:
         raise ComparisonError(
-            f"{workload} with {version.name} ended with {ran.returncode}; --only selects other workloads:\n{last}"
+            f"{workload} with {version.name} ended with {process.returncode}; --only selects other workloads:\n"
+            f"{errors.strip()[-2000:]}"
         )
-    answer = json.loads(ran.stdout)
+    answer = json.loads(out)
     if not Path(answer["lanner"]).resolve().is_relative_to(version.source.resolve()):
         raise ComparisonError(
             f"{workload} with {version.name}: {answer['lanner']} was measured, which is not in {version.source}"

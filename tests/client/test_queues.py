@@ -127,7 +127,7 @@ SPELLINGS = [
     (r".\private$\orders", r"ALPHA\private$\orders"),
     (r"alpha\private$\orders", r"alpha\private$\orders"),
     (r"ALPHA.example.com\private$\orders", r"DIRECT=OS:ALPHA.example.com\private$\orders"),
-    (r"localhost\private$\orders", r"DIRECT=OS:localhost\private$\orders"),
+    (r"localhost\private$\orders", r"ALPHA\private$\orders"),
     (r"127.0.0.1\private$\orders", r"DIRECT=OS:127.0.0.1\private$\orders"),
     (r"DIRECT=OS:.\private$\orders", r"ALPHA\private$\orders"),
     (r"direct=os:alpha\private$\ORDERS", r"alpha\private$\ORDERS"),
