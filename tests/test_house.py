@@ -263,6 +263,46 @@ def test_a_packet_read_by_offset_is_found(tree: Path, expression: str) -> None:
     assert packets_read_by_offset(tree) == [f"engine/a.py:1: {expression}"]
 
 
+# Folders that mypyc may compile: it needs the types of fields when a class is made.
+COMPILED = ("model", "wire", "store", "engine", "host", "transfer")
+
+
+def fields_without_types(package: Path) -> list[str]:
+    """Return the fields of dataclasses whose types are imported for the type checker only."""
+    found = []
+    for path in sorted(one for folder in COMPILED for one in (package / folder).rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        checked_only = {
+            (alias.asname or alias.name).partition(".")[0]
+            for block in tree.body
+            if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+            for node in ast.walk(block)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for alias in node.names
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and any("dataclass" in ast.unparse(one) for one in node.decorator_list):
+                for line in node.body:
+                    if isinstance(line, ast.AnnAssign):
+                        names = {one.id for one in ast.walk(line.annotation) if isinstance(one, ast.Name)}
+                        if names & checked_only:
+                            found.append(f"{path.relative_to(package).as_posix()}: {ast.unparse(line.target)}")
+    return found
+
+
+def test_fields_of_dataclasses_have_types_at_run_time() -> None:
+    assert fields_without_types(PACKAGE) == []
+
+
+def test_a_field_whose_type_is_for_the_checker_only_is_found(tree: Path) -> None:
+    (tree / "engine").mkdir(exist_ok=True)
+    (tree / "engine/a.py").write_text(
+        "if TYPE_CHECKING:\n    from uuid import UUID\n\n\n@dataclass\nclass A:\n    b: UUID | None\n    c: int\n",
+        encoding="utf-8",
+    )
+    assert fields_without_types(tree) == ["engine/a.py: b"]
+
+
 # Where the values of status codes stand; every other test uses the names.
 STATUS_FILES = {"statuses.py", "engine/test_data_model.py", "data/body_values.py", "rpc/test_server.py"}
 

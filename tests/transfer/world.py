@@ -91,6 +91,8 @@ class Node(Harness):
         self._transfer_settings = {key: value for key, value in settings.items() if key in known}
         engine_settings: dict[str, Any] = {key: value for key, value in settings.items() if key not in known}
         self.is_running = False
+        # A deaf node accepts connections and answers nothing.
+        self.is_deaf = False
         path.parent.mkdir(parents=True, exist_ok=True)
         super().__init__(path, computer_name=name, local_addresses=frozenset({address}), **engine_settings)
 
@@ -232,7 +234,7 @@ class FakeConnection:
     def _take(self) -> None:
         while self._waiting and self.is_reading and not self.is_closed and self._is_alive:
             data = self._waiting.pop(0)
-            if self.link is not None and not self.link.is_closed:
+            if self.link is not None and not self.link.is_closed and not self.node.is_deaf:
                 self.node.transfer.data_received(self.link, data)
 
     @property

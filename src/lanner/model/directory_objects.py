@@ -13,9 +13,12 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+# Each of the two modules has fields with classes of the other.
+from lanner.model import live
 from lanner.model.enums import (
     INFINITE,
     ConnectionStatus,
@@ -27,19 +30,6 @@ from lanner.model.enums import (
     QueueScope,
     QueueType,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from lanner.model.live import (
-        DispatchEntry,
-        IncomingTransactionalTransferInfo,
-        MessagePosition,
-        OpenQueueDescriptor,
-        OutgoingTransferInfo,
-        Transaction,
-        WaitingMessageReadOperation,
-    )
 
 GUID_NULL = uuid.UUID(int=0)
 _SYSTEM = QueueType.SYSTEM  # a name of its own: each message asks, and an enumeration looks its members up slowly
@@ -121,20 +111,20 @@ class Queue(DirectoryObject):
     journal_queue: Queue | None = None
     subqueues: dict[str, Queue] = field(default_factory=dict)
     # By sender and the format name it uses, which together have one sequence at a time.
-    incoming_transactional_transfer_info: dict[tuple[uuid.UUID, str], IncomingTransactionalTransferInfo] = field(
+    incoming_transactional_transfer_info: dict[tuple[uuid.UUID, str], live.IncomingTransactionalTransferInfo] = field(
         default_factory=dict
     )
     # MessagePositionList: the messages are in the store, in key order. Only positions that somebody
     # holds (locked, purge pending, under a cursor) are objects, here by lookup id.
-    held_positions: dict[int, MessagePosition] = field(default_factory=dict)
-    open_queue_descriptors: list[OpenQueueDescriptor] = field(default_factory=list)
+    held_positions: dict[int, live.MessagePosition] = field(default_factory=dict)
+    open_queue_descriptors: list[live.OpenQueueDescriptor] = field(default_factory=list)
     # Held positions that a peek may see all the same (AllowPeekWhenLocked), by lookup id; ours.
-    peekable_locks: dict[int, MessagePosition] = field(default_factory=dict)
+    peekable_locks: dict[int, live.MessagePosition] = field(default_factory=dict)
     # Every descriptor's WaitingMessageReadOperationCollection in one, first come first served; ours.
-    waiting_reads: dict[WaitingMessageReadOperation, None] = field(default_factory=dict)
+    waiting_reads: dict[live.WaitingMessageReadOperation, None] = field(default_factory=dict)
     # Positions that became Available while a peeker held up the readers (3.1.7.2.2), each with the number of
     # the last read that could be waiting for it; ours.
-    unserved_positions: list[tuple[MessagePosition, int]] = field(default_factory=list)
+    unserved_positions: list[tuple[live.MessagePosition, int]] = field(default_factory=list)
     waiting_for_release: bool = False
 
     @property
@@ -170,7 +160,7 @@ class OutgoingQueue(Queue):
     is_for_others: bool = persistent(default=False)
 
     next_hops: list[str] | None = None
-    outgoing_transfer_info: OutgoingTransferInfo | None = None
+    outgoing_transfer_info: live.OutgoingTransferInfo | None = None
     connection_history: list[ConnectionHistoryEntry] = field(default_factory=list)
 
     @property
@@ -232,11 +222,11 @@ class QueueManager(DirectoryObject):
     queue_collection: dict[int, Queue] = field(default_factory=dict)
     site_collection: list[Site] = field(default_factory=list)
     connected_network_collection: list[ConnectedNetwork] = field(default_factory=list)
-    transaction_collection: dict[uuid.UUID, Transaction] = field(default_factory=dict)
+    transaction_collection: dict[uuid.UUID, live.Transaction] = field(default_factory=dict)
     out_routing_server_collection: list[QueueManager] = field(default_factory=list)
     in_routing_server_collection: list[QueueManager] = field(default_factory=list)
     enterprise_reference: Enterprise | None = None
-    dispatch_collection: list[DispatchEntry] = field(default_factory=list)
+    dispatch_collection: list[live.DispatchEntry] = field(default_factory=list)
     # By the user's SID in text form: at most one each.
     internal_certificate_collection: dict[str, InternalCertificate] = field(default_factory=dict)
     total_bytes: int = 0

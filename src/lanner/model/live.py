@@ -1,14 +1,16 @@
 """What exists only while it is used (MS-MQDMPR 3.1.1.4, 3.1.1.5, 3.1.1.10-3.1.1.14, 3.1.1.16, 3.1.1.18, 3.2.1).
 
-A queue of ten million messages has no object per message. A `MessagePosition` is made when somebody
-holds a place in the list - a lock, a cursor, a waiting read - and forgotten when the last holder lets go.
+A queue of ten million messages has no object per message. A `MessagePosition` is made when something
+holds a place in the list - a lock, a cursor, a waiting read - and forgotten when the last holder releases it.
 """
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from lanner.model import directory_objects
 from lanner.model.enums import (
     CursorState,
     MessageClass,
@@ -18,13 +20,7 @@ from lanner.model.enums import (
     QueueShareMode,
     RemoteReadState,
 )
-
-if TYPE_CHECKING:
-    import uuid
-    from collections.abc import Callable
-
-    from lanner.model.directory_objects import OutgoingQueue, Queue
-    from lanner.model.errors import StatusError
+from lanner.model.errors import StatusError
 
 MAX_LOOKUP_ID = 0xFFFF_FFFF_FFFF_FFFF
 # Cursor positions that are no message (MS-MQDMPR 3.1.1.2): before every lookup id, and after.
@@ -57,7 +53,7 @@ class Record:
 class MessagePosition:
     """MS-MQDMPR 3.1.1.11. Next and Previous are the order of lookup ids."""
 
-    queue: Queue
+    queue: directory_objects.Queue
     lookup_id: int
     record: Record
     state: PositionState = PositionState.AVAILABLE
@@ -73,7 +69,7 @@ class TransactionalOperation:
 
     operation_type: OperationType
     message_position: MessagePosition
-    target_queue: Queue | None = None
+    target_queue: directory_objects.Queue | None = None
     dequeue_reason: MessageClass | None = None
 
 
@@ -137,7 +133,7 @@ class OpenQueueDescriptor:
     access_type: QueueAccessType
     share_mode: QueueShareMode
     format_name: str
-    queue: Queue | None = None
+    queue: directory_objects.Queue | None = None
     multiple: bool = False
     children: list[OpenQueueDescriptor] = field(default_factory=list)
     remote_read_state: RemoteReadState = RemoteReadState.NONE
@@ -168,7 +164,7 @@ class DispatchEntry:
 class OutgoingTransferInfo:
     """MS-MQDMPR 3.1.1.4. Sequence triples are (SeqID, SeqNo, PrevNo) of MS-MQMQ 2.2.5."""
 
-    outgoing_queue: OutgoingQueue
+    outgoing_queue: directory_objects.OutgoingQueue
     eod_first_non_ack: tuple[int, int, int] = (0, 0, 0)
     eod_last_ack: tuple[int, int, int] = (0, 0, 0)
     eod_last_ack_count: int = 0
@@ -186,7 +182,7 @@ class OutgoingTransferInfo:
 class IncomingTransactionalTransferInfo:
     """MS-MQDMPR 3.1.1.5: one per remote sender of transactional messages to a queue."""
 
-    queue: Queue
+    queue: directory_objects.Queue
     format_name: str
     sender_identifier: uuid.UUID
     sequence_identifier: int = 0

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from lanner.model.live import IncomingTransactionalTransferInfo
 from lanner.transfer.deadlines import NEVER, Deadline
+from lanner.transfer.transactional_acknowledgments import AcknowledgingLink
 from lanner.wire.format_name import FormatName
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from lanner.model.directory_objects import Queue
     from lanner.store import Store
     from lanner.transfer.settings import TransferSettings
-    from lanner.transfer.transactional_acknowledgments import AcknowledgingLink
 
 TABLE = "incoming_sequences"
 

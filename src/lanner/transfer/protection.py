@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from lanner.model.directory_objects import GUID_NULL
 from lanner.model.enums import (
@@ -40,8 +41,6 @@ from lanner.transfer.deadlines import NEVER, Deadline
 from lanner.wire.message import Message
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from lanner.engine import Engine
     from lanner.model.directory_objects import OutgoingQueue
     from lanner.security.encryption import Selection
