@@ -176,16 +176,22 @@ def measure(version: Version, workload: str, directory: Path, factor: float = 1.
     # The bytecode of both versions is kept between the runs, outside their trees.
     environment = os.environ | {"PYTHONPATH": str(version.source), "PYTHONPYCACHEPREFIX": str(directory / "bytecode")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process: subprocess.Popen[str] | None = None
     try:
+        # A signal in the middle of Popen would leave a process that no one ends.
+        with uninterrupted():
+            process = subprocess.Popen(
+                command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
         out, errors = process.communicate(timeout=PATIENCE)
     except subprocess.TimeoutExpired as error:
         raise ComparisonError(f"{workload} with {version.name}: not finished after {PATIENCE:.0f} s") from error
     finally:
         # After Ctrl-C too, it has to be over before its files are removed.
         with uninterrupted():
-            process.kill()
-            process.wait()
+            if process is not None:
+                process.kill()
+                process.wait()
             shutil.rmtree(data, ignore_errors=True)
     if process.returncode:
         raise ComparisonError(
