@@ -93,7 +93,7 @@ def in_thread(work: Callable[[], T]) -> T:
 
 
 def spawn(work: Callable[..., object], *arguments: object) -> None:
-    """Run something whose result nobody needs."""
+    """Run something and drop its result."""
     work(*arguments)
 
 
