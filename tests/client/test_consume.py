@@ -10,6 +10,7 @@ import re
 import shutil
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -679,8 +680,11 @@ def test_a_queue_that_does_not_exist_is_an_error(world: World) -> None:
         world.consume(Handler(), name="missing")
 
 
-def test_a_queue_that_is_deleted_ends_its_consumer(world: World) -> None:
-    world.send("a", "b")
+@pytest.mark.parametrize("bodies", [["a", "b"], ["a"]], ids=["both-handle", "one-waits"])
+def test_a_queue_that_is_deleted_ends_its_consumer(world: World, bodies: list[str]) -> None:
+    world.send(*bodies)
+    # The other worker waits for a message when the queue is deleted, if there is none for it.
+    seconds = 0.1 if len(bodies) == 1 else 0.0
 
     if world.is_async:
 
@@ -688,6 +692,7 @@ def test_a_queue_that_is_deleted_ends_its_consumer(world: World) -> None:
             async with await world.async_manager() as qm:
 
                 async def handle(message: ReceivedMessage) -> None:
+                    await asyncio.sleep(seconds)
                     await qm.delete_queue("orders")
 
                 await qm.open("orders").consume(handle, concurrency=2)
@@ -695,8 +700,15 @@ def test_a_queue_that_is_deleted_ends_its_consumer(world: World) -> None:
         with pytest.raises(errors.QueueNotFound):
             asyncio.run(main())
         return
-    with world.manager() as qm, pytest.raises(errors.QueueNotFound):
-        qm.open("orders").consume(lambda message: qm.delete_queue("orders"), concurrency=2)
+
+    with world.manager() as qm:
+
+        def handle(message: ReceivedMessage) -> None:
+            time.sleep(seconds)
+            qm.delete_queue("orders")
+
+        with pytest.raises(errors.QueueNotFound):
+            qm.open("orders").consume(handle, concurrency=2)
 
 
 def test_an_embedded_queue_manager_that_is_closed_ends_its_consumer(tmp_path: Path) -> None:

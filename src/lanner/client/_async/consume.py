@@ -34,6 +34,7 @@ from lanner.model.errors import (
     MessageNotFound,
     MessageStorageFailed,
     OperationCancelled,
+    QueueNotAvailable,
     QueueNotFound,
     RemoteMachineNotAvailable,
     ServiceNotAvailable,
@@ -206,6 +207,10 @@ class Consumer:
                     has_failed = await self._step(worker)
                 except CommitInDoubt:
                     await self._pause_lost(worker)
+                except QueueNotAvailable as error:
+                    # The queue was deleted under an open handle. A worker that opens it afterwards gets QueueNotFound:
+                    # a consumer ends with the same error whichever worker is first.
+                    raise QueueNotFound(f"{self._queue.name}: the queue was deleted while it was consumed") from error
                 except _LOST as error:
                     self._lost(error)
                     await self._pause_lost(worker)
