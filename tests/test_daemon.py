@@ -15,8 +15,10 @@ from typing import cast
 
 import pytest
 
-from lanner import daemon
 from lanner.client import QueueManager
+from lanner.daemon import service
+from lanner.daemon.metrics import TransferCollector
+from lanner.daemon.settings import Settings, SettingsError, load_settings
 from lanner.engine.settings import EventSettings
 from lanner.host.runtime import Runtime
 from lanner.model.enums import OutgoingState, QueueAccessType
@@ -39,10 +41,10 @@ def _interpreter() -> Iterator[None]:
 @pytest.mark.usefixtures("_interpreter")
 def test_it_listens_and_is_tuned_when_it_says_so_and_lets_go_of_everything(tmp_path: Path) -> None:
     address = free_address()
-    settings = daemon.load_settings(None, {"data": tmp_path / "data", "name": "alpha", "bind": address})
+    settings = load_settings(None, {"data": tmp_path / "data", "name": "alpha", "bind": address})
     seen: list[object] = []
 
-    def on_ready(running: daemon.Daemon) -> None:
+    def on_ready(running: service.Daemon) -> None:
         seen.extend([sys.getswitchinterval() <= 0.0005, gc.get_freeze_count() > 0])
         seen.append([listener.name for listener in running.listeners])
         transfer = running.listeners[0]
@@ -50,7 +52,7 @@ def test_it_listens_and_is_tuned_when_it_says_so_and_lets_go_of_everything(tmp_p
         seen.append((transfer.address, transfer.settings == settings.transfer_settings))
         running._stop.set()
 
-    daemon.serve(lambda: settings, on_ready)
+    service.serve(lambda: settings, on_ready)
     assert seen == [True, True, ["transfer", "rpc", "com", "flight"], (f"{address}:1801", True)]
     assert not (tmp_path / "data" / "lanner.sock").exists()
     with QueueManager(tmp_path / "data") as manager:
@@ -72,14 +74,14 @@ def listening(address: str) -> list[int]:
 @pytest.mark.spec("DMPR-3.1.1.1-7")
 def test_hardened_it_answers_no_rpc_and_transfers_nothing(tmp_path: Path, hardened: bool) -> None:
     """MS-MQDMPR 3.1.1.1 HardenedSecurity: "prevents it from responding to RPC requests and performing message transfer over non-HTTP"."""
-    assert not daemon.Settings().security.hardened
+    assert not Settings().security.hardened
     address, peer = free_address(), free_address()
     given = {"data": tmp_path / "data", "name": "alpha", "bind": address, "peers": {"beta": peer}}
     chosen = {"security": {"hardened": True}} if hardened else {}
-    settings = daemon.load_settings(None, given | chosen)
+    settings = load_settings(None, given | chosen)
     seen: list[object] = []
 
-    def on_ready(running: daemon.Daemon) -> None:
+    def on_ready(running: service.Daemon) -> None:
         ports = listening(address)
         seen.append(set(ports) - {135})
         seen.append((settings.data / "lanner.sock").exists())
@@ -93,7 +95,7 @@ def test_hardened_it_answers_no_rpc_and_transfers_nothing(tmp_path: Path, harden
         seen.append(queue.state is OutgoingState.LOCKED)
         running._stop.set()
 
-    daemon.serve(lambda: settings, on_ready)
+    service.serve(lambda: settings, on_ready)
     assert seen == [set() if hardened else {1801, 2103, 2105}, not hardened, hardened]
     shutil.rmtree(tmp_path)
 
@@ -104,13 +106,13 @@ def test_rpc_can_be_kept_to_this_machine_and_ports_that_are_taken_are_passed_ove
     seen: list[object] = []
 
     def run(**rpc: object) -> None:
-        settings = daemon.load_settings(None, {"data": tmp_path / "data", "name": "alpha", "bind": address, "rpc": rpc})
+        settings = load_settings(None, {"data": tmp_path / "data", "name": "alpha", "bind": address, "rpc": rpc})
 
-        def on_ready(running: daemon.Daemon) -> None:
+        def on_ready(running: service.Daemon) -> None:
             seen.append((listening(address), sorted(running.addresses)))
             running._stop.set()
 
-        daemon.serve(lambda: settings, on_ready)
+        service.serve(lambda: settings, on_ready)
 
     run(enabled=False)
     with socket.create_server((address, 2105)):
@@ -131,22 +133,22 @@ def test_the_flight_service_is_on_where_its_packages_are_and_can_be_switched_off
 
     def run(**flight: object) -> None:
         given = {"data": tmp_path / "data", "name": "alpha", "bind": address, "flight": flight}
-        settings = daemon.load_settings(None, given)
+        settings = load_settings(None, given)
 
-        def on_ready(running: daemon.Daemon) -> None:
+        def on_ready(running: service.Daemon) -> None:
             seen.append(running.addresses.get("flight"))
             running._stop.set()
 
-        daemon.serve(lambda: settings, on_ready)
+        service.serve(lambda: settings, on_ready)
 
     run()
     run(enabled=True, port=1811)
     run(enabled=False)
-    with pytest.raises(daemon.SettingsError, match=r"flight: passwords would travel to 192\.0\.2\.1 in the clear"):
+    with pytest.raises(SettingsError, match=r"flight: passwords would travel to 192\.0\.2\.1 in the clear"):
         run(bind="192.0.2.1")
     monkeypatch.setattr("lanner.spark.flight.settings.is_available", lambda: False)
     run()
-    with pytest.raises(daemon.SettingsError, match=r"flight: .*pip install 'lanner\[spark\]'"):
+    with pytest.raises(SettingsError, match=r"flight: .*pip install 'lanner\[spark\]'"):
         run(enabled=True)
     assert seen == [f"grpc://{address}:1810", f"grpc://{address}:1811", None, None]
     shutil.rmtree(tmp_path)
@@ -158,23 +160,23 @@ def test_events_are_written_where_the_settings_say_so(tmp_path: Path) -> None:
     config.write_text("[events]\nenabled = true\nkeep_days = 0.5\nmax_mb = 3\n", encoding="utf-8")
     seen: list[object] = []
 
-    def on_ready(running: daemon.Daemon) -> None:
+    def on_ready(running: service.Daemon) -> None:
         seen.append(running.runtime.engine.settings.event_settings)
         running._stop.set()
 
     rpc = {"rpc": {"enabled": False}}
     given = {"data": tmp_path / "data", "name": "alpha", "bind": free_address()} | rpc
-    daemon.serve(lambda: daemon.load_settings(config, given), on_ready)
-    daemon.serve(lambda: daemon.load_settings(None, given), on_ready)
+    service.serve(lambda: load_settings(config, given), on_ready)
+    service.serve(lambda: load_settings(None, given), on_ready)
     assert seen == [EventSettings(keep_days=0.5, max_mb=3), None]
-    with pytest.raises(daemon.SettingsError, match=r"events\.keep_days = 0: above 0, at most 3650"):
-        daemon.load_settings(None, {"events": {"keep_days": 0}})
+    with pytest.raises(SettingsError, match=r"events\.keep_days = 0: above 0, at most 3650"):
+        load_settings(None, {"events": {"keep_days": 0}})
     shutil.rmtree(tmp_path)
 
 
 ARENAS = """
 import ctypes, threading
-from lanner.daemon import limit_arenas
+from lanner.daemon.service import limit_arenas
 
 limit_arenas()
 libc = ctypes.CDLL(None)
@@ -204,7 +206,7 @@ def test_threads_share_one_heap() -> None:
 def test_dropped_messages_are_a_metric() -> None:
     runtime = SimpleNamespace(lock=contextlib.nullcontext())
     transfer = SimpleNamespace(incoming=SimpleNamespace(refusals=[], duplicates=2, out_of_order=3))
-    refused, dropped = daemon.TransferCollector(cast(Runtime, runtime), cast(Transfer, transfer)).collect()
+    refused, dropped = TransferCollector(cast(Runtime, runtime), cast(Transfer, transfer)).collect()
     assert refused.samples == []
     assert [(sample.name, sample.labels, sample.value) for sample in dropped.samples] == [
         ("lanner_messages_dropped_total", {"reason": "duplicate"}, 2),

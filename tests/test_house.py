@@ -38,11 +38,12 @@ FOLDERS = [
     "activex",
     "client",
     "spark",
+    "daemon",
     "cli",
 ]
 # Files beside the folders, each with the last folder it may import from. The package itself offers what
-# client offers. The daemon brings up everything below the command line, and `lanner serve` starts it.
-FILES = {"__init__": "client", "aio": "client", "errors": "model", "daemon": "spark", "__main__": "cli"}
+# client offers.
+FILES = {"__init__": "client", "aio": "client", "errors": "model", "__main__": "cli"}
 
 
 def rank(name: str) -> float:
@@ -117,7 +118,7 @@ def tree(tmp_path: Path) -> Path:
         "engine/_timers.py": '"""Timers."""\nfrom ..model import Queue\n',
         "client/__init__.py": '"""Client."""\nimport lanner.engine as engine\n',
         "cli/__init__.py": '"""Command."""\nfrom lanner import Queue, daemon\n',
-        "daemon.py": '"""Daemon."""\nfrom lanner.engine import Engine\n',
+        "daemon/__init__.py": '"""Daemon."""\nfrom lanner.engine import Engine\n',
     }
     package = tmp_path / "lanner"
     for name, text in files.items():
@@ -147,7 +148,7 @@ def test_a_tree_in_order_is_accepted(tree: Path) -> None:
         ("engine/a.py", "import lanner", "engine imports lanner"),
         ("engine/a.py", "import lanner.daemon", "engine imports lanner.daemon"),
         ("spark/a.py", "import lanner.daemon", "spark imports lanner.daemon"),
-        ("daemon.py", "import lanner.cli", "daemon imports lanner.cli"),
+        ("daemon/a.py", "import lanner.cli", "daemon imports lanner.cli"),
         ("__init__.py", "import lanner.spark", "__init__ imports lanner.spark"),
     ],
 )
@@ -479,8 +480,8 @@ def test_a_wrong_glossary_is_found(tree: Path) -> None:
     ]
     assert forbidden_words(tree, document) == ["engine/queues.py:2: settle"]
     everywhere = document.replace("`model`, `engine`", "everywhere")
-    (tree / "daemon.py").write_text("settle = 1\n")
-    assert forbidden_words(tree, everywhere) == ["daemon.py:1: settle", "engine/queues.py:2: settle"]
+    (tree / "daemon/a.py").write_text("settle = 1\n")
+    assert forbidden_words(tree, everywhere) == ["daemon/a.py:1: settle", "engine/queues.py:2: settle"]
     assert wrong_terms(tree, document.replace("| timer |", "| clock |"))[0] == "clock comes before queue"
 
 

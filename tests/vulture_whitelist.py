@@ -76,7 +76,7 @@ WHITELIST: dict[str, dict[str, list[str]]] = {
     },
     "libraries read them: typer, pydantic, pyspnego, expat": {
         "cli/errors.py": ["attribute metavar"],
-        "daemon.py": [
+        "daemon/settings.py": [
             "method _address_and_port",
             "method _are_addresses",
             "method _can_be_used",

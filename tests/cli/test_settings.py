@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from lanner.daemon import (
+from lanner.daemon.service import check_bind
+from lanner.daemon.settings import (
     RELOADABLE,
     Settings,
     SettingsError,
     TransferTable,
-    check_bind,
     dotted,
     load_settings,
     setting_names,

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lanner import daemon
+from lanner.daemon import service
+from lanner.daemon.settings import load_settings
 from lanner.model.errors import AccessDenied
 from lanner.rpc.async_client import RpcClient, connect_tcp
 from lanner.rpc.interface import RETURNS
@@ -32,9 +33,9 @@ OPERATOR = Credentials("operator", "secret")
 async def started(path: Path) -> AsyncIterator[str]:
     """A whole daemon; its address."""
     address = free_address()
-    settings = daemon.load_settings(None, {"data": path / "data", "name": "alpha", "bind": address})
+    settings = load_settings(None, {"data": path / "data", "name": "alpha", "bind": address})
     ready = asyncio.Event()
-    served = daemon.Daemon(lambda: settings)
+    served = service.Daemon(lambda: settings)
     served.runtime.users.add("operator", "secret", administrator=True)
     running = asyncio.ensure_future(served.run(lambda _: ready.set()))
     try:

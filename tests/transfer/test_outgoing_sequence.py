@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lanner.daemon import load_settings
+from lanner.daemon.settings import load_settings
 from lanner.model.live import OutgoingTransferInfo
 from lanner.transfer import outgoing_message_table
 from lanner.transfer.packets import OrderAckBody

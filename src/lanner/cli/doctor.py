@@ -23,7 +23,7 @@ from lanner.cli.session import running
 from lanner.model.errors import LannerError
 
 if TYPE_CHECKING:
-    from lanner.daemon import Settings
+    from lanner.daemon.settings import Settings
 
 _STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red", Verdict.SKIP: "dim"}
 # As long as the Session Retry Connect Timer; `forever` is not for a doctor.
@@ -49,7 +49,7 @@ def doctor(
 
     Exit code 1 if something is broken, or PEER cannot be reached.
     """
-    from lanner.daemon import load_settings
+    from lanner.daemon.settings import load_settings
 
     findings: list[Finding] = []
     given: dict[str, object] = {} if data is None else {"data": data}
@@ -131,7 +131,7 @@ def _examine_peer(peer: str, settings: Settings, timeout: float) -> Iterator[Fin
 
 
 def _settings(config: Path, given: dict[str, object]) -> Finding:
-    from lanner.daemon import load_settings
+    from lanner.daemon.settings import load_settings
 
     try:
         load_settings(config, given)

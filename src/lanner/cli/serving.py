@@ -17,7 +17,8 @@ import lanner
 from lanner.cli.output import say, show_fields, write_json
 
 if TYPE_CHECKING:
-    from lanner.daemon import Daemon, Settings
+    from lanner.daemon.service import Daemon
+    from lanner.daemon.settings import Settings
 
 
 def serve(
@@ -29,16 +30,17 @@ def serve(
     json: Annotated[bool, typer.Option("--json", help="Say that it is ready as JSON.")] = False,
 ) -> None:
     """Run a queue manager until SIGTERM or Ctrl-C. SIGHUP reads the settings again."""
-    from lanner import daemon
+    from lanner.daemon.service import serve as run
+    from lanner.daemon.settings import load_settings
 
     _log_to_stderr()
     given: dict[str, object] = {"data": data, "name": name, "bind": bind}
     overrides = {key: value for key, value in given.items() if value is not None}
 
     def load() -> Settings:
-        return daemon.load_settings(config, overrides)
+        return load_settings(config, overrides)
 
-    daemon.serve(load, lambda running: _ready(running, as_json=json))
+    run(load, lambda running: _ready(running, as_json=json))
 
 
 def _log_to_stderr() -> None:

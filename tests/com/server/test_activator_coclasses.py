@@ -15,7 +15,6 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from lanner import daemon
 from lanner.com import AutomationError, Connection, connect, release
 from lanner.com.activation_properties import ActivationReply, ActivationRequest
 from lanner.com.constants import (
@@ -41,6 +40,8 @@ from lanner.com.interfaces import (
 from lanner.com.objref import ObjRefStandard, StdObjRef
 from lanner.com.server.listener import ComListener
 from lanner.com.server.ping_sets import PING_TIMEOUT
+from lanner.daemon import service
+from lanner.daemon.settings import load_settings
 from lanner.rpc.async_client import RpcClient, connect_tcp
 from lanner.rpc.faults import RpcConnectionError
 from lanner.rpc.interface import RETURNS
@@ -70,7 +71,7 @@ LISTED: Final = {
 class Client:
     """A client of one queue manager."""
 
-    def __init__(self, running: daemon.Daemon, address: str, resolver: RpcClient) -> None:
+    def __init__(self, running: service.Daemon, address: str, resolver: RpcClient) -> None:
         self.daemon = running
         self._address = address
         self._resolver = resolver
@@ -158,12 +159,12 @@ def on_queue_manager(tmp_path: Path) -> Iterator[Callable[[Callable[[Client], Aw
     address = free_address()
     needs_endpoint_mapper_port(address)
     given = {"data": tmp_path / "data", "name": "alpha", "bind": address, "flight": {"enabled": False}}
-    settings = daemon.load_settings(None, given)
+    settings = load_settings(None, given)
 
     def run(test: Callable[[Client], Awaitable[None]]) -> None:
         done: list[asyncio.Task[None]] = []
 
-        async def main(running: daemon.Daemon) -> None:
+        async def main(running: service.Daemon) -> None:
             try:
                 running.runtime.users.add(USER, PASSWORD, administrator=True)
                 async with await connect_tcp(
@@ -178,10 +179,10 @@ def on_queue_manager(tmp_path: Path) -> Iterator[Callable[[Callable[[Client], Aw
             finally:
                 running._stop.set()
 
-        def on_ready(running: daemon.Daemon) -> None:
+        def on_ready(running: service.Daemon) -> None:
             done.append(asyncio.get_running_loop().create_task(main(running)))
 
-        daemon.serve(lambda: settings, on_ready)
+        service.serve(lambda: settings, on_ready)
         done[0].result()
 
     yield run

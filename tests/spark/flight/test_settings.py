@@ -18,7 +18,9 @@ from lanner.spark.flight.settings import (
 )
 
 
-@pytest.mark.parametrize("module", ["lanner", "lanner.daemon", "lanner.cli.app", "lanner.spark.flight.settings"])
+@pytest.mark.parametrize(
+    "module", ["lanner", "lanner.daemon.service", "lanner.cli.app", "lanner.spark.flight.settings"]
+)
 def test_a_queue_manager_runs_without_the_packages_of_the_pipeline(module: str) -> None:
     """Importing it loads none of them: they are heavy, and may not be there."""
     program = f"import sys, {module}; print([n for n in ('pyarrow', 'numpy', 'pandas', 'pyspark') if n in sys.modules])"

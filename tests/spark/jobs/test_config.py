@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lanner.cli.app import app
-from lanner.daemon import EventsTable
+from lanner.daemon.settings import EventsTable
 from lanner.spark.jobs import ALL, JOBS
 from lanner.spark.jobs.config import ConfigError, PipelineConfig, load_config
 from lanner.spark.jobs.session import JobFailed, run_job

@@ -1,0 +1,1 @@
+"""`lanner serve`: settings, listeners, signals, metrics, shutdown."""

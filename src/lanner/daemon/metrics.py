@@ -1,0 +1,127 @@
+"""What Prometheus asks for: sizes of queues, and messages that were refused or dropped."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from lanner.daemon.settings import split_address
+from lanner.host.runtime import Runtime
+from lanner.model.directory_objects import OutgoingQueue
+from lanner.transfer.refusals import Side
+
+if TYPE_CHECKING:
+    from wsgiref.simple_server import WSGIServer
+
+    from lanner.model.directory_objects import Queue
+    from lanner.transfer.transfer import Transfer
+
+
+class QueueCollector(Collector):
+    """The queues' sizes, under the names of windows_exporter's msmq collector."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        """What `collect` gives, without asking the engine."""
+        return list(self._families())
+
+    @staticmethod
+    def _families() -> list[GaugeMetricFamily]:
+        texts = {
+            "windows_msmq_bytes_in_journal_queue": "Size of queue journal in bytes",
+            "windows_msmq_bytes_in_queue": "Size of queue in bytes",
+            "windows_msmq_messages_in_journal_queue": "Count messages in queue journal",
+            "windows_msmq_messages_in_queue": "Count messages in queue",
+        }
+        return [GaugeMetricFamily(name, text, labels=["name"]) for name, text in texts.items()]
+
+    def collect(self) -> list[GaugeMetricFamily]:
+        """One sample of each for every queue; "Computer Queues" are the dead letters and the system journal."""
+        families = self._families()
+        qm = self._runtime.engine.queue_manager
+        with self._runtime.lock:
+            rows: list[tuple[str, Queue | None, Queue | None]] = [
+                (_metric_name(queue), queue, queue.journal_queue)
+                for queue in qm.queue_collection.values()
+                if not queue.is_system
+            ]
+            rows.append(("Computer Queues", qm.system_deadletter_queue, qm.system_journal_queue))
+            samples = [(name, *_counts(journal), *_counts(queue)) for name, queue, journal in rows]
+        for name, journal_bytes, journal_messages, queue_bytes, queue_messages in samples:
+            values = (journal_bytes, queue_bytes, journal_messages, queue_messages)
+            for family, value in zip(families, values, strict=True):
+                family.add_metric([name], value)
+        return families
+
+
+class TransferCollector(Collector):
+    """Messages that were refused, here or by peers, or dropped here; windows_exporter has no such metrics."""
+
+    def __init__(self, runtime: Runtime, transfer: Transfer) -> None:
+        self._runtime = runtime
+        self._transfer = transfer
+
+    def describe(self) -> list[CounterMetricFamily]:
+        """What `collect` gives, without asking the engine."""
+        text = (
+            "Messages refused, by queue, class of the negative acknowledgment, and side (here: by us, peer: by others)"
+        )
+        dropped = "Messages of other queue managers dropped because they came before (duplicate) or out of order"
+        return [
+            CounterMetricFamily("lanner_messages_refused", text, labels=["queue", "class", "side"]),
+            CounterMetricFamily("lanner_messages_dropped", dropped, labels=["reason"]),
+        ]
+
+    def collect(self) -> list[CounterMetricFamily]:
+        """One sample for each row of the table of refusals, and one for each reason to drop a message."""
+        refused, dropped = self.describe()
+        incoming = self._transfer.incoming
+        with self._runtime.lock:
+            for row in incoming.refusals:
+                # Names of local queues are written as in the label `name` of the other metrics.
+                queue = row.queue.lower() if row.side is Side.HERE else row.queue
+                refused.add_metric([queue, row.message_class, row.side.value], row.count)
+            dropped.add_metric(["duplicate"], incoming.duplicates)
+            dropped.add_metric(["out_of_order"], incoming.out_of_order)
+        return [refused, dropped]
+
+
+def _metric_name(queue: Queue) -> str:
+    return queue.destination_format_name if isinstance(queue, OutgoingQueue) else queue.pathname.lower()
+
+
+def _counts(queue: Queue | None) -> tuple[int, int]:
+    return (0, 0) if queue is None else (queue.total_bytes, queue.message_count)
+
+
+class MetricsListener:
+    """`[metrics] bind`: Prometheus asks here."""
+
+    name = "metrics"
+
+    def __init__(self, runtime: Runtime, bind: str, transfer: Transfer | None) -> None:
+        self._host, self._port = split_address(bind)
+        self._registry = CollectorRegistry()
+        self._registry.register(QueueCollector(runtime))
+        if transfer is not None:
+            self._registry.register(TransferCollector(runtime, transfer))
+        ProcessCollector(registry=self._registry)
+        self._server: WSGIServer | None = None
+        self.address = f"http://{bind}/metrics"
+
+    async def start(self) -> None:
+        self._server, self._thread = start_http_server(self._port, self._host, self._registry)
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        self.address = f"http://{host}:{self._server.server_port}/metrics"
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            await asyncio.to_thread(self._server.shutdown)
+            self._server.server_close()
+            self._thread.join()

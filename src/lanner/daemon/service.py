@@ -1,0 +1,324 @@
+"""The queue manager as a service: listeners up, signals, shutdown.
+
+One asyncio loop runs everything that listens. SIGTERM and SIGINT stop it, SIGHUP reads the configuration again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import dataclasses
+import gc
+import ipaddress
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+import uvloop
+
+import lanner
+from lanner.activex import COCLASSES
+from lanner.activex.environment import ActivexSettings, Environment
+from lanner.com.server.listener import ComListener, ComSettings
+from lanner.daemon.metrics import MetricsListener
+from lanner.daemon.settings import (
+    AUTHENTICATION_LEVELS,
+    RELOADABLE,
+    QuotaSettings,
+    Settings,
+    SettingsError,
+    dotted,
+    quota_in_kilobytes,
+)
+from lanner.host.addresses import addresses_of, local_settings
+from lanner.host.runtime import Runtime
+from lanner.rpc.security import Credentials
+from lanner.services.listener import RpcListener, RpcSettings
+from lanner.spark.flight.settings import (
+    FlightSettings,
+    PipelineUnavailable,
+    flight_listener,
+    flight_listener_if_available,
+)
+from lanner.transfer.shell import TransferListener
+
+if TYPE_CHECKING:
+    from lanner.com.server.activator import ClassTable
+    from lanner.spark.flight.server import FlightListener
+    from lanner.transfer.transfer import Transfer
+
+_LOG = logging.getLogger(__name__)
+
+# How long a thread that computes may keep the loop's thread waiting; the interpreter's own is ten times that.
+_SWITCH_INTERVAL = 0.0005  # seconds
+_M_ARENA_MAX = -8  # of mallopt(3)
+
+
+class Listener(Protocol):
+    """Something that serves others while the queue manager runs."""
+
+    name: str
+
+    @property
+    def address(self) -> str:
+        """Where it listens, as people write it."""
+
+    async def start(self) -> None:
+        """Listen; an OSError says why that cannot be."""
+
+    async def stop(self) -> None:
+        """Let go of the address and of everybody connected."""
+
+
+class Daemon:
+    """One queue manager and what listens for it."""
+
+    def __init__(self, load: Callable[[], Settings]) -> None:
+        self._load = load
+        self.settings = load()
+        set_log_level(self.settings)
+        check_bind(self.settings.bind)
+        self.runtime = self._open()
+        try:
+            self.listeners = self._listeners()
+        except BaseException:
+            self.runtime.close()
+            raise
+        self._stop = asyncio.Event()
+
+    def _open(self) -> Runtime:
+        settings = self.settings
+        overrides: dict[str, object] = {
+            "local_addresses": addresses_of(settings.bind),
+            "queue_manager_quota": quota_in_kilobytes(settings.quota.queue_manager_kb),
+            "journal_quota": quota_in_kilobytes(settings.quota.journal_kb),
+            "hardened_security": settings.security.hardened,
+            "send_insecure_nacks": settings.security.send_insecure_nacks,
+            "events": settings.events.settings,
+        }
+        if settings.dns_domain is not None:
+            overrides["dns_domain"] = settings.dns_domain
+        return Runtime(settings.data, local_settings(settings.name, **overrides))
+
+    def _listeners(self) -> list[Listener]:
+        """What listens, in the order in which it starts. The protocols on `bind` belong before the metrics."""
+        listeners: list[Listener] = []
+        transfer: Transfer | None = None
+        settings = self.settings
+        if settings.security.hardened:
+            # MS-MQDMPR 3.1.1.1: no RPC requests, and no transfer over non-HTTP protocols, in either direction.
+            _LOG.warning("security.hardened: no messages are taken from other computers, and RPC is off")
+        else:
+            if settings.transfer.enabled:
+                listener = TransferListener(self.runtime.engine, settings.bind, settings.transfer_settings)
+                listeners.append(listener)
+                transfer = listener.transfer
+            rpc = self._rpc(transfer)
+            listeners.append(rpc)
+            if settings.com.enabled and settings.rpc.enabled and settings.rpc.endpoint_mapper_port:
+                listeners.append(self._com(rpc, transfer))
+            flight = self._flight()
+            if flight is not None:
+                listeners.append(flight)
+        if settings.metrics.bind is not None:
+            listeners.append(MetricsListener(self.runtime, settings.metrics.bind, transfer))
+        return listeners
+
+    def _rpc(self, transfer: Transfer | None) -> RpcListener:
+        return RpcListener(
+            self.runtime.engine,
+            self.runtime.users,
+            directory=self.settings.data,
+            bind=self.settings.bind,
+            settings=RpcSettings(**self.settings.rpc.model_dump()),
+            transfer=transfer,
+            about=self.about,
+        )
+
+    def _com(self, rpc: RpcListener, transfer: Transfer | None) -> ComListener:
+        runtime, settings = self.runtime, self.settings
+
+        def classes() -> ClassTable:
+            environment = Environment(
+                runtime.engine,
+                rpc.committer,
+                transfer=transfer,
+                users=runtime.users,
+                certificates=runtime.certificates,
+                settings=ActivexSettings(**settings.activex.model_dump()),
+            )
+            return {clsid: partial(coclass, environment) for clsid, coclass in COCLASSES.items()}
+
+        credentials, user = None, settings.com.callback_user
+        if user is not None:
+            nt_hash = runtime.users.nt_hash(user)
+            if nt_hash is None:
+                raise SettingsError(f"com.callback_user: there is no account {user}; `lanner user add` makes one")
+            credentials = Credentials(user, nt_hash=nt_hash)
+        qm = runtime.engine.queue_manager
+        return ComListener(
+            classes,
+            lambda: rpc.server,
+            bind=settings.bind,
+            names=tuple(dict.fromkeys([qm.computer_name, qm.qualified_computer_name])),
+            settings=ComSettings(settings.com.port, AUTHENTICATION_LEVELS[settings.com.authentication_level]),
+            credentials=credentials,
+        )
+
+    def _flight(self) -> FlightListener | None:
+        """The service of the data pipeline, where it is wanted or its packages are installed."""
+        table = self.settings.flight
+        if table.enabled is False:
+            return None
+        own = self.settings.bind
+        bind = table.bind or (own if ipaddress.ip_address(own).is_loopback else FlightSettings().bind)
+        try:
+            settings = FlightSettings(bind, **table.model_dump(exclude={"enabled", "bind"}))
+            if table.enabled is None:
+                return flight_listener_if_available(self.runtime, settings)
+            return flight_listener(self.runtime, settings)
+        except (ValueError, PipelineUnavailable) as error:
+            raise SettingsError(f"flight: {error}") from error
+
+    @property
+    def name(self) -> str:
+        return self.runtime.engine.queue_manager.computer_name
+
+    def about(self) -> dict[str, object]:
+        """What commands on this machine may ask for, beside what the engine knows."""
+        settings = self.settings
+        return {
+            "version": lanner.__version__,
+            "data": str(settings.data),
+            "bind": settings.bind,
+            "port": settings.transfer.port,
+            "ping_port": settings.transfer.ping_port,
+            "peers": settings.peers,
+            "listeners": self.addresses,
+        }
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where it listens for what, as people write it."""
+        found: dict[str, str] = {}
+        for listener in self.listeners:
+            found |= listener.addresses if isinstance(listener, RpcListener) else {listener.name: listener.address}
+        return found
+
+    async def run(self, on_ready: Callable[[Daemon], None]) -> None:
+        """Listen until a signal says stop; then everything is on disk and closed."""
+        loop = asyncio.get_running_loop()
+        handlers: dict[signal.Signals, Callable[[], None]] = {
+            signal.SIGTERM: partial(self._stop_for, signal.SIGTERM),
+            signal.SIGINT: partial(self._stop_for, signal.SIGINT),
+            signal.SIGHUP: self.reload,
+        }
+        for number, handler in handlers.items():
+            loop.add_signal_handler(number, handler)
+        started: list[Listener] = []
+        try:
+            for listener in self.listeners:
+                try:
+                    await listener.start()
+                except OSError as error:
+                    raise SettingsError(
+                        f"{listener.name} cannot listen on {listener.address}: {error.strerror}; choose another address"
+                    ) from error
+                started.append(listener)
+            on_ready(self)
+            await self._stop.wait()
+        finally:
+            for listener in reversed(started):
+                await listener.stop()
+            await asyncio.to_thread(self.runtime.close)
+            # uvloop does not do it when it is closed: the process would ignore Ctrl-C afterwards.
+            for number in handlers:
+                loop.remove_signal_handler(number)
+            _LOG.info("queue manager %s has stopped", self.name)
+
+    def _stop_for(self, number: signal.Signals) -> None:
+        _LOG.info("%s: stopping", number.name)
+        self._stop.set()
+
+    def reload(self) -> None:
+        """SIGHUP: take over what can be changed now, and say what waits for a restart."""
+        try:
+            new = self._load()
+        except SettingsError as error:
+            _LOG.error("the configuration stays as it was: %s", error)
+            return
+        before, after = dotted(self.settings), dotted(new)
+        changed = [name for name in after if before[name] != after[name]]
+        for name in changed:
+            if name in RELOADABLE:
+                _LOG.warning("%s is now %s", name, after[name])
+            else:
+                _LOG.warning("%s = %s needs a restart", name, after[name])
+        if not changed:
+            _LOG.warning("the configuration has not changed")
+        set_log_level(new)
+        self._set_quotas(new.quota)
+        for listener in self.listeners:
+            if isinstance(listener, TransferListener):
+                listener.settings = dataclasses.replace(listener.settings, peers=new.peers)
+        kept = {"log": new.log, "quota": new.quota, "peers": new.peers}
+        self.settings = self.settings.model_copy(update=kept)
+
+    def _set_quotas(self, quotas: QuotaSettings) -> None:
+        engine = self.runtime.engine
+        qm = engine.queue_manager
+        with self.runtime.change() as change:
+            for attribute, value in (
+                ("queue_manager_quota", quota_in_kilobytes(quotas.queue_manager_kb)),
+                ("journal_quota", quota_in_kilobytes(quotas.journal_kb)),
+            ):
+                if value is not None:
+                    setattr(qm, attribute, value)
+            engine.save_queue_manager()
+        change.wait()
+
+
+def set_log_level(settings: Settings) -> None:
+    """The level of everything this package logs."""
+    logging.getLogger("lanner").setLevel(settings.log.level.upper())
+
+
+def check_bind(bind: str) -> None:
+    """SettingsError unless `bind` is an address of this machine."""
+    family = socket.AF_INET6 if ":" in bind else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((bind, 0))
+        except OSError as error:
+            raise SettingsError(
+                f"bind {bind} is no address of this machine ({error.strerror}): `ip address` lists them"
+            ) from error
+
+
+def serve(load: Callable[[], Settings], on_ready: Callable[[Daemon], None]) -> None:
+    """Run a queue manager until SIGTERM or SIGINT."""
+
+    def ready(daemon: Daemon) -> None:
+        sys.setswitchinterval(_SWITCH_INTERVAL)
+        # What is there now stays: no collection needs to look at it again.
+        gc.collect()
+        gc.freeze()
+        on_ready(daemon)
+
+    async def run() -> None:
+        daemon = Daemon(load)
+        await daemon.run(ready)
+
+    limit_arenas()
+    uvloop.run(run())
+
+
+def limit_arenas() -> None:
+    """Have all threads share the C library's heap: each of the many that serve Arrow streams would keep what it has freed to itself."""
+    with suppress(AttributeError):  # not glibc
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)

@@ -1,0 +1,375 @@
+"""The settings of `lanner serve`: a file in TOML, the command line, and the defaults."""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import os
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from lanner.activex.environment import ActivexSettings
+from lanner.com.server.listener import ComSettings
+from lanner.engine.settings import EventSettings
+from lanner.model.enums import INFINITE
+from lanner.model.errors import LannerError
+from lanner.rpc.pdu import AuthLevel
+from lanner.services.listener import RpcSettings
+from lanner.spark.flight.settings import FlightSettings
+from lanner.transfer.settings import TransferSettings
+
+# What SIGHUP changes in a running queue manager; everything else needs a restart.
+RELOADABLE = ("log.level", "quota.queue_manager_kb", "quota.journal_kb", "peers")
+
+Kilobytes = int | Literal["none"] | None
+_COMPUTER_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
+# An address of the peers table that is none, but a name that DNS has; digits alone are an address mistyped.
+_HOST_NAME = re.compile(r"(?![0-9.]+$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
+
+
+class SettingsError(LannerError):
+    """The configuration cannot be used; the message names the file, the key and what is wrong with it."""
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class LogSettings(_Table):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class QuotaSettings(_Table):
+    """Kilobytes. A quota that is not set stays what it was; a new queue manager has 8 GiB, and no journal quota."""
+
+    queue_manager_kb: Kilobytes = None
+    journal_kb: Kilobytes = None
+
+    @field_validator("queue_manager_kb", "journal_kb", mode="before")
+    @classmethod
+    def _in_range(cls, value: object) -> object:
+        if value in (None, "none"):
+            return value
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < INFINITE:
+            raise ValueError(f'kilobytes, 0 to {INFINITE - 1}, or "none" for no limit')
+        return value
+
+
+class SecuritySettings(_Table):
+    # MS-MQDMPR 3.1.1.1 HardenedSecurity: no RPC, and no transfer over anything but HTTP.
+    hardened: bool = False
+    # MS-MQQB 3.1.1.2 SendInsecureNacks: tell strangers why a message was refused.
+    send_insecure_nacks: bool = False
+
+
+_TRANSFER = TransferSettings()
+Interval = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Number = Annotated[int, Field(ge=1)]
+
+
+class TransferTable(_Table):
+    """The fields of TransferSettings that an operator may want to change, under the same names. Times are seconds."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    # False: nothing is sent to other computers and nothing taken from them.
+    enabled: bool = True
+    port: int = _TRANSFER.port
+    window_size: int = _TRANSFER.window_size
+    round_trip_delay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = _TRANSFER.round_trip_delay
+    ack_wait_timeout: float = _TRANSFER.ack_wait_timeout
+    direct_ack_wait_multiplier: Number = _TRANSFER.direct_ack_wait_multiplier
+    session_initialization_timeout: Interval = _TRANSFER.session_initialization_timeout
+    cleanup_interval: Interval | None = _TRANSFER.cleanup_interval
+    try_connect_interval: Interval = _TRANSFER.try_connect_interval
+    order_ack_timeout: Interval = _TRANSFER.order_ack_timeout
+    maximum_order_ack_delay: Interval = _TRANSFER.maximum_order_ack_delay
+    resend_timeouts_short: Interval = _TRANSFER.resend_timeouts_short
+    resend_timeouts_medium: Interval = _TRANSFER.resend_timeouts_medium
+    resend_timeouts_long: Interval = _TRANSFER.resend_timeouts_long
+    resend_timeouts_final: Interval = _TRANSFER.resend_timeouts_final
+    message_id_history_size: int = _TRANSFER.message_id_history_size
+    message_id_history_cleanup: Interval = _TRANSFER.message_id_history_cleanup
+    max_in_sessions: int = _TRANSFER.max_in_sessions
+    max_sessions_per_peer: Number = _TRANSFER.max_sessions_per_peer
+    max_half_open: Number = _TRANSFER.max_half_open
+    max_queues_for_others: Number = _TRANSFER.max_queues_for_others
+    answers_pings: bool = _TRANSFER.answers_pings
+    ping_port: int = _TRANSFER.ping_port
+    pings_before_connecting: bool = _TRANSFER.pings_before_connecting
+
+    @field_validator("*")
+    @classmethod
+    def _can_be_used(cls, value: object, info: ValidationInfo) -> object:
+        if info.field_name not in (None, "enabled"):
+            given: dict[str, Any] = {str(info.field_name): value}
+            try:
+                TransferSettings(**given)
+            except ValueError as error:
+                raise ValueError(str(error).partition(": ")[2]) from None
+        return value
+
+
+_RPC = RpcSettings()
+_FLIGHT = FlightSettings()
+Port = Annotated[int, Field(ge=1, le=0xFFFF)]
+
+
+class RpcTable(_Table):
+    """The fields of RpcSettings, under the same names."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    # False: only the Unix socket of the data directory.
+    enabled: bool = _RPC.enabled
+    port: Port = _RPC.port
+    read_port: Port = _RPC.read_port
+    # 0: none.
+    endpoint_mapper_port: Annotated[int, Field(ge=0, le=0xFFFF)] = _RPC.endpoint_mapper_port
+    requires_authentication: bool = _RPC.requires_authentication
+    keytab: Annotated[Path | None, Field(strict=False)] = _RPC.keytab
+
+
+class ComTable(_Table):
+    """How objects are served to COM clients."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    # Only together with RPC and its endpoint mapper, whose port activation needs.
+    enabled: bool = True
+    # 0: any that is free; clients are told.
+    port: Annotated[int, Field(ge=0, le=0xFFFF)] = ComSettings().port
+    # The least that callers must have (MS-DCOM 3.1.1.5.4).
+    authentication_level: Literal["none", "connect", "packet", "integrity", "privacy"] = "integrity"
+    # The account of `lanner user` that we call the event sinks of clients as; none: as nobody.
+    callback_user: str | None = None
+
+
+AUTHENTICATION_LEVELS = {
+    "none": AuthLevel.NONE,
+    "connect": AuthLevel.CONNECT,
+    "packet": AuthLevel.PKT,
+    "integrity": AuthLevel.PKT_INTEGRITY,
+    "privacy": AuthLevel.PKT_PRIVACY,
+}
+
+
+class ActivexTable(_Table):
+    """The fields of ActivexSettings, under the same names."""
+
+    timeout: Literal["null", "error"] = ActivexSettings().timeout
+
+
+class FlightTable(_Table):
+    """The fields of FlightSettings, under the same names."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    # None: if the packages of the data pipeline are installed.
+    enabled: bool | None = None
+    # None: the address of the queue manager if that is a loopback address, else 127.0.0.1.
+    bind: str | None = None
+    port: Port = _FLIGHT.port
+    tls_certificate: Annotated[Path | None, Field(strict=False)] = _FLIGHT.tls_certificate
+    tls_key: Annotated[Path | None, Field(strict=False)] = _FLIGHT.tls_key
+    max_streams: Number = _FLIGHT.max_streams
+
+
+_EVENTS = EventSettings()
+
+
+class EventsTable(_Table):
+    """The fields of EventSettings, under the same names."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    # Whether what happens to messages is written down, for the data pipeline.
+    enabled: bool = False
+    keep_days: float = _EVENTS.keep_days
+    max_mb: int = _EVENTS.max_mb
+
+    @field_validator("keep_days", "max_mb")
+    @classmethod
+    def _can_be_used(cls, value: float, info: ValidationInfo) -> float:
+        given: dict[str, Any] = {str(info.field_name): value}
+        try:
+            EventSettings(**given)
+        except ValueError as error:
+            raise ValueError(str(error).partition(": ")[2]) from None
+        return value
+
+    @property
+    def settings(self) -> EventSettings | bool:
+        """What the engine is told."""
+        return EventSettings(self.keep_days, self.max_mb) if self.enabled else False
+
+
+class MetricsSettings(_Table):
+    # ADDRESS:PORT; none, no endpoint.
+    bind: str | None = None
+
+    @field_validator("bind")
+    @classmethod
+    def _address_and_port(cls, value: str | None) -> str | None:
+        if value is not None:
+            split_address(value)
+        return value
+
+
+class Settings(BaseSettings):
+    """Everything `lanner serve` can be told. The command line wins over the file, the file over the defaults."""
+
+    model_config = SettingsConfigDict(extra="forbid")
+
+    data: Path = Field(default_factory=lambda: Path(os.environ.get("LANNER_DATA", "data")))
+    # None: the name the data directory has; the host's for a new one.
+    name: str | None = None
+    bind: str = "127.0.0.1"
+    # None: the domain of this machine's host name.
+    dns_domain: str | None = None
+    log: LogSettings = LogSettings()
+    quota: QuotaSettings = QuotaSettings()
+    security: SecuritySettings = SecuritySettings()
+    transfer: TransferTable = TransferTable()
+    rpc: RpcTable = RpcTable()
+    com: ComTable = ComTable()
+    activex: ActivexTable = ActivexTable()
+    flight: FlightTable = FlightTable()
+    events: EventsTable = EventsTable()
+    # Computer name to address.
+    peers: dict[str, str] = Field(default_factory=dict)
+    metrics: MetricsSettings = MetricsSettings()
+
+    @field_validator("peers")
+    @classmethod
+    def _are_addresses(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, address in value.items():
+            try:
+                ipaddress.ip_address(address)
+            except ValueError:
+                if not _HOST_NAME.fullmatch(address):
+                    raise ValueError(
+                        f"{name} = {address!r} is no address, such as 192.0.2.7, and no host name"
+                    ) from None
+        if len({name.lower() for name in value}) < len(value):
+            raise ValueError("a name is there twice; capitals make no difference")
+        return value
+
+    @property
+    def transfer_settings(self) -> TransferSettings:
+        """What transfer is told."""
+        return TransferSettings(**self.transfer.model_dump(exclude={"enabled"}), peers=self.peers)
+
+    @field_validator("name")
+    @classmethod
+    def _is_computer_name(cls, value: str | None) -> str | None:
+        if value is not None and not _COMPUTER_NAME.fullmatch(value):
+            raise ValueError("1 to 63 letters, digits, - and _")
+        return value
+
+    @field_validator("bind")
+    @classmethod
+    def _is_address(cls, value: str) -> str:
+        try:
+            ipaddress.ip_address(value)
+        except ValueError:
+            raise ValueError("an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all") from None
+        return value
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """`127.0.0.1:9182` or `[::1]:9182`."""
+    host, _, port = text.rpartition(":")
+    try:
+        address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+        number = int(port) if port.isdecimal() else -1
+    except ValueError:
+        number = -1
+    if not 0 <= number <= 0xFFFF:
+        raise ValueError("an address and a port, such as 127.0.0.1:9182")
+    return str(address), number
+
+
+def setting_names(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[str]:
+    """Every setting by its dotted name."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from setting_names(field.annotation, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def load_settings(config: Path | None, overrides: dict[str, object]) -> Settings:
+    """The settings of a file, and what the command line says instead. SettingsError says what cannot be used."""
+    where = "command line" if config is None else str(config)
+    if config is not None:
+        try:
+            tomllib.loads(config.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise SettingsError(f"{config}: {error.strerror}; give an existing file with --config") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise SettingsError(f"{config} is not TOML: {error}") from error
+
+    class FromFile(Settings):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            del env_settings, dotenv_settings, file_secret_settings  # one file and the command line
+            if config is None:
+                return (init_settings,)
+            return (init_settings, TomlConfigSettingsSource(settings_cls, config))
+
+    # The values come from outside and are checked here.
+    given: dict[str, Any] = overrides
+    try:
+        return FromFile(**given)
+    except ValidationError as error:
+        raise SettingsError(f"{where}: {'; '.join(_complaints(error))}") from error
+
+
+def _complaints(error: ValidationError) -> Iterator[str]:
+    known = list(setting_names())
+    tables = {name.rpartition(".")[0] for name in known} - {""}
+    for item in error.errors():
+        # A union names its member last: no part of the key.
+        parts = [str(part) for part in item["loc"]]
+        key = next((".".join(parts[:end]) for end in (2, 1) if ".".join(parts[:end]) in known), ".".join(parts))
+        if key == "peers":
+            # The names in it are the operator's own.
+            key = ".".join(parts)
+        if item["type"] == "extra_forbidden":
+            table = key.rpartition(".")[0]
+            near = [name for name in known if name.startswith(f"{table}.")] if table else [*known, *tables]
+            yield f"unknown setting {key}; the nearest known one is {difflib.get_close_matches(key, near, 1, 0)[0]}"
+        elif key in tables:
+            yield f"{key} = {item['input']!r}: a table; write [{key}] and its settings below it"
+        else:
+            message = item["msg"].removeprefix("Value error, ")
+            yield f"{key} = {item['input']!r}: {message[:1].lower()}{message[1:]}"
+
+
+def dotted(settings: Settings) -> dict[str, object]:
+    """Every setting with its value."""
+    values: dict[str, object] = {}
+    for name in setting_names():
+        value: object = settings
+        for part in name.split("."):
+            value = getattr(value, part)
+        values[name] = value
+    return values
+
+
+def quota_in_kilobytes(value: Kilobytes) -> int | None:
+    return INFINITE if value == "none" else value
