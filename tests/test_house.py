@@ -333,6 +333,46 @@ def test_a_retyped_status_is_found(tmp_path: Path) -> None:
     assert retyped_statuses(tmp_path) == ["test_a.py:1: 0xc00e0003"]
 
 
+# A running engine, store, committer or timers as the first argument of setattr; modules and classes are not found.
+PATCHED_OBJECT = re.compile(
+    r"setattr\(\s*(?:[\w.]+\.|runtime_of\([^)]*\)\.)?(?:_?(?:engine|store|committer)|_timers),\s*\""
+)
+
+
+def patched_objects(tests: Path) -> list[str]:
+    """List the places where a test sets a method on an engine, a store or a committer instead of passing a fake in."""
+    found = []
+    for path in sorted(tests.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        found += [
+            f"{path.relative_to(tests).as_posix()}:{text.count(chr(10), 0, match.start()) + 1}"
+            for match in PATCHED_OBJECT.finditer(text)
+        ]
+    return found
+
+
+def test_tests_pass_fakes_in() -> None:
+    assert patched_objects(ROOT / "tests") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "is_found"),
+    [
+        ("monkeypatch.{}(engine, 'on_timer', fails)", True),
+        ("monkeypatch.{}(h.engine, 'on_timer', fails)", True),
+        ("patch.{}(runtime_of(qm).engine, 'on_timer', fails)", True),
+        ("patch.{}(\n    site.queue_client._committer, 'durable', lambda batch: never)", True),
+        ("patch.{}(runtime_of(qm)._timers, 'work_soon', fails)", True),
+        ("monkeypatch.{}(store_format, 'FORMAT', 3)", False),
+        ("monkeypatch.{}('lanner.host.reads.PURGE_SLICE', 4)", False),
+        ("committer = Committer(overlay(store, sync=sync), loop)", False),
+    ],
+)
+def test_a_patched_object_is_found(tmp_path: Path, line: str, is_found: bool) -> None:
+    (tmp_path / "test_a.py").write_text(line.format("setattr").replace("'", '"'), encoding="utf-8")
+    assert patched_objects(tmp_path) == (["test_a.py:1"] if is_found else [])
+
+
 def unused_code(package: Path) -> list[tuple[str, str, int]]:
     """Return module, finding ("method get_label") and line of everything that vulture reports."""
     finder = Vulture()

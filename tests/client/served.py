@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
 import uvloop
 
+from lanner.engine import Engine
 from lanner.host.addresses import addresses_of, local_settings
 from lanner.host.runtime import Runtime
 from lanner.services.listener import RpcListener, RpcSettings
@@ -19,7 +20,16 @@ T = TypeVar("T")
 
 
 class ServedManager:
-    def __init__(self, data: Path, bind: str, settings: RpcSettings | None = None, **overrides: object) -> None:
+    def __init__(
+        self,
+        data: Path,
+        bind: str,
+        settings: RpcSettings | None = None,
+        *,
+        wrap_engine: Callable[[Engine], Engine] | None = None,
+        **overrides: object,
+    ) -> None:
+        """`wrap_engine` makes the engine that the listener gets of the real one."""
         self.data = data
         self.bind = bind
         values: dict[str, object] = {"local_addresses": addresses_of(bind), "public_keys": no_keys}
@@ -29,7 +39,7 @@ class ServedManager:
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
         self.listener = RpcListener(
-            self.engine,
+            self.engine if wrap_engine is None else wrap_engine(self.engine),
             self.runtime.users,
             directory=data,
             bind=bind,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 
@@ -13,8 +12,10 @@ from lanner import aio
 from lanner.client import Message, Queue, QueueManager
 from lanner.client._async.embedded_queue import EmbeddedQueue
 from lanner.client._async.embedded_units import EmbeddedTransaction
+from lanner.client._sync.embedded_queue import EmbeddedQueue as BlockingQueue
 from lanner.client.runtimes import operations_of, runtime_of
 from lanner.host.committer import Committer
+from lanner.host.operations import Operations
 from lanner.model.enums import EnqueueStatus, QueueAccessType
 from lanner.model.errors import (
     InsufficientResources,
@@ -26,6 +27,7 @@ from lanner.model.errors import (
 )
 from lanner.model.live import MessagePosition, OpenQueueDescriptor
 from lanner.store import Store
+from tests.overlay import overlay
 
 
 @pytest.mark.parametrize("where", ["current", "next", "previous", "first", "last"])
@@ -53,9 +55,15 @@ def test_a_queue_that_is_deleted_and_made_again_leaves_no_handles_behind(qm: Que
     assert len(engine.opening.descriptors) == before
 
 
-def test_the_first_of_many_is_not_lost_with_the_queue(
-    qm: QueueManager, q: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def queue_with(qm: QueueManager, name: str, **replaced: object) -> BlockingQueue:
+    """Return a queue of a queue manager whose engine has some of its methods replaced."""
+    engine = overlay(runtime_of(qm).engine, **replaced)
+    operations = Operations(engine, runtime_of(qm))
+    backend = overlay(qm._backend, engine=engine, operations=operations)
+    return BlockingQueue(backend, operations.names.format_name(name), exclusive=False)
+
+
+def test_the_first_of_many_is_not_lost_with_the_queue(qm: QueueManager, q: Queue) -> None:
     """It is removed when the others are looked for: their error must not swallow it."""
     engine = runtime_of(qm).engine
     dequeue_messages, calls = engine.dequeue_messages, []
@@ -68,8 +76,8 @@ def test_the_first_of_many_is_not_lost_with_the_queue(
         q.send(b"first")
         return iter(found)
 
-    monkeypatch.setattr(engine, "dequeue_messages", then_deleted)
-    assert [message.body for message in q.receive_many(5, timeout=1)] == [b"first"]
+    queue = queue_with(qm, q.name, dequeue_messages=then_deleted)
+    assert [message.body for message in queue.receive_many(5, 1, None)] == [b"first"]
     assert len(calls) == 2
 
 
@@ -82,42 +90,40 @@ def test_a_refused_copy_of_several_is_not_said_to_fill_the_queue_manager(qm: Que
     assert "queue manager" not in str(caught.value)
 
 
-def test_a_message_that_was_late_is_not_said_to_fill_anything(
-    qm: QueueManager, q: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_message_that_was_late_is_not_said_to_fill_anything(qm: QueueManager, q: Queue) -> None:
     late = EnqueueStatus.TIMED_OUT_IN_TRANSIT
-    monkeypatch.setattr(runtime_of(qm).engine, "enqueue_message_to_an_open_queue", lambda *_: late)
+    queue = queue_with(qm, q.name, enqueue_message_to_an_open_queue=lambda *_: late)
     with pytest.raises(IOTimeout, match="time_to_reach_queue"):
-        q.send(b"x")
+        queue.send(b"x", None)
 
 
 def test_an_ended_transaction_and_a_queue_object_that_was_never_used_do_not_wake_the_timers(
-    qm: QueueManager, monkeypatch: pytest.MonkeyPatch
+    qm: QueueManager,
 ) -> None:
     """Each wake-up would sync what others are about to sync together."""
-    woken: list[None] = []
-    monkeypatch.setattr(runtime_of(qm)._timers, "work_soon", lambda: woken.append(None))
+    timers = runtime_of(qm)._timers
+    # Without its thread the wish for work stays.
+    timers.stop()
     with qm.transaction():
         pass
     qm.open("nothing")
-    assert woken == []
+    assert not timers._is_work_wanted
     qm.transaction()
-    assert woken == [None]
+    assert timers._is_work_wanted
 
 
-def test_each_batch_is_told_its_own_fate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_batch_is_told_its_own_fate(tmp_path: Path) -> None:
     """Another thread led batch 1, which failed; that batch 2 is on disk says nothing about it."""
 
     async def scenario() -> None:
         store = Store.open(tmp_path / "store")
-        committer = Committer(store, asyncio.get_running_loop())
         outcomes = {1: InsufficientResources("batch 1 was dropped"), 2: None}
 
         def sync(batch: int) -> None:
             if (error := outcomes[batch]) is not None:
                 raise error
 
-        monkeypatch.setattr(store, "sync", sync)
+        committer = Committer(overlay(store, sync=sync), asyncio.get_running_loop())
         futures = {number: asyncio.get_running_loop().create_future() for number in outcomes}
         committer._waiting = {number: [future] for number, future in futures.items()}
         committer._resolve(2)
@@ -125,7 +131,6 @@ def test_each_batch_is_told_its_own_fate(tmp_path: Path, monkeypatch: pytest.Mon
         with pytest.raises(InsufficientResources):
             futures[1].result()
         committer.close()
-        monkeypatch.undo()
         store.close()
 
     asyncio.run(scenario())
@@ -163,7 +168,7 @@ def test_a_cancelled_read_in_a_transaction_leaves_its_message_in_the_queue(tmp_p
 
 @pytest.mark.parametrize("way", ["receive", "waiting receive", "receive_many", "receive_by_lookup_id", "cursor"])
 def test_a_receive_that_is_cancelled_while_the_disk_is_written_leaves_the_message_in_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+    tmp_path: Path, way: str
 ) -> None:
     async def scenario() -> None:
         async with aio.QueueManager(tmp_path / "aio", "ALPHA", public_keys=lambda: (b"", b"")) as qm:
@@ -190,10 +195,8 @@ def test_a_receive_that_is_cancelled_while_the_disk_is_written_leaves_the_messag
                     assert len(list(operations_of(qm).send_many(handle, properties, None))) == 2
 
             # The disk stands still from here on.
-            store, goes_on = runtime_of(qm).store, threading.Event()
-            sync = store.sync
-            monkeypatch.setattr(store, "sync", lambda batch: (goes_on.wait(), sync(batch)))
-            monkeypatch.setattr(store, "sync_at_once", lambda: False)
+            commit_lock = runtime_of(qm).store._commits._commit_lock
+            commit_lock.acquire()
             if way == "waiting receive":
                 reading = asyncio.create_task(calls[way]())
                 await asyncio.sleep(0)
@@ -207,7 +210,7 @@ def test_a_receive_that_is_cancelled_while_the_disk_is_written_leaves_the_messag
             reading.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await reading
-            goes_on.set()
+            commit_lock.release()
             found = [message async for message in queue]
             assert [message.body for message in found] == [b"1", b"2"]
             assert (await queue.attributes()).total_bytes == sum(len(message.packet) for message in found)

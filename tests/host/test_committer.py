@@ -12,6 +12,7 @@ import pytest
 from lanner.host.committer import Committer
 from lanner.model.errors import InsufficientResources
 from lanner.store import Store
+from tests.overlay import overlay
 from tests.store.conftest import ids, no_room, put
 
 
@@ -27,16 +28,11 @@ def with_committer(store: Store, work: Callable[[Committer], Awaitable[None]]) -
 
 
 @pytest.fixture
-def writers(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The threads that have written to the write-ahead log."""
+def writers(store: Store) -> list[int]:
+    """The threads that have made batches durable."""
     found: list[int] = []
-    append = store._write_ahead_log.append
-
-    def noted(record: object) -> None:
-        found.append(threading.get_ident())
-        append(record)  # type: ignore[arg-type]  # passed on as it is
-
-    monkeypatch.setattr(store._write_ahead_log, "append", noted)
+    # Called by the thread that has written the batch.
+    store.on_synced(lambda _: found.append(threading.get_ident()))
     return found
 
 
@@ -147,9 +143,7 @@ def test_who_asks_for_what_could_not_be_written_is_told(store: Store) -> None:
 
 
 @pytest.mark.parametrize("is_full", [False, True])
-def test_what_another_thread_has_written_or_dropped_in_the_same_moment_is_told(
-    store: Store, monkeypatch: pytest.MonkeyPatch, is_full: bool
-) -> None:
+def test_what_another_thread_has_written_or_dropped_in_the_same_moment_is_told(store: Store, is_full: bool) -> None:
     """The loop finds nothing to write any more, and nothing to hand to its thread: nobody else would tell of it."""
     at_once = store.sync_at_once
 
@@ -164,13 +158,12 @@ def test_what_another_thread_has_written_or_dropped_in_the_same_moment_is_told(
         return at_once()
 
     async def work(committer: Committer) -> None:
-        monkeypatch.setattr(store, "sync_at_once", late)
         put(store, 1)
         with pytest.raises(InsufficientResources) if is_full else nullcontext():
             async with asyncio.timeout(10):
                 await committer.durable(store.pending_batch())
 
-    with_committer(store, work)
+    with_committer(overlay(store, sync_at_once=late), work)
     assert ids(store) == ([] if is_full else [1])
 
 

@@ -6,8 +6,10 @@ from uuid import uuid4
 
 import pytest
 
+from lanner.host.timers import Timers
 from lanner.model.errors import IOTimeout
 from tests.host.conftest import Signal, World
+from tests.overlay import overlay
 
 
 def test_a_deadline_is_kept_without_a_caller(world: World) -> None:
@@ -56,11 +58,15 @@ def test_a_failure_does_not_end_the_thread(
             raise OSError("a bad moment")
         real()
 
-    monkeypatch.setattr(world.engine, "on_timer", fails_once)
+    world.runtime._timers.stop()
+    timers = Timers(overlay(world.runtime, engine=overlay(world.engine, on_timer=fails_once)))
+    world.engine.clocks.deadline_changed = timers.wake
+    timers.start()
     over = Signal()
     read = world.receive(world.open(), timeout=5)
     read.when_over(over)
     over.wait()
+    timers.stop()
     assert isinstance(read.end, IOTimeout)
     assert failures
     assert "it will be tried again" in caplog.text

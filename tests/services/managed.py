@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
+from lanner.engine import Engine
 from lanner.host.committer import Committer
 from lanner.rpc.endpoint_mapper import EndpointMapper
 from lanner.rpc.mgmt import MgmtInterface
@@ -126,14 +127,20 @@ class Managed:
     """The service of one queue manager, and a client that is bound to it."""
 
     def __init__(
-        self, h: Harness, transfer: Transfer | None = None, providers: SecurityProviders | None = None
+        self,
+        h: Harness,
+        transfer: Transfer | None = None,
+        providers: SecurityProviders | None = None,
+        *,
+        engine: Engine | None = None,
     ) -> None:
+        """`engine` is what the service gets in place of the harness's own."""
         self.h = h
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
         self._committer = Committer(h.store, self._loop)
-        self.service = ManagementService(h.engine, self._committer, transfer)
+        self.service = ManagementService(engine or h.engine, self._committer, transfer)
         self.server = RpcServer([self.service], providers=providers)
         self.server.register(EndpointMapper(self.server))
         self.server.register(MgmtInterface(self.server))

@@ -216,13 +216,30 @@ class Peer:
         return Begun(self, uow, results["ph_int_xact"])
 
 
+class HeldCommitter(Committer):
+    """A committer that waits for the test's own outcome in place of the disk, while the test has set one."""
+
+    outcome: asyncio.Future[None] | None = None
+
+    def durable(self, batch: int) -> asyncio.Future[None]:
+        return super().durable(batch) if self.outcome is None else self.outcome
+
+
 class Site(BaseSite):
     """A queue manager that serves qmcomm and qmcomm2."""
 
-    def __init__(self, runtime: Runtime, server: RpcServer, queue_client: QueueClient, ports: ServerPorts) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        server: RpcServer,
+        queue_client: QueueClient,
+        ports: ServerPorts,
+        committer: HeldCommitter,
+    ) -> None:
         super().__init__(runtime, server, ports.ip_handshake)
         self.queue_client = queue_client
         self.ports = ports
+        self.committer = committer
         self._peers: list[Peer] = []
 
     async def peer(self, user: str | None = None, group: int = 0) -> Peer:
@@ -254,13 +271,13 @@ class Site(BaseSite):
 @contextlib.asynccontextmanager
 async def serving(path: Path, **options: Any) -> AsyncIterator[Site]:
     runtime = Runtime(path / "data", local_settings("alpha"))
-    committer = Committer(runtime.store, asyncio.get_running_loop())
+    committer = HeldCommitter(runtime.store, asyncio.get_running_loop())
     ports = ServerPorts()
     queue_client = QueueClient(RemoteQueues(runtime.engine, committer), ports, **options)
     providers = ServerSecurity(runtime.users, TargetNames("ALPHA", "ALPHA"))
     server = RpcServer(queue_client.interfaces, users=runtime.users, providers=providers)
     ports.ip_read = ports.ip_handshake = await server.listen_tcp(ADDRESS, 0)
-    site = Site(runtime, server, queue_client, ports)
+    site = Site(runtime, server, queue_client, ports, committer)
     try:
         yield site
     finally:

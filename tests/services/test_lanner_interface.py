@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from lanner.client import QueueManager
 from lanner.model.directory_objects import OutgoingQueue
 from tests.cli.conftest import free_address
 from tests.client.served import ServedManager
+from tests.overlay import overlay
 
 FAR = r"DIRECT=OS:beta\private$\far"
 FURTHER = r"DIRECT=OS:beta\private$\further"
@@ -91,12 +94,18 @@ def test_only_administrators_are_told(alpha: ServedManager) -> None:
                 somebody.create_queue(r".\theirs")
 
 
-def test_a_fault_of_ours_is_told_and_logged(
-    alpha: ServedManager, qm: QueueManager, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(alpha.engine, "outgoing_queues", lambda: 1 / 0)
-    with pytest.raises(
-        errors.GenericError, match="ZeroDivisionError: division by zero; this is a fault of Lanner, and its log"
+def test_a_fault_of_ours_is_told_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    failing = ServedManager(
+        tmp_path / "data",
+        free_address(),
+        wrap_engine=lambda engine: overlay(engine, outgoing_queues=lambda: 1 / 0),
+    )
+    with (
+        contextlib.closing(failing),
+        lanner.connect(data=failing.data) as qm,
+        pytest.raises(
+            errors.GenericError, match="ZeroDivisionError: division by zero; this is a fault of Lanner, and its log"
+        ),
     ):
         qm.status()
     assert "failed" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import time
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from lanner.services.interfaces.mqmq import QueueFormat
 from lanner.services.interfaces.mqmr import R_QM_MGMT_ACTION, MgmtObject
 from lanner.wire.property_ids import ManagementQueueProperty as Property
 from tests.engine.harness import Harness, status_of
+from tests.overlay import overlay
 from tests.services.managed import MACHINE, SESSION, Managed, managed
 from tests.statuses import (
     MQ_ERROR,
@@ -98,9 +100,7 @@ def test_a_session_has_no_actions(manager: Managed, h: Harness, word: str) -> No
 
 
 @pytest.mark.spec("MQMR-3.1.4.2-5", "MQMR-3.1.4.1-5", "MQMR-3-3")
-def test_success_is_zero_and_a_failure_says_so_in_its_severity(
-    manager: Managed, h: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_success_is_zero_and_a_failure_says_so_in_its_severity(manager: Managed, h: Harness) -> None:
     h.send(REMOTE)
     assert manager.action(REMOTE, "PAUSE") == manager.status(REMOTE) == 0
     failures = [
@@ -114,8 +114,8 @@ def test_success_is_zero_and_a_failure_says_so_in_its_severity(
     def broken(*_: object) -> None:
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr(h.engine, "require_queue", broken)
-    assert manager.action(REMOTE, "PAUSE") == manager.status(REMOTE) == MQ_ERROR
+    with contextlib.closing(Managed(h, engine=overlay(h.engine, require_queue=broken))) as failing:
+        assert failing.action(REMOTE, "PAUSE") == failing.status(REMOTE) == MQ_ERROR
 
 
 @pytest.mark.spec("MQMR-3.1.4.2-9")

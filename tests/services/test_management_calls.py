@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from lanner.services.interfaces.mqmq import QueueFormat
 from lanner.services.interfaces.mqmr import MgmtObject
 from lanner.wire.property_ids import ManagementQueueProperty as Property
 from tests.engine.harness import Harness
+from tests.overlay import overlay
 from tests.rpc.context_handles import context_handles
 from tests.services.managed import (
     ADMINISTRATOR,
@@ -173,14 +175,15 @@ def test_strict_checks_are_faults_and_nothing_else_is(manager: Managed) -> None:
 
 
 @pytest.mark.spec("MQMR-3.1.4-5")
-def test_a_fault_of_ours_is_an_answer_too(manager: Managed, h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_ours_is_an_answer_too(h: Harness) -> None:
     def broken() -> None:
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr(h.engine, "local_queues", broken)
-    monkeypatch.setattr(h.engine, "drop_abandoned_stages", broken)
-    assert manager.status(MACHINE, 2) == manager.action(MACHINE, "TIDY") == MQ_ERROR
-    assert manager.status(MACHINE, 4) == 0
+    with contextlib.closing(
+        Managed(h, engine=overlay(h.engine, local_queues=broken, drop_abandoned_stages=broken))
+    ) as manager:
+        assert manager.status(MACHINE, 2) == manager.action(MACHINE, "TIDY") == MQ_ERROR
+        assert manager.status(MACHINE, 4) == 0
 
 
 @pytest.mark.spec("MQMR-1.8-1")

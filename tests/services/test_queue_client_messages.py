@@ -357,20 +357,22 @@ async def test_there_is_no_second_way_to_send(site: Site) -> None:
 
 
 @served
-async def test_a_recoverable_send_is_answered_when_it_is_on_disk(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_recoverable_send_is_answered_when_it_is_on_disk(site: Site) -> None:
     peer = await site.peer()
     sender = await peer.open(access=SEND)
-    synced = []
-
-    def sync(batch: int, real: Any = site.runtime.store.sync) -> None:  # noqa: ANN401
-        synced.append(site.count())
-        real(batch)
-
-    monkeypatch.setattr(site.runtime.store, "sync", sync)
-    before = site.runtime.store.synced
-    assert (await sender.send(b"x"))[RETURNS] == OK
-    assert site.runtime.store.synced > before
-    assert synced
+    store = site.runtime.store
+    before = store.synced
+    # No batch becomes durable while the test has the commit lock.
+    store._commits._commit_lock.acquire()
+    try:
+        sending = asyncio.create_task(sender.send(b"x"))
+        await until(lambda: site.count() == 1)
+        assert store.synced == before
+        assert not sending.done()
+    finally:
+        store._commits._commit_lock.release()
+    assert (await sending)[RETURNS] == OK
+    assert store.synced > before
 
 
 # Buffers that are too small -----------------------------------------------------------------------------------------
@@ -625,28 +627,24 @@ async def test_the_association_s_end_ends_its_reads_and_closes_its_queues(site: 
 
 
 @served
-async def test_what_a_client_that_went_away_had_been_given_comes_back(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_a_client_that_went_away_had_been_given_comes_back(site: Site) -> None:
     """The connection ends while the removal is on its way to the disk: nobody has seen the message."""
     peer = await site.peer()
     reader = await peer.open()
     site.send(b"kept")
-    never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    committer = site.queue_client._committer
-    with monkeypatch.context() as patch:
-        patch.setattr(committer, "durable", lambda batch: never)
-        waiting = asyncio.ensure_future(reader.read())
-        await until(lambda: site.count() == 0)
-        await peer.client.close()
-        with pytest.raises(Exception, match="the connection was closed"):
-            await waiting
-        await until(lambda: site.count() == 1)
+    site.committer.outcome = asyncio.get_running_loop().create_future()
+    waiting = asyncio.ensure_future(reader.read())
+    await until(lambda: site.count() == 0)
+    await peer.client.close()
+    with pytest.raises(Exception, match="the connection was closed"):
+        await waiting
+    await until(lambda: site.count() == 1)
+    site.committer.outcome = None
     assert site.bodies() == [b"kept"]
 
 
 @served
-async def test_a_store_that_fails_is_told_and_the_message_stays(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_fails_is_told_and_the_message_stays(site: Site) -> None:
     """An answer before the disk would be a lie."""
     from lanner.model.errors import MessageStorageFailed
 
@@ -654,9 +652,8 @@ async def test_a_store_that_fails_is_told_and_the_message_stays(site: Site, monk
     sender = await peer.open(access=SEND)
     failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     failed.set_exception(MessageStorageFailed("no room"))
-    with monkeypatch.context() as patch:
-        patch.setattr(site.queue_client._committer, "durable", lambda batch: failed)
-        assert (await sender.send(b"x"))[RETURNS] == MessageStorageFailed.status
+    site.committer.outcome = failed
+    assert (await sender.send(b"x"))[RETURNS] == MessageStorageFailed.status
 
 
 # Whose handle is it -------------------------------------------------------------------------------------------------

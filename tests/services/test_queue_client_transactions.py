@@ -228,22 +228,21 @@ async def test_a_cancelled_read_leaves_its_transaction_as_it_was(site: Site) -> 
 
 
 @served
-async def test_a_commit_is_answered_when_it_is_on_disk(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_commit_is_answered_when_it_is_on_disk(site: Site) -> None:
     """An answer before the disk would be a lie; the handle is gone either way."""
     peer = await site.peer()
     sender, _ = await transactional(site, peer)
     begun = await peer.begin()
     assert (await sender.send(b"x", begun))[RETURNS] == OK
     gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    with monkeypatch.context() as patch:
-        patch.setattr(site.queue_client._committer, "durable", lambda batch: gate)
-        answer = asyncio.ensure_future(begun.commit())
-        await until(lambda: len(site.queue_client.transactions) == 0)
-        # The connection goes on meanwhile.
-        assert await peer.status(mqmp.R_QM_GET_RTQM_SERVER_PORT, f_ip=0) == site.port
-        assert not answer.done()
-        gate.set_exception(MessageStorageFailed("no room"))
-        assert await answer == {"ph_int_xact": NULL_HANDLE, RETURNS: MessageStorageFailed.status}
+    site.committer.outcome = gate
+    answer = asyncio.ensure_future(begun.commit())
+    await until(lambda: len(site.queue_client.transactions) == 0)
+    # The connection goes on meanwhile.
+    assert await peer.status(mqmp.R_QM_GET_RTQM_SERVER_PORT, f_ip=0) == site.port
+    assert not answer.done()
+    gate.set_exception(MessageStorageFailed("no room"))
+    assert await answer == {"ph_int_xact": NULL_HANDLE, RETURNS: MessageStorageFailed.status}
 
 
 @served

@@ -1,0 +1,21 @@
+"""A wrapper that replaces some attributes of a real object, to be passed to the code under test in its place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Overlay:
+    """An object of which some attributes are the test's own; the others are read from the real one."""
+
+    def __init__(self, real: object, **replaced: object) -> None:
+        self._real = real
+        self.__dict__.update(replaced)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (as the real object has it)
+        return getattr(self._real, name)
+
+
+def overlay(real: object, **replaced: object) -> Any:  # noqa: ANN401 (stands for an object of the real one's class)
+    """Return the real object with some attributes replaced; the real one does not change."""
+    return Overlay(real, **replaced)
