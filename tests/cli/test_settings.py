@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -19,6 +20,7 @@ from lanner.daemon.settings import (
     split_address,
 )
 from lanner.host.addresses import addresses_of
+from lanner.transfer.peers import Peer
 from lanner.transfer.settings import TransferSettings
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "operator-guide.md"
@@ -40,6 +42,7 @@ def test_without_a_file_everything_has_a_default(monkeypatch: pytest.MonkeyPatch
         "log.level": "info",
         "quota.queue_manager_kb": None,
         "quota.journal_kb": None,
+        "security.profile": "safe",
         "security.hardened": False,
         "security.send_insecure_nacks": False,
         "metrics.bind": None,
@@ -86,12 +89,20 @@ def test_transfer_takes_what_it_is_given(tmp_path: Path) -> None:
         [peers]
         BETA = "192.0.2.7"
         gamma = "gamma.example"
-        delta = "2001:db8::7"
+        [peers.delta]
+        addresses = ["2001:db8::7", "delta.example"]
+        guid = "01234567-89ab-cdef-0123-456789abcdef"
+        certificate = "delta.pem"
         """,
     ).transfer_settings
     assert (settings.port, settings.window_size, settings.ack_wait_timeout) == (1802, 65535, 120)
     assert (settings.cleanup_interval, settings.max_in_sessions, settings.answers_pings) == (60, 0, True)
-    assert settings.peers == {"BETA": "192.0.2.7", "gamma": "gamma.example", "delta": "2001:db8::7"}
+    guid = UUID("01234567-89ab-cdef-0123-456789abcdef")
+    assert settings.peers == {
+        "BETA": Peer("BETA", ("192.0.2.7",)),
+        "gamma": Peer("gamma", ("gamma.example",)),
+        "delta": Peer("delta", ("2001:db8::7", "delta.example"), guid, Path("delta.pem")),
+    }
 
 
 def test_the_command_line_wins_over_the_file_and_the_file_over_the_environment(
@@ -143,9 +154,12 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_environment(
         ),
         ("[transfer]\nround_trip_delay = -1", "transfer.round_trip_delay = -1: input should be greater than or equal"),
         ("[transfer]\nmax_half_open = 0", "transfer.max_half_open = 0: input should be greater than or equal to 1"),
-        ("[peers]\nbeta = '10.0.0.300'", "beta = '10.0.0.300' is no address"),
-        ("[peers]\nbeta = 'a b'", "beta = 'a b' is no address"),
-        ("[peers]\nbeta = 7", "peers.beta = 7: input should be a valid string"),
+        ("[peers]\nbeta = '10.0.0.300'", "peers.beta.addresses = ['10.0.0.300']: '10.0.0.300' is no address"),
+        ("[peers]\nbeta = 'a b'", "'a b' is no address"),
+        ("[peers]\nbeta = 7", "peers.beta.addresses.0 = 7: input should be a valid string"),
+        ("[peers.beta]\naddresses = []", "peers.beta.addresses = []: at least one address"),
+        ("[peers.beta]\naddresses = ['a']\nguid = 'x'", "peers.beta.guid = 'x': input should be a valid UUID"),
+        ("[peers.beta]\nguid = '01234567-89ab-cdef-0123-456789abcdef'", "peers.beta.addresses"),
         ("[peers]\nbeta = '192.0.2.7'\nBETA = '192.0.2.8'", "a name is there twice"),
         ("peers = 'x'", "peers = 'x': input should be a valid dictionary"),
     ],

@@ -24,6 +24,7 @@ from lanner.transfer.addresses import (
     resolve,
     resolve_hosts,
 )
+from lanner.transfer.peers import Peer
 from lanner.wire.format_name import parse
 from tests.engine.harness import Harness, WatchedDirectory
 
@@ -186,6 +187,14 @@ def test_the_peers_table_is_asked_first(names: dict[str, list[str]]) -> None:
     assert resolve("alias", peers) == ["10.0.0.7"]
     # An address may be one that only others can use.
     assert resolve("10.1.2.3", peers) == ["127.0.0.2"]
+
+
+def test_a_peer_may_have_several_addresses(names: dict[str, list[str]]) -> None:
+    names["beta.example"] = ["10.0.0.3", "10.0.0.2"]
+    peers = {"BETA": Peer("BETA", ("10.0.0.2", "beta.example", "gone.example"))}
+    assert resolve("beta", peers) == ["10.0.0.2", "10.0.0.3"]
+    with pytest.raises(socket.gaierror):
+        resolve("gamma", {"GAMMA": Peer("GAMMA", ("gone.example",))})
 
 
 def test_names_are_looked_up_each_time(names: dict[str, list[str]]) -> None:

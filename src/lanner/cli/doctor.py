@@ -19,7 +19,7 @@ from lanner.cli.errors import EXIT_ERROR
 from lanner.cli.options import Json, duration
 from lanner.cli.output import console, counted, printable, write_json
 from lanner.cli.peers import Caller, examine_peer
-from lanner.cli.session import running
+from lanner.cli.session import read_peers, running
 from lanner.model.errors import LannerError
 
 if TYPE_CHECKING:
@@ -117,11 +117,11 @@ def _examine_peer(peer: str, settings: Settings, timeout: float) -> Iterator[Fin
         else:
             text = f"{status['name']} runs, but sends nothing to other computers and takes nothing from them"
             yield Finding("local", Verdict.FAIL, text, "set transfer.enabled = true and restart it")
-        told = {key: status[key] for key in ("port", "ping_port", "peers")}
+        told = {key: status[key] for key in ("port", "ping_port")}
         yield from examine_peer(
             Caller(
                 peer,
-                dataclasses.replace(settings.transfer_settings, **told),
+                dataclasses.replace(settings.transfer_settings, **told, peers=read_peers(status["peers"])),
                 status["bind"],
                 timeout,
                 uuid.UUID(status["identifier"]),

@@ -7,7 +7,7 @@ import inspect
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ from lanner.client import Queue, QueueManager, ReceivedMessage, connect
 from lanner.model.errors import ServiceNotAvailable, UnsupportedOperation
 from lanner.services.ports import LOCAL_SOCKET
 from lanner.store import Store
+from lanner.transfer.peers import Peer
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +145,18 @@ def _check_name(manager: QueueManager, place: str, name: str | None) -> None:
         raise UsageError(f"{place} holds the queue manager {manager.name}: --name {name} is for a new one")
 
 
-def peers_of(manager: QueueManager) -> dict[str, str]:
-    """Return the addresses that the settings of a running queue manager give to other computers."""
+def peers_of(manager: QueueManager) -> dict[str, Peer]:
+    """Return what the settings of a running queue manager say about other computers."""
     try:
-        peers: dict[str, str] = manager.status().get("peers", {})
+        return read_peers(manager.status().get("peers", {}))
     except UnsupportedOperation:
         # A queue manager of another maker does not say.
         return {}
-    return peers
+
+
+def read_peers(addresses: Mapping[str, Iterable[str]]) -> dict[str, Peer]:
+    """Return the peers of the status of a queue manager, which gives their addresses only."""
+    return {name: Peer(name, tuple(each)) for name, each in addresses.items()}
 
 
 def walk(queue: Queue, limit: int | None = None) -> Iterator[ReceivedMessage]:

@@ -38,6 +38,7 @@ from lanner.daemon.settings import (
 from lanner.host.addresses import addresses_of, local_settings
 from lanner.host.runtime import Runtime
 from lanner.rpc.security import Credentials
+from lanner.security.profile import Profile
 from lanner.services.listener import RpcListener, RpcSettings
 from lanner.spark.flight.settings import (
     FlightSettings,
@@ -98,6 +99,7 @@ class Daemon:
             "queue_manager_quota": quota_in_kilobytes(settings.quota.queue_manager_kb),
             "journal_quota": quota_in_kilobytes(settings.quota.journal_kb),
             "hardened_security": settings.security.hardened,
+            "profile": Profile(settings.security.profile),
             "send_insecure_nacks": settings.security.send_insecure_nacks,
             "events": settings.events.settings,
         }
@@ -198,7 +200,7 @@ class Daemon:
             "bind": settings.bind,
             "port": settings.transfer.port,
             "ping_port": settings.transfer.ping_port,
-            "peers": settings.peers,
+            "peers": {name: peer.addresses for name, peer in settings.known_peers.items()},
             "listeners": self.addresses,
         }
 
@@ -265,7 +267,7 @@ class Daemon:
         self._set_quotas(new.quota)
         for listener in self.listeners:
             if isinstance(listener, TransferListener):
-                listener.settings = dataclasses.replace(listener.settings, peers=new.peers)
+                listener.settings = dataclasses.replace(listener.settings, peers=new.known_peers)
         kept = {"log": new.log, "quota": new.quota, "peers": new.peers}
         self.settings = self.settings.model_copy(update=kept)
 

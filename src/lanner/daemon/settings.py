@@ -9,9 +9,10 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
+from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from lanner.activex.environment import ActivexSettings
@@ -22,6 +23,7 @@ from lanner.model.errors import LannerError
 from lanner.rpc.pdu import AuthLevel
 from lanner.services.listener import RpcSettings
 from lanner.spark.flight.settings import FlightSettings
+from lanner.transfer.peers import Peer
 from lanner.transfer.settings import TransferSettings
 
 # What SIGHUP changes in a running queue manager; everything else needs a restart.
@@ -31,6 +33,10 @@ Kilobytes = int | Literal["none"] | None
 _COMPUTER_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
 # An address of the peers table that is none, but a name that DNS has; digits alone are an address mistyped.
 _HOST_NAME = re.compile(r"(?![0-9.]+$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
+
+
+# The defaults of profile "document" where they differ. A value that the operator wrote wins.
+DOCUMENT_DEFAULTS: dict[str, object] = {}
 
 
 class SettingsError(LannerError):
@@ -62,6 +68,8 @@ class QuotaSettings(_Table):
 
 
 class SecuritySettings(_Table):
+    # Selects the defaults of the settings in DOCUMENT_DEFAULTS, and the ways of the engine that have no setting.
+    profile: Literal["safe", "document"] = "safe"
     # MS-MQDMPR 3.1.1.1 HardenedSecurity: no RPC, and no transfer over anything but HTTP.
     hardened: bool = False
     # MS-MQQB 3.1.1.2 SendInsecureNacks: tell strangers why a message was refused.
@@ -222,6 +230,32 @@ class MetricsSettings(_Table):
         return value
 
 
+class PeerTable(_Table):
+    """What is known about another computer. Its address alone may stand for the table."""
+
+    addresses: list[str]
+    guid: UUID | None = None
+    certificate: Path | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_address(cls, value: object) -> object:
+        return value if isinstance(value, dict | PeerTable) else {"addresses": [value]}
+
+    @field_validator("addresses")
+    @classmethod
+    def _are_addresses(cls, value: list[str]) -> list[str]:
+        if not value:
+            raise ValueError("at least one address")
+        for address in value:
+            try:
+                ipaddress.ip_address(address)
+            except ValueError:
+                if not _HOST_NAME.fullmatch(address):
+                    raise ValueError(f"{address!r} is no address, such as 192.0.2.7, and no host name") from None
+        return value
+
+
 class Settings(BaseSettings):
     """Everything `lanner serve` can be told. The command line wins over the file, the file over the defaults."""
 
@@ -242,29 +276,39 @@ class Settings(BaseSettings):
     activex: ActivexTable = ActivexTable()
     flight: FlightTable = FlightTable()
     events: EventsTable = EventsTable()
-    # Computer name to address.
-    peers: dict[str, str] = Field(default_factory=dict)
+    # By computer name.
+    peers: dict[str, PeerTable] = Field(default_factory=dict)
     metrics: MetricsSettings = MetricsSettings()
+
+    @model_validator(mode="after")
+    def _follow_profile(self) -> Self:
+        """Give settings that the operator did not write the default of the profile."""
+        if self.security.profile == "document":
+            for name, default in DOCUMENT_DEFAULTS.items():
+                table_name, _, key = name.partition(".")
+                table: BaseModel = getattr(self, table_name)
+                if key not in table.model_fields_set:
+                    setattr(self, table_name, table.model_copy(update={key: default}))
+        return self
 
     @field_validator("peers")
     @classmethod
-    def _are_addresses(cls, value: dict[str, str]) -> dict[str, str]:
-        for name, address in value.items():
-            try:
-                ipaddress.ip_address(address)
-            except ValueError:
-                if not _HOST_NAME.fullmatch(address):
-                    raise ValueError(
-                        f"{name} = {address!r} is no address, such as 192.0.2.7, and no host name"
-                    ) from None
+    def _differ(cls, value: dict[str, PeerTable]) -> dict[str, PeerTable]:
         if len({name.lower() for name in value}) < len(value):
             raise ValueError("a name is there twice; capitals make no difference")
         return value
 
     @property
+    def known_peers(self) -> dict[str, Peer]:
+        """The peers as transfer has them."""
+        return {
+            name: Peer(name, tuple(peer.addresses), peer.guid, peer.certificate) for name, peer in self.peers.items()
+        }
+
+    @property
     def transfer_settings(self) -> TransferSettings:
         """What transfer is told."""
-        return TransferSettings(**self.transfer.model_dump(exclude={"enabled"}), peers=self.peers)
+        return TransferSettings(**self.transfer.model_dump(exclude={"enabled"}), peers=self.known_peers)
 
     @field_validator("name")
     @classmethod

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lanner.model.directory_objects import GUID_NULL
+from lanner.security.accounts import Accounts
 from lanner.security.encryption import DEFAULT_PREFERENCES, EncryptionPreferences, PrivateKeys
 from lanner.security.identity import Identity
+from lanner.security.profile import Profile
 from lanner.wire.builder import DEFAULT_TIME_TO_REACH_QUEUE
 from lanner.wire.sid import Sid
 
@@ -58,6 +60,8 @@ class EngineSettings:
     local_addresses: frozenset[str] = field(default_factory=frozenset)
     directory_integrated: bool = False
     hardened_security: bool = False
+    # The documents' defaults, or ours where theirs are not safe.
+    profile: Profile = Profile.SAFE
     # Kilobytes; None keeps what the store has.
     queue_manager_quota: int | None = None
     journal_quota: int | None = None
@@ -83,6 +87,9 @@ class EngineSettings:
 
     # Whether an account is one of ours; without it only the caller itself can own what it creates.
     is_domain_user: Callable[[Sid], bool] | None = None
+
+    # The names of accounts, for access lists in words.
+    accounts: Accounts = field(default_factory=Accounts)
 
     # The user of a SID with its groups, None where it is not known (DECISIONS: a pluggable
     # resolver).

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from lanner.engine.directory_events import identifier_is
 from lanner.model.directory_objects import GUID_NULL, Queue, QueueManager
+from lanner.transfer.peers import Peer, find_peer
 from lanner.transfer.routing import get_next_hops
 from lanner.wire.format_name import (
     ConnectorFormatName,
@@ -89,7 +90,7 @@ def _host_names(queue_manager: QueueManager) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name)) or ("",)
 
 
-def resolve_hosts(hosts: Iterable[HopHost], peers: Mapping[str, str]) -> list[NextHop]:
+def resolve_hosts(hosts: Iterable[HopHost], peers: Mapping[str, Peer | str]) -> list[NextHop]:
     """The part of 3.1.5.2.1 that asks DNS: one NextHop for each address of each host that has any. Blocks.
 
     socket.gaierror, that of the last host, if none has one.
@@ -110,12 +111,27 @@ def resolve_hosts(hosts: Iterable[HopHost], peers: Mapping[str, str]) -> list[Ne
     return next_hops
 
 
-def resolve(host: str, peers: Mapping[str, str]) -> list[str]:
+def resolve(host: str, peers: Mapping[str, Peer | str]) -> list[str]:
     """The addresses of a host: the peers table, a literal, the hosts file and DNS, in this order. Blocks.
 
     Asked anew for every attempt (product note 55). socket.gaierror if there is none.
     """
-    name = next((address for peer, address in peers.items() if peer.lower() == host.lower()), host)
+    peer = find_peer(peers, host)
+    if peer is None:
+        return _addresses_of(host)
+    found: list[str] = []
+    problem = socket.gaierror(socket.EAI_NONAME, f"{peer.name} has no address in the peers table")
+    for address in peer.addresses:
+        try:
+            found += _addresses_of(address)
+        except socket.gaierror as error:
+            problem = error
+    if not found:
+        raise problem
+    return list(dict.fromkeys(found))
+
+
+def _addresses_of(name: str) -> list[str]:
     literal = parse_literal(name)
     if literal is not None:
         return [literal]

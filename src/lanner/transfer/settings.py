@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lanner.transfer.peers import Peer
 from lanner.wire.session_header import DEFAULT_WINDOW_SIZE
 
 TRANSFER_PORT = 1801
@@ -47,8 +48,8 @@ class TransferSettings:
     answers_pings: bool = False
     ping_port: int = PING_PORT
     pings_before_connecting: bool = False
-    # Host name to address, looked at before the hosts file and DNS.
-    peers: Mapping[str, str] = field(default_factory=dict)
+    # By host name, looked at before the hosts file and DNS; an address alone is the short form of a Peer.
+    peers: Mapping[str, Peer | str] = field(default_factory=dict)
     # Ours, against peers who would hold what others need: sessions of one address, connections whose handshake is not
     # done, bytes of a session that wait to be processed or to be taken by the peer.
     max_sessions_per_peer: int = 64

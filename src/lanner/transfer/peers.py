@@ -1,0 +1,29 @@
+"""What an operator writes down about another queue manager: the table `[peers]` of the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A computer that the settings name, under the name that format names use."""
+
+    name: str
+    addresses: tuple[str, ...]  # IPv4 or IPv6 literals, or names of the hosts file or DNS
+    guid: UUID | None = None  # of its queue manager; None: any
+    certificate: Path | None = None  # a PEM file; None: it has no TLS
+
+
+def as_peer(name: str, value: Peer | str) -> Peer:
+    """Return the entry of a peer whose short form is its address alone."""
+    return Peer(name, (value,)) if isinstance(value, str) else value
+
+
+def find_peer(peers: Mapping[str, Peer | str], host: str) -> Peer | None:
+    """Return the entry of a host, whose name may differ in case."""
+    host = host.lower()
+    return next((as_peer(name, value) for name, value in peers.items() if name.lower() == host), None)
