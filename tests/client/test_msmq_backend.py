@@ -598,3 +598,43 @@ def test_a_read_that_waits_ends_with_its_connection(colour: str, bare: OtherMana
         with pytest.raises(errors.RemoteMachineNotAvailable):
             queue.receive()
         stopping.join()
+
+
+# Who may do what ----------------------------------------------------------------------------------------------------
+
+
+def test_access_lists_are_changed_by_sids_and_well_known_names(other: OtherManager, qm: Any) -> None:
+    """R_QMGetObjectSecurityInternal and R_QMSetObjectSecurityInternal carry them."""
+    bob = str(other.runtime.users.sid("bob"))
+    queue = qm.create_queue(f"q{next(_numbers)}", access={"Everyone": "send", bob: ["peek"]})
+    queue.set_owner("Administrators")
+    found = queue.access()
+    assert found.owner == "Administrators"
+    assert [(one.account, one.rights) for one in found.entries] == [
+        ("Owner", ("full",)),
+        ("Administrators", ("full",)),
+        ("Everyone", ("send",)),
+        (bob, ("peek",)),
+    ]
+    queue.deny(bob, "send")
+    queue.revoke("Owner")
+    queue.grant("Anonymous", "send")
+    assert queue.access().sddl == f"O:BAD:(D;;0x4;;;{bob})(A;;0xf003f;;;BA)(A;;0x4;;;WD)(A;;0x2;;;{bob})(A;;0x4;;;AN)"
+    queue.set_access("D:(A;;GA;;;BA)")
+    assert queue.access().sddl == "O:BAD:(A;;0xf003f;;;BA)"
+    with pytest.raises(errors.IllegalUser, match="'bob' of a queue manager of another maker: give its SID"):
+        queue.grant("bob", "send")
+    with connected("sync", other, "bob", "word") as theirs:
+        with pytest.raises(errors.AccessDenied):
+            theirs.open(queue.name).access()
+        with pytest.raises(errors.AccessDenied):
+            theirs.open(queue.name).set_access("D:")
+    with pytest.raises(errors.UnsupportedFormatnameOperation):
+        qm.dead_letter.access()
+
+
+def test_a_long_access_list_is_read_whole(qm: Any) -> None:
+    queue = qm.create_queue(f"q{next(_numbers)}", access="D:(A;;GA;;;BA)")
+    entries = "".join(f"(A;;0x4;;;S-1-5-21-1-2-3-{number})" for number in range(500))
+    queue.set_access(f"D:(A;;GA;;;BA){entries}")
+    assert len(queue.access().entries) == 501

@@ -65,8 +65,9 @@ for name, group in (
     ("directory", directory.app),
     ("pipeline", pipeline.app),
 ):
-    for registered in group.registered_commands:
-        registered.cls = Command
+    for commands in (group, *(inner.typer_instance for inner in group.registered_groups)):
+        for registered in commands.registered_commands if commands is not None else ():
+            registered.cls = Command
     app.add_typer(group, name=name, cls=Group)
 
 

@@ -6,7 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from lanner.cli.errors import UsageError, nothing
+from lanner.cli import access as access_command
+from lanner.cli.access import read_access
+from lanner.cli.errors import Group, UsageError, nothing
 from lanner.cli.options import DryRun, Json, QueueName, Yes, guid, kilobytes
 from lanner.cli.output import confirm, counted, progress, say, write_json
 from lanner.cli.session import Place, open_manager, reaching
@@ -18,6 +20,7 @@ from lanner.model.enums import QueuePrivacyLevel
 from lanner.model.errors import QueueExists
 
 app = typer.Typer(help="The queues themselves.", no_args_is_help=True)
+app.add_typer(access_command.app, name="access", cls=Group)
 
 Label = Annotated[str | None, typer.Option("--label", help="What the queue is for.")]
 Quota = Annotated[str | None, typer.Option("--quota-kb", help="Kilobytes of messages at most, or `none`.")]
@@ -31,6 +34,14 @@ Privacy = Annotated[str | None, typer.Option("--privacy", help="Encrypted bodies
 BasePriority = Annotated[int | None, typer.Option("--base-priority", help="Routing priority of a public queue.")]
 TypeId = Annotated[str | None, typer.Option("--type", help="The service type, a GUID.")]
 Multicast = Annotated[str | None, typer.Option("--multicast", help="ADDRESS:PORT to listen to.")]
+Access = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--access",
+        metavar="WHO:RIGHTS",
+        help="Rights for an account, such as bob:send,peek; may be repeated. Or one SDDL text.",
+    ),
+]
 
 
 def _changes(
@@ -116,6 +127,7 @@ def create(
     base_priority: BasePriority = None,
     type_id: TypeId = None,
     multicast: Multicast = None,
+    access: Access = None,
     if_missing: Annotated[bool, typer.Option("--if-missing", help="No error if the queue is there.")] = False,
     name: Annotated[str | None, typer.Option("--name", help="Name of a new queue manager.")] = None,
     at: Place,
@@ -128,7 +140,7 @@ def create(
     changes |= {"transactional": transactional, "journaling": journal}
     with open_manager(at, create=True, name=name) as manager:
         try:
-            made = manager.create_queue(queue, **changes)
+            made = manager.create_queue(queue, access=read_access(access or []), **changes)
         except QueueExists:
             if not if_missing:
                 raise

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from lanner.engine.queue_properties import CHANGEABLE_ATTRIBUTES
+from lanner.engine.queue_properties import CHANGEABLE_ATTRIBUTES, rights_to_change
 from lanner.host.names import QueueNames
 from lanner.host.reads import Read
 from lanner.model.directory_objects import KILOBYTE, OutgoingQueue
@@ -25,6 +25,7 @@ from lanner.model.enums import (
 )
 from lanner.model.errors import (
     AccessDenied,
+    IllegalOperation,
     InsufficientResources,
     InvalidParameter,
     IOTimeout,
@@ -36,7 +37,11 @@ from lanner.model.errors import (
     TransactionUsage,
 )
 from lanner.model.live import MAX_LOOKUP_ID
+from lanner.security.access_lists import AccessList, changed, new_descriptor, refuse_lock_out
+from lanner.security.access_masks import QueueAccess
 from lanner.security.identity import SYSTEM
+from lanner.security.queue_security import Guarded, checked_descriptor
+from lanner.wire.security_descriptor import SecurityDescriptor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,6 +51,7 @@ if TYPE_CHECKING:
     from lanner.host.change import Changes
     from lanner.model.directory_objects import Queue
     from lanner.model.live import Cursor, MessagePosition, OpenQueueDescriptor, Transaction
+    from lanner.security.access_lists import AccessChange
     from lanner.security.identity import Identity
     from lanner.wire.builder import MessageProperties
     from lanner.wire.format_name import FormatName
@@ -67,9 +73,16 @@ class Operations:
 
     # Queues -------------------------------------------------------------------------------------------------
 
-    def create_queue(self, pathname: str, attributes: Mapping[str, Any]) -> Queue:
-        """Create a queue with attributes of the data model."""
+    def create_queue(
+        self, pathname: str, attributes: Mapping[str, Any], access: Mapping[str, Any] | str | None = None
+    ) -> Queue:
+        """Create a queue with attributes of the data model.
+
+        `access` is rights by account, or SDDL; None: the default list.
+        """
         request = self.engine.set_queue_defaults(pathname)
+        if access is not None:
+            request.security = new_descriptor(access, self.engine.settings.accounts, self.identity.sid).pack()
         for name, value in attributes.items():
             if name not in CHANGEABLE_ATTRIBUTES and name != "transactional":
                 known = ", ".join(CHANGEABLE_ATTRIBUTES)
@@ -117,6 +130,40 @@ class Operations:
 
     def set_attributes(self, name: FormatName, changes: Mapping[str, Any]) -> None:
         self.engine.set_queue_properties(self.engine.require_queue(name), dict(changes), identity=self.identity)
+
+    def access(self, name: FormatName) -> AccessList:
+        """Return the owner and the access list of a queue."""
+        queue = self._listed(name)
+        self.engine.check_queue_access(queue, self.identity, QueueAccess.GET_QUEUE_PERMISSIONS)
+        return AccessList.of(_descriptor_of(queue), self.engine.settings.accounts)
+
+    def change_access(self, name: FormatName, change: AccessChange, *, force: bool = False) -> None:
+        """Change the owner or the access list of a queue.
+
+        IllegalOperation if that takes the right to change it from the caller, unless forced.
+        """
+        queue = self._listed(name)
+        before = _descriptor_of(queue)
+        wanted, _ = changed(before, change, self.engine.settings.accounts)
+        # As the engine keeps it: generic rights of SDDL are replaced by those of queues.
+        after = checked_descriptor(wanted.pack(), Guarded.QUEUE)
+        data = after.pack()
+        # The rights come first: a caller without them learns nothing about the list.
+        self.engine.check_queue_access(
+            queue, self.identity, rights_to_change({"security": data}, queue.security, self.identity)
+        )
+        if not force:
+            refuse_lock_out(before, after, self.identity, queue.pathname)
+        self.engine.set_queue_properties(queue, {"security": data}, identity=self.identity)
+
+    def _listed(self, name: FormatName) -> Queue:
+        """Return a queue that has an access list of its own. Raises IllegalOperation."""
+        queue = self.engine.require_queue(name)
+        if queue.parent:
+            raise IllegalOperation(f"{queue.pathname} has no access list: that of its queue counts")
+        if isinstance(queue, OutgoingQueue) or queue.is_system:
+            raise IllegalOperation(f"{queue.pathname} has no access list: it belongs to the queue manager")
+        return queue
 
     def find(self, text: str) -> Queue:
         """Return the queue of a name in any spelling; QueueNotFound if there is none."""
@@ -331,6 +378,10 @@ class Operations:
 
     def abort(self, transaction: Transaction) -> None:
         self.engine.transaction_abort(transaction.identifier)
+
+
+def _descriptor_of(queue: Queue) -> SecurityDescriptor:
+    return SecurityDescriptor() if queue.security is None else SecurityDescriptor.unpack(queue.security)
 
 
 def seek_action(where: str) -> MessageSeekAction:

@@ -20,6 +20,7 @@ from lanner.host.event_keeper import EventKeeper
 from lanner.host.internal_signing_key import internal_signing_key
 from lanner.host.timers import Timers
 from lanner.model.live import OpenQueueDescriptor, Transaction
+from lanner.security.accounts import Accounts
 from lanner.security.internal_certificates import CERTIFICATE_FILE, InternalCertificates
 from lanner.security.keys import QueueManagerKeys
 from lanner.security.users import USER_FILE, UserFile
@@ -56,6 +57,7 @@ class Runtime:
                     private_keys=settings.private_keys or self._private_keys,
                     is_domain_user=settings.is_domain_user or self.users.is_domain_user,
                     resolve_identity=settings.resolve_identity or self.users.resolve,
+                    accounts=Accounts(self.users),
                 )
                 self.engine = Engine(
                     self.store,

@@ -15,10 +15,10 @@ from lanner.wire.sid import OWNER_RIGHTS, Sid
 _OWNER_IMPLICIT: Final = int(AccessMask.READ_CONTROL | AccessMask.WRITE_DAC)
 # The privileges SeTakeOwnership and SeSecurity, which administrators hold.
 _ADMINISTRATOR_IMPLICIT: Final = int(AccessMask.WRITE_OWNER | AccessMask.ACCESS_SYSTEM_SECURITY)
-_ALLOW: Final = frozenset({AceType.ACCESS_ALLOWED, AceType.ACCESS_ALLOWED_OBJECT})
+ALLOWING: Final = frozenset({AceType.ACCESS_ALLOWED, AceType.ACCESS_ALLOWED_OBJECT})
 # A condition cannot be evaluated here, so its result is "unknown": MS-DTYP 2.5.3.2 then applies a denying
 # callback entry and passes over an allowing one.
-_DENY: Final = frozenset(
+DENYING: Final = frozenset(
     {
         AceType.ACCESS_DENIED,
         AceType.ACCESS_DENIED_OBJECT,
@@ -92,9 +92,9 @@ def access_check(
             continue
         # The mapping of an entry's generic bits belongs to whoever sets the descriptor (MS-DTYP 2.4.3);
         # `map_generic_rights` does it, so they are taken literally here.
-        if ace.ace_type in _ALLOW:
+        if ace.ace_type in ALLOWING:
             remaining &= ~ace.mask
-        elif ace.ace_type in _DENY and ace.mask & remaining:
+        elif ace.ace_type in DENYING and ace.mask & remaining:
             return False
     return remaining == 0
 

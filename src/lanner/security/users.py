@@ -46,7 +46,7 @@ _SCRYPT: Final = {"n": 1 << 14, "r": 8, "p": 1}
 _SALT_SIZE: Final = 16
 _HASH_SIZE: Final = 32
 # The numbers Samba gives to Unix users that have no account: S-1-22-1-uid.
-_UNIX_USERS: Final = Sid(22, (1,))
+UNIX_USERS: Final = Sid(22, (1,))
 
 
 class UserError(LannerError):
@@ -291,7 +291,7 @@ class UserFile:
             name = pwd.getpwuid(uid).pw_name
         except KeyError:
             name = f"uid {uid}"
-        return self.identity(name) or Identity(name, _UNIX_USERS.child(uid))
+        return self.identity(name) or Identity(name, UNIX_USERS.child(uid))
 
     # The file -------------------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ from lanner.model.errors import (
     StatusError,
 )
 from lanner.model.live import MessagePosition
+from lanner.security.access_lists import AccessChange
 from lanner.services.message_documents import document_to_properties, position_to_document
 from lanner.services.sending import check_sender, name_here
 from lanner.wire.format_name import FormatName, parse
@@ -168,8 +169,9 @@ class LannerSession:
     def create_queue(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
         del octets
         attributes = read_attributes(check_document(request.get("attributes"), "attributes"))
+        access = None if request.get("access") is None else _access(request["access"])
         with self.committer.change() as change:
-            queue = self.operations.create_queue(_text(request, "path"), attributes)
+            queue = self.operations.create_queue(_text(request, "path"), attributes, access)
         return self._later(change, {"pathname": queue.pathname})
 
     def delete_queue(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
@@ -188,6 +190,18 @@ class LannerSession:
         changes = read_attributes(check_document(request.get("attributes"), "attributes"))
         with self.committer.change() as change:
             self.operations.set_attributes(_name(request), changes)
+        return self._later(change, {})
+
+    def access(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
+        del octets
+        with self.engine.store.lock:
+            return self.operations.access(_name(request)).document(), b""
+
+    def change_access(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
+        del octets
+        wanted = AccessChange.from_document(check_document(request.get("change"), "change"))
+        with self.committer.change() as change:
+            self.operations.change_access(_name(request), wanted, force=request.get("force") is True)
         return self._later(change, {})
 
     def exists(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
@@ -474,6 +488,8 @@ _REQUESTS: Final[dict[str, Callable[[LannerSession, Mapping[str, Any], memoryvie
     "delete queue": LannerSession.delete_queue,
     "attributes": LannerSession.attributes,
     "set attributes": LannerSession.set_attributes,
+    "access": LannerSession.access,
+    "change access": LannerSession.change_access,
     "exists": LannerSession.exists,
     "is transactional": LannerSession.is_transactional,
     "count": LannerSession.count,
@@ -521,6 +537,17 @@ def _text(request: Mapping[str, Any], key: str) -> str:
     if not isinstance(value, str):
         raise InvalidParameter(f"a request needs the text `{key}`")
     return value
+
+
+def _access(value: object) -> Mapping[str, list[str]] | str:
+    """Return the access list of a new queue: SDDL, or lists of rights by account."""
+    if isinstance(value, dict):
+        lists = value.values()
+        if all(isinstance(rights, list) and all(isinstance(one, str) for one in rights) for rights in lists):
+            return value
+    elif isinstance(value, str):
+        return value
+    raise InvalidParameter("`access` of a new queue: SDDL, or an object with a list of rights for each account")
 
 
 def _name(request: Mapping[str, Any]) -> FormatName:

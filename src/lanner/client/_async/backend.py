@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lanner.client.preparing import Sendable
     from lanner.host.names import QueueNames
     from lanner.model.directory_objects import Queue as QueueObject
+    from lanner.security.access_lists import AccessChange, AccessList
     from lanner.security.identity import Identity
     from lanner.security.signing import SigningKey
     from lanner.wire.format_name import FormatName
@@ -59,8 +60,10 @@ class Backend(Protocol):
     def as_user(self, identity: Identity) -> Backend:
         """Return the same queue manager as another identity reaches it."""
 
-    async def create_queue(self, path: str, attributes: Mapping[str, object]) -> str:
-        """Create a queue and return its path name."""
+    async def create_queue(
+        self, path: str, attributes: Mapping[str, object], access: Mapping[str, list[str]] | str | None = None
+    ) -> str:
+        """Create a queue and return its path name; `access` is rights by account, or SDDL."""
 
     async def delete_queue(self, name: FormatName) -> None: ...
 
@@ -70,6 +73,12 @@ class Backend(Protocol):
     async def attributes(self, name: FormatName) -> QueueObject: ...
 
     async def set_attributes(self, name: FormatName, changes: Mapping[str, object]) -> None: ...
+
+    async def access(self, name: FormatName) -> AccessList:
+        """Return the owner and the access list of a queue."""
+
+    async def change_access(self, name: FormatName, change: AccessChange, *, force: bool) -> None:
+        """Change them; IllegalOperation if that locks out the caller and is not forced."""
 
     async def exists(self, name: FormatName) -> bool: ...
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lanner.engine.dtc import Coordinator
     from lanner.host.names import QueueNames
     from lanner.model.directory_objects import Queue as QueueObject
+    from lanner.security.access_lists import AccessChange, AccessList
     from lanner.security.identity import Identity
     from lanner.security.signing import SigningKey
     from lanner.transfer.embedded import EmbeddedTransfer
@@ -153,9 +154,11 @@ class EmbeddedBackend(Asked):
 
     # Queues -------------------------------------------------------------------------------------------------------
 
-    async def create_queue(self, path: str, attributes: Mapping[str, object]) -> str:
+    async def create_queue(
+        self, path: str, attributes: Mapping[str, object], access: Mapping[str, list[str]] | str | None = None
+    ) -> str:
         with self.waiter.change() as change:
-            queue = self.operations.create_queue(path, attributes)
+            queue = self.operations.create_queue(path, attributes, access)
         await durable(change)
         return queue.pathname
 
@@ -172,6 +175,15 @@ class EmbeddedBackend(Asked):
         with self.waiter.change() as change:
             self.operations.set_attributes(name, changes)
         await durable(change)
+
+    async def access(self, name: FormatName) -> AccessList:
+        with self.runtime.lock:
+            return self.operations.access(name)
+
+    async def change_access(self, name: FormatName, change: AccessChange, *, force: bool) -> None:
+        with self.waiter.change() as written:
+            self.operations.change_access(name, change, force=force)
+        await durable(written)
 
     async def exists(self, name: FormatName) -> bool:
         with self.runtime.lock:

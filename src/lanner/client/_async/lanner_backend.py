@@ -14,6 +14,7 @@ import contextlib
 import json
 import uuid
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cryptography import x509
@@ -32,6 +33,7 @@ from lanner.model.errors import (
     AccessDenied,
     UnsupportedOperation,
 )
+from lanner.security.access_lists import AccessList
 from lanner.services.interfaces.lanner import (
     Document,
 )
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
     from lanner.client._async.backend import Backend, BackendQueue, BackendTransaction
     from lanner.model.directory_objects import Queue as QueueObject
+    from lanner.security.access_lists import AccessChange
     from lanner.security.identity import Identity
     from lanner.security.signing import SigningKey
     from lanner.wire.format_name import FormatName
@@ -89,8 +92,11 @@ class LannerBackend(Asked):
 
     # Queues -------------------------------------------------------------------------------------------------------
 
-    async def create_queue(self, path: str, attributes: Mapping[str, object]) -> str:
-        document = await self._request(path, "create queue", path=path, attributes=write_attributes(attributes))
+    async def create_queue(
+        self, path: str, attributes: Mapping[str, object], access: Mapping[str, list[str]] | str | None = None
+    ) -> str:
+        given = write_attributes(attributes)
+        document = await self._request(path, "create queue", path=path, attributes=given, access=access)
         pathname: str = document["pathname"]
         return pathname
 
@@ -102,6 +108,12 @@ class LannerBackend(Asked):
 
     async def set_attributes(self, name: FormatName, changes: Mapping[str, object]) -> None:
         await self._request(str(name), "set attributes", name=str(name), attributes=write_attributes(changes))
+
+    async def access(self, name: FormatName) -> AccessList:
+        return AccessList.from_document(await self._request(str(name), "access", name=str(name)))
+
+    async def change_access(self, name: FormatName, change: AccessChange, *, force: bool) -> None:
+        await self._request(str(name), "change access", name=str(name), change=asdict(change), force=force)
 
     async def exists(self, name: FormatName) -> bool:
         found: bool = (await self._request(str(name), "exists", name=str(name)))["exists"]

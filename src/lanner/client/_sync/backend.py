@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lanner.client.preparing import Sendable
     from lanner.host.names import QueueNames
     from lanner.model.directory_objects import Queue as QueueObject
+    from lanner.security.access_lists import AccessChange, AccessList
     from lanner.security.identity import Identity
     from lanner.security.signing import SigningKey
     from lanner.wire.format_name import FormatName
@@ -57,8 +58,10 @@ class Backend(Protocol):
     def as_user(self, identity: Identity) -> Backend:
         """Return the same queue manager as another identity reaches it."""
 
-    def create_queue(self, path: str, attributes: Mapping[str, object]) -> str:
-        """Create a queue and return its path name."""
+    def create_queue(
+        self, path: str, attributes: Mapping[str, object], access: Mapping[str, list[str]] | str | None = None
+    ) -> str:
+        """Create a queue and return its path name; `access` is rights by account, or SDDL."""
 
     def delete_queue(self, name: FormatName) -> None: ...
 
@@ -68,6 +71,12 @@ class Backend(Protocol):
     def attributes(self, name: FormatName) -> QueueObject: ...
 
     def set_attributes(self, name: FormatName, changes: Mapping[str, object]) -> None: ...
+
+    def access(self, name: FormatName) -> AccessList:
+        """Return the owner and the access list of a queue."""
+
+    def change_access(self, name: FormatName, change: AccessChange, *, force: bool) -> None:
+        """Change them; IllegalOperation if that locks out the caller and is not forced."""
 
     def exists(self, name: FormatName) -> bool: ...
 

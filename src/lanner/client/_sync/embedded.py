@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lanner.engine.dtc import Coordinator
     from lanner.host.names import QueueNames
     from lanner.model.directory_objects import Queue as QueueObject
+    from lanner.security.access_lists import AccessChange, AccessList
     from lanner.security.identity import Identity
     from lanner.security.signing import SigningKey
     from lanner.transfer.embedded import EmbeddedTransfer
@@ -152,9 +153,11 @@ class EmbeddedBackend(Asked):
 
     # Queues -------------------------------------------------------------------------------------------------------
 
-    def create_queue(self, path: str, attributes: Mapping[str, object]) -> str:
+    def create_queue(
+        self, path: str, attributes: Mapping[str, object], access: Mapping[str, list[str]] | str | None = None
+    ) -> str:
         with self.waiter.change() as change:
-            queue = self.operations.create_queue(path, attributes)
+            queue = self.operations.create_queue(path, attributes, access)
         durable(change)
         return queue.pathname
 
@@ -171,6 +174,15 @@ class EmbeddedBackend(Asked):
         with self.waiter.change() as change:
             self.operations.set_attributes(name, changes)
         durable(change)
+
+    def access(self, name: FormatName) -> AccessList:
+        with self.runtime.lock:
+            return self.operations.access(name)
+
+    def change_access(self, name: FormatName, change: AccessChange, *, force: bool) -> None:
+        with self.waiter.change() as written:
+            self.operations.change_access(name, change, force=force)
+        durable(written)
 
     def exists(self, name: FormatName) -> bool:
         with self.runtime.lock:

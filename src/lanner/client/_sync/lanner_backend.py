@@ -13,6 +13,7 @@ import contextlib
 import json
 import uuid
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cryptography import x509
@@ -31,6 +32,7 @@ from lanner.model.errors import (
     AccessDenied,
     UnsupportedOperation,
 )
+from lanner.security.access_lists import AccessList
 from lanner.services.interfaces.lanner import (
     Document,
 )
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
     from lanner.client._sync.backend import Backend, BackendQueue, BackendTransaction
     from lanner.model.directory_objects import Queue as QueueObject
+    from lanner.security.access_lists import AccessChange
     from lanner.security.identity import Identity
     from lanner.security.signing import SigningKey
     from lanner.wire.format_name import FormatName
@@ -88,8 +91,11 @@ class LannerBackend(Asked):
 
     # Queues -------------------------------------------------------------------------------------------------------
 
-    def create_queue(self, path: str, attributes: Mapping[str, object]) -> str:
-        document = self._request(path, "create queue", path=path, attributes=write_attributes(attributes))
+    def create_queue(
+        self, path: str, attributes: Mapping[str, object], access: Mapping[str, list[str]] | str | None = None
+    ) -> str:
+        given = write_attributes(attributes)
+        document = self._request(path, "create queue", path=path, attributes=given, access=access)
         pathname: str = document["pathname"]
         return pathname
 
@@ -101,6 +107,12 @@ class LannerBackend(Asked):
 
     def set_attributes(self, name: FormatName, changes: Mapping[str, object]) -> None:
         self._request(str(name), "set attributes", name=str(name), attributes=write_attributes(changes))
+
+    def access(self, name: FormatName) -> AccessList:
+        return AccessList.from_document(self._request(str(name), "access", name=str(name)))
+
+    def change_access(self, name: FormatName, change: AccessChange, *, force: bool) -> None:
+        self._request(str(name), "change access", name=str(name), change=asdict(change), force=force)
 
     def exists(self, name: FormatName) -> bool:
         found: bool = (self._request(str(name), "exists", name=str(name)))["exists"]

@@ -13,6 +13,7 @@ from lanner.client._sync.cursor import Cursor
 from lanner.client._sync.transaction import Transaction, unit_of
 from lanner.client.consuming import Consumed, Options, Stop
 from lanner.model.errors import IOTimeout
+from lanner.security.access_lists import AccessChange
 from lanner.wire.format_name import DirectFormatName
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from lanner.client.message import ReceivedMessage
     from lanner.client.preparing import Sendable
     from lanner.model.directory_objects import Queue as QueueObject
+    from lanner.security.access_lists import AccessList
     from lanner.wire.format_name import FormatName
 
 
@@ -82,6 +84,40 @@ class Queue(Closeable):
     def count(self) -> int:
         """Return how many messages are in the queue."""
         return self._backend.count(self._format_name)
+
+    # Who may do what ----------------------------------------------------------------------------------------------
+
+    def access(self) -> AccessList:
+        """Return the owner and the access list: its entries in words, and as SDDL."""
+        return self._backend.access(self._format_name)
+
+    def grant(self, who: str, *rights: str, force: bool = False) -> None:
+        """Give an account rights: send, receive, peek, admin, full and others; IllegalUser if there is no such account.
+
+        Accounts are users and groups of the queue manager, Unix users of its computer, Everyone,
+        Anonymous, Administrators, and SIDs. What was denied to the account before is so no more.
+        IllegalOperation if a change would keep you from changing the list again, unless you `force` it.
+        """
+        self._change_access(AccessChange("grant", who, rights), force=force)
+
+    def deny(self, who: str, *rights: str, force: bool = False) -> None:
+        """Deny an account rights, whatever entries for its groups allow."""
+        self._change_access(AccessChange("deny", who, rights), force=force)
+
+    def revoke(self, who: str, *rights: str, force: bool = False) -> None:
+        """Remove rights from the entries of an account, granted or denied; without rights, all its entries."""
+        self._change_access(AccessChange("revoke", who, rights), force=force)
+
+    def set_owner(self, who: str, *, force: bool = False) -> None:
+        """Change the owner, who may always change the list; InvalidOwner for Everyone and Anonymous."""
+        self._change_access(AccessChange("owner", who), force=force)
+
+    def set_access(self, sddl: str, *, force: bool = False) -> None:
+        """Replace the parts that an SDDL text has: owner, group, list; IllegalSecurityDescriptor if it is none."""
+        self._change_access(AccessChange("set", sddl=sddl), force=force)
+
+    def _change_access(self, change: AccessChange, *, force: bool) -> None:
+        self._backend.change_access(self._format_name, change, force=force)
 
     # Sending ------------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ Authentication = Literal["ntlm", "negotiate", "kerberos"]
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from lanner.client._sync.backend import Backend, Document
@@ -119,9 +119,15 @@ class QueueManager(Closeable):
         label: str = "",
         quota_kb: int | None = None,
         journal_quota_kb: int | None = None,
+        access: Mapping[str, str | Iterable[str]] | str | None = None,
         **attributes: object,
     ) -> Queue:
-        """Create a queue; QueueExists if there is one of that name. Attributes have the data model's names."""
+        """Create a queue; QueueExists if there is one of that name. Attributes have the data model's names.
+
+        `access` is rights by account, as `Queue.grant` takes them, or SDDL. With rights by account,
+        you and the Administrators have all rights besides. Without `access` the queue has the
+        default list.
+        """
         given = {
             "transactional": transactional,
             "journaling": journal,
@@ -130,7 +136,11 @@ class QueueManager(Closeable):
             "journal_quota": INFINITE if journal_quota_kb is None else journal_quota_kb,
         }
         path = str(self.names.path_name(name))
-        return self.open(self._backend.create_queue(path, {**given, **attributes}))
+        if isinstance(access, str) or access is None:
+            wanted: Mapping[str, list[str]] | str | None = access
+        else:
+            wanted = {who: [rights] if isinstance(rights, str) else list(rights) for who, rights in access.items()}
+        return self.open(self._backend.create_queue(path, {**given, **attributes}, wanted))
 
     def delete_queue(self, name: str) -> None:
         """Delete a queue with its messages, journal and subqueues."""

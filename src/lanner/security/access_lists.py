@@ -1,0 +1,251 @@
+"""Access lists of queues in words: what a descriptor says, and changes to it.
+
+`AccessList` is what people and programs see. `AccessChange` is one change in words; `changed`
+applies it. An account has at most one statement for each right: a grant takes the right out of the
+account's denying entries, and a denial out of its allowing ones. The result is in canonical order
+(MS-DTYP 2.4.5): explicit entries before inherited ones, and among each the denying ones first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from lanner.model.errors import IllegalOperation, IllegalSecurityDescriptor, InvalidOwner, InvalidParameter
+from lanner.security.access import ALLOWING, DENYING, access_check
+from lanner.security.access_masks import QueueAccess
+from lanner.security.accounts import Accounts
+from lanner.security.identity import Identity
+from lanner.security.queue_rights import mask_of, words_of
+from lanner.wire.sddl import format_sddl, parse_sddl
+from lanner.wire.security_descriptor import (
+    Ace,
+    AceFlags,
+    AceType,
+    Acl,
+    SecurityDescriptor,
+    SecurityInformation,
+    allow,
+    deny,
+)
+from lanner.wire.sid import (
+    ANONYMOUS_LOGON,
+    AUTHENTICATED_USERS,
+    BUILTIN_ADMINISTRATORS,
+    EVERYONE,
+    LOCAL_SYSTEM,
+    OWNER_RIGHTS,
+    Sid,
+)
+
+_ALL: Final = int(QueueAccess.GENERIC_ALL)
+# An owner may change the list. If one of these were the owner, every caller could.
+_NO_OWNERS: Final = frozenset({ANONYMOUS_LOGON, AUTHENTICATED_USERS, EVERYONE, OWNER_RIGHTS})
+# The parts that GET_QUEUE_PERMISSIONS shows: the SACL needs a privilege.
+SHOWN: Final = SecurityInformation.OWNER | SecurityInformation.GROUP | SecurityInformation.DACL
+
+
+@dataclass(frozen=True, slots=True)
+class AccessEntry:
+    """One entry of an access list. `access` is "allow" or "deny"."""
+
+    account: str
+    sid: str
+    access: str
+    rights: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessList:
+    """The owner and the entries of a queue, in the order in which they are checked.
+
+    `entries` None: the queue has no list, and everyone has all rights. `sddl` is None if the
+    descriptor has entries without a text form.
+    """
+
+    owner: str | None
+    owner_sid: str | None
+    entries: tuple[AccessEntry, ...] | None
+    sddl: str | None
+
+    @classmethod
+    def of(cls, descriptor: SecurityDescriptor, accounts: Accounts) -> AccessList:
+        shown = descriptor.select(SHOWN)
+        owner, dacl = shown.owner, shown.dacl
+        try:
+            sddl: str | None = format_sddl(shown)
+        except ValueError:
+            sddl = None
+        return cls(
+            None if owner is None else accounts.name_of(owner),
+            None if owner is None else str(owner),
+            None if dacl is None else tuple(_entry(ace, accounts) for ace in dacl.aces),
+            sddl,
+        )
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return asdict(self)
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> AccessList:
+        entries = document["entries"]
+        if entries is not None:
+            entries = tuple(AccessEntry(**{**entry, "rights": tuple(entry["rights"])}) for entry in entries)
+        return cls(document["owner"], document["owner_sid"], entries, document["sddl"])
+
+
+def _entry(ace: Ace, accounts: Accounts) -> AccessEntry:
+    access = "allow" if ace.ace_type in ALLOWING else "deny" if ace.ace_type in DENYING else AceType(ace.ace_type).name
+    return AccessEntry(accounts.name_of(ace.sid), str(ace.sid), access, words_of(ace.mask))
+
+
+@dataclass(frozen=True, slots=True)
+class AccessChange:
+    """A change of a queue's descriptor in words.
+
+    `verb` is "grant", "deny", "revoke" (without rights: all entries of the account), "owner", or
+    "set", which takes over the parts that `sddl` has.
+    """
+
+    verb: str
+    who: str = ""
+    rights: tuple[str, ...] = ()
+    sddl: str = ""
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> AccessChange:
+        """Read a change of a client; InvalidParameter if it is none."""
+        texts = [document.get(key, "") for key in ("verb", "who", "sddl")]
+        rights = document.get("rights", [])
+        if not isinstance(rights, list) or not all(isinstance(text, str) for text in (*texts, *rights)):
+            raise InvalidParameter("an access change has the texts `verb`, `who` and `sddl`, and the list `rights`")
+        verb, who, sddl = texts
+        return cls(verb, who, tuple(rights), sddl)
+
+
+def changed(
+    descriptor: SecurityDescriptor, change: AccessChange, accounts: Accounts
+) -> tuple[SecurityDescriptor, SecurityInformation]:
+    """Return the descriptor after a change, and which parts the change is about.
+
+    Raises IllegalUser for an unknown account, InvalidParameter for an unknown right, and
+    IllegalSecurityDescriptor for text that is no SDDL, and InvalidOwner.
+    """
+    if change.verb == "set":
+        given, parts = read_sddl(change.sddl)
+        if given.owner != descriptor.owner:
+            _check_owner(given.owner, accounts)
+        return descriptor.update(given, parts), parts
+    who = accounts.sid_of(change.who)
+    if change.verb == "owner":
+        _check_owner(who, accounts)
+        return replace(descriptor, owner=who), SecurityInformation.OWNER
+    if change.verb not in ("grant", "deny", "revoke"):
+        raise InvalidParameter(f"access {change.verb!r}: one of grant, deny, revoke, owner, set")
+    mask = mask_of(change.rights)
+    if not mask and change.verb != "revoke":
+        raise InvalidParameter(f"{change.verb} {change.who} which rights? Give at least one")
+    aces = list(_explicit(descriptor))
+    if change.verb == "revoke":
+        aces = _without(aces, who, mask or ~0, ALLOWING | DENYING)
+    elif change.verb == "grant":
+        aces = _with(_without(aces, who, mask, DENYING), allow(who, mask))
+    else:
+        aces = _with(_without(aces, who, mask, ALLOWING), deny(who, mask))
+    revision = Acl().revision if descriptor.dacl is None else descriptor.dacl.revision
+    return replace(descriptor, dacl=Acl(_canonical(aces), revision)), SecurityInformation.DACL
+
+
+def new_descriptor(
+    access: Mapping[str, str | Iterable[str]] | str, accounts: Accounts, creator: Sid
+) -> SecurityDescriptor:
+    """Return the descriptor for a new queue: of SDDL, or of rights in words by account.
+
+    With words, the creator and the Administrators have all rights besides.
+    """
+    if isinstance(access, str):
+        descriptor = read_sddl(access)[0]
+        _check_owner(descriptor.owner, accounts)
+        return descriptor
+    # The queue manager itself needs no entry, and an anonymous creator gets none.
+    creators = () if creator in (LOCAL_SYSTEM, ANONYMOUS_LOGON) else (creator,)
+    aces = [allow(sid, _ALL) for sid in (*creators, BUILTIN_ADMINISTRATORS)]
+    for who, rights in access.items():
+        mask = mask_of([rights] if isinstance(rights, str) else rights)
+        if not mask:
+            raise InvalidParameter(f"access of {who}: which rights? Give at least one")
+        aces = _with(aces, allow(accounts.sid_of(who), mask))
+    return SecurityDescriptor(dacl=Acl(_canonical(aces)))
+
+
+def read_sddl(text: str) -> tuple[SecurityDescriptor, SecurityInformation]:
+    """Return a descriptor and the parts that its text has. Raises IllegalSecurityDescriptor."""
+    try:
+        given = parse_sddl(text.strip())
+    except ValueError as error:
+        raise IllegalSecurityDescriptor(str(error)) from None
+    parts = SecurityInformation(0)
+    for part, is_there in (
+        (SecurityInformation.OWNER, given.owner is not None),
+        (SecurityInformation.GROUP, given.group is not None),
+        (SecurityInformation.DACL, given.has_dacl),
+        (SecurityInformation.SACL, given.has_sacl),
+    ):
+        if is_there:
+            parts |= part
+    if not parts:
+        raise IllegalSecurityDescriptor("SDDL: it has no owner and no list")
+    return given, parts
+
+
+def refuse_lock_out(before: SecurityDescriptor, after: SecurityDescriptor, identity: Identity, queue: str) -> None:
+    """Raise IllegalOperation if a change takes the right to change the list from its own maker."""
+    right = QueueAccess.CHANGE_QUEUE_PERMISSIONS
+    if access_check(before, identity, right) and not access_check(after, identity, right):
+        raise IllegalOperation(
+            f"after this change {identity.name} could not change the access list of {queue} any more: "
+            "force it if that is wanted"
+        )
+
+
+def _check_owner(owner: Sid | None, accounts: Accounts) -> None:
+    if owner in _NO_OWNERS:
+        raise InvalidOwner(f"{accounts.name_of(owner)} cannot own a queue: an owner may change its access list")
+
+
+def _explicit(descriptor: SecurityDescriptor) -> tuple[Ace, ...]:
+    """Return the entries; those that say what a missing list says, if there is none."""
+    if descriptor.dacl is None:
+        return allow(EVERYONE, _ALL), allow(ANONYMOUS_LOGON, _ALL)
+    return descriptor.dacl.aces
+
+
+def _is_plain(ace: Ace) -> bool:
+    """Whether an entry is one that grants and denials here make, so that its mask may be changed."""
+    return ace.ace_type in (AceType.ACCESS_ALLOWED, AceType.ACCESS_DENIED) and not ace.flags
+
+
+def _with(aces: list[Ace], new: Ace) -> list[Ace]:
+    """Add rights to the account's entry of the same kind, or an entry."""
+    for index, ace in enumerate(aces):
+        if _is_plain(ace) and (ace.sid, ace.ace_type) == (new.sid, new.ace_type):
+            return [*aces[:index], replace(ace, mask=ace.mask | new.mask), *aces[index + 1 :]]
+    return [*aces, new]
+
+
+def _without(aces: Iterable[Ace], who: Sid, mask: int, kinds: frozenset[AceType]) -> list[Ace]:
+    """Take rights out of the entries of an account; an entry without rights goes."""
+    kept = []
+    for ace in aces:
+        if ace.sid == who and ace.ace_type in kinds:
+            ace = replace(ace, mask=ace.mask & ~mask)  # noqa: PLW2901 (the same entry with fewer rights)
+            if not ace.mask:
+                continue
+        kept.append(ace)
+    return kept
+
+
+def _canonical(aces: Iterable[Ace]) -> tuple[Ace, ...]:
+    return tuple(sorted(aces, key=lambda ace: (AceFlags.INHERITED in ace.flags, ace.ace_type not in DENYING)))
