@@ -28,8 +28,8 @@ ELSEWHERE = r"DIRECT=OS:BETA\private$\q"
 HERE = r"DIRECT=OS:.\private$\q"
 
 
-def harness(path: Path, **settings: object) -> Harness:
-    return Harness(path, is_local_account=lambda sid: sid.domain == MACHINE, **settings)
+def harness(path: Path, profile: Profile = Profile.SAFE) -> Harness:
+    return Harness(path, is_local_account=lambda sid: sid.domain == MACHINE, profile=profile)
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def h(tmp_path: Path) -> Iterator[Harness]:
 
 def sent(h: Harness, name: str, identity: Identity, **attributes: object) -> None:
     descriptor = h.open(name, QueueAccessType.SEND, identity=identity)
-    h.engine.enqueue_message_to_an_open_queue(descriptor, h.properties(b"x", **attributes))
+    h.engine.enqueue_message_to_an_open_queue(descriptor, h.properties(b"x", recoverable=True, **attributes))
     h.engine.close_queue(descriptor)
 
 

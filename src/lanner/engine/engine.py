@@ -77,6 +77,7 @@ class Engine:
         access, attributes = core.access, core.attributes
         # None: events are not recorded.
         self.events = core.recorder
+        self.audit = core.audit
         self._identifier_text = ""
         # ConnectionActive has changed; not in the specification.
         self.connection_active_subscribers: list[Callable[[], None]] = []

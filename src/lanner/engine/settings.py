@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from lanner.model.directory_objects import GUID_NULL
 from lanner.security.accounts import Accounts
+from lanner.security.audit import AuditLog
 from lanner.security.encryption import DEFAULT_PREFERENCES, EncryptionPreferences, PrivateKeys
 from lanner.security.identity import Identity
 from lanner.security.profile import Profile
@@ -93,6 +94,11 @@ class EngineSettings:
 
     # The names of accounts, for access lists in words.
     accounts: Accounts = field(default_factory=Accounts)
+
+    # Where changes are recorded; None: the runtime writes a file in the data directory.
+    audit: AuditLog | None = None
+    # What the audit log says about callers in this process.
+    local_origin: str = ""
 
     # The user of a SID with its groups, None where it is not known (DECISIONS: a pluggable
     # resolver).
