@@ -118,7 +118,8 @@ def open_directory(data: Path, *, create: bool = False, name: str | None = None)
         )
     try:
         # A name is for a new queue manager; one that is there would be renamed, and all its queues.
-        manager = QueueManager(data, None if is_there else name, local_origin=command_line())
+        # A command does not know which profile the service has, so it migrates nothing.
+        manager = QueueManager(data, None if is_there else name, local_origin=command_line(), migrates_owners=False)
     except lmdb.Error as error:
         raise CommandError(f"{data} cannot be opened: {error}; `lanner doctor --data {data}` says more") from error
     with manager:

@@ -138,6 +138,7 @@ class Engine:
         self.set_queue_defaults = queues.set_queue_defaults
         self.require_queue = queues.require_queue
         self.set_queue_properties = queues.set_queue_properties
+        self.replace_security = queues.replace_security
         self.get_queue_properties = queues.get_queue_properties
         self.check_queue_access = access.check_queue_access
         self.local_queues = registry.local_queues

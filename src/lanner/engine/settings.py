@@ -63,6 +63,8 @@ class EngineSettings:
     hardened_security: bool = False
     # The documents' defaults, or ours where theirs are not safe.
     profile: Profile = Profile.SAFE
+    # Whether queues that the anonymous owns get another owner at the start, with profile SAFE.
+    migrates_owners: bool = True
     # Kilobytes; None keeps what the store has.
     queue_manager_quota: int | None = None
     journal_quota: int | None = None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from lanner.directory import EmbeddedDirectory
 from lanner.engine import Engine, EngineSettings
+from lanner.host.access_migration import migrate
 from lanner.host.change import Change
 from lanner.host.event_keeper import EventKeeper
 from lanner.host.internal_signing_key import internal_signing_key
@@ -74,6 +75,7 @@ class Runtime:
                 self._timers = Timers(self)
                 self.engine.clocks.deadline_changed = self._timers.wake
                 self.engine.queue_manager_started()
+                migrate(self.engine, self.path)
                 self._event_keeper: EventKeeper | None = None
                 if settings.event_settings is not None:
                     self._event_keeper = EventKeeper(self.store, settings.event_settings)
