@@ -444,7 +444,8 @@ def test_the_protocols_work_over_the_socket_of_a_directory(colour: str, other: O
 
 
 def test_rights_are_those_of_the_user(colour: str, other: OtherManager, q: Any, qm: Any) -> None:
-    """A queue that an administrator creates is for everyone, but management is for administrators."""
+    """A list gives a user rights on a queue, but management is for administrators."""
+    q.grant("Everyone", "get-properties")
     with connected(colour, other, "bob", "word") as bob:
         queue = bob.open(q.name)
         for refused in (queue.count, queue.attributes, bob.queues, bob.outgoing, partial(bob.create_queue, "his")):
@@ -457,9 +458,8 @@ def test_rights_are_those_of_the_user(colour: str, other: OtherManager, q: Any, 
 
 def test_a_purge_needs_no_administrator_who_alone_learns_the_count(bare: OtherManager, colour: str) -> None:
     bare.serve_local(bare.serve_everything())
-    # What the administrator of the computer creates is for everyone.
     with both_colours.connect(colour, data=bare.data) as qm:
-        qm.create_queue("open")
+        qm.create_queue("open", access={"Everyone": ["send", "receive"]})
     with connected(colour, bare, "bob", "word") as bob:
         queue = bob.open("open")
         queue.send_many(["a", "b"])

@@ -82,6 +82,11 @@ def _place(data: Path, host: str | None, user: str | None, password_file: Path |
     return Place(data, host, user, password)
 
 
+def command_line() -> str:
+    """Return what the audit log calls this process."""
+    return f"command line uid {os.geteuid()}"
+
+
 def check_directory(data: Path) -> None:
     """CommandError if there is something that cannot be a data directory of ours."""
     if data.exists() and not data.is_dir():
@@ -113,7 +118,8 @@ def open_directory(data: Path, *, create: bool = False, name: str | None = None)
         )
     try:
         # A name is for a new queue manager; one that is there would be renamed, and all its queues.
-        manager = QueueManager(data, None if is_there else name)
+        # A command does not know which profile the service has, so it migrates nothing.
+        manager = QueueManager(data, None if is_there else name, local_origin=command_line(), migrates_owners=False)
     except lmdb.Error as error:
         raise CommandError(f"{data} cannot be opened: {error}; `lanner doctor --data {data}` says more") from error
     with manager:

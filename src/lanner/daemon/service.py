@@ -11,6 +11,7 @@ import dataclasses
 import gc
 import ipaddress
 import logging
+import os
 import signal
 import socket
 import sys
@@ -38,6 +39,7 @@ from lanner.daemon.settings import (
 from lanner.host.addresses import addresses_of, local_settings
 from lanner.host.runtime import Runtime
 from lanner.rpc.security import Credentials
+from lanner.security.audit import AuditLog
 from lanner.security.profile import Profile
 from lanner.services.listener import RpcListener, RpcSettings
 from lanner.spark.flight.settings import (
@@ -102,6 +104,8 @@ class Daemon:
             "profile": Profile(settings.security.profile),
             "send_insecure_nacks": settings.security.send_insecure_nacks,
             "events": settings.events.settings,
+            "audit": AuditLog(None if settings.log.audit == "none" else settings.data / settings.log.audit),
+            "local_origin": f"service uid {os.geteuid()}",
         }
         if settings.dns_domain is not None:
             overrides["dns_domain"] = settings.dns_domain

@@ -21,6 +21,7 @@ from lanner.engine.settings import EventSettings
 from lanner.model.enums import INFINITE
 from lanner.model.errors import LannerError
 from lanner.rpc.pdu import AuthLevel
+from lanner.security.audit import AUDIT_FILE
 from lanner.services.listener import RpcSettings
 from lanner.spark.flight.settings import FlightSettings
 from lanner.transfer.peers import Peer
@@ -49,6 +50,15 @@ class _Table(BaseModel):
 
 class LogSettings(_Table):
     level: Literal["debug", "info", "warning", "error"] = "info"
+    # A path, in the data directory if it is relative, or "none".
+    audit: str = AUDIT_FILE
+
+    @field_validator("audit")
+    @classmethod
+    def _is_path(cls, value: str) -> str:
+        if not value.strip() or "\0" in value:
+            raise ValueError('a file, or "none"')
+        return value
 
 
 class QuotaSettings(_Table):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from lanner.model.directory_objects import GUID_NULL
 from lanner.security.accounts import Accounts
+from lanner.security.audit import AuditLog
 from lanner.security.encryption import DEFAULT_PREFERENCES, EncryptionPreferences, PrivateKeys
 from lanner.security.identity import Identity
 from lanner.security.profile import Profile
@@ -62,6 +63,8 @@ class EngineSettings:
     hardened_security: bool = False
     # The documents' defaults, or ours where theirs are not safe.
     profile: Profile = Profile.SAFE
+    # Whether queues that the anonymous owns get another owner at the start, with profile SAFE.
+    migrates_owners: bool = True
     # Kilobytes; None keeps what the store has.
     queue_manager_quota: int | None = None
     journal_quota: int | None = None
@@ -88,8 +91,16 @@ class EngineSettings:
     # Whether an account is one of ours; without it only the caller itself can own what it creates.
     is_domain_user: Callable[[Sid], bool] | None = None
 
+    # Whether a SID is one that only this computer's account file gives a meaning.
+    is_local_account: Callable[[Sid], bool] | None = None
+
     # The names of accounts, for access lists in words.
     accounts: Accounts = field(default_factory=Accounts)
+
+    # Where changes are recorded; None: the runtime writes a file in the data directory.
+    audit: AuditLog | None = None
+    # What the audit log says about callers in this process.
+    local_origin: str = ""
 
     # The user of a SID with its groups, None where it is not known (DECISIONS: a pluggable
     # resolver).

@@ -74,11 +74,13 @@ class ServerSocket(asyncio.Protocol):
             if self._server.users is not None:
                 identity = self._server.users.unix_identity(uid)
             self.peer = f"uid {uid}"
+            identity = identity.at(f"lanner.sock {self.peer}")
             endpoint = str(transport.get_extra_info("sockname") or "")
             limits = replace(limits, max_fragment=_LOCAL_FRAGMENT)
         else:
             peername = transport.get_extra_info("peername")
             self.peer = peername[0] if peername else ""
+            identity = identity.at(self.peer)
             local_address, port = transport.get_extra_info("sockname")[:2]
             endpoint = str(port)
             notice_death(connected)

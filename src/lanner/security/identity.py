@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
@@ -30,6 +30,12 @@ class Identity:
     is_domain_user: bool = False
     is_administrator: bool = False
     is_guest: bool = False
+    # Where the user is: an address, or a kind of local access with the Unix user; for the audit log.
+    origin: str = field(default="", compare=False)
+
+    def at(self, origin: str) -> Identity:
+        """Return the same user at a place."""
+        return self if origin == self.origin else replace(self, origin=origin)
 
     @property
     def is_anonymous(self) -> bool:

@@ -133,7 +133,7 @@ class RpcListener:
                 ),
             ],
             users=self._users,
-            providers=ServerSecurity(self._users, names, settings.keytab, self.identity_of),
+            providers=ServerSecurity(self._users, names, settings.keytab, self.identity_of, engine.audit),
         )
         server.register(EndpointMapper(server))
         server.register(MgmtInterface(server))

@@ -316,7 +316,7 @@ class EmbeddedQueue:
     async def purge(self) -> int:
         handle = await self.handle(_RECEIVE)
         total = 0
-        for change, count in purge_slices(self._engine, self.backend.waiter, handle):
+        for change, count in purge_slices(self._engine, self.backend.waiter, handle, self._operations.identity):
             await durable(change)
             total += count
         return total

@@ -310,7 +310,7 @@ class EmbeddedQueue:
     def purge(self) -> int:
         handle = self.handle(_RECEIVE)
         total = 0
-        for change, count in purge_slices(self._engine, self.backend.waiter, handle):
+        for change, count in purge_slices(self._engine, self.backend.waiter, handle, self._operations.identity):
             durable(change)
             total += count
         return total
