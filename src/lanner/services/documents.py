@@ -130,7 +130,7 @@ class Documents:
         route = None if self._transfer is None else self._transfer.routes.get(queue.number)
         return {
             "name": queue.destination_format_name,
-            "problem": None if route is None or not route.problem else route.problem,
+            "problem": None if route is None or not route.shown_problem else route.shown_problem,
             "retry_in": self._retry_in(route),
             # Management has them only while there is a connection, or one is tried.
             "next_hops": list(queue.next_hops or ()),
