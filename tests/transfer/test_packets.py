@@ -352,7 +352,7 @@ def test_bits_that_announce_what_is_never_sent_here_are_refused(shape: str, bit:
     """AH announces an SRMP envelope, which another parser would read (CVE-2023-21554)."""
     packet = SHAPES[shape]
     flags = int.from_bytes(packet[60:64], "little") | 1 << bit
-    with pytest.raises(NeverSent, match="UserHeader.Flags"):
+    with pytest.raises(NeverSent, match=r"UserHeader\.Flags"):
         examine(packet[:60] + flags.to_bytes(4, "little") + packet[64:], OWN)
 
 

@@ -42,7 +42,7 @@ class Incident(enum.StrEnum):
 
 _TEXTS: Final = {
     Incident.REFUSED_PEER: "sessions refused",
-    Incident.REFUSED_PACKET: "packets that no queue manager sends on this port; the session was closed",
+    Incident.REFUSED_PACKET: "packets that break the rules of the protocol; the session was closed",
     Incident.UNVERIFIED_SOURCE: "messages dropped that name another queue manager as their source",
     Incident.FOREIGN_ACKNOWLEDGMENT: "acknowledgments ignored of messages that were not sent to that queue manager",
     Incident.UNMATCHED_ACKNOWLEDGMENT: "acknowledgments ignored that match no message that was sent and waits",

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from lanner.transfer.link import Link
     from lanner.transfer.network import Connection, Network
     from lanner.transfer.peers import Peer
+    from lanner.transfer.pins import Pin
     from lanner.transfer.route import Route
     from lanner.transfer.settings import TransferSettings
     from lanner.wire.internal_header import EstablishConnectionHeader
@@ -477,6 +478,21 @@ class Transfer:
             if link.standing.refusal:
                 self._close(link, link.standing.refusal)
 
+    def trust_peer(self, guid: UUID, addresses: list[str]) -> Pin:
+        """An operator states the addresses of a queue manager; sessions with others that claim to be it end."""
+        with self._turn():
+            pin = self.identities.pins.trust(guid, addresses)
+            self.judge_peers()
+            return pin
+
+    def forget_peer(self, guid: UUID) -> bool:
+        """An operator wants nothing to be bound to an identifier; its sessions end. False if nothing is."""
+        with self._turn():
+            is_found = self.identities.pins.forget(guid)
+            for link in [link for link in self.links.values() if link.remote_qm_guid == guid and is_found]:
+                self._close(link, "an operator has forgotten this peer")
+            return is_found
+
     def set_peers(self, peers: Mapping[str, Peer | str]) -> None:
         """The table of peers in the settings has changed."""
         with self._turn():
@@ -489,6 +505,8 @@ class Transfer:
             return
         log = _LOG.warning if event.is_error else _LOG.info
         log("session with %s closed: %s", link.peer, event.reason)
+        if event.is_malformed:
+            self.incidents.add(Incident.REFUSED_PACKET, link.remote_address, event.reason)
         self.incoming.closed(link)
         self.protection.session_closed(link.remote_qm_guid)
         routes, link.routes = link.routes, []
