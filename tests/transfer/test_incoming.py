@@ -21,6 +21,7 @@ from lanner.model.errors import InsufficientResources
 from lanner.model.live import MessagePosition
 from lanner.security.examination import Examination, examine
 from lanner.security.identity import Identity
+from lanner.security.profile import Profile
 from lanner.transfer.deadlines import NEVER
 from lanner.transfer.events import FinalAckReceived, OrderAckReceived, UserMessageReceived
 from lanner.transfer.incoming import Incoming
@@ -116,11 +117,32 @@ def test_a_message_and_that_it_came_are_on_disk_together(h: IncomingHarness) -> 
     assert h.incoming.out_of_order == 1
 
 
+@pytest.fixture
+def document(tmp_path: Path) -> Iterator[IncomingHarness]:
+    """The documents' way, where the default is another."""
+    harness = IncomingHarness(tmp_path / "document", send_insecure_nacks=True, profile=Profile.DOCUMENT)
+    harness.create("q")
+    harness.create("ledger", transactional=True)
+    yield harness
+    harness.close()
+
+
 @pytest.mark.spec("QQB-3.1.5.8.2-4")
-def test_every_message_is_remembered_also_one_that_is_refused(h: IncomingHarness) -> None:
+def test_every_message_is_remembered_also_one_that_is_refused(document: IncomingHarness) -> None:
+    h = document
     h.arrive(h.packet(), h.packet(to=r"DIRECT=OS:ALPHA\private$\none"), h.packet(to=LEDGER, number=1))
     assert len(h.incoming.history) == 3
     assert h.incoming.history.deadline.due < NEVER
+
+
+def test_a_refused_message_is_not_remembered(h: IncomingHarness) -> None:
+    """It would make a message a duplicate that never came anywhere."""
+    nowhere = h.packet(to=r"DIRECT=OS:ALPHA\private$\none", ordinal=77)
+    h.arrive(nowhere, h.packet(b"q", to=LEDGER), h.packet(to=rf"PRIVATE={OTHER}\20"))
+    assert len(h.incoming.history) == 0
+    h.arrive(h.packet(b"real", ordinal=77))
+    assert h.bodies() == [b"real"]
+    assert len(h.incoming.history) == 1
 
 
 def test_an_express_message_puts_nothing_on_disk(h: IncomingHarness) -> None:
@@ -195,7 +217,10 @@ def test_what_is_examined_when_its_session_ends_has_not_come(h: IncomingHarness,
     assert h.link.processed_numbers == []
 
 
-def test_only_what_is_for_here_is_examined(h: IncomingHarness, slow: SlowExamination) -> None:
+def test_only_what_is_for_here_is_examined(document: IncomingHarness) -> None:
+    h, slow = document, SlowExamination()
+    h.incoming.stop()
+    h.incoming = Incoming(h.engine, h.transfer, examine=slow)
     h.arrive(
         h.packet(b"sid alone", **sent_by(ALICE)),
         signed(h, b"passed on", to=rf"PRIVATE={OTHER}\20"),

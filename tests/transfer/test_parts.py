@@ -19,6 +19,7 @@ from lanner.transfer.links import Links
 from lanner.transfer.network import Connection
 from lanner.transfer.route import Route
 from lanner.transfer.routes import Routes
+from lanner.transfer.sent_to import SentTo
 from lanner.transfer.settings import TransferSettings
 from lanner.transfer.turns import Turns
 from lanner.wire.internal_header import EstablishConnectionHeader
@@ -221,7 +222,13 @@ class Parts:
             on_close=lambda _link, _reason: None,
             on_due=lambda link, _now: self.due.append(link),
         )
-        self.routes = Routes(self.h.engine, settings, self.deadlines, lambda route, _now: self.due.append(route))
+        self.routes = Routes(
+            self.h.engine,
+            settings,
+            self.deadlines,
+            lambda route, _now: self.due.append(route),
+            SentTo(self.h.engine),
+        )
 
     def accept(self, address: str = PEER) -> Link:
         return self.links.accept(FakeConnection(), address, everyone)
@@ -282,7 +289,6 @@ class TestRoutes:
     def test_a_queue_has_one(self, parts: Parts) -> None:
         route = parts.route(r"DIRECT=TCP:10.7.7.7\private$\q")
         assert parts.routes.of(route.queue) is route
-        assert parts.routes.table_of(route.queue) is route.table
 
     def test_it_is_found_by_the_addresses_of_its_next_hops(self, parts: Parts) -> None:
         route = parts.route(r"DIRECT=TCP:10.7.7.7\private$\q")

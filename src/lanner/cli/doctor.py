@@ -9,7 +9,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -88,7 +88,10 @@ def _refusals(data: Path) -> Iterator[Finding]:
     if manager is None:
         return
     with manager:
-        rows = manager.status()["refused"]
+        status = manager.status()
+        peers = manager.peers() if status["peer_conflicts"] else []
+    yield from _conflicts(peers)
+    rows = status["refused"]
     if not rows:
         yield Finding("refusals", Verdict.OK, "no message from or for other computers was refused")
     for one in rows:
@@ -97,6 +100,22 @@ def _refusals(data: Path) -> Iterator[Finding]:
             f"{counted(one['messages'])} for {one['queue']} {by}: {one['class']}, the last peer is {one['last_peer']}"
         )
         yield Finding("refusals", Verdict.WARN, text, one["advice"])
+
+
+def _conflicts(peers: list[dict[str, Any]]) -> Iterator[Finding]:
+    """Queue manager identifiers that are claimed from an address that they are not bound to."""
+    for one in peers:
+        for conflict in one["conflicts"]:
+            bound = ", ".join(one["addresses"]) or "no address"
+            text = (
+                f"queue manager {one['guid']} is bound to {bound}; "
+                f"{conflict['address']} claimed to be it, and was refused ({conflict['refused']} times)"
+            )
+            advice = (
+                f"find out which computer it is: `lanner peer trust {one['guid']} ADDRESS` believes it from there, "
+                "`lanner peer list` shows all"
+            )
+            yield Finding("peers", Verdict.WARN, text, advice)
 
 
 def _examine_peer(peer: str, settings: Settings, timeout: float) -> Iterator[Finding]:

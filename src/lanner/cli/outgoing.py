@@ -231,6 +231,7 @@ def status(*, at: Place, json: Json = False) -> None:
                 f"{counted(document['outgoing_messages'])} in {counted(document['outgoing_queues'], 'outgoing queue')}",
             ),
             ("refused", _refused(document["refused"])),
+            ("peers", _peers(document)),
             ("sessions", str(len(document["sessions"]))),
         ]
     )
@@ -266,6 +267,15 @@ def status(*, at: Place, json: Json = False) -> None:
                 for one in document["refused"]
             ],
         )
+
+
+def _peers(document: Document) -> str:
+    """What an operator should look at."""
+    conflicts, incidents = document["peer_conflicts"], document["incidents"]
+    parts = [f"{one['count']} {one['text']}, last {one['last_peer']}" for one in incidents]
+    if conflicts:
+        parts.insert(0, f"{counted(conflicts, 'identifier')} claimed from several addresses, see `lanner peer list`")
+    return "; ".join(parts) or "nothing unusual"
 
 
 def _refused(rows: list[Document]) -> str:

@@ -272,6 +272,7 @@ class Daemon:
         for listener in self.listeners:
             if isinstance(listener, TransferListener):
                 listener.settings = dataclasses.replace(listener.settings, peers=new.known_peers)
+                listener.transfer.set_peers(new.known_peers)
         kept = {"log": new.log, "quota": new.quota, "peers": new.peers}
         self.settings = self.settings.model_copy(update=kept)
 

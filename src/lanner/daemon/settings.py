@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import math
 import os
 import re
 import tomllib
@@ -24,7 +25,7 @@ from lanner.rpc.pdu import AuthLevel
 from lanner.security.audit import AUDIT_FILE
 from lanner.services.listener import RpcSettings
 from lanner.spark.flight.settings import FlightSettings
-from lanner.transfer.peers import Peer
+from lanner.transfer.peers import Peer, PeerPolicy
 from lanner.transfer.settings import TransferSettings
 
 # What SIGHUP changes in a running queue manager; everything else needs a restart.
@@ -37,7 +38,10 @@ _HOST_NAME = re.compile(r"(?![0-9.]+$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})
 
 
 # The defaults of profile "document" where they differ. A value that the operator wrote wins.
-DOCUMENT_DEFAULTS: dict[str, object] = {}
+DOCUMENT_DEFAULTS: dict[str, object] = {
+    "transfer.peers": "open",
+    "transfer.max_clock_skew": math.inf,
+}
 
 
 class SettingsError(LannerError):
@@ -118,6 +122,11 @@ class TransferTable(_Table):
     max_sessions_per_peer: Number = _TRANSFER.max_sessions_per_peer
     max_half_open: Number = _TRANSFER.max_half_open
     max_queues_for_others: Number = _TRANSFER.max_queues_for_others
+    max_queues_per_peer: Number = _TRANSFER.max_queues_per_peer
+    # Whose identifier is believed from where (PeerPolicy).
+    peers: Literal["open", "pinned", "known"] = "pinned"
+    # inf: any time.
+    max_clock_skew: Annotated[float, Field(ge=0)] = _TRANSFER.max_clock_skew
     answers_pings: bool = _TRANSFER.answers_pings
     ping_port: int = _TRANSFER.ping_port
     pings_before_connecting: bool = _TRANSFER.pings_before_connecting
@@ -125,7 +134,7 @@ class TransferTable(_Table):
     @field_validator("*")
     @classmethod
     def _can_be_used(cls, value: object, info: ValidationInfo) -> object:
-        if info.field_name not in (None, "enabled"):
+        if info.field_name not in (None, "enabled", "peers"):
             given: dict[str, Any] = {str(info.field_name): value}
             try:
                 TransferSettings(**given)
@@ -318,7 +327,8 @@ class Settings(BaseSettings):
     @property
     def transfer_settings(self) -> TransferSettings:
         """What transfer is told."""
-        return TransferSettings(**self.transfer.model_dump(exclude={"enabled"}), peers=self.known_peers)
+        given = self.transfer.model_dump(exclude={"enabled", "peers"})
+        return TransferSettings(**given, peer_policy=PeerPolicy(self.transfer.peers), peers=self.known_peers)
 
     @field_validator("name")
     @classmethod

@@ -65,7 +65,7 @@ def get_destination_info(engine: Engine, format_name: FormatName) -> Destination
         # its queue manager are meant.
         if isinstance(queue, Queue) and queue.queue_manager is not None:
             host = queue.queue_manager
-            return DestinationInfo(_host_names(host)[0], host.identifier)
+            return DestinationInfo(host_names(host)[0], host.identifier)
     return None
 
 
@@ -81,10 +81,10 @@ def find_hosts(engine: Engine, format_name: FormatName) -> list[HopHost]:
     if destination.queue_manager_guid == GUID_NULL:
         return [HopHost(GUID_NULL, (destination.host_name,))]
     hops = get_next_hops(engine, destination.queue_manager_guid)
-    return [HopHost(hop.identifier, _host_names(hop)) for hop in hops]
+    return [HopHost(hop.identifier, host_names(hop)) for hop in hops]
 
 
-def _host_names(queue_manager: QueueManager) -> tuple[str, ...]:
+def host_names(queue_manager: QueueManager) -> tuple[str, ...]:
     """QualifiedComputerName, then ComputerName: a network without a domain has only that, as its hosts file has."""
     names = (queue_manager.qualified_computer_name, queue_manager.computer_name)
     return tuple(dict.fromkeys(name for name in names if name)) or ("",)

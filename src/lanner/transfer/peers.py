@@ -1,11 +1,20 @@
-"""What an operator writes down about another queue manager: the table `[peers]` of the settings."""
+"""What an operator writes down about another queue manager: the table `[peers]` of the settings, and `transfer.peers`."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
+
+
+class PeerPolicy(enum.Enum):
+    """The values of `transfer.peers`: from which addresses a queue manager identifier is believed."""
+
+    OPEN = "open"  # from any
+    PINNED = "pinned"  # from those that are stated; of an unknown queue manager, from the one it first came from
+    KNOWN = "known"  # from those that are stated; unknown queue managers get no session
 
 
 @dataclass(frozen=True, slots=True)

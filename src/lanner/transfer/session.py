@@ -244,7 +244,7 @@ class Session:
                     self._take_internal(packet, events)
         except RemoteProtocolError as error:
             is_refused = isinstance(error, handshake.ConnectionRefused)
-            self._close(str(error), events, is_error=True, is_refused=is_refused)
+            self._close(str(error), events, is_error=True, is_refused=is_refused, is_malformed=self.is_open)
         return events
 
     def _take_user_message(self, packet: bytes, events: list[Event]) -> None:
@@ -580,12 +580,20 @@ class Session:
             self._close(reason, events, is_error=False)
         return events
 
-    def _close(self, reason: str, events: list[Event], *, is_error: bool, is_refused: bool = False) -> None:
+    def _close(
+        self,
+        reason: str,
+        events: list[Event],
+        *,
+        is_error: bool,
+        is_refused: bool = False,
+        is_malformed: bool = False,
+    ) -> None:
         self._enter(SessionState.CLOSED)
         for timer in self._timers:
             timer.stop()
         self.deadline.clear()
-        events.append(SessionClosed(reason, is_error, is_refused))
+        events.append(SessionClosed(reason, is_error, is_refused, is_malformed))
 
     def __repr__(self) -> str:
         return f"<Session {self.state.value} with {self.remote_qm_guid}>"
