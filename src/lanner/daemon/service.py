@@ -41,7 +41,7 @@ from lanner.host.runtime import Runtime
 from lanner.rpc.security import Credentials
 from lanner.security.audit import AuditLog
 from lanner.security.profile import Profile
-from lanner.services.listener import RpcListener, RpcSettings
+from lanner.services.listener import RpcListener
 from lanner.spark.flight.settings import (
     FlightSettings,
     PipelineUnavailable,
@@ -141,7 +141,7 @@ class Daemon:
             self.runtime.users,
             directory=self.settings.data,
             bind=self.settings.bind,
-            settings=RpcSettings(**self.settings.rpc.model_dump()),
+            settings=self.settings.rpc.settings,
             transfer=transfer,
             about=self.about,
         )
