@@ -51,6 +51,8 @@ class NextHop:
     qm_guid: UUID
     host_name: str
     address: str  # an IPv4 or IPv6 literal
+    # Not in the specification: its entry of the peers table, if it is spoken to over TLS only.
+    tls_peer: Peer | None = None
 
 
 def get_destination_info(engine: Engine, format_name: FormatName) -> DestinationInfo | None:

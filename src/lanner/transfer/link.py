@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lanner.transfer.network import Connection
+    from lanner.transfer.peers import Peer
     from lanner.transfer.route import Route
     from lanner.transfer.session import Session
     from lanner.transfer.settings import TransferSettings
@@ -55,6 +56,8 @@ class Link:
         self.connection = connection
         self.remote_address = remote_address
         self.is_initiator = is_initiator
+        # Whom the peer's certificate is of; None in clear. Until the session is open: whom it was connected to as.
+        self.certified_peer: Peer | None = None
         self.routes: list[Route] = []
         self.was_open = False
         # What an operator is told while the peer acknowledges nothing.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from lanner.transfer.peers import Peer
 from lanner.wire.session_header import DEFAULT_WINDOW_SIZE
 
 TRANSFER_PORT = 1801
+TLS_PORT = 1802
 PING_PORT = 3527
 
 
@@ -50,6 +52,12 @@ class TransferSettings:
     pings_before_connecting: bool = False
     # By host name, looked at before the hosts file and DNS; an address alone is the short form of a Peer.
     peers: Mapping[str, Peer | str] = field(default_factory=dict)
+    # Not in the specification: the same sessions over mutual TLS, with PEM files. Without a certificate and its key it
+    # is off. Certificates of peers are accepted that these authorities have issued, and those of the peers table.
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    tls_authorities: Path | None = None
+    tls_port: int = TLS_PORT
     # Ours, against peers who would hold what others need: sessions of one address, connections whose handshake is not
     # done, bytes of a session that wait to be processed or to be taken by the peer.
     max_sessions_per_peer: int = 64
@@ -71,6 +79,7 @@ class TransferSettings:
             ("message_id_history_size", 0, 1 << 32),
             ("port", 0, 0xFFFF),
             ("ping_port", 0, 0xFFFF),
+            ("tls_port", 0, 0xFFFF),
         )
         for name, lowest, highest in ranges:
             value = getattr(self, name)
