@@ -12,6 +12,7 @@ import typer
 import lanner
 from lanner.cli import (
     backups,
+    certificates,
     consuming,
     deadletters,
     directory,
@@ -62,6 +63,7 @@ for name, group in (
     ("outgoing", outgoing.app),
     ("deadletter", deadletters.app),
     ("user", users.app),
+    ("certificate", certificates.app),
     ("directory", directory.app),
     ("pipeline", pipeline.app),
 ):

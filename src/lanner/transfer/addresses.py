@@ -133,6 +133,14 @@ def resolve(host: str, peers: Mapping[str, Peer | str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def addresses_of(peer: Peer, peers: Mapping[str, Peer | str]) -> list[str]:
+    """The addresses of a peer, as far as there are any. Blocks."""
+    try:
+        return resolve(peer.name, peers)
+    except socket.gaierror:
+        return []
+
+
 def _addresses_of(name: str) -> list[str]:
     literal = parse_literal(name)
     if literal is not None:

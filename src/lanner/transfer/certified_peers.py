@@ -46,6 +46,7 @@ class CertifiedPeers:
 
     def set_peers(self, peers: Mapping[str, Peer | str], identity: TlsIdentity | None) -> None:
         """Take over another peers table and its certificates."""
+        self._identity = identity
         self._peers = {name.lower(): as_peer(name, value) for name, value in peers.items()}
         self._with_tls = {name: peer for name, peer in self._peers.items() if peer.has_tls}
         self._guids: dict[str, frozenset[UUID]] = {}
@@ -105,6 +106,8 @@ class CertifiedPeers:
         if certification is None:
             self._refuse_clear(guid, address)
             return None
+        if self._identity is None or not self._identity.is_accepted(certification):
+            raise TlsError(f"the {certification} is accepted no more: [peers] or transfer.tls_authorities has changed")
         if certification.guids and guid not in certification.guids:
             raise TlsError(
                 f"the {certification} is of queue manager {_list(map(str, certification.guids))}, and the peer says it is {guid}"

@@ -8,13 +8,12 @@ import errno
 import ipaddress
 import logging
 import os
-import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
 from lanner.host.committer import Committer
-from lanner.transfer.addresses import resolve, resolve_hosts
+from lanner.transfer.addresses import addresses_of, resolve_hosts
 from lanner.transfer.ping import PingInitiator, ping, start_ping_service
 from lanner.transfer.tls import TlsSettingsError, load_identity
 from lanner.transfer.tls_channel import TlsChannel
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from lanner.transfer.addresses import HopHost, NextHop
     from lanner.transfer.link import Link
     from lanner.transfer.network import Connection
-    from lanner.transfer.peers import Peer
     from lanner.transfer.settings import TransferSettings
     from lanner.transfer.tls import Certification, TlsIdentity
 
@@ -179,14 +177,9 @@ class TransferListener:
     def _resolve_hosts(self, hosts: list[HopHost]) -> list[NextHop]:
         peers, certified = self.settings.peers, self.transfer.certified
 
-        def addresses_of(peer: Peer) -> list[str]:
-            try:
-                return resolve(peer.name, peers)
-            except socket.gaierror:
-                return []
-
         return [
-            dataclasses.replace(hop, tls_peer=certified.find(hop, addresses_of)) for hop in resolve_hosts(hosts, peers)
+            dataclasses.replace(hop, tls_peer=certified.find(hop, lambda peer: addresses_of(peer, peers)))
+            for hop in resolve_hosts(hosts, peers)
         ]
 
     def ping(self, address: str, done: Callable[[bool], None]) -> None:

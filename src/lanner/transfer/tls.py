@@ -50,14 +50,18 @@ class Certification:
     names: frozenset[str]  # its DNS names, in lower case
     guids: frozenset[UUID]  # its queue managers (urn:uuid:)
     not_valid_after: dt.datetime
-    # The entries of the peers table that pin this certificate; none: an authority has issued it.
+    content: bytes  # the certificate in DER
+    # The entries of the peers table that pin this certificate; none: one of the authorities, in DER, has issued it.
     pinned: tuple[Peer, ...] = ()
+    authorities: frozenset[bytes] = frozenset()
 
     def __str__(self) -> str:
         return f"certificate {self.subject}"
 
 
-def certification_of(certificate: x509.Certificate, pinned: tuple[Peer, ...] = ()) -> Certification:
+def certification_of(
+    certificate: x509.Certificate, pinned: tuple[Peer, ...] = (), authorities: frozenset[bytes] = frozenset()
+) -> Certification:
     """Return what a certificate says about its owner. Only the subject alternative names count as names."""
     names: list[str] = []
     guids: list[UUID] = []
@@ -73,7 +77,9 @@ def certification_of(certificate: x509.Certificate, pinned: tuple[Peer, ...] = (
         frozenset(name.lower().rstrip(".") for name in names),
         frozenset(guids),
         certificate.not_valid_after_utc,
+        certificate.public_bytes(Encoding.DER),
         pinned,
+        authorities,
     )
 
 
@@ -86,15 +92,14 @@ class TlsIdentity:
         server: ssl.SSLContext,
         client: ssl.SSLContext,
         pins: Mapping[bytes, tuple[Peer, ...]],
-        *,
-        has_authorities: bool,
+        authorities: frozenset[bytes],
     ) -> None:
         self.certificate = certificate
         self.server = server
         self.client = client
         # By certificate, in DER.
         self._pins = pins
-        self._has_authorities = has_authorities
+        self._authorities = authorities
 
     def certify(self, session: ssl.SSLObject | ssl.SSLSocket) -> Certification:
         """Return what the peer's certificate says. TlsError if it is neither a pin nor issued by an authority."""
@@ -103,12 +108,19 @@ class TlsIdentity:
             raise TlsError("the peer has shown no certificate")
         try:
             pinned = self._pins.get(content, ())
-            found = certification_of(x509.load_der_x509_certificate(content), pinned)
+            authorities = frozenset() if pinned else self._authorities
+            found = certification_of(x509.load_der_x509_certificate(content), pinned, authorities)
         except ValueError as error:
             raise TlsError(f"the peer's certificate cannot be read: {error}") from None
-        if not pinned and not self._has_authorities:
+        if not pinned and not authorities:
             raise TlsError(f"unknown {found}: no entry of [peers] has it, and transfer.tls_authorities is not set")
         return found
+
+    def is_accepted(self, certification: Certification) -> bool:
+        """Whether a certificate that was accepted once, perhaps by the files before, is accepted now."""
+        if certification.pinned:
+            return certification.content in self._pins
+        return certification.authorities == self._authorities
 
     def pins_of(self, name: str) -> list[Certification]:
         """Return what the pinned certificate of a peer says; nothing if it has none."""
@@ -149,12 +161,12 @@ def load_identity(settings: TransferSettings) -> TlsIdentity | None:
             raise TlsSettingsError(
                 f"peers.{peer.name}.tls needs transfer.tls_authorities, or a certificate of that peer (peers.{peer.name}.certificate)"
             )
-    trusted = [*pins, *(one.public_bytes(Encoding.DER) for one in authorities)]
+    issuers = frozenset(one.public_bytes(Encoding.DER) for one in authorities)
     server, client = (
-        _context(protocol, settings.tls_certificate, settings.tls_key, trusted)
+        _context(protocol, settings.tls_certificate, settings.tls_key, [*pins, *issuers])
         for protocol in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)
     )
-    return TlsIdentity(certificate, server, client, pins, has_authorities=bool(authorities))
+    return TlsIdentity(certificate, server, client, pins, issuers)
 
 
 def _context(protocol: int, certificate: Path, key: Path, trusted: list[bytes]) -> ssl.SSLContext:
