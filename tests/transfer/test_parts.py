@@ -21,6 +21,7 @@ from lanner.transfer.route import Route
 from lanner.transfer.routes import Routes
 from lanner.transfer.sent_to import SentTo
 from lanner.transfer.settings import TransferSettings
+from lanner.transfer.tls import Certification
 from lanner.transfer.turns import Turns
 from lanner.wire.internal_header import EstablishConnectionHeader
 from tests.engine.harness import Harness
@@ -44,7 +45,7 @@ class FakeNetwork:
     def ping(self, address: str, done: Callable[[bool], None]) -> None:
         raise NotImplementedError
 
-    def connect(self, address: str, done: Callable[[Connection | OSError], None]) -> None:
+    def connect(self, address: str, done: Callable[[Connection | OSError], None], *, over_tls: bool = False) -> None:
         raise NotImplementedError
 
     def sync(self, ticket: int) -> None:
@@ -59,6 +60,7 @@ class FakeConnection:
         self.link: Link | None = None
         self.written: list[bytes] = []
         self.is_closed = False
+        self.certification: Certification | None = None
 
     def write(self, data: list[bytes]) -> None:
         self.written += data

@@ -381,7 +381,8 @@ def test_a_queue_that_asks_for_a_connection_twice_is_served_by_it_once(world: Wo
     beta.create("q")
     connect = alpha.network.connect
     attempts: list[Callable[[], None]] = []
-    alpha.network.connect = lambda *args: attempts.append(partial(connect, *args))  # type: ignore[method-assign]
+    later = lambda *args, **options: attempts.append(partial(connect, *args, **options))  # noqa: E731
+    alpha.network.connect = later  # type: ignore[method-assign]
     alpha.send(beta.direct("q"), b"one")
     alpha.sync()
     world.run()

@@ -12,6 +12,7 @@ import typer
 import lanner
 from lanner.cli import (
     backups,
+    certificates,
     consuming,
     deadletters,
     directory,
@@ -64,6 +65,7 @@ for name, group in (
     ("deadletter", deadletters.app),
     ("peer", peer.app),
     ("user", users.app),
+    ("certificate", certificates.app),
     ("directory", directory.app),
     ("pipeline", pipeline.app),
 ):

@@ -238,13 +238,14 @@ def status(*, at: Place, json: Json = False) -> None:
     if document["sessions"]:
         say("")
         show_table(
-            [("ADDRESS", False), ("QUEUE MANAGER", False), ("OPENED BY", False), ("STATE", False), ("QUEUES", False)],
+            [(title, False) for title in ("ADDRESS", "QUEUE MANAGER", "OPENED BY", "STATE", "TLS", "QUEUES")],
             [
                 (
                     one["address"],
                     one["queue_manager"],
                     "us" if one["initiator"] else "them",
                     one["state"],
+                    one["certificate"] or "-",
                     ", ".join(one["queues"]) or "-",
                 )
                 for one in document["sessions"]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import dataclasses
 import gc
 import ipaddress
 import logging
@@ -49,6 +48,7 @@ from lanner.spark.flight.settings import (
     flight_listener_if_available,
 )
 from lanner.transfer.shell import TransferListener
+from lanner.transfer.tls import TlsSettingsError
 
 if TYPE_CHECKING:
     from lanner.com.server.activator import ClassTable
@@ -121,7 +121,10 @@ class Daemon:
             _LOG.warning("security.hardened: no messages are taken from other computers, and RPC is off")
         else:
             if settings.transfer.enabled:
-                listener = TransferListener(self.runtime.engine, settings.bind, settings.transfer_settings)
+                try:
+                    listener = TransferListener(self.runtime.engine, settings.bind, settings.transfer_settings)
+                except TlsSettingsError as error:
+                    raise SettingsError(f"transfer: {error}") from error
                 listeners.append(listener)
                 transfer = listener.transfer
             rpc = self._rpc(transfer)
@@ -205,7 +208,22 @@ class Daemon:
             "port": settings.transfer.port,
             "ping_port": settings.transfer.ping_port,
             "peers": {name: peer.addresses for name, peer in settings.known_peers.items()},
+            "tls": self._about_tls(),
             "listeners": self.addresses,
+        }
+
+    def _about_tls(self) -> dict[str, object]:
+        """Where the files of TLS between queue managers are: `lanner doctor PEER` speaks as this one does."""
+        table = self.settings.transfer
+        files = {"certificate": table.tls_certificate, "key": table.tls_key, "authorities": table.tls_authorities}
+        return {
+            "port": table.tls_port,
+            **{name: None if path is None else str(path.absolute()) for name, path in files.items()},
+            "peers": {
+                peer.name: None if peer.certificate is None else str(peer.certificate.absolute())
+                for peer in self.settings.known_peers.values()
+                if peer.has_tls
+            },
         }
 
     @property
@@ -213,7 +231,10 @@ class Daemon:
         """Where it listens for what, as people write it."""
         found: dict[str, str] = {}
         for listener in self.listeners:
-            found |= listener.addresses if isinstance(listener, RpcListener) else {listener.name: listener.address}
+            if isinstance(listener, RpcListener | TransferListener):
+                found |= listener.addresses
+            else:
+                found[listener.name] = listener.address
         return found
 
     async def run(self, on_ready: Callable[[Daemon], None]) -> None:
@@ -255,7 +276,11 @@ class Daemon:
         """SIGHUP: take over what can be changed now, and say what waits for a restart."""
         try:
             new = self._load()
-        except SettingsError as error:
+            for listener in self.listeners:
+                if isinstance(listener, TransferListener):
+                    # Certificates are read again, also if only the files have changed.
+                    listener.reload(new.transfer_settings)
+        except (SettingsError, TlsSettingsError) as error:
             _LOG.error("the configuration stays as it was: %s", error)
             return
         before, after = dotted(self.settings), dotted(new)
@@ -269,11 +294,9 @@ class Daemon:
             _LOG.warning("the configuration has not changed")
         set_log_level(new)
         self._set_quotas(new.quota)
-        for listener in self.listeners:
-            if isinstance(listener, TransferListener):
-                listener.settings = dataclasses.replace(listener.settings, peers=new.known_peers)
-                listener.transfer.set_peers(new.known_peers)
-        kept = {"log": new.log, "quota": new.quota, "peers": new.peers}
+        certificates = {name: getattr(new.transfer, name) for name in ("tls_certificate", "tls_key", "tls_authorities")}
+        transfer = self.settings.transfer.model_copy(update=certificates)
+        kept = {"log": new.log, "quota": new.quota, "peers": new.peers, "transfer": transfer}
         self.settings = self.settings.model_copy(update=kept)
 
     def _set_quotas(self, quotas: QuotaSettings) -> None:

@@ -32,7 +32,15 @@ from lanner.transfer.settings import TransferSettings
 _LOG = logging.getLogger(__name__)
 
 # What SIGHUP changes in a running queue manager; everything else needs a restart.
-RELOADABLE = ("log.level", "quota.queue_manager_kb", "quota.journal_kb", "peers")
+RELOADABLE = (
+    "log.level",
+    "quota.queue_manager_kb",
+    "quota.journal_kb",
+    "transfer.tls_certificate",
+    "transfer.tls_key",
+    "transfer.tls_authorities",
+    "peers",
+)
 
 Kilobytes = int | Literal["none"] | None
 _COMPUTER_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
@@ -134,6 +142,10 @@ class TransferTable(_Table):
     answers_pings: bool = _TRANSFER.answers_pings
     ping_port: int = _TRANSFER.ping_port
     pings_before_connecting: bool = _TRANSFER.pings_before_connecting
+    tls_certificate: Annotated[Path | None, Field(strict=False)] = _TRANSFER.tls_certificate
+    tls_key: Annotated[Path | None, Field(strict=False)] = _TRANSFER.tls_key
+    tls_authorities: Annotated[Path | None, Field(strict=False)] = _TRANSFER.tls_authorities
+    tls_port: int = _TRANSFER.tls_port
 
     @field_validator("*")
     @classmethod
@@ -280,6 +292,8 @@ class PeerTable(_Table):
     addresses: list[str]
     guid: UUID | None = None
     certificate: Path | None = None
+    # It has a certificate of transfer.tls_authorities.
+    tls: bool = False
 
     @model_validator(mode="before")
     @classmethod
@@ -346,7 +360,8 @@ class Settings(BaseSettings):
     def known_peers(self) -> dict[str, Peer]:
         """The peers as transfer has them."""
         return {
-            name: Peer(name, tuple(peer.addresses), peer.guid, peer.certificate) for name, peer in self.peers.items()
+            name: Peer(name, tuple(peer.addresses), peer.guid, peer.certificate, peer.tls)
+            for name, peer in self.peers.items()
         }
 
     @property

@@ -105,6 +105,7 @@ class Documents:
         outgoing = list(self._engine.outgoing_queues())
         return {
             "name": qm.computer_name,
+            "qualified_name": qm.qualified_computer_name,
             "identifier": str(qm.identifier),
             "process": os.getpid(),
             **self._about(),
@@ -283,11 +284,16 @@ def _guid(request: Request) -> UUID:
 
 def _session(link: Link) -> Document:
     session = link.session
+    certification = link.connection.certification
+    peer = link.certified_peer
     return {
         "address": link.remote_address,
         "queue_manager": str(link.remote_qm_guid),
         "state": session.state.value,
         "initiator": link.is_initiator,
+        # Null in clear.
+        "certificate": None if certification is None else certification.subject,
+        "certified_peer": None if peer is None else peer.name,
         "window": session.received_window_size,
         "unacknowledged": session.unacked_message_count,
         "queues": [route.queue.destination_format_name for route in link.routes],

@@ -51,6 +51,8 @@ class NextHop:
     qm_guid: UUID
     host_name: str
     address: str  # an IPv4 or IPv6 literal
+    # Not in the specification: its entry of the peers table, if it is spoken to over TLS only.
+    tls_peer: Peer | None = None
 
 
 def get_destination_info(engine: Engine, format_name: FormatName) -> DestinationInfo | None:
@@ -129,6 +131,14 @@ def resolve(host: str, peers: Mapping[str, Peer | str]) -> list[str]:
     if not found:
         raise problem
     return list(dict.fromkeys(found))
+
+
+def addresses_of(peer: Peer, peers: Mapping[str, Peer | str]) -> list[str]:
+    """The addresses of a peer, as far as there are any. Blocks."""
+    try:
+        return resolve(peer.name, peers)
+    except socket.gaierror:
+        return []
 
 
 def _addresses_of(name: str) -> list[str]:

@@ -77,10 +77,11 @@ class Identities:
         # By identifier: until when it holds, and the addresses of its names; None: they are being looked up.
         self._lookups: dict[UUID, tuple[float, frozenset[str] | None]] = {}
 
-    def judge(self, guid: UUID, address: str, *, is_resolved: bool = False) -> Standing:
+    def judge(self, guid: UUID, address: str, *, is_proven: bool = False) -> Standing:
         """Return what a queue manager with this identifier may do from an address. Nothing is remembered.
 
-        `is_resolved`: the address was found for the name that the directory has for this identifier.
+        `is_proven`: the peer has shown a certificate of this identifier, or the address was found for the
+        name that the directory has for it.
         """
         if self._policy is PeerPolicy.OPEN:
             return self._known(guid)
@@ -88,7 +89,7 @@ class Identities:
         pin = self.pins.get(guid)
         trust = None if pin is None else pin.addresses.get(address)
         stated = self._stated(guid)
-        if trust is Trust.TRUSTED or is_resolved or (stated is not None and address in stated.addresses):
+        if trust is Trust.TRUSTED or is_proven or (stated is not None and address in stated.addresses):
             return self._known(guid)
         if stated is not None and stated.is_pending:
             return Standing(
@@ -109,9 +110,9 @@ class Identities:
             )
         return UNKNOWN
 
-    def admit(self, guid: UUID, address: str, *, is_resolved: bool = False) -> Standing:
+    def admit(self, guid: UUID, address: str, *, is_proven: bool = False) -> Standing:
         """Do the same for a session that is being opened, and remember it."""
-        standing = self.judge(guid, address, is_resolved=is_resolved)
+        standing = self.judge(guid, address, is_proven=is_proven)
         if self._policy is PeerPolicy.OPEN:
             return standing
         address = parse_literal(address) or address

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lanner.transfer.network import Connection
+    from lanner.transfer.peers import Peer
     from lanner.transfer.route import Route
     from lanner.transfer.session import Session
     from lanner.transfer.settings import TransferSettings
@@ -61,6 +62,8 @@ class Link:
         self.meant_guid = GUID_NULL
         # What the peer may do; `Transfer` sets it when the session is open.
         self.standing: Standing = UNKNOWN
+        # Whom the peer's certificate is of; None in clear. Until the session is open: whom it was connected to as.
+        self.certified_peer: Peer | None = None
         self.routes: list[Route] = []
         self.was_open = False
         # What an operator is told while the peer acknowledges nothing.

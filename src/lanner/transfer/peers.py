@@ -24,7 +24,13 @@ class Peer:
     name: str
     addresses: tuple[str, ...]  # IPv4 or IPv6 literals, or names of the hosts file or DNS
     guid: UUID | None = None  # of its queue manager; None: any
-    certificate: Path | None = None  # a PEM file; None: it has no TLS
+    certificate: Path | None = None  # a PEM file, the only certificate it may show; None: see `tls`
+    tls: bool = False  # it has a certificate of one of the authorities
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether it is spoken to over TLS only."""
+        return self.tls or self.certificate is not None
 
 
 def as_peer(name: str, value: Peer | str) -> Peer:

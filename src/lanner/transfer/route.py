@@ -15,6 +15,7 @@ from lanner.model.enums import ConnectionStatus, OutgoingState
 from lanner.transfer.addresses import format_address
 from lanner.transfer.deadlines import NEVER, Deadline
 from lanner.transfer.route_stages import TRANSITIONS, Stage, Step
+from lanner.transfer.tls_errors import TlsError
 
 if TYPE_CHECKING:
     from lanner.model.directory_objects import OutgoingQueue
@@ -154,6 +155,8 @@ class Route:
         """A failure that the operating system reported."""
         if isinstance(error, socket.gaierror):
             status, code = ConnectionStatus.DNS_FAILURE, _HOST_NOT_FOUND
+        elif isinstance(error, TlsError):
+            status, code = ConnectionStatus.CERTIFICATE_VALIDATION_FAILURE, 0
         else:
             number = error.errno or 0
             status = _STATUSES.get(number, ConnectionStatus.SOCKET_CONNECT_FAILURE)

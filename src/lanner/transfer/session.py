@@ -573,11 +573,11 @@ class Session:
             self._close(", ".join(["the connection was closed", *owed]), events, is_error=bool(owed))
         return events
 
-    def close(self, reason: str) -> list[Event]:
+    def close(self, reason: str, *, is_error: bool = False) -> list[Event]:
         """End the session from our side (3.1.5.9): no packet says so, the transport is just closed."""
         events: list[Event] = []
         if self.state is not SessionState.CLOSED:
-            self._close(reason, events, is_error=False)
+            self._close(reason, events, is_error=is_error)
         return events
 
     def _close(

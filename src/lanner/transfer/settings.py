@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from lanner.transfer.peers import Peer, PeerPolicy
 from lanner.wire.session_header import DEFAULT_WINDOW_SIZE
 
 TRANSFER_PORT = 1801
+TLS_PORT = 1802
 PING_PORT = 3527
 
 
@@ -54,6 +56,12 @@ class TransferSettings:
     peer_policy: PeerPolicy = PeerPolicy.PINNED
     # Ours: how far the time of a sequence, which is of the sender's clock, may be ahead; inf: any.
     max_clock_skew: float = 86_400.0
+    # Not in the specification: the same sessions over mutual TLS, with PEM files. Without a certificate and its key it
+    # is off. Certificates of peers are accepted that these authorities have issued, and those of the peers table.
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    tls_authorities: Path | None = None
+    tls_port: int = TLS_PORT
     # Ours, against peers who would hold what others need: sessions of one address, connections whose handshake is not
     # done, bytes of a session that wait to be processed or to be taken by the peer.
     max_sessions_per_peer: int = 64
@@ -76,6 +84,7 @@ class TransferSettings:
             ("message_id_history_size", 0, 1 << 32),
             ("port", 0, 0xFFFF),
             ("ping_port", 0, 0xFFFF),
+            ("tls_port", 0, 0xFFFF),
         )
         for name, lowest, highest in ranges:
             value = getattr(self, name)

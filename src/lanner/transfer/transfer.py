@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import ConnectionStatus, MessageClass
 from lanner.transfer.awaiting_durability import AwaitingDurability
+from lanner.transfer.certified_peers import CertifiedPeers
 from lanner.transfer.connecting import Connector
 from lanner.transfer.deadlines import Deadline, Deadlines
 from lanner.transfer.deliveries import Deliveries
@@ -40,11 +41,14 @@ from lanner.transfer.incoming import Incoming
 from lanner.transfer.links import Links
 from lanner.transfer.outflow import Outflow
 from lanner.transfer.protection import Protection
+from lanner.transfer.refusals import printable
 from lanner.transfer.route import E_FAIL
 from lanner.transfer.route_stages import Stage
 from lanner.transfer.routes import Routes
+from lanner.transfer.routing import get_queue_manager
 from lanner.transfer.sent_to import SentTo
 from lanner.transfer.session_states import SessionState
+from lanner.transfer.tls_errors import TlsError
 from lanner.transfer.turns import Turns
 from lanner.wire import fields
 
@@ -63,6 +67,7 @@ if TYPE_CHECKING:
     from lanner.transfer.pins import Pin
     from lanner.transfer.route import Route
     from lanner.transfer.settings import TransferSettings
+    from lanner.transfer.tls import TlsIdentity
     from lanner.wire.internal_header import EstablishConnectionHeader
 
 _LOG = logging.getLogger(__name__)
@@ -77,7 +82,9 @@ _IDLE_CHECK = 60.0
 class Transfer:
     """MS-MQQB for one queue manager."""
 
-    def __init__(self, engine: Engine, settings: TransferSettings, network: Network) -> None:
+    def __init__(
+        self, engine: Engine, settings: TransferSettings, network: Network, identity: TlsIdentity | None = None
+    ) -> None:
         self.engine = engine
         self.settings = settings
         self.network = network
@@ -107,7 +114,10 @@ class Transfer:
         with self.lock:
             self._routes = Routes(engine, settings, self.deadlines, self._route_due, SentTo(engine))
         self.routes = self._routes.by_number
-        self._connector = Connector(engine, settings, network, self._links, self._routes, self._turns, self._turn)
+        self.certified = CertifiedPeers(settings.peers, identity, self._names_in_directory)
+        self._connector = Connector(
+            engine, settings, network, self._links, self._routes, self._turns, self._turn, self.certified
+        )
         self.protection = Protection(engine, run_in_thread=network.run_in_thread, ready=self._protected)
         self._outflow = Outflow(
             engine, network, self._routes, self._connector, self.protection, self._turns, self._contain
@@ -310,21 +320,40 @@ class Transfer:
     def accepted(self, connection: Connection, address: str) -> None:
         """3.1.5.10 Handling an Incoming Transport Connection."""
         with self._turn():
-            self._links.accept(connection, address, partial(self._admit, address))
+            self._links.accept(connection, address, partial(self._admit, connection, address))
             excess = self._links.excess_half_open()
             if excess is not None:
                 self._close(excess, "too many connections wait for their handshake")
 
-    def _admit(self, address: str, request: EstablishConnectionHeader) -> bool:
-        return self.would_accept and not self._refusal(request.client_guid, address)
+    def _admit(self, connection: Connection, address: str, request: EstablishConnectionHeader) -> bool:
+        try:
+            certified = self.certified.check(connection.certification, request.client_guid, address)
+        except TlsError as error:
+            self.incidents.add(Incident.REFUSED_PEER, address, str(error))
+            return False
+        return self.would_accept and not self._refusal(request.client_guid, address, is_proven=certified is not None)
 
-    def _refusal(self, guid: UUID, address: str, *, is_resolved: bool = False) -> str:
+    def _refusal(self, guid: UUID, address: str, *, is_proven: bool) -> str:
         """Why the queue manager at an address gets no session under this identifier; empty if it does."""
-        refusal = self.identities.admit(guid, address, is_resolved=is_resolved).refusal
+        refusal = self.identities.admit(guid, address, is_proven=is_proven).refusal
         self._turns.want_sync(self.engine.store.pending_batch())
         if refusal:
             self.incidents.add(Incident.REFUSED_PEER, address, refusal)
         return refusal
+
+    def _names_in_directory(self, guid: UUID) -> tuple[str, ...]:
+        found = get_queue_manager(self.engine, guid)
+        names = () if found is None else (found.computer_name, found.qualified_computer_name)
+        return tuple(name for name in names if name)
+
+    def set_peers(self, peers: Mapping[str, Peer | str], identity: TlsIdentity | None) -> None:
+        """Take over another peers table and its certificates; end the sessions that it does not allow."""
+        with self._turn():
+            self.certified.set_peers(peers, identity)
+            self.identities.peers = peers
+            for link in [link for link in self.links.values() if link.is_open]:
+                self._certify(link)
+            self.judge_peers()
 
     @property
     def would_accept(self) -> bool:
@@ -353,10 +382,11 @@ class Transfer:
                 self._contain(link)
             self._turns.mark_dirty(link)
 
-    def disconnected(self, link: Link) -> None:
-        """3.1.7.3 Handling a Network Disconnect."""
+    def disconnected(self, link: Link, problem: str = "") -> None:
+        """3.1.7.3 Handling a Network Disconnect; `problem` is why, if more is known than that."""
         with self._turn():
-            self._handle(link, link.session.end_of_stream())
+            session = link.session
+            self._handle(link, session.close(problem, is_error=True) if problem else session.end_of_stream())
 
     def set_writable(self, link: Link, *, is_writable: bool) -> None:
         """The transport takes more, or does not."""
@@ -431,6 +461,9 @@ class Transfer:
                 self._deliveries.nothing_acknowledged(link, event)
             elif isinstance(event, SessionOpened):
                 self._opened(link)
+                if link.number not in self.links:
+                    # It was not wanted, and neither is what came behind it.
+                    return
             elif isinstance(event, SessionClosed):
                 # What came before the end has come.
                 if messages:
@@ -455,10 +488,11 @@ class Transfer:
             # What came back to us would be taken for a forgery: it stays where an operator sees it.
             self._close(link, "the peer is this queue manager itself, under a name that it does not know for its own")
             return
+        if not self._certify(link):
+            return
         # A peer that has connected was admitted before it was answered.
-        is_resolved = link.meant_guid == link.remote_qm_guid
         if link.is_initiator and (
-            refusal := self._refusal(link.remote_qm_guid, link.remote_address, is_resolved=is_resolved)
+            refusal := self._refusal(link.remote_qm_guid, link.remote_address, is_proven=self._is_proven(link))
         ):
             self._close(link, refusal)
             return
@@ -467,9 +501,24 @@ class Transfer:
         _LOG.info("session with %s is open", link.peer)
         self._connector.opened(link)
 
+    def _certify(self, link: Link) -> bool:
+        """Find out whom an open session is with; end it if its certificate, or the lack of one, does not fit its GUID."""
+        try:
+            link.certified_peer = self.certified.check(
+                link.connection.certification, link.remote_qm_guid, link.remote_address
+            )
+        except TlsError as error:
+            self._handle(link, link.session.close(printable(str(error)), is_error=True))
+            return False
+        return True
+
     def _standing(self, link: Link) -> Standing:
-        is_resolved = link.is_initiator and link.meant_guid == link.remote_qm_guid
-        return self.identities.judge(link.remote_qm_guid, link.remote_address, is_resolved=is_resolved)
+        return self.identities.judge(link.remote_qm_guid, link.remote_address, is_proven=self._is_proven(link))
+
+    @staticmethod
+    def _is_proven(link: Link) -> bool:
+        """Whether the peer has a certificate of its identifier, or is where the directory's name for it was found."""
+        return link.certified_peer is not None or (link.is_initiator and link.meant_guid == link.remote_qm_guid)
 
     def judge_peers(self) -> None:
         """Judge every peer again: what is known about them may have changed. A session that is not admitted any more is closed."""
@@ -492,12 +541,6 @@ class Transfer:
             for link in [link for link in self.links.values() if link.remote_qm_guid == guid and is_found]:
                 self._close(link, "an operator has forgotten this peer")
             return is_found
-
-    def set_peers(self, peers: Mapping[str, Peer | str]) -> None:
-        """The table of peers in the settings has changed."""
-        with self._turn():
-            self.identities.peers = peers
-            self.judge_peers()
 
     def _closed(self, link: Link, event: SessionClosed) -> None:
         """3.1.5.9 Closing a Session."""
