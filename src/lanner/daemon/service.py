@@ -101,6 +101,7 @@ class Daemon:
             "hardened_security": settings.security.hardened,
             "profile": Profile(settings.security.profile),
             "send_insecure_nacks": settings.security.send_insecure_nacks,
+            "trust_unsigned_sid": settings.security.trust_unsigned_sid,
             "events": settings.events.settings,
         }
         if settings.dns_domain is not None:
