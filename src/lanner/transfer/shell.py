@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
 from lanner.host.committer import Committer
+from lanner.host.early_ports import take_early
 from lanner.transfer.addresses import resolve_hosts
 from lanner.transfer.ping import PingInitiator, ping, start_ping_service
 from lanner.transfer.transfer import Transfer
@@ -76,7 +77,13 @@ class TransferListener:
         self._resolvers = ThreadPoolExecutor(_RESOLVERS, "lanner-resolve")
         server = None
         try:
-            server = await self._loop.create_server(lambda: _TcpConnection(self), self.bind, self.port, backlog=1024)
+            bound = take_early(self.bind, self.port)
+            if bound is None:
+                server = await self._loop.create_server(
+                    lambda: _TcpConnection(self), self.bind, self.port, backlog=1024
+                )
+            else:
+                server = await self._loop.create_server(lambda: _TcpConnection(self), sock=bound, backlog=1024)
             self._ping_service = await start_ping_service(
                 self.settings, self.bind, self._engine.queue_manager.identifier, self._refuses, self._engine.monotonic
             )
