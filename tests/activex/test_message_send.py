@@ -480,7 +480,7 @@ def test_no_identity_is_sent_where_none_is_wanted(world: World, new_world: Calla
     assert (unnamed.sender_identifier_type, unnamed.sender_identifier, unnamed.sender_certificate) == (0, b"", b"")
     assert named.sender_identifier_type == SenderIdentifierType.SID
     assert named.sender_identifier == ALICE.sid.pack()
-    far = new_world(computer_name="BETA", resolve_identity={ALICE.sid: ALICE}.get)
+    far = new_world(computer_name="BETA", resolve_identity={ALICE.sid: ALICE}.get, profile=Profile.DOCUMENT)
     with far.held() as h:
         # Everybody who has a name may send.
         queue = h.create("far", security=parse_sddl("O:SYG:SYD:(A;;0xf003f;;;AU)").pack())

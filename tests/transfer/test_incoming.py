@@ -473,6 +473,8 @@ def test_a_queue_that_is_deleted_or_made_is_noticed(h: IncomingHarness) -> None:
 
 # Senders --------------------------------------------------------------------------------------------------------
 
+BY_THE_DOCUMENT: dict[str, object] = {"profile": Profile.DOCUMENT}
+
 
 def guarded(h: IncomingHarness, sddl: str, **settings: object) -> None:
     h.settings |= settings
@@ -486,7 +488,7 @@ def test_the_sender_needs_the_right_to_write_messages(h: IncomingHarness) -> Non
     """MQSEC_WRITE_MESSAGE 0x4 for the SID, of itself or by a group; else 0x8004, and a FinalAck for a transactional one."""
     known = Identity("alice", ALICE, groups=frozenset({GROUP}))
     bob = Sid.parse("S-1-5-21-1-2-3-1002")
-    guarded(h, f"D:(A;;0x4;;;{GROUP})(A;;0x1003b;;;{bob})", resolve_identity={ALICE: known}.get)
+    guarded(h, f"D:(A;;0x4;;;{GROUP})(A;;0x1003b;;;{bob})", resolve_identity={ALICE: known}.get, **BY_THE_DOCUMENT)
     h.arrive(
         h.packet(b"alice", **sent_by(ALICE)),
         h.packet(b"bob", **sent_by(bob), **asking()),
@@ -547,7 +549,7 @@ def test_a_sender_whose_groups_cannot_be_found_out_has_no_rights(
     def fail(_: Sid) -> Identity | None:
         raise OSError("the domain does not answer")
 
-    guarded(h, "D:(A;;0x4;;;WD)", resolve_identity=fail)
+    guarded(h, "D:(A;;0x4;;;WD)", resolve_identity=fail, **BY_THE_DOCUMENT)
     h.arrive(h.packet(**sent_by(ALICE), **asking()))
     assert told(h) == [0x8004]
     assert "S-1-5-21-1-2-3-1001" in caplog.text
@@ -584,7 +586,7 @@ def test_rights_are_asked_again_in_each_call(h: IncomingHarness) -> None:
 
 def test_a_sender_who_was_let_in_opens_the_door_for_nobody_else(h: IncomingHarness) -> None:
     """Verdicts hold for one sender, one queue and messages with nothing else to check."""
-    guarded(h, f"D:(A;;0x4;;;{ALICE})")
+    guarded(h, f"D:(A;;0x4;;;{ALICE})", **BY_THE_DOCUMENT)
     h.create("signed", authentication=True)
     h.create("secret", privacy_level=QueuePrivacyLevel.BODY)
     h.arrive(

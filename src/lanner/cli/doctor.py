@@ -17,11 +17,12 @@ from rich.text import Text
 from lanner.cli.checks import Finding, Verdict, examine
 from lanner.cli.errors import EXIT_ERROR
 from lanner.cli.options import Json, duration
-from lanner.cli.output import console, counted, printable, write_json
+from lanner.cli.output import console, counted, write_json
 from lanner.cli.peers import Caller, examine_peer
 from lanner.cli.session import read_peers, read_tls, running
 from lanner.cli.tls_checks import examine_files
 from lanner.model.errors import LannerError
+from lanner.security.printable import printable
 
 if TYPE_CHECKING:
     from lanner.daemon.settings import Settings

@@ -18,6 +18,7 @@ from lanner.client.runtimes import runtime_of
 from lanner.security.audit import AUDIT_FILE, AuditLog
 from lanner.security.identity import Identity
 from lanner.security.users import USER_FILE, UserError, UserFile
+from lanner.store.data_directory import check_data_directory
 
 app = typer.Typer(help="Who may use and administer the queue manager.", no_args_is_help=True)
 
@@ -32,6 +33,8 @@ def _file(data: Path, *, create: bool = False) -> UserFile:
     check_directory(data)
     if create:
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if data.exists():
+        check_data_directory(data)
     return UserFile(data / USER_FILE, AuditLog(data / AUDIT_FILE), command_line())
 
 

@@ -26,6 +26,8 @@ from lanner.activex import COCLASSES
 from lanner.activex.environment import ActivexSettings, Environment
 from lanner.com.server.listener import ComListener, ComSettings
 from lanner.daemon.metrics import MetricsListener
+from lanner.daemon.notification import notify
+from lanner.daemon.privileges import prepare
 from lanner.daemon.settings import (
     AUTHENTICATION_LEVELS,
     RELOADABLE,
@@ -36,6 +38,7 @@ from lanner.daemon.settings import (
     quota_in_kilobytes,
 )
 from lanner.host.addresses import addresses_of, local_settings
+from lanner.host.early_ports import close_early
 from lanner.host.runtime import Runtime
 from lanner.rpc.security import Credentials
 from lanner.security.audit import AuditLog
@@ -103,6 +106,7 @@ class Daemon:
             "hardened_security": settings.security.hardened,
             "profile": Profile(settings.security.profile),
             "send_insecure_nacks": settings.security.send_insecure_nacks,
+            "trust_unsigned_sid": settings.security.trust_unsigned_sid,
             "events": settings.events.settings,
             "audit": AuditLog(None if settings.log.audit == "none" else settings.data / settings.log.audit),
             "local_origin": f"service uid {os.geteuid()}",
@@ -257,9 +261,12 @@ class Daemon:
                         f"{listener.name} cannot listen on {listener.address}: {error.strerror}; choose another address"
                     ) from error
                 started.append(listener)
+            close_early()
             on_ready(self)
+            notify("READY=1")
             await self._stop.wait()
         finally:
+            notify("STOPPING=1")
             for listener in reversed(started):
                 await listener.stop()
             await asyncio.to_thread(self.runtime.close)
@@ -330,8 +337,8 @@ def check_bind(bind: str) -> None:
             ) from error
 
 
-def serve(load: Callable[[], Settings], on_ready: Callable[[Daemon], None]) -> None:
-    """Run a queue manager until SIGTERM or SIGINT."""
+def serve(load: Callable[[], Settings], on_ready: Callable[[Daemon], None], *, user: str | None = None) -> None:
+    """Run a queue manager until SIGTERM or SIGINT; as `user`, if root calls it."""
 
     def ready(daemon: Daemon) -> None:
         sys.setswitchinterval(_SWITCH_INTERVAL)
@@ -344,6 +351,9 @@ def serve(load: Callable[[], Settings], on_ready: Callable[[Daemon], None]) -> N
         daemon = Daemon(load)
         await daemon.run(ready)
 
+    settings = load()
+    set_log_level(settings)
+    prepare(settings, user)
     limit_arenas()
     uvloop.run(run())
 

@@ -50,6 +50,7 @@ _HOST_NAME = re.compile(r"(?![0-9.]+$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})
 
 # The defaults of profile "document" where they differ. A value that the operator wrote wins.
 DOCUMENT_DEFAULTS: dict[str, object] = {
+    "security.trust_unsigned_sid": True,
     "rpc.authentication_level": "none",
     "transfer.peers": "open",
     "transfer.max_clock_skew": math.inf,
@@ -100,6 +101,8 @@ class SecuritySettings(_Table):
     hardened: bool = False
     # MS-MQQB 3.1.1.2 SendInsecureNacks: tell strangers why a message was refused.
     send_insecure_nacks: bool = False
+    # MS-MQQB 3.1.5.8.3: give a message without a signature the rights of the SID that it names.
+    trust_unsigned_sid: bool = False
 
 
 _TRANSFER = TransferSettings()

@@ -72,6 +72,9 @@ class EngineSettings:
     long_live_time: int = DEFAULT_TIME_TO_REACH_QUEUE
     # MS-MQQB 3.1.1.2 SendInsecureNacks: tell strangers why a message was refused.
     send_insecure_nacks: bool = False
+    # Whether the SID in a message without a signature has the rights of that account (MS-MQQB
+    # 3.1.5.8.3). None: as the profile says.
+    trust_unsigned_sid: bool | None = None
     # MS-MQDMPR 3.1.2.1 and 3.1.2.2.
     directory_sites_update_interval: float = 12 * 3600.0
     directory_site_gates_update_interval: float = 3600.0
@@ -105,6 +108,12 @@ class EngineSettings:
     # The user of a SID with its groups, None where it is not known (DECISIONS: a pluggable
     # resolver).
     resolve_identity: Callable[[Sid], Identity | None] | None = None
+
+    @property
+    def trusts_unsigned_sid(self) -> bool:
+        """Whether an unsigned SID is more than a claim."""
+        trusts = self.trust_unsigned_sid
+        return self.profile is Profile.DOCUMENT if trusts is None else trusts
 
     @property
     def event_settings(self) -> EventSettings | None:

@@ -65,6 +65,10 @@ class Identity:
 
 ANONYMOUS: Final = Identity("ANONYMOUS LOGON", ANONYMOUS_LOGON)
 
+# S-1-1-0 and nothing more: no authenticated user, and not the anonymous one. MS-MQQB 3.1.5.8.3 gives a queue manager
+# as sender (ST 2) these rights: "userSID MUST be set to the well-known SID ... S-1-1-0".
+EVERYONE_ALONE: Final = Identity("Everyone", EVERYONE, is_guest=True)
+
 # For an operator who sets "Everyone includes anonymous", as a policy of Windows can.
 ANONYMOUS_IN_EVERYONE: Final = Identity("ANONYMOUS LOGON", ANONYMOUS_LOGON, groups=frozenset({EVERYONE}))
 

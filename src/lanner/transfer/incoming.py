@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from lanner.model.directory_objects import GUID_NULL
-from lanner.model.enums import EnqueueStatus, MessageClass
+from lanner.model.enums import AuthenticationLevel, EnqueueStatus, MessageClass
 from lanner.model.errors import InsufficientResources, RemoteProtocolError, StatusError
 from lanner.security.examination import Examination, is_examined_at_once
 from lanner.security.profile import Profile
@@ -45,7 +45,7 @@ from lanner.transfer.transactional_acknowledgments import (
 from lanner.wire import fields
 from lanner.wire import layout as at
 from lanner.wire import queue_names as names
-from lanner.wire.builder import MAX_ROUTE_COUNT, set_route_count
+from lanner.wire.builder import MAX_ROUTE_COUNT, set_authentication, set_route_count
 from lanner.wire.format_name import DirectFormatName, FormatName, PrivateFormatName
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.message import Message
@@ -220,7 +220,11 @@ class Incoming:
                 packet = sender = None
                 if not isinstance(event, _ACKNOWLEDGMENTS):
                     packet = event.packet
-                    sender = plain_sender(packet, fields.user_flags(packet)[0])
+                    user_flags = fields.user_flags(packet)[0]
+                    sender = plain_sender(packet, user_flags)
+                    if sender is None and user_flags & at.SH:
+                        # AS is what this queue manager has verified; a peer may have set it too.
+                        packet = set_authentication(packet, AuthenticationLevel.NONE)
                 if link in self._waiting or (packet is not None and sender is None and self._is_slow(packet)):
                     self._wait(link, event.number, packet, sender)
                     continue

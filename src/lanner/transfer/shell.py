@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
 from lanner.host.committer import Committer
+from lanner.host.early_ports import take_early
 from lanner.transfer.addresses import addresses_of, resolve_hosts
 from lanner.transfer.ping import PingInitiator, ping, start_ping_service
 from lanner.transfer.tls import TlsSettingsError, load_identity
@@ -117,7 +118,11 @@ class TransferListener:
 
     async def _listen(self, protocol: Callable[[], asyncio.BaseProtocol], port: int) -> int:
         """Listen on a port; return it, which is another if it was 0."""
-        server = await self._loop.create_server(protocol, self.bind, port, backlog=1024)
+        bound = take_early(self.bind, port)
+        if bound is None:
+            server = await self._loop.create_server(protocol, self.bind, port, backlog=1024)
+        else:
+            server = await self._loop.create_server(protocol, sock=bound, backlog=1024)
         self._servers.append(server)
         return int(server.sockets[0].getsockname()[1])
 
