@@ -18,7 +18,7 @@ from lanner.transfer.ping import pings_first
 from lanner.transfer.route import E_FAIL, FIXED_STATES
 from lanner.transfer.route_stages import Stage, Step
 from lanner.transfer.tls_errors import TlsError
-from lanner.wire.format_name import DirectFormatName, FormatName, PrivateFormatName
+from lanner.wire.format_name import FormatName, PrivateFormatName
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -85,7 +85,8 @@ class Connector:
                 self._turns.mark_dirty(link)
             return
         name = FormatName.parse(queue.destination_format_name)
-        if isinstance(name, DirectFormatName) and name.is_http:
+        if name.why_unsent:
+            route.problem = name.why_unsent
             return
         if route.stage is Stage.IDLE:
             self._establish(route)
