@@ -52,7 +52,7 @@ def test_without_a_file_everything_has_a_default(monkeypatch: pytest.MonkeyPatch
         "rpc.port": 2103,
         "rpc.read_port": 2105,
         "rpc.endpoint_mapper_port": 135,
-        "rpc.requires_authentication": False,
+        "rpc.authentication_level": "integrity",
         "rpc.keytab": None,
         "com.enabled": True,
         "com.port": 0,

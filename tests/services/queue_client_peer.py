@@ -24,6 +24,7 @@ from lanner.rpc.async_client import BoundInterface, RpcClient, connect_tcp
 from lanner.rpc.faults import RpcFault
 from lanner.rpc.interface import RETURNS, Method
 from lanner.rpc.ndr import Pointed
+from lanner.rpc.pdu import AuthLevel
 from lanner.rpc.security import Credentials, ServerSecurity, TargetNames
 from lanner.rpc.server import RpcServer
 from lanner.services.interfaces import mqmp
@@ -269,13 +270,13 @@ class Site(BaseSite):
 
 
 @contextlib.asynccontextmanager
-async def serving(path: Path, **options: Any) -> AsyncIterator[Site]:
+async def serving(path: Path, *, level: AuthLevel = AuthLevel.NONE, **options: Any) -> AsyncIterator[Site]:
     runtime = Runtime(path / "data", local_settings("alpha"))
     committer = HeldCommitter(runtime.store, asyncio.get_running_loop())
     ports = ServerPorts()
     queue_client = QueueClient(RemoteQueues(runtime.engine, committer), ports, **options)
     providers = ServerSecurity(runtime.users, TargetNames("ALPHA", "ALPHA"))
-    server = RpcServer(queue_client.interfaces, users=runtime.users, providers=providers)
+    server = RpcServer(queue_client.interfaces, users=runtime.users, providers=providers, authentication_level=level)
     ports.ip_read = ports.ip_handshake = await server.listen_tcp(ADDRESS, 0)
     site = Site(runtime, server, queue_client, ports, committer)
     try:

@@ -23,6 +23,7 @@ from lanner.host.committer import Committer
 from lanner.host.runtime import Runtime
 from lanner.rpc.interface import RETURNS, Interface, Method
 from lanner.rpc.ndr import NULL_HANDLE, Syntax
+from lanner.rpc.pdu import AuthLevel
 from lanner.rpc.security import ServerSecurity, TargetNames
 from lanner.rpc.server import RpcServer, ServerInterface
 from lanner.services.interfaces import mqmp, mqqp
@@ -398,17 +399,15 @@ class Site(BaseSite):
 
 
 @contextlib.asynccontextmanager
-async def serving(
-    path: Path, *, requires_authentication: bool = False, authenticates: bool = False
-) -> AsyncIterator[Site]:
+async def serving(path: Path, *, level: AuthLevel = AuthLevel.NONE, authenticates: bool = False) -> AsyncIterator[Site]:
     runtime = Runtime(path / "data", local_settings("alpha"))
     committer = Committer(runtime.store, asyncio.get_running_loop())
     queues = RemoteQueues(runtime.engine, committer)
     ports = ServerPorts()
-    service = RemoteRead(queues, ports, requires_authentication=requires_authentication)
+    service = RemoteRead(queues, ports)
     opens = ServerInterface(QMCOMM, RemoteOpens(queues).handlers)
     providers = ServerSecurity(runtime.users, TargetNames("ALPHA", "MQ")) if authenticates else None
-    server = RpcServer([service.interface, opens], users=runtime.users, providers=providers)
+    server = RpcServer([service.interface, opens], users=runtime.users, providers=providers, authentication_level=level)
     ports.ip_read = ports.ip_handshake = await server.listen_tcp(ADDRESS, 0)
     site = Site(runtime, server, queues, service, ports.ip_read)
     try:

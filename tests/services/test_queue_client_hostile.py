@@ -16,6 +16,7 @@ from lanner.model.errors import IllegalOperation, RemoteProtocolError, StatusErr
 from lanner.rpc.faults import RpcFault
 from lanner.rpc.interface import RETURNS, Method
 from lanner.rpc.ndr import BadStub, Pointed
+from lanner.rpc.pdu import AuthLevel
 from lanner.services.interfaces import mqmp
 from lanner.services.queue_client_buffers import needed_sizes, packet_of, receive_buffer, send_buffer
 from lanner.services.queue_client_receiving import MQ_ACTION_RECEIVE, fill, requested
@@ -25,7 +26,7 @@ from lanner.wire.format_name import parse
 from lanner.wire.message import Message
 from tests.services.calls import CALLS
 from tests.services.queue_client_peer import Site, served, serving, with_old
-from tests.statuses import MQ_ERROR_ILLEGAL_OPERATION, NCA_FAULT_CONTEXT_MISMATCH
+from tests.statuses import MQ_ERROR_ACCESS_DENIED, MQ_ERROR_ILLEGAL_OPERATION, NCA_FAULT_CONTEXT_MISMATCH
 
 SOURCE = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
 DESTINATION = parse(r"DIRECT=OS:alpha\private$\q")
@@ -154,18 +155,18 @@ async def test_damaged_calls_of_every_method_are_answered(site: Site) -> None:
 
 
 def test_who_does_not_say_who_it_is_may_be_refused(tmp_path: Path) -> None:
-    """5.1: RPC_S_ACCESS_DENIED, but for R_QMGetRTQMServerPort."""
+    """5.1: everything but R_QMGetRTQMServerPort."""
 
     async def run() -> None:
-        async with serving(tmp_path, requires_authentication=True) as site:
+        async with serving(tmp_path, level=AuthLevel.PKT_INTEGRITY) as site:
             peer = await site.peer()
             assert await peer.status(mqmp.R_QM_GET_RTQM_SERVER_PORT, f_ip=0) == site.port
-            assert await peer.fault(mqmp.R_QM_QUERY_QM_REGISTRY_INTERNAL, dw_query_type=4) == 5
-            with pytest.raises(RpcFault, match="ACCESS_DENIED"):
-                # Of the same number on the other interface nothing is served.
-                await peer.call2(
-                    mqmp.RPC_AC_RECEIVE_MESSAGE_EX, h_qm_context=1, ptb=receive_buffer(action=0, timeout=0)
-                )
+            denied = await peer.status(mqmp.R_QM_QUERY_QM_REGISTRY_INTERNAL, dw_query_type=4)
+            assert denied == MQ_ERROR_ACCESS_DENIED
+            answer = await peer.call2(
+                mqmp.RPC_AC_RECEIVE_MESSAGE_EX, h_qm_context=1, ptb=receive_buffer(action=0, timeout=0)
+            )
+            assert answer[RETURNS] == MQ_ERROR_ACCESS_DENIED
             site.add_user("alice")
             alice = await site.peer("alice")
             assert await alice.status(mqmp.R_QM_QUERY_QM_REGISTRY_INTERNAL, dw_query_type=4) == 0

@@ -15,6 +15,7 @@ import pytest
 from lanner.model.enums import RemoteReadState
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.ndr import NULL_HANDLE, Syntax
+from lanner.rpc.pdu import AuthLevel
 from lanner.security.access_masks import QueueAccess
 from lanner.services.interfaces import mqmp, mqqp
 from lanner.services.interfaces.mqmp import QMCOMM, CACCreateRemoteCursor, CACTransferBufferV1
@@ -781,10 +782,9 @@ async def test_a_client_without_room_for_a_handle_loses_no_message(site: Site, m
 @pytest.mark.spec("MQQP-5-1", "MQQP-3.1.4.8-7")
 def test_a_hardened_server_tells_the_anonymous_its_port_and_no_more(tmp_path: Path) -> None:
     async def run() -> None:
-        async with serving(tmp_path, requires_authentication=True) as site:
+        async with serving(tmp_path, level=AuthLevel.CONNECT) as site:
             peer = await site.peer()
-            handle = (await peer.open_remote_queue())["ph_queue"]
-            assert (await peer.open_queue(handle))[RETURNS] == MQ_ERROR_ACCESS_DENIED
+            assert (await peer.open_queue(1))[RETURNS] == MQ_ERROR_ACCESS_DENIED
             port = await peer.call(QM2QM, mqqp.REMOTE_QM_GET_QMQM_SERVER_PORT, dw_port_type=1)
             assert port[RETURNS] == site.port
             with pytest.raises(Fault) as fault:

@@ -39,7 +39,7 @@ from lanner.host.addresses import addresses_of, local_settings
 from lanner.host.runtime import Runtime
 from lanner.rpc.security import Credentials
 from lanner.security.profile import Profile
-from lanner.services.listener import RpcListener, RpcSettings
+from lanner.services.listener import RpcListener
 from lanner.spark.flight.settings import (
     FlightSettings,
     PipelineUnavailable,
@@ -137,7 +137,7 @@ class Daemon:
             self.runtime.users,
             directory=self.settings.data,
             bind=self.settings.bind,
-            settings=RpcSettings(**self.settings.rpc.model_dump()),
+            settings=self.settings.rpc.settings,
             transfer=transfer,
             about=self.about,
         )

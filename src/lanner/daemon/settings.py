@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import logging
 import os
 import re
 import tomllib
@@ -26,6 +27,8 @@ from lanner.spark.flight.settings import FlightSettings
 from lanner.transfer.peers import Peer
 from lanner.transfer.settings import TransferSettings
 
+_LOG = logging.getLogger(__name__)
+
 # What SIGHUP changes in a running queue manager; everything else needs a restart.
 RELOADABLE = ("log.level", "quota.queue_manager_kb", "quota.journal_kb", "peers")
 
@@ -36,7 +39,7 @@ _HOST_NAME = re.compile(r"(?![0-9.]+$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})
 
 
 # The defaults of profile "document" where they differ. A value that the operator wrote wins.
-DOCUMENT_DEFAULTS: dict[str, object] = {}
+DOCUMENT_DEFAULTS: dict[str, object] = {"rpc.authentication_level": "none"}
 
 
 class SettingsError(LannerError):
@@ -127,6 +130,16 @@ class TransferTable(_Table):
 _RPC = RpcSettings()
 _FLIGHT = FlightSettings()
 Port = Annotated[int, Field(ge=1, le=0xFFFF)]
+AuthenticationLevel = Literal["none", "connect", "packet", "integrity", "privacy"]
+AUTHENTICATION_LEVELS: dict[AuthenticationLevel, AuthLevel] = {
+    "none": AuthLevel.NONE,
+    "connect": AuthLevel.CONNECT,
+    "packet": AuthLevel.PKT,
+    "integrity": AuthLevel.PKT_INTEGRITY,
+    "privacy": AuthLevel.PKT_PRIVACY,
+}
+# Of rpc.authentication_level, in settings files of before.
+_OLD_NAME = "requires_authentication"
 
 
 class RpcTable(_Table):
@@ -140,8 +153,28 @@ class RpcTable(_Table):
     read_port: Port = _RPC.read_port
     # 0: none.
     endpoint_mapper_port: Annotated[int, Field(ge=0, le=0xFFFF)] = _RPC.endpoint_mapper_port
-    requires_authentication: bool = _RPC.requires_authentication
+    # The least that callers must have; some interfaces demand more, unless it is "none".
+    authentication_level: AuthenticationLevel = "integrity"
     keytab: Annotated[Path | None, Field(strict=False)] = _RPC.keytab
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_old_name(cls, value: object) -> object:
+        if not isinstance(value, dict) or _OLD_NAME not in value:
+            return value
+        given = dict(value)
+        is_required = given.pop(_OLD_NAME)
+        if not isinstance(is_required, bool):
+            raise ValueError(f"{_OLD_NAME} is true or false; better write authentication_level")  # noqa: TRY004 (pydantic takes no other)
+        level = given.setdefault("authentication_level", "integrity" if is_required else "none")
+        _LOG.warning('rpc.%s has another name now: write rpc.authentication_level = "%s"', _OLD_NAME, level)
+        return given
+
+    @property
+    def settings(self) -> RpcSettings:
+        """What the listener is told."""
+        values = self.model_dump()
+        return RpcSettings(**values | {"authentication_level": AUTHENTICATION_LEVELS[self.authentication_level]})
 
 
 class ComTable(_Table):
@@ -154,18 +187,9 @@ class ComTable(_Table):
     # 0: any that is free; clients are told.
     port: Annotated[int, Field(ge=0, le=0xFFFF)] = ComSettings().port
     # The least that callers must have (MS-DCOM 3.1.1.5.4).
-    authentication_level: Literal["none", "connect", "packet", "integrity", "privacy"] = "integrity"
+    authentication_level: AuthenticationLevel = "integrity"
     # The account of `lanner user` that we call the event sinks of clients as; none: as nobody.
     callback_user: str | None = None
-
-
-AUTHENTICATION_LEVELS = {
-    "none": AuthLevel.NONE,
-    "connect": AuthLevel.CONNECT,
-    "packet": AuthLevel.PKT,
-    "integrity": AuthLevel.PKT_INTEGRITY,
-    "privacy": AuthLevel.PKT_PRIVACY,
-}
 
 
 class ActivexTable(_Table):

@@ -131,7 +131,9 @@ class ServerCall:
 
     @property
     def auth_level(self) -> AuthLevel:
-        return self.connection.auth_level if self.security is None else self.security.level
+        """How well the call is protected: by its security context, or by a transport that nobody else can read or change."""
+        level = self.connection.auth_level
+        return level if self.security is None else max(level, self.security.level)
 
     @property
     def peer(self) -> str:

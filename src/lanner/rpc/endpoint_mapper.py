@@ -197,6 +197,8 @@ class EndpointMapper(ServerInterface):
                 "ept_map": self.ept_map,
                 "ept_lookup_handle_free": self.ept_lookup_handle_free,
             },
+            # Whoever wants to authenticate must find out where first.
+            open_to_all=EPMAPPER.by_name,
         )
 
     def registrations(self, call: ServerCall) -> Iterator[Registration]:

@@ -11,7 +11,7 @@ import errno
 import logging
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, cast
@@ -24,12 +24,14 @@ from lanner.rpc.connection import ConnectionLimits
 from lanner.rpc.faults import FaultStatus, RpcFault
 from lanner.rpc.interface import RETURNS, Interface, Method
 from lanner.rpc.ndr import Syntax, Value
-from lanner.rpc.pdu import NDR20, NDR64, SyntaxId
+from lanner.rpc.pdu import NDR20, NDR64, AuthLevel, SyntaxId
 from lanner.rpc.security import SecurityProviders
 from lanner.rpc.server_socket import ServerSocket, bind_unix, cancel_soon
+from lanner.security.occasional_log import OccasionalLog
 from lanner.security.users import UserFile
 
 _LOG = logging.getLogger(__name__)
+_REFUSALS = OccasionalLog(_LOG, logging.INFO)
 
 # MS-MQMP 2.1, MS-MQQP 2.1: a port that is taken is passed over by eleven, and again.
 PORT_STEP: Final = 11
@@ -74,6 +76,10 @@ class ServedInterface(ABC):
         self.syntax = syntax
         self.transfer_syntaxes = transfer_syntaxes
         self.max_request_size = max_request_size
+        # What the interface demands of callers unless the server lets everybody in.
+        self.least_level = AuthLevel.NONE
+        # What is demanded, of the server and the interface together; the server it is registered with sets it.
+        self.required_level = AuthLevel.NONE
 
     @abstractmethod
     def invoke(self, call: ServerCall) -> bytes | Awaitable[bytes]:
@@ -85,6 +91,10 @@ class ServerInterface(ServedInterface):
 
     A handler is called with the call and the in parameters by name, as `handler(call, **arguments)`. It gives the out parameters that
     it sets, or the value that the method returns; or it is a coroutine function that does. A method without a handler is out of range.
+
+    A server with an authentication level refuses callers below it, and anonymous ones. `least_level` is a higher level that the interface
+    demands then, and `open_to_all` has the methods that everybody may call. `denied` is the status that a refused method returns, and
+    that of a fault where it returns nothing; without it a refusal is a fault with the access denied of RPC.
     """
 
     def __init__(
@@ -93,6 +103,9 @@ class ServerInterface(ServedInterface):
         handlers: Mapping[str, Handler],
         *,
         authorize: Authorization | None = None,
+        least_level: AuthLevel = AuthLevel.NONE,
+        open_to_all: Collection[str] = (),
+        denied: int | None = None,
         max_request_size: int = MAX_REQUEST_SIZE,
     ) -> None:
         super().__init__(
@@ -102,7 +115,8 @@ class ServerInterface(ServedInterface):
             max_request_size,
         )
         self.interface = interface
-        unknown = handlers.keys() - interface.by_name.keys()
+        self.least_level = least_level
+        unknown = (handlers.keys() | set(open_to_all)) - interface.by_name.keys()
         if unknown:
             raise TypeError(f"{interface.name} has no method {', '.join(sorted(unknown))}")
         self._methods = [
@@ -110,6 +124,8 @@ class ServerInterface(ServedInterface):
             for method in interface.methods
         ]
         self._authorize = authorize
+        self._open_to_all = frozenset(open_to_all)
+        self._denied = denied
 
     def invoke(self, call: ServerCall) -> bytes | Awaitable[bytes]:
         opnum = call.opnum
@@ -120,11 +136,36 @@ class ServerInterface(ServedInterface):
             self._authorize(call)
         method, handler = found
         syntax = Syntax.NDR64 if call.context.transfer_syntax == NDR64 else Syntax.NDR20
-        arguments = method.decode_request(call.stub, syntax, "little" if call.is_little else "big")
+        if self.required_level > AuthLevel.NONE and not self._admits(call, method):
+            return self._answer(method, self._refuse(call, method), _arguments(method, call, syntax), syntax)
+        arguments = _arguments(method, call, syntax)
         results = handler(call, **arguments)
         if isinstance(results, (int, Mapping)):
             return self._answer(method, results, arguments, syntax)
         return self._answer_later(method, results, arguments, syntax)
+
+    def _admits(self, call: ServerCall, method: Method) -> bool:
+        """Whether a caller has the level that is demanded. The keys of the anonymous are public, so their signatures are worth nothing."""
+        if call.auth_level >= self.required_level and not call.identity.is_anonymous:
+            return True
+        return method.name in self._open_to_all
+
+    def _refuse(self, call: ServerCall, method: Method) -> int:
+        """Return the status of a refusal, or raise the fault."""
+        _REFUSALS(
+            (call.peer, self.name),
+            "%s: %s of %s is refused to %s at level %s: an account and level %s are needed",
+            call.peer,
+            method.name,
+            self.name,
+            call.identity.name,
+            call.auth_level.name,
+            self.required_level.name,
+        )
+        if self._denied is not None and method.returns is not None:
+            return self._denied
+        status = FaultStatus.ACCESS_DENIED if self._denied is None else self._denied
+        raise RpcFault(status, f"{method.name} is not for {call!r}", did_not_execute=True)
 
     @staticmethod
     def _answer(method: Method, results: Results, arguments: Mapping[str, Value], syntax: Syntax) -> bytes:
@@ -136,6 +177,10 @@ class ServerInterface(ServedInterface):
         self, method: Method, results: Awaitable[Results], arguments: Mapping[str, Value], syntax: Syntax
     ) -> bytes:
         return self._answer(method, await results, arguments, syntax)
+
+
+def _arguments(method: Method, call: ServerCall, syntax: Syntax) -> dict[str, Value]:
+    return method.decode_request(call.stub, syntax, "little" if call.is_little else "big")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +201,11 @@ class RpcServer:
         users: UserFile | None = None,
         providers: SecurityProviders | None = None,
         limits: ServerLimits | None = None,
+        authentication_level: AuthLevel = AuthLevel.NONE,
     ) -> None:
+        """`authentication_level`: what callers of every interface must have; NONE admits everybody, whatever an interface demands."""
         self.users = users
+        self.authentication_level = authentication_level
         self.providers = providers
         self.limits = ServerLimits() if limits is None else limits
         self.groups = AssociationGroups()
@@ -191,6 +239,8 @@ class RpcServer:
         key = (interface.syntax.uuid, interface.syntax.major)
         if key in self._interfaces:
             raise ValueError(f"interface {interface.syntax} is registered already")
+        if self.authentication_level > AuthLevel.NONE:
+            interface.required_level = max(self.authentication_level, interface.least_level)
         self._interfaces[key] = interface
 
     def find_interface(self, syntax: SyntaxId) -> ServedInterface | None:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
-from lanner.model.errors import MQ_OK, GenericError, InvalidParameter, StatusError
+from lanner.model.errors import MQ_OK, AccessDenied, GenericError, InvalidParameter, StatusError
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.server import ServerInterface
 from lanner.services.callers import refuse_in_hardened_mode, require_administrator
@@ -35,10 +35,8 @@ class LannerInterface(ServerInterface):
         committer: Committer,
         transfer: Transfer | None = None,
         about: Callable[[], Document] = dict,
-        *,
-        requires_authentication: bool = False,
     ) -> None:
-        sessions = LannerSessions(engine, committer, requires_authentication=requires_authentication)
+        sessions = LannerSessions(engine, committer)
         self._engine = engine
         self._about = about
         self._documents = Documents(engine, committer, transfer, about)
@@ -46,11 +44,12 @@ class LannerInterface(ServerInterface):
             LANNER,
             {LANNER_WHO.name: self.who, LANNER_ASK.name: self.ask, **sessions.handlers},
             authorize=refuse_in_hardened_mode(engine),
+            denied=AccessDenied.status,
             max_request_size=MAX_REQUEST_SIZE,
         )
 
     def who(self, call: ServerCall) -> Results:
-        """Answer anybody: NTLM names the computer, and MS-MQQB its identifier, to every caller too."""
+        """Answer everybody whom the server admits."""
         del call
         qm = self._engine.queue_manager
         return {

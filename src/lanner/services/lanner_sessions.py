@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, cast
 
 from lanner.model.errors import (
     MQ_OK,
-    AccessDenied,
     GenericError,
     InsufficientResources,
     RemoteProtocolError,
@@ -47,11 +46,9 @@ MAX_SESSIONS: Final = 16
 class LannerSessions:
     """The handlers of the session methods."""
 
-    def __init__(self, engine: Engine, committer: Committer, *, requires_authentication: bool = False) -> None:
-        """`requires_authentication`: anonymous callers get no session, whatever a queue allows everyone."""
+    def __init__(self, engine: Engine, committer: Committer) -> None:
         self._engine = engine
         self._committer = committer
-        self._requires_authentication = requires_authentication
 
     @property
     def handlers(self) -> dict[str, Handler]:
@@ -63,8 +60,6 @@ class LannerSessions:
         }
 
     def open_session(self, call: ServerCall) -> Results:
-        if self._requires_authentication and call.identity.is_anonymous:
-            return AccessDenied.status
         if sum(1 for _ in call.caller.group.handles.values(_KIND)) >= MAX_SESSIONS:
             return InsufficientResources.status
         session = LannerSession(self._engine, self._committer, call.identity)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from lanner.host.committer import Committer
 from lanner.rpc.endpoint_mapper import EPMAPPER_PORT, EndpointMapper
 from lanner.rpc.mgmt import MgmtInterface
+from lanner.rpc.pdu import AuthLevel
 from lanner.rpc.security import ServerSecurity, TargetNames
 from lanner.rpc.server import RpcServer
 from lanner.services.documents import Document
@@ -44,8 +45,8 @@ class RpcSettings:
     read_port: int = READ_PORT
     # 0: none.
     endpoint_mapper_port: int = EPMAPPER_PORT
-    # MS-MQQP 5: nobody reads who has not said who it is, whatever a queue allows everyone.
-    requires_authentication: bool = False
+    # MS-MQQP 5: callers below it may do nothing, whatever a queue allows everyone. Interfaces may demand more, unless it is NONE.
+    authentication_level: AuthLevel = AuthLevel.PKT_INTEGRITY
     # Of the service principal, for Kerberos.
     keytab: Path | None = None
 
@@ -121,19 +122,14 @@ class RpcListener:
         )
         server = self._server = RpcServer(
             [
-                *QueueClient(queues, ports, requires_authentication=settings.requires_authentication).interfaces,
-                RemoteRead(queues, ports, requires_authentication=settings.requires_authentication).interface,
+                *QueueClient(queues, ports).interfaces,
+                RemoteRead(queues, ports).interface,
                 ManagementService(engine, committer, self._transfer),
-                LannerInterface(
-                    engine,
-                    committer,
-                    self._transfer,
-                    self._about,
-                    requires_authentication=settings.requires_authentication,
-                ),
+                LannerInterface(engine, committer, self._transfer, self._about),
             ],
             users=self._users,
             providers=ServerSecurity(self._users, names, settings.keytab, self.identity_of),
+            authentication_level=settings.authentication_level,
         )
         server.register(EndpointMapper(server))
         server.register(MgmtInterface(server))

@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from lanner.model.errors import MQ_OK, GenericError, InvalidParameter, StatusError
+from lanner.model.errors import MQ_OK, AccessDenied, GenericError, InvalidParameter, StatusError
 from lanner.rpc.interface import RETURNS
+from lanner.rpc.pdu import AuthLevel
 from lanner.rpc.server import ServerInterface
 from lanner.services.callers import refuse_in_hardened_mode
 from lanner.services.interfaces.mqmq import QueueFormat
@@ -39,6 +40,9 @@ class ManagementService(ServerInterface):
             QMMGMT,
             {R_QM_MGMT_GET_INFO.name: self.get_info, R_QM_MGMT_ACTION.name: self.action},
             authorize=refuse_in_hardened_mode(engine),
+            # Answers name queues, computers and users, and actions stop the service.
+            least_level=AuthLevel.PKT_PRIVACY,
+            denied=AccessDenied.status,
         )
 
     # R_QMMgmtGetInfo (3.1.4.1) ----------------------------------------------------------------------------------

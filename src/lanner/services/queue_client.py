@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lanner.model.errors import WksCantServeClient
-from lanner.rpc.faults import FaultStatus, RpcFault
+from lanner.model.errors import AccessDenied, WksCantServeClient
+from lanner.rpc.faults import RpcFault
 from lanner.rpc.server import ServerInterface
 from lanner.services.callers import refuse_in_hardened_mode
 from lanner.services.interfaces.mqmp import QMCOMM, QMCOMM2, R_QM_GET_RTQM_SERVER_PORT
@@ -17,10 +17,9 @@ from lanner.services.queue_client_remote import RemoteOpens
 from lanner.services.queue_client_transactions import TransactionHandles
 
 if TYPE_CHECKING:
-    from lanner.engine import Engine
     from lanner.rpc.calls import ServerCall
     from lanner.rpc.ndr import Value
-    from lanner.rpc.server import Authorization, Handler
+    from lanner.rpc.server import Handler
     from lanner.services.ports import ServerPorts
     from lanner.services.queue_client_answers import Answers
     from lanner.services.remote_queues import RemoteQueues
@@ -40,12 +39,8 @@ class QueueClient:
         ports: ServerPorts,
         *,
         is_supporting_server: bool = True,
-        requires_authentication: bool = False,
     ) -> None:
-        """`is_supporting_server`: MS-MQDMPR 3.1.1.1 SupportingServer. Without it only remote read is served (3.1.4).
-
-        `requires_authentication`: nobody who did not say who it is may do more than ask for a port (5.1).
-        """
+        """`is_supporting_server`: MS-MQDMPR 3.1.1.1 SupportingServer. Without it only remote read is served (3.1.4)."""
         engine, committer = queues.engine, queues.committer
         self._committer = committer
         self.handles = QueueHandles(engine, committer)
@@ -60,35 +55,26 @@ class QueueClient:
             "R_QMGetRTQMServerPort": self.get_server_port,
         }
         handlers2: dict[str, Handler] = {**self.handles.handlers2, **messages.handlers2}
-        authorize = _authorization(engine, requires_authentication=requires_authentication)
+        authorize = refuse_in_hardened_mode(engine)
         served = []
         for interface, known in ((QMCOMM, handlers), (QMCOMM2, handlers2)):
             answers = {
                 name: answering(handler if is_supporting_server or name in _FOR_EVERYBODY else _refuse(name))
                 for name, handler in known.items()
             }
-            served.append(ServerInterface(interface, answers, authorize=authorize))
+            # 5.1: it is asked for before authentication.
+            ports_query = known.keys() & {R_QM_GET_RTQM_SERVER_PORT.name}
+            served.append(
+                ServerInterface(
+                    interface, answers, authorize=authorize, open_to_all=ports_query, denied=AccessDenied.status
+                )
+            )
         self.interfaces: tuple[ServerInterface, ...] = tuple(served)
 
     def get_server_port(self, call: ServerCall, f_ip: int) -> int:
         """3.1.4.24 R_QMGetRTQMServerPort: for whoever asks."""
         del call
         return self._ports.of(f_ip)
-
-
-def _authorization(engine: Engine, *, requires_authentication: bool) -> Authorization:
-    hardened = refuse_in_hardened_mode(engine)
-
-    def authorize(call: ServerCall) -> None:
-        hardened(call)
-        if requires_authentication and call.identity.is_anonymous and not _asks_for_port(call):
-            raise RpcFault(FaultStatus.ACCESS_DENIED, f"{call!r} without authentication", did_not_execute=True)
-
-    return authorize
-
-
-def _asks_for_port(call: ServerCall) -> bool:
-    return call.interface.syntax.uuid == QMCOMM.uuid and call.opnum == R_QM_GET_RTQM_SERVER_PORT.opnum
 
 
 def _refuse(name: str) -> Handler:

@@ -89,8 +89,7 @@ _MAX_REQUEST_SIZE: Final = MAX_BUFFER_SIZE + 1024
 class RemoteRead:
     """The interface qm2qm of a queue manager; `interface` is what a server registers."""
 
-    def __init__(self, queues: RemoteQueues, ports: ServerPorts, *, requires_authentication: bool = False) -> None:
-        """`requires_authentication`: nobody who did not say who it is may do more than ask for a port (MS-MQQP 5)."""
+    def __init__(self, queues: RemoteQueues, ports: ServerPorts) -> None:
         handlers: dict[str, Handler] = {
             "RemoteQMStartReceive": self.start_receive,
             "RemoteQMEndReceive": self.end_receive,
@@ -104,10 +103,14 @@ class RemoteRead:
             "RemoteQMStartReceive2": self.start_receive2,
             "RemoteQMStartReceiveByLookupId": self.start_receive_by_lookup_id,
         }
-        if requires_authentication:
-            handlers = {name: _for_the_authenticated(name, handler) for name, handler in handlers.items()}
         self.interface = ServerInterface(
-            QM2QM, handlers, authorize=refuse_in_hardened_mode(queues.engine), max_request_size=_MAX_REQUEST_SIZE
+            QM2QM,
+            handlers,
+            authorize=refuse_in_hardened_mode(queues.engine),
+            # MS-MQQP 5: it is asked for before authentication.
+            open_to_all=[REMOTE_QM_GET_QMQM_SERVER_PORT.name],
+            denied=AccessDenied.status,
+            max_request_size=_MAX_REQUEST_SIZE,
         )
         self._queues = queues
         self._engine = queues.engine
@@ -356,22 +359,6 @@ class RemoteRead:
         del call
         major, minor, build = VERSION
         return {"p_major": major, "p_minor": minor, "p_build_number": build}
-
-
-def _for_the_authenticated(name: str, handler: Handler) -> Handler:
-    """MS-MQQP 5: everything may be refused to the anonymous but the port, which is asked for before authentication."""
-    method = QM2QM.by_name[name]
-    if method is REMOTE_QM_GET_QMQM_SERVER_PORT:
-        return handler
-
-    def guarded(call: ServerCall, **arguments: Value) -> Answer | Awaitable[Answer]:
-        if not call.identity.is_anonymous:
-            return handler(call, **arguments)
-        if method.returns is None:
-            raise RpcFault(AccessDenied.status, f"{name} without authentication", did_not_execute=True)
-        return AccessDenied.status
-
-    return guarded
 
 
 def _inner(desc2: RemoteReadDesc2 | None) -> RemoteReadDesc | None:

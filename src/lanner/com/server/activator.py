@@ -83,13 +83,17 @@ class Activator:
     @property
     def interfaces(self) -> list[ServerInterface]:
         return [
-            ServerInterface(IACTIVATION, {REMOTE_ACTIVATION.name: self.remote_activation}),
+            # `_check` admits callers: by the level of COM, and with a result code of COM.
+            ServerInterface(
+                IACTIVATION, {REMOTE_ACTIVATION.name: self.remote_activation}, open_to_all=IACTIVATION.by_name
+            ),
             ServerInterface(
                 IREMOTESCMACTIVATOR,
                 {
                     REMOTE_GET_CLASS_OBJECT.name: self.remote_get_class_object,
                     REMOTE_CREATE_INSTANCE.name: self.remote_create_instance,
                 },
+                open_to_all=IREMOTESCMACTIVATOR.by_name,
             ),
         ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lanner.com.constants import OR_INVALID_OXID, OR_OK
 from lanner.com.interfaces import (
@@ -16,6 +16,7 @@ from lanner.com.interfaces import (
     SIMPLE_PING,
 )
 from lanner.com.orpc import OUR_VERSION
+from lanner.rpc.faults import FaultStatus, RpcFault
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.server import ServerInterface
 
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
     from lanner.rpc.calls import ServerCall
     from lanner.rpc.server import Results
 
+_OPEN_TO_ALL: Final = (SERVER_ALIVE.opnum, SERVER_ALIVE2.opnum)
+
 
 class ObjectResolver(ServerInterface):
-    """IObjectExporter, without authentication: identifiers of sets and exporters are random, and aliveness is public."""
+    """IObjectExporter. Aliveness is public; everything else is for callers at the level of COM (MS-DCOM 3.2.4.1.2.2, 3.2.6.1)."""
 
     def __init__(self, exporter: ObjectExporter, pings: PingSets, clock: Callable[[], float]) -> None:
         self._exporter = exporter
@@ -43,7 +46,13 @@ class ObjectResolver(ServerInterface):
                 RESOLVE_OXID2.name: self.resolve_oxid2,
                 SERVER_ALIVE2.name: self.server_alive2,
             },
+            authorize=self._admit,
+            open_to_all=IOBJECTEXPORTER.by_name,
         )
+
+    def _admit(self, call: ServerCall) -> None:
+        if call.opnum not in _OPEN_TO_ALL and not self._exporter.may_call(call):
+            raise RpcFault(FaultStatus.ACCESS_DENIED, f"{call!r} of {call.identity.name}", did_not_execute=True)
 
     def resolve_oxid(
         self, call: ServerCall, *, p_oxid: int, c_requested_protseqs: int, ar_requested_protseqs: tuple[int, ...]
