@@ -30,6 +30,7 @@ from lanner.model.enums import (
 from lanner.model.errors import IOTimeout, StatusError
 from lanner.model.live import START, MessagePosition, OpenQueueDescriptor, Transaction, WaitingMessageReadOperation
 from lanner.security.identity import SYSTEM, Identity
+from lanner.security.profile import Profile
 from lanner.store import Store
 from lanner.wire.builder import MessageProperties, build
 from lanner.wire.format_name import FormatName, parse
@@ -90,7 +91,11 @@ class Harness:
     def start(self) -> None:
         self.store = Store.open(self.path, reserve=1 << 20)
         self.store.lock.acquire()
-        self.directory = EmbeddedDirectory(self.store.table("directory"), clock=lambda: self.now)
+        self.directory = EmbeddedDirectory(
+            self.store.table("directory"),
+            clock=lambda: self.now,
+            profile=Profile(self.settings.get("profile", Profile.SAFE)),
+        )
         site = self.directory.provision()
         directory = self.directory if self.wrap_directory is None else self.wrap_directory(self.directory)
         self.engine = Engine(

@@ -15,11 +15,13 @@ import pytest
 
 from lanner.model.directory_objects import Queue, Site
 from lanner.model.enums import INFINITE, DirectoryOperationResult, QueueAccessType, QueuePrivacyLevel
-from lanner.model.errors import AccessDenied, IllegalPropertyValue, IllegalSecurityDescriptor, PropertyNotallowed
+from lanner.model.errors import AccessDenied, IllegalPropertyValue, IllegalSecurityDescriptor, InvalidOwner, PropertyNotallowed
 from lanner.security.access_masks import ConnectedNetworkAccess, QueueAccess, QueueManagerAccess
 from lanner.security.identity import ANONYMOUS, ANONYMOUS_IN_EVERYONE, SYSTEM, Identity
+from lanner.security.profile import Profile
+from lanner.wire.path_name import PathName
 from lanner.wire.security_descriptor import AccessMask, Ace, Acl, SecurityDescriptor, allow, deny
-from lanner.wire.sid import ANONYMOUS_LOGON, EVERYONE, Sid
+from lanner.wire.sid import ANONYMOUS_LOGON, BUILTIN_ADMINISTRATORS, EVERYONE, Sid
 from tests.engine.harness import Harness
 from tests.statuses import MQ_ERROR_ACCESS_DENIED
 
@@ -97,8 +99,26 @@ def test_a_denied_open_leaves_nothing_behind(h: Harness) -> None:
 
 
 def test_a_new_queue_belongs_to_whoever_made_it(h: Harness) -> None:
-    """MS-MQDMPR 3.1.7.1.3.1: the owner has every right, everybody else may look at its properties."""
+    """DECISIONS, safe defaults: creator and administrators have every right, everybody else may send."""
     queue = h.create(identity=OWNER)
+    for access in (RECEIVE, MOVE, PEEK, SEND):
+        for identity in (OWNER, ADMINISTRATOR):
+            assert opens(h, "q", access, identity)
+        for identity in (STRANGER, ANONYMOUS):
+            assert opens(h, "q", access, identity) is (access is SEND)
+    for identity in (STRANGER, ANONYMOUS):
+        with pytest.raises(AccessDenied):
+            h.engine.get_queue_properties(queue, identity=identity)
+        with pytest.raises(AccessDenied):
+            h.engine.set_queue_properties(queue, {"security": descriptor(owner=identity.sid)}, identity=identity)
+        with pytest.raises(AccessDenied):
+            h.engine.delete_queue(queue, identity=identity)
+
+
+def test_in_the_document_profile_a_new_queue_shows_its_properties_and_takes_nothing(tmp_path: Path) -> None:
+    """MS-MQDMPR 3.1.7.1.3.1: the owner has every right, everybody else may look at its properties."""
+    h = Harness(tmp_path / "data", profile=Profile.DOCUMENT)
+    queue = h.engine.queues.make(Queue(pathname=r".\private$\q"), PathName.parse(r".\private$\q"), identity=OWNER)
     for access in (RECEIVE, MOVE, PEEK, SEND):
         assert opens(h, "q", access, OWNER)
         assert not opens(h, "q", access, STRANGER)
@@ -106,6 +126,36 @@ def test_a_new_queue_belongs_to_whoever_made_it(h: Harness) -> None:
     assert h.engine.get_queue_properties(queue, identity=STRANGER).label == ""
     with pytest.raises(AccessDenied):
         h.engine.get_queue_properties(queue, identity=ANONYMOUS)
+    h.close()
+
+
+@pytest.mark.parametrize("owner", [ANONYMOUS_LOGON, EVERYONE], ids=str)
+def test_what_nobody_proves_to_be_never_owns_a_queue(h: Harness, owner: Sid) -> None:
+    """Neither by a descriptor for a new queue, nor later, even where the list allows to take ownership."""
+    everything = (allow(EVERYONE, QueueAccess.GENERIC_ALL), allow(ANONYMOUS_LOGON, QueueAccess.GENERIC_ALL))
+    for identity, expected in ((OWNER, OWNER.sid), (SYSTEM, BUILTIN_ADMINISTRATORS)):
+        queue = h.create(identity.name, identity=identity, security=descriptor(*everything, owner=owner))
+        assert queue.security is not None
+        assert SecurityDescriptor.unpack(queue.security).owner == expected
+        for caller in (SYSTEM, OWNER, ANONYMOUS_IN_EVERYONE):
+            with pytest.raises((InvalidOwner, AccessDenied)):
+                h.engine.set_queue_properties(
+                    queue, {"security": descriptor(*everything, owner=owner)}, identity=caller
+                )
+        with pytest.raises(InvalidOwner):
+            h.engine.set_queue_properties(queue, {"security": descriptor(owner=owner)})
+        assert SecurityDescriptor.unpack(queue.security).owner == expected
+
+
+def test_the_administration_queue_belongs_to_the_administrators(h: Harness) -> None:
+    queue = h.queue("admin_queue$")
+    assert queue.security is not None
+    assert SecurityDescriptor.unpack(queue.security).owner == BUILTIN_ADMINISTRATORS
+    assert not opens(h, "admin_queue$", PEEK, STRANGER)
+    assert opens(h, "admin_queue$", SEND, ANONYMOUS)
+    manager = h.engine.queue_manager
+    assert manager.security is not None
+    assert SecurityDescriptor.unpack(manager.security).owner == BUILTIN_ADMINISTRATORS
 
 
 def test_a_denying_entry_wins_over_a_later_grant(h: Harness) -> None:
@@ -155,7 +205,7 @@ def test_a_send_names_the_user_who_opened_the_queue(h: Harness) -> None:
 def test_several_destinations_are_opened_all_or_none(h: Harness, identity: Identity) -> None:
     everyone = descriptor(allow(EVERYONE, QueueAccess.GENERIC_ALL), allow(ANONYMOUS_LOGON, QueueAccess.GENERIC_ALL))
     mine = h.create("a", identity=OWNER, security=everyone)
-    h.create("b", identity=OWNER)
+    h.create("b", identity=OWNER, security=descriptor())
     assert opens(h, "a", SEND, identity)
     assert not opens(h, r"DIRECT=OS:.\private$\a,DIRECT=OS:.\private$\b", SEND, identity)
     assert not mine.active
@@ -174,10 +224,11 @@ def test_every_name_of_a_queue_is_checked(h: Harness) -> None:
         f"PUBLIC={public.identifier}",
         f"PUBLIC={public.identifier};journal",
     ):
-        for identity in (STRANGER, ANONYMOUS, ADMINISTRATOR):
+        for identity in (STRANGER, ANONYMOUS):
             assert not opens(h, name, RECEIVE, identity)
             assert not opens(h, name, PEEK, identity)
-        assert opens(h, name, RECEIVE, OWNER)
+        for identity in (OWNER, ADMINISTRATOR):
+            assert opens(h, name, RECEIVE, identity)
 
 
 # Journals, subqueues, system queues -------------------------------------------------------------------
@@ -382,7 +433,7 @@ def test_the_owner_can_always_repair_the_descriptor(h: Harness) -> None:
 
 def test_an_administrator_takes_ownership_first(h: Harness) -> None:
     """The privilege is WRITE_OWNER: to become the owner, who may then change the entries. Nobody gives it away."""
-    queue = h.create(identity=OWNER)
+    queue = h.create(identity=OWNER, security=descriptor(allow(OWNER.sid, QueueAccess.GENERIC_ALL)))
     assert queue.security is not None
     before = SecurityDescriptor.unpack(queue.security)
     opened = descriptor(allow(ADMINISTRATOR.sid, QueueAccess.GENERIC_ALL))

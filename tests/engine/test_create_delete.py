@@ -23,6 +23,7 @@ from lanner.model.enums import (
 )
 from lanner.security.access_masks import QueueAccess
 from lanner.security.identity import SYSTEM, Identity
+from lanner.security.profile import Profile
 from lanner.security.queue_security import READ_QUEUE, create_default_queue_security_descriptor
 from lanner.wire.path_name import PathName
 from lanner.wire.security_descriptor import Acl, SecurityDescriptor, allow
@@ -374,7 +375,7 @@ def test_a_published_queue_whose_paths_cannot_be_read_back_exists_without_them(
 @pytest.mark.spec("DMPR-3.1.7.1.3.1-1", "DMPR-3.1.7.1.3.1-5", "DMPR-3.1.7.1.3.1-7")
 def test_in_a_domain_a_queue_lets_everyone_look_its_computer_too_and_its_owner_do_all(tmp_path: Path) -> None:
     """Everyone, then the machine (its objectSid), then the owner: what the engine hands to the default."""
-    h = Harness(tmp_path / "data", directory_integrated=True)
+    h = Harness(tmp_path / "data", directory_integrated=True, profile=Profile.DOCUMENT)
     machine = h.directory.computer_sid("ALPHA")
     assert machine is not None
     request = h.engine.set_queue_defaults(r".\private$\q")
@@ -399,8 +400,9 @@ def test_in_a_domain_a_queue_lets_everyone_look_its_computer_too_and_its_owner_d
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.3.1-3", "DMPR-3.1.7.1.3.1-4", "DMPR-3.1.7.1.3.1-6", "DMPR-3.1.7.1.3.1-7")
-def test_in_a_workgroup_a_strangers_queue_is_open_to_all(h: Harness) -> None:
+def test_in_a_workgroup_a_strangers_queue_is_open_to_all(tmp_path: Path) -> None:
     """The owner is S-1-5-7, Everyone may do all; reachable over SRMP, anonymous may write."""
+    h = Harness(tmp_path / "data", profile=Profile.DOCUMENT)
     stranger = Identity("mallory", Sid.parse("S-1-5-21-9-9-9-1234"))
     h.engine.queue_manager.srmp_http_support = True
     request = h.engine.set_queue_defaults(r".\private$\q")
@@ -413,6 +415,7 @@ def test_in_a_workgroup_a_strangers_queue_is_open_to_all(h: Harness) -> None:
         (EVERYONE, QueueAccess.GENERIC_ALL),
         (ANONYMOUS_LOGON, QueueAccess.WRITE_MESSAGE),
     ]
+    h.close()
 
 
 # Delete Queue (3.1.7.1.4) ---------------------------------------------------------------------------------

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from lanner.model.errors import IllegalSecurityDescriptor
+from lanner.model.errors import IllegalSecurityDescriptor, InvalidOwner
 from lanner.security.identity import ANONYMOUS, SYSTEM, Identity
+from lanner.security.profile import Profile
 from lanner.security.queue_security import (
     Guarded,
+    check_owner,
     check_rights,
     checked_descriptor,
     create_default_queue_security_descriptor,
@@ -15,6 +17,8 @@ from lanner.security.queue_security import (
     default_enterprise_security,
     default_queue_manager_security,
     default_site_security,
+    is_open_default,
+    without_anonymous_owner,
 )
 from lanner.wire.sddl import format_sddl, parse_sddl
 from lanner.wire.security_descriptor import Acl, Control, SecurityDescriptor, allow
@@ -38,10 +42,12 @@ def create(
     host: Sid | None = None,
     integrated: bool = False,
     srmp: bool = False,
+    profile: Profile = Profile.DOCUMENT,
 ) -> str:
     data = create_default_queue_security_descriptor(
         None if supplied is None else parse_sddl(supplied).pack(),
         caller,
+        profile=profile,
         machine_sid=(lambda: host) if integrated else None,
         is_domain_user=lambda sid: sid.domain == DOMAIN,
         reachable_over_srmp=srmp,
@@ -118,7 +124,9 @@ def test_a_queue_reached_over_srmp_takes_messages_from_everyone_and_from_anonymo
 
 @pytest.mark.spec("DMPR-3.1.7.1.3.1-7")
 def test_order_of_the_entries_and_self_relative_form() -> None:
-    data = create_default_queue_security_descriptor(None, ALICE, machine_sid=lambda: HOST, reachable_over_srmp=True)
+    data = create_default_queue_security_descriptor(
+        None, ALICE, profile=Profile.DOCUMENT, machine_sid=lambda: HOST, reachable_over_srmp=True
+    )
     descriptor = SecurityDescriptor.unpack(data)
     assert descriptor.dacl is not None
     assert [str(ace.sid) for ace in descriptor.dacl.aces] == ["S-1-1-0", "S-1-5-7", str(HOST), str(ALICE.sid)]
@@ -148,13 +156,15 @@ def test_entries_use_only_bits_of_their_own_enumeration(kind: Guarded, place: in
 
 
 @pytest.mark.spec("DMPR-3.1.1.1-4")
-def test_the_defaults_pass_their_own_check() -> None:
+@pytest.mark.parametrize("profile", Profile)
+def test_the_defaults_pass_their_own_check(profile: Profile) -> None:
+    queue = create_default_queue_security_descriptor(None, ALICE, profile=profile, machine_sid=lambda: HOST)
     defaults = {
-        Guarded.QUEUE: create_default_queue_security_descriptor(None, ALICE, machine_sid=lambda: HOST),
-        Guarded.QUEUE_MANAGER: default_queue_manager_security(ALICE, machine_sid=HOST),
-        Guarded.SITE: default_site_security(ALICE),
-        Guarded.ENTERPRISE: default_enterprise_security(ALICE),
-        Guarded.CONNECTED_NETWORK: default_connected_network_security(ALICE),
+        Guarded.QUEUE: queue,
+        Guarded.QUEUE_MANAGER: default_queue_manager_security(ALICE, profile=profile, machine_sid=HOST),
+        Guarded.SITE: default_site_security(ALICE, profile=profile),
+        Guarded.ENTERPRISE: default_enterprise_security(ALICE, profile=profile),
+        Guarded.CONNECTED_NETWORK: default_connected_network_security(ALICE, profile=profile),
     }
     for kind, data in defaults.items():
         assert checked_descriptor(data, kind).pack() == data
@@ -178,7 +188,105 @@ def test_defaults_of_the_other_objects() -> None:
     assert text(default_queue_manager_security(ALICE, machine_sid=HOST, is_foreign=True)) == (
         f"O:{ALICE.sid}D:(A;;0x20024;;;WD)(A;;0xf00f7;;;{HOST})(A;;0x20034;;;{HOST})(A;;0xf00f7;;;{ALICE.sid})"
     )
-    assert text(default_site_security(ALICE)) == f"O:{ALICE.sid}D:(A;;0x20020;;;WD)(A;;0xf0037;;;{ALICE.sid})"
-    assert text(default_site_security(ANONYMOUS)) == "O:AND:(A;;0xf0037;;;WD)"
-    assert text(default_enterprise_security(ALICE)) == f"O:{ALICE.sid}D:(A;;0x20021;;;WD)(A;;0xf0037;;;{ALICE.sid})"
-    assert text(default_connected_network_security(GUEST)) == f"O:{GUEST.sid}D:(A;;0xf0031;;;WD)"
+    document = Profile.DOCUMENT
+    read, every = "(A;;0x20020;;;WD)", f"(A;;0xf0037;;;{ALICE.sid})"
+    assert text(default_site_security(ALICE, profile=document)) == f"O:{ALICE.sid}D:{read}{every}"
+    assert text(default_site_security(ANONYMOUS, profile=document)) == "O:AND:(A;;0xf0037;;;WD)"
+    assert text(default_enterprise_security(ALICE, profile=document)) == f"O:{ALICE.sid}D:(A;;0x20021;;;WD){every}"
+    network = default_connected_network_security(GUEST, profile=document)
+    assert text(network) == f"O:{GUEST.sid}D:(A;;0xf0031;;;WD)"
+
+
+# Safe defaults --------------------------------------------------------------------------------------------
+
+SENDERS = "(A;;0x4;;;WD)(A;;0x4;;;AN)"
+ADMINISTRATORS = "(A;;0xf003f;;;BA)"
+UNIX_USER = Identity("carol", Sid.parse("S-1-22-1-1000"))
+UNKNOWN = "S-1-5-21-9-9-9-1000"
+
+
+@pytest.mark.parametrize("caller", [ALICE, UNIX_USER], ids=lambda caller: caller.name)
+def test_the_account_that_makes_a_queue_owns_it_and_everybody_may_send(caller: Identity) -> None:
+    """DECISIONS, safe defaults: creator and Administrators have full control, all others send."""
+    full = f"(A;;0xf003f;;;{caller.sid})"
+    assert create(None, caller, profile=Profile.SAFE) == f"O:{caller.sid}D:{full}{ADMINISTRATORS}{SENDERS}"
+    with_host = create(None, caller, integrated=True, host=HOST, srmp=True, profile=Profile.SAFE)
+    assert with_host == f"O:{caller.sid}D:{full}{ADMINISTRATORS}{SENDERS}(A;;0x20020;;;{HOST})"
+
+
+@pytest.mark.parametrize("caller", [SYSTEM, ANONYMOUS, GUEST], ids=lambda caller: caller.name)
+@pytest.mark.parametrize("supplied", [None, "O:AN", "O:WD", "O:AU", "O:SY", f"O:{GUEST.sid}"])
+def test_administrators_own_what_no_account_made(caller: Identity, supplied: str | None) -> None:
+    assert create(supplied, caller, profile=Profile.SAFE) == f"O:BAD:{ADMINISTRATORS}{SENDERS}"
+
+
+@pytest.mark.parametrize("owner", ["AN", "WD", "AU", "OW", "SY", str(GUEST.sid), UNKNOWN])
+def test_an_owner_that_nobody_proves_to_be_is_replaced_by_the_creator(owner: str) -> None:
+    supplied = "D:(A;;0x2;;;WD)"
+    assert create(f"O:{owner}{supplied}", ALICE, profile=Profile.SAFE) == f"O:{ALICE.sid}{supplied}"
+
+
+def test_a_creator_may_name_another_known_owner() -> None:
+    owned = create(f"O:{BOB}", ALICE, profile=Profile.SAFE)
+    assert owned == f"O:{BOB}D:(A;;0xf003f;;;{BOB})(A;;0xf003f;;;{ALICE.sid}){ADMINISTRATORS}{SENDERS}"
+    assert create("O:BA", ALICE, profile=Profile.SAFE).startswith("O:BAD:")
+    # Root knows whom it names.
+    assert create(f"O:{UNKNOWN}", SYSTEM, profile=Profile.SAFE).startswith(f"O:{UNKNOWN}D:")
+
+
+def test_supplied_lists_are_kept_in_the_safe_profile_too() -> None:
+    supplied = f"O:{ALICE.sid}G:BAD:P(D;;0x4;;;AN)(A;;0x2;;;WD)S:(AU;FA;0x3;;;WD)"
+    assert create(supplied, profile=Profile.SAFE) == supplied
+
+
+@pytest.mark.parametrize("caller", [SYSTEM, ANONYMOUS, GUEST], ids=lambda caller: caller.name)
+def test_other_objects_are_owned_by_administrators_too(caller: Identity) -> None:
+    assert text(default_site_security(caller)) == "O:BAD:(A;;0x20020;;;WD)(A;;0xf0037;;;BA)"
+    assert text(default_enterprise_security(caller)) == "O:BAD:(A;;0x20021;;;WD)(A;;0xf0037;;;BA)"
+    assert text(default_connected_network_security(caller)).startswith("O:BAD:")
+    assert text(default_queue_manager_security(ANONYMOUS)) == "O:BAD:(A;;0x20020;;;WD)(A;;0xf00f7;;;BA)"
+    supplied = parse_sddl("O:AN").pack()
+    assert text(default_queue_manager_security(caller, supplied)).startswith("O:BAD:")
+
+
+@pytest.mark.parametrize("owner", ["AN", "WD", "AU", "OW"])
+def test_fail_to_make_an_unproven_account_the_owner(owner: str) -> None:
+    with pytest.raises(InvalidOwner, match="cannot own a queue"):
+        check_owner(parse_sddl(f"O:{owner}").owner)
+    check_owner(BOB)
+    check_owner(None)
+
+
+# Migration ------------------------------------------------------------------------------------------------
+
+OPEN = "(A;;0xf003f;;;WD)"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (f"O:AND:{OPEN}", f"O:BAD:{ADMINISTRATORS}{SENDERS}"),
+        (f"O:AND:{OPEN}(A;;0x4;;;AN)", f"O:BAD:{ADMINISTRATORS}{SENDERS}"),
+        (f"O:AND:{OPEN}(A;;0x20020;;;{HOST})", f"O:BAD:{ADMINISTRATORS}{SENDERS}(A;;0x20020;;;{HOST})"),
+        (f"O:ANG:BAD:{OPEN}", f"O:BAG:BAD:{ADMINISTRATORS}{SENDERS}"),
+        # Each of these differs from the default in one thing, so an operator made it.
+        ("O:AND:", "O:BAD:"),
+        ("O:AND:(A;;0x4;;;WD)", "O:BAD:(A;;0x4;;;WD)"),
+        (f"O:AND:{OPEN}(A;;0xf003f;;;{BOB})", f"O:BAD:{OPEN}(A;;0xf003f;;;{BOB})"),
+        (f"O:AND:{OPEN}(A;;0x2;;;AN)", f"O:BAD:{OPEN}(A;;0x2;;;AN)"),
+        (f"O:AND:(D;;0x4;;;{BOB}){OPEN}", f"O:BAD:(D;;0x4;;;{BOB}){OPEN}"),
+        (f"O:AND:{OPEN}(A;;0x4;;;WD)", f"O:BAD:{OPEN}(A;;0x4;;;WD)"),
+        (f"O:AND:(A;ID;0xf003f;;;WD)", "O:BAD:(A;ID;0xf003f;;;WD)"),
+        ("O:AND:NO_ACCESS_CONTROL", "O:BAD:NO_ACCESS_CONTROL"),
+        ("O:AN", "O:BA"),
+    ],
+)
+def test_an_anonymous_owner_is_replaced_and_a_hand_made_list_kept(before: str, after: str) -> None:
+    assert format_sddl(without_anonymous_owner(parse_sddl(before))) == after
+
+
+@pytest.mark.parametrize("host", [None, HOST])
+@pytest.mark.parametrize("srmp", [False, True])
+def test_the_default_of_the_documents_is_recognised(srmp: bool, host: Sid | None) -> None:
+    made = create(None, SYSTEM, integrated=True, host=host, srmp=srmp)
+    assert is_open_default(parse_sddl(made))

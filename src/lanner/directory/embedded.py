@@ -12,7 +12,7 @@ import secrets
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from lanner.directory.entries import AlreadyThere, Entries, guid_of, text_of
@@ -51,7 +51,9 @@ from lanner.model.directory_objects import (
 from lanner.model.enums import DirectoryOperationResult, QueueType
 from lanner.model.errors import IllegalFormatname, RemoteProtocolError
 from lanner.security.identity import Identity
+from lanner.security.profile import Profile
 from lanner.security.queue_security import (
+    NO_OWNERS,
     default_enterprise_security,
     default_queue_manager_security,
     default_site_security,
@@ -122,6 +124,7 @@ class EmbeddedDirectory:
         clock: Callable[[], float] = time.time,
         domain_sid: Sid | None = None,
         administrator: Identity = ADMINISTRATORS,
+        profile: Profile = Profile.SAFE,
     ) -> None:
         self.connected = True
         self._table = table
@@ -130,6 +133,7 @@ class EmbeddedDirectory:
         self._clock = clock
         self._given_domain_sid = domain_sid
         self._administrator = administrator
+        self._profile = profile
         self._last_rid: int | None = None  # of the SIDs of computers, once one was needed
         self._queries: dict[int, _Query] = {}
         self._handles = itertools.count(1)
@@ -144,6 +148,7 @@ class EmbeddedDirectory:
             clock=self._clock,
             domain_sid=self._given_domain_sid,
             administrator=self._administrator,
+            profile=self._profile,
         )
         copy.connected = self.connected
         return copy
@@ -157,7 +162,7 @@ class EmbeddedDirectory:
         """
         if self._entries.find(self._naming.enterprise) is None:
             entry = self._bare_entry(ENTERPRISE.ldap_class, self._naming.enterprise, uuid.uuid4())
-            enterprise = Enterprise(security=default_enterprise_security(self._administrator))
+            enterprise = Enterprise(security=default_enterprise_security(self._administrator, profile=self._profile))
             self._write_rows(ENTERPRISE.attributes, enterprise, entry)
             self._entries.add(entry)
         site = self._entries.guid_of(self._naming.site(site_name))
@@ -198,7 +203,8 @@ class EmbeddedDirectory:
         self._write_rows(rows, obj, entry)
         if isinstance(obj, Site):
             listed = obj.security if any(row.field == "security" for row in rows) else None
-            put(entry, "nTSecurityDescriptor", [default_site_security(self._administrator, listed)])
+            security = default_site_security(self._administrator, listed, profile=self._profile)
+            put(entry, "nTSecurityDescriptor", [security])
         self._entries.add(entry)
         self._tell(obj, object_class, entry)
         return guid_of(entry)
@@ -223,12 +229,18 @@ class EmbeddedDirectory:
 
     def _secure_queue_manager(self, obj: QueueManager, entry: Entry, computer: Entry) -> None:
         """3.1.6.1.1.8, which always writes its own list; one that was supplied is kept, as 3.1.6.1.3.4 keeps a site's."""
-        if obj.security is not None and SecurityDescriptor.unpack(obj.security).has_dacl:
-            return
+        if obj.security is not None:
+            supplied = SecurityDescriptor.unpack(obj.security)
+            if self._profile is Profile.SAFE and supplied.owner in NO_OWNERS:
+                supplied = replace(supplied, owner=self._administrator.sid)
+                put(entry, "nTSecurityDescriptor", [supplied.pack()])
+            if supplied.has_dacl:
+                return
         sid = computer["objectSid"][0]
         security = default_queue_manager_security(
             self._administrator,
             obj.security,
+            profile=self._profile,
             machine_sid=Sid.unpack(sid) if isinstance(sid, bytes) else None,
             is_foreign=obj.foreign_system,
         )

@@ -94,7 +94,7 @@ class Initialization:
         qm, settings = self._queue_manager, self._settings
         qm.create_time = qm.modify_time = int(self._clocks.wall())
         qm.directory_integrated = settings.directory_integrated
-        qm.security = default_queue_manager_security(ADMINISTRATORS)
+        qm.security = default_queue_manager_security(ADMINISTRATORS, profile=settings.profile)
         qm.initialization_retry_timer_duration = INITIALIZATION_RETRY_TIMER_DURATION
         if settings.public_keys is not None:
             qm.public_encryption_key_list, qm.public_signing_key_list = settings.public_keys()

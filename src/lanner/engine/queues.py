@@ -21,8 +21,10 @@ from lanner.model.errors import (
 )
 from lanner.security.access_masks import QueueAccess, QueueManagerAccess
 from lanner.security.identity import SYSTEM
-from lanner.security.queue_security import create_default_queue_security_descriptor
+from lanner.security.profile import Profile
+from lanner.security.queue_security import check_owner, create_default_queue_security_descriptor
 from lanner.wire.path_name import PathName
+from lanner.wire.security_descriptor import SecurityDescriptor
 from lanner.wire.sid import Sid
 
 if TYPE_CHECKING:
@@ -94,6 +96,7 @@ class Queues:
         queue.security = create_default_queue_security_descriptor(
             queue.security,
             identity,
+            profile=self._settings.profile,
             machine_sid=self._machine_sid if qm.directory_integrated else None,
             is_domain_user=self._settings.is_domain_user,
             reachable_over_srmp=qm.srmp_http_support,
@@ -172,6 +175,9 @@ class Queues:
         require_ready(self._queue_manager)
         checked = check_changes(changes)
         self._access.check_queue_access(queue, identity, rights_to_change(checked, queue.security, identity))
+        security = checked.get("security")
+        if self._settings.profile is Profile.SAFE and isinstance(security, bytes):
+            check_owner(SecurityDescriptor.unpack(security).owner)
         for name, value in checked.items():
             setattr(queue, name, value)
         self._save(queue)

@@ -7,7 +7,7 @@ of a handle is computed once, in `sender`.
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
 from lanner.engine.checks import READY, not_available, not_ready, require_open, require_ready, wrong_access
@@ -19,10 +19,17 @@ from lanner.model.enums import (
     QueuePrivacyLevel,
     SenderIdentifierType,
 )
-from lanner.model.errors import IllegalPropertyValue, MessageNotAuthenticated, TransactionUsage
+from lanner.model.errors import (
+    IllegalPropertyValue,
+    MessageNotAuthenticated,
+    RemoteProtocolError,
+    TransactionUsage,
+)
+from lanner.security.profile import Profile
 from lanner.wire.builder import build
 from lanner.wire.format_name import FormatName, PublicFormatName
 from lanner.wire.message import Message
+from lanner.wire.sid import Sid
 
 if TYPE_CHECKING:
     import uuid
@@ -41,6 +48,9 @@ if TYPE_CHECKING:
 _OK: Final = EnqueueStatus.OK
 _SEND: Final = QueueAccessType.SEND
 _SID: Final = SenderIdentifierType.SID
+_NO_SENDER: Final = SenderIdentifierType.NONE
+# Not in the specification: SIDs that are not looked up again.
+_MAX_SIDS: Final = 1024
 
 
 class Sending:
@@ -54,6 +64,10 @@ class Sending:
         self._examiner = examiner
         self._arrivals = arrivals
         self._long_live_time = core.settings.long_live_time
+        self._is_local_account = core.settings.is_local_account
+        self._withholds_local_senders = core.settings.profile is Profile.SAFE
+        # Per instance, because the accounts are this queue manager's.
+        self._means_nothing_elsewhere = lru_cache(maxsize=_MAX_SIDS)(self._read_whether_local)
         # The ordinal of the message that was sent last.
         self.last_ordinal = 0
 
@@ -112,6 +126,7 @@ class Sending:
             raise TransactionUsage(message)
         if transaction is not None:
             require_open(transaction)
+        may_withhold = self._withholds_local_senders and not is_local
         has_demands = is_local and (queue.authentication or queue.privacy_level is not QueuePrivacyLevel.OPTIONAL)
         index = None if transaction is None else transaction.index
         sid = descriptor.sender_identifier
@@ -129,9 +144,17 @@ class Sending:
             ordinal = self._numbers.next_message_ordinal()
             if host is not None:
                 properties = dataclasses.replace(properties, destination_queue_manager_identifier=host)
-            packet = build(
-                properties, source=source, ordinal=ordinal, sent_time=now, destination=name, transaction=index
-            )
+            is_withheld = may_withhold and self.withholds_sender(properties)
+            if is_withheld:
+                # In place and undone below, because a copy of the properties takes longer.
+                properties.sender_identifier_type = _NO_SENDER
+            try:
+                packet = build(
+                    properties, source=source, ordinal=ordinal, sent_time=now, destination=name, transaction=index
+                )
+            finally:
+                if is_withheld:
+                    properties.sender_identifier_type = _SID
             if is_local and (
                 properties.signature or properties.multiple_destination_signature or properties.privacy_level
             ):
@@ -164,6 +187,27 @@ class Sending:
         if kind is _SID:
             return descriptor.sender_identifier
         return self._queue_manager.identifier.bytes_le if kind else b""
+
+    def withholds_sender(self, properties: MessageProperties) -> bool:
+        """Whether a message to another computer is sent without its SID (DECISIONS, safe defaults).
+
+        The SID of a local account means nothing there. A signed message keeps it, because its
+        receiver looks up the certificate by it (MS-MQQB 3.1.5.8.3).
+        """
+        return (
+            self._withholds_local_senders
+            and properties.sender_identifier_type is _SID
+            and not (properties.signature or properties.multiple_destination_signature)
+            and self._means_nothing_elsewhere(properties.sender_identifier)
+        )
+
+    def _read_whether_local(self, data: bytes) -> bool:
+        try:
+            sid = Sid.unpack(data)
+        except RemoteProtocolError:
+            return False
+        # Every computer has its own SYSTEM, Administrators and Unix users.
+        return not sid.is_account or (self._is_local_account is not None and self._is_local_account(sid))
 
     def host_of(self, queue: Queue, name: PublicFormatName) -> uuid.UUID:
         """Return QueueManagerAddress of a public destination (MQMQ-2.2.19.2-6)."""

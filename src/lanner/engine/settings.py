@@ -88,6 +88,9 @@ class EngineSettings:
     # Whether an account is one of ours; without it only the caller itself can own what it creates.
     is_domain_user: Callable[[Sid], bool] | None = None
 
+    # Whether a SID is one that only this computer's account file gives a meaning.
+    is_local_account: Callable[[Sid], bool] | None = None
+
     # The names of accounts, for access lists in words.
     accounts: Accounts = field(default_factory=Accounts)
 

@@ -15,7 +15,7 @@ from lanner.engine.checks import not_available, require_ready, wrong_access
 from lanner.engine.sending import check_demands
 from lanner.engine.tables import STAGE_VISITS
 from lanner.model.directory_objects import KILOBYTE, OutgoingQueue
-from lanner.model.enums import INFINITE, DeliveryGuarantee, EnqueueStatus, QueueAccessType
+from lanner.model.enums import INFINITE, DeliveryGuarantee, EnqueueStatus, QueueAccessType, SenderIdentifierType
 from lanner.model.errors import InsufficientResources, InvalidParameter, QueueNotAvailable
 from lanner.model.live import START, MessagePosition
 from lanner.model.lookup_ids import SEQUENTIAL_ID_MASK
@@ -87,6 +87,9 @@ class Staging:
             properties.sender_identifier = self._sending.sender_identifier(
                 descriptor, properties.sender_identifier_type
             )
+        if isinstance(queue, OutgoingQueue) and self._sending.withholds_sender(properties):
+            properties.sender_identifier_type = SenderIdentifierType.NONE
+            properties.sender_identifier = b""
         name = FormatName.parse(descriptor.format_name)
         if isinstance(name, PublicFormatName):
             properties.destination_queue_manager_identifier = self._sending.host_of(queue, name)

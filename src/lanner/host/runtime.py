@@ -48,7 +48,7 @@ class Runtime:
         self._is_closing = False
         try:
             with self.change() as change:
-                directory = EmbeddedDirectory(self.store.table("directory"))
+                directory = EmbeddedDirectory(self.store.table("directory"), profile=settings.profile)
                 site = directory.provision()
                 settings = dataclasses.replace(
                     settings,
@@ -56,6 +56,7 @@ class Runtime:
                     public_keys=settings.public_keys or self._public_key_lists,
                     private_keys=settings.private_keys or self._private_keys,
                     is_domain_user=settings.is_domain_user or self.users.is_domain_user,
+                    is_local_account=settings.is_local_account or self.users.is_local,
                     resolve_identity=settings.resolve_identity or self.users.resolve,
                     accounts=Accounts(self.users),
                 )

@@ -18,6 +18,7 @@ from lanner.security.access_masks import QueueAccess
 from lanner.security.accounts import Accounts
 from lanner.security.identity import Identity
 from lanner.security.queue_rights import mask_of, words_of
+from lanner.security.queue_security import NO_OWNERS
 from lanner.wire.sddl import format_sddl, parse_sddl
 from lanner.wire.security_descriptor import (
     Ace,
@@ -31,17 +32,13 @@ from lanner.wire.security_descriptor import (
 )
 from lanner.wire.sid import (
     ANONYMOUS_LOGON,
-    AUTHENTICATED_USERS,
     BUILTIN_ADMINISTRATORS,
     EVERYONE,
     LOCAL_SYSTEM,
-    OWNER_RIGHTS,
     Sid,
 )
 
 _ALL: Final = int(QueueAccess.GENERIC_ALL)
-# An owner may change the list. If one of these were the owner, every caller could.
-_NO_OWNERS: Final = frozenset({ANONYMOUS_LOGON, AUTHENTICATED_USERS, EVERYONE, OWNER_RIGHTS})
 # The parts that GET_QUEUE_PERMISSIONS shows: the SACL needs a privilege.
 SHOWN: Final = SecurityInformation.OWNER | SecurityInformation.GROUP | SecurityInformation.DACL
 
@@ -211,7 +208,7 @@ def refuse_lock_out(before: SecurityDescriptor, after: SecurityDescriptor, ident
 
 
 def _check_owner(owner: Sid | None, accounts: Accounts) -> None:
-    if owner in _NO_OWNERS:
+    if owner is not None and owner in NO_OWNERS:
         raise InvalidOwner(f"{accounts.name_of(owner)} cannot own a queue: an owner may change its access list")
 
 

@@ -3,6 +3,10 @@
 Create Default Queue Security Descriptor is MS-MQDMPR 3.1.7.1.3.1; queue manager and site follow
 MS-MQDSSM 3.1.6.1.1.8 and 3.1.6.1.3.4. No document gives defaults for an enterprise or a connected
 network: ours follow the site's.
+
+The documents make S-1-5-7 the owner of what no domain user made, and give Everyone full control.
+An owner may rewrite the access list, so every anonymous caller could. That is profile DOCUMENT.
+With profile SAFE (DECISIONS) the account that made the object owns it, else the Administrators.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from lanner.model.errors import IllegalSecurityDescriptor, RemoteProtocolError
+from lanner.model.errors import IllegalSecurityDescriptor, InvalidOwner, RemoteProtocolError
 from lanner.security.access import map_generic_rights
 from lanner.security.access_masks import (
     CONNECTED_NETWORK_MAPPING,
@@ -28,10 +32,21 @@ from lanner.security.access_masks import (
     SiteAccess,
 )
 from lanner.security.identity import Identity
+from lanner.security.profile import Profile
 from lanner.wire.security_descriptor import AccessMask, Acl, SecurityDescriptor, allow
-from lanner.wire.sid import ANONYMOUS_LOGON, EVERYONE, Sid
+from lanner.wire.sid import (
+    ANONYMOUS_LOGON,
+    AUTHENTICATED_USERS,
+    BUILTIN_ADMINISTRATORS,
+    EVERYONE,
+    LOCAL_SYSTEM,
+    OWNER_RIGHTS,
+    Sid,
+)
 
 READ_QUEUE: Final = QueueAccess.GET_QUEUE_PROPERTIES | QueueAccess.GET_QUEUE_PERMISSIONS
+# An owner may change the list. If one of these were the owner, every caller could.
+NO_OWNERS: Final = frozenset({ANONYMOUS_LOGON, AUTHENTICATED_USERS, EVERYONE, OWNER_RIGHTS})
 
 
 class Guarded(enum.Enum):
@@ -81,10 +96,17 @@ def check_rights(descriptor: SecurityDescriptor, kind: Guarded) -> None:
                 raise IllegalSecurityDescriptor(f"entry for {ace.sid}: {unknown:#x} is no right of a {name}")
 
 
+def check_owner(owner: Sid | None) -> None:
+    """Raise InvalidOwner for an owner that nobody proves to be."""
+    if owner in NO_OWNERS:
+        raise InvalidOwner(f"{owner} cannot own a queue: an owner may change its access list")
+
+
 def create_default_queue_security_descriptor(
     supplied: bytes | None,
     caller: Identity,
     *,
+    profile: Profile = Profile.SAFE,
     machine_sid: Callable[[], Sid | None] | None = None,
     is_domain_user: Callable[[Sid], bool] | None = None,
     reachable_over_srmp: bool = False,
@@ -96,6 +118,9 @@ def create_default_queue_security_descriptor(
     without it no other owner is known to be one.
     """
     machine = machine_sid() if machine_sid is not None else None
+    if profile is Profile.SAFE:
+        security, accounts = _safely_owned(supplied, caller, is_domain_user)
+        return security.pack() if security.has_dacl else _with_entries(security, *_safe_entries(accounts, machine)).pack()
     security, owner, is_open = _owned(supplied, caller, is_domain_user)
     if not security.has_dacl:
         world, owner_access, anonymous = READ_QUEUE, QueueAccess.GENERIC_ALL, QueueAccess(0)
@@ -114,16 +139,52 @@ def create_default_queue_security_descriptor(
     return security.pack()
 
 
+def is_open_default(security: SecurityDescriptor) -> bool:
+    """Whether a list is the one that DOCUMENT gives a queue that no domain user made.
+
+    It consists of full control for Everyone and, where the queue manager has them, the entries for
+    SRMP and for the computer's account.
+    """
+    if security.dacl is None:
+        return False
+    rights: dict[Sid, int] = {}
+    for ace in security.dacl.aces:
+        if ace != allow(ace.sid, ace.mask) or ace.sid in rights:
+            return False
+        rights[ace.sid] = ace.mask
+    if rights.pop(EVERYONE, 0) != QueueAccess.GENERIC_ALL:
+        return False
+    if rights.pop(ANONYMOUS_LOGON, QueueAccess.WRITE_MESSAGE) != QueueAccess.WRITE_MESSAGE:
+        return False
+    # What is left can only be the computer's account, if it has not changed since.
+    return len(rights) <= 1 and all(sid.is_account and mask == READ_QUEUE for sid, mask in rights.items())
+
+
+def without_anonymous_owner(security: SecurityDescriptor) -> SecurityDescriptor:
+    """Return the descriptor of profile SAFE for a queue that S-1-5-7 owns.
+
+    Its creator is not known, so the Administrators own it. A list that an operator made is kept.
+    """
+    owned = replace(security, owner=BUILTIN_ADMINISTRATORS)
+    if security.dacl is None or not is_open_default(security):
+        return owned
+    machine = next((ace.sid for ace in security.dacl.aces if ace.mask == READ_QUEUE), None)
+    return _with_entries(owned, *_safe_entries([BUILTIN_ADMINISTRATORS], machine))
+
+
 def default_queue_manager_security(
     caller: Identity,
     supplied: bytes | None = None,
     *,
+    profile: Profile = Profile.SAFE,
     machine_sid: Sid | None = None,
     is_foreign: bool = False,
 ) -> bytes:
     """MS-MQDSSM 3.1.6.1.1.8: the descriptor of a new queue manager object."""
     descriptor = SecurityDescriptor() if supplied is None else SecurityDescriptor.unpack(supplied)
     user = descriptor.owner or caller.sid
+    if profile is Profile.SAFE and user in NO_OWNERS:
+        user = BUILTIN_ADMINISTRATORS
     world = QueueManagerAccess.GENERIC_WRITE if is_foreign else QueueManagerAccess.WORLD_RIGHTS
     # The document leaves the owner empty; a descriptor without one has nobody who may repair it.
     final = _with_entries(
@@ -137,29 +198,81 @@ def default_queue_manager_security(
 
 
 def default_site_security(
-    caller: Identity, supplied: bytes | None = None, is_domain_user: Callable[[Sid], bool] | None = None
+    caller: Identity,
+    supplied: bytes | None = None,
+    is_domain_user: Callable[[Sid], bool] | None = None,
+    profile: Profile = Profile.SAFE,
 ) -> bytes:
     """MS-MQDSSM 3.1.6.1.3.4: the descriptor of a new site."""
-    return _world_and_owner(supplied, caller, is_domain_user, SiteAccess.GENERIC_READ, SiteAccess.GENERIC_ALL)
+    rights = SiteAccess.GENERIC_READ, SiteAccess.GENERIC_ALL
+    return _world_and_owner(supplied, caller, is_domain_user, profile, *rights)
 
 
-def default_enterprise_security(caller: Identity, supplied: bytes | None = None) -> bytes:
-    return _world_and_owner(supplied, caller, None, EnterpriseAccess.GENERIC_READ, EnterpriseAccess.GENERIC_ALL)
+def default_enterprise_security(
+    caller: Identity, supplied: bytes | None = None, profile: Profile = Profile.SAFE
+) -> bytes:
+    rights = EnterpriseAccess.GENERIC_READ, EnterpriseAccess.GENERIC_ALL
+    return _world_and_owner(supplied, caller, None, profile, *rights)
 
 
-def default_connected_network_security(caller: Identity, supplied: bytes | None = None) -> bytes:
-    return _world_and_owner(
-        supplied, caller, None, ConnectedNetworkAccess.GENERIC_READ, ConnectedNetworkAccess.GENERIC_ALL
-    )
+def default_connected_network_security(
+    caller: Identity, supplied: bytes | None = None, profile: Profile = Profile.SAFE
+) -> bytes:
+    rights = ConnectedNetworkAccess.GENERIC_READ, ConnectedNetworkAccess.GENERIC_ALL
+    return _world_and_owner(supplied, caller, None, profile, *rights)
 
 
 def _world_and_owner(
-    supplied: bytes | None, caller: Identity, is_domain_user: Callable[[Sid], bool] | None, read: int, every: int
+    supplied: bytes | None,
+    caller: Identity,
+    is_domain_user: Callable[[Sid], bool] | None,
+    profile: Profile,
+    read: int,
+    every: int,
 ) -> bytes:
+    if profile is Profile.SAFE:
+        security, accounts = _safely_owned(supplied, caller, is_domain_user)
+        if not security.has_dacl:
+            security = _with_entries(security, (EVERYONE, read), *((sid, every) for sid in accounts))
+        return security.pack()
     security, owner, is_open = _owned(supplied, caller, is_domain_user)
     if not security.has_dacl:
         security = _with_entries(security, (EVERYONE, every if is_open else read), (owner, 0 if is_open else every))
     return security.pack()
+
+
+def _safely_owned(
+    supplied: bytes | None, caller: Identity, is_domain_user: Callable[[Sid], bool] | None
+) -> tuple[SecurityDescriptor, list[Sid]]:
+    """Give the supplied descriptor its final owner; return the accounts with full control too."""
+    security = SecurityDescriptor() if supplied is None else SecurityDescriptor.unpack(supplied)
+    # Nobody proves to be the anonymous or the guest, and root administers without an entry.
+    is_account = not (caller.is_system or caller.is_anonymous or caller.is_guest or caller.sid.is_guest)
+    creators = [caller.sid] if is_account and caller.sid not in NO_OWNERS else []
+    owner = security.owner
+    if owner is None or not _may_own(owner, caller, is_domain_user):
+        owner = next(iter(creators), BUILTIN_ADMINISTRATORS)
+    accounts = list(dict.fromkeys([owner, *creators, BUILTIN_ADMINISTRATORS]))
+    return replace(security, owner=owner), accounts
+
+
+def _may_own(owner: Sid, caller: Identity, is_domain_user: Callable[[Sid], bool] | None) -> bool:
+    """Whether a caller may create something for this owner."""
+    if owner in NO_OWNERS or owner == LOCAL_SYSTEM or owner.is_guest:
+        return False
+    if caller.is_system or owner in caller.sids or owner == BUILTIN_ADMINISTRATORS:
+        return True
+    return is_domain_user is not None and is_domain_user(owner)
+
+
+def _safe_entries(accounts: list[Sid], machine: Sid | None) -> list[tuple[Sid | None, int]]:
+    """Return the entries of a new queue with profile SAFE (DECISIONS): everybody may send, and nothing else."""
+    return [
+        *((sid, QueueAccess.GENERIC_ALL) for sid in accounts),
+        (EVERYONE, QueueAccess.WRITE_MESSAGE),
+        (ANONYMOUS_LOGON, QueueAccess.WRITE_MESSAGE),
+        (machine, READ_QUEUE),
+    ]
 
 
 def _owned(

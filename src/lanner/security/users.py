@@ -283,6 +283,10 @@ class UserFile:
         identity = self.resolve(sid)
         return identity is not None and identity.is_domain_user
 
+    def is_local(self, sid: Sid) -> bool:
+        """Whether this file issues SIDs of that domain: no other computer knows them."""
+        return str(sid.domain) == self._read().machine_sid
+
     def unix_identity(self, uid: int) -> Identity:
         """Who a local program is, by the uid the kernel tells of it. Root and our own uid can do everything in the directory anyway."""
         if uid in (0, os.geteuid()):
