@@ -151,7 +151,7 @@ def split(data: bytes) -> list[bytes]:
 class Mutator:
     """Seeded harm."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int | str) -> None:
         self.chance = random.Random(seed)
         self._ways: Sequence[Callable[[bytearray], None]] = (
             self._flip,

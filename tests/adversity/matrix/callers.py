@@ -1,0 +1,231 @@
+"""Those who call, a queue manager to be called, and what their calls end with."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from lanner.com.client.client import ClientSettings, ComClient
+from lanner.com.constants import (
+    E_ACCESSDENIED,
+    E_NOTIMPL,
+    RPC_E_DISCONNECTED,
+    RPC_E_INVALID_IPID,
+    RPC_E_INVALID_OBJECT,
+)
+from lanner.com.interfaces import IACTIVATION, IOBJECTEXPORTER, IREMOTESCMACTIVATOR
+from lanner.com.objects import ComError
+from lanner.model.errors import MQ_OK, DtcConnect, IllegalOperation
+from lanner.rpc.async_client import BoundInterface, RpcClient, connect_tcp, connect_unix
+from lanner.rpc.endpoint_mapper import EPMAPPER
+from lanner.rpc.faults import FaultStatus, RpcFault
+from lanner.rpc.interface import RETURNS, Interface, Method
+from lanner.rpc.mgmt import MGMT
+from lanner.rpc.security import Credentials
+from lanner.services.interfaces.lanner import LANNER, LANNER_CALL, LANNER_OPEN_SESSION, pack_frame, unpack_frame
+from lanner.services.interfaces.mqmp import QMCOMM, QMCOMM2
+from lanner.services.interfaces.mqmr import QMMGMT
+from lanner.services.interfaces.mqqp import QM2QM
+from tests.adversity.matrix.table import COLUMNS, Outcome
+from tests.adversity.served import ADMINISTRATOR, PASSWORD, Served
+from tests.statuses import MQ_ERROR_ACCESS_DENIED, MQ_ERROR_INVALID_HANDLE
+
+INTERFACES: Final = (
+    QMCOMM,
+    QMCOMM2,
+    QM2QM,
+    QMMGMT,
+    LANNER,
+    EPMAPPER,
+    MGMT,
+    IOBJECTEXPORTER,
+    IACTIVATION,
+    IREMOTESCMACTIVATOR,
+)
+ACCOUNTS: Final = {"user": "ulla", "other user": "otto", "owner": "olga", "administrator": ADMINISTRATOR}
+OFFLINE: Final = r"DIRECT=TCP:127.255.255.2\private$\far"
+_DENIED: Final = {MQ_ERROR_ACCESS_DENIED, E_ACCESSDENIED, int(FaultStatus.ACCESS_DENIED)}
+_UNKNOWN: Final = {
+    MQ_ERROR_INVALID_HANDLE,
+    int(FaultStatus.NCA_FAULT_CONTEXT_MISMATCH),
+    RPC_E_DISCONNECTED,
+    RPC_E_INVALID_IPID,
+    RPC_E_INVALID_OBJECT,
+}
+# Transactions of others' coordinators, and supporting servers.
+_UNSUPPORTED: Final = {IllegalOperation.status, DtcConnect.status, E_NOTIMPL}
+
+
+def outcome(status: int, *done: int) -> str:
+    """Say what a status means. `done` are those with which a method does what it was asked for, beside success."""
+    if status in _DENIED:
+        return Outcome.NO
+    if status in _UNKNOWN:
+        return Outcome.NONE
+    if status in _UNSUPPORTED:
+        return Outcome.UNSUPPORTED
+    return Outcome.YES if status in (MQ_OK, *done) or status >> 30 == 1 else f"{status:#010x}"
+
+
+class Caller:
+    """Somebody with a connection of RPC, and one of COM as soon as it is needed."""
+
+    def __init__(self, world: World, column: str, client: RpcClient, bound: dict[Interface, BoundInterface]) -> None:
+        self.world = world
+        self.column = column
+        self.client = client
+        self._bound = bound
+        self._session: bytes | None = None
+
+    @property
+    def owner(self) -> Caller:
+        return self.world.callers["owner"]
+
+    @property
+    def takes_anothers(self) -> bool:
+        """Whether it comes with what the owner has opened: it has nothing of its own, or wants something else."""
+        return self.column in ("anonymous", "other user")
+
+    @property
+    def credentials(self) -> Credentials | None:
+        account = ACCOUNTS.get(self.column)
+        return None if account is None else Credentials(account, PASSWORD)
+
+    async def results(self, interface: Interface, method: Method, **arguments: Any) -> dict[str, Any]:  # noqa: ANN401 (as the method has them)
+        """Call a method; RpcFault if it fails."""
+        return await self._bound[interface].call(method, **arguments)
+
+    async def status(self, interface: Interface, method: Method, **arguments: Any) -> int:  # noqa: ANN401 (as above)
+        """Call a method and return its status, or that of the fault."""
+        try:
+            results = await self.results(interface, method, **arguments)
+        except RpcFault as fault:
+            return fault.status
+        # Those that return nothing are done when they answer.
+        status: int = results.get(RETURNS, MQ_OK)
+        return status
+
+    async def session(self) -> bytes:
+        """Return the session of Lanner's own interface; the owner's for those who come with that."""
+        if self._session is None:
+            whose = self.owner if self.takes_anothers else self
+            if whose is not self:
+                return await whose.session()
+            self._session = (await self.results(LANNER, LANNER_OPEN_SESSION))["session"]
+        return self._session
+
+    async def own_session(self) -> bytes | None:
+        """Open a session of its own; None if that is refused."""
+        if self._session is None:
+            results = await self.results(LANNER, LANNER_OPEN_SESSION)
+            if results[RETURNS] != MQ_OK:
+                return None
+            self._session = results["session"]
+        return self._session
+
+    async def request(
+        self, session: bytes, document: dict[str, Any], octets: bytes = b""
+    ) -> tuple[int, dict[str, Any]]:
+        """Make a request on a session; its status and the document of the answer."""
+        frame = pack_frame(document, octets)
+        try:
+            results = await self.results(LANNER, LANNER_CALL, session=session, size=len(frame), request=frame)
+        except RpcFault as fault:
+            return fault.status, {}
+        answer = {} if results["answer"] is None else unpack_frame(bytes(results["answer"]))[0]
+        return results[RETURNS], answer
+
+
+class World:
+    """A queue manager with default settings and one caller of each kind. Queues are made by the owner, with the default list."""
+
+    def __init__(self, served: Served) -> None:
+        self.served = served
+        self.callers: dict[str, Caller] = {}
+        self.com: dict[str, ComClient] = {}
+        self._names = (f"payroll{number}" for number in itertools.count())
+        self._numbers = itertools.count(1)
+
+    def number(self) -> int:
+        """Return a number that was not used yet."""
+        return next(self._numbers)
+
+    def new_name(self) -> str:
+        return next(self._names)
+
+    async def outgoing(self) -> str:
+        """See that there are messages for a computer that is off; the name of where they go."""
+        root, number = self.callers["root"], self.number()
+        session = await root.session()
+        opened = {"request": "open", "name": OFFLINE, "queue": number, "access": "send"}
+        sent = {"request": "send", "queue": number, "messages": [{"size": 2}]}
+        for document in (opened, sent, {"request": "close", "queue": number}):
+            status, answer = await root.request(session, document, b"hi")
+            assert status == MQ_OK, answer
+        return OFFLINE
+
+    async def queue(self, *, has_messages: bool = True) -> str:
+        """Make a queue, with three messages, that belongs to the owner; its name."""
+        name, root, number = self.new_name(), self.callers["root"], self.number()
+        session = await root.session()
+        path = rf".\private$\{name}"
+        queue, owner = f"DIRECT=OS:{path}", ACCOUNTS["owner"]
+        # The default list gives everything to who makes a queue; that takes an administrator.
+        change = {"request": "change access", "name": queue}
+        requests: list[tuple[dict[str, Any], bytes]] = [
+            ({"request": "create queue", "path": path, "attributes": {}}, b""),
+            (change | {"change": {"verb": "grant", "who": owner, "rights": ["full"]}}, b""),
+            (change | {"change": {"verb": "owner", "who": owner}}, b""),
+        ]
+        if has_messages:
+            requests += [
+                ({"request": "open", "queue": number, "name": queue, "access": "send"}, b""),
+                ({"request": "send", "queue": number, "messages": [{"size": 2}] * 3}, b"sosoho"),
+                ({"request": "close", "queue": number}, b""),
+            ]
+        for request, octets in requests:
+            status, answer = await root.request(session, request, octets)
+            assert status == MQ_OK, (request, hex(status), answer)
+        return name
+
+
+@asynccontextmanager
+async def world(folder: Path) -> AsyncIterator[World]:
+    """Start a queue manager with default settings, and let everybody connect."""
+    users = tuple(name for name in ACCOUNTS.values() if name != ADMINISTRATOR)
+    async with AsyncExitStack() as stack:
+        served = stack.enter_context(Served(folder, "MATRIX", users=users, flight=True))
+        made = World(served)
+        for column in COLUMNS:
+            account = ACCOUNTS.get(column)
+            credentials = None if account is None else Credentials(account, PASSWORD)
+            client = await stack.enter_async_context(
+                await connect_tcp(served.address, served.port("endpoint mapper"), credentials=credentials)
+            )
+            bound = {interface: await client.bind(interface) for interface in INTERFACES}
+            made.callers[column] = Caller(made, column, client, bound)
+            settings = ClientSettings(resolver_port=served.port("endpoint mapper"))
+            com = ComClient(settings, credentials=credentials, local_address=served.address)
+            made.com[column] = await stack.enter_async_context(com)
+        # Who makes the queues; it is in no table.
+        client = await stack.enter_async_context(await connect_unix(Path(served.listeners["local"])))
+        made.callers["root"] = Caller(made, "root", client, {LANNER: await client.bind(LANNER)})
+        yield made
+
+
+# What a caller gets when it tries.
+Probe = Callable[[Caller], Awaitable[str]]
+# Of a section, by method and way.
+Probes = dict[tuple[str, str], Probe]
+
+
+async def com_outcome(work: Awaitable[object], *done: int) -> str:
+    """Say how a call of COM ends."""
+    try:
+        await work
+    except ComError as error:
+        return outcome(error.hresult, *done)
+    return Outcome.YES

@@ -1,0 +1,254 @@
+"""Requests of Lanner's own interface, as each caller makes them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from typing import Any, Final
+from uuid import uuid4
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from lanner.model.errors import MQ_OK
+from lanner.rpc.interface import Method
+from lanner.security.certificates import generate_certificate
+from lanner.services.interfaces.lanner import (
+    LANNER,
+    LANNER_ASK,
+    LANNER_CALL,
+    LANNER_CLOSE_SESSION,
+    LANNER_OPEN_SESSION,
+    LANNER_WHO,
+)
+from tests.adversity.matrix.callers import ACCOUNTS, Caller, Probe, Probes, World, outcome
+from tests.adversity.matrix.rpc_probes import plainly
+from tests.statuses import MQ_ERROR_ACCESS_DENIED
+
+
+def name_of(queue: str) -> str:
+    return rf"DIRECT=OS:.\private$\{queue}"
+
+
+async def ask(caller: Caller, **request: object) -> int:
+    return await caller.status(LANNER, LANNER_ASK, request=json.dumps(request))
+
+
+async def close_session(caller: Caller) -> str:
+    whose = caller.owner if caller.takes_anothers else caller
+    opened = await whose.results(LANNER, LANNER_OPEN_SESSION)
+    return outcome(await caller.status(LANNER, LANNER_CLOSE_SESSION, session=opened["session"]))
+
+
+async def anothers_session(caller: Caller) -> str:
+    """A request on a session: its own, or the owner's."""
+    status, _ = await caller.request(await caller.session(), {"request": "exists", "name": name_of("payroll")})
+    return outcome(status)
+
+
+async def session_of(caller: Caller) -> bytes:
+    """Return the session that a caller makes its requests on: its own, if it gets one."""
+    return await caller.own_session() or await caller.owner.session()
+
+
+def on_name(request: str, **arguments: object) -> Probe:
+    """A request that names a queue of the owner's."""
+
+    async def probe(caller: Caller) -> str:
+        name = name_of(await caller.world.queue())
+        status, _ = await caller.request(await session_of(caller), {"request": request, "name": name, **arguments})
+        return outcome(status)
+
+    return probe
+
+
+def opening(access: str) -> Probe:
+    async def probe(caller: Caller) -> str:
+        name = name_of(await caller.world.queue())
+        document = {"request": "open", "name": name, "queue": caller.world.number(), "access": access}
+        return outcome((await caller.request(await session_of(caller), document))[0])
+
+    return probe
+
+
+async def create(caller: Caller) -> str:
+    path = rf".\private$\{caller.world.new_name()}"
+    document = {"request": "create queue", "path": path, "attributes": {}}
+    return outcome((await caller.request(await session_of(caller), document))[0])
+
+
+async def opened(caller: Caller, access: str) -> int:
+    """Open a queue as well as the caller can: as asked for, else to send; or take the number of one that the owner has open."""
+    whose = caller.owner if caller.takes_anothers else caller
+    session, number, name = await session_of(whose), caller.world.number(), name_of(await caller.world.queue())
+    for mode in (access, "send"):
+        document = {"request": "open", "name": name, "queue": number, "access": mode}
+        status, answer = await whose.request(session, document)
+        if status != MQ_ERROR_ACCESS_DENIED:
+            break
+    assert status == MQ_OK, (hex(status), answer)
+    return number
+
+
+def on_queue(request: str, access: str = "receive", **arguments: object) -> Probe:
+    """A request that is about an open queue."""
+
+    async def probe(caller: Caller) -> str:
+        number = await opened(caller, access)
+        document: dict[str, Any] = {"request": request, "queue": number}
+        for key, value in arguments.items():
+            # A number that the client chooses.
+            document[key] = caller.world.number() if value is int else value
+        return outcome((await caller.request(await session_of(caller), document, b"hi"))[0])
+
+    return probe
+
+
+async def close_cursor(caller: Caller) -> str:
+    whose = caller.owner if caller.takes_anothers else caller
+    number, cursor = await opened(caller, "receive"), caller.world.number()
+    made, _ = await whose.request(
+        await session_of(whose), {"request": "open cursor", "queue": number, "cursor": cursor}
+    )
+    assert made == MQ_OK, hex(made)
+    document = {"request": "close cursor", "cursor": cursor}
+    return outcome((await caller.request(await session_of(caller), document))[0])
+
+
+async def end(caller: Caller) -> str:
+    """Remove what was received; those who can receive nothing name the owner's read."""
+    whose = caller if caller.column in ("owner", "administrator") else caller.owner
+    number, read = await opened(whose, "receive"), caller.world.number()
+    document = {"request": "receive", "queue": number, "read": read, "timeout": 0, "count": 1}
+    status, _ = await whose.request(await session_of(whose), document)
+    assert status == MQ_OK, hex(status)
+    document = {"request": "end", "reads": [read], "remove": True}
+    return outcome((await caller.request(await session_of(caller), document))[0])
+
+
+async def move(caller: Caller) -> str:
+    """Move a message to a subqueue; whoever cannot open the queues for that has them open to send."""
+    whose = caller.owner if caller.takes_anothers else caller
+    session, name = await session_of(whose), name_of(await caller.world.queue())
+    numbers = []
+    for queue, access in ((name, "move"), (f"{name};later", "move"), (name, "peek")):
+        numbers.append(caller.world.number())
+        document = {"request": "open", "name": queue, "queue": numbers[-1], "access": access}
+        if (await whose.request(session, document))[0] != MQ_OK:
+            await whose.request(session, document | {"name": name, "access": "send"})
+    _, answer = await whose.request(session, {"request": "peek", "queue": numbers[2], "timeout": 0})
+    lookup_ids = [one["lookup_id"] for one in answer.get("messages", [])] or [1]
+    document = {"request": "move", "queue": numbers[0], "target": numbers[1], "lookup_ids": lookup_ids}
+    return outcome((await caller.request(await session_of(caller), document))[0])
+
+
+async def begin(caller: Caller) -> str:
+    document = {"request": "begin", "identifier": str(uuid4())}
+    return outcome((await caller.request(await session_of(caller), document))[0])
+
+
+def ending(request: str) -> Probe:
+    async def probe(caller: Caller) -> str:
+        whose = caller.owner if caller.takes_anothers else caller
+        begun = {"request": "begin", "identifier": str(uuid4())}
+        _, answer = await whose.request(await session_of(whose), begun)
+        document = {"request": request, "transaction": answer["transaction"]}
+        return outcome((await caller.request(await session_of(caller), document))[0])
+
+    return probe
+
+
+def asking(request: str, **arguments: object) -> Probe:
+    async def probe(caller: Caller) -> str:
+        return outcome(await ask(caller, request=request, **arguments))
+
+    return probe
+
+
+def about_outgoing(request: str) -> Probe:
+    """About messages that wait for a computer that is off."""
+
+    async def probe(caller: Caller) -> str:
+        queue = await caller.world.outgoing()
+        if request == "resume":
+            assert await ask(caller.world.callers["root"], request="pause", queue=queue) == MQ_OK
+        return outcome(await ask(caller, request=request, queue=queue))
+
+    return probe
+
+
+async def requests(world: World, method: Method) -> list[str]:
+    """Return the requests that a method knows: it names them all to whom asks for another."""
+    root, unknown = world.callers["root"], {"request": "what is there"}
+    if method is LANNER_ASK:
+        text = (await root.results(LANNER, LANNER_ASK, request=json.dumps(unknown)))["answer"]
+    else:
+        _, answer = await root.request(await root.session(), unknown)
+        text = answer["error"]
+    return text.partition(": one of ")[2].split(", ")
+
+
+def _certificate() -> str:
+    made = generate_certificate("olga", dt.datetime.now(dt.UTC))
+    return x509.load_der_x509_certificate(made.certificate).public_bytes(Encoding.PEM).decode()
+
+
+async def take_over(caller: Caller) -> str:
+    """Make itself the owner of a queue."""
+    name, who = name_of(await caller.world.queue()), ACCOUNTS.get(caller.column, ACCOUNTS["user"])
+    document = {"request": "change access", "name": name, "change": {"verb": "owner", "who": who}}
+    return outcome((await caller.request(await session_of(caller), document))[0])
+
+
+LANNER_PROBES: Final[Probes] = {
+    (LANNER_WHO.name, ""): plainly(LANNER, LANNER_WHO),
+    (LANNER_ASK.name, ""): asking("status"),
+    (LANNER_OPEN_SESSION.name, ""): plainly(LANNER, LANNER_OPEN_SESSION),
+    (LANNER_CLOSE_SESSION.name, ""): close_session,
+    (LANNER_CALL.name, ""): anothers_session,
+}
+ASK_PROBES: Final[Probes] = {
+    ("status", ""): asking("status"),
+    ("queues", ""): asking("queues"),
+    ("outgoing", ""): asking("outgoing"),
+    ("peer", ""): asking("peer", name="OMEGA", addresses=["127.255.255.2"]),
+    ("directory", ""): asking("directory"),
+    ("provision", ""): asking("provision", enterprise={"sites": ["HQ"]}),
+    ("remove from directory", ""): asking("remove from directory", kind="site", names=["HQ"]),
+    ("register certificate", ""): asking("register certificate", certificate=_certificate()),
+    ("pause", ""): about_outgoing("pause"),
+    ("resume", ""): about_outgoing("resume"),
+    ("resend", ""): about_outgoing("resend"),
+}
+SESSION_PROBES: Final[Probes] = {
+    ("create queue", ""): create,
+    ("delete queue", ""): on_name("delete queue"),
+    ("attributes", ""): on_name("attributes"),
+    ("set attributes", ""): on_name("set attributes", attributes={"label": "new"}),
+    ("access", ""): on_name("access"),
+    ("change access", ""): on_name(
+        "change access", change={"verb": "grant", "who": "Everyone", "rights": ["full"]}
+    ),
+    ("change access", "to own it"): take_over,
+    ("exists", ""): on_name("exists"),
+    ("is transactional", ""): on_name("is transactional"),
+    ("count", ""): on_name("count"),
+    ("subqueues", ""): on_name("subqueues"),
+    ("open", "to send"): opening("send"),
+    ("open", "to receive"): opening("receive"),
+    ("open", "to peek"): opening("peek"),
+    ("open", "to move"): opening("move"),
+    ("close", ""): on_queue("close"),
+    ("purge", ""): on_queue("purge"),
+    ("open cursor", ""): on_queue("open cursor", cursor=int),
+    ("close cursor", ""): close_cursor,
+    ("send", ""): on_queue("send", "send", messages=[{"size": 2}]),
+    ("receive", ""): on_queue("receive", read=int, timeout=0, count=1),
+    ("look up", ""): on_queue("look up", read=int, lookup_id=0, where="first"),
+    ("peek", ""): on_queue("peek", timeout=0),
+    ("end", ""): end,
+    ("move", ""): move,
+    ("begin", ""): begin,
+    ("commit", ""): ending("commit"),
+    ("abort", ""): ending("abort"),
+}
