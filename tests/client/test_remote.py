@@ -415,7 +415,7 @@ def test_who_does_not_say_who_it_is_is_nobody(tmp_path: Path) -> None:
             path = queue.path_name
         with lanner.connect(beta.bind, port=beta.port) as nobody:
             nobody.open(path).send("x")
-            for refused in (nobody.open(path).receive, lambda: nobody.open(path).peek(0)):
+            for refused in (lambda: nobody.open(path).receive(0), lambda: nobody.open(path).peek(0)):
                 with pytest.raises(errors.AccessDenied):
                     refused()
 
