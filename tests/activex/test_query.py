@@ -56,7 +56,9 @@ def queues(world: World) -> list[Queue]:
     for place, name in enumerate(("a", "b", "c")):
         with world.held() as h:
             address = "" if name == "b" else f"224.0.0.{place + 1}:99"
-            queue = h.create(rf".\{name}", label=name, type=KINDS[place], multicast_address=address or None, security=OPEN_TO_ALL)
+            queue = h.create(
+                rf".\{name}", label=name, type=KINDS[place], multicast_address=address or None, security=OPEN_TO_ALL
+            )
         world.tick(HOUR / 2)
         with world.held() as h:
             h.engine.set_queue_properties(queue, {"quota": 5})

@@ -411,7 +411,7 @@ def test_who_does_not_say_who_it_is_is_nobody(alpha: ServedManager, q: Queue) ->
         assert bob.open(q.path_name).receive(0).body == "hello"
     with lanner.connect(alpha.bind, port=alpha.port) as nobody:
         nobody.open(q.path_name).send("x")
-        for refused in (nobody.open(q.path_name).receive, lambda: nobody.open(q.path_name).peek(0)):
+        for refused in (lambda: nobody.open(q.path_name).receive(0), lambda: nobody.open(q.path_name).peek(0)):
             with pytest.raises(errors.AccessDenied):
                 refused()
 
