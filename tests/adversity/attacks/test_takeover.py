@@ -21,8 +21,11 @@ from lanner.services.interfaces import mqmp
 from lanner.services.interfaces.mqmp import QMCOMM, QMCOMM2
 from lanner.transfer.settings import TransferSettings
 from lanner.wire.message import Message as Packet
+from lanner.wire.property_ids import QueueProperty
+from lanner.wire.propvariant import PropVariant
 from lanner.wire.security_descriptor import Acl, SecurityDescriptor, SecurityInformation, allow
 from lanner.wire.sid import ANONYMOUS_LOGON, EVERYONE
+from lanner.wire.vartypes import VT
 from tests.client.peers import free_address
 from tests.contract.service import Service
 from tests.services.queue_client_peer import Peer, queue_object
@@ -99,9 +102,7 @@ def test_the_anonymous_cannot_rewrite_the_list_of_a_queue_that_root_made(service
             assert await set_security(peer, descriptor, parts) == MQ_ERROR_ACCESS_DENIED
         for access in (RECEIVE, PEEK):
             assert (await peer.open_queue(QUEUE, access))[RETURNS] == MQ_ERROR_ACCESS_DENIED
-        assert (
-            await peer.status(mqmp.R_QM_DELETE_OBJECT, p_object_format=queue_object(QUEUE)) == MQ_ERROR_ACCESS_DENIED
-        )
+        assert await peer.status(mqmp.R_QM_DELETE_OBJECT, p_object_format=queue_object(QUEUE)) == MQ_ERROR_ACCESS_DENIED
 
     attack(service, steps)
     assert left(service) == ["hands off"]
@@ -128,9 +129,9 @@ def test_the_anonymous_makes_no_queue(service: Service) -> None:
             lpwcs_path_name=r".\private$\mine",
             sd_size=0,
             p_security_descriptor=None,
-            cp=0,
-            a_prop=(),
-            ap_var=(),
+            cp=1,
+            a_prop=(QueueProperty.LABEL,),
+            ap_var=(PropVariant(VT.LPWSTR, "mine"),),
         )
         assert status == MQ_ERROR_ACCESS_DENIED
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import ipaddress
+import json
 import socket
 import time
 from collections.abc import Callable
@@ -41,6 +42,15 @@ def test_a_user_is_who_the_account_file_says(connect: Connect) -> None:
 def test_a_wrong_user_or_password_is_refused_and_not_told_which(connect: Connect, user: str, password: str) -> None:
     with pytest.raises(NotAuthenticated, match="user or password is not right"):
         connect(user, password)
+
+
+def test_a_refused_logon_is_in_the_audit_log(connect: Connect, qm: QueueManager) -> None:
+    with pytest.raises(NotAuthenticated):
+        connect("alice", "wrong")
+    (line,) = (runtime_of(qm).path / "audit.log").read_text().splitlines()
+    record = json.loads(line)
+    assert (record["event"], record["who"], record["from"]) == ("log on", "alice", "Arrow Flight")
+    assert "wrong" not in line
 
 
 @pytest.mark.parametrize(
