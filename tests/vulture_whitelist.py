@@ -141,7 +141,7 @@ WHITELIST: dict[str, dict[str, list[str]]] = {
         "security/access_masks.py": ["variable *"],
         "security/key_cache.py": ["variable SYMMETRIC_KEY_LONG_LIFETIME"],
         "services/interfaces/mqqp.py": ["variable IPX_HANDSHAKE"],
-        "wire/layout.py": ["variable AH", "variable AI"],
+        "wire/layout.py": ["variable AI"],
         "wire/property_ids.py": ["variable *"],
         "wire/security_descriptor.py": ["variable *"],
     },
