@@ -185,7 +185,7 @@ async def requests(world: World, method: Method) -> list[str]:
     else:
         _, answer = await root.request(await root.session(), unknown)
         text = answer["error"]
-    return text.partition(": one of ")[2].split(", ")
+    return str(text).partition(": one of ")[2].split(", ")
 
 
 def _certificate() -> str:
@@ -226,9 +226,7 @@ SESSION_PROBES: Final[Probes] = {
     ("attributes", ""): on_name("attributes"),
     ("set attributes", ""): on_name("set attributes", attributes={"label": "new"}),
     ("access", ""): on_name("access"),
-    ("change access", ""): on_name(
-        "change access", change={"verb": "grant", "who": "Everyone", "rights": ["full"]}
-    ),
+    ("change access", ""): on_name("change access", change={"verb": "grant", "who": "Everyone", "rights": ["full"]}),
     ("change access", "to own it"): take_over,
     ("exists", ""): on_name("exists"),
     ("is transactional", ""): on_name("is transactional"),
