@@ -29,6 +29,7 @@ from lanner.host.runtime import Runtime
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import DeliveryGuarantee, QueueAccessType, QueueShareMode
 from lanner.model.live import OpenQueueDescriptor
+from lanner.rpc.pdu import AuthLevel
 from lanner.security.access_masks import QueueAccess
 from lanner.security.identity import ANONYMOUS, SYSTEM
 from lanner.services.listener import RpcListener, RpcSettings
@@ -84,7 +85,9 @@ class _Served:
         self.engine = self.runtime.engine
         self.listener: TransferListener | RpcListener
         if listener == "rpc":
-            settings = RpcSettings(port=port, read_port=port + 2, endpoint_mapper_port=0)
+            settings = RpcSettings(
+                port=port, read_port=port + 2, endpoint_mapper_port=0, authentication_level=AuthLevel.NONE
+            )
             self.listener = RpcListener(
                 self.engine, self.runtime.users, directory=directory, bind=address, settings=settings
             )

@@ -20,6 +20,7 @@ import uvloop
 from lanner.host.addresses import local_settings
 from lanner.host.operations import Operations
 from lanner.host.runtime import Runtime
+from lanner.rpc.pdu import AuthLevel
 from lanner.security.access_masks import QueueAccess
 from lanner.security.identity import ANONYMOUS, SYSTEM
 from lanner.services.listener import RpcListener, RpcSettings
@@ -101,7 +102,7 @@ async def serve(directory: Path, address: str) -> None:
             attributes = {"security": security, "transactional": name == "tx"}
             operations.create_queue(rf".\private$\{name}", attributes)
     change.wait()
-    settings = RpcSettings(port=0, read_port=0, endpoint_mapper_port=0)
+    settings = RpcSettings(port=0, read_port=0, endpoint_mapper_port=0, authentication_level=AuthLevel.NONE)
     listener = RpcListener(runtime.engine, runtime.users, directory=directory, bind=address, settings=settings)
     await listener.start()
     print(json.dumps({"port": listener.ports[0], "socket": str(listener.socket)}), flush=True)  # noqa: T201

@@ -135,7 +135,7 @@ def test_a_user_of_another_computer(served: ServedManager, run: Run, tmp_path: P
     assert run("status", "--json", *alice).json["name"] == "ALPHA"
     # Without a name nobody gets it.
     refused = run("receive", "hers", "--host", served.bind, code=1).err
-    assert r"ANONYMOUS LOGON has no right RECEIVE_MESSAGE on queue ALPHA\private$\hers" in refused
+    assert f"{served.bind} serves only callers that log on: give a user and a password (--user on" in refused
     assert run("receive", "hers", "--json", *alice).json["body"] == "hello"
     secret.write_text("wrong\n")
     error = json.loads(run("peek", "hers", "--json", *alice, code=1).err.splitlines()[-1])

@@ -24,8 +24,10 @@ from lanner.client._sync.lanner_connection import LannerConnection
 from lanner.client.target import Target
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import OutgoingState
+from lanner.rpc.pdu import AuthLevel
 from lanner.security.certificates import generate_certificate
 from lanner.security.signing import SigningKey
+from lanner.services.listener import RpcSettings
 from lanner.services.ports import LOCAL_SOCKET
 from tests.cli.conftest import free_address
 from tests.client.served import ServedManager
@@ -404,15 +406,16 @@ def test_ntlm_says_who_one_is(alpha: ServedManager) -> None:
             lanner.connect(alpha.bind, user, password, port=alpha.port)
 
 
-def test_who_does_not_say_who_it_is_is_nobody(alpha: ServedManager, q: Queue) -> None:
-    """A queue that the administrator of this machine makes is for everyone, but for nobody without a name."""
-    with lanner.connect(alpha.bind, "bob", "word", port=alpha.port) as bob:
-        bob.open(q.path_name).send("hello")
-        assert bob.open(q.path_name).receive(0).body == "hello"
-    with lanner.connect(alpha.bind, port=alpha.port) as nobody:
-        for refused in (lambda: nobody.open(q.path_name).send("x"), lambda: nobody.open(q.path_name).peek(0)):
-            with pytest.raises(errors.AccessDenied):
-                refused()
+def test_who_does_not_say_who_it_is_is_nobody(tmp_path: Path) -> None:
+    """Where callers need not log on, those that do not are anonymous, and have the rights of that account."""
+    open_to_all = RpcSettings(endpoint_mapper_port=0, authentication_level=AuthLevel.NONE)
+    with contextlib.closing(ServedManager(tmp_path / "data", free_address(), open_to_all)) as beta:
+        with lanner.connect(data=beta.data) as qm:
+            path = qm.create_queue("q", access={"Everyone": "full"}).path_name
+        with lanner.connect(beta.bind, port=beta.port) as nobody:
+            for refused in (lambda: nobody.open(path).send("x"), lambda: nobody.open(path).peek(0)):
+                with pytest.raises(errors.AccessDenied):
+                    refused()
 
 
 def test_no_secret_is_shown(alpha: ServedManager) -> None:

@@ -164,7 +164,8 @@ def test_the_endpoint_mapper_tells_the_port(tmp_path_factory: pytest.TempPathFac
     try:
         if 135 not in served.listener.ports:
             pytest.skip("port 135 is not ours to bind")
-        with lanner.connect(served.bind) as qm:
+        served.runtime.users.add("alice", "secret")
+        with lanner.connect(served.bind, "alice", "secret") as qm:
             assert qm.name == "ALPHA"
     finally:
         served.close()

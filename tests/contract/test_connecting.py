@@ -58,13 +58,10 @@ async def test_a_wrong_password_is_denied(form: Form, service: Service, user: st
     assert password not in str(raised.value)
 
 
-async def test_a_client_without_a_user_is_anonymous(form: Form, service: Service) -> None:
-    name = new_name()
-    async with await form.connect(data=service.data) as qm:
-        await qm.create_queue(name)
-    async with await form.connect(service.address, port=service.port) as nobody:
-        with pytest.raises(errors.AccessDenied):
-            await nobody.open(name).receive(0)
+async def test_a_client_without_a_user_is_told_to_log_on(form: Form, service: Service) -> None:
+    with pytest.raises(errors.AccessDenied) as raised:
+        await form.connect(service.address, port=service.port)
+    assert raised.value.args[0].startswith(f"{service.address} serves only callers that log on: give a user")
 
 
 async def test_no_password_is_shown(form: Form, service: Service) -> None:

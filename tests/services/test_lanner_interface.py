@@ -83,15 +83,19 @@ def test_what_is_no_request_is_told(qm: QueueManager, text: str, monkeypatch: py
 
 
 def test_only_administrators_are_told(alpha: ServedManager) -> None:
-    for user, password in (("alice", "secret"), (None, None)):
-        with lanner.connect(alpha.bind, user, password, port=alpha.port) as somebody:
-            assert somebody.name == "ALPHA"
-            with pytest.raises(errors.AccessDenied):
-                somebody.status()
-            with pytest.raises(errors.AccessDenied):
-                somebody.enterprise.apply({"sites": ["theirs"]})
-            with pytest.raises(errors.AccessDenied):
-                somebody.create_queue(r".\theirs")
+    with lanner.connect(alpha.bind, "alice", "secret", port=alpha.port) as somebody:
+        assert somebody.name == "ALPHA"
+        with pytest.raises(errors.AccessDenied):
+            somebody.status()
+        with pytest.raises(errors.AccessDenied):
+            somebody.enterprise.apply({"sites": ["theirs"]})
+        with pytest.raises(errors.AccessDenied):
+            somebody.create_queue(r".\theirs")
+
+
+def test_who_does_not_log_on_is_told_to(alpha: ServedManager) -> None:
+    with pytest.raises(errors.AccessDenied, match="serves only callers that log on: give a user and a password"):
+        lanner.connect(alpha.bind, port=alpha.port)
 
 
 def test_a_fault_of_ours_is_told_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

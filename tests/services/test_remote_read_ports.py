@@ -14,6 +14,7 @@ from lanner.host.addresses import local_settings
 from lanner.host.runtime import Runtime
 from lanner.rpc.async_client import connect_tcp
 from lanner.rpc.interface import RETURNS
+from lanner.rpc.pdu import AuthLevel
 from lanner.services.interfaces.mqqp import QM2QM, REMOTE_QM_GET_QMQM_SERVER_PORT, REMOTE_QM_GET_VERSION
 from lanner.services.listener import RpcListener, RpcSettings
 from tests.cli.conftest import free_address
@@ -84,7 +85,7 @@ def test_the_endpoint_mapper_tells_of_a_port_that_serves_remote_reads(tmp_path: 
         with ExitStack() as stack:
             if is_taken:
                 stack.enter_context(socket.create_server((address, 2105)))
-            async with listening(tmp_path, address):
+            async with listening(tmp_path, address, RpcSettings(authentication_level=AuthLevel.NONE)):
                 interface = uuidtup_to_bin((str(QM2QM.uuid), "1.0"))
                 found = await asyncio.to_thread(epm.hept_map, address, interface, protocol="ncacn_ip_tcp")
                 port = int(found.partition("[")[2].rstrip("]"))

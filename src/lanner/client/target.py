@@ -122,6 +122,25 @@ def translated(what: str, *, has_texts: bool = False) -> Iterator[None]:
         raise RemoteMachineNotAvailable(f"{what}: {error}") from error
 
 
+@contextmanager
+def first_contact(target: Target) -> Iterator[None]:
+    """Raise what the first call to a queue manager comes to, as `translated` does; whoever did not log on is told so."""
+    with translated(target.place):
+        try:
+            yield
+        except (AccessDenied, RpcFault) as error:
+            is_denied = isinstance(error, AccessDenied) or error.status in (
+                AccessDenied.status,
+                FaultStatus.ACCESS_DENIED,
+            )
+            if not is_denied or target.host is None or (target.credentials is not None and target.credentials.user):
+                raise
+            raise AccessDenied(
+                f"{target.place} serves only callers that log on: "
+                "give a user and a password (--user on the command line, user= and password= in Python)"
+            ) from error
+
+
 def check(results: Mapping[str, Any]) -> None:
     """Raise the exception of a failure."""
     status: int = results[RETURNS]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from lanner.model.errors import MQ_OK, AccessDenied, GenericError, InvalidParameter, StatusError
 from lanner.rpc.interface import RETURNS
+from lanner.rpc.pdu import AuthLevel
 from lanner.rpc.server import ServerInterface
 from lanner.services.callers import refuse_in_hardened_mode, require_administrator
 from lanner.services.documents import Document, Documents
@@ -44,6 +45,8 @@ class LannerInterface(ServerInterface):
             LANNER,
             {LANNER_WHO.name: self.who, LANNER_ASK.name: self.ask, **sessions.handlers},
             authorize=refuse_in_hardened_mode(engine),
+            # It administers, and every client of it is ours.
+            least_level=AuthLevel.PKT_PRIVACY,
             denied=AccessDenied.status,
             max_request_size=MAX_REQUEST_SIZE,
         )

@@ -8,7 +8,7 @@ from lanner.client._async.connections import Connections, connect_to
 from lanner.client._async.lanner_backend import LannerBackend
 from lanner.client._async.lanner_connection import LannerConnection
 from lanner.client._async.msmq_backend import MsmqBackend
-from lanner.client.target import check, translated
+from lanner.client.target import check, first_contact
 from lanner.rpc.faults import InterfaceRefused
 from lanner.services.interfaces.lanner import LANNER, LANNER_OPEN_SESSION, LANNER_WHO
 
@@ -24,7 +24,7 @@ class _NoLanner(Exception):
 async def _make(target: Target) -> LannerConnection:
     client = await connect_to(target)
     try:
-        with translated(target.place):
+        with first_contact(target):
             try:
                 bound = await client.bind(LANNER)
             except InterfaceRefused:

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from lanner.client._async.connections import connect_to
 from lanner.client._async.remote_reader import OPEN_TIMEOUT, RemoteReader
-from lanner.client.target import check, translated
+from lanner.client.target import check, first_contact
 from lanner.rpc.faults import InterfaceRefused
 from lanner.rpc.interface import RETURNS
 from lanner.services.interfaces.mqmp import QMCOMM, R_QM_GET_RTQM_SERVER_PORT
@@ -40,7 +40,7 @@ class MsmqConnection:
         """Connect to the interfaces that are always needed; others are bound when they are used."""
         client = reading_client = await connect_to(target)
         try:
-            with translated(target.place):
+            with first_contact(target):
                 handshake = await client.bind(QMCOMM)
                 try:
                     reading = await client.bind(QM2QM)

@@ -9,7 +9,7 @@ from lanner.client._sync.connections import Connections, connect_to
 from lanner.client._sync.lanner_backend import LannerBackend
 from lanner.client._sync.lanner_connection import LannerConnection
 from lanner.client._sync.msmq_backend import MsmqBackend
-from lanner.client.target import check, translated
+from lanner.client.target import check, first_contact
 from lanner.rpc.faults import InterfaceRefused
 from lanner.services.interfaces.lanner import LANNER, LANNER_OPEN_SESSION, LANNER_WHO
 
@@ -25,7 +25,7 @@ class _NoLanner(Exception):
 def _make(target: Target) -> LannerConnection:
     client = connect_to(target)
     try:
-        with translated(target.place):
+        with first_contact(target):
             try:
                 bound = client.bind(LANNER)
             except InterfaceRefused:
