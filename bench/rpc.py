@@ -28,6 +28,7 @@ from bench.nodes import Node
 from bench.report import Figures
 from bench.workload import BODY, percentiles
 from lanner.client._async.remote_reader import RemoteReader
+from lanner.client.target import Target
 from lanner.rpc.async_client import RpcClient, connect_tcp, connect_unix
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.ndr import Pointed
@@ -123,9 +124,7 @@ class Remote:
     async def _remote_reader(self, stack: AsyncExitStack, credentials: Credentials | None) -> Receive:
         """RemoteQMStartReceive2 and RemoteQMEndReceive for each message."""
         reader = await stack.enter_async_context(
-            await RemoteReader.connect(
-                SERVER, client_id=CLIENT_ID, handshake_port=PORT, read_port=PORT + 2, credentials=credentials
-            )
+            await RemoteReader.connect(Target(SERVER, port=PORT, credentials=credentials), client_id=CLIENT_ID)
         )
         queue = await reader.open(parse(QUEUE))
         return lambda: queue.receive(0)

@@ -35,6 +35,7 @@ from tests.activex.messages import create
 from tests.activex.wire import HOST, Wire
 from tests.activex.world import World
 from tests.com.toys import PASSWORD, USER
+from tests.engine.harness import OPEN_TO_ALL
 from tests.statuses import MQ_ERROR_IO_TIMEOUT
 
 RECEIVE, PEEK = 1, 0x20
@@ -87,7 +88,7 @@ async def _made() -> Sink:
 
 def opened(world: World, wire: Wire, access: int) -> RemoteInterface:
     info = wire.create(MSMQ_QUEUE_INFO.clsid, IMSMQ_QUEUE_INFO4)
-    wire.call(info, IMSMQ_QUEUE_INFO4, "put_format_name", create(world))
+    wire.call(info, IMSMQ_QUEUE_INFO4, "put_format_name", create(world, security=OPEN_TO_ALL))
     queue: RemoteInterface = wire.call(info, IMSMQ_QUEUE_INFO4, "open", access, 0)
     return queue
 

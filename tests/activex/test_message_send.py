@@ -35,6 +35,7 @@ from lanner.model.errors import (
     TransactionUsage,
 )
 from lanner.security.identity import ANONYMOUS, SYSTEM, Identity
+from lanner.security.profile import Profile
 from lanner.security.signing import verify
 from lanner.transfer.incoming_senders import IncomingSenders
 from lanner.wire.identifiers import MessageIdentifier
@@ -356,6 +357,27 @@ def test_the_sender_is_the_caller(world: World) -> None:
 
 
 @pytest.mark.spec("MQAC-3.17.4.1.48-8")
+@pytest.mark.parametrize("caller", [ALICE, SYSTEM], ids=lambda caller: caller.name)
+def test_in_the_document_profile_the_sender_is_the_caller_elsewhere_too(
+    new_world: Callable[..., World], caller: Identity
+) -> None:
+    world = new_world(profile=Profile.DOCUMENT)
+    send(world, new_message(world), ELSEWHERE, by=caller)
+    assert packet(world, ELSEWHERE).sender_identifier == caller.sid.pack()
+
+
+def test_a_local_account_is_not_named_elsewhere(new_world: Callable[..., World]) -> None:
+    world = new_world(is_local_account=lambda sid: sid == ALICE.sid)
+    for caller in (ALICE, SYSTEM):
+        message = new_message(world)
+        send(world, message, ELSEWHERE, by=caller)
+        # The client still sees in whose name it has sent.
+        assert world.call(message, "get_sender_id") == octets(caller.sid.pack())
+    for kept in packets(world, ELSEWHERE):
+        assert kept.sender_identifier == b""
+
+
+@pytest.mark.spec("MQAC-3.17.4.1.48-8")
 def test_the_certificate_is_the_callers_internal_one_where_there_is_one(world: World) -> None:
     name = create(world)
     key = world.run(world.environment.internal_signing_key(ALICE))
@@ -406,7 +428,8 @@ def test_nobody_has_a_context_without_a_certificate(world: World) -> None:
     message = new_message(world)
     world.call(message, "attach_current_security_context", by=ANONYMOUS)
     send(world, message, ELSEWHERE, by=SYSTEM)
-    assert packet(world, ELSEWHERE).sender_identifier == ANONYMOUS.sid.pack()
+    # The anonymous has no name elsewhere.
+    assert packet(world, ELSEWHERE).sender_identifier == b""
     world.call(message, "put_auth_level", 8)
     world.call(message, "attach_current_security_context", by=ANONYMOUS)
     queue = open_queue(world, name)
@@ -457,7 +480,7 @@ def test_no_identity_is_sent_where_none_is_wanted(world: World, new_world: Calla
     assert (unnamed.sender_identifier_type, unnamed.sender_identifier, unnamed.sender_certificate) == (0, b"", b"")
     assert named.sender_identifier_type == SenderIdentifierType.SID
     assert named.sender_identifier == ALICE.sid.pack()
-    far = new_world(computer_name="BETA", resolve_identity={ALICE.sid: ALICE}.get)
+    far = new_world(computer_name="BETA", resolve_identity={ALICE.sid: ALICE}.get, profile=Profile.DOCUMENT)
     with far.held() as h:
         # Everybody who has a name may send.
         queue = h.create("far", security=parse_sddl("O:SYG:SYD:(A;;0xf003f;;;AU)").pack())
@@ -583,12 +606,17 @@ def test_a_queue_that_takes_encrypted_messages_only_or_none(
     ("level", "meant"),
     [(0, MessagePrivacyLevel.NONE), (1, MessagePrivacyLevel.BASE), (3, MessagePrivacyLevel.ENHANCED)],
 )
-def test_a_privacy_level_goes_with_the_message(world: World, level: int, meant: MessagePrivacyLevel) -> None:
+def test_a_privacy_level_goes_with_the_message(
+    world: World, new_world: Callable[..., World], level: int, meant: MessagePrivacyLevel
+) -> None:
     send(world, new_message(world, text("secret"), priv_level=level), ELSEWHERE)
     kept = packet(world, ELSEWHERE)
     assert kept.privacy_level is meant
-    # To be encrypted by transfer, which knows for whom.
-    assert kept.is_body_encrypted is bool(level)
+    # To be encrypted by transfer, which knows for whom. Without a sender the header comes with the key.
+    assert not kept.has_security_header
+    document = new_world(profile=Profile.DOCUMENT)
+    send(document, new_message(document, text("secret"), priv_level=level), ELSEWHERE)
+    assert packet(document, ELSEWHERE).is_body_encrypted is bool(level)
 
 
 # SOAP -----------------------------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from lanner.wire.vartypes import VT
 from tests.activex.messages import create, number, octets, text
 from tests.activex.wire import Wire
 from tests.activex.world import World
+from tests.engine.harness import OPEN_TO_ALL
 from tests.statuses import MQ_ERROR_UNINITIALIZED_OBJECT
 
 Q = r"DIRECT=OS:.\private$\q"
@@ -82,7 +83,7 @@ def test_every_property_of_a_message_can_be_read(world: World, wire: Wire) -> No
 
 
 def test_a_message_goes_through_a_queue(world: World, wire: Wire) -> None:
-    name = create(world)
+    name = create(world, security=OPEN_TO_ALL)
     info = wire.create(MSMQ_QUEUE_INFO.clsid, IMSMQ_QUEUE_INFO4)
     wire.call(info, IMSMQ_QUEUE_INFO4, "put_format_name", name)
     message = wire.create(MSMQ_MESSAGE.clsid, IMSMQ_MESSAGE4)

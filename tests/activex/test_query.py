@@ -20,7 +20,7 @@ from lanner.wire.security_descriptor import Acl, SecurityDescriptor, allow
 from lanner.wire.sid import Sid
 from lanner.wire.vartypes import VT
 from tests.activex.world import World
-from tests.engine.harness import START_TIME
+from tests.engine.harness import OPEN_TO_ALL, START_TIME
 from tests.statuses import (
     MQ_ERROR_ILLEGAL_PROPERTY_VALUE,
     MQ_ERROR_ILLEGAL_RELATION,
@@ -56,7 +56,9 @@ def queues(world: World) -> list[Queue]:
     for place, name in enumerate(("a", "b", "c")):
         with world.held() as h:
             address = "" if name == "b" else f"224.0.0.{place + 1}:99"
-            queue = h.create(rf".\{name}", label=name, type=KINDS[place], multicast_address=address or None)
+            queue = h.create(
+                rf".\{name}", label=name, type=KINDS[place], multicast_address=address or None, security=OPEN_TO_ALL
+            )
         world.tick(HOUR / 2)
         with world.held() as h:
             h.engine.set_queue_properties(queue, {"quota": 5})

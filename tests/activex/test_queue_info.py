@@ -26,11 +26,12 @@ from lanner.model.errors import RemoteMachineNotAvailable, StatusError
 from lanner.rpc.server import RpcServer
 from lanner.security.access_masks import QueueAccess, QueueManagerAccess
 from lanner.security.identity import ANONYMOUS, Identity
+from lanner.security.profile import Profile
 from lanner.services.ports import ServerPorts
 from lanner.services.queue_client import QueueClient
 from lanner.services.remote_queues import RemoteQueues
 from lanner.wire.security_descriptor import AceType, Acl, SecurityDescriptor, allow
-from lanner.wire.sid import ANONYMOUS_LOGON, EVERYONE, Sid
+from lanner.wire.sid import ANONYMOUS_LOGON, BUILTIN_ADMINISTRATORS, EVERYONE, Sid
 from lanner.wire.vartypes import VT
 from tests.activex.world import World, called_by
 from tests.engine.harness import START_TIME
@@ -71,6 +72,12 @@ def info(world: World, path: str | None = None, *, name: str | None = None) -> M
 
 def private(name: str = "q") -> str:
     return rf".\private$\{name}"
+
+
+@pytest.fixture
+def document(new_world: Callable[..., World]) -> World:
+    """Make a queue manager with the defaults of the documents."""
+    return new_world(profile=Profile.DOCUMENT)
 
 
 @pytest.fixture
@@ -467,8 +474,8 @@ class TestSecurityDescriptor:
         return create(world, by, *arguments)
 
     @pytest.mark.spec("MQAC-3.10.4.1.26.1-1", "MQAC-3.10.4.1.26.1-5", "MQAC-3.10.4.1.26-7")
-    def test_of_a_domain_user(self, world: World) -> None:
-        queue = self.create(world, ALICE)
+    def test_of_a_domain_user(self, document: World) -> None:
+        queue = self.create(document, ALICE)
         assert dacl(queue) == [(EVERYONE, READ), (ALICE.sid, ALL)]
         assert queue.security is not None
         assert SecurityDescriptor.unpack(queue.security).owner == ALICE.sid
@@ -477,8 +484,8 @@ class TestSecurityDescriptor:
 
     @pytest.mark.spec("MQAC-3.10.4.1.26.1-2", "MQAC-3.10.4.1.26.1-5")
     @pytest.mark.parametrize(("by", "owner"), [(STRANGER, ANONYMOUS_LOGON), (GUEST, GUEST.sid)])
-    def test_of_nobody_of_the_domain(self, world: World, by: Identity, owner: Sid) -> None:
-        queue = self.create(world, by)
+    def test_of_nobody_of_the_domain(self, document: World, by: Identity, owner: Sid) -> None:
+        queue = self.create(document, by)
         assert dacl(queue) == [(EVERYONE, ALL)]
         assert queue.security is not None
         assert SecurityDescriptor.unpack(queue.security).owner == owner
@@ -486,7 +493,7 @@ class TestSecurityDescriptor:
     @pytest.mark.spec("MQAC-3.10.4.1.26.1-3", "MQAC-3.10.4.1.26.1-4", "MQAC-3.10.4.1.26.1-5")
     @pytest.mark.parametrize("srmp", [False, True])
     def test_the_machine_and_anonymous_senders(self, new_world: Callable[..., World], srmp: bool) -> None:
-        world = new_world(directory_integrated=True)
+        world = new_world(directory_integrated=True, profile=Profile.DOCUMENT)
         with world.held() as h:
             machine = h.directory.computer_sid("ALPHA")
             h.engine.queue_manager.srmp_http_support = srmp
@@ -497,13 +504,34 @@ class TestSecurityDescriptor:
         assert dacl(self.create(world, ALICE)) == expected
 
     @pytest.mark.spec("MQAC-3.10.4.1.26-7")
-    def test_world_readable(self, world: World) -> None:
+    def test_world_readable(self, document: World) -> None:
         """Everyone may receive and peek as well, and no more than that."""
-        queue = self.create(world, ALICE, MISSING, TRUE)
+        queue = self.create(document, ALICE, MISSING, TRUE)
         assert dacl(queue) == [(EVERYONE, READ | QueueAccess.RECEIVE_MESSAGE), (ALICE.sid, ALL)]
+        opened = document.call(info(document, private()), "open", 1, 0, by=STRANGER)
+        document.objects.append(opened)
+        assert document.status(info(document, private()), "open", 2, 0, by=STRANGER) == MQ_ERROR_ACCESS_DENIED
+
+    @pytest.mark.parametrize("by", [ALICE, STRANGER], ids=lambda by: by.name)
+    def test_in_the_safe_profile_the_creator_owns_and_everybody_sends(self, world: World, by: Identity) -> None:
+        queue = self.create(world, by)
+        senders = [(EVERYONE, QueueAccess.WRITE_MESSAGE), (ANONYMOUS_LOGON, QueueAccess.WRITE_MESSAGE)]
+        assert dacl(queue) == [(by.sid, ALL), (BUILTIN_ADMINISTRATORS, ALL), *senders]
+        assert queue.security is not None
+        assert SecurityDescriptor.unpack(queue.security).owner == by.sid
+
+    def test_in_the_safe_profile_a_guest_owns_nothing(self, world: World) -> None:
+        queue = self.create(world, GUEST)
+        assert queue.security is not None
+        assert SecurityDescriptor.unpack(queue.security).owner == BUILTIN_ADMINISTRATORS
+        assert GUEST.sid not in {sid for sid, _ in dacl(queue)}
+
+    def test_in_the_safe_profile_world_readable_adds_to_the_default(self, world: World) -> None:
+        queue = self.create(world, ALICE, MISSING, TRUE)
+        assert (EVERYONE, QueueAccess.RECEIVE_MESSAGE | QueueAccess.WRITE_MESSAGE) in dacl(queue)
         opened = world.call(info(world, private()), "open", 1, 0, by=STRANGER)
         world.objects.append(opened)
-        assert world.status(info(world, private()), "open", 2, 0, by=STRANGER) == MQ_ERROR_ACCESS_DENIED
+        assert world.status(info(world, private()), "open", 1, 0, by=ANONYMOUS) == MQ_ERROR_ACCESS_DENIED
 
     @pytest.mark.spec("MQAC-3.10.4.1.26-7")
     @pytest.mark.parametrize("argument", [MISSING, FALSE])
@@ -527,9 +555,9 @@ class TestSecurityDescriptor:
         assert world.call(made, "get_is_world_readable2") is True
 
     @pytest.mark.spec("MQAC-3.10.4.1.25-1")
-    def test_a_queue_of_everyone_is_world_readable(self, world: World) -> None:
-        self.create(world, STRANGER)
-        assert world.call(info(world, private()), "get_is_world_readable2") is True
+    def test_a_queue_of_everyone_is_world_readable(self, document: World) -> None:
+        self.create(document, STRANGER)
+        assert document.call(info(document, private()), "get_is_world_readable2") is True
 
     def test_who_may_not_see_the_descriptor_is_not_told(self, world: World) -> None:
         queue = self.create(world, ALICE)
@@ -665,8 +693,12 @@ class TestOpen:
     def test_access_is_the_callers(self, world: World) -> None:
         create(world, ALICE)
         made = info(world, private())
-        for access in (1, 2, 0x20):
+        for access in (1, 0x20):
             assert world.status(made, "open", access, 0, by=STRANGER) == MQ_ERROR_ACCESS_DENIED
+        closed = SecurityDescriptor(owner=ALICE.sid, dacl=Acl((allow(ALICE.sid, ALL),))).pack()
+        with world.held() as h:
+            h.engine.set_queue_properties(find(world), {"security": closed})
+        assert world.status(made, "open", 2, 0, by=STRANGER) == MQ_ERROR_ACCESS_DENIED
         opened = world.call(made, "open", 1, 0, by=ALICE)
         world.objects.append(opened)
         assert find(world).open_queue_descriptors == [opened.descriptor]
@@ -721,7 +753,11 @@ class TestRefreshAndUpdate:
 
     @pytest.mark.spec("MQAC-3.1.4.1-1")
     def test_rights(self, world: World) -> None:
-        create(world, ALICE)
+        entries = (allow(EVERYONE, QueueAccess.GET_QUEUE_PROPERTIES), allow(ALICE.sid, ALL))
+        queue = create(world, ALICE)
+        with world.held() as h:
+            security = SecurityDescriptor(owner=ALICE.sid, dacl=Acl(entries)).pack()
+            h.engine.set_queue_properties(queue, {"security": security})
         made = info(world, private())
         world.call(made, "put_label", "x")
         assert world.status(made, "update", by=STRANGER) == MQ_ERROR_ACCESS_DENIED

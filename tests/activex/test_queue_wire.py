@@ -42,6 +42,7 @@ from lanner.model.directory_objects import Queue
 from lanner.wire.vartypes import VT
 from tests.activex.wire import Wire
 from tests.activex.world import World
+from tests.engine.harness import OPEN_TO_ALL
 
 NOW = Variant(VT.I4, 0)
 RECEIVE_NOW = (MISSING, MISSING, MISSING, NOW, MISSING)
@@ -58,7 +59,7 @@ def wire(world: World, tmp_path: Path) -> Iterator[Wire]:
 @pytest.fixture
 def q(world: World) -> Queue:
     with world.held() as h:
-        return h.create("q")
+        return h.create("q", security=OPEN_TO_ALL)
 
 
 def info(wire: Wire, table: InterfaceTable = IMSMQ_QUEUE_INFO4) -> RemoteInterface:

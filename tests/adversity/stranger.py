@@ -6,7 +6,7 @@ import contextlib
 import socket
 import time
 import uuid
-from typing import Self
+from typing import Any, Self
 
 from lanner.model.enums import DeliveryGuarantee
 from lanner.transfer.events import UserMessageReceived
@@ -15,6 +15,7 @@ from lanner.transfer.session_states import SessionState
 from lanner.transfer.settings import TransferSettings
 from lanner.wire.builder import MessageProperties, build
 from lanner.wire.format_name import parse
+from lanner.wire.identifiers import TxSequenceID
 from lanner.wire.sid import EVERYONE
 from tests.adversity.network import PORT
 
@@ -32,18 +33,22 @@ class Stranger:
         connection.settimeout(_PATIENCE)
 
     @classmethod
-    def connect(cls, source: str, target: str, settings: TransferSettings | None = None) -> Self:
+    def connect(
+        cls, source: str, target: str, settings: TransferSettings | None = None, *, guid: uuid.UUID = GUID
+    ) -> Self:
         connection = socket.create_connection((target, PORT), _PATIENCE, source_address=(source, 0))
-        session = Session.initiate(own_guid=GUID, settings=settings or TransferSettings(), monotonic=time.monotonic)
+        session = Session.initiate(own_guid=guid, settings=settings or TransferSettings(), monotonic=time.monotonic)
         return cls(connection, session)
 
     @classmethod
-    def accept(cls, listening: socket.socket, settings: TransferSettings | None = None) -> Self:
+    def accept(
+        cls, listening: socket.socket, settings: TransferSettings | None = None, *, guid: uuid.UUID = GUID
+    ) -> Self:
         """Wait for the other side to come."""
         listening.settimeout(_PATIENCE)
         connection, _ = listening.accept()
         session = Session.accept(
-            own_guid=GUID, settings=settings or TransferSettings(), monotonic=time.monotonic, admit=lambda _: True
+            own_guid=guid, settings=settings or TransferSettings(), monotonic=time.monotonic, admit=lambda _: True
         )
         return cls(connection, session)
 
@@ -86,13 +91,31 @@ class Stranger:
                 pass
 
 
-def message(to: str, body: bytes = b"from a stranger", *, ordinal: int = 1, recoverable: bool = True) -> bytes:
-    """A UserMessage without fault."""
+def message(
+    to: str,
+    body: bytes = b"from a stranger",
+    *,
+    ordinal: int = 1,
+    recoverable: bool = True,
+    source: uuid.UUID = GUID,
+    sequence: TxSequenceID | None = None,
+    number: int = 1,
+    **properties: Any,  # noqa: ANN401 (of MessageProperties)
+) -> bytes:
+    """A UserMessage without fault; with a sequence it is transactional."""
     mode = DeliveryGuarantee.RECOVERABLE if recoverable else DeliveryGuarantee.EXPRESS
+    content = MessageProperties(
+        body=body, label="stranger", delivery_guarantee=mode, sender_identifier=EVERYONE.pack(), **properties
+    )
+    if sequence is not None:
+        content.transactional_message_sequence_identifier = sequence
+        content.transaction_sequence_number = number
+        content.transaction_previous_sequence_number = number - 1
     return build(
-        MessageProperties(body=body, label="stranger", delivery_guarantee=mode, sender_identifier=EVERYONE.pack()),
-        source=GUID,
+        content,
+        source=source,
         ordinal=ordinal,
         sent_time=int(time.time()),
         destination=parse(to),
+        transaction=None if sequence is None else 7,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import re
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ KEYS = {
     "recoverable", "transactional", "sent_time", "arrived_time", "time_to_reach_queue", "time_to_be_received",
     "correlation_id", "destination_queue", "response_queue", "administration_queue", "acknowledge",
     "use_dead_letter_queue", "use_journal_queue", "use_tracing", "tracing_queue", "app_specific", "extension", "authenticated",
-    "encrypted", "source_machine", "sender_id", "connector_type", "abort_count", "move_count", "body_kind", "body_value",
+    "encrypted", "source_machine", "sender_id", "sender_verified", "connector_type", "abort_count", "move_count", "body_kind", "body_value",
     "body_type_name", "body_reason",
 }  # fmt: skip
 
@@ -37,6 +38,7 @@ def test_text_is_sent_as_a_bstr_and_received_as_text(run: Run, orders: str) -> N
     assert (message["body_encoding"], message["body_type"], message["body_size"]) == ("text", 8, 10)
     assert (message["body_kind"], message["body_value"], message["body_type_name"]) == ("text", "grüße", "VT_BSTR")
     assert message["recoverable"]
+    assert message["sender_verified"] is True
     assert "is empty" in run("receive", orders, code=3).err
 
 
@@ -58,6 +60,7 @@ def test_bytes_are_base64_in_json_hexadecimal_for_people_and_themselves_with_raw
     assert message["body_encoding"] == "base64"
     assert base64.b64decode(message["body"]) == body
     shown = run("peek", orders).out
+    assert re.search(r"^sender +S-1-[-0-9]+ \(verified\)$", shown, re.MULTILINE)
     assert "0000  00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d 0e 0f  ................" in shown
     assert "0030  30 31 32" in shown
     assert "0040" not in shown

@@ -181,7 +181,20 @@ def test_the_private_name_of_a_queue_here(run: Run, orders: str) -> None:
 
 def test_multicast(run: Run, orders: str) -> None:
     del orders
-    assert "the multicast group 224.0.0.5, port 8080" in run("resolve", "MULTICAST=224.0.0.5:8080").out
+    ran = run("resolve", "MULTICAST=224.0.0.5:8080", code=3)
+    assert "the multicast group 224.0.0.5, port 8080" in ran.out
+    assert "this version does not send to multicast groups: this name cannot be sent to from here" in ran.out
+    assert "this version does not send to multicast groups" in run("send", "MULTICAST=224.0.0.5:8080", "x", code=1).err
+
+
+def test_http(run: Run, orders: str) -> None:
+    del orders
+    ran = run("resolve", "DIRECT=HTTP://192.0.2.7/msmq/private$/orders", code=3)
+    assert "192.0.2.7 is another computer (protocol HTTP)" in ran.out
+    assert "this version does not send over HTTP (MC-MQSRM): this name cannot be sent to from here" in ran.out
+    assert (
+        "the queue ALPHA\\private$\\orders is there" in run("resolve", "DIRECT=HTTP://alpha/msmq/private$/orders").out
+    )
 
 
 @pytest.mark.parametrize(
@@ -201,7 +214,10 @@ def test_multicast(run: Run, orders: str) -> None:
                 r"the port is a setting; did you mean 'beta\private$\q'?"
             ),
         ),
-        (r"DIRECT=OS:a=b\q", r"format name 'DIRECT=OS:a=b\q': '=' is not allowed in a computer name, here 'a=b'"),
+        (
+            r"DIRECT=OS:a=b\q",
+            r"format name 'DIRECT=OS:a=b\q': '=' is not allowed in a computer name, here 'a=b'; did you mean 'DIRECT=OS:a-b\q'?",
+        ),
         (
             "Label:orders",
             (

@@ -28,7 +28,7 @@ from lanner.rpc.interface import Method
 from lanner.rpc.pdu import SyntaxId
 from lanner.security.identity import SYSTEM
 from lanner.services.interfaces.lanner import LANNER, LANNER_OPEN_SESSION
-from lanner.services.interfaces.mqqp import QM2QM, REMOTE_QM_GET_VERSION
+from lanner.services.interfaces.mqqp import QM2QM, REMOTE_QM_GET_QMQM_SERVER_PORT
 from tests.cli.conftest import free_address
 from tests.client import both_colours
 from tests.client.other_manager import PORT, OtherManager, until
@@ -117,6 +117,8 @@ def test_the_properties_of_a_message_arrive(other: OtherManager, qm: Any, q: Any
     assert str(got.connector_type) == "6f9619ff-8b86-d011-b42d-00cf4fc964ff"
     assert got.source_machine == other.engine.queue_manager.identifier
     assert got.sender_id == other.runtime.users.sid("alice").pack()
+    # Of senders this protocol tells only who has signed.
+    assert (got.authenticated, got.sender_verified) == (False, None)
     assert got.arrived_time >= got.sent_time
     assert (got.abort_count, got.move_count) == (0, 0)
     assert [copy.id for copy in q.journal] == [identifier]
@@ -444,7 +446,8 @@ def test_the_protocols_work_over_the_socket_of_a_directory(colour: str, other: O
 
 
 def test_rights_are_those_of_the_user(colour: str, other: OtherManager, q: Any, qm: Any) -> None:
-    """A queue that an administrator creates is for everyone, but management is for administrators."""
+    """A list gives a user rights on a queue, but management is for administrators."""
+    q.grant("Everyone", "get-properties")
     with connected(colour, other, "bob", "word") as bob:
         queue = bob.open(q.name)
         for refused in (queue.count, queue.attributes, bob.queues, bob.outgoing, partial(bob.create_queue, "his")):
@@ -457,9 +460,8 @@ def test_rights_are_those_of_the_user(colour: str, other: OtherManager, q: Any, 
 
 def test_a_purge_needs_no_administrator_who_alone_learns_the_count(bare: OtherManager, colour: str) -> None:
     bare.serve_local(bare.serve_everything())
-    # What the administrator of the computer creates is for everyone.
     with both_colours.connect(colour, data=bare.data) as qm:
-        qm.create_queue("open")
+        qm.create_queue("open", access={"Everyone": ["send", "receive"]})
     with connected(colour, bare, "bob", "word") as bob:
         queue = bob.open("open")
         queue.send_many(["a", "b"])
@@ -480,12 +482,22 @@ def send_and_receive(qm: Any) -> None:
 
 @pytest.mark.parametrize("read_port", [2105, 2116])
 def test_the_port_of_remote_reads_is_asked_for(colour: str, bare: OtherManager, read_port: int) -> None:
-    """The interface qmcomm says the port of qm2qm, which need not be 2105 (MS-MQMP 3.1.4.24)."""
+    """Where qm2qm is not beside it, the interface qmcomm says its port, which need not be 2105 (MS-MQMP 3.1.4.24)."""
     bare.serve(bare.queue_client)
     bare.serve([bare.remote_read], read_port)
     bare.ports.ip_read = read_port
     with connected(colour, bare) as qm:
         send_and_receive(qm)
+
+
+def test_queues_are_read_at_the_port_that_qm2qm_names(colour: str, bare: OtherManager) -> None:
+    """It is asked first, also where it is served beside qmcomm (MS-MQQP 3.2.4.1)."""
+    asked = bare.serve([*bare.queue_client, bare.remote_read])
+    named = bare.serve([bare.remote_read], 2116)
+    bare.ports.ip_read = 2116
+    with connected(colour, bare) as qm:
+        send_and_receive(qm)
+        assert (asked.connections, named.connections) == (1, 1)
 
 
 def test_a_server_that_does_not_know_its_ports_reads_on_2105(colour: str, bare: OtherManager) -> None:
@@ -523,7 +535,7 @@ def test_a_server_that_never_answers_is_given_up(colour: str) -> None:
             pass
 
 
-@pytest.mark.parametrize("method", [LANNER_OPEN_SESSION, REMOTE_QM_GET_VERSION])
+@pytest.mark.parametrize("method", [LANNER_OPEN_SESSION, REMOTE_QM_GET_QMQM_SERVER_PORT])
 def test_a_server_that_stops_answering_is_given_up(colour: str, bare: OtherManager, method: Method) -> None:
     """It accepts the binds, and then a call has no answer: one of Lanner's interface, or without that."""
     never: asyncio.Future[bytes] = asyncio.Future(loop=bare.loop)

@@ -12,6 +12,7 @@ import pytest
 
 from lanner.client._async.remote_reader import OPEN_TIMEOUT, OpenRemoteQueue, RemoteReader
 from lanner.client._sync.remote_reader import RemoteReader as BlockingReader
+from lanner.client.target import Target
 from lanner.model.enums import QueueAccessType, QueueShareMode
 from lanner.model.errors import (
     AccessDenied,
@@ -69,10 +70,13 @@ def replaced(site: Site, name: str, handler: Callable[..., Value]) -> None:
     site.service.interface._methods[method.opnum] = (method, handler)
 
 
+def target(site: Site) -> Target:
+    return Target("127.0.0.1", port=site.port)
+
+
 @asynccontextmanager
 async def reading(site: Site, **options: Value) -> AsyncIterator[RemoteReader]:
-    given: dict[str, Value] = {"client_id": CLIENT_ID, "handshake_port": site.port, "read_port": site.port}
-    reader = await RemoteReader.connect("127.0.0.1", **(given | options))
+    reader = await RemoteReader.connect(target(site), client_id=CLIENT_ID, **options)
     async with reader:
         yield reader
 
@@ -99,11 +103,11 @@ async def test_the_port_is_asked_for_first(site: Site) -> None:
 
 
 @served
-async def test_a_server_without_a_port_reads_for_nobody(site: Site) -> None:
+async def test_a_server_that_knows_no_port_is_read_where_it_was_asked(site: Site) -> None:
     site.service._ports.ip_read = 0
-    with pytest.raises(RpcConnectionError, match="no remote reads"):
-        async with reading(site):
-            pass
+    async with reading(site) as reader:
+        await reader.open(NAME)
+        assert site.server.connections == 1
     await until(lambda: site.server.connections == 0)
 
 
@@ -160,8 +164,7 @@ async def test_an_open_that_takes_too_long_ends_in_a_thread_too(site: Site) -> N
     replaced(site, "RemoteQMOpenQueue", never)
 
     def work() -> None:
-        given: dict[str, Value] = {"client_id": CLIENT_ID, "handshake_port": site.port, "read_port": site.port}
-        with BlockingReader.connect("127.0.0.1", **given, open_timeout=0.05) as reader:
+        with BlockingReader.connect(target(site), client_id=CLIENT_ID, open_timeout=0.05) as reader:
             with pytest.raises(RpcConnectionError, match="not opened within"):
                 reader.open(NAME)
             assert not reader.opened

@@ -84,6 +84,25 @@ async def test_the_queue_manager_says_how_it_is(qm: lanner.aio.QueueManager, pla
     assert (await qm.peer("ALPHA"))["identifier"] == str(qm.identifier)
 
 
+@covers(
+    "QueueManager.peers", "QueueManager.trust_peer", "QueueManager.trust_peer: InvalidParameter",
+    "QueueManager.forget_peer", "QueueManager.forget_peer: InvalidParameter",
+)  # fmt: skip
+async def test_queue_managers_are_bound_to_addresses(qm: lanner.aio.QueueManager) -> None:
+    guid = uuid.uuid4()
+    text = f"{guid} was never seen here: give its address"
+    await refused(errors.InvalidParameter, text, qm.trust_peer(guid))
+    await refused(errors.InvalidParameter, "nowhere is no address, such as 192.0.2.7", qm.trust_peer(guid, ["nowhere"]))
+    await refused(errors.InvalidParameter, "x is no identifier of a queue manager", qm.trust_peer("x", ["192.0.2.7"]))
+    made = await qm.trust_peer(guid, ["192.0.2.7", "2001:DB8::7"])
+    assert made["addresses"] == {"192.0.2.7": "trusted", "2001:db8::7": "trusted"}
+    assert made in await qm.peers()
+    await qm.forget_peer(str(guid))
+    assert str(guid) not in [one["guid"] for one in await qm.peers()]
+    gone = f"{guid} is bound to no address: `lanner peer list` shows those that are"
+    await refused(errors.InvalidParameter, gone, qm.forget_peer(guid))
+
+
 @covers("QueueManager.enterprise", "Enterprise.document", "Enterprise.apply", "Enterprise.remove")
 async def test_the_enterprise_is_described(qm: lanner.aio.QueueManager, tmp_path: Path) -> None:
     site, computer = f"SITE-{new_name()}", new_name().upper()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeGuard
 
 import pytest
 
@@ -44,6 +46,38 @@ def test_every_member_is_covered_in_every_form() -> None:
     in_forms = {name for name, arguments, _ in covering_tests() if arguments & {"qm", "place", "form"}}
     wanted = {name for name in WANTED if not name.startswith(OF_NO_FORM)}
     assert sorted(wanted - in_forms) == []
+
+
+def test_a_test_uses_what_it_covers() -> None:
+    """Its text has the name of the member and that of the error; `unit` is how `transaction=` is read."""
+    unused = []
+    for name, _, where in covering_tests():
+        file, _, test = where.partition("::")
+        (node,) = (one for one in ast.parse((HERE / file).read_text(encoding="utf-8")).body if defines(one, test))
+        words = set(re.findall(r"\w+", "\n".join(ast.unparse(line) for line in node.body)))
+        of, _, error = name.partition(": ")
+        kind, _, member = of.rpartition(".")
+        wanted = {error} - {""} | ({member} - {"unit"} if kind else set())
+        unused += [f"{where}: {name}" for word in wanted if word not in words]
+    assert unused == []
+
+
+def defines(node: ast.stmt, name: str) -> TypeGuard[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name
+
+
+def test_every_error_of_the_guide_is_in_the_contract() -> None:
+    guide = (HERE.parents[1] / "docs" / "user-guide.md").read_text(encoding="utf-8")
+    rows = guide.partition("| Error | When |\n|---|---|\n")[2].partition("\n\n")[0].splitlines()
+    documented = {error for row in rows for error in re.findall(r"`(\w+)`", row.split("|")[1])}
+    assert {"QueueNotFound", "ReceiveInDoubt"} <= documented
+    tested = {
+        node.attr
+        for path in HERE.glob("test_*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("errors")
+    }
+    assert sorted(documented - tested) == []
 
 
 def test_a_name_that_is_no_member_cannot_be_covered() -> None:

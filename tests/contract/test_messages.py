@@ -17,7 +17,7 @@ from lanner.security.signing import SigningKey
 from lanner.wire.body_types import VT_BSTR
 from lanner.wire.message import Message as Packet
 from tests.contract.covering import covers
-from tests.contract.forms import blocking, new_queue, refused
+from tests.contract.forms import Place, blocking, new_queue, refused
 from tests.contract.service import BOB
 
 GUID = uuid.UUID("5a2f8a4e-6d0c-4b7e-9a53-0d9f2c1b7e11")
@@ -116,15 +116,23 @@ async def test_a_received_message_can_be_sent_on(qm: lanner.aio.QueueManager) ->
     assert again.id == second != first
 
 
-@covers("ReceivedMessage.sender_id")
-async def test_the_sender_is_named(qm: lanner.aio.QueueManager) -> None:
-    q = await new_queue(qm)
+@covers("ReceivedMessage.sender_id", "ReceivedMessage.sender_verified")
+async def test_the_sender_is_named_and_verified(place: Place, qm: lanner.aio.QueueManager) -> None:
+    """A sender that logged on to the queue manager is proven, however the message is read."""
+    q = await new_queue(qm, access={"bob": "send", "Everyone": "send"} if place.form.is_remote else None)
     await q.send("x")
-    sender = (await q.receive(timeout=0)).sender_id
+    async with place.as_bob(qm) as bob:
+        await bob.open(q.name).send("x")
+    found = [message async for message in q]
+    async with q.cursor() as cursor:
+        found += [await cursor.peek(timeout=0), await cursor.peek_next(timeout=0)]
+    async with q.receiving(1, timeout=0) as messages:
+        found += messages
+    found.append(await q.receive(timeout=0))
+    assert all(message.sender_id for message in found)
+    assert [message.sender_verified for message in found] == [True] * 6
     if is_embedded(blocking(qm)):
-        await qm.as_user(BOB).open(q.name).send("x")
-        assert (await q.receive(timeout=0)).sender_id == BOB.sid.pack()
-    assert sender
+        assert found[-1].sender_id == BOB.sid.pack()
 
 
 @covers(

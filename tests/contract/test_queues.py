@@ -177,7 +177,10 @@ async def test_an_attribute_that_cannot_be_is_refused(
                 r"`lanner queue list` shows the labels; give the path name of the queue, as in '.\private$\orders'"
             ),
         ),
-        (r"DIRECT=OS:a=b\q", r"format name 'DIRECT=OS:a=b\q': '=' is not allowed in a computer name, here 'a=b'"),
+        (
+            r"DIRECT=OS:a=b\q",
+            r"format name 'DIRECT=OS:a=b\q': '=' is not allowed in a computer name, here 'a=b'; did you mean 'DIRECT=OS:a-b\q'?",
+        ),
     ],
     ids=lambda value: value[:16],
 )

@@ -14,8 +14,10 @@ import pytest
 import lanner
 import lanner.aio
 from lanner import errors
+from lanner.store.format import FORMAT
 from tests.contract.forms import FORMS, Form, Place, new_queue, refused
 from tests.contract.service import Service
+from tests.store.test_opening import set_format
 
 MAX_PACKET = 4_194_304
 FULL_DISK = (
@@ -165,6 +167,20 @@ async def test_a_directory_has_one_queue_manager(form: Form, tmp_path: Path) -> 
             "stop that process, or give this one another data directory"
         )
         await new_queue(qm)
+
+
+@EMBEDDED
+async def test_a_directory_that_a_newer_version_wrote_is_left_alone(form: Form, tmp_path: Path) -> None:
+    async with form.embedded(tmp_path / "data") as qm:
+        await new_queue(qm)
+    set_format(tmp_path / "data", 1000)
+    with pytest.raises(errors.StoreVersion) as raised:
+        async with form.embedded(tmp_path / "data"):
+            pytest.fail("it cannot be read")
+    assert raised.value.args[0] == (
+        f"{tmp_path / 'data'} is in store format 1000, this version knows formats up to {FORMAT}: "
+        "use the newer version of the program that wrote it"
+    )
 
 
 async def test_an_async_queue_manager_is_open_in_its_block_only(tmp_path: Path) -> None:

@@ -29,14 +29,23 @@ from lanner.model.enums import (
 )
 from lanner.model.errors import IOTimeout, StatusError
 from lanner.model.live import START, MessagePosition, OpenQueueDescriptor, Transaction, WaitingMessageReadOperation
+from lanner.security.access_masks import QueueAccess
 from lanner.security.identity import SYSTEM, Identity
 from lanner.security.profile import Profile
 from lanner.store import Store
 from lanner.wire.builder import MessageProperties, build
 from lanner.wire.format_name import FormatName, parse
 from lanner.wire.message import Message
+from lanner.wire.security_descriptor import Acl, SecurityDescriptor, allow
+from lanner.wire.sid import BUILTIN_ADMINISTRATORS, EVERYONE
 
 START_TIME = 1_700_000_000.0
+
+
+# A list for tests that are not about rights: every user has all of them.
+OPEN_TO_ALL = SecurityDescriptor(
+    owner=BUILTIN_ADMINISTRATORS, dacl=Acl((allow(EVERYONE, QueueAccess.GENERIC_ALL),))
+).pack()
 
 
 class WatchedDirectory:

@@ -15,7 +15,13 @@ import pytest
 
 from lanner.model.directory_objects import Queue, Site
 from lanner.model.enums import INFINITE, DirectoryOperationResult, QueueAccessType, QueuePrivacyLevel
-from lanner.model.errors import AccessDenied, IllegalPropertyValue, IllegalSecurityDescriptor, InvalidOwner, PropertyNotallowed
+from lanner.model.errors import (
+    AccessDenied,
+    IllegalPropertyValue,
+    IllegalSecurityDescriptor,
+    InvalidOwner,
+    PropertyNotallowed,
+)
 from lanner.security.access_masks import ConnectedNetworkAccess, QueueAccess, QueueManagerAccess
 from lanner.security.identity import ANONYMOUS, ANONYMOUS_IN_EVERYONE, SYSTEM, Identity
 from lanner.security.profile import Profile

@@ -21,6 +21,7 @@ from lanner.model.enums import (
 from lanner.model.errors import IllegalPropertyValue, MessageNotAuthenticated
 from lanner.security.examination import Examination
 from lanner.security.identity import ANONYMOUS, SYSTEM, Identity
+from lanner.security.profile import Profile
 from lanner.wire.builder import set_authentication
 from lanner.wire.format_name import parse
 from lanner.wire.message import Message
@@ -254,6 +255,8 @@ def test_a_queue_takes_only_messages_secured_as_it_demands(h: Harness) -> None:
 @pytest.mark.spec("DMPR-3.1.1.12-23")
 def test_the_sender_is_named_by_its_sid_unless_it_asks_otherwise(h: Harness) -> None:
     """SenderIdentifierType: Sid of the current user by default, None for the anonymous user, or the queue manager's."""
+    h.settings["profile"] = Profile.DOCUMENT
+    h.restart()
     alice = Identity("alice", Sid.parse("S-1-5-21-1-2-3-1001"), is_domain_user=True)
     h.create(security=parse_sddl("O:SYG:SYD:(A;;0x4;;;S-1-5-21-1-2-3-1001)").pack())
     descriptor = h.open("q", QueueAccessType.SEND, identity=alice)

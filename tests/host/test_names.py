@@ -92,6 +92,8 @@ REFUSED_PATHS = [
     (r"DIRECT = OS : beta\q", "' ' is not allowed in a computer name", r"DIRECT=OS:beta\q"),
     (r"DIRCT=OS:.\q", "'=' is not allowed in a computer name", r"DIRECT=OS:.\q"),
     (r"FormatName=DIRECT=OS:.\q", "'=' is not allowed", r"DIRECT=OS:.\q"),
+    (r"al:pha\private$\q", "':' is not allowed in a computer name, here 'al:pha'", r"al-pha\private$\q"),
+    (r"al=pha\q", "'=' is not allowed in a computer name, here 'al=pha'", r"al-pha\q"),
     (r"..\q", "'..' begins with a dot", None),
     ("c" * 257 + r"\q", "257 characters, at most 256", None),
     # The addresses of Windows Communication Foundation.
@@ -117,7 +119,9 @@ REFUSED_PATHS = [
 ]
 REFUSED_FORMAT_NAMES = [
     (r"DIRECT=OS:beta:1801\private$\q", "'beta:1801' ends in a port", r"DIRECT=OS:beta\private$\q"),
-    (r"DIRECT=OS:a=b\q", "'=' is not allowed in a computer name, here 'a=b'", None),
+    (r"DIRECT=OS:a=b\q", "'=' is not allowed in a computer name, here 'a=b'", r"DIRECT=OS:a-b\q"),
+    (r"DIRECT=TCP:a:b\q=1", "':' is not allowed in a computer name, here 'a:b'", r"DIRECT=TCP:a-b\q=1"),
+    (r"DIRECT=OS:a\q,DIRECT=OS:b:c\q", "here 'b:c'", r"DIRECT=OS:a\q,DIRECT=OS:b-c\q"),
     (r"DIRECT=OS:FormatName:DIRECT=OS:.\q", "':' is not allowed", r"FormatName:DIRECT=OS:.\q"),
     (r"FormatName:FormatName:DIRECT=OS:.\q", "does not begin with one of", r"DIRECT=OS:.\q"),
     (r"FormatName:.\private$\orders", "does not begin with one of", r".\private$\orders"),

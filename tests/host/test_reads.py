@@ -23,6 +23,7 @@ from lanner.model.errors import (
     TransactionSequence,
 )
 from lanner.model.live import Cursor, MessagePosition, OpenQueueDescriptor
+from lanner.security.identity import SYSTEM
 from lanner.wire.format_name import parse
 from lanner.wire.message import Message
 from tests.host.conftest import QUEUE, Signal, World
@@ -329,7 +330,7 @@ def test_a_purge_in_slices_leaves_what_arrives_meanwhile(world: World, monkeypat
     world.send(*[b"old"] * 5)
 
     async def work(committer: Committer) -> None:
-        purging = asyncio.create_task(purge(world.engine, committer, world.open()))
+        purging = asyncio.create_task(purge(world.engine, committer, world.open(), SYSTEM))
         await asyncio.sleep(0)
         assert world.bodies() == [b"old"] * 3, "others have their turn between two slices"
         world.send(b"new")

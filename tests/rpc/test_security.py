@@ -126,7 +126,7 @@ def test_nobody(auth_type: AuthType, level: AuthLevel) -> None:
     pair = Pair(Credentials(), auth_type, level)
     pair.bind()
     assert pair.call(b"stub") == b"stub"
-    assert pair.identity is ANONYMOUS
+    assert pair.identity == ANONYMOUS
 
 
 @pytest.mark.parametrize(

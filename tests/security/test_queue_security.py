@@ -276,7 +276,7 @@ OPEN = "(A;;0xf003f;;;WD)"
         (f"O:AND:{OPEN}(A;;0x2;;;AN)", f"O:BAD:{OPEN}(A;;0x2;;;AN)"),
         (f"O:AND:(D;;0x4;;;{BOB}){OPEN}", f"O:BAD:(D;;0x4;;;{BOB}){OPEN}"),
         (f"O:AND:{OPEN}(A;;0x4;;;WD)", f"O:BAD:{OPEN}(A;;0x4;;;WD)"),
-        (f"O:AND:(A;ID;0xf003f;;;WD)", "O:BAD:(A;ID;0xf003f;;;WD)"),
+        ("O:AND:(A;ID;0xf003f;;;WD)", "O:BAD:(A;ID;0xf003f;;;WD)"),
         ("O:AND:NO_ACCESS_CONTROL", "O:BAD:NO_ACCESS_CONTROL"),
         ("O:AN", "O:BA"),
     ],

@@ -12,6 +12,7 @@ from lanner.model.enums import Acknowledgements
 from lanner.model.live import START
 from lanner.security.identity import SYSTEM, Identity
 from lanner.transfer.events import UserMessageReceived
+from lanner.transfer.identities import Standing
 from lanner.transfer.incoming import Incoming
 from lanner.transfer.settings import TransferSettings
 from lanner.wire.builder import MessageProperties, build
@@ -37,9 +38,12 @@ OPEN_TO_ALL = parse_sddl("O:SYG:SYD:(A;;0x4;;;WD)(A;;0x4;;;AN)").pack()
 
 
 class FakeLink:
-    def __init__(self, remote_qm_guid: uuid.UUID = PEER, remote_address: str = PEER_ADDRESS) -> None:
+    def __init__(
+        self, remote_qm_guid: uuid.UUID = PEER, remote_address: str = PEER_ADDRESS, *, is_router: bool = False
+    ) -> None:
         self.remote_qm_guid = remote_qm_guid
         self.remote_address = remote_address
+        self.standing = Standing(is_known=True, is_router=is_router)
         self.is_open = True
         self.processed_numbers: list[int] = []
         self.express: list[Message] = []

@@ -38,9 +38,15 @@ class Outgoing(Harness):
 
     def new_table(self) -> None:
         """The table of a session that has just been opened."""
-        self.table = OutgoingMessageTable(self.engine, self.far, self.transfer, lambda: self.now)
+        self.table = OutgoingMessageTable(
+            self.engine,
+            self.far,
+            self.transfer,
+            lambda: self.now,
+            sent_before=self.engine.outgoing_sequence(self.far),
+        )
         self.table.session_opened()
-        self.awaiting = AwaitingFinalAck(self.engine, lambda _queue: self.table)
+        self.awaiting = AwaitingFinalAck(self.engine)
 
     def _available(self, queue: Queue, position: MessagePosition) -> None:
         if queue is self.table.queue:
@@ -97,7 +103,7 @@ class Outgoing(Harness):
             self.table.end_some()
 
     def final_ack(self, packet: bytes, message_class: int = 0x4000) -> bool:
-        return self.awaiting.final_ack(FinalAckBody.of(packet), message_class)
+        return self.awaiting.final_ack(FinalAckBody.of(packet), message_class, self.table)
 
     @property
     def sequence_id(self) -> TxSequenceID:

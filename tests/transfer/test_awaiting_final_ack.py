@@ -171,10 +171,10 @@ def test_a_final_ack_for_another_message_or_sender_ends_nothing(h: Outgoing) -> 
     (entry,) = h.transmit()
     for packet in (first, entry.packet):
         body = FinalAckBody.of(packet)
-        assert not h.awaiting.final_ack(dataclasses.replace(body, source_guid=uuid.uuid4()), RECEIVED)
-        assert not h.awaiting.final_ack(dataclasses.replace(body, message_id=4711), RECEIVED)
+        assert not h.awaiting.final_ack(dataclasses.replace(body, source_guid=uuid.uuid4()), RECEIVED, h.table)
+        assert not h.awaiting.final_ack(dataclasses.replace(body, message_id=4711), RECEIVED, h.table)
     foreign = dataclasses.replace(FinalAckBody.of(entry.packet), tx_sequence_number=9)
-    assert not h.awaiting.final_ack(foreign, RECEIVED)
+    assert not h.awaiting.final_ack(foreign, RECEIVED, h.table)
     assert (h.unread, h.waiting, h.journal) == ([b"awaiting"], [b"sent"], [])
 
 

@@ -492,6 +492,9 @@ def test_other_protocols_messages_are_left_alone(world: World, alpha: Node, beta
     assert queue.connection_history == []
     assert queue.message_count == 1
     assert world.connections == []
+    if not is_multicast:
+        # Who looks at the outgoing queue sees why it waits.
+        assert alpha.transfer.routes[queue.number].problem == "this version does not send over HTTP (MC-MQSRM)"
 
 
 @pytest.mark.spec("QQB-3.1.7.12-1")

@@ -21,6 +21,7 @@ from lanner.model.errors import InsufficientResources
 from lanner.model.live import MessagePosition
 from lanner.security.examination import Examination, examine
 from lanner.security.identity import Identity
+from lanner.security.profile import Profile
 from lanner.transfer.deadlines import NEVER
 from lanner.transfer.events import FinalAckReceived, OrderAckReceived, UserMessageReceived
 from lanner.transfer.incoming import Incoming
@@ -116,11 +117,32 @@ def test_a_message_and_that_it_came_are_on_disk_together(h: IncomingHarness) -> 
     assert h.incoming.out_of_order == 1
 
 
+@pytest.fixture
+def document(tmp_path: Path) -> Iterator[IncomingHarness]:
+    """The documents' way, where the default is another."""
+    harness = IncomingHarness(tmp_path / "document", send_insecure_nacks=True, profile=Profile.DOCUMENT)
+    harness.create("q")
+    harness.create("ledger", transactional=True)
+    yield harness
+    harness.close()
+
+
 @pytest.mark.spec("QQB-3.1.5.8.2-4")
-def test_every_message_is_remembered_also_one_that_is_refused(h: IncomingHarness) -> None:
+def test_every_message_is_remembered_also_one_that_is_refused(document: IncomingHarness) -> None:
+    h = document
     h.arrive(h.packet(), h.packet(to=r"DIRECT=OS:ALPHA\private$\none"), h.packet(to=LEDGER, number=1))
     assert len(h.incoming.history) == 3
     assert h.incoming.history.deadline.due < NEVER
+
+
+def test_a_refused_message_is_not_remembered(h: IncomingHarness) -> None:
+    """It would make a message a duplicate that never came anywhere."""
+    nowhere = h.packet(to=r"DIRECT=OS:ALPHA\private$\none", ordinal=77)
+    h.arrive(nowhere, h.packet(b"q", to=LEDGER), h.packet(to=rf"PRIVATE={OTHER}\20"))
+    assert len(h.incoming.history) == 0
+    h.arrive(h.packet(b"real", ordinal=77))
+    assert h.bodies() == [b"real"]
+    assert len(h.incoming.history) == 1
 
 
 def test_an_express_message_puts_nothing_on_disk(h: IncomingHarness) -> None:
@@ -195,7 +217,10 @@ def test_what_is_examined_when_its_session_ends_has_not_come(h: IncomingHarness,
     assert h.link.processed_numbers == []
 
 
-def test_only_what_is_for_here_is_examined(h: IncomingHarness, slow: SlowExamination) -> None:
+def test_only_what_is_for_here_is_examined(document: IncomingHarness) -> None:
+    h, slow = document, SlowExamination()
+    h.incoming.stop()
+    h.incoming = Incoming(h.engine, h.transfer, examine=slow)
     h.arrive(
         h.packet(b"sid alone", **sent_by(ALICE)),
         signed(h, b"passed on", to=rf"PRIVATE={OTHER}\20"),
@@ -448,6 +473,8 @@ def test_a_queue_that_is_deleted_or_made_is_noticed(h: IncomingHarness) -> None:
 
 # Senders --------------------------------------------------------------------------------------------------------
 
+BY_THE_DOCUMENT: dict[str, object] = {"profile": Profile.DOCUMENT}
+
 
 def guarded(h: IncomingHarness, sddl: str, **settings: object) -> None:
     h.settings |= settings
@@ -461,7 +488,7 @@ def test_the_sender_needs_the_right_to_write_messages(h: IncomingHarness) -> Non
     """MQSEC_WRITE_MESSAGE 0x4 for the SID, of itself or by a group; else 0x8004, and a FinalAck for a transactional one."""
     known = Identity("alice", ALICE, groups=frozenset({GROUP}))
     bob = Sid.parse("S-1-5-21-1-2-3-1002")
-    guarded(h, f"D:(A;;0x4;;;{GROUP})(A;;0x1003b;;;{bob})", resolve_identity={ALICE: known}.get)
+    guarded(h, f"D:(A;;0x4;;;{GROUP})(A;;0x1003b;;;{bob})", resolve_identity={ALICE: known}.get, **BY_THE_DOCUMENT)
     h.arrive(
         h.packet(b"alice", **sent_by(ALICE)),
         h.packet(b"bob", **sent_by(bob), **asking()),
@@ -522,7 +549,7 @@ def test_a_sender_whose_groups_cannot_be_found_out_has_no_rights(
     def fail(_: Sid) -> Identity | None:
         raise OSError("the domain does not answer")
 
-    guarded(h, "D:(A;;0x4;;;WD)", resolve_identity=fail)
+    guarded(h, "D:(A;;0x4;;;WD)", resolve_identity=fail, **BY_THE_DOCUMENT)
     h.arrive(h.packet(**sent_by(ALICE), **asking()))
     assert told(h) == [0x8004]
     assert "S-1-5-21-1-2-3-1001" in caplog.text
@@ -559,7 +586,7 @@ def test_rights_are_asked_again_in_each_call(h: IncomingHarness) -> None:
 
 def test_a_sender_who_was_let_in_opens_the_door_for_nobody_else(h: IncomingHarness) -> None:
     """Verdicts hold for one sender, one queue and messages with nothing else to check."""
-    guarded(h, f"D:(A;;0x4;;;{ALICE})")
+    guarded(h, f"D:(A;;0x4;;;{ALICE})", **BY_THE_DOCUMENT)
     h.create("signed", authentication=True)
     h.create("secret", privacy_level=QueuePrivacyLevel.BODY)
     h.arrive(

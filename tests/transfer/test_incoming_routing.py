@@ -10,6 +10,7 @@ import pytest
 
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.live import OutgoingTransferInfo
+from lanner.security.profile import Profile
 from lanner.transfer.incoming import Incoming
 from lanner.transfer.outgoing_message_table import OutgoingMessageTable
 from lanner.wire.builder import set_route_count
@@ -23,7 +24,8 @@ BACK = rf"PRIVATE={PEER}\00000004"
 
 @pytest.fixture
 def h(tmp_path: Path) -> Iterator[IncomingHarness]:
-    harness = IncomingHarness(tmp_path / "data", send_insecure_nacks=True)
+    """As the document has it: every message for another queue manager is passed on. `test_forwarding` has the safe way."""
+    harness = IncomingHarness(tmp_path / "data", send_insecure_nacks=True, profile=Profile.DOCUMENT)
     harness.create("admin")
     yield harness
     harness.close()

@@ -19,10 +19,14 @@ from lanner.transfer.packets import (
     examine,
     is_acknowledgment,
 )
+from lanner.wire import layout as at
 from lanner.wire.builder import set_message_class
+from lanner.wire.extension_headers import Extensions
 from lanner.wire.format_name import DirectFormatName, FormatName, PrivateFormatName
 from lanner.wire.identifiers import TxSequenceID
+from lanner.wire.layout import locate
 from lanner.wire.message import Message
+from lanner.wire.quick_check import NeverSent
 from lanner.wire.reader import Reader
 from lanner.wire.user_message import UserMessage
 from tests.transfer.final_acks import build_final_ack
@@ -51,12 +55,15 @@ SHAPES = {
 
 
 def verdict(packet: bytes) -> str:
-    """What `Message.unpack` says of a packet whose BaseHeader framing has judged."""
+    """What `Message.unpack` says of a packet whose BaseHeader framing has judged, and what is never sent."""
     try:
         Message.unpack(packet)
+        located = locate(packet)
+        if located.end < len(packet):
+            Extensions.unpack_all(Reader(packet, located.end))
     except RemoteProtocolError:
         return "refused"
-    return "accepted"
+    return "refused" if located.flags & (at.AH | 3 << 26) else "accepted"
 
 
 def examined(packet: bytes) -> str:
@@ -337,3 +344,28 @@ def test_administration_acks_and_reports_are_user_messages(message_class: int) -
     packet = set_message_class(message(priority=0, label="QM Ordering Ack"), message_class)
     assert examine(packet, OWN) is UserMessageReceived
     assert not is_acknowledgment(packet)
+
+
+@pytest.mark.parametrize("bit", [25, 26, 27])
+@pytest.mark.parametrize("shape", ["direct", "private", "full"])
+def test_bits_that_announce_what_is_never_sent_here_are_refused(shape: str, bit: int) -> None:
+    """AH announces an SRMP envelope, which another parser would read (CVE-2023-21554)."""
+    packet = SHAPES[shape]
+    flags = int.from_bytes(packet[60:64], "little") | 1 << bit
+    with pytest.raises(NeverSent, match=r"UserHeader\.Flags"):
+        examine(packet[:60] + flags.to_bytes(4, "little") + packet[64:], OWN)
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 4, b"more", b"x" * 12, b"\x0c\0\0\0" + bytes(8) + b"more"])
+@pytest.mark.parametrize("shape", ["direct", "private"])
+def test_bytes_after_the_last_header_are_refused(shape: str, tail: bytes) -> None:
+    packet = SHAPES[shape] + tail
+    packet = packet[:8] + len(packet).to_bytes(4, "little") + packet[12:]
+    with pytest.raises(NeverSent, match="after the last header"):
+        examine(packet, OWN)
+
+
+def test_the_extension_that_we_send_is_accepted() -> None:
+    packet = message(application_deadletter_queue=r".\private$\dead", negative_journaling_requested=True)
+    assert locate(packet).end < len(packet)
+    assert examine(packet, OWN) is UserMessageReceived

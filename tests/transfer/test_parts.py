@@ -19,7 +19,9 @@ from lanner.transfer.links import Links
 from lanner.transfer.network import Connection
 from lanner.transfer.route import Route
 from lanner.transfer.routes import Routes
+from lanner.transfer.sent_to import SentTo
 from lanner.transfer.settings import TransferSettings
+from lanner.transfer.tls import Certification
 from lanner.transfer.turns import Turns
 from lanner.wire.internal_header import EstablishConnectionHeader
 from tests.engine.harness import Harness
@@ -43,7 +45,7 @@ class FakeNetwork:
     def ping(self, address: str, done: Callable[[bool], None]) -> None:
         raise NotImplementedError
 
-    def connect(self, address: str, done: Callable[[Connection | OSError], None]) -> None:
+    def connect(self, address: str, done: Callable[[Connection | OSError], None], *, over_tls: bool = False) -> None:
         raise NotImplementedError
 
     def sync(self, ticket: int) -> None:
@@ -58,6 +60,7 @@ class FakeConnection:
         self.link: Link | None = None
         self.written: list[bytes] = []
         self.is_closed = False
+        self.certification: Certification | None = None
 
     def write(self, data: list[bytes]) -> None:
         self.written += data
@@ -221,7 +224,13 @@ class Parts:
             on_close=lambda _link, _reason: None,
             on_due=lambda link, _now: self.due.append(link),
         )
-        self.routes = Routes(self.h.engine, settings, self.deadlines, lambda route, _now: self.due.append(route))
+        self.routes = Routes(
+            self.h.engine,
+            settings,
+            self.deadlines,
+            lambda route, _now: self.due.append(route),
+            SentTo(self.h.engine),
+        )
 
     def accept(self, address: str = PEER) -> Link:
         return self.links.accept(FakeConnection(), address, everyone)
@@ -282,7 +291,6 @@ class TestRoutes:
     def test_a_queue_has_one(self, parts: Parts) -> None:
         route = parts.route(r"DIRECT=TCP:10.7.7.7\private$\q")
         assert parts.routes.of(route.queue) is route
-        assert parts.routes.table_of(route.queue) is route.table
 
     def test_it_is_found_by_the_addresses_of_its_next_hops(self, parts: Parts) -> None:
         route = parts.route(r"DIRECT=TCP:10.7.7.7\private$\q")

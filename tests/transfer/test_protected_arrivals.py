@@ -14,6 +14,7 @@ from lanner.model.directory_objects import OutgoingQueue, User
 from lanner.model.enums import Acknowledgements, AuthenticationLevel, DirectoryOperationResult
 from lanner.security.certificates import add_certificate
 from lanner.security.encryption import SessionKey, encrypt_body, select
+from lanner.security.profile import Profile
 from lanner.security.signing import sign
 from lanner.transfer.incoming import Incoming
 from lanner.transfer.protection import Protection
@@ -34,10 +35,13 @@ ORDERS = rf"DIRECT=TCP:{PEER_ADDRESS}\PRIVATE$\order_queue$"
 class Arrivals(IncomingHarness):
     """`Incoming` with its protection, whose threads run when the test says so."""
 
-    def __init__(self, path: Path, *, send_insecure_nacks: bool = True) -> None:
+    def __init__(self, path: Path, *, send_insecure_nacks: bool = True, profile: Profile = Profile.SAFE) -> None:
         self.threads = Threads()
         super().__init__(
-            path, private_keys=lambda: queue_manager_keys().encryption, send_insecure_nacks=send_insecure_nacks
+            path,
+            private_keys=lambda: queue_manager_keys().encryption,
+            send_insecure_nacks=send_insecure_nacks,
+            profile=profile,
         )
         self.create("q")
         self.create("ledger", transactional=True)
@@ -182,8 +186,9 @@ class TestAcceptance:
         assert levels == [AuthenticationLevel.NONE, AuthenticationLevel.SIG20, AuthenticationLevel.NONE]
 
     @pytest.mark.spec("QQB-3.1.5.8.3-1")
-    def test_only_what_is_addressed_here_is_checked(self, h: Arrivals) -> None:
+    def test_only_what_is_addressed_here_is_checked(self, tmp_path: Path) -> None:
         """A signature that does not fit is the receiver's to refuse, and a body for another is not ours to read."""
+        h = Arrivals(tmp_path / "document", profile=Profile.DOCUMENT)
         far = f"PRIVATE={uuid.uuid4()}\\00000007"
         for packet in (
             with_other_body(sign(h.packet(b"1", to=far), signing_key())),
@@ -198,3 +203,4 @@ class TestAcceptance:
         h.arrive(h.packet(b"3"), h.packet(b"4", sender_identifier=ALICE.pack()))
         assert h.threads.jobs == []
         assert h.bodies() == [b"3", b"4"]
+        h.close()

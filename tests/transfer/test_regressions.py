@@ -22,6 +22,7 @@ from lanner.model.errors import InsufficientResources
 from lanner.transfer import shell
 from lanner.transfer.addresses import NextHop
 from lanner.transfer.deadlines import Deadline
+from lanner.transfer.incidents import Incident
 from lanner.transfer.link import Link
 from lanner.transfer.outgoing_message_table import OutgoingMessagePosition, OutgoingMessageTable
 from lanner.transfer.packets import FinalAckBody, OrderAckBody, build_order_ack
@@ -194,7 +195,7 @@ def test_an_order_ack_from_elsewhere_removes_nothing(world: World) -> None:
         destination=parse(alpha.direct("order_queue$")),
     )
     alpha.transfer.data_received(link, packet)
-    assert alpha.transfer.foreign_order_acks == 1
+    assert alpha.transfer.incidents.count(Incident.FOREIGN_ACKNOWLEDGMENT) == 1
     world.unreachable.clear()
     world.tick(6)
     assert beta.bodies("tx") == [b"one"]
@@ -214,7 +215,7 @@ def test_a_final_ack_of_another_place_in_the_sequence_ends_nothing(world: World)
     waiting = alpha.store.get(queue.number, ordinal)
     assert waiting is not None
     right = FinalAckBody.of(waiting.packet)
-    _, link = strange_session(alpha, "127.0.0.66")
+    _, link = strange_session(alpha, "127.0.0.3", beta.guid)
     for wrong in (
         replace(right, tx_sequence_number=right.tx_sequence_number + 1),
         replace(right, tx_sequence_id=TxSequenceID(7, 7)),
@@ -380,7 +381,8 @@ def test_a_queue_that_asks_for_a_connection_twice_is_served_by_it_once(world: Wo
     beta.create("q")
     connect = alpha.network.connect
     attempts: list[Callable[[], None]] = []
-    alpha.network.connect = lambda *args: attempts.append(partial(connect, *args))  # type: ignore[method-assign]
+    later = lambda *args, **options: attempts.append(partial(connect, *args, **options))  # noqa: E731
+    alpha.network.connect = later  # type: ignore[method-assign]
     alpha.send(beta.direct("q"), b"one")
     alpha.sync()
     world.run()

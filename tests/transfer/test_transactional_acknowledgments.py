@@ -125,7 +125,7 @@ def test_what_came_through_a_router_is_acknowledged_to_its_sender(h: IncomingHar
     """Acknowledgments are end-to-end: the router at the other end of the session is not the sender."""
     me = h.engine.queue_manager.identifier
     privately = rf"PRIVATE={me}\{h.queue('ledger').private_queue_number:x}"
-    h.link = FakeLink(OTHER, "192.0.2.99")
+    h.link = FakeLink(OTHER, "192.0.2.99", is_router=True)
     h.arrive(h.packet(to=privately, number=1, final_ack_required=True))
     h.order_acks()
     h.receive("ledger")

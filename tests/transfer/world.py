@@ -22,6 +22,7 @@ from lanner.transfer.network import Connection
 from lanner.transfer.route import Route
 from lanner.transfer.session import Session
 from lanner.transfer.settings import TransferSettings
+from lanner.transfer.tls import Certification
 from lanner.transfer.transfer import Transfer
 from lanner.wire.format_name import parse
 from tests.engine.harness import START_TIME, Harness
@@ -163,7 +164,8 @@ class FakeNetwork:
         is_welcome = address in self._world.nodes and address not in self._world.refuses_pings
         self._world.later(lambda: self._alive(lambda: done(is_welcome)))
 
-    def connect(self, address: str, done: Callable[[Connection | OSError], None]) -> None:
+    def connect(self, address: str, done: Callable[[Connection | OSError], None], *, over_tls: bool = False) -> None:
+        assert not over_tls
         self._world.later(lambda: self._alive(lambda: self._connect(address, done)))
 
     def _connect(self, address: str, done: Callable[[Connection | OSError], None]) -> None:
@@ -215,6 +217,7 @@ class FakeConnection:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.link: Link | None = None
+        self.certification: Certification | None = None
         self.sent: list[bytes] = []  # everything that was written, for tests that look
         self.is_closed = False
         self.is_reading = True

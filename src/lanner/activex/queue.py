@@ -272,8 +272,7 @@ class MSMQQueue(ComObject):
 
     async def purge(self, call: ComCall) -> None:
         """3.11.4.1.31."""
-        del call
-        await purge(self.environment.engine, self.environment.committer, self.require(RECEIVE_ACCESS))
+        await purge(self.environment.engine, self.environment.committer, self.require(RECEIVE_ACCESS), call.identity)
 
     # Reads from the head and at the cursor ------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ from lanner.security.access import is_granted, map_generic_rights
 from lanner.security.access_masks import QUEUE_MAPPING, QueueAccess
 from lanner.wire.format_name import DirectFormatName, FormatName, PublicFormatName, parse
 from lanner.wire.security_descriptor import AceType, Acl, SecurityDescriptor
-from lanner.wire.sid import EVERYONE
+from lanner.wire.sid import BUILTIN_ADMINISTRATORS, EVERYONE
 from lanner.wire.spelling import without_prefix
 
 if TYPE_CHECKING:
@@ -325,10 +325,11 @@ class MSMQQueueInfo(ComObject):
             if is_local:
                 environment.engine.delete_queue(queue, identity=call.identity)
             else:
-                _require(queue, call.identity, QueueAccess.DELETE_QUEUE)
-                result = environment.engine.delete_directory_object(queue)
-                if result is not DirectoryOperationResult.SUCCESS:
-                    raise _directory_error(result, f"{name} could not be deleted")
+                with environment.engine.audit.change("delete queue", call.identity, {"queue": queue.pathname}):
+                    _require(queue, call.identity, QueueAccess.DELETE_QUEUE)
+                    result = environment.engine.delete_directory_object(queue)
+                    if result is not DirectoryOperationResult.SUCCESS:
+                        raise _directory_error(result, f"{name} could not be deleted")
             self._reset()
         await change
 
@@ -444,14 +445,17 @@ def _require(queue: Queue, identity: Identity, right: QueueAccess) -> None:
 
 
 def _has_other_owners(security: bytes) -> bool:
-    """Whether somebody beside the owner may take the queue over (3.10.4.1.25)."""
+    """Whether somebody beside the owner may take the queue over (3.10.4.1.25).
+
+    The Administrators do not count, because they may do so with every queue.
+    """
     descriptor = map_generic_rights(SecurityDescriptor.unpack(security), QUEUE_MAPPING)
     if descriptor.dacl is None:
         return True
     return any(
         ace.ace_type == AceType.ACCESS_ALLOWED
         and ace.mask & QueueAccess.TAKE_QUEUE_OWNERSHIP
-        and ace.sid != descriptor.owner
+        and ace.sid not in (descriptor.owner, BUILTIN_ADMINISTRATORS)
         for ace in descriptor.dacl.aces
     )
 

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from lanner.cli.errors import CommandError, UsageError
-from lanner.cli.options import Json, QueueName
+from lanner.cli.options import DryRun, Json, QueueName
 from lanner.cli.output import say, show_table, write_json
 from lanner.cli.session import Place, open_manager, reaching
-from lanner.client import Queue
+from lanner.client import Queue, QueueManager
+from lanner.host.access_migration import SavedAccess, read_saved
+from lanner.model.errors import AccessDenied, InvalidOwner, QueueNotFound
 from lanner.security.access_lists import AccessList
 from lanner.security.queue_rights import RIGHTS, split_rights
+from lanner.security.queue_security import NO_OWNERS
+from lanner.wire.security_descriptor import SecurityDescriptor
+from lanner.wire.sid import BUILTIN_ADMINISTRATORS
 
 app = typer.Typer(help="The owner of a queue, and who may do what with it.", no_args_is_help=True)
 
@@ -162,3 +169,55 @@ def set_access(
 ) -> None:
     """Replace the parts that an SDDL text has: owner (O:), group (G:), list (D:)."""
     _change(at, queue, lambda opened: opened.set_access(sddl, force=force), "the access list is set", as_json=json)
+
+
+@app.command()
+@reaching
+def restore(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="access-lists-TIME.json in the data directory, which the queue manager wrote.",
+            show_default=False,
+        ),
+    ],
+    *,
+    dry_run: DryRun = False,
+    at: Place,
+    json: Json = False,
+) -> None:
+    """Give queues the owners and access lists again that a start of the queue manager has replaced."""
+    saved = read_saved(file)
+    with open_manager(at) as manager:
+        results = [{"queue": one.pathname, "result": _restore(manager, one, dry_run=dry_run)} for one in saved]
+    if json:
+        write_json({"dry_run": dry_run, "queues": results})
+        return
+    for one in results:
+        say(f"{one['queue']}: {one['result']}")
+
+
+def _restore(manager: QueueManager, saved: SavedAccess, *, dry_run: bool) -> str:
+    queue = manager.open(saved.pathname)
+    try:
+        current = queue.attributes().security
+    except QueueNotFound:
+        return "there is no such queue any more"
+    if current == saved.security:
+        return "unchanged"
+    if dry_run:
+        return "would be restored"
+    wanted = SecurityDescriptor.unpack(saved.security)
+    try:
+        queue.set(security=saved.security)
+    except (AccessDenied, InvalidOwner):
+        if wanted.owner not in NO_OWNERS:
+            raise
+        # Only profile "document" lets the anonymous own a queue.
+        safe = replace(wanted, owner=BUILTIN_ADMINISTRATORS).pack()
+        if current == safe:
+            return "unchanged"
+        queue.set(security=safe)
+        return "list restored; the Administrators stay the owner"
+    return "restored"

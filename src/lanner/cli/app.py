@@ -12,6 +12,7 @@ import typer
 import lanner
 from lanner.cli import (
     backups,
+    certificates,
     consuming,
     deadletters,
     directory,
@@ -20,6 +21,7 @@ from lanner.cli import (
     moving,
     outgoing,
     packets,
+    peer,
     pipeline,
     queues,
     reading,
@@ -61,7 +63,9 @@ for name, group in (
     ("queue", queues.app),
     ("outgoing", outgoing.app),
     ("deadletter", deadletters.app),
+    ("peer", peer.app),
     ("user", users.app),
+    ("certificate", certificates.app),
     ("directory", directory.app),
     ("pipeline", pipeline.app),
 ):

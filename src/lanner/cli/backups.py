@@ -25,7 +25,7 @@ def backup(
     with open_directory(data) as manager:
         runtime_of(manager).store.backup(target)
         try:
-            for secret in sorted(data.glob("*.json")):
+            for secret in sorted([*data.glob("*.json"), *data.glob("*.pem")]):
                 shutil.copy2(secret, target)
             for path in target.iterdir():
                 path.chmod(0o600)

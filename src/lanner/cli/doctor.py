@@ -9,7 +9,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -17,13 +17,17 @@ from rich.text import Text
 from lanner.cli.checks import Finding, Verdict, examine
 from lanner.cli.errors import EXIT_ERROR
 from lanner.cli.options import Json, duration
-from lanner.cli.output import console, counted, printable, write_json
+from lanner.cli.output import console, counted, write_json
 from lanner.cli.peers import Caller, examine_peer
-from lanner.cli.session import read_peers, running
+from lanner.cli.session import read_peers, read_tls, running
+from lanner.cli.tls_checks import examine_files
 from lanner.model.errors import LannerError
+from lanner.security.printable import printable
 
 if TYPE_CHECKING:
     from lanner.daemon.settings import Settings
+    from lanner.services.documents import Document
+    from lanner.transfer.settings import TransferSettings
 
 _STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red", Verdict.SKIP: "dim"}
 # As long as the Session Retry Connect Timer; `forever` is not for a doctor.
@@ -60,7 +64,8 @@ def doctor(
     settings = load_settings(config if is_usable else None, given)
     found: Iterator[Finding]
     if peer is None:
-        found = itertools.chain(examine(settings.data, dt.datetime.now(dt.UTC)), _refusals(settings.data))
+        now = dt.datetime.now(dt.UTC)
+        found = itertools.chain(examine(settings.data, now), _refusals(settings.data), _tls(settings, now))
     else:
         found = _examine_peer(peer, settings, duration(timeout, "--timeout") or DEFAULT_TIMEOUT)
     if not json:
@@ -88,7 +93,10 @@ def _refusals(data: Path) -> Iterator[Finding]:
     if manager is None:
         return
     with manager:
-        rows = manager.status()["refused"]
+        status = manager.status()
+        peers = manager.peers() if status["peer_conflicts"] else []
+    yield from _conflicts(peers)
+    rows = status["refused"]
     if not rows:
         yield Finding("refusals", Verdict.OK, "no message from or for other computers was refused")
     for one in rows:
@@ -97,6 +105,38 @@ def _refusals(data: Path) -> Iterator[Finding]:
             f"{counted(one['messages'])} for {one['queue']} {by}: {one['class']}, the last peer is {one['last_peer']}"
         )
         yield Finding("refusals", Verdict.WARN, text, one["advice"])
+
+
+def _conflicts(peers: list[dict[str, Any]]) -> Iterator[Finding]:
+    """Queue manager identifiers that are claimed from an address that they are not bound to."""
+    for one in peers:
+        for conflict in one["conflicts"]:
+            bound = ", ".join(one["addresses"]) or "no address"
+            text = (
+                f"queue manager {one['guid']} is bound to {bound}; "
+                f"{conflict['address']} claimed to be it, and was refused ({conflict['refused']} times)"
+            )
+            advice = (
+                f"find out which computer it is: `lanner peer trust {one['guid']} ADDRESS` believes it from there, "
+                "`lanner peer list` shows all"
+            )
+            yield Finding("peers", Verdict.WARN, text, advice)
+
+
+def _tls(settings: Settings, now: dt.datetime) -> Iterator[Finding]:
+    """The certificates of the queue manager that runs; if none does, those that the settings name."""
+    transfer = settings.transfer_settings
+    manager = running(settings.data)
+    if manager is not None:
+        with manager:
+            transfer = _told(transfer, manager.status())
+    yield from examine_files(transfer, now)
+
+
+def _told(transfer: TransferSettings, status: Document) -> TransferSettings:
+    """The settings of transfer as the running queue manager has them."""
+    told = {key: status[key] for key in ("port", "ping_port")} | read_tls(status["tls"])
+    return dataclasses.replace(transfer, **told, peers=read_peers(status["peers"], status["tls"]["peers"]))
 
 
 def _examine_peer(peer: str, settings: Settings, timeout: float) -> Iterator[Finding]:
@@ -117,11 +157,10 @@ def _examine_peer(peer: str, settings: Settings, timeout: float) -> Iterator[Fin
         else:
             text = f"{status['name']} runs, but sends nothing to other computers and takes nothing from them"
             yield Finding("local", Verdict.FAIL, text, "set transfer.enabled = true and restart it")
-        told = {key: status[key] for key in ("port", "ping_port")}
         yield from examine_peer(
             Caller(
                 peer,
-                dataclasses.replace(settings.transfer_settings, **told, peers=read_peers(status["peers"])),
+                _told(settings.transfer_settings, status),
                 status["bind"],
                 timeout,
                 uuid.UUID(status["identifier"]),

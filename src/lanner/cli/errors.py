@@ -27,6 +27,7 @@ from lanner.model.errors import (
     StoreVersion,
     UnsupportedFormatnameOperation,
 )
+from lanner.security.printable import printable
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
@@ -64,7 +65,7 @@ class UsageError(CommandError):
 
 def nothing(text: str) -> typer.Exit:
     """Say that there is nothing, and give the exit to raise."""
-    print(f"lanner: {text}", file=sys.stderr)
+    print(f"lanner: {printable(text)}", file=sys.stderr)
     return typer.Exit(EXIT_NOTHING)
 
 
@@ -97,7 +98,7 @@ def report(error: Exception, *, as_json: bool) -> int:
             document["status"] = f"{error.status:#010x}"
         print(json.dumps(document), file=sys.stderr)
     else:
-        print(f"lanner: {text}", file=sys.stderr)
+        print(f"lanner: {printable(text)}", file=sys.stderr)
         if hint:
             print(f"  {hint}", file=sys.stderr)
     return exit_code(error)

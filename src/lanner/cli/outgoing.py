@@ -231,19 +231,21 @@ def status(*, at: Place, json: Json = False) -> None:
                 f"{counted(document['outgoing_messages'])} in {counted(document['outgoing_queues'], 'outgoing queue')}",
             ),
             ("refused", _refused(document["refused"])),
+            ("peers", _peers(document)),
             ("sessions", str(len(document["sessions"]))),
         ]
     )
     if document["sessions"]:
         say("")
         show_table(
-            [("ADDRESS", False), ("QUEUE MANAGER", False), ("OPENED BY", False), ("STATE", False), ("QUEUES", False)],
+            [(title, False) for title in ("ADDRESS", "QUEUE MANAGER", "OPENED BY", "STATE", "TLS", "QUEUES")],
             [
                 (
                     one["address"],
                     one["queue_manager"],
                     "us" if one["initiator"] else "them",
                     one["state"],
+                    one["certificate"] or "-",
                     ", ".join(one["queues"]) or "-",
                 )
                 for one in document["sessions"]
@@ -266,6 +268,15 @@ def status(*, at: Place, json: Json = False) -> None:
                 for one in document["refused"]
             ],
         )
+
+
+def _peers(document: Document) -> str:
+    """What an operator should look at."""
+    conflicts, incidents = document["peer_conflicts"], document["incidents"]
+    parts = [f"{one['count']} {one['text']}, last {one['last_peer']}" for one in incidents]
+    if conflicts:
+        parts.insert(0, f"{counted(conflicts, 'identifier')} claimed from several addresses, see `lanner peer list`")
+    return "; ".join(parts) or "nothing unusual"
 
 
 def _refused(rows: list[Document]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from lanner.security.printable import json_text, one_line, printable
+
 # Wide enough for a format name beside the numbers, where no terminal says how wide it is.
 _WIDTH_OF_A_FILE = 240
 # Ours: what is left of the last column of a table on a narrow terminal.
@@ -21,7 +22,6 @@ _LEAST_OF_LAST = 12
 _GAP = "  "
 # Ours: below this many messages a bar would only flicker.
 _WORTH_A_BAR = 200
-_KEPT_CONTROLS = "\n\t"
 
 
 def console() -> Console:
@@ -31,17 +31,9 @@ def console() -> Console:
     return Console(file=sys.stdout, width=_WIDTH_OF_A_FILE, highlight=False, color_system=None)
 
 
-def printable(text: str) -> str:
-    """The text with what could steer a terminal made visible."""
-    return "".join(
-        character if character.isprintable() or character in _KEPT_CONTROLS else repr(character)[1:-1]
-        for character in text.replace("\r\n", "\n")
-    )
-
-
 def note(text: str) -> None:
     """A remark for people, beside the output."""
-    print(f"lanner: {text}", file=sys.stderr)
+    print(f"lanner: {printable(text)}", file=sys.stderr)
 
 
 def say(text: str) -> None:
@@ -50,7 +42,7 @@ def say(text: str) -> None:
 
 def write_json(document: object) -> None:
     """One document on one line."""
-    print(json.dumps(document, ensure_ascii=False))
+    print(json_text(document))
 
 
 def show_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> None:
@@ -60,7 +52,7 @@ def show_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]
     """
     titles = [title for title, _ in columns]
     # A cell is one line, whatever a label holds.
-    cells = [[printable(cell).replace("\n", "\\n").replace("\t", "\\t") for cell in row] for row in rows]
+    cells = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(titles, *cells, strict=True)]
     if sys.stdout.isatty():
         others = sum(widths[:-1]) + len(_GAP) * (len(widths) - 1)

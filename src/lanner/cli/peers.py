@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import errno
 import ipaddress
 import os
 import socket
+import ssl
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -15,13 +17,15 @@ from typing import Any
 
 from lanner.cli.checks import Finding, Verdict
 from lanner.cli.output import counted
+from lanner.cli.tls_checks import Secured, tls_hop
 from lanner.model.directory_objects import GUID_NULL
 from lanner.model.enums import OperatingSystemType
-from lanner.transfer.addresses import parse_literal, resolve
+from lanner.transfer.addresses import NextHop, parse_literal, resolve
 from lanner.transfer.events import SessionClosed, SessionOpened
 from lanner.transfer.ping import PingInitiator, ping
 from lanner.transfer.session import Session
 from lanner.transfer.settings import TransferSettings
+from lanner.transfer.tls_errors import words
 
 # Everything a peer may say during a handshake fits in.
 _READ = 4096
@@ -105,8 +109,9 @@ def _ping(caller: Caller, address: str) -> Finding:
 
 def _connect(caller: Caller, addresses: list[str], met: list[uuid.UUID]) -> Iterator[Finding]:
     """The first address that takes a connection is spoken to, as transfer does it."""
-    port = caller.settings.port
     for address in addresses:
+        hop = tls_hop(caller.settings, caller.peer, GUID_NULL, address)
+        port = caller.settings.port if hop is None else caller.settings.tls_port
         local = caller.local_address(address)
         begun = time.monotonic()
         try:
@@ -119,9 +124,26 @@ def _connect(caller: Caller, addresses: list[str], met: list[uuid.UUID]) -> Iter
             continue
         with connection:
             yield Finding("tcp", Verdict.OK, f"{address}:{port} takes connections, in {_milliseconds(begun)}")
-            yield _shake_hands(caller, connection, f"{address}:{port}", met)
+            if hop is None:
+                yield _shake_hands(caller, connection, f"{address}:{port}", met)
+            else:
+                yield from _over_tls(caller, connection, hop, met)
         return
     yield _skipped("handshake", "no connection")
+
+
+def _over_tls(caller: Caller, plain: socket.socket, hop: NextHop, met: list[uuid.UUID]) -> Iterator[Finding]:
+    """The handshake of TLS, and over it that of MS-MQQB."""
+    secured = Secured(caller.settings, plain, hop)
+    yield secured.finding
+    if secured.connection is None:
+        yield _skipped("handshake", "no TLS")
+        return
+    if caller.ask is None and secured.own_guids:
+        # No queue manager runs that could say its identifier, but the peer compares it with the certificate.
+        caller = dataclasses.replace(caller, own_guid=min(secured.own_guids))
+    with secured.connection:
+        yield _shake_hands(caller, secured.connection, f"{hop.address}:{caller.settings.tls_port}", met)
 
 
 def _milliseconds(begun: float) -> str:
@@ -145,6 +167,9 @@ def _tcp_advice(error: OSError, address: str, port: int, caller: Caller) -> tupl
             f"the computer is off, or a firewall drops TCP {port}: let it in on {caller.peer} and on the way there",
         )
     if error.errno == errno.ECONNREFUSED:
+        if port == caller.settings.tls_port:
+            advice = f"start the queue manager of {caller.peer}, and see that it has TLS: transfer.tls_certificate in its settings"
+            return f"{where} refused the connection: nobody listens there", advice
         return (
             f"{where} refused the connection: nobody listens there",
             f"start the queue manager of {caller.peer} (Windows: the service MSMQ), and see that it listens on {address}",
@@ -179,6 +204,10 @@ def _shake_hands(caller: Caller, connection: socket.socket, where: str, met: lis
                 f"{where} accepts connections but said {said} in {caller.timeout:g} s, {session.state.value}",
                 f"something else than a queue manager listens there, or that of {caller.peer} hangs: restart it",
             )
+        except ssl.SSLError as error:
+            # With TLS 1.3 the peer judges our certificate only now.
+            advice = f"copy our certificate to {caller.peer} and name it in its [peers], or have both of one authority"
+            return Finding("handshake", Verdict.FAIL, f"{where}: {words(error)}", advice)
         except OSError as error:
             return _refused(caller, where, f"the connection broke: {error.strerror or error}", received)
         received += len(data)

@@ -51,7 +51,7 @@ def resolve(
 ) -> None:
     """Show step by step what a name means: its format name, and the queue here or the way there.
 
-    Exit code 3 if the queue is not here, or its computer has no address.
+    Exit code 3 if the queue is not here, its computer has no address, or nothing is sent to such names.
     """
     with open_manager(at) as manager:
         format_name = manager.names.format_name(name)
@@ -133,6 +133,9 @@ class _Resolver:
             self._queue(name, found)
             return
         found["steps"].append(f"{name.host} is another computer (protocol {name.protocol})")
+        if name.why_unsent:
+            self._unsent(name, found)
+            return
         self._addresses(name.host, found)
         self._outgoing(name, found)
 
@@ -196,6 +199,7 @@ class _Resolver:
         found["steps"].append(
             f"it is the multicast group {name.address}, port {name.port}: every queue that listens to it"
         )
+        self._unsent(name, found)
 
     def _connector(self, name: ConnectorFormatName, found: Destination) -> None:
         found["steps"].append(f"it is the connector queue of the foreign site {name.identifier}")
@@ -206,6 +210,10 @@ class _Resolver:
     def _is_here(self, name: FormatName) -> bool:
         queue = self._manager.open(str(name))
         return queue.exists() and not isinstance(queue.attributes(), OutgoingQueue)
+
+    def _unsent(self, name: FormatName, found: Destination) -> None:
+        found["problem"] = f"{name}: {name.why_unsent}"
+        found["steps"].append(f"{name.why_unsent}: {_CANNOT}")
 
     def _queue(self, name: FormatName, found: Destination) -> None:
         queue = self._manager.open(str(name))

@@ -15,6 +15,7 @@ from rich.logging import RichHandler
 
 import lanner
 from lanner.cli.output import say, show_fields, write_json
+from lanner.security.printable import PrintableFormatter
 
 if TYPE_CHECKING:
     from lanner.daemon.service import Daemon
@@ -27,6 +28,9 @@ def serve(
     name: Annotated[str | None, typer.Option("--name", help="The name of the queue manager.")] = None,
     bind: Annotated[str | None, typer.Option("--bind", help="The address it has.", show_default="127.0.0.1")] = None,
     config: Annotated[Path | None, typer.Option("--config", help="Settings, in TOML; the command line wins.")] = None,
+    user: Annotated[
+        str | None, typer.Option("--user", help="Started as root: become this user when the ports are bound.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Say that it is ready as JSON.")] = False,
 ) -> None:
     """Run a queue manager until SIGTERM or Ctrl-C. SIGHUP reads the settings again."""
@@ -40,19 +44,20 @@ def serve(
     def load() -> Settings:
         return load_settings(config, overrides)
 
-    run(load, lambda running: _ready(running, as_json=json))
+    run(load, lambda running: _ready(running, as_json=json), user=user)
 
 
 def _log_to_stderr() -> None:
     root = logging.getLogger()
-    for handler in list(root.handlers):
-        root.removeHandler(handler)
+    for old in list(root.handlers):
+        root.removeHandler(old)
     if sys.stderr.isatty():
-        root.addHandler(RichHandler(console=Console(stderr=True), show_path=False))
+        handler: logging.Handler = RichHandler(console=Console(stderr=True), show_path=False)
+        handler.setFormatter(PrintableFormatter("%(message)s"))
     else:
         handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        root.addHandler(handler)
+        handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root.addHandler(handler)
 
 
 def _ready(daemon: Daemon, *, as_json: bool) -> None:

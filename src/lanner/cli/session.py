@@ -82,6 +82,11 @@ def _place(data: Path, host: str | None, user: str | None, password_file: Path |
     return Place(data, host, user, password)
 
 
+def command_line() -> str:
+    """Return what the audit log calls this process."""
+    return f"command line uid {os.geteuid()}"
+
+
 def check_directory(data: Path) -> None:
     """CommandError if there is something that cannot be a data directory of ours."""
     if data.exists() and not data.is_dir():
@@ -113,7 +118,8 @@ def open_directory(data: Path, *, create: bool = False, name: str | None = None)
         )
     try:
         # A name is for a new queue manager; one that is there would be renamed, and all its queues.
-        manager = QueueManager(data, None if is_there else name)
+        # A command does not know which profile the service has, so it migrates nothing.
+        manager = QueueManager(data, None if is_there else name, local_origin=command_line(), migrates_owners=False)
     except lmdb.Error as error:
         raise CommandError(f"{data} cannot be opened: {error}; `lanner doctor --data {data}` says more") from error
     with manager:
@@ -148,15 +154,30 @@ def _check_name(manager: QueueManager, place: str, name: str | None) -> None:
 def peers_of(manager: QueueManager) -> dict[str, Peer]:
     """Return what the settings of a running queue manager say about other computers."""
     try:
-        return read_peers(manager.status().get("peers", {}))
+        return read_peers(manager.status().get("peers", {}), {})
     except UnsupportedOperation:
         # A queue manager of another maker does not say.
         return {}
 
 
-def read_peers(addresses: Mapping[str, Iterable[str]]) -> dict[str, Peer]:
-    """Return the peers of the status of a queue manager, which gives their addresses only."""
-    return {name: Peer(name, tuple(each)) for name, each in addresses.items()}
+def read_peers(addresses: Mapping[str, Iterable[str]], certificates: Mapping[str, str | None]) -> dict[str, Peer]:
+    """Return the peers of the status of a queue manager, which gives their addresses and the certificates of those with TLS."""
+    return {
+        name: Peer(name, tuple(each), certificate=_path(certificates.get(name)), tls=name in certificates)
+        for name, each in addresses.items()
+    }
+
+
+def read_tls(files: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of TLS that the status of a queue manager gives."""
+    return {
+        "tls_port": files["port"],
+        **{f"tls_{name}": _path(files[name]) for name in ("certificate", "key", "authorities")},
+    }
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)
 
 
 def walk(queue: Queue, limit: int | None = None) -> Iterator[ReceivedMessage]:

@@ -13,10 +13,12 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from lanner.cli.errors import CommandError, UsageError, nothing
 from lanner.cli.options import DEFAULT_DATA, Data, DryRun, Json, Yes
 from lanner.cli.output import confirm, say, show_table, write_json
-from lanner.cli.session import check_directory, open_directory, running
+from lanner.cli.session import check_directory, command_line, open_directory, running
 from lanner.client.runtimes import runtime_of
+from lanner.security.audit import AUDIT_FILE, AuditLog
 from lanner.security.identity import Identity
 from lanner.security.users import USER_FILE, UserError, UserFile
+from lanner.store.data_directory import check_data_directory
 
 app = typer.Typer(help="Who may use and administer the queue manager.", no_args_is_help=True)
 
@@ -31,7 +33,9 @@ def _file(data: Path, *, create: bool = False) -> UserFile:
     check_directory(data)
     if create:
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return UserFile(data / USER_FILE)
+    if data.exists():
+        check_data_directory(data)
+    return UserFile(data / USER_FILE, AuditLog(data / AUDIT_FILE), command_line())
 
 
 def _password(name: str, *, from_stdin: bool) -> str:

@@ -12,11 +12,15 @@ from lanner.cli import bodies
 from lanner.cli.output import counted, say, show_fields, show_table, size, write_json
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import INFINITE, Acknowledgements, MessageClass, QueueType
+from lanner.model.errors import RemoteProtocolError
 from lanner.wire.path_name import PathName
+from lanner.wire.sid import sid_text
 
 if TYPE_CHECKING:
     from lanner.client import ReceivedMessage
     from lanner.model.directory_objects import Queue as QueueObject
+
+_VERIFIED = {True: "verified", False: "not verified", None: "not known whether verified"}
 
 
 def _class_name(number: int) -> str:
@@ -70,6 +74,7 @@ def message_json(message: ReceivedMessage, queue: str) -> dict[str, object]:
         "encrypted": message.encrypt,
         "source_machine": str(message.source_machine),
         "sender_id": message.sender_id.hex(),
+        "sender_verified": message.sender_verified,
         "connector_type": None if message.connector_type is None else str(message.connector_type),
         "abort_count": message.abort_count,
         "move_count": message.move_count,
@@ -95,6 +100,7 @@ def show_message(message: ReceivedMessage, queue: str, *, as_json: bool, raw: bo
         ("sent", local_time(message.sent_time)),
     ]
     optional = {
+        "sender": _sender(message),
         "destination": message.destination_queue,
         "response queue": message.response_queue,
         "administration queue": message.administration_queue,
@@ -111,6 +117,18 @@ def show_message(message: ReceivedMessage, queue: str, *, as_json: bool, raw: bo
     say("")
     say(bodies.hex_dump(message.body_bytes) if text is None else text)
     say("")
+
+
+def _sender(message: ReceivedMessage) -> str | None:
+    """Return whom a message names as its sender, and whether that is proven."""
+    if not message.sender_id:
+        return None
+    try:
+        name = sid_text(message.sender_id)
+    except RemoteProtocolError:
+        # The identifier of a queue manager.
+        name = message.sender_id.hex()
+    return f"{name} ({_VERIFIED[message.sender_verified]})"
 
 
 def _delivery(message: ReceivedMessage) -> str:

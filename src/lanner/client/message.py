@@ -20,6 +20,7 @@ from lanner.model.enums import (
     MessagePrivacyLevel,
 )
 from lanner.model.errors import IllegalPropertyValue
+from lanner.security.verified_senders import is_sender_verified
 from lanner.wire.body_types import TEXT_BODIES, VT_BSTR
 from lanner.wire.body_values import BodyValue, Value, decode_body
 from lanner.wire.builder import (
@@ -212,12 +213,14 @@ def _member(kind: type[_E], value: _E | str, name: str) -> _E:
 class ReceivedMessage:
     """A message that was received or peeked. Properties are decoded when they are asked for."""
 
-    __slots__ = ("_packet", "_record", "lookup_id")
+    __slots__ = ("_keeper", "_packet", "_record", "lookup_id")
 
-    def __init__(self, lookup_id: int, record: Record) -> None:
+    def __init__(self, lookup_id: int, record: Record, keeper: uuid.UUID | None = None) -> None:
+        """`keeper` is the identifier of the Lanner that has the message; None: a queue manager of another maker."""
         # Identifies it in its queue; 0 from a queue manager that does not say.
         self.lookup_id = lookup_id
         self._record = record
+        self._keeper = keeper
         self._packet = Packet(record.packet)
 
     @property
@@ -374,11 +377,20 @@ class ReceivedMessage:
         return self._packet.sender_identifier
 
     @property
+    def sender_verified(self) -> bool | None:
+        """Whether `sender_id` is proven: by a signature, or because the sender logged on to this queue manager.
+
+        False: it is a claim, or names nobody. None: a queue manager of another maker does not say it.
+        """
+        return is_sender_verified(self._packet, self._keeper)
+
+    @property
     def sender_certificate(self) -> bytes:
         return self._packet.sender_certificate
 
     @property
     def authenticated(self) -> bool:
+        """Whether the queue manager has verified a signature of the message."""
         return bool(self._packet.authentication_level)
 
     @property

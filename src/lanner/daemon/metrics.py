@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 from lanner.daemon.settings import split_address
 from lanner.host.runtime import Runtime
 from lanner.model.directory_objects import OutgoingQueue
+from lanner.transfer.incidents import Incident
 from lanner.transfer.refusals import Side
 
 if TYPE_CHECKING:
@@ -73,14 +74,16 @@ class TransferCollector(Collector):
             "Messages refused, by queue, class of the negative acknowledgment, and side (here: by us, peer: by others)"
         )
         dropped = "Messages of other queue managers dropped because they came before (duplicate) or out of order"
+        incidents = "What other queue managers did that was not followed, by kind; docs/security.md has the kinds"
         return [
             CounterMetricFamily("lanner_messages_refused", text, labels=["queue", "class", "side"]),
             CounterMetricFamily("lanner_messages_dropped", dropped, labels=["reason"]),
+            CounterMetricFamily("lanner_peer_incidents", incidents, labels=["kind"]),
         ]
 
     def collect(self) -> list[CounterMetricFamily]:
         """One sample for each row of the table of refusals, and one for each reason to drop a message."""
-        refused, dropped = self.describe()
+        refused, dropped, incidents = self.describe()
         incoming = self._transfer.incoming
         with self._runtime.lock:
             for row in incoming.refusals:
@@ -89,7 +92,9 @@ class TransferCollector(Collector):
                 refused.add_metric([queue, row.message_class, row.side.value], row.count)
             dropped.add_metric(["duplicate"], incoming.duplicates)
             dropped.add_metric(["out_of_order"], incoming.out_of_order)
-        return [refused, dropped]
+            for kind in Incident:
+                incidents.add_metric([kind.value], self._transfer.incidents.count(kind))
+        return [refused, dropped, incidents]
 
 
 def _metric_name(queue: Queue) -> str:

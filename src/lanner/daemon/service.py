@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import dataclasses
 import gc
 import ipaddress
 import logging
+import os
 import signal
 import socket
 import sys
@@ -26,6 +26,8 @@ from lanner.activex import COCLASSES
 from lanner.activex.environment import ActivexSettings, Environment
 from lanner.com.server.listener import ComListener, ComSettings
 from lanner.daemon.metrics import MetricsListener
+from lanner.daemon.notification import notify
+from lanner.daemon.privileges import prepare
 from lanner.daemon.settings import (
     AUTHENTICATION_LEVELS,
     RELOADABLE,
@@ -36,8 +38,10 @@ from lanner.daemon.settings import (
     quota_in_kilobytes,
 )
 from lanner.host.addresses import addresses_of, local_settings
+from lanner.host.early_ports import close_early
 from lanner.host.runtime import Runtime
 from lanner.rpc.security import Credentials
+from lanner.security.audit import AuditLog
 from lanner.security.profile import Profile
 from lanner.services.listener import RpcListener
 from lanner.spark.flight.settings import (
@@ -47,6 +51,7 @@ from lanner.spark.flight.settings import (
     flight_listener_if_available,
 )
 from lanner.transfer.shell import TransferListener
+from lanner.transfer.tls import TlsSettingsError
 
 if TYPE_CHECKING:
     from lanner.com.server.activator import ClassTable
@@ -101,7 +106,10 @@ class Daemon:
             "hardened_security": settings.security.hardened,
             "profile": Profile(settings.security.profile),
             "send_insecure_nacks": settings.security.send_insecure_nacks,
+            "trust_unsigned_sid": settings.security.trust_unsigned_sid,
             "events": settings.events.settings,
+            "audit": AuditLog(None if settings.log.audit == "none" else settings.data / settings.log.audit),
+            "local_origin": f"service uid {os.geteuid()}",
         }
         if settings.dns_domain is not None:
             overrides["dns_domain"] = settings.dns_domain
@@ -117,7 +125,10 @@ class Daemon:
             _LOG.warning("security.hardened: no messages are taken from other computers, and RPC is off")
         else:
             if settings.transfer.enabled:
-                listener = TransferListener(self.runtime.engine, settings.bind, settings.transfer_settings)
+                try:
+                    listener = TransferListener(self.runtime.engine, settings.bind, settings.transfer_settings)
+                except TlsSettingsError as error:
+                    raise SettingsError(f"transfer: {error}") from error
                 listeners.append(listener)
                 transfer = listener.transfer
             rpc = self._rpc(transfer)
@@ -201,7 +212,22 @@ class Daemon:
             "port": settings.transfer.port,
             "ping_port": settings.transfer.ping_port,
             "peers": {name: peer.addresses for name, peer in settings.known_peers.items()},
+            "tls": self._about_tls(),
             "listeners": self.addresses,
+        }
+
+    def _about_tls(self) -> dict[str, object]:
+        """Where the files of TLS between queue managers are: `lanner doctor PEER` speaks as this one does."""
+        table = self.settings.transfer
+        files = {"certificate": table.tls_certificate, "key": table.tls_key, "authorities": table.tls_authorities}
+        return {
+            "port": table.tls_port,
+            **{name: None if path is None else str(path.absolute()) for name, path in files.items()},
+            "peers": {
+                peer.name: None if peer.certificate is None else str(peer.certificate.absolute())
+                for peer in self.settings.known_peers.values()
+                if peer.has_tls
+            },
         }
 
     @property
@@ -209,7 +235,10 @@ class Daemon:
         """Where it listens for what, as people write it."""
         found: dict[str, str] = {}
         for listener in self.listeners:
-            found |= listener.addresses if isinstance(listener, RpcListener) else {listener.name: listener.address}
+            if isinstance(listener, RpcListener | TransferListener):
+                found |= listener.addresses
+            else:
+                found[listener.name] = listener.address
         return found
 
     async def run(self, on_ready: Callable[[Daemon], None]) -> None:
@@ -232,9 +261,12 @@ class Daemon:
                         f"{listener.name} cannot listen on {listener.address}: {error.strerror}; choose another address"
                     ) from error
                 started.append(listener)
+            close_early()
             on_ready(self)
+            notify("READY=1")
             await self._stop.wait()
         finally:
+            notify("STOPPING=1")
             for listener in reversed(started):
                 await listener.stop()
             await asyncio.to_thread(self.runtime.close)
@@ -251,7 +283,11 @@ class Daemon:
         """SIGHUP: take over what can be changed now, and say what waits for a restart."""
         try:
             new = self._load()
-        except SettingsError as error:
+            for listener in self.listeners:
+                if isinstance(listener, TransferListener):
+                    # Certificates are read again, also if only the files have changed.
+                    listener.reload(new.transfer_settings)
+        except (SettingsError, TlsSettingsError) as error:
             _LOG.error("the configuration stays as it was: %s", error)
             return
         before, after = dotted(self.settings), dotted(new)
@@ -265,10 +301,9 @@ class Daemon:
             _LOG.warning("the configuration has not changed")
         set_log_level(new)
         self._set_quotas(new.quota)
-        for listener in self.listeners:
-            if isinstance(listener, TransferListener):
-                listener.settings = dataclasses.replace(listener.settings, peers=new.known_peers)
-        kept = {"log": new.log, "quota": new.quota, "peers": new.peers}
+        certificates = {name: getattr(new.transfer, name) for name in ("tls_certificate", "tls_key", "tls_authorities")}
+        transfer = self.settings.transfer.model_copy(update=certificates)
+        kept = {"log": new.log, "quota": new.quota, "peers": new.peers, "transfer": transfer}
         self.settings = self.settings.model_copy(update=kept)
 
     def _set_quotas(self, quotas: QuotaSettings) -> None:
@@ -302,8 +337,8 @@ def check_bind(bind: str) -> None:
             ) from error
 
 
-def serve(load: Callable[[], Settings], on_ready: Callable[[Daemon], None]) -> None:
-    """Run a queue manager until SIGTERM or SIGINT."""
+def serve(load: Callable[[], Settings], on_ready: Callable[[Daemon], None], *, user: str | None = None) -> None:
+    """Run a queue manager until SIGTERM or SIGINT; as `user`, if root calls it."""
 
     def ready(daemon: Daemon) -> None:
         sys.setswitchinterval(_SWITCH_INTERVAL)
@@ -316,6 +351,9 @@ def serve(load: Callable[[], Settings], on_ready: Callable[[Daemon], None]) -> N
         daemon = Daemon(load)
         await daemon.run(ready)
 
+    settings = load()
+    set_log_level(settings)
+    prepare(settings, user)
     limit_arenas()
     uvloop.run(run())
 

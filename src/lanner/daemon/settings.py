@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import logging
+import math
 import os
 import re
 import tomllib
@@ -22,15 +23,24 @@ from lanner.engine.settings import EventSettings
 from lanner.model.enums import INFINITE
 from lanner.model.errors import LannerError
 from lanner.rpc.pdu import AuthLevel
+from lanner.security.audit import AUDIT_FILE
 from lanner.services.listener import RpcSettings
 from lanner.spark.flight.settings import FlightSettings
-from lanner.transfer.peers import Peer
+from lanner.transfer.peers import Peer, PeerPolicy
 from lanner.transfer.settings import TransferSettings
 
 _LOG = logging.getLogger(__name__)
 
 # What SIGHUP changes in a running queue manager; everything else needs a restart.
-RELOADABLE = ("log.level", "quota.queue_manager_kb", "quota.journal_kb", "peers")
+RELOADABLE = (
+    "log.level",
+    "quota.queue_manager_kb",
+    "quota.journal_kb",
+    "transfer.tls_certificate",
+    "transfer.tls_key",
+    "transfer.tls_authorities",
+    "peers",
+)
 
 Kilobytes = int | Literal["none"] | None
 _COMPUTER_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
@@ -39,7 +49,12 @@ _HOST_NAME = re.compile(r"(?![0-9.]+$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})
 
 
 # The defaults of profile "document" where they differ. A value that the operator wrote wins.
-DOCUMENT_DEFAULTS: dict[str, object] = {"rpc.authentication_level": "none"}
+DOCUMENT_DEFAULTS: dict[str, object] = {
+    "security.trust_unsigned_sid": True,
+    "rpc.authentication_level": "none",
+    "transfer.peers": "open",
+    "transfer.max_clock_skew": math.inf,
+}
 
 
 class SettingsError(LannerError):
@@ -52,6 +67,15 @@ class _Table(BaseModel):
 
 class LogSettings(_Table):
     level: Literal["debug", "info", "warning", "error"] = "info"
+    # A path, in the data directory if it is relative, or "none".
+    audit: str = AUDIT_FILE
+
+    @field_validator("audit")
+    @classmethod
+    def _is_path(cls, value: str) -> str:
+        if not value.strip() or "\0" in value:
+            raise ValueError('a file, or "none"')
+        return value
 
 
 class QuotaSettings(_Table):
@@ -77,6 +101,8 @@ class SecuritySettings(_Table):
     hardened: bool = False
     # MS-MQQB 3.1.1.2 SendInsecureNacks: tell strangers why a message was refused.
     send_insecure_nacks: bool = False
+    # MS-MQQB 3.1.5.8.3: give a message without a signature the rights of the SID that it names.
+    trust_unsigned_sid: bool = False
 
 
 _TRANSFER = TransferSettings()
@@ -111,14 +137,23 @@ class TransferTable(_Table):
     max_sessions_per_peer: Number = _TRANSFER.max_sessions_per_peer
     max_half_open: Number = _TRANSFER.max_half_open
     max_queues_for_others: Number = _TRANSFER.max_queues_for_others
+    max_queues_per_peer: Number = _TRANSFER.max_queues_per_peer
+    # Whose identifier is believed from where (PeerPolicy).
+    peers: Literal["open", "pinned", "known"] = "pinned"
+    # inf: any time.
+    max_clock_skew: Annotated[float, Field(ge=0)] = _TRANSFER.max_clock_skew
     answers_pings: bool = _TRANSFER.answers_pings
     ping_port: int = _TRANSFER.ping_port
     pings_before_connecting: bool = _TRANSFER.pings_before_connecting
+    tls_certificate: Annotated[Path | None, Field(strict=False)] = _TRANSFER.tls_certificate
+    tls_key: Annotated[Path | None, Field(strict=False)] = _TRANSFER.tls_key
+    tls_authorities: Annotated[Path | None, Field(strict=False)] = _TRANSFER.tls_authorities
+    tls_port: int = _TRANSFER.tls_port
 
     @field_validator("*")
     @classmethod
     def _can_be_used(cls, value: object, info: ValidationInfo) -> object:
-        if info.field_name not in (None, "enabled"):
+        if info.field_name not in (None, "enabled", "peers"):
             given: dict[str, Any] = {str(info.field_name): value}
             try:
                 TransferSettings(**given)
@@ -260,6 +295,8 @@ class PeerTable(_Table):
     addresses: list[str]
     guid: UUID | None = None
     certificate: Path | None = None
+    # It has a certificate of transfer.tls_authorities.
+    tls: bool = False
 
     @model_validator(mode="before")
     @classmethod
@@ -326,13 +363,15 @@ class Settings(BaseSettings):
     def known_peers(self) -> dict[str, Peer]:
         """The peers as transfer has them."""
         return {
-            name: Peer(name, tuple(peer.addresses), peer.guid, peer.certificate) for name, peer in self.peers.items()
+            name: Peer(name, tuple(peer.addresses), peer.guid, peer.certificate, peer.tls)
+            for name, peer in self.peers.items()
         }
 
     @property
     def transfer_settings(self) -> TransferSettings:
         """What transfer is told."""
-        return TransferSettings(**self.transfer.model_dump(exclude={"enabled"}), peers=self.known_peers)
+        given = self.transfer.model_dump(exclude={"enabled", "peers"})
+        return TransferSettings(**given, peer_policy=PeerPolicy(self.transfer.peers), peers=self.known_peers)
 
     @field_validator("name")
     @classmethod

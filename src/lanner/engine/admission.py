@@ -5,6 +5,7 @@ MS-MQQB 3.1.5.8.3, 3.1.5.8.5, 3.1.5.8.8.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lanner.engine.checks import READY, not_ready, require_ready
@@ -18,11 +19,13 @@ from lanner.model.enums import (
     QueuePrivacyLevel,
     QueueShareMode,
     QueueType,
+    SenderIdentifierType,
 )
 from lanner.model.errors import InsufficientResources, StatusError
 from lanner.model.events import EventKind
 from lanner.security.access import QUEUE_RIGHTS, is_granted
-from lanner.security.identity import ANONYMOUS, SYSTEM
+from lanner.security.identity import ANONYMOUS, EVERYONE_ALONE, SYSTEM
+from lanner.wire.sid import ANONYMOUS_LOGON
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,6 +63,7 @@ class Admission:
         self._clocks = core.clocks
         self._access = core.access
         self._recorder = core.recorder
+        self._trusts_unsigned_sid = core.settings.trusts_unsigned_sid
         self._examiner = examiner
         self._arrivals = arrivals
         self._acknowledger = acknowledger
@@ -82,9 +86,10 @@ class Admission:
         Return ACK_REACH_QUEUE or the class of the refusal. A refused message is not stored; the
         negative acknowledgment and the dead-letter copy that it asks for are made (MS-MQQB
         3.1.5.8.3, 3.1.5.8.8). InsufficientResources: this computer has no room, and the message
-        counts as not received. `sender` None: the identity could not be determined. `examination`
-        is of this message, made by `security.examination.examine` in a thread; without it, RSA is
-        computed here.
+        counts as not received. `sender` is the identity that the message names, None if it could
+        not be determined; without a verified signature it is a claim. `examination` is of this
+        message, made by `security.examination.examine` in a thread; without it, RSA is computed
+        here.
         """
         if self._queue_manager.queue_manager_state is not READY:
             raise not_ready(self._queue_manager)
@@ -199,11 +204,39 @@ class Admission:
             return MessageClass.NACK_BAD_ENCRYPTION, message, "the queue takes no encrypted body"
         if queue.authentication and not examination.authentication_level:
             return MessageClass.NACK_BAD_SIGNATURE, message, "the queue requires a signature"
+        if self._is_claim(message, sender, examination):
+            if not self._may_claimant_send(queue, sender or EVERYONE_ALONE):
+                name = "a sender without a signature" if sender is None else f"{sender.name} without a signature"
+                return MessageClass.NACK_ACCESS_DENIED, message, f"{name} may not send to the queue"
+            return _ACK_REACH_QUEUE, examination.message, ""
         if sender is None:
             return MessageClass.NACK_ACCESS_DENIED, message, "the groups of the sender are not known"
         if not self._may_send(queue, sender):
             return MessageClass.NACK_ACCESS_DENIED, message, f"{sender.name} may not send to the queue"
         return _ACK_REACH_QUEUE, examination.message, ""
+
+    def _is_claim(self, message: Message, sender: Identity | None, examination: Examination) -> bool:
+        """Whether nothing proves the SID that a message names as its sender.
+
+        The sender SYSTEM is this queue manager itself: no SID in a packet gives that identity.
+        """
+        return (
+            not examination.authentication_level
+            and not self._trusts_unsigned_sid
+            and message.sender_identifier_type is SenderIdentifierType.SID
+            and (sender is None or not sender.is_system)
+        )
+
+    def _may_claimant_send(self, queue: Queue, claimed: Identity) -> bool:
+        """Whether a message may be taken from somebody who only says that it is `claimed`.
+
+        The claim gives no rights: Everyone or the anonymous user must have them. An entry that
+        denies them to `claimed` applies.
+        """
+        if self._may_send(queue, EVERYONE_ALONE) and self._may_send(queue, claimed):
+            return True
+        unnamed = replace(claimed, groups=claimed.groups | {ANONYMOUS_LOGON})
+        return self._may_send(queue, ANONYMOUS) and self._may_send(queue, unnamed)
 
     def _may_send(self, queue: Queue, sender: Identity) -> bool:
         """3.1.5.8.3: whether the queue's descriptor grants MQSEC_WRITE_MESSAGE.

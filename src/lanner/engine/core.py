@@ -14,6 +14,7 @@ from lanner.engine.event_recorder import EventRecorder
 from lanner.engine.numbers import Numbers
 from lanner.engine.persistence import AttributeTables
 from lanner.model.directory_objects import QueueManager
+from lanner.security.audit import AuditLog
 
 if TYPE_CHECKING:
     from lanner.engine.clocks import Clocks
@@ -34,3 +35,4 @@ class Core:
         self.numbers = Numbers(store)
         self.attributes = AttributeTables(store, self.queue_manager)
         self.access = Access(self.queue_manager)
+        self.audit = settings.audit or AuditLog()

@@ -77,6 +77,7 @@ class Engine:
         access, attributes = core.access, core.attributes
         # None: events are not recorded.
         self.events = core.recorder
+        self.audit = core.audit
         self._identifier_text = ""
         # ConnectionActive has changed; not in the specification.
         self.connection_active_subscribers: list[Callable[[], None]] = []
@@ -137,6 +138,7 @@ class Engine:
         self.set_queue_defaults = queues.set_queue_defaults
         self.require_queue = queues.require_queue
         self.set_queue_properties = queues.set_queue_properties
+        self.replace_security = queues.replace_security
         self.get_queue_properties = queues.get_queue_properties
         self.check_queue_access = access.check_queue_access
         self.local_queues = registry.local_queues

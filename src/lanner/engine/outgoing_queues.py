@@ -64,6 +64,13 @@ class OutgoingQueues:
         self._sequences = sequences
         # How many outgoing queues other computers may cause; transfer sets it.
         self.max_for_others = INFINITE
+        # Who causes the queues that are made now: the address of a peer; empty: not known. One peer
+        # may cause so many.
+        self.cause = ""
+        self.max_per_cause = INFINITE
+        self._causes: dict[int, str] = {}
+        # Called with a cause that has reached the limit.
+        self.too_many_subscribers: list[Callable[[str, str], None]] = []
         self._complaint_due = 0.0
         self.state_subscribers: list[Callable[[OutgoingQueue], None]] = []
 
@@ -112,15 +119,29 @@ class OutgoingQueues:
             queue.base_priority = found.base_priority
         if isinstance(name, PrivateFormatName) and name.queue_manager_identifier == self._queue_manager.identifier:
             raise self._registry.no_queue(name)
-        if for_others and self._registry.count_for_others >= self.max_for_others:
-            raise self._too_many(name)
+        if for_others:
+            if self._registry.count_for_others >= self.max_for_others:
+                raise self._too_many(name)
+            if self.cause and self._count_of_cause() >= self.max_per_cause:
+                text = f"{name}: {self.cause} has caused {self.max_per_cause} outgoing queues already"
+                for subscriber in self.too_many_subscribers:
+                    subscriber(self.cause, text)
+                raise InsufficientResources(text)
         queue.identifier = uuid.uuid4()
         queue.queue_type = QueueType.PRIVATE
         queue.pathname = str(name)
         queue.multicast = isinstance(name, MulticastFormatName)
         queue.state = self._initial_state(queue)
         self._register(queue)
+        if for_others and self.cause:
+            self._causes[queue.number] = self.cause
         return queue
+
+    def _count_of_cause(self) -> int:
+        """How many outgoing queues the current cause has; those that were removed do not count."""
+        existing = self._queue_manager.queue_collection
+        self._causes = {number: cause for number, cause in self._causes.items() if number in existing}
+        return sum(cause == self.cause for cause in self._causes.values())
 
     def _register(self, queue: Queue) -> None:
         queue.number = self._numbers.queue.next()

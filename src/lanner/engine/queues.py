@@ -19,6 +19,7 @@ from lanner.model.errors import (
     QueueNotFound,
     StatusError,
 )
+from lanner.security.access_lists import descriptor_text
 from lanner.security.access_masks import QueueAccess, QueueManagerAccess
 from lanner.security.identity import SYSTEM
 from lanner.security.profile import Profile
@@ -51,6 +52,7 @@ class Queues:
         self._numbers = core.numbers
         self._attributes = core.attributes
         self._access = core.access
+        self._audit = core.audit
         self._names = names
         self._registry = names.registry
         self._directory = names.directory_events
@@ -75,8 +77,12 @@ class Queues:
             raise IllegalQueuePathname(f"{request.pathname}: queues can be created on this computer only")
         if path.is_journal or path.is_system:
             raise IllegalQueuePathname(f"{request.pathname}: system queues and journals are made by the queue manager")
-        self._access.check_machine_access(identity, QueueManagerAccess.CREATE_QUEUE)
-        return self.make(request, path, skip_directory=skip_directory, identity=identity)
+        details: dict[str, object] = {"queue": request.pathname}
+        with self._audit.change("create queue", identity, details):
+            self._access.check_machine_access(identity, QueueManagerAccess.CREATE_QUEUE)
+            queue = self.make(request, path, skip_directory=skip_directory, identity=identity)
+            details |= {"queue": queue.pathname, "access": _shown(queue.security)}
+        return queue
 
     def make(
         self, request: Queue, path: PathName, *, skip_directory: bool = True, identity: Identity = SYSTEM
@@ -173,13 +179,29 @@ class Queues:
     def set_queue_properties(self, queue: Queue, changes: dict[str, object], *, identity: Identity = SYSTEM) -> None:
         """Change attributes that Create Queue would take, except pathname and transactional."""
         require_ready(self._queue_manager)
+        if "security" not in changes:
+            self._set_queue_properties(queue, changes, identity)
+            return
+        details: dict[str, object] = {"queue": queue.pathname, "before": _shown(queue.security)}
+        with self._audit.change("change access", identity, details):
+            self._set_queue_properties(queue, changes, identity)
+            details["after"] = _shown(queue.security)
+
+    def _set_queue_properties(self, queue: Queue, changes: dict[str, object], identity: Identity) -> None:
         checked = check_changes(changes)
         self._access.check_queue_access(queue, identity, rights_to_change(checked, queue.security, identity))
         security = checked.get("security")
         if self._settings.profile is Profile.SAFE and isinstance(security, bytes):
-            check_owner(SecurityDescriptor.unpack(security).owner)
+            owner = SecurityDescriptor.unpack(security).owner
+            if queue.security is None or owner != SecurityDescriptor.unpack(queue.security).owner:
+                check_owner(owner)
         for name, value in checked.items():
             setattr(queue, name, value)
+        self._save(queue)
+
+    def replace_security(self, queue: Queue, security: bytes) -> None:
+        """Give a queue another descriptor while the queue manager starts; checks no access."""
+        queue.security = security
         self._save(queue)
 
     def get_queue_properties(self, queue: Queue, *, identity: Identity = SYSTEM) -> Queue:
@@ -206,9 +228,13 @@ class Queues:
     def delete_queue(self, queue: Queue, *, skip_directory: bool = False, identity: Identity = SYSTEM) -> None:
         """3.1.7.1.4 Delete Queue, with its journal and subqueues."""
         require_ready(self._queue_manager)
-        if queue.is_system:
-            raise AccessDenied(f"queue {queue.pathname} belongs to the queue manager")
-        self._access.check_queue_access(queue, identity, QueueAccess.DELETE_QUEUE)
+        with self._audit.change("delete queue", identity, {"queue": queue.pathname, "messages": queue.message_count}):
+            if queue.is_system:
+                raise AccessDenied(f"queue {queue.pathname} belongs to the queue manager")
+            self._access.check_queue_access(queue, identity, QueueAccess.DELETE_QUEUE)
+            self._delete_queue(queue, skip_directory=skip_directory)
+
+    def _delete_queue(self, queue: Queue, *, skip_directory: bool) -> None:
         is_published = queue.queue_type is QueueType.PUBLIC and not queue.parent
         for part in [*queue.subqueues.values(), queue, queue.journal_queue]:
             if part is not None:
@@ -251,6 +277,11 @@ class Queues:
                 self._waiting.stop_all(queue.waiting_reads, QueueNotAvailable(error))
                 self._detach(queue)
                 self._registry.unindex(queue)
+
+
+def _shown(security: bytes | None) -> str | None:
+    """Return a descriptor as the audit log shows it."""
+    return None if security is None else descriptor_text(SecurityDescriptor.unpack(security))
 
 
 def _directory_error(result: DirectoryOperationResult, message: str) -> StatusError:

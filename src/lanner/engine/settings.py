@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from lanner.model.directory_objects import GUID_NULL
 from lanner.security.accounts import Accounts
+from lanner.security.audit import AuditLog
 from lanner.security.encryption import DEFAULT_PREFERENCES, EncryptionPreferences, PrivateKeys
 from lanner.security.identity import Identity
 from lanner.security.profile import Profile
@@ -62,6 +63,8 @@ class EngineSettings:
     hardened_security: bool = False
     # The documents' defaults, or ours where theirs are not safe.
     profile: Profile = Profile.SAFE
+    # Whether queues that the anonymous owns get another owner at the start, with profile SAFE.
+    migrates_owners: bool = True
     # Kilobytes; None keeps what the store has.
     queue_manager_quota: int | None = None
     journal_quota: int | None = None
@@ -69,6 +72,9 @@ class EngineSettings:
     long_live_time: int = DEFAULT_TIME_TO_REACH_QUEUE
     # MS-MQQB 3.1.1.2 SendInsecureNacks: tell strangers why a message was refused.
     send_insecure_nacks: bool = False
+    # Whether the SID in a message without a signature has the rights of that account (MS-MQQB
+    # 3.1.5.8.3). None: as the profile says.
+    trust_unsigned_sid: bool | None = None
     # MS-MQDMPR 3.1.2.1 and 3.1.2.2.
     directory_sites_update_interval: float = 12 * 3600.0
     directory_site_gates_update_interval: float = 3600.0
@@ -94,9 +100,20 @@ class EngineSettings:
     # The names of accounts, for access lists in words.
     accounts: Accounts = field(default_factory=Accounts)
 
+    # Where changes are recorded; None: the runtime writes a file in the data directory.
+    audit: AuditLog | None = None
+    # What the audit log says about callers in this process.
+    local_origin: str = ""
+
     # The user of a SID with its groups, None where it is not known (DECISIONS: a pluggable
     # resolver).
     resolve_identity: Callable[[Sid], Identity | None] | None = None
+
+    @property
+    def trusts_unsigned_sid(self) -> bool:
+        """Whether an unsigned SID is more than a claim."""
+        trusts = self.trust_unsigned_sid
+        return self.profile is Profile.DOCUMENT if trusts is None else trusts
 
     @property
     def event_settings(self) -> EventSettings | None:

@@ -109,10 +109,14 @@ class Operations:
         queue = self.engine.find_queue(name)
         if queue is None or isinstance(queue, OutgoingQueue):
             return None
-        try:
-            return self.engine.get_queue_properties(queue, identity=self.identity).transactional
-        except AccessDenied:
-            return None
+        # A sender must know it, and would learn it by an error.
+        for rights in (QueueAccess.GET_QUEUE_PROPERTIES, QueueAccess.WRITE_MESSAGE):
+            try:
+                self.engine.check_queue_access(queue, self.identity, rights)
+            except AccessDenied:
+                continue
+            return queue.transactional
+        return None
 
     def message_count(self, name: FormatName) -> int:
         """Return how many messages a queue has; 0 for a subqueue that does not exist yet."""

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from lanner.host.committer import Committer
     from lanner.model.enums import CursorState
     from lanner.model.live import Cursor, OpenQueueDescriptor, Transaction, WaitingMessageReadOperation
+    from lanner.security.identity import Identity
 
 
 # Not in the specification: messages purged before other callers get their turn, about 50 ms of work.
@@ -48,24 +49,34 @@ PURGE_SLICE: Final = 5000
 _TICK: Final = 0.001
 
 
-def purge_slices(engine: Engine, changes: Changes, descriptor: OpenQueueDescriptor) -> Iterator[tuple[Change, int]]:
+def purge_slices(
+    engine: Engine, changes: Changes, descriptor: OpenQueueDescriptor, identity: Identity
+) -> Iterator[tuple[Change, int]]:
     """Purge Queue through a handle, in slices: yield each change, to wait for, and how many messages it removed.
 
-    Messages that arrive in the meantime stay.
+    Messages that arrive in the meantime stay. The audit log has one record for all slices.
     """
     newest: int | None = None
-    count = PURGE_SLICE
-    while count == PURGE_SLICE:
-        with changes.change() as change:
-            newest = engine.newest_sequential_id if newest is None else newest
-            count = engine.purge_open_queue(descriptor, limit=PURGE_SLICE, newest=newest)
-        yield change, count
+    count, total, is_begun = PURGE_SLICE, 0, False
+    queue = descriptor.queue
+    details: dict[str, object] = {"queue": descriptor.format_name if queue is None else queue.pathname}
+    try:
+        while count == PURGE_SLICE:
+            with changes.change() as change:
+                newest = engine.newest_sequential_id if newest is None else newest
+                count = engine.purge_open_queue(descriptor, limit=PURGE_SLICE, newest=newest)
+            total, is_begun = total + count, True
+            yield change, count
+    finally:
+        # A client that gave up has purged the slices so far.
+        if is_begun:
+            engine.audit.done("purge queue", identity, **details, messages=total)
 
 
-async def purge(engine: Engine, committer: Committer, descriptor: OpenQueueDescriptor) -> int:
+async def purge(engine: Engine, committer: Committer, descriptor: OpenQueueDescriptor, identity: Identity) -> int:
     """Purge Queue through a handle; return how many messages were removed, durably."""
     total = 0
-    for change, count in purge_slices(engine, committer, descriptor):
+    for change, count in purge_slices(engine, committer, descriptor, identity):
         await change
         total += count
     return total

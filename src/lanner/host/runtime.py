@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING
 
 from lanner.directory import EmbeddedDirectory
 from lanner.engine import Engine, EngineSettings
+from lanner.host.access_migration import migrate
 from lanner.host.change import Change
 from lanner.host.event_keeper import EventKeeper
 from lanner.host.internal_signing_key import internal_signing_key
 from lanner.host.timers import Timers
 from lanner.model.live import OpenQueueDescriptor, Transaction
 from lanner.security.accounts import Accounts
+from lanner.security.audit import AUDIT_FILE, AuditLog
 from lanner.security.internal_certificates import CERTIFICATE_FILE, InternalCertificates
 from lanner.security.keys import QueueManagerKeys
 from lanner.security.users import USER_FILE, UserFile
@@ -41,7 +43,8 @@ class Runtime:
     def __init__(self, data: str | Path, settings: EngineSettings, *, coordinator: Coordinator | None = None) -> None:
         self.path = Path(data)
         self.store = Store.open(self.path)
-        self.users = UserFile(self.path / USER_FILE)
+        self.audit = settings.audit or AuditLog(self.path / AUDIT_FILE)
+        self.users = UserFile(self.path / USER_FILE, self.audit, settings.local_origin)
         self.certificates = InternalCertificates(self.path / CERTIFICATE_FILE)
         self.lock = self.store.lock
         self._abandoned: deque[OpenQueueDescriptor | Transaction] = deque()
@@ -59,6 +62,7 @@ class Runtime:
                     is_local_account=settings.is_local_account or self.users.is_local,
                     resolve_identity=settings.resolve_identity or self.users.resolve,
                     accounts=Accounts(self.users),
+                    audit=self.audit,
                 )
                 self.engine = Engine(
                     self.store,
@@ -71,6 +75,7 @@ class Runtime:
                 self._timers = Timers(self)
                 self.engine.clocks.deadline_changed = self._timers.wake
                 self.engine.queue_manager_started()
+                migrate(self.engine, self.path)
                 self._event_keeper: EventKeeper | None = None
                 if settings.event_settings is not None:
                     self._event_keeper = EventKeeper(self.store, settings.event_settings)
@@ -132,6 +137,7 @@ class Runtime:
             self._event_keeper.stop()
         with self.change() as change:
             self.engine.queue_manager_stopped()
+        self.audit.close()
         try:
             change.wait()
         finally:

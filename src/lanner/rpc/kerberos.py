@@ -114,7 +114,7 @@ class KerberosAcceptor(_Kerberos):
             principal = self._proxy.client_principal or ""
             found = None if self._principals is None else self._principals(principal)
             if found is None:
-                raise SecurityError(f"Kerberos: {principal} is nobody here")
+                raise SecurityError(f"Kerberos: {principal} is nobody here", account=principal)
             self.identity = found
         return answer
 

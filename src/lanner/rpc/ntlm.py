@@ -292,7 +292,7 @@ class NtlmAcceptor(_Ntlm):
         """The session base key of a user who knows the password (MS-NLMP 3.3.2, NTLMv2 and nothing older)."""
         response = message.nt_response
         if len(response) < _PROOF_SIZE + _CLIENT_CHALLENGE_SIZE:
-            raise SecurityError(f"NTLM: {message.user!r} sent no NTLMv2 response")
+            raise SecurityError(f"NTLM: {message.user!r} sent no NTLMv2 response", account=message.user)
         # Users write themselves with and without a domain; accounts have names only.
         name = message.user.partition("@")[0] if not message.domain else message.user
         known = self._accounts.nt_hash(name)
@@ -302,7 +302,7 @@ class NtlmAcceptor(_Ntlm):
         key = hmac.digest(nt_hash, (message.user.upper() + message.domain).encode("utf-16-le", "surrogatepass"), "md5")
         proof = hmac.digest(key, self._server_challenge + response[_PROOF_SIZE:], "md5")
         if not hmac.compare_digest(proof, response[:_PROOF_SIZE]) or known is None or identity is None:
-            raise SecurityError(f"NTLM: user name or password of {message.user!r} is wrong")
+            raise SecurityError(f"NTLM: user name or password of {message.user!r} is wrong", account=message.user)
         self.identity = identity
         return hmac.digest(key, proof, "md5")
 

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from lanner.model.errors import LannerError
 from lanner.rpc.pdu import AuthLevel, AuthType
+from lanner.security.audit import AuditLog
 from lanner.security.identity import ANONYMOUS, Identity
 
 _LOG = logging.getLogger(__name__)
@@ -21,6 +22,11 @@ _LOG = logging.getLogger(__name__)
 
 class SecurityError(LannerError):
     """The security provider refuses: a token, a signature, or a level it cannot give."""
+
+    def __init__(self, message: str, *, account: str = "") -> None:
+        """`account`: who tried to log on, as the client calls it."""
+        super().__init__(message)
+        self.account = account
 
 
 class Mechanism(Protocol):
@@ -139,6 +145,10 @@ class Context:
 class SecurityProviders(Protocol):
     """The security providers of a server (MS-RPCE 3.1.3.1.1)."""
 
+    @property
+    def audit(self) -> AuditLog:
+        """Where failed logons are recorded."""
+
     def accept(self, auth_type: int, level: AuthLevel) -> Context | None:
         """A new context, None if the authentication type is not offered."""
 
@@ -170,6 +180,7 @@ class ServerSecurity:
     keytab: Path | None = None
     # From a Kerberos principal to who that is; without it, principals are nobody.
     principals: Callable[[str], Identity | None] | None = field(default=None, repr=False)
+    audit: AuditLog = field(default_factory=AuditLog)
 
     def __post_init__(self) -> None:
         # Before anybody connects: the first import takes a third of a second.

@@ -13,6 +13,7 @@ from lanner.rpc.pdu import (
     SEC_TRAILER_SIZE,
     Auth3,
     AuthLevel,
+    AuthType,
     Header,
     RejectReason,
     SecTrailer,
@@ -26,6 +27,12 @@ _LOG = logging.getLogger(__name__)
 # Ours: MS-RPCE 3.3.1.5.4 lets a server choose; Windows has 2048, and its clients make 1000 at most.
 MAX_SECURITY_CONTEXTS: Final = 256
 
+_MECHANISMS: Final = {
+    int(AuthType.WINNT): "NTLM",
+    int(AuthType.DEFAULT): "NTLM",
+    int(AuthType.GSS_KERBEROS): "Kerberos",
+    int(AuthType.GSS_NEGOTIATE): "Negotiate",
+}
 _SEC_TRAILER: Final = struct.Struct("<BBBBI")
 
 
@@ -93,6 +100,7 @@ class SecurityContexts:
         try:
             return self._step(context, trailer)
         except SecurityError as error:
+            self._record(context, error)
             raise Nak(RejectReason.INVALID_CHECKSUM, f"authentication: {error}") from error
 
     def alter(self, trailer: SecTrailer | None) -> SecTrailer | None:
@@ -113,6 +121,7 @@ class SecurityContexts:
         try:
             return self._step(context, trailer)
         except SecurityError as error:
+            self._record(context, error)
             raise not_executed(FaultStatus.SEC_PKG_ERROR, f"authentication: {error}") from error
 
     def _new(self, trailer: SecTrailer) -> SecurityContext:
@@ -148,7 +157,7 @@ class SecurityContexts:
 
     def _completed(self, context: SecurityContext, trailer: SecTrailer) -> None:
         context.last_token_size = len(trailer.token)
-        context.identity = context.context.identity
+        context.identity = context.context.identity.at(self._peer)
         context.is_complete = True
         if context.level == AuthLevel.CONNECT and self.default is None:
             self.default = context
@@ -170,6 +179,7 @@ class SecurityContexts:
             token = context.context.step(trailer.token)
         except SecurityError as error:
             _LOG.warning("%s: authentication: %s", self._peer, error)
+            self._record(context, error)
             self._invalidate(context)
             return
         if token or not context.context.is_complete:
@@ -177,6 +187,11 @@ class SecurityContexts:
             self._invalidate(context)
             return
         self._completed(context, trailer)
+
+    def _record(self, context: SecurityContext, error: SecurityError) -> None:
+        if self._providers is not None:
+            mechanism = _MECHANISMS.get(context.auth_type, str(context.auth_type))
+            self._providers.audit.logon_failed(error.account, self._peer, mechanism, str(error))
 
     def _invalidate(self, context: SecurityContext) -> None:
         context.is_invalid = True

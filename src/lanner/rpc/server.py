@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, cast
 from uuid import UUID
 
+from lanner.host.early_ports import take_early
 from lanner.model.errors import RemoteProtocolError
 from lanner.rpc.association import AssociationGroups
 from lanner.rpc.calls import MAX_REQUEST_SIZE, ServerCall
@@ -257,7 +258,11 @@ class RpcServer:
         for attempt in range(tries):
             wanted = port + attempt * step
             try:
-                server = await loop.create_server(self._tcp_connection, address, wanted, backlog=1024)
+                bound = take_early(address, wanted)
+                if bound is None:
+                    server = await loop.create_server(self._tcp_connection, address, wanted, backlog=1024)
+                else:
+                    server = await loop.create_server(self._tcp_connection, sock=bound, backlog=1024)
             except OSError as error:
                 if error.errno != errno.EADDRINUSE or attempt == tries - 1:
                     raise

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
+import stat
 import struct
 from dataclasses import replace
 from functools import partial
@@ -21,6 +23,7 @@ from lanner.rpc.liveness import notice_death
 from lanner.rpc.pdu import AuthLevel
 from lanner.rpc.unix_path import short_path
 from lanner.security.identity import ANONYMOUS, Identity
+from lanner.store.data_directory import give_to_owner
 
 if TYPE_CHECKING:
     from lanner.rpc.server import RpcServer
@@ -74,11 +77,13 @@ class ServerSocket(asyncio.Protocol):
             if self._server.users is not None:
                 identity = self._server.users.unix_identity(uid)
             self.peer = f"uid {uid}"
+            identity = identity.at(f"lanner.sock {self.peer}")
             endpoint = str(transport.get_extra_info("sockname") or "")
             limits = replace(limits, max_fragment=_LOCAL_FRAGMENT)
         else:
             peername = transport.get_extra_info("peername")
             self.peer = peername[0] if peername else ""
+            identity = identity.at(self.peer)
             local_address, port = transport.get_extra_info("sockname")[:2]
             endpoint = str(port)
             notice_death(connected)
@@ -245,5 +250,12 @@ def bind_unix(listening: socket.socket, path: Path, mode: int) -> None:
     with short_path(path) as short:
         short.unlink(missing_ok=True)
         listening.bind(str(short))
-        # Nobody can connect before the socket listens.
-        short.chmod(mode)
+        # Nobody can connect before the socket listens. By a descriptor, because the owner of the directory could have
+        # put a link in its place.
+        bound = os.open(short, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if stat.S_ISSOCK(os.fstat(bound).st_mode):
+                Path(f"/proc/self/fd/{bound}").chmod(mode)
+        finally:
+            os.close(bound)
+        give_to_owner(path)

@@ -68,17 +68,12 @@ class AccessList:
 
     @classmethod
     def of(cls, descriptor: SecurityDescriptor, accounts: Accounts) -> AccessList:
-        shown = descriptor.select(SHOWN)
-        owner, dacl = shown.owner, shown.dacl
-        try:
-            sddl: str | None = format_sddl(shown)
-        except ValueError:
-            sddl = None
+        owner, dacl = descriptor.owner, descriptor.dacl
         return cls(
             None if owner is None else accounts.name_of(owner),
             None if owner is None else str(owner),
             None if dacl is None else tuple(_entry(ace, accounts) for ace in dacl.aces),
-            sddl,
+            descriptor_text(descriptor),
         )
 
     def document(self) -> dict[str, Any]:
@@ -91,6 +86,14 @@ class AccessList:
         if entries is not None:
             entries = tuple(AccessEntry(**{**entry, "rights": tuple(entry["rights"])}) for entry in entries)
         return cls(document["owner"], document["owner_sid"], entries, document["sddl"])
+
+
+def descriptor_text(descriptor: SecurityDescriptor) -> str | None:
+    """Return owner, group and list as SDDL; None if there are entries without a text form."""
+    try:
+        return format_sddl(descriptor.select(SHOWN))
+    except ValueError:
+        return None
 
 
 def _entry(ace: Ace, accounts: Accounts) -> AccessEntry:

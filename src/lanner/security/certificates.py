@@ -27,14 +27,14 @@ MAX_COMMON_NAME: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class CertificateWithKey:
-    """A new certificate (DER) and its private key (PKCS#8, DER, not encrypted)."""
+    """A new certificate and its private key (PKCS#8, not encrypted), in DER or PEM as its maker says."""
 
     certificate: bytes
     private_key: bytes = field(repr=False)
 
 
 def generate_certificate(name: str, now: dt.datetime) -> CertificateWithKey:
-    """Make a key and a self-signed X.509 certificate for it."""
+    """Make a key and a self-signed X.509 certificate for it, both in DER."""
     key = rsa.generate_private_key(PUBLIC_EXPONENT, INTERNAL_KEY_BITS)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:MAX_COMMON_NAME])])
     certificate = (

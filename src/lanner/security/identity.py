@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
@@ -30,6 +30,12 @@ class Identity:
     is_domain_user: bool = False
     is_administrator: bool = False
     is_guest: bool = False
+    # Where the user is: an address, or a kind of local access with the Unix user; for the audit log.
+    origin: str = field(default="", compare=False)
+
+    def at(self, origin: str) -> Identity:
+        """Return the same user at a place."""
+        return self if origin == self.origin else replace(self, origin=origin)
 
     @property
     def is_anonymous(self) -> bool:
@@ -58,6 +64,10 @@ class Identity:
 
 
 ANONYMOUS: Final = Identity("ANONYMOUS LOGON", ANONYMOUS_LOGON)
+
+# S-1-1-0 and nothing more: no authenticated user, and not the anonymous one. MS-MQQB 3.1.5.8.3 gives a queue manager
+# as sender (ST 2) these rights: "userSID MUST be set to the well-known SID ... S-1-1-0".
+EVERYONE_ALONE: Final = Identity("Everyone", EVERYONE, is_guest=True)
 
 # For an operator who sets "Everyone includes anonymous", as a policy of Windows can.
 ANONYMOUS_IN_EVERYONE: Final = Identity("ANONYMOUS LOGON", ANONYMOUS_LOGON, groups=frozenset({EVERYONE}))

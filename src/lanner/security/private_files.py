@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from lanner.model.errors import LannerError
+from lanner.store.data_directory import MODE, open_own
 
-MODE: Final = 0o600
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -23,6 +23,7 @@ class PrivateFileError(LannerError):
 def read_private(path: Path) -> bytes | None:
     """The content, None if there is no such file. One that others may read or write is refused."""
     try:
+        # Not `open_own`: a file with a password may be anywhere, and a link to it is the reader's own.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
@@ -39,22 +40,41 @@ def write_private(path: Path, data: bytes) -> None:
     """Replace the file: a reader, or a power cut, finds the old content or the new one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, MODE)
+        descriptor = open_own(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         with os.fdopen(descriptor, "wb") as file:
             os.fchmod(file.fileno(), MODE)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        _sync_directory(path.parent)
     except OSError as error:
         with suppress(OSError):
             temporary.unlink()
         raise PrivateFileError(f"{path} could not be written: {error.strerror}") from error
+
+
+def create_private(path: Path, data: bytes) -> None:
+    """Write a new file, durably; FileExistsError if there is one of this name already."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, MODE)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        _sync_directory(path.parent)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise PrivateFileError(f"{path} could not be written: {error.strerror}") from error
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
@@ -62,7 +82,7 @@ def locked(path: Path) -> Iterator[None]:
     """Keep other processes from changing the file meanwhile. The lock is a file beside it: `path` is replaced."""
     lock = path.with_name(f"{path.name}.lock")
     try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, MODE)
+        descriptor = open_own(lock, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise PrivateFileError(f"{lock}: {error.strerror}") from error
     try:

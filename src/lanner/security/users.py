@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from lanner.model.errors import LannerError
+from lanner.security.audit import AuditLog
 from lanner.security.identity import SYSTEM, Identity
 from lanner.security.md4 import nt_hash
 from lanner.security.private_files import locked, read_private, write_private
@@ -94,8 +95,11 @@ class _Accounts:
 class UserFile:
     """The account file. Every method sees the newest content, whoever wrote it."""
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, audit: AuditLog | None = None, origin: str = "") -> None:
+        """`audit` gets a record of each change, with `origin` as the place that it comes from."""
         self.path = Path(path)
+        self._audit = audit
+        self._changer = SYSTEM.at(origin)
         self._cached: tuple[tuple[int, int, int], _Accounts] | None = None
 
     # Users ----------------------------------------------------------------------------------------------
@@ -129,7 +133,9 @@ class UserFile:
                 accounts = _with_member(accounts, group, name)
             return accounts, account
 
-        return self._change(change)
+        added = self._change(change)
+        self._record("add user", user=name, guest=guest, groups=wanted)
+        return added
 
     def remove(self, name: str) -> None:
         """Remove a user, from its groups too. Its SID is never given to another, but for the guest's fixed one."""
@@ -141,6 +147,7 @@ class UserFile:
             return replace(accounts, users=users, groups=groups), None
 
         self._change(change)
+        self._record("remove user", user=name)
 
     def set_password(self, name: str, password: str | None, *, keep_nt_hash: bool = True) -> None:
         def change(accounts: _Accounts) -> tuple[_Accounts, None]:
@@ -150,6 +157,7 @@ class UserFile:
             return replace(accounts, users=users), None
 
         self._change(change)
+        self._record("set password", user=name)
 
     def set_administrator(self, name: str, *, administrator: bool) -> None:
         if administrator:
@@ -174,11 +182,14 @@ class UserFile:
             sid = Sid.parse(accounts.machine_sid).child(accounts.next_rid)
             group = Group(name, str(sid))
             accounts = replace(accounts, groups=(*accounts.groups, group), next_rid=accounts.next_rid + 1)
-            for member in members:
+            for member in wanted:
                 accounts = _with_member(accounts, name, member)
             return accounts, accounts.group(name) or group
 
-        return self._change(change)
+        wanted = list(members)
+        added = self._change(change)
+        self._record("add group", group=name, members=wanted)
+        return added
 
     def remove_group(self, name: str) -> None:
         def change(accounts: _Accounts) -> tuple[_Accounts, None]:
@@ -188,10 +199,12 @@ class UserFile:
             return replace(accounts, groups=tuple(one for one in accounts.groups if one is not group)), None
 
         self._change(change)
+        self._record("remove group", group=name)
 
     def add_member(self, group: str, member: str) -> None:
         """Put a user of this file, or a SID from elsewhere, into a group."""
         self._change(lambda accounts: (_with_member(accounts, group, member), None))
+        self._record("add member", group=group, member=member)
 
     def remove_member(self, group: str, member: str) -> None:
         def change(accounts: _Accounts) -> tuple[_Accounts, None]:
@@ -202,6 +215,7 @@ class UserFile:
             return replace(accounts, groups=groups), None
 
         self._change(change)
+        self._record("remove member", group=group, member=member)
 
     def groups(self) -> list[Group]:
         return sorted(self._read().groups, key=lambda group: group.name.casefold())
@@ -295,7 +309,12 @@ class UserFile:
             name = pwd.getpwuid(uid).pw_name
         except KeyError:
             name = f"uid {uid}"
-        return self.identity(name) or Identity(name, UNIX_USERS.child(uid))
+        known = self.identity(name)
+        if known is not None:
+            return known
+        sid = UNIX_USERS.child(uid)
+        groups = _groups_of(self._read(), str(sid))
+        return Identity(name, sid, groups, is_administrator=BUILTIN_ADMINISTRATORS in groups)
 
     # The file -------------------------------------------------------------------------------------------
 
@@ -314,6 +333,10 @@ class UserFile:
 
     def _kept(self) -> _Accounts:
         return self._read() if self.path.exists() else self._change(lambda accounts: (accounts, accounts))
+
+    def _record(self, event: str, **details: object) -> None:
+        if self._audit is not None:
+            self._audit.done(event, self._changer, **details)
 
     def _change(self, change: Callable[[_Accounts], tuple[_Accounts, T]]) -> T:
         with locked(self.path):

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -22,6 +23,7 @@ from lanner.services.management_events import ManagementEvents
 from lanner.services.management_properties import QUEUE_PROPERTIES, QueriedQueue, get_properties
 from lanner.services.outgoing_documents import PROGRESS, outgoing_document, values_of
 from lanner.services.outgoing_queues import transfer_info
+from lanner.services.peer_documents import PeerDocuments
 from lanner.transfer.addresses import format_address, get_destination_info
 from lanner.wire.format_name import FormatName, parse
 from lanner.wire.sid import Sid
@@ -57,18 +59,22 @@ class Documents:
         self._changes = changes
         self._transfer = transfer
         self._about = about
+        self._peer_documents = PeerDocuments(engine, transfer)
         self._management = ManagementEvents(engine, changes, transfer)
         self._questions: dict[str, _Handler] = {
             "status": self._status,
             "queues": self._queues,
             "outgoing": self._outgoing,
             "peer": self._peer,
+            "peers": self._peers,
             "directory": self._directory,
         }
         self._orders: dict[str, _Handler] = {
             "provision": self._provision,
             "remove from directory": self._remove_from_directory,
             "register certificate": self._register_certificate,
+            "trust peer": self._trust_peer,
+            "forget peer": self._forget_peer,
         }
         # The actions of MS-MQMR 3.1.4.2.
         self._actions = {"pause": "PAUSE", "resume": "RESUME", "resend": "EOD_RESEND"}
@@ -99,6 +105,7 @@ class Documents:
         outgoing = list(self._engine.outgoing_queues())
         return {
             "name": qm.computer_name,
+            "qualified_name": qm.qualified_computer_name,
             "identifier": str(qm.identifier),
             "process": os.getpid(),
             **self._about(),
@@ -107,6 +114,8 @@ class Documents:
             "outgoing_queues": len(outgoing),
             "outgoing_messages": sum(queue.message_count for queue in outgoing),
             "refused": [] if self._transfer is None else [row.document() for row in self._transfer.incoming.refusals],
+            "incidents": [] if self._transfer is None else [row.document() for row in self._transfer.incidents],
+            "peer_conflicts": self._peer_documents.conflicts(),
         }
 
     def _queues(self, identity: Identity, request: Request) -> object:
@@ -130,7 +139,7 @@ class Documents:
         route = None if self._transfer is None else self._transfer.routes.get(queue.number)
         return {
             "name": queue.destination_format_name,
-            "problem": None if route is None or not route.problem else route.problem,
+            "problem": None if route is None or not route.shown_problem else route.shown_problem,
             "retry_in": self._retry_in(route),
             # Management has them only while there is a connection, or one is tried.
             "next_hops": list(queue.next_hops or ()),
@@ -163,6 +172,20 @@ class Documents:
                 if hops & set(queue.next_hops or ()) or self._leads_to(queue, name, known)
             ],
         }
+
+    def _peers(self, identity: Identity, request: Request) -> object:
+        """Return the queue managers that are bound to addresses, and who else claims to be one of them."""
+        del identity, request
+        return self._peer_documents.describe()
+
+    def _trust_peer(self, identity: Identity, request: Request) -> object:
+        del identity
+        return self._peer_documents.trust(_guid(request), _texts(request, "addresses"))
+
+    def _forget_peer(self, identity: Identity, request: Request) -> object:
+        del identity
+        self._peer_documents.forget(_guid(request))
+        return None
 
     def _in_directory(self, name: str) -> QueueManager | None:
         for attribute, value in (("ComputerName", name.upper()), ("QualifiedComputerName", name)):
@@ -251,13 +274,26 @@ def _texts(request: Request, key: str) -> list[str]:
     return value
 
 
+def _guid(request: Request) -> UUID:
+    text = _text(request, "guid")
+    try:
+        return UUID(text)
+    except ValueError:
+        raise InvalidParameter(f"{text} is no identifier of a queue manager") from None
+
+
 def _session(link: Link) -> Document:
     session = link.session
+    certification = link.connection.certification
+    peer = link.certified_peer
     return {
         "address": link.remote_address,
         "queue_manager": str(link.remote_qm_guid),
         "state": session.state.value,
         "initiator": link.is_initiator,
+        # Null in clear.
+        "certificate": None if certification is None else certification.subject,
+        "certified_peer": None if peer is None else peer.name,
         "window": session.received_window_size,
         "unacknowledged": session.unacked_message_count,
         "queues": [route.queue.destination_format_name for route in link.routes],

@@ -256,7 +256,7 @@ class LannerSession:
         return self._purge(self._queue(request))
 
     async def _purge(self, descriptor: OpenQueueDescriptor) -> Reply:
-        return {"count": await purge(self.engine, self.committer, descriptor)}, b""
+        return {"count": await purge(self.engine, self.committer, descriptor, self.identity)}, b""
 
     def open_cursor(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
         del octets

@@ -128,7 +128,7 @@ class RpcListener:
                 LannerInterface(engine, committer, self._transfer, self._about),
             ],
             users=self._users,
-            providers=ServerSecurity(self._users, names, settings.keytab, self.identity_of),
+            providers=ServerSecurity(self._users, names, settings.keytab, self.identity_of, engine.audit),
             authentication_level=settings.authentication_level,
         )
         server.register(EndpointMapper(server))

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from lanner.model.live import Cursor, OpenQueueDescriptor
     from lanner.rpc.calls import Caller, ServerCall
     from lanner.rpc.server import Handler
+    from lanner.security.identity import Identity
     from lanner.services.interfaces.mqmq import QueueFormat
     from lanner.services.queue_client_answers import Answer, Answers, Results
     from lanner.wire.format_name import FormatName
@@ -249,10 +250,10 @@ class QueueHandles(HandleTable[int, LocalQueue]):
 
     def purge_queue(self, call: ServerCall, h_queue: bytes) -> Answers:
         """3.1.4.22 rpc_ACPurgeQueue: in slices, answered when all is on disk."""
-        return self._purge(self.find(call, h_queue).descriptor)
+        return self._purge(self.find(call, h_queue).descriptor, call.identity)
 
-    async def _purge(self, descriptor: OpenQueueDescriptor) -> int:
-        await purge(self._engine, self._committer, descriptor)
+    async def _purge(self, descriptor: OpenQueueDescriptor, identity: Identity) -> int:
+        await purge(self._engine, self._committer, descriptor, identity)
         return MQ_OK
 
 

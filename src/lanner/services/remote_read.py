@@ -34,6 +34,7 @@ from lanner.rpc.faults import RpcFault
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.ndr import NULL_HANDLE, Value
 from lanner.rpc.server import Handler, ServerInterface
+from lanner.security.identity import Identity
 from lanner.services.callers import refuse_in_hardened_mode
 from lanner.services.interfaces.mqqp import (
     MAX_BUFFER_SIZE,
@@ -340,11 +341,11 @@ class RemoteRead:
     def purge_queue(self, call: ServerCall, h_queue: int) -> Answer | Awaitable[Answer]:
         """3.1.4.7 RemoteQMPurgeQueue: answered when it is on disk; a failure is an HRESULT (DECISIONS)."""
         queue = self._queues.find_ready(h_queue, call.peer)
-        return InvalidHandle.status if queue is None else self._purge(queue)
+        return InvalidHandle.status if queue is None else self._purge(queue, call.identity)
 
-    async def _purge(self, queue: RemoteQueue) -> int:
+    async def _purge(self, queue: RemoteQueue, identity: Identity) -> int:
         try:
-            await purge(self._engine, self._committer, queue.descriptor)
+            await purge(self._engine, self._committer, queue.descriptor, identity)
         except StatusError as error:
             return error.status
         return MQ_OK

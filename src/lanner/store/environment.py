@@ -11,13 +11,15 @@ import lmdb
 
 from lanner.model.errors import InsufficientResources
 from lanner.model.live import Record
+from lanner.store.data_directory import give_to_owner
 from lanner.store.format import ensure_format, forget_epoch
 from lanner.store.memory import MapTrimmer
 
 __all__ = ["DATA_FILE", "DEFAULT_MAP_SIZE", "Environment", "copy_environment", "sync_directory"]
 
-# LMDB names it.
+# LMDB names them.
 DATA_FILE = "data.mdb"
+LOCK_FILE = "lock.mdb"
 # Address space, not memory or disk: the file grows as it is used. 256 GiB is 32 times the default machine quota
 # (8 GiB), so that quota and freed pages together stay far below it, and it fits any 64-bit kernel.
 DEFAULT_MAP_SIZE = 1 << 38
@@ -73,6 +75,8 @@ class Environment:
             readahead=False,
             mode=0o600,
         )
+        for name in (DATA_FILE, LOCK_FILE):
+            give_to_owner(self._path / name)
         try:
             self.epoch, self.log_seed = ensure_format(self.env, self._path)
         except BaseException:
@@ -160,7 +164,7 @@ def copy_environment(environment: Environment, directory: Path) -> None:
     (directory / DATA_FILE).chmod(0o600)
     with lmdb.open(str(directory), map_size=DEFAULT_MAP_SIZE, max_dbs=_MAX_DBS) as copy:
         forget_epoch(copy)
-    (directory / "lock.mdb").unlink(missing_ok=True)
+    (directory / LOCK_FILE).unlink(missing_ok=True)
     sync_directory(directory)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from lanner.model.errors import ServiceNotAvailable, StoreLocked
+from lanner.store.data_directory import open_own
 
 __all__ = ["DirectoryLock", "StoreLock"]
 
@@ -20,7 +21,7 @@ class DirectoryLock:
 
     def __init__(self, directory: Path) -> None:
         path = directory / "lock"
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._file = open_own(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

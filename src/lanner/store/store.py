@@ -17,6 +17,7 @@ from lanner.model.lookup_ids import LANE_SHIFT
 from lanner.store.allocation import Allocation
 from lanner.store.commit import GroupCommit
 from lanner.store.counters import Counter
+from lanner.store.data_directory import check_data_directory
 from lanner.store.environment import DATA_FILE, DEFAULT_MAP_SIZE, Environment, copy_environment, sync_directory
 from lanner.store.event_log import EventLog
 from lanner.store.lock import DirectoryLock, StoreLock
@@ -80,11 +81,12 @@ class Store:
     def open(cls, path: Path | str, *, map_size: int = DEFAULT_MAP_SIZE, reserve: int = DEFAULT_RESERVE) -> Self:
         """Open a data directory, made if it is not there.
 
-        StoreLocked if another process has it open, StoreVersion if a newer program wrote it. `map_size` is address
-        space, `reserve` is disk space kept allocated beyond what is used.
+        StoreLocked if another process has it open, StoreVersion if a newer program wrote it, UnsafeDirectory if
+        another user can write to it. `map_size` is address space, `reserve` is disk space kept allocated beyond what is used.
         """
         path = Path(path)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_data_directory(path)
         directory_lock = DirectoryLock(path)
         try:
             environment = Environment(path, map_size)

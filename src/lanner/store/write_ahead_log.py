@@ -34,6 +34,7 @@ import lmdb
 
 from lanner.model.errors import StoreCorrupt
 from lanner.store.checksum import crc32
+from lanner.store.data_directory import open_own
 from lanner.store.environment import Environment, sync_directory
 from lanner.store.format import table_key
 from lanner.store.record import HEADER, INDEX_ENTRY, MESSAGE_KEY
@@ -85,7 +86,7 @@ class _File:
     """One of the two files of the log."""
 
     def __init__(self, path: Path) -> None:
-        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.descriptor = open_own(path, os.O_RDWR | os.O_CREAT)
         self.size = os.fstat(self.descriptor).st_size
 
     def grow(self, size: int) -> None:

@@ -51,6 +51,8 @@ class NextHop:
     qm_guid: UUID
     host_name: str
     address: str  # an IPv4 or IPv6 literal
+    # Not in the specification: its entry of the peers table, if it is spoken to over TLS only.
+    tls_peer: Peer | None = None
 
 
 def get_destination_info(engine: Engine, format_name: FormatName) -> DestinationInfo | None:
@@ -65,7 +67,7 @@ def get_destination_info(engine: Engine, format_name: FormatName) -> Destination
         # its queue manager are meant.
         if isinstance(queue, Queue) and queue.queue_manager is not None:
             host = queue.queue_manager
-            return DestinationInfo(_host_names(host)[0], host.identifier)
+            return DestinationInfo(host_names(host)[0], host.identifier)
     return None
 
 
@@ -81,10 +83,10 @@ def find_hosts(engine: Engine, format_name: FormatName) -> list[HopHost]:
     if destination.queue_manager_guid == GUID_NULL:
         return [HopHost(GUID_NULL, (destination.host_name,))]
     hops = get_next_hops(engine, destination.queue_manager_guid)
-    return [HopHost(hop.identifier, _host_names(hop)) for hop in hops]
+    return [HopHost(hop.identifier, host_names(hop)) for hop in hops]
 
 
-def _host_names(queue_manager: QueueManager) -> tuple[str, ...]:
+def host_names(queue_manager: QueueManager) -> tuple[str, ...]:
     """QualifiedComputerName, then ComputerName: a network without a domain has only that, as its hosts file has."""
     names = (queue_manager.qualified_computer_name, queue_manager.computer_name)
     return tuple(dict.fromkeys(name for name in names if name)) or ("",)
@@ -129,6 +131,14 @@ def resolve(host: str, peers: Mapping[str, Peer | str]) -> list[str]:
     if not found:
         raise problem
     return list(dict.fromkeys(found))
+
+
+def addresses_of(peer: Peer, peers: Mapping[str, Peer | str]) -> list[str]:
+    """The addresses of a peer, as far as there are any. Blocks."""
+    try:
+        return resolve(peer.name, peers)
+    except socket.gaierror:
+        return []
 
 
 def _addresses_of(name: str) -> list[str]:

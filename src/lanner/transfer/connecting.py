@@ -17,15 +17,18 @@ from lanner.transfer.packets import ORDER_QUEUE_NUMBER, acknowledges
 from lanner.transfer.ping import pings_first
 from lanner.transfer.route import E_FAIL, FIXED_STATES
 from lanner.transfer.route_stages import Stage, Step
-from lanner.wire.format_name import DirectFormatName, FormatName, PrivateFormatName
+from lanner.transfer.tls_errors import TlsError
+from lanner.wire.format_name import FormatName, PrivateFormatName
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from lanner.engine import Engine
+    from lanner.transfer.certified_peers import CertifiedPeers
     from lanner.transfer.link import Link
     from lanner.transfer.links import Links
     from lanner.transfer.network import Connection, Network
+    from lanner.transfer.peers import Peer
     from lanner.transfer.route import Route
     from lanner.transfer.routes import Routes
     from lanner.transfer.settings import TransferSettings
@@ -53,6 +56,7 @@ class Connector:
         routes: Routes,
         turns: Turns,
         turn: Callable[[], AbstractContextManager[None]],
+        certified: CertifiedPeers,
     ) -> None:
         self._engine = engine
         self._settings = settings
@@ -61,9 +65,11 @@ class Connector:
         self._routes = routes
         self._turns = turns
         self._turn = turn
+        self._certified = certified
         self._clock = engine.clock
         self._monotonic = engine.monotonic
-        self._connecting: dict[str, dict[Route, None]] = {}  # routes that wait for a connection to an address
+        # Routes that wait for a connection: to an address, over TLS to this peer or in clear to whoever is there.
+        self._connecting: dict[tuple[str, Peer | None], dict[Route, None]] = {}
 
     # Establish a Protocol Session (3.1.5.2) -------------------------------------------------------------------
 
@@ -79,7 +85,8 @@ class Connector:
                 self._turns.mark_dirty(link)
             return
         name = FormatName.parse(queue.destination_format_name)
-        if isinstance(name, DirectFormatName) and name.is_http:
+        if name.why_unsent:
+            route.problem = name.why_unsent
             return
         if route.stage is Stage.IDLE:
             self._establish(route)
@@ -139,7 +146,7 @@ class Connector:
         link = self.link_to(route, hop)
         if link is not None:
             self.attach(route, link)
-        elif pings_first(self._settings, is_retry=is_retry):
+        elif hop.tls_peer is None and pings_first(self._settings, is_retry=is_retry):
             route.enter(Step.CONNECT)
             self._network.ping(hop.address, partial(self._pinged, route, route.attempt))
         else:
@@ -161,23 +168,30 @@ class Connector:
         """One connection for all queues that want the same address."""
         route.enter(Step.CONNECT)
         route.set_state(OutgoingState.WAITING)
-        address = route.next_hop.address
-        waiting = self._connecting.get(address)
+        address, tls_peer = where = route.next_hop.address, route.next_hop.tls_peer
+        waiting = self._connecting.get(where)
         if waiting is not None:
             # It may have waited here before, been taken offline and brought online again.
             waiting[route] = None
             return
-        self._connecting[address] = {route: None}
-        self._network.connect(address, partial(self._connected, address, was_pinged))
+        self._connecting[where] = {route: None}
+        self._network.connect(address, partial(self._connected, where, was_pinged), over_tls=tls_peer is not None)
 
-    def _connected(self, address: str, was_pinged: bool, result: Connection | OSError) -> None:
+    def _connected(self, where: tuple[str, Peer | None], was_pinged: bool, result: Connection | OSError) -> None:
         """3.1.5.2.3 Sending an EstablishConnection Request Packet."""
         with self._turn():
             waiting = [
                 route
-                for route in self._connecting.pop(address)
-                if route.stage is Stage.CONNECTING and route.next_hop.address == address
+                for route in self._connecting.pop(where)
+                if route.stage is Stage.CONNECTING and (route.next_hop.address, route.next_hop.tls_peer) == where
             ]
+            address, tls_peer = where
+            if not isinstance(result, OSError) and waiting:
+                try:
+                    self._certified.check_answering(result.certification, waiting[0].next_hop)
+                except TlsError as error:
+                    result.close()
+                    result = error
             if isinstance(result, OSError):
                 for route in waiting:
                     self._cannot_connect(route, result)
@@ -187,6 +201,7 @@ class Connector:
                 return
             guid = waiting[0].next_hop.qm_guid
             link = self._links.initiate(result, address, guid, was_pinged=was_pinged)
+            link.certified_peer = tls_peer
             for route in waiting:
                 route.cannot_connect = False
                 if route.next_hop.qm_guid == guid:
@@ -197,7 +212,11 @@ class Connector:
             self._turns.mark_dirty(link)
 
     def _cannot_connect(self, route: Route, error: OSError) -> None:
-        route.record_error(error, self._clock(), what=f"connecting to {route.next_hop.address}")
+        hop = route.next_hop
+        what = f"connecting to {hop.address}"
+        if hop.tls_peer is not None:
+            what = f"TLS with {hop.tls_peer.name} at {hop.address}, port {self._settings.tls_port}"
+        route.record_error(error, self._clock(), what=what)
         route.cannot_connect = True
         link = self.link_to(route, route.next_hop)
         if link is not None:
@@ -213,6 +232,8 @@ class Connector:
         found = None
         for link in self._links.at(hop.address):
             if hop.qm_guid not in (GUID_NULL, link.remote_qm_guid):
+                continue
+            if hop.tls_peer is not None and not _is_same(hop.tls_peer, link.certified_peer):
                 continue
             if link.is_open and self._is_meant(route, hop, link):
                 return link
@@ -347,3 +368,7 @@ class Connector:
             self._try_hop(route, is_retry=True)
         else:
             self._establish(route, is_retry=True)
+
+
+def _is_same(wanted: Peer, certified: Peer | None) -> bool:
+    return certified is not None and certified.name.lower() == wanted.name.lower()

@@ -10,9 +10,11 @@ import datetime as dt
 import logging
 from typing import TYPE_CHECKING, cast
 
+from lanner.security.profile import Profile
 from lanner.transfer.addresses import get_destination_info
 from lanner.transfer.awaiting_final_ack import AwaitingFinalAck
 from lanner.transfer.deadlines import NEVER, Deadline
+from lanner.transfer.incidents import Incident
 from lanner.transfer.packets import FinalAckBody, OrderAckBody
 from lanner.transfer.refusals import OTHER, is_refusal
 from lanner.wire.format_name import DirectFormatName, FormatName
@@ -20,10 +22,10 @@ from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.message import Message
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from lanner.engine import Engine
+    from lanner.model.directory_objects import OutgoingQueue
     from lanner.transfer.events import FinalAckReceived, NothingAcknowledged, OrderAckReceived, SessionAckReceived
+    from lanner.transfer.incidents import Incidents
     from lanner.transfer.link import Link
     from lanner.transfer.outgoing_message_table import OutgoingMessagePosition
     from lanner.transfer.refusals import Refusals
@@ -40,14 +42,13 @@ _LAZY_SYNC = 0.2
 class Deliveries:
     """Acknowledgments of sent messages. The caller holds the store's lock."""
 
-    def __init__(self, engine: Engine, routes: Routes, refusals: Refusals, turns: Turns) -> None:
+    def __init__(self, engine: Engine, routes: Routes, refusals: Refusals, turns: Turns, incidents: Incidents) -> None:
         self._engine = engine
         self._routes = routes
         self._refusals = refusals
         self._turns = turns
-        self.awaiting_final_ack = AwaitingFinalAck(engine, routes.table_of)
-        # For an operator: OrderAcks that came from elsewhere than the messages had gone to.
-        self.foreign_order_acks = 0
+        self._incidents = incidents
+        self._awaiting_final_ack = AwaitingFinalAck(engine)
         # When removals are to be written that no commit has come for.
         self.lazy_sync = Deadline()
 
@@ -89,47 +90,80 @@ class Deliveries:
         body = OrderAckBody.from_packet(event.packet)
         queue = self._engine.outgoing_queue_of(body.tx_sequence_id)
         if queue is None:
+            self._incidents.add(Incident.UNMATCHED_ACKNOWLEDGMENT, link.remote_address, _shown(link, body))
+            self._show_newer_sequence(link, body)
             return
         route = self._routes.of(queue)
-        if self._is_destination(route, link, Message(event.packet).source_machine_identifier):
+        # An OrderAck that is not believed costs a resend, whose OrderAck comes on the session of the queue itself.
+        if self._may_acknowledge(route, link):
+            before = len(route.table.tx_outgoing_sequence.unacked)
             route.table.order_ack(body)
+            if len(route.table.tx_outgoing_sequence.unacked) < before:
+                route.sequence_problem = ""
             self._routes.watch(route)
             self.removed(route)
         else:
-            self.foreign_order_acks += 1
+            self._incidents.add(Incident.FOREIGN_ACKNOWLEDGMENT, link.remote_address, _shown(link, body))
 
-    def _is_destination(self, route: Route, link: Link, source: UUID) -> bool:
-        """Whether an OrderAck comes from where a queue's messages go: it removes them, and its identifiers can be guessed.
+    @staticmethod
+    def _show_newer_sequence(link: Link, body: OrderAckBody) -> None:
+        """Show an operator that a receiver has a sequence under this computer's identifier that is newer than the one that is sent.
 
-        One that is not believed costs a resend, whose OrderAck comes on the session of the queue itself.
+        It takes the messages for old ones, and says so only by naming the sequence that it has.
         """
-        if link is route.link:
+        for route in link.routes:
+            unacked = route.table.tx_outgoing_sequence.unacked
+            if unacked and unacked[0].tx_sequence_id < body.tx_sequence_id:
+                time = dt.datetime.fromtimestamp(body.tx_sequence_id.time_stamp, dt.UTC)
+                route.sequence_problem = (
+                    f"the receiver takes transactional messages for old ones: it has had some under this computer's "
+                    f"identifier in a sequence of {time:%Y-%m-%d %H:%M:%S} UTC, later than the one that is sent; "
+                    f"compare the clocks, and see whether another computer uses the same identifier"
+                )
+
+    def _may_acknowledge(self, route: Route, link: Link) -> bool:
+        """Whether the peer of a session can know what became of a queue's messages.
+
+        An acknowledgment removes messages, and its identifiers can be guessed. So it is taken only from a queue manager that they
+        were sent to, from their destination, or from a routing server.
+        """
+        guid = link.remote_qm_guid
+        if link is route.link or guid in self._routes.sent_to.of(route.queue):
             return True
         name = FormatName.parse(route.queue.destination_format_name)
         if isinstance(name, DirectFormatName):
-            return any(link.remote_address == hop.address for hop in route.next_hops)
+            return False
+        if link.standing.is_router:
+            return True
         destination = get_destination_info(self._engine, name)
-        return destination is not None and source == destination.queue_manager_guid
+        return destination is not None and guid == destination.queue_manager_guid
 
     def final_ack(self, link: Link, event: FinalAckReceived) -> None:
         """3.1.5.7 Receiving a FinalAck Packet."""
         body = FinalAckBody.from_packet(event.packet)
         message = Message(event.packet)
-        is_found = self.awaiting_final_ack.final_ack(body, message.message_class)
-        self.removed()
-        if is_refusal(message.message_class) and body.source_guid == self._engine.queue_manager.identifier:
-            self._refused_by_peer(link, body, message, is_found=is_found)
+        queue = self._engine.outgoing_queue_of(body.tx_sequence_id)
+        route = None if queue is None else self._routes.of(queue)
+        is_believed = route is not None and self._may_acknowledge(route, link)
+        if not is_believed and self._engine.settings.profile is Profile.SAFE:
+            self._incidents.add(Incident.FOREIGN_ACKNOWLEDGMENT, link.remote_address, _shown(link, body))
+            return
+        is_found = self._awaiting_final_ack.final_ack(
+            body, message.message_class, None if route is None else route.table
+        )
+        if is_found:
+            self.removed()
+        else:
+            self._incidents.add(Incident.UNMATCHED_ACKNOWLEDGMENT, link.remote_address, _shown(link, body))
+        if is_refusal(message.message_class) and (is_found or is_believed):
+            self._refused_by_peer(link, body, message, queue)
 
-    def _refused_by_peer(self, link: Link, body: FinalAckBody, message: Message, *, is_found: bool) -> None:
+    def _refused_by_peer(self, link: Link, body: FinalAckBody, message: Message, queue: OutgoingQueue | None) -> None:
         """Count a transactional message that its destination has refused.
 
-        Without source journaling nothing may be left of it here (its OrderAck came first). Then only the destination is believed.
+        Without source journaling nothing may be left of it here: its OrderAck came first.
         """
-        queue = self._engine.outgoing_queue_of(body.tx_sequence_id)
-        is_from_destination = queue is not None and self._is_destination(
-            self._routes.of(queue), link, message.source_machine_identifier
-        )
-        if is_found or is_from_destination:
+        if body.source_guid == self._engine.queue_manager.identifier:
             self._refusals.refused_by_peer(
                 OTHER if queue is None else queue.destination_format_name,
                 message.message_class,
@@ -157,3 +191,7 @@ class Deliveries:
         if self.lazy_sync.due != NEVER and not self._engine.store.pending_batch():
             # Otherwise removals may be in a later batch than the one that was written.
             self.lazy_sync.clear()
+
+
+def _shown(link: Link, body: FinalAckBody | OrderAckBody) -> str:
+    return f"queue manager {link.remote_qm_guid}, sequence {body.tx_sequence_id.value:#018x}, number {body.tx_sequence_number}"

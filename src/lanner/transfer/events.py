@@ -53,6 +53,7 @@ class SessionClosed:
     reason: str
     is_error: bool
     is_refused: bool = False  # the peer answered, and wants no session
+    is_malformed: bool = False  # the peer sent a packet that breaks the rules, on an open session
 
 
 Event = (

@@ -2,9 +2,9 @@
 
 Duplicates are dropped and transactional messages are put in order. Then the message goes to the
 engine, or on to another queue manager. Whether a message is accepted is decided by the engine
-(`engine/admission.py`). Only two refusals are decided here: a direct message from another computer than
-its sender, and a message that has passed too many routing servers. `refusals` counts and logs all of
-them.
+(`engine/admission.py`). Here are decided the refusals that have to do with the peer: a message from another computer than
+its sender, one whose sequence has a time far ahead, one that is not to be passed on (`forwarding`) or has passed too many routing
+servers. `refusals` counts and logs all of them by queue, `incidents` by peer.
 
 The message and what is remembered about it (its identifier, the state of its sequence) go into the
 same batch of the store, because both are written under one hold of its lock.
@@ -16,18 +16,22 @@ remembered, and the sender sends the message again.
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from lanner.model.directory_objects import GUID_NULL
-from lanner.model.enums import EnqueueStatus, MessageClass
+from lanner.model.enums import AuthenticationLevel, EnqueueStatus, MessageClass
 from lanner.model.errors import InsufficientResources, RemoteProtocolError, StatusError
 from lanner.security.examination import Examination, is_examined_at_once
+from lanner.security.profile import Profile
 from lanner.transfer import message_history
 from lanner.transfer.events import FinalAckReceived, OrderAckReceived, UserMessageReceived
 from lanner.transfer.flow_control import FlowControl
+from lanner.transfer.forwarding import Forwarding
+from lanner.transfer.incidents import Incident, Incidents
 from lanner.transfer.incoming_senders import IncomingSenders
 from lanner.transfer.incoming_sequence import IncomingSequences
 from lanner.transfer.message_history import MessageIDHistory
@@ -41,7 +45,7 @@ from lanner.transfer.transactional_acknowledgments import (
 from lanner.wire import fields
 from lanner.wire import layout as at
 from lanner.wire import queue_names as names
-from lanner.wire.builder import MAX_ROUTE_COUNT, set_route_count
+from lanner.wire.builder import MAX_ROUTE_COUNT, set_authentication, set_route_count
 from lanner.wire.format_name import DirectFormatName, FormatName, PrivateFormatName
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.message import Message
@@ -54,6 +58,7 @@ if TYPE_CHECKING:
     from lanner.engine import Engine
     from lanner.model.directory_objects import OutgoingQueue, Queue
     from lanner.transfer.deadlines import Deadlines
+    from lanner.transfer.identities import Standing
     from lanner.transfer.incoming_sequence import IncomingSequence
     from lanner.transfer.settings import TransferSettings
 
@@ -70,6 +75,8 @@ _MAX_CACHED = 4096
 
 class Link(AcknowledgingLink, Protocol):
     """A session and who is at its other end (`transfer.link`)."""
+
+    standing: Standing
 
     @property
     def remote_address(self) -> str: ...
@@ -101,6 +108,7 @@ class Incoming:
         engine: Engine,
         settings: TransferSettings,
         *,
+        incidents: Incidents | None = None,
         examine: Examine | None = None,
         forwarded: Callable[[OutgoingQueue], None] | None = None,
         is_known: Callable[[uuid.UUID], bool] | None = None,
@@ -111,6 +119,10 @@ class Incoming:
         self._clock = engine.clock
         self._monotonic = engine.monotonic
         store = engine.store
+        self._is_safe = engine.settings.profile is Profile.SAFE
+        self.incidents = incidents or Incidents(engine.clock, engine.monotonic)
+        self._forwarding = Forwarding(engine)
+        self._max_clock_skew = settings.max_clock_skew
         self.history = MessageIDHistory(store.table(message_history.TABLE), settings, engine.clock, engine.monotonic)
         self.sequences = IncomingSequences(store, settings, engine.clock, engine.monotonic)
         self.acknowledgments = TransactionalAcknowledgments(engine, self.sequences, is_known)
@@ -134,7 +146,10 @@ class Incoming:
         self.refusals = Refusals(engine.clock, engine.monotonic)
         self.flow_control = FlowControl(engine, self._flow_control_ended)
         self._peer_address = ""  # of the session whose messages are being processed
+        # What a refusal is counted as, if not as its class.
+        self._refused_as = ""
         engine.message_refused_subscribers.append(self._message_refused)
+        engine.outgoing.too_many_subscribers.append(self._too_many_queues)
         self._of_link: dict[Link, list[IncomingSequence]] = {}
         self._show_sequences()
         store.on_failed(self._on_failed)
@@ -154,6 +169,7 @@ class Incoming:
         self.acknowledgments.stop()
         self.flow_control.end()
         self._engine.message_refused_subscribers.remove(self._message_refused)
+        self._engine.outgoing.too_many_subscribers.remove(self._too_many_queues)
         self.refusals.flush()
 
     def closed(self, link: Link) -> None:
@@ -198,13 +214,17 @@ class Incoming:
         self._is_busy = True
         done = 0
         peer = link.remote_qm_guid.bytes_le
-        self._peer_address = link.remote_address
+        self._peer_address = self._engine.outgoing.cause = link.remote_address
         try:
             for event in events:
                 packet = sender = None
                 if not isinstance(event, _ACKNOWLEDGMENTS):
                     packet = event.packet
-                    sender = plain_sender(packet, fields.user_flags(packet)[0])
+                    user_flags = fields.user_flags(packet)[0]
+                    sender = plain_sender(packet, user_flags)
+                    if sender is None and user_flags & at.SH:
+                        # AS is what this queue manager has verified; a peer may have set it too.
+                        packet = set_authentication(packet, AuthenticationLevel.NONE)
                 if link in self._waiting or (packet is not None and sender is None and self._is_slow(packet)):
                     self._wait(link, event.number, packet, sender)
                     continue
@@ -220,6 +240,7 @@ class Incoming:
         finally:
             self._is_busy = False
             self._go_on(link, done)
+            self._engine.outgoing.cause = ""
 
     def _is_slow(self, packet: bytes) -> bool:
         """Whether a message that is not plain has a body to decrypt or a signature to verify here."""
@@ -257,6 +278,7 @@ class Incoming:
                 if done:
                     processed[ready] = done
         finally:
+            self._engine.outgoing.cause = ""
             self._write()
         for each, number in processed.items():
             each.processed(number)
@@ -266,7 +288,7 @@ class Incoming:
         waiting = self._waiting.get(link)
         done = 0
         peer = link.remote_qm_guid.bytes_le
-        self._peer_address = link.remote_address
+        self._peer_address = self._engine.outgoing.cause = link.remote_address
         try:
             while waiting and waiting[0].is_ready:
                 entry = waiting.popleft()
@@ -335,35 +357,52 @@ class Incoming:
             # The sender of a message decides over its acknowledgments and dead letters, and this was not sent here.
             self._drop_impostor(packet, source, "which is this queue manager")
             return
-        if is_for_here and user_flags & fields.DQ == fields.DIRECT_DQ and source != peer:
-            # A message to a direct name is never forwarded. A peer that used the identifiers which another queue
-            # manager will use next would have the messages of that one dropped as duplicates.
+        if (
+            source != peer
+            and not link.standing.is_router
+            and (self._is_safe or (is_for_here and user_flags & fields.DQ == fields.DIRECT_DQ))
+        ):
+            # Only a routing server passes on what others have sent. A peer that used the identifiers which another queue
+            # manager will use next would have the messages of that one dropped as duplicates, or as out of order.
             self._drop_impostor(packet, source, "which is not at the other end of the session")
             return
         identifier = source + ordinal
         is_transactional = user_flags & at.TH
         if not is_transactional and identifier in self.history:
             self.duplicates += 1
+            self.incidents.add(Incident.DUPLICATE, link.remote_address)
+            is_stored = True
         elif is_for_here:
             message = Message(packet)
             if is_transactional:
-                is_delivered = self._deliver_in_order(link, message, user_flags, sender, examination)
+                is_stored = self._deliver_in_order(link, message, user_flags, sender, examination)
             else:
                 queue = self._destination(message)
-                is_delivered = self._deliver(message, user_flags, queue, sender, examination) is _DELIVERED
-                if is_delivered and user_flags & fields.RQ:
+                is_stored = self._deliver(message, user_flags, queue, sender, examination) is _DELIVERED
+                if is_stored and user_flags & fields.RQ:
                     self._read_acknowledgment(link, message)
-            if is_delivered and flags & at.TR:
+            if is_stored and flags & at.TR:
                 send_report(self._engine, message, next_hop=None)
         else:
-            self._forward(link, packet, flags)
-        # Last: had there been no room for the message, it would come again and be no duplicate.
-        self.history.add(identifier, is_lasting=bool(user_flags & fields.DM) and not is_transactional)
+            is_stored = self._forward(link, packet, flags)
+        if is_stored or not self._is_safe:
+            # Last: had there been no room for the message, it would come again and be no duplicate.
+            self.history.add(identifier, is_lasting=bool(user_flags & fields.DM) and not is_transactional)
 
     def _drop_impostor(self, packet: bytes, source: bytes, problem: str) -> None:
         detail = f"SourceQueueManager is {uuid.UUID(bytes_le=source)}, {problem}"
         message = Message(packet)
-        self._count_refusal(self._destination(message), message, UNVERIFIED_SOURCE, detail)
+        self.incidents.add(Incident.UNVERIFIED_SOURCE, self._peer_address, detail)
+        if source == self._own_guid:
+            # The acknowledgment and the dead letter would be those of a message that was sent here.
+            self._count_refusal(self._destination(message), message, UNVERIFIED_SOURCE, detail)
+            return
+        # No FinalAck: it would make the real sender, whose number it names, give up a message of its own.
+        self._refused_as = UNVERIFIED_SOURCE
+        try:
+            self._engine.refuse_message(message, MessageClass.NACK_ACCESS_DENIED, detail)
+        finally:
+            self._refused_as = ""
 
     def _deliver(
         self,
@@ -397,7 +436,12 @@ class Incoming:
 
     def _message_refused(self, queue: Queue | None, message: Message, reason: MessageClass, detail: str) -> None:
         """Count what the engine has refused."""
-        self._count_refusal(queue, message, class_name(reason), detail)
+        if self._refused_as == UNVERIFIED_SOURCE:
+            queue = self._destination(message)
+        self._count_refusal(queue, message, self._refused_as or class_name(reason), detail)
+
+    def _too_many_queues(self, cause: str, text: str) -> None:
+        self.incidents.add(Incident.TOO_MANY_QUEUES, cause, text)
 
     def _count_refusal(self, queue: Queue | None, message: Message, message_class: str, detail: str) -> None:
         self.refusals.refused_here(
@@ -474,6 +518,13 @@ class Incoming:
         tx_sequence_id, number, previous = fields.transaction(message.packet, user_flags)
         if not number:
             raise RemoteProtocolError("TransactionHeader.TxSequenceNumber: 0, they begin at 1")
+        if (tx_sequence_id >> 32) - self._clock() > self._max_clock_skew:
+            # It would make everything old that the sender numbers until then. A sender whose clock is wrong keeps its messages.
+            time = dt.datetime.fromtimestamp(tx_sequence_id >> 32, dt.UTC)
+            self.incidents.add(
+                Incident.SEQUENCE_AHEAD, link.remote_address, f"TxSequenceID.Timestamp is {time:%Y-%m-%d %H:%M:%S} UTC"
+            )
+            return False
         queue = self._destination(message)
         sequence = self._sequence(link, message)
         if queue is not None and (sequence.info is None or sequence.info.queue is not queue):
@@ -521,18 +572,21 @@ class Incoming:
 
     # Messages for others --------------------------------------------------------------------------------------
 
-    def _forward(self, link: Link, packet: bytes, flags: int) -> None:
-        """3.1.5.8.2, 3.1.5.8.5: pass it on as it is, but for the count of routers."""
+    def _forward(self, link: Link, packet: bytes, flags: int) -> bool:
+        """3.1.5.8.2, 3.1.5.8.5: pass it on as it is, but for the count of routers; whether it is in an outgoing queue."""
         message = Message(packet)
         name = message.destination_queue_format_name
         queue = None
+        refusal = self._forwarding.refusal(link.standing, packet, name) if self._is_safe else ""
         if message.route_count >= MAX_ROUTE_COUNT:
             verdict = MessageClass.NACK_HOP_COUNT_EXCEEDED
             detail = f"it has passed {message.route_count} routing servers, at most {MAX_ROUTE_COUNT} are allowed"
             self._engine.refuse_message(message, verdict, detail)
-        elif name is None:
+        elif name is None or refusal:
             verdict = MessageClass.NACK_BAD_DEST_QUEUE
-            self._engine.refuse_message(message, verdict, "it names no destination queue")
+            if refusal:
+                self.incidents.add(Incident.NOT_FORWARDED, link.remote_address, f"{name}: {refusal}")
+            self._engine.refuse_message(message, verdict, refusal or "it names no destination queue")
         else:
             message = Message(set_route_count(packet, message.route_count + 1))
             verdict, queue = self._engine.forward_message(name, message)
@@ -544,8 +598,9 @@ class Incoming:
                 )
                 if not self.acknowledgments.send_final_ack(packet, verdict, destination):
                     raise InsufficientResources("there is no room for the negative acknowledgment of a refused message")
-            return
+            return False
         if queue is not None and message.is_transactional and self._forwarded is not None:
             self._forwarded(queue)
         if flags & at.TR:
             send_report(self._engine, message, next_hop=None)
+        return True

@@ -1,7 +1,7 @@
-"""Whose rights an arriving message has (MS-MQQB 3.1.5.8.3).
+"""Whom an arriving message names as its sender (MS-MQQB 3.1.5.8.3).
 
-Nothing on the wire proves a sender but a signature; the identifier in an unsigned message is what its sender says. The document has it
-checked all the same: an access list keeps out mistakes, `Authentication` of a queue keeps out liars.
+Only a signature proves a sender; the identifier in an unsigned message is a claim. This module returns the identity that the message
+names, with its groups. `engine/admission.py` decides how much a claim is worth.
 """
 
 from __future__ import annotations
@@ -12,19 +12,15 @@ from typing import TYPE_CHECKING, Final
 
 from lanner.model.enums import SenderIdentifierType
 from lanner.model.errors import RemoteProtocolError
-from lanner.security.identity import ANONYMOUS, Identity
+from lanner.security.identity import ANONYMOUS, EVERYONE_ALONE, Identity
 from lanner.wire.plain_sender import NO_SENDER, QUEUE_MANAGER
-from lanner.wire.sid import ANONYMOUS_LOGON, EVERYONE, NT_AUTHORITY, Sid
+from lanner.wire.sid import ANONYMOUS_LOGON, NT_AUTHORITY, Sid
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
     from lanner.wire.message import Message
 
 _LOG = logging.getLogger(__name__)
-
-# ST 2: "userSID MUST be set to the well-known SID ... S-1-1-0". Everyone and nobody else: no authenticated user.
-EVERYONE_ALONE: Final = Identity("Everyone", EVERYONE, is_guest=True)
-
 
 # Not in the specification: SIDs that are not decoded again.
 _MAX_SIDS: Final = 1024
@@ -46,7 +42,7 @@ class IncomingSenders:
         self._identities.clear()
 
     def sender_of(self, message: Message) -> Identity | None:
-        """Return whose rights a message has; None if that cannot be found out, which means no rights."""
+        """Return whom a message names as its sender; None if the identity cannot be determined."""
         kind = message.sender_identifier_type
         if kind is SenderIdentifierType.NONE:
             return ANONYMOUS
@@ -69,7 +65,7 @@ class IncomingSenders:
         try:
             sid = _read_sid(data)
         except RemoteProtocolError as error:
-            _LOG.warning("a sender's SID cannot be read, it has no rights: %s", error)
+            _LOG.warning("a sender's SID cannot be read: %s", error)
             return None
         if sid == ANONYMOUS_LOGON:
             return ANONYMOUS
@@ -81,7 +77,7 @@ class IncomingSenders:
         try:
             identity = None if resolve is None else resolve(sid)
         except Exception:  # noqa: BLE001 (whatever the resolver is)
-            _LOG.exception("the groups of %s cannot be found out, it has no rights", sid)
+            _LOG.exception("the groups of the sender %s cannot be determined", sid)
             return None
         # A user of whom nobody here has heard is in no group but Everyone.
         return identity or Identity(str(sid), sid, is_guest=True)

@@ -278,8 +278,10 @@ class IncomingSequences:
     def _load(self) -> None:
         oldest = self._oldest_access_time
         found = [IncomingSequence.unpack(key, row) for key, row in self._table.items()]
+        latest = self._clock() + self._settings.max_clock_skew
         for sequence in sorted(found, key=lambda each: each.last_access_time):
-            if sequence.last_access_time < oldest:
+            # A time far ahead was taken before there was a limit: it keeps its sender from being heard.
+            if sequence.last_access_time < oldest or sequence.tx_sequence_id >> 32 > latest:
                 self._table.delete(sequence.key)
                 continue
             sequence.last_order_ack_send_time = self._monotonic()

@@ -6,7 +6,9 @@ import itertools
 from collections import deque
 from typing import TYPE_CHECKING
 
+from lanner.model.directory_objects import GUID_NULL
 from lanner.transfer.framing import CONNECTION_PARAMETERS_SIZE, ESTABLISH_CONNECTION_SIZE
+from lanner.transfer.identities import UNKNOWN, Standing
 from lanner.transfer.packet_log import PacketLog
 from lanner.transfer.packets import OrderAckBody
 from lanner.transfer.session_states import SessionState
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lanner.transfer.network import Connection
+    from lanner.transfer.peers import Peer
     from lanner.transfer.route import Route
     from lanner.transfer.session import Session
     from lanner.transfer.settings import TransferSettings
@@ -55,6 +58,12 @@ class Link:
         self.connection = connection
         self.remote_address = remote_address
         self.is_initiator = is_initiator
+        # The queue manager that the directory has at this address, which the connection was opened for.
+        self.meant_guid = GUID_NULL
+        # What the peer may do; `Transfer` sets it when the session is open.
+        self.standing: Standing = UNKNOWN
+        # Whom the peer's certificate is of; None in clear. Until the session is open: whom it was connected to as.
+        self.certified_peer: Peer | None = None
         self.routes: list[Route] = []
         self.was_open = False
         # What an operator is told while the peer acknowledges nothing.

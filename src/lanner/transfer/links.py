@@ -73,7 +73,9 @@ class Links:
             was_pinged=was_pinged,
             is_routing_server=self._engine.queue_manager.routing_server,
         )
-        return self._add(session, connection, address, is_initiator=True)
+        link = self._add(session, connection, address, is_initiator=True)
+        link.meant_guid = remote_guid
+        return link
 
     def _add(self, session: Session, connection: Connection, address: str, *, is_initiator: bool) -> Link:
         link = Link(

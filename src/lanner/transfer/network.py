@@ -9,12 +9,15 @@ if TYPE_CHECKING:
 
     from lanner.transfer.addresses import HopHost, NextHop
     from lanner.transfer.link import Link
+    from lanner.transfer.tls import Certification
 
 
 class Connection(Protocol):
     """One TCP connection. What comes from it is given to `Transfer.data_received` with its link."""
 
     link: Link | None
+    # What the peer's certificate says; None in clear, and while the handshake of TLS is not done.
+    certification: Certification | None
 
     def write(self, data: list[bytes]) -> None:
         """Send these bytes in order."""
@@ -38,8 +41,8 @@ class Network(Protocol):
     def ping(self, address: str, done: Callable[[bool], None]) -> None:
         """Whether the queue manager there would take a session (MS-MQQB 3.1.7.6)."""
 
-    def connect(self, address: str, done: Callable[[Connection | OSError], None]) -> None:
-        """A connection to port 1801 of an address."""
+    def connect(self, address: str, done: Callable[[Connection | OSError], None], *, over_tls: bool = False) -> None:
+        """A connection to port 1801 of an address, or to port 1802 after the handshake of TLS."""
 
     def sync(self, batch: int) -> None:
         """Have the store's batch of that number written soon."""

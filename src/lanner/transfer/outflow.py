@@ -206,6 +206,9 @@ class Outflow:
         route.table.sent(entry)
         if entry.tx_sequence_number:
             self._routes.watch(route)
+            if route.noted_link is not link:
+                route.noted_link = link
+                self._routes.sent_to.add(route.queue, link.remote_qm_guid)
         if fields.base_flags_high(packet) & fields.TR_IN_BASE_FLAGS_HIGH:
             send_report(self._engine, Message(packet), next_hop=link.remote_address)
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from lanner.engine import Engine
+    from lanner.engine.outgoing_sequences import OutgoingSequence
     from lanner.model.directory_objects import OutgoingQueue
     from lanner.transfer.packets import FinalAckBody, OrderAckBody
     from lanner.transfer.settings import TransferSettings
@@ -60,7 +61,8 @@ class OutgoingMessagePosition:
     awaiting_ack: bool = False
     received_session_ack: bool = False
     received_order_ack: bool = False
-    transmitted: bool = False
+    transmitted: bool = False  # on this session
+    was_sent: bool = False  # on any session
     is_to_be_sent_again: bool = False
 
     @property
@@ -116,7 +118,10 @@ class OutgoingMessageTable:
         queue: OutgoingQueue,
         settings: TransferSettings,
         monotonic: Callable[[], float],
+        *,
+        sent_before: OutgoingSequence | None = None,
     ) -> None:
+        """`sent_before`: the sequence as an earlier process has left it, which may have sent what was numbered by then."""
         self.queue = queue
         # Something could be sent if it were on disk: ask again after the next sync.
         self.is_waiting_for_sync = False
@@ -139,6 +144,7 @@ class OutgoingMessageTable:
             settings.resend_timer_table, clock=engine.clock, monotonic=monotonic
         )
         self._monotonic = monotonic
+        self._sent_before = sent_before
         self._resume_sequence()
 
     @property
@@ -271,7 +277,7 @@ class OutgoingMessageTable:
 
     def sent(self, entry: OutgoingMessagePosition) -> None:
         """The packet was handed to the session."""
-        entry.awaiting_ack = entry.transmitted = True
+        entry.awaiting_ack = entry.transmitted = entry.was_sent = True
         if entry.tx_sequence_number:
             is_started = self.tx_outgoing_sequence.sent(entry)
             if is_started:
@@ -508,13 +514,21 @@ class OutgoingMessageTable:
         if body.source_guid != self._engine.queue_manager.identifier:
             return False
         entry = self._numbered.get(body.tx_sequence_number) or self._find(body.tx_sequence_number)
-        if entry is None or entry.ordinal != body.message_id:
+        if entry is None or entry.ordinal != body.message_id or not self._may_have_been_sent(entry):
             return False
         self._forget(entry)
         is_ended = self._engine.final_acknowledgment_in_queue(self.queue, entry.lookup_id, message_class)
         self._renew_sequence()
         self.refresh_transfer_info()
         return is_ended
+
+    def _may_have_been_sent(self, entry: OutgoingMessagePosition) -> bool:
+        before = self._sent_before
+        return entry.was_sent or (
+            before is not None
+            and entry.tx_sequence_id == before.tx_sequence_id
+            and entry.tx_sequence_number < before.number
+        )
 
     def _find(self, number: int) -> OutgoingMessagePosition | None:
         """A message that was sent before a restart and not since: it stands among the first of its lane."""

@@ -67,6 +67,11 @@ class OutgoingTransferSequence(Generic[Entry]):
         self.resend_time = 0  # seconds since 1970 UTC; 0: nothing will be sent again
 
     @property
+    def waited(self) -> float:
+        """Seconds since something was acknowledged, or was sent first."""
+        return max(0.0, self._clock() - self.time_of_last_ack)
+
+    @property
     def resend_interval(self) -> float:
         """Seconds to wait for an OrderAck."""
         return self._resend_timer_table[self.resend_interval_index]

@@ -1,11 +1,20 @@
-"""What an operator writes down about another queue manager: the table `[peers]` of the settings."""
+"""What an operator writes down about another queue manager: the table `[peers]` of the settings, and `transfer.peers`."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
+
+
+class PeerPolicy(enum.Enum):
+    """The values of `transfer.peers`: from which addresses a queue manager identifier is believed."""
+
+    OPEN = "open"  # from any
+    PINNED = "pinned"  # from those that are stated; of an unknown queue manager, from the one it first came from
+    KNOWN = "known"  # from those that are stated; unknown queue managers get no session
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +24,13 @@ class Peer:
     name: str
     addresses: tuple[str, ...]  # IPv4 or IPv6 literals, or names of the hosts file or DNS
     guid: UUID | None = None  # of its queue manager; None: any
-    certificate: Path | None = None  # a PEM file; None: it has no TLS
+    certificate: Path | None = None  # a PEM file, the only certificate it may show; None: see `tls`
+    tls: bool = False  # it has a certificate of one of the authorities
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether it is spoken to over TLS only."""
+        return self.tls or self.certificate is not None
 
 
 def as_peer(name: str, value: Peer | str) -> Peer:

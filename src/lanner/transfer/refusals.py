@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lanner.model.enums import MessageClass
+from lanner.security.printable import one_line
 from lanner.transfer.deadlines import NEVER, Deadline
 
 if TYPE_CHECKING:
@@ -128,9 +129,7 @@ def class_name(message_class: int) -> str:
 
 def printable(text: str) -> str:
     """A bounded text from a peer, with control and formatting characters escaped."""
-    shown = "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text[: MAX_TEXT_LENGTH + 1]
-    )
+    shown = one_line(text[: MAX_TEXT_LENGTH + 1])
     return shown if len(shown) <= MAX_TEXT_LENGTH else f"{shown[:MAX_TEXT_LENGTH]}..."
 
 

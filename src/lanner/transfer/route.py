@@ -15,6 +15,7 @@ from lanner.model.enums import ConnectionStatus, OutgoingState
 from lanner.transfer.addresses import format_address
 from lanner.transfer.deadlines import NEVER, Deadline
 from lanner.transfer.route_stages import TRANSITIONS, Stage, Step
+from lanner.transfer.tls_errors import TlsError
 
 if TYPE_CHECKING:
     from lanner.model.directory_objects import OutgoingQueue
@@ -78,6 +79,10 @@ class Route:
         self.deadline = Deadline()
         # The last error in words, for an operator who asks why nothing leaves.
         self.problem = ""
+        # Why transactional messages are not acknowledged although they are sent, in words.
+        self.sequence_problem = ""
+        # The session whose peer is known as one that transactional messages were sent to.
+        self.noted_link: Link | None = None
         # Answers to questions of an earlier attempt are not for this one.
         self.attempt = 0
 
@@ -93,6 +98,22 @@ class Route:
     @property
     def has_another_hop(self) -> bool:
         return self.next_hop_index + 1 < len(self.next_hops)
+
+    @property
+    def shown_problem(self) -> str:
+        """What an operator is told."""
+        return self.problem or self.sequence_problem
+
+    def sequence_timed_out(self) -> None:
+        """The Transactional Ack Wait Timer has expired: an operator is told, unless more is known already."""
+        sequence = self.table.tx_outgoing_sequence
+        count = len(sequence.unacked)
+        if not self.sequence_problem and count and self.link is not None:
+            self.sequence_problem = (
+                f"{count} transactional message{'s' if count != 1 else ''} sent and not acknowledged in "
+                f"{sequence.waited:.0f} s: the receiver at {self.link.remote_address} does not take them, or its "
+                f"acknowledgments do not arrive; look at the log there"
+            )
 
     def enter(self, step: Step, retry_due: float | None = None) -> None:
         """Move to the stage that a step leads to. `retry_due` is for WAIT: only there the retry timer runs."""
@@ -134,6 +155,8 @@ class Route:
         """A failure that the operating system reported."""
         if isinstance(error, socket.gaierror):
             status, code = ConnectionStatus.DNS_FAILURE, _HOST_NOT_FOUND
+        elif isinstance(error, TlsError):
+            status, code = ConnectionStatus.CERTIFICATE_VALIDATION_FAILURE, 0
         else:
             number = error.errno or 0
             status = _STATUSES.get(number, ConnectionStatus.SOCKET_CONNECT_FAILURE)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lanner.model.directory_objects import OutgoingQueue
     from lanner.transfer.addresses import NextHop
     from lanner.transfer.deadlines import Deadlines
+    from lanner.transfer.sent_to import SentTo
     from lanner.transfer.settings import TransferSettings
 
 # Not in the specification, seconds: how long an unused outgoing queue is kept. A peer that sends through this
@@ -35,11 +36,15 @@ class Routes:
         settings: TransferSettings,
         deadlines: Deadlines,
         on_due: Callable[[Route, float], None],
+        sent_to: SentTo,
     ) -> None:
         self._engine = engine
         self._settings = settings
         self._deadlines = deadlines
         self._on_due = on_due
+        self.sent_to = sent_to
+        # What may have been sent before this process: the sequences as they were found.
+        self._sent_before = {queue.number: engine.outgoing_sequence(queue) for queue in engine.outgoing_queues()}
         self.by_number: dict[int, Route] = {}  # of their queues
         self._at: dict[str, dict[Route, None]] = {}  # by the addresses of their next hops
         self._idle_since: dict[int, float] = {}  # unused outgoing queues, by number
@@ -48,14 +53,16 @@ class Routes:
         """The route of an outgoing queue, made if there is none."""
         route = self.by_number.get(queue.number)
         if route is None:
-            table = OutgoingMessageTable(self._engine, queue, self._settings, self._engine.monotonic)
+            table = OutgoingMessageTable(
+                self._engine,
+                queue,
+                self._settings,
+                self._engine.monotonic,
+                sent_before=self._sent_before.pop(queue.number, None),
+            )
             route = self.by_number[queue.number] = Route(queue, table)
             self._deadlines.add(route.deadline, partial(self._on_due, route))
         return route
-
-    def table_of(self, queue: OutgoingQueue) -> OutgoingMessageTable:
-        """The OutgoingMessageTable of an outgoing queue."""
-        return self.of(queue).table
 
     def watch(self, route: Route) -> None:
         """The deadline of a route may have changed."""
@@ -100,3 +107,4 @@ class Routes:
             route.link.routes.remove(route)
         self.set_next_hops(route, [])
         self._deadlines.remove(route.deadline)
+        self.sent_to.forget(route.queue)

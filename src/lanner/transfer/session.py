@@ -244,7 +244,7 @@ class Session:
                     self._take_internal(packet, events)
         except RemoteProtocolError as error:
             is_refused = isinstance(error, handshake.ConnectionRefused)
-            self._close(str(error), events, is_error=True, is_refused=is_refused)
+            self._close(str(error), events, is_error=True, is_refused=is_refused, is_malformed=self.is_open)
         return events
 
     def _take_user_message(self, packet: bytes, events: list[Event]) -> None:
@@ -573,19 +573,27 @@ class Session:
             self._close(", ".join(["the connection was closed", *owed]), events, is_error=bool(owed))
         return events
 
-    def close(self, reason: str) -> list[Event]:
+    def close(self, reason: str, *, is_error: bool = False) -> list[Event]:
         """End the session from our side (3.1.5.9): no packet says so, the transport is just closed."""
         events: list[Event] = []
         if self.state is not SessionState.CLOSED:
-            self._close(reason, events, is_error=False)
+            self._close(reason, events, is_error=is_error)
         return events
 
-    def _close(self, reason: str, events: list[Event], *, is_error: bool, is_refused: bool = False) -> None:
+    def _close(
+        self,
+        reason: str,
+        events: list[Event],
+        *,
+        is_error: bool,
+        is_refused: bool = False,
+        is_malformed: bool = False,
+    ) -> None:
         self._enter(SessionState.CLOSED)
         for timer in self._timers:
             timer.stop()
         self.deadline.clear()
-        events.append(SessionClosed(reason, is_error, is_refused))
+        events.append(SessionClosed(reason, is_error, is_refused, is_malformed))
 
     def __repr__(self) -> str:
         return f"<Session {self.state.value} with {self.remote_qm_guid}>"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from lanner.transfer.peers import Peer
+from lanner.transfer.peers import Peer, PeerPolicy
 from lanner.wire.session_header import DEFAULT_WINDOW_SIZE
 
 TRANSFER_PORT = 1801
+TLS_PORT = 1802
 PING_PORT = 3527
 
 
@@ -50,6 +52,16 @@ class TransferSettings:
     pings_before_connecting: bool = False
     # By host name, looked at before the hosts file and DNS; an address alone is the short form of a Peer.
     peers: Mapping[str, Peer | str] = field(default_factory=dict)
+    # Ours: from which addresses the identifier of a queue manager is believed (`identities`).
+    peer_policy: PeerPolicy = PeerPolicy.PINNED
+    # Ours: how far the time of a sequence, which is of the sender's clock, may be ahead; inf: any.
+    max_clock_skew: float = 86_400.0
+    # Not in the specification: the same sessions over mutual TLS, with PEM files. Without a certificate and its key it
+    # is off. Certificates of peers are accepted that these authorities have issued, and those of the peers table.
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    tls_authorities: Path | None = None
+    tls_port: int = TLS_PORT
     # Ours, against peers who would hold what others need: sessions of one address, connections whose handshake is not
     # done, bytes of a session that wait to be processed or to be taken by the peer.
     max_sessions_per_peer: int = 64
@@ -57,6 +69,7 @@ class TransferSettings:
     max_waiting_bytes: int = 8 << 20
     # Ours, against the same: outgoing queues that come into being for what others send, which name any destination.
     max_queues_for_others: int = 1000
+    max_queues_per_peer: int = 100
     # Ours: transactional messages that wait for their OrderAck, per queue; and how many a receiver takes before it
     # sends one early.
     max_unacked_sequence: int = 16_384
@@ -71,6 +84,7 @@ class TransferSettings:
             ("message_id_history_size", 0, 1 << 32),
             ("port", 0, 0xFFFF),
             ("ping_port", 0, 0xFFFF),
+            ("tls_port", 0, 0xFFFF),
         )
         for name, lowest, highest in ranges:
             value = getattr(self, name)

@@ -1,8 +1,9 @@
-"""The sockets and threads around `Transfer`: TCP 1801, names, and the thread that syncs (MS-MQQB 2.1)."""
+"""The sockets and threads around `Transfer`: TCP 1801 and 1802, names, and the thread that syncs (MS-MQQB 2.1)."""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import errno
 import ipaddress
 import logging
@@ -12,8 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
 from lanner.host.committer import Committer
-from lanner.transfer.addresses import resolve_hosts
+from lanner.host.early_ports import take_early
+from lanner.transfer.addresses import addresses_of, resolve_hosts
 from lanner.transfer.ping import PingInitiator, ping, start_ping_service
+from lanner.transfer.tls import TlsSettingsError, load_identity
+from lanner.transfer.tls_channel import TlsChannel
+from lanner.transfer.tls_errors import TlsError
 from lanner.transfer.transfer import Transfer
 
 if TYPE_CHECKING:
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
     from lanner.transfer.link import Link
     from lanner.transfer.network import Connection
     from lanner.transfer.settings import TransferSettings
+    from lanner.transfer.tls import Certification, TlsIdentity
 
 _LOG = logging.getLogger(__name__)
 
@@ -48,12 +54,18 @@ class TransferListener:
     name = "transfer"
 
     def __init__(self, engine: Engine, bind: str, settings: TransferSettings) -> None:
+        """TlsSettingsError if the settings ask for TLS with files that cannot be used."""
         self.bind = bind
         self.settings = settings
         self.port = settings.port
-        self.transfer = Transfer(engine, settings, self)
+        self.tls_port = settings.tls_port
+        # None: TLS is off. Another one replaces it while the listener runs; open sessions keep theirs.
+        self.identity = load_identity(settings)
+        self.transfer = Transfer(engine, settings, self, self.identity)
         # Every connection reads into the same buffer: what is in it is taken out before the next read.
         self.read_buffer = memoryview(bytearray(_READ_BUFFER))
+        # The same for what was decrypted.
+        self.plain_buffer = memoryview(bytearray(0 if self.identity is None else _READ_BUFFER))
         self._engine = engine
         qm = engine.queue_manager
         self._pings = PingInitiator(qm.identifier, qm.operating_system_type, engine.monotonic)
@@ -66,32 +78,78 @@ class TransferListener:
 
     @property
     def address(self) -> str:
+        return self._format(self.port)
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where it listens for what, as people write it."""
+        found = {self.name: self.address}
+        if self.identity is not None:
+            found["transfer over TLS"] = self._format(self.tls_port)
+        return found
+
+    def _format(self, port: int) -> str:
         host = f"[{self.bind}]" if ":" in self.bind else self.bind
-        return f"{host}:{self.port}"
+        return f"{host}:{port}"
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._committer = Committer(self._engine.store, self._loop, self._pump)
         # Names that nobody answers for must not keep the threads in which signatures are verified.
         self._resolvers = ThreadPoolExecutor(_RESOLVERS, "lanner-resolve")
-        server = None
+        self._servers: list[asyncio.AbstractServer] = []
         try:
-            server = await self._loop.create_server(lambda: _TcpConnection(self), self.bind, self.port, backlog=1024)
+            self.port = await self._listen(lambda: _TcpConnection(self), self.port)
+            if self.identity is not None:
+                try:
+                    self.tls_port = await self._listen(self._tls_connection, self.tls_port)
+                except OSError as error:
+                    raise OSError(error.errno, f"{error.strerror} (TLS, port {self.tls_port})") from error
             self._ping_service = await start_ping_service(
                 self.settings, self.bind, self._engine.queue_manager.identifier, self._refuses, self._engine.monotonic
             )
         except BaseException:
-            if server is not None:
+            for server in self._servers:
                 server.close()
             self._committer.close()
             raise
-        self._server = server
-        self.port = server.sockets[0].getsockname()[1]
         self.transfer.start()
         self._tick()
 
+    async def _listen(self, protocol: Callable[[], asyncio.BaseProtocol], port: int) -> int:
+        """Listen on a port; return it, which is another if it was 0."""
+        bound = take_early(self.bind, port)
+        if bound is None:
+            server = await self._loop.create_server(protocol, self.bind, port, backlog=1024)
+        else:
+            server = await self._loop.create_server(protocol, sock=bound, backlog=1024)
+        self._servers.append(server)
+        return int(server.sockets[0].getsockname()[1])
+
+    def _tls_connection(self, *, is_initiator: bool = False) -> _TlsConnection:
+        identity = self.identity
+        if identity is None:
+            raise TlsError("this queue manager has no certificate: set transfer.tls_certificate and transfer.tls_key")
+        return _TlsConnection(self, identity, is_initiator=is_initiator)
+
+    def reload(self, settings: TransferSettings) -> None:
+        """Take over another peers table, and certificates for sessions to come.
+
+        TlsSettingsError if one cannot be used; then everything stays as it was. Whether there is TLS at all is decided at the start.
+        """
+        identity = load_identity(settings)
+        if (identity is None) != (self.identity is None):
+            raise TlsSettingsError(
+                f"transfer.tls_certificate and transfer.tls_key {'are gone' if identity is None else 'are new'}: "
+                "TLS is switched on and off by a restart only"
+            )
+        self.identity = identity
+        self.settings = dataclasses.replace(self.settings, peers=settings.peers)
+        self.transfer.set_peers(settings.peers, self.identity)
+
     async def stop(self) -> None:
-        self._server.close()
+        for server in self._servers:
+            server.close()
         if self._ping_service is not None:
             self._ping_service.close()
         self.transfer.stop()
@@ -103,7 +161,8 @@ class TransferListener:
             await asyncio.gather(*self._tasks, return_exceptions=True)
         for connection in list(self._connections):
             connection.abort()
-        await self._server.wait_closed()
+        for server in self._servers:
+            await server.wait_closed()
         self._resolvers.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self._committer.close)
 
@@ -112,13 +171,21 @@ class TransferListener:
     def resolve(self, hosts: list[HopHost], done: Callable[[list[NextHop] | OSError], None]) -> None:
         async def run() -> None:
             try:
-                found = await self._loop.run_in_executor(self._resolvers, resolve_hosts, hosts, self.settings.peers)
+                found = await self._loop.run_in_executor(self._resolvers, self._resolve_hosts, hosts)
             except Exception as error:  # noqa: BLE001 (whatever it is, the queue waits for an answer)
                 done(_as_os_error(error))
             else:
                 done(found)
 
         self._spawn(run())
+
+    def _resolve_hosts(self, hosts: list[HopHost]) -> list[NextHop]:
+        peers, certified = self.settings.peers, self.transfer.certified
+
+        return [
+            dataclasses.replace(hop, tls_peer=certified.find(hop, lambda peer: addresses_of(peer, peers)))
+            for hop in resolve_hosts(hosts, peers)
+        ]
 
     def ping(self, address: str, done: Callable[[bool], None]) -> None:
         async def run() -> None:
@@ -133,24 +200,43 @@ class TransferListener:
 
         self._spawn(run())
 
-    def connect(self, address: str, done: Callable[[Connection | OSError], None]) -> None:
+    def connect(self, address: str, done: Callable[[Connection | OSError], None], *, over_tls: bool = False) -> None:
         async def run() -> None:
             try:
-                async with asyncio.timeout(_CONNECT_TIMEOUT):
-                    _, protocol = await self._loop.create_connection(
-                        lambda: _TcpConnection(self, is_initiator=True),
-                        address,
-                        self.settings.port,
-                        local_addr=self._local_address(address),
-                    )
+                connection = await self._connection_to(address, over_tls=over_tls)
             except TimeoutError:
                 done(OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)))
             except Exception as error:  # noqa: BLE001 (whatever it is, queues wait for an answer)
                 done(_as_os_error(error))
             else:
-                done(cast("Connection", protocol))
+                done(connection)
 
         self._spawn(run())
+
+    async def _connection_to(self, address: str, *, over_tls: bool) -> _TcpConnection:
+        """A connection to an address; over TLS, one whose handshake is done."""
+        tls = self._tls_connection(is_initiator=True) if over_tls else None
+        connection = tls or _TcpConnection(self, is_initiator=True)
+        async with asyncio.timeout(_CONNECT_TIMEOUT):
+            try:
+                await self._loop.create_connection(
+                    lambda: connection,
+                    address,
+                    self.settings.port if tls is None else self.settings.tls_port,
+                    local_addr=self._local_address(address),
+                )
+            except ConnectionRefusedError as error:
+                if tls is None:
+                    raise
+                text = f"{error.strerror}: the queue manager there does not run, or has no TLS"
+                raise ConnectionRefusedError(error.errno, text) from error
+            if tls is not None:
+                try:
+                    await tls.handshake
+                except BaseException:
+                    tls.close()
+                    raise
+        return connection
 
     def sync(self, batch: int) -> None:
         self._committer.ask(batch)
@@ -238,6 +324,7 @@ class _TcpConnection(asyncio.BufferedProtocol):
 
     def __init__(self, listener: TransferListener, *, is_initiator: bool = False) -> None:
         self.link: Link | None = None
+        self.certification: Certification | None = None
         self._listener = listener
         self._transfer = listener.transfer
         self._is_initiator = is_initiator
@@ -299,3 +386,79 @@ class _TcpConnection(asyncio.BufferedProtocol):
     def resume_reading(self) -> None:
         if not self._transport.is_closing():
             self._transport.resume_reading()
+
+
+class _TlsConnection(_TcpConnection):
+    """One TCP connection over TLS. From its first byte it counts as any other: the handshake is a part of the session's."""
+
+    def __init__(self, listener: TransferListener, identity: TlsIdentity, *, is_initiator: bool) -> None:
+        super().__init__(listener, is_initiator=is_initiator)
+        # Done when the initiator knows the certificate of the peer, which has not verified ours at that time.
+        self.handshake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._identity = identity
+        context = identity.client if is_initiator else identity.server
+        self._channel = TlsChannel(context, is_server=not is_initiator)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if self._is_initiator:
+            self._advance()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._channel.feed(self._listener.read_buffer[:nbytes])
+        self._advance()
+
+    def _advance(self) -> None:
+        """Do what the bytes that came make possible."""
+        try:
+            if self.certification is None and self._channel.handshake():
+                self.certification = self._identity.certify(self._channel.session)
+                if not self.handshake.done():
+                    self.handshake.set_result(None)
+            self._send()
+            if self.certification is not None:
+                self._read()
+        except TlsError as error:
+            # The alert that says why.
+            self._send()
+            self._fail(error)
+
+    def _read(self) -> None:
+        """Give the session what was decrypted, as much as possible at once."""
+        channel, buffer = self._channel, self._listener.plain_buffer
+        while self.link is not None and not self.link.session.is_closed:
+            count = channel.read_into(buffer)
+            if not count:
+                break
+            self._transfer.data_received(self.link, buffer[:count])
+        self._send()
+        if channel.is_ended:
+            self._transport.close()
+
+    def _fail(self, error: TlsError) -> None:
+        if self._is_initiator and not self.handshake.done():
+            self.handshake.set_exception(error)
+        elif self.link is not None and not self.link.is_closed:
+            self._transfer.disconnected(self.link, str(error))
+        self.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._is_initiator and not self.handshake.done():
+            text = "the peer ended the connection in the handshake of TLS: what listens there has no TLS, or rejects us"
+            self.handshake.set_exception(TlsError(text))
+        super().connection_lost(error)
+
+    def write(self, data: list[bytes]) -> None:
+        self._channel.write(data)
+        self._send()
+
+    def close(self) -> None:
+        if not self._transport.is_closing():
+            self._channel.close()
+            self._send()
+        super().close()
+
+    def _send(self) -> None:
+        data = self._channel.output()
+        if data and not self._transport.is_closing():
+            self._transport.write(data)

@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import ConnectionStatus, MessageClass
 from lanner.transfer.awaiting_durability import AwaitingDurability
+from lanner.transfer.certified_peers import CertifiedPeers
 from lanner.transfer.connecting import Connector
 from lanner.transfer.deadlines import Deadline, Deadlines
 from lanner.transfer.deliveries import Deliveries
@@ -33,28 +35,39 @@ from lanner.transfer.events import (
     SessionOpened,
     UserMessageReceived,
 )
+from lanner.transfer.identities import Identities
+from lanner.transfer.incidents import Incident, Incidents
 from lanner.transfer.incoming import Incoming
 from lanner.transfer.links import Links
 from lanner.transfer.outflow import Outflow
 from lanner.transfer.protection import Protection
+from lanner.transfer.refusals import printable
 from lanner.transfer.route import E_FAIL
 from lanner.transfer.route_stages import Stage
 from lanner.transfer.routes import Routes
+from lanner.transfer.routing import get_queue_manager
+from lanner.transfer.sent_to import SentTo
 from lanner.transfer.session_states import SessionState
+from lanner.transfer.tls_errors import TlsError
 from lanner.transfer.turns import Turns
 from lanner.wire import fields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
+    from uuid import UUID
 
     from lanner.engine import Engine
     from lanner.model.directory_objects import Queue
     from lanner.model.live import MessagePosition
     from lanner.transfer.events import Event
+    from lanner.transfer.identities import Standing
     from lanner.transfer.link import Link
     from lanner.transfer.network import Connection, Network
+    from lanner.transfer.peers import Peer
+    from lanner.transfer.pins import Pin
     from lanner.transfer.route import Route
     from lanner.transfer.settings import TransferSettings
+    from lanner.transfer.tls import TlsIdentity
     from lanner.wire.internal_header import EstablishConnectionHeader
 
 _LOG = logging.getLogger(__name__)
@@ -69,7 +82,9 @@ _IDLE_CHECK = 60.0
 class Transfer:
     """MS-MQQB for one queue manager."""
 
-    def __init__(self, engine: Engine, settings: TransferSettings, network: Network) -> None:
+    def __init__(
+        self, engine: Engine, settings: TransferSettings, network: Network, identity: TlsIdentity | None = None
+    ) -> None:
         self.engine = engine
         self.settings = settings
         self.network = network
@@ -77,6 +92,9 @@ class Transfer:
         self.clock = engine.clock
         self.monotonic = engine.monotonic
         engine.outgoing.max_for_others = settings.max_queues_for_others
+        engine.outgoing.max_per_cause = settings.max_queues_per_peer
+        # What peers did that was not followed.
+        self.incidents = Incidents(engine.clock, engine.monotonic)
         self._is_running = False
         # A pump was asked for because of an outgoing queue, and has not run yet.
         self._is_pump_wanted = False
@@ -92,9 +110,14 @@ class Transfer:
             on_due=self._link_due,
         )
         self.links = self._links.by_number
-        self._routes = Routes(engine, settings, self.deadlines, self._route_due)
+        # The stored rows are read, which other threads may be changing.
+        with self.lock:
+            self._routes = Routes(engine, settings, self.deadlines, self._route_due, SentTo(engine))
         self.routes = self._routes.by_number
-        self._connector = Connector(engine, settings, network, self._links, self._routes, self._turns, self._turn)
+        self.certified = CertifiedPeers(settings.peers, identity, self._names_in_directory)
+        self._connector = Connector(
+            engine, settings, network, self._links, self._routes, self._turns, self._turn, self.certified
+        )
         self.protection = Protection(engine, run_in_thread=network.run_in_thread, ready=self._protected)
         self._outflow = Outflow(
             engine, network, self._routes, self._connector, self.protection, self._turns, self._contain
@@ -102,25 +125,23 @@ class Transfer:
         self._awaiting_durability = AwaitingDurability(engine.store, self._turns, self._close, self._contain)
         # What is remembered of messages is read from the store, which other threads are using already.
         with self.lock:
+            self.identities = Identities(engine, settings, network)
             self.incoming = Incoming(
                 engine,
                 settings,
+                incidents=self.incidents,
                 examine=self.protection.examine,
                 forwarded=self._routes.show_sequence,
                 is_known=self._links.is_known_peer,
             )
-        self._deliveries = Deliveries(engine, self._routes, self.incoming.refusals, self._turns)
+        self._deliveries = Deliveries(engine, self._routes, self.incoming.refusals, self._turns, self.incidents)
         self._idle_check = Deadline()
         self._idle_check.set(self.monotonic() + _IDLE_CHECK)
         self.deadlines.add(self._idle_check, self._check_idle)
         self.deadlines.add(self._deliveries.lazy_sync, self._deliveries.sync_due)
         self.deadlines.add(self.protection.deadline, self.protection.on_timer)
+        self.deadlines.add(self.incidents.deadline, lambda _: self.incidents.on_timer())
         self.incoming.register(self.deadlines)
-
-    @property
-    def foreign_order_acks(self) -> int:
-        """OrderAcks that came from elsewhere than the messages had gone to."""
-        return self._deliveries.foreign_order_acks
 
     # Start and stop (3.1.4) -----------------------------------------------------------------------------------
 
@@ -147,6 +168,7 @@ class Transfer:
             for link in list(self.links.values()):
                 self._close(link, "the queue manager stops")
             self.incoming.stop()
+            self.incidents.flush()
             engine = self.engine
             engine.position_available_subscribers.remove(self._position_available)
             engine.position_deleted_subscribers.remove(self._position_deleted)
@@ -199,8 +221,11 @@ class Transfer:
 
     def _on_failed(self, batch: int) -> None:
         self._awaiting_durability.failed(batch)
+        self.identities.pins.reload()
+        self._routes.sent_to.reload()
         for route in self.routes.values():
             route.table.store_failed()
+            route.noted_link = None
             # A pause that was not on disk is undone as well.
             self._turns.awake.setdefault(route.queue.number, False)
         self.network.wake()
@@ -295,13 +320,40 @@ class Transfer:
     def accepted(self, connection: Connection, address: str) -> None:
         """3.1.5.10 Handling an Incoming Transport Connection."""
         with self._turn():
-            self._links.accept(connection, address, self._admit)
+            self._links.accept(connection, address, partial(self._admit, connection, address))
             excess = self._links.excess_half_open()
             if excess is not None:
                 self._close(excess, "too many connections wait for their handshake")
 
-    def _admit(self, _request: EstablishConnectionHeader) -> bool:
-        return self.would_accept
+    def _admit(self, connection: Connection, address: str, request: EstablishConnectionHeader) -> bool:
+        try:
+            certified = self.certified.check(connection.certification, request.client_guid, address)
+        except TlsError as error:
+            self.incidents.add(Incident.REFUSED_PEER, address, str(error))
+            return False
+        return self.would_accept and not self._refusal(request.client_guid, address, is_proven=certified is not None)
+
+    def _refusal(self, guid: UUID, address: str, *, is_proven: bool) -> str:
+        """Why the queue manager at an address gets no session under this identifier; empty if it does."""
+        refusal = self.identities.admit(guid, address, is_proven=is_proven).refusal
+        self._turns.want_sync(self.engine.store.pending_batch())
+        if refusal:
+            self.incidents.add(Incident.REFUSED_PEER, address, refusal)
+        return refusal
+
+    def _names_in_directory(self, guid: UUID) -> tuple[str, ...]:
+        found = get_queue_manager(self.engine, guid)
+        names = () if found is None else (found.computer_name, found.qualified_computer_name)
+        return tuple(name for name in names if name)
+
+    def set_peers(self, peers: Mapping[str, Peer | str], identity: TlsIdentity | None) -> None:
+        """Take over another peers table and its certificates; end the sessions that it does not allow."""
+        with self._turn():
+            self.certified.set_peers(peers, identity)
+            self.identities.peers = peers
+            for link in [link for link in self.links.values() if link.is_open]:
+                self._certify(link)
+            self.judge_peers()
 
     @property
     def would_accept(self) -> bool:
@@ -330,10 +382,11 @@ class Transfer:
                 self._contain(link)
             self._turns.mark_dirty(link)
 
-    def disconnected(self, link: Link) -> None:
-        """3.1.7.3 Handling a Network Disconnect."""
+    def disconnected(self, link: Link, problem: str = "") -> None:
+        """3.1.7.3 Handling a Network Disconnect; `problem` is why, if more is known than that."""
         with self._turn():
-            self._handle(link, link.session.end_of_stream())
+            session = link.session
+            self._handle(link, session.close(problem, is_error=True) if problem else session.end_of_stream())
 
     def set_writable(self, link: Link, *, is_writable: bool) -> None:
         """The transport takes more, or does not."""
@@ -378,6 +431,7 @@ class Transfer:
             deadline = route.table.next_deadline()
             if deadline is not None and deadline <= now:
                 route.table.on_timer()
+                route.sequence_timed_out()
                 if route.link is not None:
                     self._turns.mark_dirty(route.link)
         except Exception:  # noqa: BLE001 (logged)
@@ -386,6 +440,7 @@ class Transfer:
 
     def _check_idle(self, now: float) -> None:
         self._idle_check.set(now + _IDLE_CHECK)
+        self.judge_peers()
         if self._routes.remove_idle(now):
             self._deliveries.removed()
 
@@ -406,6 +461,9 @@ class Transfer:
                 self._deliveries.nothing_acknowledged(link, event)
             elif isinstance(event, SessionOpened):
                 self._opened(link)
+                if link.number not in self.links:
+                    # It was not wanted, and neither is what came behind it.
+                    return
             elif isinstance(event, SessionClosed):
                 # What came before the end has come.
                 if messages:
@@ -430,9 +488,59 @@ class Transfer:
             # What came back to us would be taken for a forgery: it stays where an operator sees it.
             self._close(link, "the peer is this queue manager itself, under a name that it does not know for its own")
             return
+        if not self._certify(link):
+            return
+        # A peer that has connected was admitted before it was answered.
+        if link.is_initiator and (
+            refusal := self._refusal(link.remote_qm_guid, link.remote_address, is_proven=self._is_proven(link))
+        ):
+            self._close(link, refusal)
+            return
+        link.standing = self._standing(link)
         link.was_open = True
         _LOG.info("session with %s is open", link.peer)
         self._connector.opened(link)
+
+    def _certify(self, link: Link) -> bool:
+        """Find out whom an open session is with; end it if its certificate, or the lack of one, does not fit its GUID."""
+        try:
+            link.certified_peer = self.certified.check(
+                link.connection.certification, link.remote_qm_guid, link.remote_address
+            )
+        except TlsError as error:
+            self._handle(link, link.session.close(printable(str(error)), is_error=True))
+            return False
+        return True
+
+    def _standing(self, link: Link) -> Standing:
+        return self.identities.judge(link.remote_qm_guid, link.remote_address, is_proven=self._is_proven(link))
+
+    @staticmethod
+    def _is_proven(link: Link) -> bool:
+        """Whether the peer has a certificate of its identifier, or is where the directory's name for it was found."""
+        return link.certified_peer is not None or (link.is_initiator and link.meant_guid == link.remote_qm_guid)
+
+    def judge_peers(self) -> None:
+        """Judge every peer again: what is known about them may have changed. A session that is not admitted any more is closed."""
+        for link in [link for link in self.links.values() if link.was_open]:
+            link.standing = self._standing(link)
+            if link.standing.refusal:
+                self._close(link, link.standing.refusal)
+
+    def trust_peer(self, guid: UUID, addresses: list[str]) -> Pin:
+        """An operator states the addresses of a queue manager; sessions with others that claim to be it end."""
+        with self._turn():
+            pin = self.identities.pins.trust(guid, addresses)
+            self.judge_peers()
+            return pin
+
+    def forget_peer(self, guid: UUID) -> bool:
+        """An operator wants nothing to be bound to an identifier; its sessions end. False if nothing is."""
+        with self._turn():
+            is_found = self.identities.pins.forget(guid)
+            for link in [link for link in self.links.values() if link.remote_qm_guid == guid and is_found]:
+                self._close(link, "an operator has forgotten this peer")
+            return is_found
 
     def _closed(self, link: Link, event: SessionClosed) -> None:
         """3.1.5.9 Closing a Session."""
@@ -440,6 +548,8 @@ class Transfer:
             return
         log = _LOG.warning if event.is_error else _LOG.info
         log("session with %s closed: %s", link.peer, event.reason)
+        if event.is_malformed:
+            self.incidents.add(Incident.REFUSED_PACKET, link.remote_address, event.reason)
         self.incoming.closed(link)
         self.protection.session_closed(link.remote_qm_guid)
         routes, link.routes = link.routes, []

@@ -458,5 +458,7 @@ def set_authentication(packet: bytes, level: AuthenticationLevel) -> bytes:
             raise ValueError("the message has no SecurityHeader to hold an authentication level")
         return packet
     (flags,) = _U16.unpack_from(packet, offset)
-    flags = flags & ~(at.AS_MASK | at.AU) | level << at.AS_SHIFT
-    return b"".join((packet[:offset], _U16.pack(flags), packet[offset + 2 :]))
+    new = flags & ~(at.AS_MASK | at.AU) | level << at.AS_SHIFT
+    if new == flags:
+        return packet
+    return b"".join((packet[:offset], _U16.pack(new), packet[offset + 2 :]))

@@ -175,11 +175,24 @@ class Extensions:
 
     @classmethod
     def unpack(cls, reader: Reader) -> Extensions:
+        return cls._read(reader)[0]
+
+    @classmethod
+    def unpack_all(cls, reader: Reader) -> Extensions:
+        """Read headers after which nothing is left."""
+        extensions, inner = cls._read(reader)
+        inner.expect_end("ExtensionHeader.RemainingHeadersSize")
+        reader.expect_end("ExtensionHeader")
+        return extensions
+
+    @classmethod
+    def _read(cls, reader: Reader) -> tuple[Extensions, Reader]:
         header = ExtensionHeader.unpack(reader)
         inner = reader.window(header.remaining_headers_size, "ExtensionHeader.RemainingHeadersSize")
-        return cls(
+        extensions = cls(
             SubqueueHeader.unpack(inner) if header.flags & ExtensionFlags.SQ else None,
             DeadLetterHeader.unpack(inner) if header.flags & ExtensionFlags.DL else None,
             ExtendedAddressHeader.unpack(inner) if header.flags & ExtensionFlags.EA else None,
             bool(header.flags & ExtensionFlags.DI),
         )
+        return extensions, inner

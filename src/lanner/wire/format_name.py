@@ -98,6 +98,11 @@ class FormatName:
     def elements(self) -> tuple[FormatName, ...]:
         return (self,)
 
+    @property
+    def why_unsent(self) -> str:
+        """Why no message leaves this computer for such a name; empty if messages do."""
+        return ""
+
 
 def _suffix_text(suffix: QueueSuffixType) -> str:
     return f";{suffix.name}" if suffix else ""
@@ -197,6 +202,10 @@ class DirectFormatName(FormatName):
         return self.protocol in _HTTP
 
     @property
+    def why_unsent(self) -> str:
+        return "this version does not send over HTTP (MC-MQSRM)" if self.is_http else ""
+
+    @property
     def is_on_this_computer(self) -> bool:
         return self.address == THIS_COMPUTER
 
@@ -270,6 +279,10 @@ class MulticastFormatName(FormatName):
     queue_format_type: ClassVar[QueueFormatType] = QueueFormatType.MULTICAST
     address: str
     port: int
+
+    @property
+    def why_unsent(self) -> str:
+        return "this version does not send to multicast groups"
 
     def __str__(self) -> str:
         return f"MULTICAST={self.address}:{self.port}"

@@ -49,6 +49,8 @@ MP = 1 << 21
 CQ = 1 << 22
 MQ = 1 << 23
 AH = 1 << 25
+# Reserved; bits 7, 24 and 29 to 31 are, too.
+RESERVED_26_27 = 3 << 26
 HH = 1 << 28
 
 # TransactionHeader (2.2.20.5): offsets in it, after Flags
@@ -112,6 +114,7 @@ class Layout(NamedTuple):
     soap: int
     multi_queue: int
     extension: int  # ExtensionHeader of MS-MQRR 2.2.5.2
+    end: int  # of the last header that MS-MQMQ has
 
 
 def _short(what: str, end: int, size: int) -> RemoteProtocolError:
@@ -275,5 +278,5 @@ def locate(packet: bytes) -> Layout:
         position = _after_multi_queue(packet, position, size)
     extension = position if size - position >= EXTENSION_HEADER_SIZE else 0
     return Layout(
-        base_flags, flags, administration, response, connector, transaction, security, properties, debug, soap, multi_queue, extension
+        base_flags, flags, administration, response, connector, transaction, security, properties, debug, soap, multi_queue, extension, position
     )  # fmt: skip

@@ -67,7 +67,8 @@ def encode_destination(name: FormatName) -> tuple[int, bytes | None, bytes]:
         )
     if isinstance(name, PublicFormatName) and not name.is_journal:
         return PUBLIC_QUEUE, None, guid_to_bytes(name.identifier)
-    raise UnsupportedFormatnameOperation(f"{name} cannot be the destination of one packet")
+    reason = name.why_unsent or "it cannot be the destination of one packet"
+    raise UnsupportedFormatnameOperation(f"{name}: {reason}")
 
 
 def encode_administration(name: FormatName | None, source: UUID, destination: UUID) -> tuple[int, bytes]:

@@ -1,8 +1,12 @@
 """A fast check of arriving UserMessages (MS-MQQB 3.1.5.1.3; MS-MQMQ 2.2.20).
 
-`check` accepts exactly what `Message.unpack` accepts. That takes most of the time a packet has, so packets of the
-common shape are judged here in one go: a direct destination, no other queue named, perhaps a TransactionHeader and
-a sender's identifier. A packet that is not plainly in order is given to `Message.unpack`.
+`check` accepts what `Message.unpack` accepts, except what no queue manager sends over TCP 1801: the bit AH, which announces
+an SRMP envelope, bits 26 and 27, and bytes after the last header that are no ExtensionHeader. Stored or handed on, they would
+be for a parser behind this one to interpret.
+
+`Message.unpack` takes most of the time a packet has, so packets of the common shape are judged here in one go: a direct
+destination, no other queue named, perhaps a TransactionHeader and a sender's identifier. A packet that is not plainly in order
+is given to `Message.unpack`.
 """
 
 from __future__ import annotations
@@ -10,10 +14,13 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from lanner.model.errors import RemoteProtocolError
 from lanner.wire import layout as at
 from lanner.wire import queue_names as names
+from lanner.wire.extension_headers import Extensions
 from lanner.wire.message import Message
 from lanner.wire.queue_names import decode_direct
+from lanner.wire.reader import Reader
 
 # BaseHeader.Flags, UserHeader.Flags and the Count of a direct destination.
 _front = struct.Struct("<2xH56xIH").unpack_from
@@ -22,7 +29,12 @@ _security_sizes = struct.Struct("<HHIII").unpack_from
 _properties = struct.Struct("<xBH28xI16xI").unpack_from
 # What a packet of the common shape may have beside a direct destination and MP.
 _COMMON: Final = at.RC_MASK | 1 << at.DM_SHIFT | at.JN | at.JP | at.TH | at.SH
+_NEVER_SENT: Final = {"AH": at.AH, "bits 26 and 27": at.RESERVED_26_27}
 _DIRECT: Final = at.MP | names.DIRECT_QUEUE << at.DQ_SHIFT
+
+
+class NeverSent(RemoteProtocolError):
+    """A UserMessage has what MS-MQMQ does not let a queue manager send."""
 
 
 def check(packet: bytes) -> int:
@@ -59,7 +71,7 @@ def check(packet: bytes) -> int:
         return _check_thoroughly(packet)
     label_length, message_class, message_size, extension_size = _properties(packet, properties)
     end = label + 2 * label_length
-    if label_length > at.MAX_LABEL_LENGTH or end + extension_size + message_size + 3 & ~3 > size:
+    if label_length > at.MAX_LABEL_LENGTH or end + extension_size + message_size + 3 & ~3 != size:
         return _check_thoroughly(packet)
     decode_direct(packet[66 : 66 + count])
     if label_length:
@@ -72,4 +84,20 @@ def check(packet: bytes) -> int:
 
 
 def _check_thoroughly(packet: bytes) -> int:
-    return Message.unpack(packet).message_class
+    message = Message.unpack(packet)
+    located = at.locate(packet)
+    for name, bits in _NEVER_SENT.items():
+        if located.flags & bits:
+            raise NeverSent(f"UserHeader.Flags.{name}: set")
+    if located.end < len(packet):
+        _check_tail(packet, located.end)
+    return message.message_class
+
+
+def _check_tail(packet: bytes, start: int) -> None:
+    """Refuse bytes after the last header that are not the headers of MS-MQRR 2.2.5.2, and nothing else."""
+    reader = Reader(packet, start)
+    try:
+        Extensions.unpack_all(reader)
+    except RemoteProtocolError as error:
+        raise NeverSent(f"UserMessage: {len(packet) - start} bytes after the last header ({error})") from error

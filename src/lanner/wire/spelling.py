@@ -313,6 +313,12 @@ def _list_of_names(text: str) -> str:
         return text
 
 
+def _computers_without_separators(text: str) -> str:
+    """Write a dash for a `:` or a `=` in the name of a computer, which ends at the first backslash."""
+    return _COMPUTER.sub(lambda found: found[1] + re.sub(r"(?<=\w)[:=](?=\w)", "-", found[2]), text)
+
+
+_COMPUTER = re.compile(r"((?:^|,)(?:direct=(?:os|tcp):)?)([^\\,]+)(?=\\)", re.IGNORECASE)
 _PROTOCOLS: Final = "os|tcp|https?|ipx|spx"
 # What turns a mistake into a name, in the order in which the parts of a name are mistaken. Each
 # works on the result of those before it.
@@ -351,5 +357,6 @@ _REPAIRS: Final[tuple[Callable[[str], str], ...]] = (
     _substitution(r"^((?:direct=[a-z]+:)?[^\\:]+):[0-9]+(?=\\)", r"\1"),
     _substitution(rf"^direct=(?!(?:{_PROTOCOLS}):)(?:[a-z]+:)?(?=[^\\]+\\)", "DIRECT=OS:"),
     _list_of_names,
+    _computers_without_separators,
     lambda text: text if is_format_name(text) else re.sub(r'[\s"+,]+', "-", text),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import mmap
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lanner.model.enums import INFINITE, MessageClass
+from lanner.model.enums import INFINITE, AuthenticationLevel, MessageClass, SenderIdentifierType
 from lanner.spark.columnar.decode import decode, decode_packets
 from lanner.spark.columnar.expansion import Expansion
 from lanner.spark.columnar.packet_source import Facts, Place
@@ -21,9 +22,9 @@ from lanner.spark.columnar.rows import read_row
 from lanner.spark.columnar.schema import COLUMNS, CORE, INT, TIMESTAMP, RowSchema
 from lanner.spark.columnar.vectors import Buffer, are_alike, lean, numbers, whole
 from lanner.wire.body_types import TEXT_BODIES, VT_BSTR, VT_LPSTR
-from lanner.wire.builder import MessageProperties, build
+from lanner.wire.builder import MessageProperties, build, set_authentication
 from lanner.wire.format_name import FormatName, parse
-from lanner.wire.sid import LOCAL_SYSTEM
+from lanner.wire.sid import ANONYMOUS_LOGON, LOCAL_SYSTEM, Sid
 from tests.wire import samples
 from tests.wire.samples import SOURCE, full_packet, make
 
@@ -81,8 +82,8 @@ def broken_packets(draw: st.DrawFn) -> bytes:
     return bytes(changed)
 
 
-def expected(packets: list[bytes], kind: str) -> dict[str, list[object]]:
-    rows = [read_row(packet, kind) for packet in packets]
+def expected(packets: list[bytes], kind: str, keeper: UUID | None) -> dict[str, list[object]]:
+    rows = [read_row(packet, kind, keeper) for packet in packets]
     return {column.name: [row.get(column.name) for row in rows] for column in COLUMNS if column.name not in OUTSIDE}
 
 
@@ -94,14 +95,15 @@ def found(batch: pa.RecordBatch) -> dict[str, list[object]]:
     return values
 
 
-def check(packets: list[bytes], kind: str = "destination") -> None:
-    batch = decode_packets(packets, place=Place(queue_kind=kind))
+def check(packets: list[bytes], kind: str = "destination", keeper: UUID | None = None) -> None:
+    place = Place(None if keeper is None else str(keeper), queue_kind=kind)
+    batch = decode_packets(packets, place=place)
     batch.validate(full=True)
     assert batch.schema.equals(RowSchema().arrow)
     values = found(batch)
-    for name, column in expected(packets, kind).items():
+    for name, column in expected(packets, kind, keeper).items():
         assert values[name] == column, name
-    compact = decode_packets(packets, place=Place(queue_kind=kind), schema=RowSchema(is_compact=True))
+    compact = decode_packets(packets, place=place, schema=RowSchema(is_compact=True))
     compact.validate(full=True)
     assert Expansion().of(compact).drop_columns("read_time").equals(batch.drop_columns("read_time"))
 
@@ -116,6 +118,31 @@ def test_common_packets_give_the_same_as_one_by_one(packets: list[bytes], kind: 
 @given(st.lists(any_packets(), max_size=6))
 def test_any_packets_give_the_same_as_one_by_one(packets: list[bytes]) -> None:
     check(packets)
+
+
+BY_USER = {"sender_identifier": Sid.parse("S-1-5-21-1-2-3-1001").pack()}
+# As long as the SID of the anonymous user.
+BY_SYSTEM = {"sender_identifier": LOCAL_SYSTEM.pack()}
+BY_NOBODY = {"sender_identifier": ANONYMOUS_LOGON.pack()}
+BY_MACHINE = {
+    "sender_identifier_type": SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER,
+    "sender_identifier": SOURCE.bytes_le,
+}
+
+
+@pytest.mark.parametrize("keeper", [SOURCE, UUID(int=7), None])
+def test_which_senders_are_verified(keeper: UUID | None) -> None:
+    """A signature that was verified, or a message that was sent through the queue manager that has it."""
+    signed = AuthenticationLevel.SIG20
+    plain = [make(**properties) for properties in (BY_USER, BY_SYSTEM, BY_NOBODY, BY_MACHINE, {})]
+    marked = [set_authentication(packet, signed) for packet in plain[:4]]
+    unsigned_user = {SOURCE: True, None: None}.get(keeper, False)
+    unsigned_machine = None if keeper is None else False
+    packets = plain + marked
+    column = decode_packets(packets, place=Place(None if keeper is None else str(keeper))).column("sender_verified")
+    assert column.to_pylist() == [unsigned_user, unsigned_user, False, unsigned_machine, False, True, True, False, True]
+    for some in (packets, *([packet] * 3 for packet in packets)):
+        check(some, keeper=keeper)
 
 
 @settings(max_examples=300, deadline=None)

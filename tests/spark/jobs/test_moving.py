@@ -13,7 +13,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
-from lanner.client import Message, QueueManager
+from lanner.client import Message, Queue, QueueManager
 from lanner.spark.jobs import compact, ingest, migrate, replay
 from lanner.spark.jobs.config import ConfigError, ReplayConfig
 from lanner.spark.jobs.session import Context, JobFailed
@@ -43,11 +43,21 @@ def bodies(qm: QueueManager, queue: str) -> list[bytes | str]:
 
 
 def die(qm: QueueManager, queue: str, *texts: str, **properties: Any) -> None:  # noqa: ANN401 (of a message)
-    """Messages that nobody took in time."""
+    """Messages that nobody took in time, in the dead-letter queue."""
+    wanted = qm.dead_letter.count() + len(texts)
     for text in texts:
         qm.open(queue).send(
             Message(body=text, label=f"label {text}", time_to_be_received=0, use_dead_letter_queue=True, **properties)
         )
+    expired(qm.dead_letter, wanted)
+
+
+def expired(dead_letters: Queue, count: int) -> None:
+    """Wait for dead letters: messages expire when the timers have their turn, which may be after a commit."""
+    deadline = time.monotonic() + 30
+    while dead_letters.count() < count:
+        assert time.monotonic() < deadline, "they have not expired"
+        time.sleep(0.005)
 
 
 # Replay
@@ -124,11 +134,7 @@ def test_a_replay_that_was_killed_is_ended_by_the_next_run(
         for text in ("a", "b"):
             message = Message(body=text, time_to_be_received=0, use_dead_letter_queue=True)
             qm.open("orders").send(message, transaction=unit)
-    # They expire when the timers have their turn, which may be after the commit.
-    deadline = time.monotonic() + 30
-    while qm.transactional_dead_letter.count() < 2:
-        assert time.monotonic() < deadline, "they have not expired"
-        time.sleep(0.005)
+    expired(qm.transactional_dead_letter, 2)
     send = made(replay={"send": True, "time_to_be_received": 60})
 
     def killed(*_: object) -> None:

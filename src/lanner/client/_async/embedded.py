@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import uuid
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -100,7 +101,8 @@ class EmbeddedBackend(Asked):
         if self._embedded is None:
             self._embedded = await self._opening.result()
             self.waiter = Waiter(self.runtime)
-            self._operations = Operations(self.runtime.engine, self.waiter, SYSTEM)
+            origin = self.engine.settings.local_origin or f"process {os.getpid()} uid {os.geteuid()}"
+            self._operations = Operations(self.runtime.engine, self.waiter, SYSTEM.at(origin))
 
     async def close(self) -> None:
         # In a process that was forked from this one there is nothing to close.

@@ -180,13 +180,13 @@ class EmbeddedQueue:
             except BaseException:
                 self._undo([position])
                 raise
-        return ReceivedMessage(position.lookup_id, position.record)
+        return ReceivedMessage(position.lookup_id, position.record, self.backend.identifier)
 
     async def _wait_to_receive(self, read: Read, timeout: float | None) -> ReceivedMessage:
         position = await waited(read, timeout)
         if read.transaction is None:
             await taken(read)
-        return ReceivedMessage(position.lookup_id, position.record)
+        return ReceivedMessage(position.lookup_id, position.record, self.backend.identifier)
 
     def _undo(self, positions: Sequence[MessagePosition]) -> None:
         """Put messages back whose receiver was cancelled or interrupted."""
@@ -223,7 +223,8 @@ class EmbeddedQueue:
             except BaseException:
                 self._undo(positions)
                 raise
-        return [ReceivedMessage(position.lookup_id, position.record) for position in positions]
+        keeper = self.backend.identifier
+        return [ReceivedMessage(position.lookup_id, position.record, keeper) for position in positions]
 
     @asynccontextmanager
     async def receiving(self, count: int, timeout: float | None) -> AsyncIterator[list[ReceivedMessage]]:
@@ -239,7 +240,7 @@ class EmbeddedQueue:
                 with self._lock, suppress(StatusError):
                     while reads and len(reads) < count:
                         reads.append(self._operations.receive(handle, 0))
-            yield [received(read) for read in reads]
+            yield [received(read, self.backend.identifier) for read in reads]
         except BaseException:
             for read in reversed(reads):
                 read.give_back()
@@ -252,7 +253,7 @@ class EmbeddedQueue:
         with self._lock:
             read = self._operations.look_up(handle, lookup_id, where, is_peek=False)
         try:
-            yield received(read)
+            yield received(read, self.backend.identifier)
         except BaseException:
             read.give_back()
             raise
@@ -276,7 +277,7 @@ class EmbeddedQueue:
         with self._lock:
             read = self._operations.peek(handle, milliseconds(timeout))
         await waited(read, timeout)
-        return received(read)
+        return received(read, self.backend.identifier)
 
     async def receive_by_lookup_id(
         self, lookup_id: int, where: str, unit: BackendTransaction | None
@@ -287,12 +288,12 @@ class EmbeddedQueue:
             read = self._operations.look_up(handle, lookup_id, where, is_peek=False, transaction=transaction)
         if transaction is None:
             await taken(read)
-        return received(read)
+        return received(read, self.backend.identifier)
 
     async def peek_by_lookup_id(self, lookup_id: int, where: str) -> ReceivedMessage:
         handle = await self.handle(_PEEK)
         with self._lock:
-            return received(self._operations.look_up(handle, lookup_id, where, is_peek=True))
+            return received(self._operations.look_up(handle, lookup_id, where, is_peek=True), self.backend.identifier)
 
     async def move(self, lookup_ids: Sequence[int], target: BackendQueue, unit: BackendTransaction | None) -> None:
         if not isinstance(target, EmbeddedQueue) or target.backend.embedded is not self.backend.embedded:
@@ -316,7 +317,7 @@ class EmbeddedQueue:
     async def purge(self) -> int:
         handle = await self.handle(_RECEIVE)
         total = 0
-        for change, count in purge_slices(self._engine, self.backend.waiter, handle):
+        for change, count in purge_slices(self._engine, self.backend.waiter, handle, self._operations.identity):
             await durable(change)
             total += count
         return total

@@ -50,7 +50,7 @@ class EmbeddedCursor:
         with self._backend.runtime.lock:
             read = self._operations.peek(handle, milliseconds(timeout), cursor=cursor, is_next=is_next)
         await waited(read, timeout)
-        return received(read)
+        return received(read, self._backend.identifier)
 
     async def receive(self, timeout: float | None, unit: BackendTransaction | None) -> ReceivedMessage:
         handle, cursor = await self._opened()
@@ -60,7 +60,7 @@ class EmbeddedCursor:
         await waited(read, timeout)
         if transaction is None:
             await taken(read)
-        return received(read)
+        return received(read, self._backend.identifier)
 
 
 class EmbeddedTransaction:
@@ -95,9 +95,10 @@ class EmbeddedTransaction:
         await durable(change)
 
 
-def received(read: Read) -> ReceivedMessage:
+def received(read: Read, keeper: uuid.UUID) -> ReceivedMessage:
+    """Return the message of a read in the queue manager `keeper`."""
     position = read.position
-    return ReceivedMessage(position.lookup_id, position.record)
+    return ReceivedMessage(position.lookup_id, position.record, keeper)
 
 
 def inner(unit: BackendTransaction) -> Transaction:

@@ -64,6 +64,16 @@ class LannerConnection:
     async def close(self) -> None:
         await self._client.close()
 
+    async def messages(self, request: Document) -> list[ReceivedMessage]:
+        """Return the messages in the answer to a request."""
+        document, octets = await self.call(request)
+        messages = []
+        for one in document["messages"]:
+            packet, octets = bytes(octets[: one["size"]]), octets[one["size"] :]
+            record = Record(packet, one["arrived"], abort_count=one["abort_count"], move_count=one["move_count"])
+            messages.append(ReceivedMessage(one["lookup_id"], record, self.identifier))
+        return messages
+
     async def call(self, request: Document, octets: bytes = b"") -> tuple[Document, memoryview]:
         """Return the answer to a request; a failure is its exception, with the text of the queue manager."""
         if self.done:
@@ -101,12 +111,3 @@ class LannerConnection:
             while self.abandoned:
                 with contextlib.suppress(StatusError):
                     await self.call(self.abandoned.popleft())
-
-
-def received(document: Document, octets: memoryview) -> list[ReceivedMessage]:
-    messages = []
-    for one in document["messages"]:
-        packet, octets = bytes(octets[: one["size"]]), octets[one["size"] :]
-        record = Record(packet, one["arrived"], abort_count=one["abort_count"], move_count=one["move_count"])
-        messages.append(ReceivedMessage(one["lookup_id"], record))
-    return messages

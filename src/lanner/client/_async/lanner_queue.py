@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from lanner.client._async.io import Lock, Uninterrupted, spawn
-from lanner.client._async.lanner_connection import LannerConnection, SendError, received
+from lanner.client._async.lanner_connection import LannerConnection, SendError
 from lanner.client._async.lanner_units import LannerCursor, LannerTransaction
 from lanner.client.message import ReceivedMessage
 from lanner.client.preparing import signed, to_message
@@ -257,7 +257,7 @@ class LannerQueue:
             if cursor is not None:
                 whole["cursor"] = await cursor.number(connection)
             try:
-                messages = received(*await connection.call(whole))
+                messages = await connection.messages(whole)
             except LannerError:
                 raise
             except BaseException:
@@ -344,7 +344,7 @@ class LannerQueue:
 
         async def peek(connection: LannerConnection) -> ReceivedMessage:
             queue = await self.handle(connection, "peek")
-            return received(*await connection.call({"request": "peek", "queue": queue, "timeout": limit}))[0]
+            return (await connection.messages({"request": "peek", "queue": queue, "timeout": limit}))[0]
 
         return await self.do(peek)
 
@@ -353,7 +353,7 @@ class LannerQueue:
 
         async def peek(connection: LannerConnection) -> ReceivedMessage:
             queue = await self.handle(connection, "peek")
-            return received(*await connection.call({**request, "queue": queue}))[0]
+            return (await connection.messages({**request, "queue": queue}))[0]
 
         return await self.do(peek)
 

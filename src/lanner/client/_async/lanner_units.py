@@ -10,7 +10,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from lanner.client._async.io import Lock
-from lanner.client._async.lanner_connection import LannerConnection, received
+from lanner.client._async.lanner_connection import LannerConnection
 from lanner.client.message import ReceivedMessage
 from lanner.host.operations import milliseconds
 from lanner.model.errors import (
@@ -72,7 +72,7 @@ class LannerCursor:
         async def peek(connection: LannerConnection) -> ReceivedMessage:
             queue, cursor = await self._opened(connection)
             request = {"request": "peek", "queue": queue, "cursor": cursor, "next": is_next, "timeout": limit}
-            return received(*await connection.call(request))[0]
+            return (await connection.messages(request))[0]
 
         return await self._queue.do(peek)
 

@@ -220,6 +220,23 @@ class QueueManager(Closeable):
         document: Document = await self._backend.ask("peer", name=name, addresses=list(addresses))
         return document
 
+    async def peers(self) -> list[Document]:
+        """Return the queue managers that are bound to addresses: identifier, addresses, when seen, and conflicts."""
+        documents: list[Document] = await self._backend.ask("peers")
+        return documents
+
+    async def trust_peer(self, guid: uuid.UUID | str, addresses: Sequence[str] = ()) -> Document:
+        """Believe a queue manager identifier from these addresses, and no longer from those that were learnt.
+
+        Without addresses, those that were learnt are trusted. InvalidParameter if there are none.
+        """
+        document: Document = await self._backend.ask("trust peer", guid=str(guid), addresses=list(addresses))
+        return document
+
+    async def forget_peer(self, guid: uuid.UUID | str) -> None:
+        """Bind a queue manager identifier to no address; its sessions end. InvalidParameter if it is bound to none."""
+        await self._backend.ask("forget peer", guid=str(guid))
+
     async def register_certificate(self, certificate: str, sid: str | None = None) -> None:
         """Make the certificate (PEM) of a user known to receivers; without a SID, of the user of this object."""
         arguments = {} if sid is None else {"sid": sid}

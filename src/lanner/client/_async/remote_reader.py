@@ -1,6 +1,6 @@
 r"""The client of remote reads (MS-MQQP 3.2), and how it opens queues and cursors (MS-MQMP 3.2.4).
 
-async with await RemoteReader.connect("192.0.2.7", client_id=own_identifier) as reader:
+async with await RemoteReader.connect(Target("192.0.2.7"), client_id=own_identifier) as reader:
     queue = await reader.open(parse(r"DIRECT=OS:.\private$\orders"))
     message = await queue.receive(timeout=5000)
 
@@ -24,20 +24,20 @@ from typing import Any, Final, Self, cast
 from uuid import UUID
 
 from lanner.client._async.closeable import Closeable
+from lanner.client._async.connections import connect_to
 from lanner.client._async.io import limited, salvaged, time_limit
 from lanner.client.remote_message import RemoteMessage
+from lanner.client.target import Target
 from lanner.model.enums import INFINITE, QueueAccessType, QueueShareMode
 from lanner.model.errors import MQ_OK, InvalidHandle, LannerError, RemoteProtocolError, StatusError, status_error
-from lanner.rpc.async_client import BoundInterface, RpcClient, connect_tcp
-from lanner.rpc.faults import FaultStatus, RpcConnectionError, RpcFault
+from lanner.rpc.async_client import BoundInterface, RpcClient
+from lanner.rpc.faults import FaultStatus, InterfaceRefused, RpcConnectionError, RpcFault
 from lanner.rpc.interface import RETURNS, Method
 from lanner.rpc.ndr import NULL_HANDLE, Syntax, Value
-from lanner.rpc.pdu import AuthLevel, AuthType
-from lanner.rpc.security import Credentials
 from lanner.services.interfaces import mqmp, mqqp
 from lanner.services.interfaces.mqmp import QMCOMM, CACCreateRemoteCursor, CACTransferBufferV1, TransferType
 from lanner.services.interfaces.mqqp import QM2QM, PortType, RemoteReadAck, RemoteReadDesc, RemoteReadDesc2
-from lanner.services.ports import HANDSHAKE_PORT, READ_PORT
+from lanner.services.ports import READ_PORT
 from lanner.services.queue_formats import queue_format_of
 from lanner.services.remote_read import (
     MQ_ACTION_PEEK_CURRENT,
@@ -70,21 +70,6 @@ class PendingRemoteReadEntry:
     remote_read_handle: bytes = NULL_HANDLE
 
 
-@dataclass(slots=True)
-class _Connector:
-    """How to reach the server, for several connections."""
-
-    host: str
-    credentials: Credentials | None
-    auth_type: AuthType
-    level: AuthLevel
-
-    async def connect(self, port: int) -> RpcClient:
-        return await connect_tcp(
-            self.host, port, credentials=self.credentials, auth_type=self.auth_type, level=self.level
-        )
-
-
 @dataclass(slots=True, eq=False)
 class RemoteReader(Closeable):
     """A connection to the queues of another computer."""
@@ -109,37 +94,38 @@ class RemoteReader(Closeable):
     @classmethod
     async def connect(
         cls,
-        host: str,
+        target: Target,
         *,
         client_id: UUID,
         is_server: bool = False,
-        handshake_port: int = HANDSHAKE_PORT,
-        read_port: int = READ_PORT,
-        credentials: Credentials | None = None,
-        auth_type: AuthType = AuthType.WINNT,
-        level: AuthLevel = AuthLevel.PKT_PRIVACY,
         syntaxes: tuple[Syntax, ...] | None = None,
         open_timeout: float = OPEN_TIMEOUT,
     ) -> Self:
-        """Connect to both interfaces; the server is asked for its port on `read_port` (3.2.4.1)."""
-        connector = _Connector(host, credentials, auth_type, level)
-        handshake_client = await connector.connect(handshake_port)
+        """Connect to both interfaces; where queues are read, the server is asked first (3.2.4.1).
+
+        A server that knows no port, or that is behind a Unix socket, is read where it was asked.
+        """
+        handshake_client = reading_client = await connect_to(target)
         try:
             handshake = await handshake_client.bind(QMCOMM)
-            async with await connector.connect(read_port) as first:
-                asked = await (await first.bind(QM2QM, syntaxes)).call(
-                    mqqp.REMOTE_QM_GET_QMQM_SERVER_PORT, dw_port_type=PortType.IP_READ
-                )
-            port = cast("int", asked[RETURNS])
-            if not port:
-                raise RpcConnectionError(f"{host} serves no remote reads")
-            reading_client = await connector.connect(port)
+            port = target.port
             try:
                 reading = await reading_client.bind(QM2QM, syntaxes)
-            except BaseException:
-                await reading_client.close()
-                raise
+            except InterfaceRefused:
+                # A process may serve an interface on some of its ports only. qmcomm says where qm2qm is.
+                asked = await handshake.call(mqmp.R_QM_GET_RTQM_SERVER_PORT, f_ip=PortType.IP_READ)
+                port = cast("int", asked[RETURNS]) or READ_PORT
+                reading_client = await connect_to(target, QM2QM, port=port)
+                reading = await reading_client.bind(QM2QM, syntaxes)
+            asked = await reading.call(mqqp.REMOTE_QM_GET_QMQM_SERVER_PORT, dw_port_type=PortType.IP_READ)
+            told = cast("int", asked[RETURNS])
+            if target.host is not None and told not in (0, port):
+                if reading_client is not handshake_client:
+                    await reading_client.close()
+                reading_client = await connect_to(target, QM2QM, port=told)
+                reading = await reading_client.bind(QM2QM, syntaxes)
         except BaseException:
+            await reading_client.close()
             await handshake_client.close()
             raise
         return cls(client_id, int(is_server), open_timeout, handshake_client, handshake, reading_client, reading)

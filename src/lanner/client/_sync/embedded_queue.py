@@ -178,13 +178,13 @@ class EmbeddedQueue:
             except BaseException:
                 self._undo([position])
                 raise
-        return ReceivedMessage(position.lookup_id, position.record)
+        return ReceivedMessage(position.lookup_id, position.record, self.backend.identifier)
 
     def _wait_to_receive(self, read: Read, timeout: float | None) -> ReceivedMessage:
         position = waited(read, timeout)
         if read.transaction is None:
             taken(read)
-        return ReceivedMessage(position.lookup_id, position.record)
+        return ReceivedMessage(position.lookup_id, position.record, self.backend.identifier)
 
     def _undo(self, positions: Sequence[MessagePosition]) -> None:
         """Put messages back whose receiver was cancelled or interrupted."""
@@ -219,7 +219,8 @@ class EmbeddedQueue:
             except BaseException:
                 self._undo(positions)
                 raise
-        return [ReceivedMessage(position.lookup_id, position.record) for position in positions]
+        keeper = self.backend.identifier
+        return [ReceivedMessage(position.lookup_id, position.record, keeper) for position in positions]
 
     @contextmanager
     def receiving(self, count: int, timeout: float | None) -> Iterator[list[ReceivedMessage]]:
@@ -235,7 +236,7 @@ class EmbeddedQueue:
                 with self._lock, suppress(StatusError):
                     while reads and len(reads) < count:
                         reads.append(self._operations.receive(handle, 0))
-            yield [received(read) for read in reads]
+            yield [received(read, self.backend.identifier) for read in reads]
         except BaseException:
             for read in reversed(reads):
                 read.give_back()
@@ -248,7 +249,7 @@ class EmbeddedQueue:
         with self._lock:
             read = self._operations.look_up(handle, lookup_id, where, is_peek=False)
         try:
-            yield received(read)
+            yield received(read, self.backend.identifier)
         except BaseException:
             read.give_back()
             raise
@@ -272,7 +273,7 @@ class EmbeddedQueue:
         with self._lock:
             read = self._operations.peek(handle, milliseconds(timeout))
         waited(read, timeout)
-        return received(read)
+        return received(read, self.backend.identifier)
 
     def receive_by_lookup_id(self, lookup_id: int, where: str, unit: BackendTransaction | None) -> ReceivedMessage:
         handle = self.handle(_RECEIVE)
@@ -281,12 +282,12 @@ class EmbeddedQueue:
             read = self._operations.look_up(handle, lookup_id, where, is_peek=False, transaction=transaction)
         if transaction is None:
             taken(read)
-        return received(read)
+        return received(read, self.backend.identifier)
 
     def peek_by_lookup_id(self, lookup_id: int, where: str) -> ReceivedMessage:
         handle = self.handle(_PEEK)
         with self._lock:
-            return received(self._operations.look_up(handle, lookup_id, where, is_peek=True))
+            return received(self._operations.look_up(handle, lookup_id, where, is_peek=True), self.backend.identifier)
 
     def move(self, lookup_ids: Sequence[int], target: BackendQueue, unit: BackendTransaction | None) -> None:
         if not isinstance(target, EmbeddedQueue) or target.backend.embedded is not self.backend.embedded:
@@ -310,7 +311,7 @@ class EmbeddedQueue:
     def purge(self) -> int:
         handle = self.handle(_RECEIVE)
         total = 0
-        for change, count in purge_slices(self._engine, self.backend.waiter, handle):
+        for change, count in purge_slices(self._engine, self.backend.waiter, handle, self._operations.identity):
             durable(change)
             total += count
         return total

@@ -48,7 +48,7 @@ class EmbeddedCursor:
         with self._backend.runtime.lock:
             read = self._operations.peek(handle, milliseconds(timeout), cursor=cursor, is_next=is_next)
         waited(read, timeout)
-        return received(read)
+        return received(read, self._backend.identifier)
 
     def receive(self, timeout: float | None, unit: BackendTransaction | None) -> ReceivedMessage:
         handle, cursor = self._opened()
@@ -58,7 +58,7 @@ class EmbeddedCursor:
         waited(read, timeout)
         if transaction is None:
             taken(read)
-        return received(read)
+        return received(read, self._backend.identifier)
 
 
 class EmbeddedTransaction:
@@ -93,9 +93,10 @@ class EmbeddedTransaction:
         durable(change)
 
 
-def received(read: Read) -> ReceivedMessage:
+def received(read: Read, keeper: uuid.UUID) -> ReceivedMessage:
+    """Return the message of a read in the queue manager `keeper`."""
     position = read.position
-    return ReceivedMessage(position.lookup_id, position.record)
+    return ReceivedMessage(position.lookup_id, position.record, keeper)
 
 
 def inner(unit: BackendTransaction) -> Transaction:

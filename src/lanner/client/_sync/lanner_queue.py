@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from lanner.client._sync.io import Lock, Uninterrupted, spawn
-from lanner.client._sync.lanner_connection import LannerConnection, SendError, received
+from lanner.client._sync.lanner_connection import LannerConnection, SendError
 from lanner.client._sync.lanner_units import LannerCursor, LannerTransaction
 from lanner.client.message import ReceivedMessage
 from lanner.client.preparing import signed, to_message
@@ -253,7 +253,7 @@ class LannerQueue:
             if cursor is not None:
                 whole["cursor"] = cursor.number(connection)
             try:
-                messages = received(*connection.call(whole))
+                messages = connection.messages(whole)
             except LannerError:
                 raise
             except BaseException:
@@ -338,7 +338,7 @@ class LannerQueue:
 
         def peek(connection: LannerConnection) -> ReceivedMessage:
             queue = self.handle(connection, "peek")
-            return received(*connection.call({"request": "peek", "queue": queue, "timeout": limit}))[0]
+            return (connection.messages({"request": "peek", "queue": queue, "timeout": limit}))[0]
 
         return self.do(peek)
 
@@ -347,7 +347,7 @@ class LannerQueue:
 
         def peek(connection: LannerConnection) -> ReceivedMessage:
             queue = self.handle(connection, "peek")
-            return received(*connection.call({**request, "queue": queue}))[0]
+            return (connection.messages({**request, "queue": queue}))[0]
 
         return self.do(peek)
 

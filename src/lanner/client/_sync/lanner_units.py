@@ -8,7 +8,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from lanner.client._sync.io import Lock
-from lanner.client._sync.lanner_connection import LannerConnection, received
+from lanner.client._sync.lanner_connection import LannerConnection
 from lanner.client.message import ReceivedMessage
 from lanner.host.operations import milliseconds
 from lanner.model.errors import (
@@ -70,7 +70,7 @@ class LannerCursor:
         def peek(connection: LannerConnection) -> ReceivedMessage:
             queue, cursor = self._opened(connection)
             request = {"request": "peek", "queue": queue, "cursor": cursor, "next": is_next, "timeout": limit}
-            return received(*connection.call(request))[0]
+            return (connection.messages(request))[0]
 
         return self._queue.do(peek)
 

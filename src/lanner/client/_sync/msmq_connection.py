@@ -4,24 +4,20 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from lanner.client._sync.connections import connect_to
-from lanner.client._sync.remote_reader import OPEN_TIMEOUT, RemoteReader
+from lanner.client._sync.remote_reader import RemoteReader
 from lanner.client.target import check, first_contact
-from lanner.rpc.faults import InterfaceRefused
-from lanner.rpc.interface import RETURNS
-from lanner.services.interfaces.mqmp import QMCOMM, R_QM_GET_RTQM_SERVER_PORT
-from lanner.services.interfaces.mqqp import QM2QM, PortType
-from lanner.services.ports import READ_PORT
+from lanner.services.interfaces.mqmp import QMCOMM
+from lanner.services.interfaces.mqqp import QM2QM
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from lanner.client._sync.msmq_handles import Handle
     from lanner.client.target import Target
-    from lanner.rpc.blocking_client import BoundInterface, RpcClient
+    from lanner.rpc.blocking_client import BoundInterface
     from lanner.rpc.interface import Interface, Method
     from lanner.rpc.ndr import Value
 
@@ -29,9 +25,9 @@ if TYPE_CHECKING:
 class MsmqConnection:
     """One connection, or two where qm2qm has a port of its own; context handles end with them."""
 
-    def __init__(self, client: RpcClient, reader: RemoteReader) -> None:
+    def __init__(self, reader: RemoteReader) -> None:
         self.reader = reader
-        self._client = client
+        self._client = reader.handshake_client
         self._bound: dict[UUID, BoundInterface] = {QMCOMM.uuid: reader.handshake, QM2QM.uuid: reader.reading}
         # Handles that no program can reach any more, to be closed when there is an occasion.
         self.abandoned: deque[Handle] = deque()
@@ -39,27 +35,15 @@ class MsmqConnection:
     @classmethod
     def make(cls, target: Target) -> MsmqConnection:
         """Connect to the interfaces that are always needed; others are bound when they are used."""
-        client = reading_client = connect_to(target)
-        try:
-            with first_contact(target):
-                handshake = client.bind(QMCOMM)
-                try:
-                    reading = client.bind(QM2QM)
-                except InterfaceRefused:
-                    # A process may serve an interface on some of its ports only.
-                    # qmcomm says where qm2qm is.
-                    asked = handshake.call(R_QM_GET_RTQM_SERVER_PORT, f_ip=PortType.IP_READ)
-                    port = cast("int", asked[RETURNS]) or READ_PORT
-                    reading_client = connect_to(target, QM2QM, port=port)
-                    reading = reading_client.bind(QM2QM)
-                reader = RemoteReader(uuid4(), 0, OPEN_TIMEOUT, client, handshake, reading_client, reading)
+        with first_contact(target):
+            reader = RemoteReader.connect(target, client_id=uuid4())
+            try:
                 # A wrong password is refused at the first call only.
                 reader.version()
-        except BaseException:
-            client.close()
-            reading_client.close()
-            raise
-        return cls(client, reader)
+            except BaseException:
+                reader.close()
+                raise
+        return cls(reader)
 
     @property
     def is_open(self) -> bool:

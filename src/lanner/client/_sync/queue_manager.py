@@ -218,6 +218,23 @@ class QueueManager(Closeable):
         document: Document = self._backend.ask("peer", name=name, addresses=list(addresses))
         return document
 
+    def peers(self) -> list[Document]:
+        """Return the queue managers that are bound to addresses: identifier, addresses, when seen, and conflicts."""
+        documents: list[Document] = self._backend.ask("peers")
+        return documents
+
+    def trust_peer(self, guid: uuid.UUID | str, addresses: Sequence[str] = ()) -> Document:
+        """Believe a queue manager identifier from these addresses, and no longer from those that were learnt.
+
+        Without addresses, those that were learnt are trusted. InvalidParameter if there are none.
+        """
+        document: Document = self._backend.ask("trust peer", guid=str(guid), addresses=list(addresses))
+        return document
+
+    def forget_peer(self, guid: uuid.UUID | str) -> None:
+        """Bind a queue manager identifier to no address; its sessions end. InvalidParameter if it is bound to none."""
+        self._backend.ask("forget peer", guid=str(guid))
+
     def register_certificate(self, certificate: str, sid: str | None = None) -> None:
         """Make the certificate (PEM) of a user known to receivers; without a SID, of the user of this object."""
         arguments = {} if sid is None else {"sid": sid}

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
+from uuid import UUID
 
 import numpy as np
 
@@ -51,6 +52,14 @@ class Place:
     queue: str | None = None
     queue_kind: str = "destination"
     subqueue: str | None = None
+
+    @property
+    def keeper(self) -> UUID | None:
+        """The queue manager; None if it is not known, or a file names none."""
+        try:
+            return None if self.qm_id is None else UUID(self.qm_id)
+        except ValueError:
+            return None
 
 
 class StoredPacket(NamedTuple):

@@ -13,6 +13,7 @@ from uuid import UUID
 from lanner.model.directory_objects import GUID_NULL
 from lanner.model.enums import INFINITE, MessageClass
 from lanner.model.errors import RemoteProtocolError
+from lanner.security.verified_senders import is_sender_verified
 from lanner.wire.body_types import TEXT_BODIES
 from lanner.wire.format_name import FormatName
 from lanner.wire.identifiers import MessageIdentifier
@@ -34,15 +35,18 @@ def clean(text: str) -> str:
     return _SURROGATE.sub("\ufffd", text)
 
 
-def read_row(packet: bytes, kind: str) -> dict[str, object]:
-    """Return the columns of a packet in a queue of some kind. Of a broken packet: the packet and the error."""
+def read_row(packet: bytes, kind: str, keeper: UUID | None = None) -> dict[str, object]:
+    """Return the columns of a packet in a queue of some kind. Of a broken packet: the packet and the error.
+
+    `keeper` is the Lanner that has the queue; None: another queue manager.
+    """
     try:
-        return message_row(Message.unpack(packet), kind)
+        return message_row(Message.unpack(packet), kind, keeper)
     except RemoteProtocolError as error:
         return {"packet": packet, "packet_error": clean(str(error))}
 
 
-def message_row(message: Message, kind: str) -> dict[str, object]:
+def message_row(message: Message, kind: str, keeper: UUID | None) -> dict[str, object]:
     extensions = message.extensions
     subqueue = None if extensions is None else extensions.subqueue
     sequence = message.transactional_message_sequence_identifier
@@ -85,6 +89,7 @@ def message_row(message: Message, kind: str) -> dict[str, object]:
         "tx_prev_seq_no": message.transaction_previous_sequence_number if sequence else None,
         "sender_id": message.sender_identifier or None,
         "sender_id_type": int(message.sender_identifier_type),
+        "sender_verified": is_sender_verified(message, keeper),
         "authenticated": int(bool(message.authentication_level)),
         "auth_level": int(message.authentication_level),
         "priv_level": _signed(int(message.privacy_level), 32),

@@ -126,6 +126,7 @@ tx_prev_seq_no          bigint     read  TransactionPreviousSequenceNumber
 [security]
 sender_id               binary     read  SID or queue manager GUID of the sender; null: anonymous
 sender_id_type          int        read  0 none, 1 SID, 2 queue manager
+sender_verified         boolean    read  true: a signature or a logon here proves the sender; false: a claim, or nobody; null: not told
 authenticated           int        read  1: the signature was verified here
 auth_level              int        read  AuthenticationLevel
 priv_level              int        read  PrivacyLevel

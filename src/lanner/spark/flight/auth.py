@@ -19,6 +19,7 @@ from typing import Final
 import pyarrow.flight as fl
 
 from lanner.model.errors import LannerError
+from lanner.security.audit import AuditLog
 from lanner.security.identity import ANONYMOUS, Identity
 from lanner.security.users import UserFile
 from lanner.spark.flight.errors import NotAuthenticated
@@ -60,8 +61,9 @@ class _Known:
 class Tokens:
     """The bearer tokens of the callers that have logged on."""
 
-    def __init__(self, users: UserFile) -> None:
+    def __init__(self, users: UserFile, audit: AuditLog | None = None) -> None:
         self._users = users
+        self._audit = audit or AuditLog()
         self._lock = threading.Lock()
         self._tokens: dict[str, _Token] = {}  # in the order of their last use
         self._known: dict[str, _Known] = {}  # by the names of users
@@ -75,6 +77,8 @@ class Tokens:
             with _VERIFIERS:
                 identity = self._users.verify(name, password)
             if identity is None:
+                # Flight does not say where a call comes from before it is accepted.
+                self._audit.logon_failed(name, "Arrow Flight", "password", "user or password is not right")
                 raise NotAuthenticated("user or password is not right")
             with self._lock:
                 found = _Known(digest, self._password_hash(identity.name), time.monotonic() + KNOWN_LIFE)

@@ -224,7 +224,7 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
     @staticmethod
     def _caller(context: fl.ServerCallContext) -> Identity:
         identity: Identity = context.get_middleware("caller").identity
-        return identity
+        return identity.at(f"Arrow Flight {context.peer()}")
 
     def _until_stopped(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -364,7 +364,10 @@ class FlightListener:
         settings = self._settings
         _check_port(settings.bind, settings.port)
         service = Service(self._runtime)
-        tokens, streams = Tokens(self._runtime.users), Streams(settings.max_streams, self._loop_cpu)
+        tokens, streams = (
+            Tokens(self._runtime.users, self._runtime.engine.audit),
+            Streams(settings.max_streams, self._loop_cpu),
+        )
         certificates = None
         if settings.tls_certificate is not None and settings.tls_key is not None:
             certificates = [(settings.tls_certificate.read_bytes(), settings.tls_key.read_bytes())]

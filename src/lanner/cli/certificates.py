@@ -1,0 +1,142 @@
+"""`lanner certificate`: the certificate that the queue manager shows to others over TLS."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from cryptography import x509
+
+from lanner.cli.errors import CommandError
+from lanner.cli.options import DEFAULT_DATA, Data, Json
+from lanner.cli.output import say, show_fields, write_json
+from lanner.cli.session import Place, open_manager
+from lanner.client import QueueManager
+from lanner.client.runtimes import is_embedded, runtime_of
+from lanner.security.private_files import write_private
+from lanner.security.tls_certificates import make_tls_certificate
+from lanner.transfer.tls import certification_of, fingerprint
+
+app = typer.Typer(help="The certificate for TLS between queue managers.", no_args_is_help=True)
+
+# In the data directory.
+CERTIFICATE_FILE = "tls-certificate.pem"
+KEY_FILE = "tls-key.pem"
+_DEFAULT_DAYS = 730
+
+
+@app.command()
+def make(
+    *,
+    days: Annotated[int, typer.Option("--days", min=1, max=3650, help="How long it is valid.")] = _DEFAULT_DAYS,
+    host_name: Annotated[
+        list[str] | None, typer.Option("--host-name", help="A further name of this computer; may be repeated.")
+    ] = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option("--certificate", help="Its file.", show_default=f"{CERTIFICATE_FILE} in the data directory"),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option("--key", help="The file of its key.", show_default=f"{KEY_FILE} in the data directory"),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+    data: Data = DEFAULT_DATA,
+    json: Json = False,
+) -> None:
+    """Make a key and a self-signed certificate for this queue manager. The queue manager may be running."""
+    certificate = certificate or data / CERTIFICATE_FILE
+    key = key or data / KEY_FILE
+    taken = [str(path) for path in (certificate, key) if path.exists()]
+    if taken and not force:
+        raise CommandError(
+            f"{' and '.join(taken)} exists: --force replaces it, and then every peer needs the new certificate"
+        )
+    with open_manager(Place(data)) as manager:
+        names, identifier = _names(manager), manager.identifier
+    if identifier is None:
+        raise CommandError(f"the queue manager of {data} does not tell its identifier")
+    made = make_tls_certificate(
+        [*names, *(host_name or ())], identifier, dt.datetime.now(dt.UTC), dt.timedelta(days=days)
+    )
+    write_private(key, made.private_key)
+    try:
+        certificate.write_bytes(made.certificate)
+        certificate.chmod(0o644)
+        if os.geteuid() == 0:
+            # Root makes it, the service reads it.
+            owner = data.stat()
+            for path in (certificate, key):
+                os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+    except OSError as error:
+        raise CommandError(f"{certificate}: {error.strerror}") from error
+    document = _document(certificate) | {"key": str(key)}
+    if json:
+        write_json(document)
+        return
+    _show(document)
+    say("")
+    say("Set it in this queue manager's settings, and restart it:")
+    say("  [transfer]")
+    say(f'  tls_certificate = "{certificate.absolute()}"')
+    say(f'  tls_key = "{key.absolute()}"')
+    say("")
+    say(f"Copy {certificate} (not the key) to the peers, and name it in their settings:")
+    say(f"  [peers.{names[0]}]")
+    say('  addresses = ["ADDRESS OF THIS COMPUTER"]')
+    say(f'  guid = "{identifier}"')
+    say(f'  certificate = "/etc/lanner/{names[0].lower()}.pem"')
+
+
+def _names(manager: QueueManager) -> list[str]:
+    """The computer name, and with its domain."""
+    if is_embedded(manager):
+        qualified = runtime_of(manager).engine.queue_manager.qualified_computer_name
+    else:
+        qualified = manager.status()["qualified_name"]
+    return list(dict.fromkeys([manager.name, qualified]))
+
+
+@app.command()
+def show(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A certificate in PEM.", show_default=False)],
+    *,
+    json: Json = False,
+) -> None:
+    """Show whose a certificate is, how long it is valid, and its fingerprint."""
+    document = _document(file)
+    if json:
+        write_json(document)
+    else:
+        _show(document)
+
+
+def _document(file: Path) -> dict[str, object]:
+    try:
+        found = x509.load_pem_x509_certificate(file.read_bytes())
+        said = certification_of(found)
+    except OSError as error:
+        raise CommandError(f"{file}: {error.strerror}") from error
+    except ValueError:
+        raise CommandError(f"{file} holds no certificate in PEM") from None
+    return {
+        "certificate": str(file),
+        "subject": said.subject,
+        "names": sorted(said.names),
+        "queue_managers": sorted(map(str, said.guids)),
+        "not_valid_before": found.not_valid_before_utc.isoformat(),
+        "not_valid_after": found.not_valid_after_utc.isoformat(),
+        "sha256": fingerprint(found),
+    }
+
+
+def _show(document: dict[str, object]) -> None:
+    show_fields(
+        [
+            (name.replace("_", " "), ", ".join(map(str, value)) if isinstance(value, list) else str(value))
+            for name, value in document.items()
+        ]
+    )

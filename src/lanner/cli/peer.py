@@ -1,0 +1,104 @@
+"""`lanner peer`: which queue manager is believed from which address."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Annotated
+
+import typer
+
+from lanner.cli.errors import UsageError, nothing
+from lanner.cli.options import Json
+from lanner.cli.output import say, show_table, write_json
+from lanner.cli.session import Place, open_manager, reaching
+from lanner.cli.views import local_time
+from lanner.client import QueueManager
+from lanner.services.documents import Document
+
+app = typer.Typer(help="Other queue managers: who is believed from where.", no_args_is_help=True)
+
+Guid = Annotated[
+    str,
+    typer.Argument(
+        metavar="GUID", help="The identifier of a queue manager, or the beginning of it.", show_default=False
+    ),
+]
+
+
+def _find(manager: QueueManager, text: str) -> str:
+    """Return the identifier that begins like this; the text itself if no peer has one that does."""
+    wanted = text.strip("{}").lower()
+    found = [one["guid"] for one in manager.peers() if one["guid"].startswith(wanted)]
+    if len(found) > 1:
+        raise UsageError(f"{len(found)} queue managers have identifiers that begin with {text}: give more of it")
+    return found[0] if found else text
+
+
+@app.command("list")
+@reaching
+def list_peers(*, at: Place, json: Json = False) -> None:
+    """List the queue managers that are bound to addresses, and others that claimed to be one of them."""
+    with open_manager(at) as manager:
+        documents = manager.peers()
+    if json:
+        write_json(documents)
+        return
+    if not documents:
+        raise nothing("no queue manager was seen yet, and none is trusted")
+    titles = ("GUID", "NAME", "ADDRESSES", "LAST SEEN", "CONNECTED", "ALSO CLAIMED FROM")
+    rows = [
+        (
+            one["guid"],
+            one["name"] or "-",
+            ", ".join(f"{address} ({why})" for address, why in one["addresses"].items()) or "-",
+            _time(one["last_seen"]),
+            ", ".join(one["connected"]) or "-",
+            ", ".join(f"{each['address']} ({each['refused']} refused)" for each in one["conflicts"]) or "-",
+        )
+        for one in documents
+    ]
+    show_table([(title, False) for title in titles], rows)
+    if any(one["conflicts"] for one in documents):
+        say("")
+        say(
+            "An identifier that is claimed from another address too has moved, or is stolen. Find out which computer has it:"
+        )
+        say("`lanner peer trust GUID ADDRESS` believes it from there and from no learnt address.")
+
+
+def _time(text: str | None) -> str:
+    return "-" if text is None else local_time(dt.datetime.fromisoformat(text))
+
+
+@app.command()
+@reaching
+def trust(
+    guid: Guid,
+    addresses: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ADDRESS...", help="Its addresses; without them, those it was seen at."),
+    ] = None,
+    *,
+    at: Place,
+    json: Json = False,
+) -> None:
+    """Believe a queue manager from these addresses and those trusted before, but from no learnt one."""
+    with open_manager(at) as manager:
+        document: Document = manager.trust_peer(_find(manager, guid), addresses or [])
+    if json:
+        write_json(document)
+    else:
+        say(f"{document['guid']} is believed from {', '.join(document['addresses'])}")
+
+
+@app.command()
+@reaching
+def forget(guid: Guid, *, at: Place, json: Json = False) -> None:
+    """Bind a queue manager to no address: its sessions end, and the next one that comes binds it again."""
+    with open_manager(at) as manager:
+        found = _find(manager, guid)
+        manager.forget_peer(found)
+    if json:
+        write_json({"guid": found})
+    else:
+        say(f"{found} is forgotten")

@@ -1,0 +1,141 @@
+"""Giving up what only the start needs: the rights of root, and the capability to bind ports below 1024.
+
+Order: the privileged ports are bound (`host.early_ports`), the rights are dropped, the store is opened. `setuid` of the C
+library covers all threads; capabilities belong to a thread, so they are cleared before the first thread is started.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import pwd
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from lanner.daemon.settings import SettingsError
+from lanner.host.early_ports import bind_early, is_privileged
+from lanner.store.data_directory import give_to_owner, user_name
+
+if TYPE_CHECKING:
+    from lanner.daemon.settings import Settings
+
+_LOG = logging.getLogger(__name__)
+
+_ROOT: Final = 0
+# Numbers of the manual pages prctl and capabilities.
+_PR_SET_NO_NEW_PRIVS: Final = 38
+_PR_CAPBSET_READ: Final = 23
+_PR_CAPBSET_DROP: Final = 24
+_PR_CAP_AMBIENT: Final = 47
+_PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
+_CAPABILITY_VERSION_3: Final = 0x20080522
+# Of capget(2): effective, permitted and inheritable, first of the low 32 capabilities, then of the high ones.
+_WORDS: Final = 6
+
+
+def prepare(settings: Settings, user: str | None) -> None:
+    """Bind the privileged ports, then become `user`, if one is given, and drop every capability.
+
+    Raises SettingsError.
+    """
+    account = None if user is None else _account(user)
+    if account is not None:
+        _hand_over(settings.data, account)
+    elif os.geteuid() == _ROOT:
+        _LOG.warning(
+            "the queue manager runs as root and does not need to: `lanner serve --user NAME` binds its ports and then becomes that "
+            "user, and the unit packaging/lanner.service runs it as the user lanner"
+        )
+        return
+    if os.geteuid() == _ROOT or has_capabilities():
+        for port in _ports(settings):
+            if is_privileged(port):
+                bind_early(settings.bind, port)
+        if account is not None and os.geteuid() == _ROOT:
+            become(account)
+        drop_capabilities()
+
+
+def _ports(settings: Settings) -> list[int]:
+    """Return the TCP ports of `bind` that the service listens on."""
+    ports = [settings.transfer.port] if settings.transfer.enabled else []
+    if settings.rpc.enabled:
+        ports += [settings.rpc.port, settings.rpc.read_port, settings.rpc.endpoint_mapper_port]
+        ports += [settings.com.port] if settings.com.enabled else []
+    return [] if settings.security.hardened else ports
+
+
+def _account(user: str) -> pwd.struct_passwd:
+    try:
+        account = pwd.getpwnam(user)
+    except KeyError:
+        raise SettingsError(
+            f"--user {user}: there is no such user; `useradd --system --no-create-home {user}` makes one"
+        ) from None
+    if account.pw_uid == _ROOT:
+        raise SettingsError(f"--user {user}: that is root, whose rights the queue manager does not need")
+    if os.geteuid() not in (_ROOT, account.pw_uid):
+        raise SettingsError(f"--user {user}: only root can become another user, and this is {user_name(os.geteuid())}")
+    return account
+
+
+def _hand_over(data: Path, account: pwd.struct_passwd) -> None:
+    """Make the data directory the user's, if it is new or root's."""
+    if os.geteuid() != _ROOT:
+        return
+    try:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        owner = data.stat().st_uid
+        if owner == _ROOT:
+            os.chown(data, account.pw_uid, account.pw_gid)
+            for path in data.iterdir():
+                give_to_owner(path)
+    except OSError as error:
+        raise SettingsError(f"data directory {data}: {error.strerror}") from error
+    if owner not in (_ROOT, account.pw_uid):
+        raise SettingsError(
+            f"{data} belongs to {user_name(owner)}, not to {account.pw_name}: run as {user_name(owner)}, or run chown -R "
+            f"{account.pw_name} {data}"
+        )
+
+
+def become(account: pwd.struct_passwd) -> None:
+    """Become a user for good: its groups, its identifiers, no way back."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    capability = 0
+    while libc.prctl(_PR_CAPBSET_READ, capability, 0, 0, 0) >= 0:
+        libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+        capability += 1
+    os.initgroups(account.pw_name, account.pw_gid)
+    os.setresgid(account.pw_gid, account.pw_gid, account.pw_gid)
+    os.setresuid(account.pw_uid, account.pw_uid, account.pw_uid)
+    os.environ.update(HOME=account.pw_dir, USER=account.pw_name, LOGNAME=account.pw_name)
+    _LOG.info("the queue manager runs as user %s", account.pw_name)
+
+
+def has_capabilities() -> bool:
+    """Whether this thread has a capability, as a service manager can give it one."""
+    sets = (ctypes.c_uint32 * _WORDS)()
+    ctypes.CDLL(None).capget(ctypes.byref(_header()), ctypes.byref(sets))
+    return any(sets)
+
+
+def _header() -> ctypes.Array[ctypes.c_uint32]:
+    return (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+
+
+def drop_capabilities() -> None:
+    """Clear all capabilities of this thread and of those that it starts, and forbid to gain new ones.
+
+    Raises SettingsError.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    none = (ctypes.c_uint32 * _WORDS)()
+    results = (
+        libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0),
+        libc.capset(ctypes.byref(_header()), ctypes.byref(none)),
+        libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
+    )
+    if any(results):
+        raise SettingsError(f"the capabilities of the start cannot be dropped: {os.strerror(ctypes.get_errno())}")

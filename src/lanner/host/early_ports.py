@@ -1,0 +1,60 @@
+"""Sockets that are bound before the process gives up the right to bind them.
+
+The service binds ports below 1024 first, then drops its privileges, and only then opens the store and parses anything.
+A listener asks here before it binds an address itself.
+"""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Final
+
+__all__ = ["bind_early", "close_early", "is_privileged", "take_early"]
+
+# ip(7): the first port that needs no privilege.
+_FIRST_UNPRIVILEGED: Final = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+_DEFAULT: Final = 1024
+# By address and port; or the reason why it could not be bound, for the listener to tell.
+_bound: dict[tuple[str, int], socket.socket | OSError] = {}
+
+
+def is_privileged(port: int) -> bool:
+    """Whether a port can be bound only with CAP_NET_BIND_SERVICE."""
+    try:
+        first = int(_FIRST_UNPRIVILEGED.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        first = _DEFAULT
+    return 0 < port < first
+
+
+def bind_early(address: str, port: int) -> None:
+    """Bind a TCP socket, without listening. A failure is kept for `take_early`."""
+    made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        # As asyncio's `create_server` does.
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if made.family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.bind((address, port))
+    except OSError as error:
+        made.close()
+        _bound[address, port] = error
+    else:
+        _bound[address, port] = made
+
+
+def take_early(address: str, port: int) -> socket.socket | None:
+    """Return the socket that was bound to an address, once; None if none was. Raises the OSError of its binding."""
+    found = _bound.pop((address, port), None)
+    if isinstance(found, OSError):
+        raise found
+    return found
+
+
+def close_early() -> None:
+    """Close the sockets that no listener has taken."""
+    while _bound:
+        _, left = _bound.popitem()
+        if isinstance(left, socket.socket):
+            left.close()

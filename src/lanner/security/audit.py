@@ -1,0 +1,210 @@
+"""The audit log: who changed what, and who failed to log on, from where; one JSON line each.
+
+A record goes to the logger `lanner.audit` and to a file of its own, which is rotated by size. The file
+is opened for each record, so that the service and a command can write it at the same time, and
+nobody has to be told when it is moved away. A record is one `write` in append mode.
+
+Failed logons and refused changes can come in floods. Identical ones, and too many from one place, are
+counted instead of written; the next record from there says how many. No record has a password or a
+message body.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from lanner.model.errors import AccessDenied, IllegalSecurityDescriptor, InvalidOwner
+
+if TYPE_CHECKING:
+    from lanner.security.identity import Identity
+
+AUDIT_FILE: Final = "audit.log"
+MODE: Final = 0o600
+# Not in the specification: when the file is renamed to audit.log.1, and how many old ones are kept.
+MAX_OCTETS: Final = 10 << 20
+OLD_FILES: Final = 5
+# Not in the specification: characters of a text that a peer chose.
+MAX_TEXT: Final = 512
+# Not in the specification: refusals from one place that are written in a period; more are counted.
+MAX_REFUSALS: Final = 20
+PERIOD: Final = 60.0  # seconds
+# Not in the specification: places whose refusals are counted at a time.
+_MAX_PLACES: Final = 1024
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+# What a change is refused with for lack of rights.
+_REFUSALS: Final = (AccessDenied, InvalidOwner, IllegalSecurityDescriptor)
+
+_LOG: Final = logging.getLogger("lanner.audit")
+_TROUBLE: Final = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Place:
+    """The refusals from one place in the current period."""
+
+    since: float
+    seen: set[str] = field(default_factory=set)
+    suppressed: int = 0
+
+
+class AuditLog:
+    """Writes records. Without a path they go to the logger only. Safe for threads."""
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        *,
+        max_octets: int = MAX_OCTETS,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.path = path
+        self._max_octets = max_octets
+        self._clock = clock
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._places: dict[str, _Place] = {}
+        self._complained = -PERIOD
+
+    # Records ----------------------------------------------------------------------------------------------
+
+    def done(self, event: str, identity: Identity, **details: object) -> None:
+        """Record that somebody has done something."""
+        with self._lock:
+            self._write({"event": event, "outcome": "done", **_caller(identity), **details})
+
+    def refused(self, event: str, identity: Identity, reason: str, **details: object) -> None:
+        """Record that somebody was refused something."""
+        self._refuse({"event": event, "outcome": "refused", **_caller(identity), **details, "reason": reason})
+
+    def logon_failed(self, account: str, address: str, mechanism: str, reason: str) -> None:
+        """Record that somebody could not log on. `reason` must not have the password."""
+        record: dict[str, object] = {"event": "log on", "outcome": "refused", "who": account, "from": address}
+        self._refuse({**record, "mechanism": mechanism, "reason": reason})
+
+    @contextmanager
+    def change(self, event: str, identity: Identity, details: dict[str, object]) -> Iterator[None]:
+        """Record what is done in the block: as done, or as refused. `details` may be filled in the block."""
+        try:
+            yield
+        except _REFUSALS as error:
+            self.refused(event, identity, str(error.args[0]), **details)
+            raise
+        self.done(event, identity, **details)
+
+    # Floods -----------------------------------------------------------------------------------------------
+
+    def _refuse(self, record: dict[str, object]) -> None:
+        address = str(record["from"])
+        text = _line(record)
+        with self._lock:
+            self._end_periods()
+            place = self._places.get(address)
+            if place is None:
+                place = self._places[address] = _Place(self._monotonic())
+            if text in place.seen or len(place.seen) >= MAX_REFUSALS:
+                place.suppressed += 1
+                return
+            place.seen.add(text)
+            self._write(record)
+
+    def _end_periods(self) -> None:
+        """Forget the oldest places, and write how many of their refusals were not written."""
+        now = self._monotonic()
+        while self._places:
+            address, place = next(iter(self._places.items()))
+            if now - place.since < PERIOD and len(self._places) <= _MAX_PLACES:
+                return
+            del self._places[address]
+            self._summarise(address, place)
+
+    def _summarise(self, address: str, place: _Place) -> None:
+        if place.suppressed:
+            self._write({"event": "refusals not written", "from": address, "count": place.suppressed})
+
+    def close(self) -> None:
+        """Write what was only counted so far. Records may still follow."""
+        with self._lock:
+            for address, place in self._places.items():
+                self._summarise(address, place)
+            self._places.clear()
+
+    # The file ---------------------------------------------------------------------------------------------
+
+    def _write(self, record: dict[str, object]) -> None:
+        now = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds")
+        line = _line({"time": now, **record})
+        _LOG.info("%s", line)
+        if self.path is None:
+            return
+        try:
+            self._append(self.path, f"{line}\n".encode("ascii"))
+        except OSError as error:
+            # What happened has happened: it is in the other log, with what prevented the record.
+            if self._monotonic() - self._complained >= PERIOD:
+                self._complained = self._monotonic()
+                _TROUBLE.error("the audit log %s cannot be written: %s; lost: %s", self.path, error.strerror, line)
+
+    def _append(self, path: Path, line: bytes) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(path, flags, MODE)
+        try:
+            status = os.fstat(descriptor)
+            if stat.S_ISREG(status.st_mode):
+                _make_private(path, descriptor, status)
+                if status.st_size and status.st_size + len(line) > self._max_octets:
+                    _rotate(path, descriptor, status)
+                    with suppress(OSError):
+                        os.close(descriptor)
+                    descriptor = os.open(path, flags, MODE)
+                    _make_private(path, descriptor, os.fstat(descriptor))
+            os.write(descriptor, line)
+        finally:
+            os.close(descriptor)
+
+
+def _make_private(path: Path, descriptor: int, status: os.stat_result) -> None:
+    """Give the file to the owner of its directory, and let nobody else read it."""
+    if status.st_mode & _OTHERS:
+        os.fchmod(descriptor, MODE)
+    if os.geteuid() == 0 and not status.st_size:
+        owner = path.parent.stat()
+        # A command that root runs must not make a file that the service cannot write.
+        if status.st_uid != owner.st_uid:
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
+
+
+def _rotate(path: Path, descriptor: int, status: os.stat_result) -> None:
+    """Move the file away, unless another process is doing so or has done so."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return
+    if path.stat().st_ino != status.st_ino:
+        return
+    for number in range(OLD_FILES - 1, 0, -1):
+        with suppress(FileNotFoundError):
+            path.with_name(f"{path.name}.{number}").replace(path.with_name(f"{path.name}.{number + 1}"))
+    path.replace(path.with_name(f"{path.name}.1"))
+
+
+def _caller(identity: Identity) -> dict[str, object]:
+    return {"who": identity.name, "sid": str(identity.sid), "from": identity.origin or "this process"}
+
+
+def _line(record: dict[str, object]) -> str:
+    """Return one line of ASCII: control and bidirectional characters of peers are escaped."""
+    short = {key: value[:MAX_TEXT] if isinstance(value, str) else value for key, value in record.items()}
+    return json.dumps(short, ensure_ascii=True, default=str).replace("\x7f", "\\u007f")

@@ -1,0 +1,39 @@
+"""Whether the sender that a message names is proven, or only a claim.
+
+A receiving queue manager writes what it has verified into AS of the packet, and clears what a peer has put there
+(`transfer/incoming.py`). A message that was sent through this queue manager has its identifier as SourceQueueManager, and
+its sender logged on here; such a message is never taken from a peer. So the packet, and the queue manager that keeps it,
+say everything: nothing else is recorded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lanner.model.enums import SenderIdentifierType
+from lanner.wire.sid import ANONYMOUS_LOGON
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from lanner.wire.message import Message
+
+ANONYMOUS_SID: Final = ANONYMOUS_LOGON.pack()
+
+
+def is_sender_verified(message: Message, keeper: UUID | None) -> bool | None:
+    """Return whether the sender of a message in a queue is proven; None: that cannot be known.
+
+    `keeper` is the identifier of the Lanner that keeps the message. None is a queue manager of another maker, which tells
+    only about signatures. A message that names nobody has no proven sender.
+    """
+    kind = message.sender_identifier_type
+    sender = message.sender_identifier
+    if kind is SenderIdentifierType.NONE or not sender or sender == ANONYMOUS_SID:
+        return False
+    if message.authentication_level:
+        return True
+    if keeper is None:
+        return None
+    # Users may name the queue manager as the sender, so only a signature proves that it is.
+    return kind is SenderIdentifierType.SID and message.source_machine_identifier == keeper

@@ -1,0 +1,63 @@
+"""Which messages of others a queue manager passes on (MS-MQQB 3.1.5.8.5; DECISIONS, safe defaults).
+
+The document passes every message on that is for another queue manager, so that anybody can have messages sent from here to
+anywhere. In profile "safe" only a routing server does it, for peers that are known, to computers of the directory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from lanner.engine.directory_events import ROUTING_DATA_LIFETIME
+from lanner.transfer.addresses import get_destination_info, host_names
+from lanner.transfer.routing import get_queue_manager
+from lanner.wire import fields
+from lanner.wire.format_name import DirectFormatName
+
+if TYPE_CHECKING:
+    from lanner.engine import Engine
+    from lanner.transfer.identities import Standing
+    from lanner.wire.format_name import FormatName
+
+# Not in the specification: destinations of which the verdict is remembered.
+_MAX_REMEMBERED: Final = 4096
+
+
+class Forwarding:
+    """Judges messages for other queue managers. The caller holds the store's lock."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        # By QueueManagerAddress and destination: until when it holds, and why not; empty: it is passed on.
+        self._remembered: dict[tuple[bytes, int, bytes], tuple[float, str]] = {}
+
+    def refusal(self, standing: Standing, packet: bytes, name: FormatName | None) -> str:
+        """Return why a message of a peer is not passed on; empty if it is."""
+        if not self._engine.queue_manager.routing_server:
+            return "this computer is no routing server"
+        if not standing.is_known:
+            return "the peer is not known: see lanner peer list"
+        if name is None:
+            return ""
+        key = fields.queue_manager_address(packet), *fields.destination(packet)
+        due, text = self._remembered.get(key, (0.0, ""))
+        now = self._engine.monotonic()
+        if due <= now:
+            if len(self._remembered) >= _MAX_REMEMBERED:
+                self._remembered.clear()
+            text = self._refusal_of(UUID(bytes_le=key[0]), name)
+            self._remembered[key] = (now + ROUTING_DATA_LIFETIME, text)
+        return text
+
+    def _refusal_of(self, address: UUID, name: FormatName) -> str:
+        computer = get_queue_manager(self._engine, address)
+        if computer is None:
+            return f"queue manager {address} is not in the directory"
+        if isinstance(name, DirectFormatName):
+            hosts = {host.lower() for host in host_names(computer)}
+            return "" if name.host.lower() in hosts else f"{name.host} is not the name of queue manager {address}"
+        info = get_destination_info(self._engine, name)
+        if info is None or info.queue_manager_guid != address:
+            return f"the queue is not one of queue manager {address}"
+        return ""

@@ -1,0 +1,182 @@
+"""Who is at the other end of a session: whether a queue manager identifier is believed from an address.
+
+MS-MQQB has no proof of identity: a peer says its identifier in EstablishConnection (2.2.3), and anybody can say any. So an
+identifier is bound to addresses. Three sources say to which, in this order:
+
+1. an operator: `lanner peer trust`, and `[peers]` of the settings where it has the identifier;
+2. the directory, where it has the identifier: the addresses of the computer's name, in `[peers]` or in DNS;
+3. the first session of a queue manager that nobody says anything about, or whose name has no address (`pins`).
+
+What is stated (1, 2) makes a peer known. An unknown peer may deliver its own messages and nothing else. An identifier from another
+address than it is bound to gets no session; that is kept as a conflict, for an operator to see.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from lanner.engine.directory_events import identifier_is
+from lanner.model.directory_objects import QueueManager
+from lanner.transfer.addresses import HopHost, NextHop, host_names, parse_literal
+from lanner.transfer.peers import PeerPolicy, as_peer, find_peer
+from lanner.transfer.pins import Pins, Trust
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from uuid import UUID
+
+    from lanner.engine import Engine
+    from lanner.transfer.network import Network
+    from lanner.transfer.peers import Peer
+    from lanner.transfer.settings import TransferSettings
+
+# Not in the specification, seconds: how long the addresses of a name are believed.
+_LOOKUP_LIFETIME: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a peer may do. Found out once per session, and again every minute."""
+
+    # Why it gets no session; empty: it gets one.
+    refusal: str = ""
+    # It is refused because the identifier is bound to other addresses.
+    is_conflict: bool = False
+    # An operator or the directory has stated that this identifier is at this address.
+    is_known: bool = False
+    # The directory has it as a routing server, or as one of this computer's: it may pass on what others have sent.
+    is_router: bool = False
+
+
+UNKNOWN: Final = Standing()
+
+
+@dataclass(frozen=True, slots=True)
+class _Stated:
+    """What an operator or the directory says about an identifier."""
+
+    addresses: frozenset[str]
+    # Names of which the addresses are not here yet.
+    is_pending: bool = False
+    # An operator has bound the identifier, also while its names have no address.
+    is_strict: bool = False
+
+
+class Identities:
+    """Judges who peers say they are. The caller holds the store's lock."""
+
+    def __init__(self, engine: Engine, settings: TransferSettings, network: Network) -> None:
+        self._engine = engine
+        self._policy = settings.peer_policy
+        self._network = network
+        self._monotonic = engine.monotonic
+        self.peers: Mapping[str, Peer | str] = settings.peers
+        self.pins = Pins(engine.store, engine.clock)
+        # By identifier: until when it holds, and the addresses of its names; None: they are being looked up.
+        self._lookups: dict[UUID, tuple[float, frozenset[str] | None]] = {}
+
+    def judge(self, guid: UUID, address: str, *, is_proven: bool = False) -> Standing:
+        """Return what a queue manager with this identifier may do from an address. Nothing is remembered.
+
+        `is_proven`: the peer has shown a certificate of this identifier, or the address was found for the
+        name that the directory has for it.
+        """
+        if self._policy is PeerPolicy.OPEN:
+            return self._known(guid)
+        address = parse_literal(address) or address
+        pin = self.pins.get(guid)
+        trust = None if pin is None else pin.addresses.get(address)
+        stated = self._stated(guid)
+        if trust is Trust.TRUSTED or is_proven or (stated is not None and address in stated.addresses):
+            return self._known(guid)
+        if stated is not None and stated.is_pending:
+            return Standing(
+                f"the address of queue manager {guid} is being looked up, and {address} is judged when it comes again"
+            )
+        if stated is not None and (stated.addresses or stated.is_strict):
+            return self._conflict(guid, address, ", ".join(sorted(stated.addresses)) or "names without an address")
+        if trust is not None:
+            return UNKNOWN
+        if pin is not None and pin.addresses:
+            return self._conflict(guid, address, ", ".join(pin.addresses))
+        if self._is_named(address):
+            return self._known(guid)
+        if self._policy is PeerPolicy.KNOWN and stated is None:
+            return Standing(
+                f"queue manager {guid} is not known, and transfer.peers is known; "
+                f"if it is one of yours: lanner peer trust {guid} {address}"
+            )
+        return UNKNOWN
+
+    def admit(self, guid: UUID, address: str, *, is_proven: bool = False) -> Standing:
+        """Do the same for a session that is being opened, and remember it."""
+        standing = self.judge(guid, address, is_proven=is_proven)
+        if self._policy is PeerPolicy.OPEN:
+            return standing
+        address = parse_literal(address) or address
+        pin = self.pins.get(guid)
+        if standing.is_conflict:
+            self.pins.conflict(guid, address)
+        elif standing.refusal:
+            pass
+        elif pin is not None and address in pin.addresses:
+            self.pins.seen(pin)
+        elif (not standing.is_known or self._stated(guid) is None) and not self.pins.learn(guid, address):
+            return Standing("there are too many queue managers that nobody knows: lanner peer list shows them")
+        return standing
+
+    def _known(self, guid: UUID) -> Standing:
+        own = self._engine.queue_manager
+        is_router = (
+            guid in own.in_routing_server_identifier_list
+            or guid in own.out_routing_server_identifier_list
+            or any(server.identifier == guid for server in self._engine.routing_servers())
+        )
+        return Standing(is_known=True, is_router=is_router)
+
+    @staticmethod
+    def _conflict(guid: UUID, address: str, bound: str) -> Standing:
+        return Standing(
+            f"queue manager {guid} belongs to {bound}, not to {address}; "
+            f"if it has moved, or has this address too: lanner peer trust {guid} {address}",
+            is_conflict=True,
+        )
+
+    # What is stated ---------------------------------------------------------------------------------------------
+
+    def _is_named(self, address: str) -> bool:
+        """Whether `[peers]` has an address without saying whose identifier is there."""
+        entries = (as_peer(name, value) for name, value in self.peers.items())
+        return any(peer.guid is None and address in map(parse_literal, peer.addresses) for peer in entries)
+
+    def _stated(self, guid: UUID) -> _Stated | None:
+        """Return what the settings or the directory say about an identifier; None if nothing."""
+        entries = [as_peer(name, value) for name, value in self.peers.items()]
+        for peer in entries:
+            if peer.guid == guid:
+                return replace(self._of_names(guid, (peer.name,)), is_strict=True)
+        _, found = self._engine.read_directory("QueueManager", identifier_is(guid))
+        return self._of_names(guid, host_names(found)) if isinstance(found, QueueManager) else None
+
+    def _of_names(self, guid: UUID, names: tuple[str, ...]) -> _Stated:
+        """Return the addresses of the first of some names that has any: from `[peers]`, else from DNS, in another thread."""
+        for name in names:
+            peer = find_peer(self.peers, name)
+            literals = [] if peer is None else [parse_literal(address) for address in peer.addresses]
+            if literals and None not in literals:
+                return _Stated(frozenset(filter(None, literals)))
+        due, addresses = self._lookups.get(guid, (0.0, frozenset()))
+        if due <= self._monotonic():
+            # What was found before holds until there is an answer.
+            self._lookups[guid] = (self._monotonic() + _LOOKUP_LIFETIME, addresses if due else None)
+            self._network.resolve([HopHost(guid, names)], partial(self._resolved, guid))
+        _, addresses = self._lookups[guid]
+        return _Stated(frozenset(), is_pending=True) if addresses is None else _Stated(addresses)
+
+    def _resolved(self, guid: UUID, result: list[NextHop] | OSError) -> None:
+        """A name was looked up; one without an address states nothing."""
+        addresses = frozenset() if isinstance(result, OSError) else frozenset(hop.address for hop in result)
+        with self._engine.store.lock:
+            self._lookups[guid] = (self._monotonic() + _LOOKUP_LIFETIME, addresses)

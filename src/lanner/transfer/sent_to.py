@@ -1,0 +1,59 @@
+"""To which queue managers the transactional messages of an outgoing queue were sent: a table of the store.
+
+An acknowledgment may come long after its message has left, on another session, and after a restart. It is believed only from a queue
+manager that the messages went to (or from their destination, or a routing server).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from lanner.engine.tables import QUEUE_KEY
+
+if TYPE_CHECKING:
+    from lanner.engine import Engine
+    from lanner.model.directory_objects import OutgoingQueue
+
+TABLE: Final = "sent_to"
+
+# Not in the specification: queue managers of one outgoing queue, the last ones. A route has some routing servers to choose from.
+MAX_PER_QUEUE: Final = 8
+_GUID_SIZE: Final = 16
+
+
+class SentTo:
+    """The queue managers of all outgoing queues. The store's lock is held."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._table = engine.store.table(TABLE)
+        self._by_queue: dict[int, tuple[UUID, ...]] = {}
+        self.reload()
+
+    def reload(self) -> None:
+        """Go back to what the table has: at the start, and when the store could not write."""
+        self._by_queue.clear()
+        for key, row in list(self._table.items()):
+            number = QUEUE_KEY.unpack(key)[0]
+            if number not in self._engine.queue_manager.queue_collection:
+                self._table.delete(key)
+                continue
+            places = range(0, len(row), _GUID_SIZE)
+            self._by_queue[number] = tuple(UUID(bytes=row[place : place + _GUID_SIZE]) for place in places)
+
+    def of(self, queue: OutgoingQueue) -> tuple[UUID, ...]:
+        """Return the queue managers that transactional messages of a queue went to."""
+        return self._by_queue.get(queue.number, ())
+
+    def add(self, queue: OutgoingQueue, guid: UUID) -> None:
+        """A transactional message of a queue is sent to a queue manager."""
+        known = self.of(queue)
+        if guid not in known:
+            known = self._by_queue[queue.number] = (*known, guid)[-MAX_PER_QUEUE:]
+            self._table.put(QUEUE_KEY.pack(queue.number), b"".join(each.bytes for each in known))
+
+    def forget(self, queue: OutgoingQueue) -> None:
+        """The queue is gone."""
+        if self._by_queue.pop(queue.number, None) is not None:
+            self._table.delete(QUEUE_KEY.pack(queue.number))

@@ -1,0 +1,108 @@
+"""Strangers who send as somebody else: what they claim gives them nothing, and is shown as a claim."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+import lanner
+from lanner.model.enums import AuthenticationLevel
+from lanner.security.users import USER_FILE, UserFile
+from lanner.wire.builder import MessageProperties, build, set_authentication
+from lanner.wire.format_name import parse
+from lanner.wire.sid import LOCAL_SYSTEM
+from tests.adversity.network import PORT
+from tests.adversity.stranger import GUID, Stranger
+from tests.client.peers import free_address
+from tests.contract.service import LANNER, Service
+
+_PATIENCE = 20.0  # seconds
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    started = Service(tmp_path / "data", f"[transfer]\nport = {PORT}\n")
+    yield started
+    started.close()
+
+
+class Liar(Stranger):
+    """A peer that sends any sender it likes."""
+
+    ordinal = 0
+
+    def tell(self, service: Service, queue: str, *, source: UUID = GUID, mark: bool = False, **properties: Any) -> None:  # noqa: ANN401 (of MessageProperties)
+        self.ordinal += 1
+        packet = build(
+            MessageProperties(body=queue.encode(), **properties),
+            source=source,
+            ordinal=self.ordinal,
+            sent_time=int(time.time()),
+            destination=parse(rf"DIRECT=TCP:{service.address}\private$\{queue}"),
+        )
+        self.session.send(set_authentication(packet, AuthenticationLevel.SIG20) if mark else packet, None)
+        self.flush()
+
+
+def sid_of(service: Service, name: str) -> bytes:
+    return UserFile(service.data / USER_FILE).sid(name).pack()
+
+
+def shown(service: Service, queue: str) -> list[dict[str, Any]]:
+    """What `lanner peek --json` says of the messages in a queue."""
+    command: list[str | Path] = [LANNER, "peek", queue, "--all", "--json", "--data", service.data]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_nobody_gains_rights_by_naming_an_account(service: Service) -> None:
+    """A queue that only bob and the administrators may send to takes nothing from a peer that says it is one of them."""
+    with lanner.connect(data=service.data) as qm, Liar.connect(free_address(), service.address) as liar:
+        closed = qm.create_queue("closed", access={"bob": "send"})
+        last = qm.create_queue("open")
+        liar.open()
+        for sender in (sid_of(service, "bob"), sid_of(service, "alice"), LOCAL_SYSTEM.pack()):
+            for mark in (False, True):
+                liar.tell(service, "closed", sender_identifier=sender, mark=mark)
+        liar.tell(service, "open", sender_identifier=sid_of(service, "bob"))
+        assert last.receive(timeout=_PATIENCE).body_bytes == b"open"
+        assert closed.count() == 0
+
+
+def test_a_claim_is_shown_as_a_claim(service: Service) -> None:
+    """Also where the peer says that the signature was verified; bob's own message is bob's."""
+    with lanner.connect(data=service.data) as qm, Liar.connect(free_address(), service.address) as liar:
+        queue = qm.create_queue("q", access={"Everyone": "send", "bob": "send"})
+        bob = sid_of(service, "bob")
+        liar.open()
+        liar.tell(service, "q", sender_identifier=bob)
+        liar.tell(service, "q", sender_identifier=bob, mark=True)
+        while queue.count() < 2:
+            time.sleep(0.01)
+        with lanner.connect(service.address, "bob", "word", port=service.port) as user:
+            user.open("q").send("by bob")
+        expected = [False, False, True]
+        assert [message.sender_verified for message in queue] == expected
+        assert [message.authenticated for message in queue] == [False] * 3
+        documents = shown(service, "q")
+        assert [one["sender_verified"] for one in documents] == expected
+        assert [one["sender_id"] for one in documents] == [bob.hex()] * 3
+
+
+def test_nobody_passes_for_this_queue_manager(service: Service) -> None:
+    """A message with the identifier of this queue manager as its source would count as sent by a user of it."""
+    with lanner.connect(data=service.data) as qm, Liar.connect(free_address(), service.address) as liar:
+        queue = qm.create_queue("q")
+        liar.open()
+        assert qm.identifier is not None
+        liar.tell(service, "q", sender_identifier=sid_of(service, "bob"), source=qm.identifier)
+        liar.tell(service, "q", sender_identifier=sid_of(service, "bob"))
+        assert queue.receive(timeout=_PATIENCE).source_machine == GUID
+        assert queue.count() == 0
