@@ -177,4 +177,4 @@ def test_everybody_may_do_what_the_table_says(tried: Tried, rows: list[Row], sec
             pairs = zip(COLUMNS, row.outcomes, told, strict=True)
             differences = [f"{who} {got}, not {said}" for who, said, got in pairs if said != got]
             wrong.append(f"{name} {way}".rstrip() + ": " + "; ".join(differences))
-    assert wrong == []
+    assert not wrong, "\n".join(wrong)

@@ -99,9 +99,7 @@ def test_the_anonymous_cannot_rewrite_the_list_of_a_queue_that_root_made(service
             assert await set_security(peer, descriptor, parts) == MQ_ERROR_ACCESS_DENIED
         for access in (RECEIVE, PEEK):
             assert (await peer.open_queue(QUEUE, access))[RETURNS] == MQ_ERROR_ACCESS_DENIED
-        assert (
-            await peer.status(mqmp.R_QM_DELETE_OBJECT, p_object_format=queue_object(QUEUE)) == MQ_ERROR_ACCESS_DENIED
-        )
+        assert await peer.status(mqmp.R_QM_DELETE_OBJECT, p_object_format=queue_object(QUEUE)) == MQ_ERROR_ACCESS_DENIED
 
     attack(service, steps)
     assert left(service) == ["hands off"]

@@ -177,6 +177,18 @@ def about_outgoing(request: str) -> Probe:
     return probe
 
 
+def about_peer(request: str) -> Probe:
+    """About a queue manager that is bound to an address."""
+
+    async def probe(caller: Caller) -> str:
+        bound = {"guid": str(uuid4()), "addresses": ["127.255.255.3"]}
+        if request == "forget peer":
+            assert await ask(caller.world.callers["root"], request="trust peer", **bound) == MQ_OK
+        return outcome(await ask(caller, request=request, **bound))
+
+    return probe
+
+
 async def requests(world: World, method: Method) -> list[str]:
     """Return the requests that a method knows: it names them all to whom asks for another."""
     root, unknown = world.callers["root"], {"request": "what is there"}
@@ -212,6 +224,9 @@ ASK_PROBES: Final[Probes] = {
     ("queues", ""): asking("queues"),
     ("outgoing", ""): asking("outgoing"),
     ("peer", ""): asking("peer", name="OMEGA", addresses=["127.255.255.2"]),
+    ("peers", ""): asking("peers"),
+    ("trust peer", ""): about_peer("trust peer"),
+    ("forget peer", ""): about_peer("forget peer"),
     ("directory", ""): asking("directory"),
     ("provision", ""): asking("provision", enterprise={"sites": ["HQ"]}),
     ("remove from directory", ""): asking("remove from directory", kind="site", names=["HQ"]),
