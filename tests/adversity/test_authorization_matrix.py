@@ -6,7 +6,7 @@ which there is no method.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Final
@@ -14,7 +14,14 @@ from typing import Final
 import pytest
 import uvloop
 
-from lanner.com.interfaces import IACTIVATION, ICLASSFACTORY, IOBJECTEXPORTER, IREMOTESCMACTIVATOR, IREMUNKNOWN, IREMUNKNOWN2
+from lanner.com.interfaces import (
+    IACTIVATION,
+    ICLASSFACTORY,
+    IOBJECTEXPORTER,
+    IREMOTESCMACTIVATOR,
+    IREMUNKNOWN,
+    IREMUNKNOWN2,
+)
 from lanner.rpc.endpoint_mapper import EPMAPPER
 from lanner.rpc.interface import Interface
 from lanner.rpc.mgmt import MGMT
@@ -26,8 +33,6 @@ from tests.adversity.matrix import com_probes, flight_probes, lanner_probes, rpc
 from tests.adversity.matrix.callers import INTERFACES, Probes, World, world
 from tests.adversity.matrix.table import COLUMNS, DOCUMENT, Row, read_rows
 from tests.interop.peers import needs_endpoint_mapper_port
-
-pytest.importorskip("pyarrow.flight")
 
 Methods = Callable[[World], Awaitable[list[str]]]
 
@@ -97,9 +102,7 @@ async def _try_all(made: World) -> Tried:
         todo = dict(probes)
         if section == "MC-MQAC":
             probed = {name for name, _ in probes}
-            todo |= {
-                (name, ""): com_probes.reached(name) for name in tried.methods[section] if name not in probed
-            }
+            todo |= {(name, ""): com_probes.reached(name) for name in tried.methods[section] if name not in probed}
         for (name, way), probe in todo.items():
             told = tuple([str(await probe(made.callers[column])) for column in COLUMNS])
             tried.outcomes[section, name, way] = told
@@ -107,7 +110,7 @@ async def _try_all(made: World) -> Tried:
 
 
 @pytest.fixture(scope="module")
-def tried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tried]:
+def tried(tmp_path_factory: pytest.TempPathFactory) -> Tried:
     """Call everything as everybody."""
     needs_endpoint_mapper_port("127.0.0.1")
 
@@ -120,7 +123,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tried]:
             made.served.check()
             return found
 
-    yield uvloop.run(main())
+    return uvloop.run(main())
 
 
 @pytest.fixture(scope="module")
@@ -174,4 +177,4 @@ def test_everybody_may_do_what_the_table_says(tried: Tried, rows: list[Row], sec
             pairs = zip(COLUMNS, row.outcomes, told, strict=True)
             differences = [f"{who} {got}, not {said}" for who, said, got in pairs if said != got]
             wrong.append(f"{name} {way}".rstrip() + ": " + "; ".join(differences))
-    assert wrong == []
+    assert not wrong, "\n".join(wrong)

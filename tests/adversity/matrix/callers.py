@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
+from uuid import UUID
 
-from lanner.com.client.client import ClientSettings, ComClient
+from lanner.com.client.client import ClientSettings, ComClient, RemoteInterface
 from lanner.com.constants import (
     E_ACCESSDENIED,
     E_NOTIMPL,
@@ -148,6 +149,10 @@ class World:
         self.com: dict[str, ComClient] = {}
         self._names = (f"payroll{number}" for number in itertools.count())
         self._numbers = itertools.count(1)
+        # SDDL, of the first queue.
+        self._access: str | None = None
+        # Objects of COM that are tried again and again, by who has them and what they are.
+        self.objects: dict[tuple[str, UUID, UUID], RemoteInterface] = {}
 
     def number(self) -> int:
         """Return a number that was not used yet."""
@@ -158,37 +163,38 @@ class World:
 
     async def outgoing(self) -> str:
         """See that there are messages for a computer that is off; the name of where they go."""
-        root, number = self.callers["root"], self.number()
-        session = await root.session()
-        opened = {"request": "open", "name": OFFLINE, "queue": number, "access": "send"}
-        sent = {"request": "send", "queue": number, "messages": [{"size": 2}]}
-        for document in (opened, sent, {"request": "close", "queue": number}):
-            status, answer = await root.request(session, document, b"hi")
-            assert status == MQ_OK, answer
+        number = self.number()
+        await self._order({"request": "open", "name": OFFLINE, "queue": number, "access": "send"})
+        await self._order({"request": "send", "queue": number, "messages": [{"size": 2}]}, b"hi")
+        await self._order({"request": "close", "queue": number})
         return OFFLINE
+
+    async def _order(self, document: dict[str, Any], octets: bytes = b"") -> dict[str, Any]:
+        """Have something done that must succeed."""
+        root = self.callers["root"]
+        status, answer = await root.request(await root.session(), document, octets)
+        assert status == MQ_OK, (document, hex(status), answer)
+        return answer
 
     async def queue(self, *, has_messages: bool = True) -> str:
         """Make a queue, with three messages, that belongs to the owner; its name."""
-        name, root, number = self.new_name(), self.callers["root"], self.number()
-        session = await root.session()
+        name, number = self.new_name(), self.number()
         path = rf".\private$\{name}"
-        queue, owner = f"DIRECT=OS:{path}", ACCOUNTS["owner"]
-        # The default list gives everything to who makes a queue; that takes an administrator.
-        change = {"request": "change access", "name": queue}
-        requests: list[tuple[dict[str, Any], bytes]] = [
-            ({"request": "create queue", "path": path, "attributes": {}}, b""),
-            (change | {"change": {"verb": "grant", "who": owner, "rights": ["full"]}}, b""),
-            (change | {"change": {"verb": "owner", "who": owner}}, b""),
-        ]
+        queue = f"DIRECT=OS:{path}"
+        create: dict[str, Any] = {"request": "create queue", "path": path, "attributes": {}}
+        if self._access is None:
+            await self._order(create)
+            # The default list gives everything to who makes a queue; that takes an administrator.
+            change, who = {"request": "change access", "name": queue}, ACCOUNTS["owner"]
+            await self._order(change | {"change": {"verb": "grant", "who": who, "rights": ["full"]}})
+            await self._order(change | {"change": {"verb": "owner", "who": who}})
+            self._access = (await self._order({"request": "access", "name": queue}))["sddl"]
+        else:
+            await self._order(create | {"access": self._access})
         if has_messages:
-            requests += [
-                ({"request": "open", "queue": number, "name": queue, "access": "send"}, b""),
-                ({"request": "send", "queue": number, "messages": [{"size": 2}] * 3}, b"sosoho"),
-                ({"request": "close", "queue": number}, b""),
-            ]
-        for request, octets in requests:
-            status, answer = await root.request(session, request, octets)
-            assert status == MQ_OK, (request, hex(status), answer)
+            await self._order({"request": "open", "queue": number, "name": queue, "access": "send"})
+            await self._order({"request": "send", "queue": number, "messages": [{"size": 2}] * 3}, b"sosoho")
+            await self._order({"request": "close", "queue": number})
         return name
 
 

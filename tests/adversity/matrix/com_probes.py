@@ -5,6 +5,7 @@ The anonymous and another user come with a reference to an object that the owner
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from uuid import UUID, uuid4
@@ -249,12 +250,12 @@ def reached(name: str) -> Probe:
 
     async def probe(caller: Caller) -> str:
         async def make(script: HostScript) -> RemoteInterface:
-            made = await script.client.activate(caller.world.served.address, coclass.clsid, iid)
-            script.kept.append(made)
-            return made
+            return await script.client.activate(caller.world.served.address, coclass.clsid, iid)
 
+        objects, key = caller.world.objects, (caller.column, coclass.clsid, iid)
         try:
-            remote = await had(caller, make)
+            remote = objects.get(key) or await had(caller, make)
+            objects[key] = remote
             encoder = Encoder(representation(Syntax.NDR20))
             ORPCTHIS.encode_whole(encoder, OrpcThis.of(uuid4(), remote.held.exporter.version))
             calls = remote.client.calls
@@ -324,6 +325,10 @@ def on_queue(name: str, *arguments: object, **named: object) -> Probe:
         queue = await caller.world.queue()
 
         async def act(script: HostScript, remote: RemoteInterface) -> None:
+            if name.startswith("PeekNext"):
+                # After the message at the cursor.
+                with contextlib.suppress(DispatchError):
+                    await script.call(remote, "PeekCurrent", ReceiveTimeout=0)
             await script.call(remote, name, *arguments, **named)
 
         return await on_object(lambda script: opened(script, queue), act)(caller)
@@ -376,8 +381,32 @@ def managing(coclass: str, name: str, *, is_outgoing: bool = False) -> Probe:
     return probe
 
 
-_READS: Final = ("Receive", "Peek", "ReceiveCurrent", "PeekCurrent")
-_LOOKUPS: Final = ("ReceiveFirstByLookupId", "ReceiveLastByLookupId", "PeekFirstByLookupId", "PeekLastByLookupId")
+def by_lookup_id(name: str) -> Probe:
+    """A member of MSMQQueue that takes the number of a message; whoever cannot find one out tries 1."""
+
+    async def act(script: HostScript, remote: RemoteInterface) -> None:
+        number: object = "1"
+        with contextlib.suppress(DispatchError):
+            end = "PeekLastByLookupId" if "Previous" in name else "PeekFirstByLookupId"
+            number = await script.call(await script.call(remote, end), "LookupId")
+        await script.call(remote, name, number, **_more(name))
+
+    async def probe(caller: Caller) -> str:
+        queue = await caller.world.queue()
+        return await on_object(lambda script: opened(script, queue), act)(caller)
+
+    return probe
+
+
+def _more(name: str) -> dict[str, object]:
+    return {"Transaction": 0} if name == "ReceiveByLookupIdAllowPeek" else {}
+
+
+_QUEUE: Final = [name.partition(".")[2] for name in members() if name.startswith("MSMQQueue.")]
+_READS: Final = [name for name in _QUEUE if name.startswith(("Receive", "Peek"))]
+_NUMBERED: Final = [name for name in _READS if "LookupId" in name and "First" not in name and "Last" not in name]
+_ENDS: Final = [name for name in _READS if "First" in name or "Last" in name]
+_MANAGED: Final = ("MSMQManagement", "MSMQQueueManagement", "MSMQOutgoingQueueManagement")
 
 IOBJECTEXPORTER_PROBES: Final[Probes] = {
     ("ServerAlive", ""): plainly(IOBJECTEXPORTER, SERVER_ALIVE),
@@ -416,25 +445,27 @@ MEMBER_PROBES: Final[Probes] = {
     ("MSMQQueueInfo.Update", ""): on_info(update),
     ("MSMQQueueInfo.Refresh", ""): on_info(refresh),
     ("MSMQQueueInfo.Security", ""): on_info(lambda script, info: script.call(info, "Security")),
-    **{(f"MSMQQueue.{name}", ""): on_queue(name, ReceiveTimeout=0) for name in _READS},
-    **{(f"MSMQQueue.{name}", ""): on_queue(name) for name in _LOOKUPS},
+    **{(f"MSMQQueue.{name}", ""): on_queue(name, ReceiveTimeout=0) for name in _READS if "LookupId" not in name},
+    **{(f"MSMQQueue.{name}", ""): on_queue(name) for name in _ENDS},
+    **{(f"MSMQQueue.{name}", ""): by_lookup_id(name) for name in _NUMBERED},
     ("MSMQQueue.Purge", ""): on_queue("Purge"),
     ("MSMQQueue.Close", ""): on_queue("Close"),
     ("MSMQMessage.Send", ""): send,
     **{
         (f"MSMQApplication.{name}", ""): on_application(name)
-        for name in ("ActiveQueues", "PrivateQueues", "BytesInAllQueues", "IsConnected", "Connect", "Disconnect", "Tidy")
+        for name in (
+            "ActiveQueues",
+            "PrivateQueues",
+            "BytesInAllQueues",
+            "IsConnected",
+            "Connect",
+            "Disconnect",
+            "Tidy",
+        )
     },
     **{
-        (f"MSMQManagement.{name}", ""): managing("MSMQManagement", name)
-        for name in ("Init", "MessageCount", "BytesInQueue")
-    },
-    **{
-        (f"MSMQQueueManagement.{name}", ""): managing("MSMQQueueManagement", name)
-        for name in ("Init", "MessageCount", "JournalMessageCount", "EodGetReceiveInfo")
-    },
-    **{
-        (f"MSMQOutgoingQueueManagement.{name}", ""): managing("MSMQOutgoingQueueManagement", name, is_outgoing=True)
-        for name in ("Init", "MessageCount", "State", "NextHops", "EodGetSendInfo", "Pause", "Resume", "EodResend")
+        (name, ""): managing(*name.split("."), is_outgoing="Outgoing" in name)
+        for name in members()
+        if name.partition(".")[0] in _MANAGED
     },
 }

@@ -177,6 +177,18 @@ def about_outgoing(request: str) -> Probe:
     return probe
 
 
+def about_peer(request: str) -> Probe:
+    """About a queue manager that is bound to an address."""
+
+    async def probe(caller: Caller) -> str:
+        bound = {"guid": str(uuid4()), "addresses": ["127.255.255.3"]}
+        if request == "forget peer":
+            assert await ask(caller.world.callers["root"], request="trust peer", **bound) == MQ_OK
+        return outcome(await ask(caller, request=request, **bound))
+
+    return probe
+
+
 async def requests(world: World, method: Method) -> list[str]:
     """Return the requests that a method knows: it names them all to whom asks for another."""
     root, unknown = world.callers["root"], {"request": "what is there"}
@@ -185,7 +197,7 @@ async def requests(world: World, method: Method) -> list[str]:
     else:
         _, answer = await root.request(await root.session(), unknown)
         text = answer["error"]
-    return text.partition(": one of ")[2].split(", ")
+    return str(text).partition(": one of ")[2].split(", ")
 
 
 def _certificate() -> str:
@@ -212,6 +224,9 @@ ASK_PROBES: Final[Probes] = {
     ("queues", ""): asking("queues"),
     ("outgoing", ""): asking("outgoing"),
     ("peer", ""): asking("peer", name="OMEGA", addresses=["127.255.255.2"]),
+    ("peers", ""): asking("peers"),
+    ("trust peer", ""): about_peer("trust peer"),
+    ("forget peer", ""): about_peer("forget peer"),
     ("directory", ""): asking("directory"),
     ("provision", ""): asking("provision", enterprise={"sites": ["HQ"]}),
     ("remove from directory", ""): asking("remove from directory", kind="site", names=["HQ"]),
@@ -226,9 +241,7 @@ SESSION_PROBES: Final[Probes] = {
     ("attributes", ""): on_name("attributes"),
     ("set attributes", ""): on_name("set attributes", attributes={"label": "new"}),
     ("access", ""): on_name("access"),
-    ("change access", ""): on_name(
-        "change access", change={"verb": "grant", "who": "Everyone", "rights": ["full"]}
-    ),
+    ("change access", ""): on_name("change access", change={"verb": "grant", "who": "Everyone", "rights": ["full"]}),
     ("change access", "to own it"): take_over,
     ("exists", ""): on_name("exists"),
     ("is transactional", ""): on_name("is transactional"),

@@ -11,7 +11,7 @@ from typing import Any, Final
 from lanner.model.errors import MQ_OK
 from lanner.rpc.endpoint_mapper import EPMAPPER
 from lanner.rpc.faults import RpcFault
-from lanner.rpc.interface import RETURNS
+from lanner.rpc.interface import RETURNS, Interface, Method
 from lanner.rpc.mgmt import MGMT
 from lanner.rpc.ndr import NULL_HANDLE, Pointed
 from lanner.security.access_masks import QueueAccess
@@ -85,9 +85,7 @@ def opening(access: int) -> Probe:
     return probe
 
 
-def on_handle(
-    act: Callable[[Caller, bytes], Awaitable[int]], access: int = RECEIVE, *done: int
-) -> Probe:
+def on_handle(act: Callable[[Caller, bytes], Awaitable[int]], access: int = RECEIVE, *done: int) -> Probe:
     async def probe(caller: Caller) -> str:
         handle, _ = await opened(caller, access)
         return outcome(await act(caller, handle), *done)
@@ -123,7 +121,7 @@ async def send_at_once(caller: Caller) -> str:
     )
 
 
-def _cursor(method: mqmp.Method, **arguments: object) -> Callable[[Caller, bytes], Awaitable[int]]:
+def _cursor(method: Method, **arguments: object) -> Callable[[Caller, bytes], Awaitable[int]]:
     async def act(caller: Caller, handle: bytes) -> int:
         number = 1
         if not caller.takes_anothers:
@@ -141,9 +139,7 @@ async def create_cursor(caller: Caller, handle: bytes) -> int:
 
 
 async def set_cursor_properties(caller: Caller, handle: bytes) -> int:
-    return await caller.status(
-        QMCOMM, mqmp.RPC_AC_SET_CURSOR_PROPERTIES, h_proxy=handle, h_cursor=1, h_remote_cursor=2
-    )
+    return await caller.status(QMCOMM, mqmp.RPC_AC_SET_CURSOR_PROPERTIES, h_proxy=handle, h_cursor=1, h_remote_cursor=2)
 
 
 async def format_name(caller: Caller, handle: bytes) -> int:
@@ -168,7 +164,7 @@ async def purge(caller: Caller, handle: bytes) -> int:
 # Queues as objects --------------------------------------------------------------------------------------------------------
 
 
-def on_object(method: mqmp.Method, *done: int, **arguments: object) -> Probe:
+def on_object(method: Method, *done: int, **arguments: object) -> Probe:
     async def probe(caller: Caller) -> str:
         subject = ObjectFormat(1, format_of(await caller.world.queue()))
         return outcome(await caller.status(QMCOMM, method, p_object_format=subject, **arguments), *done)
@@ -207,12 +203,10 @@ async def path_to_format(caller: Caller) -> str:
 
 
 async def enlist(caller: Caller) -> str:
-    return outcome(
-        await caller.status(QMCOMM, mqmp.R_QM_ENLIST_INTERNAL_TRANSACTION, p_uow=uuid.uuid4().bytes_le)
-    )
+    return outcome(await caller.status(QMCOMM, mqmp.R_QM_ENLIST_INTERNAL_TRANSACTION, p_uow=uuid.uuid4().bytes_le))
 
 
-def ending(method: mqmp.Method) -> Probe:
+def ending(method: Method) -> Probe:
     async def probe(caller: Caller) -> str:
         whose = caller.owner if caller.takes_anothers else caller
         begun = await whose.results(QMCOMM, mqmp.R_QM_ENLIST_INTERNAL_TRANSACTION, p_uow=uuid.uuid4().bytes_le)
@@ -221,14 +215,14 @@ def ending(method: mqmp.Method) -> Probe:
     return probe
 
 
-def plainly(interface: Any, method: Any, *done: int, **arguments: object) -> Probe:  # noqa: ANN401 (any method)
+def plainly(interface: Interface, method: Method, *done: int, **arguments: object) -> Probe:
     async def probe(caller: Caller) -> str:
         return outcome(await caller.status(interface, method, **arguments), *done)
 
     return probe
 
 
-def port(interface: Any, method: Any, **arguments: object) -> Probe:  # noqa: ANN401 (any method)
+def port(interface: Interface, method: Method, **arguments: object) -> Probe:
     """A port is no status."""
 
     async def probe(caller: Caller) -> str:
@@ -382,9 +376,7 @@ async def purge_remote(caller: Caller) -> str:
 async def queue_info(caller: Caller) -> str:
     subject = MgmtObject(2, format_of(await caller.world.queue()))
     return outcome(
-        await caller.status(
-            QMMGMT, mqmr.R_QM_MGMT_GET_INFO, p_object_format=subject, cp=1, a_prop=(1,), ap_var=(NULL,)
-        )
+        await caller.status(QMMGMT, mqmr.R_QM_MGMT_GET_INFO, p_object_format=subject, cp=1, a_prop=(1,), ap_var=(NULL,))
     )
 
 
@@ -412,9 +404,7 @@ QMCOMM_PROBES: Final[Probes] = {
     ("R_QMGetObjectSecurityInternal", ""): on_object(
         mqmp.R_QM_GET_OBJECT_SECURITY_INTERNAL, requested_information=_DACL, n_length=2000
     ),
-    ("R_QMGetObjectProperties", ""): on_object(
-        mqmp.R_QM_GET_OBJECT_PROPERTIES, cp=1, a_prop=(_LABEL,), ap_var=(NULL,)
-    ),
+    ("R_QMGetObjectProperties", ""): on_object(mqmp.R_QM_GET_OBJECT_PROPERTIES, cp=1, a_prop=(_LABEL,), ap_var=(NULL,)),
     ("R_QMSetObjectProperties", ""): on_object(
         mqmp.R_QM_SET_OBJECT_PROPERTIES, cp=1, a_prop=(_LABEL,), ap_var=(PropVariant(VT.LPWSTR, "new"),)
     ),
