@@ -24,6 +24,7 @@ from lanner.services.remote_read import RemoteRead
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
+    from lanner.host.budget import Budget
     from lanner.security.identity import Identity
     from lanner.security.users import UserFile
     from lanner.transfer.transfer import Transfer
@@ -65,7 +66,9 @@ class RpcListener:
         settings: RpcSettings | None = None,
         transfer: Transfer | None = None,
         about: Callable[[], Document] = dict,
+        budget: Budget | None = None,
     ) -> None:
+        self._budget = budget
         self._engine = engine
         self._users = users
         self._bind = bind
@@ -134,6 +137,7 @@ class RpcListener:
             ],
             users=self._users,
             providers=ServerSecurity(self._users, names, settings.keytab, self.identity_of),
+            budget=self._budget,
         )
         server.register(EndpointMapper(server))
         server.register(MgmtInterface(server))
@@ -141,7 +145,7 @@ class RpcListener:
             await server.listen_unix(self.socket, mode=_SOCKET_MODE)
             if settings.enabled:
                 ports.ip_handshake = await server.listen_tcp(self._bind, settings.port)
-                ports.ip_read = await server.listen_tcp(self._bind, settings.read_port)
+                ports.ip_read = await server.listen_tcp(self._bind, settings.read_port, name="remote read")
                 await self._listen_for_questions(server)
         except BaseException:
             await self.stop()
@@ -159,7 +163,7 @@ class RpcListener:
         if not port:
             return
         try:
-            await server.listen_tcp(self._bind, port, step=0)
+            await server.listen_tcp(self._bind, port, step=0, name="endpoint mapper")
         except OSError as error:
             _LOG.warning(
                 "the endpoint mapper cannot listen on %s port %d: %s; clients must know port %d",

@@ -219,6 +219,11 @@ class Session:
 
     # Receiving
 
+    @property
+    def unfinished(self) -> int:
+        """Bytes of a packet whose end has not come."""
+        return self._stream.unfinished
+
     def receive(self, data: bytes | bytearray | memoryview) -> list[Event]:
         """Take bytes of the stream, however they are cut; nothing of `data` is kept."""
         events: list[Event] = []
@@ -582,6 +587,7 @@ class Session:
 
     def _close(self, reason: str, events: list[Event], *, is_error: bool, is_refused: bool = False) -> None:
         self._enter(SessionState.CLOSED)
+        self._stream.end()
         for timer in self._timers:
             timer.stop()
         self.deadline.clear()

@@ -11,7 +11,10 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
+from lanner.host.accepting import Acceptor, listen_tcp
+from lanner.host.budget import Budget, Door, Pass, peer_of
 from lanner.host.committer import Committer
+from lanner.host.log_lines import log_of_peer
 from lanner.transfer.addresses import resolve_hosts
 from lanner.transfer.ping import PingInitiator, ping, start_ping_service
 from lanner.transfer.transfer import Transfer
@@ -38,8 +41,8 @@ _LINGER = 5.0  # seconds
 _TICK = 0.1  # seconds
 # So many names are looked up at once.
 _RESOLVERS = 8
-# Refused connections are counted and told of at most so often.
-_COMPLAINT_INTERVAL = 10.0  # seconds
+# The parts of the descriptors that no other listener can take: of sessions that peers open, and of those that are opened from here.
+_SHARE_IN, _SHARE_OUT = 0.25, 0.15
 
 
 class TransferListener:
@@ -47,11 +50,14 @@ class TransferListener:
 
     name = "transfer"
 
-    def __init__(self, engine: Engine, bind: str, settings: TransferSettings) -> None:
+    def __init__(self, engine: Engine, bind: str, settings: TransferSettings, budget: Budget | None = None) -> None:
         self.bind = bind
         self.settings = settings
         self.port = settings.port
-        self.transfer = Transfer(engine, settings, self)
+        self._budget = budget = budget or Budget()
+        self.transfer = Transfer(engine, settings, self, budget)
+        self._door = Door(budget, "transfer", limit=settings.max_connections, share=_SHARE_IN)
+        self._way_out = Door(budget, "transfer outgoing", limit=settings.max_connections, share=_SHARE_OUT)
         # Every connection reads into the same buffer: what is in it is taken out before the next read.
         self.read_buffer = memoryview(bytearray(_READ_BUFFER))
         self._engine = engine
@@ -62,7 +68,6 @@ class TransferListener:
         self._is_woken = False
         self._wake_lock = threading.Lock()
         self._timer: asyncio.TimerHandle | None = None
-        self._refused = 0
 
     @property
     def address(self) -> str:
@@ -74,24 +79,31 @@ class TransferListener:
         self._committer = Committer(self._engine.store, self._loop, self._pump)
         # Names that nobody answers for must not keep the threads in which signatures are verified.
         self._resolvers = ThreadPoolExecutor(_RESOLVERS, "lanner-resolve")
-        server = None
+        listening = None
         try:
-            server = await self._loop.create_server(lambda: _TcpConnection(self), self.bind, self.port, backlog=1024)
+            listening = listen_tcp(self.bind, self.port)
             self._ping_service = await start_ping_service(
-                self.settings, self.bind, self._engine.queue_manager.identifier, self._refuses, self._engine.monotonic
+                self.settings,
+                self.bind,
+                self._engine.queue_manager.identifier,
+                self._refuses,
+                self._engine.monotonic,
+                self._budget,
             )
         except BaseException:
-            if server is not None:
-                server.close()
+            if listening is not None:
+                listening.close()
             self._committer.close()
             raise
-        self._server = server
-        self.port = server.sockets[0].getsockname()[1]
         self.transfer.start()
+        self._acceptor = Acceptor(
+            listening, self._door, lambda granted: _TcpConnection(self, granted), make_room=self._make_room
+        )
+        self.port = self._acceptor.port
         self._tick()
 
     async def stop(self) -> None:
-        self._server.close()
+        self._acceptor.close()
         if self._ping_service is not None:
             self._ping_service.close()
         self.transfer.stop()
@@ -103,7 +115,7 @@ class TransferListener:
             await asyncio.gather(*self._tasks, return_exceptions=True)
         for connection in list(self._connections):
             connection.abort()
-        await self._server.wait_closed()
+        await self._acceptor.wait_closed()
         self._resolvers.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self._committer.close)
 
@@ -135,17 +147,23 @@ class TransferListener:
 
     def connect(self, address: str, done: Callable[[Connection | OSError], None]) -> None:
         async def run() -> None:
+            granted = self._way_out.admit(peer_of(address))
+            if granted is None:
+                done(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
+                return
             try:
                 async with asyncio.timeout(_CONNECT_TIMEOUT):
                     _, protocol = await self._loop.create_connection(
-                        lambda: _TcpConnection(self, is_initiator=True),
+                        lambda: _TcpConnection(self, granted, is_initiator=True),
                         address,
                         self.settings.port,
                         local_addr=self._local_address(address),
                     )
             except TimeoutError:
+                granted.give_back()
                 done(OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)))
             except Exception as error:  # noqa: BLE001 (whatever it is, queues wait for an answer)
+                granted.give_back()
                 done(_as_os_error(error))
             else:
                 done(cast("Connection", protocol))
@@ -204,20 +222,19 @@ class TransferListener:
     def opened(self, connection: _TcpConnection, address: str) -> bool:
         """A connection came from outside; False: it is not taken."""
         if not self.transfer.accepts(address):
-            if not self._refused:
-                self._loop.call_later(_COMPLAINT_INTERVAL, self._complain, address)
-            self._refused += 1
+            text = "a connection of %s was refused: it has %d sessions, or we are offline"
+            log_of_peer(_LOG, logging.WARNING, "refused", address, text, address, self.transfer.sessions_of(address))
             return False
         self.transfer.accepted(connection, address)
         return True
 
-    def _complain(self, address: str) -> None:
-        _LOG.warning(
-            "%d connections were refused, the first from %s: too many are open, or we are offline",
-            self._refused,
-            address,
-        )
-        self._refused = 0
+    def _make_room(self) -> bool:
+        """End a connection whose handshake is not done, for there is no room for another one."""
+        found = self.transfer.end_half_open()
+        if isinstance(found, _TcpConnection):
+            found.abort()
+            found.granted.give_back()
+        return found is not None
 
     def keep(self, connection: _TcpConnection) -> None:
         self._connections.add(connection)
@@ -236,8 +253,9 @@ def _as_os_error(error: Exception) -> OSError:
 class _TcpConnection(asyncio.BufferedProtocol):
     """One TCP connection, either way."""
 
-    def __init__(self, listener: TransferListener, *, is_initiator: bool = False) -> None:
+    def __init__(self, listener: TransferListener, granted: Pass, *, is_initiator: bool = False) -> None:
         self.link: Link | None = None
+        self.granted = granted
         self._listener = listener
         self._transfer = listener.transfer
         self._is_initiator = is_initiator
@@ -267,6 +285,7 @@ class _TcpConnection(asyncio.BufferedProtocol):
     def connection_lost(self, _error: Exception | None) -> None:
         if self._linger is not None:
             self._linger.cancel()
+        self.granted.give_back()
         self._listener.forget(self)
         if self.link is not None and not self.link.is_closed:
             self._transfer.disconnected(self.link)

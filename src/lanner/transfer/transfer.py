@@ -18,6 +18,7 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from lanner.host.log_lines import log_of_peer
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import ConnectionStatus, MessageClass
 from lanner.transfer.awaiting_durability import AwaitingDurability
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from lanner.engine import Engine
+    from lanner.host.budget import Budget
     from lanner.model.directory_objects import Queue
     from lanner.model.live import MessagePosition
     from lanner.transfer.events import Event
@@ -69,7 +71,9 @@ _IDLE_CHECK = 60.0
 class Transfer:
     """MS-MQQB for one queue manager."""
 
-    def __init__(self, engine: Engine, settings: TransferSettings, network: Network) -> None:
+    def __init__(
+        self, engine: Engine, settings: TransferSettings, network: Network, budget: Budget | None = None
+    ) -> None:
         self.engine = engine
         self.settings = settings
         self.network = network
@@ -87,6 +91,7 @@ class Transfer:
             settings,
             self._turns,
             self.deadlines,
+            budget,
             on_processed=self._processed,
             on_close=self._close,
             on_due=self._link_due,
@@ -230,7 +235,9 @@ class Transfer:
 
     def _contain(self, link: Link | None) -> None:
         """Handle an unforeseen error: it ends the session it came up in, whose messages come again, and nothing else."""
-        _LOG.exception("an error of ours%s", "" if link is None else f" ends the session with {link.peer}")
+        where = "" if link is None else f" ends the session with {link.peer}"
+        peer = "" if link is None else link.budget_peer
+        log_of_peer(_LOG, logging.ERROR, "error", peer, "an error of ours%s", where, exc_info=True)
         if link is not None and not link.is_closed:
             self._close(link, "an error on our side, which is in the log")
 
@@ -300,6 +307,19 @@ class Transfer:
             if excess is not None:
                 self._close(excess, "too many connections wait for their handshake")
 
+    def sessions_of(self, address: str) -> int:
+        """How many sessions an address has, from the first byte of a connection on."""
+        return self._links.sessions_of(address)
+
+    def end_half_open(self) -> Connection | None:
+        """There is no room for another connection: end one whose handshake is not done; None: there is none."""
+        with self._turn():
+            found = self._links.oldest_half_open()
+            if found is None:
+                return None
+            self._close(found, "its handshake was not done, and another connection needed the room")
+            return found.connection
+
     def _admit(self, _request: EstablishConnectionHeader) -> bool:
         return self.would_accept
 
@@ -323,6 +343,7 @@ class Transfer:
                 if events:
                     self._handle(link, events)
                 link.received(len(data))
+                self._links.unfinished.set(link, link.budget_peer, session.unfinished)
                 if before is SessionState.WAITING_ECR_MSG and session.state is SessionState.WAITING_CPR_MSG:
                     for route in link.routes:
                         route.record(ConnectionStatus.ESTABLISH_PACKET_RECEIVED, self.clock())
@@ -431,15 +452,16 @@ class Transfer:
             self._close(link, "the peer is this queue manager itself, under a name that it does not know for its own")
             return
         link.was_open = True
-        _LOG.info("session with %s is open", link.peer)
+        self._links.handshake_done(link)
+        log_of_peer(_LOG, logging.INFO, "opened", link.budget_peer, "session with %s is open", link.peer)
         self._connector.opened(link)
 
     def _closed(self, link: Link, event: SessionClosed) -> None:
         """3.1.5.9 Closing a Session."""
         if not self._links.remove(link):
             return
-        log = _LOG.warning if event.is_error else _LOG.info
-        log("session with %s closed: %s", link.peer, event.reason)
+        level = logging.WARNING if event.is_error else logging.INFO
+        log_of_peer(_LOG, level, "closed", link.budget_peer, "session with %s closed: %s", link.peer, event.reason)
         self.incoming.closed(link)
         self.protection.session_closed(link.remote_qm_guid)
         routes, link.routes = link.routes, []
