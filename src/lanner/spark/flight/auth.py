@@ -18,10 +18,11 @@ from typing import Final
 
 import pyarrow.flight as fl
 
+from lanner.host.budget import Resource
 from lanner.model.errors import LannerError
 from lanner.security.identity import ANONYMOUS, Identity
 from lanner.security.users import UserFile
-from lanner.spark.flight.errors import NotAuthenticated
+from lanner.spark.flight.errors import NotAuthenticated, TooBusy
 
 # Not in the specification: seconds after its last use.
 TOKEN_LIFE: Final = 12 * 3600.0
@@ -33,6 +34,8 @@ KNOWN_LIFE: Final = 600.0
 # Not in the specification: passwords that are verified at a time. Each takes 16 MiB and some tens of
 # milliseconds.
 _VERIFIERS: Final = threading.BoundedSemaphore(4)
+# Not in the specification: logons that wait for that, or are verified, at a time. Each has a thread.
+MAX_LOGONS: Final = 64
 
 
 def refusal(error: LannerError) -> bytes:
@@ -60,8 +63,10 @@ class _Known:
 class Tokens:
     """The bearer tokens of the callers that have logged on."""
 
-    def __init__(self, users: UserFile) -> None:
+    def __init__(self, users: UserFile, logons: Resource | None = None) -> None:
+        """`logons`: counts those that are being verified."""
         self._users = users
+        self._logons = logons or Resource("logons", MAX_LOGONS)
         self._lock = threading.Lock()
         self._tokens: dict[str, _Token] = {}  # in the order of their last use
         self._known: dict[str, _Known] = {}  # by the names of users
@@ -72,8 +77,13 @@ class Tokens:
         digest = hmac.digest(self._secret, f"{name}\0{password}".encode("utf-8", "surrogatepass"), "sha256")
         identity = self._remembered(name, digest)
         if identity is None:
-            with _VERIFIERS:
-                identity = self._users.verify(name, password)
+            if not self._logons.take(""):
+                raise TooBusy("too many logons at a time: try again later")
+            try:
+                with _VERIFIERS:
+                    identity = self._users.verify(name, password)
+            finally:
+                self._logons.give_back("")
             if identity is None:
                 raise NotAuthenticated("user or password is not right")
             with self._lock:
@@ -153,6 +163,8 @@ class Callers(fl.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has 
             return Caller(ANONYMOUS, None)
         try:
             return self._caller(given[0])
+        except TooBusy as error:
+            raise fl.FlightUnavailableError(str(error), refusal(error)) from None
         except LannerError as error:
             raise fl.FlightUnauthenticatedError(str(error), refusal(error)) from None
 

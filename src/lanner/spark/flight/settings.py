@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from lanner.model.errors import LannerError
 
 if TYPE_CHECKING:
+    from lanner.host.budget import Budget
     from lanner.host.runtime import Runtime
     from lanner.spark.flight.server import FlightListener
 
@@ -36,6 +37,10 @@ class FlightSettings:
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     max_streams: int = MAX_STREAMS
+    max_connections: int = 512
+    max_connections_per_peer: int = 256
+    # Calls that run at a time, each of which has a thread.
+    max_calls: int = 256
 
     def __post_init__(self) -> None:
         if (self.tls_certificate is None) != (self.tls_key is None):
@@ -46,8 +51,9 @@ class FlightSettings:
             )
         if not 0 <= self.port <= 0xFFFF:
             raise ValueError(f"port {self.port}: 0 to 65535")
-        if self.max_streams < 1:
-            raise ValueError(f"max_streams {self.max_streams}: 1 or more")
+        for name in ("max_streams", "max_connections", "max_connections_per_peer", "max_calls"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} {getattr(self, name)}: 1 or more")
 
     @property
     def scheme(self) -> str:
@@ -63,16 +69,20 @@ def is_available() -> bool:
     return all(importlib.util.find_spec(name) is not None for name in ("numpy", "pyarrow"))
 
 
-def flight_listener_if_available(runtime: Runtime, settings: FlightSettings | None = None) -> FlightListener | None:
+def flight_listener_if_available(
+    runtime: Runtime, settings: FlightSettings | None = None, budget: Budget | None = None
+) -> FlightListener | None:
     """The same for a queue manager that was not told whether it wants one: None, and a line in the log, without the packages."""
     try:
-        return flight_listener(runtime, settings)
+        return flight_listener(runtime, settings, budget)
     except PipelineUnavailable as error:
         _LOG.info("%s", error)
         return None
 
 
-def flight_listener(runtime: Runtime, settings: FlightSettings | None = None) -> FlightListener:
+def flight_listener(
+    runtime: Runtime, settings: FlightSettings | None = None, budget: Budget | None = None
+) -> FlightListener:
     """The Flight service, to be started. PipelineUnavailable says what to install."""
     if not is_available():
         raise PipelineUnavailable(
@@ -81,4 +91,4 @@ def flight_listener(runtime: Runtime, settings: FlightSettings | None = None) ->
         )
     from lanner.spark.flight.server import FlightListener
 
-    return FlightListener(runtime, settings)
+    return FlightListener(runtime, settings, budget)
