@@ -9,12 +9,12 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
-from lanner.cli.checks import Finding, Verdict, examine
+from lanner.cli.checks import QUOTA_WARN, Finding, Verdict, examine
 from lanner.cli.errors import EXIT_ERROR
 from lanner.cli.options import Json, duration
 from lanner.cli.output import console, counted, printable, write_json
@@ -60,7 +60,7 @@ def doctor(
     settings = load_settings(config if is_usable else None, given)
     found: Iterator[Finding]
     if peer is None:
-        found = itertools.chain(examine(settings.data, dt.datetime.now(dt.UTC)), _refusals(settings.data))
+        found = itertools.chain(examine(settings.data, dt.datetime.now(dt.UTC)), _running(settings.data))
     else:
         found = _examine_peer(peer, settings, duration(timeout, "--timeout") or DEFAULT_TIMEOUT)
     if not json:
@@ -82,13 +82,19 @@ def doctor(
         raise typer.Exit(EXIT_ERROR)
 
 
-def _refusals(data: Path) -> Iterator[Finding]:
-    """What the queue manager that runs on a directory, or a peer of it, has refused since it started."""
+def _running(data: Path) -> Iterator[Finding]:
+    """What the queue manager that runs on a directory says of itself."""
     manager = running(data)
     if manager is None:
         return
     with manager:
-        rows = manager.status()["refused"]
+        status = manager.status()
+    yield from _refusals(status["refused"])
+    yield from _limits(status.get("limits", []))
+
+
+def _refusals(rows: list[dict[str, Any]]) -> Iterator[Finding]:
+    """What it, or a peer of it, has refused since it started."""
     if not rows:
         yield Finding("refusals", Verdict.OK, "no message from or for other computers was refused")
     for one in rows:
@@ -97,6 +103,21 @@ def _refusals(data: Path) -> Iterator[Finding]:
             f"{counted(one['messages'])} for {one['queue']} {by}: {one['class']}, the last peer is {one['last_peer']}"
         )
         yield Finding("refusals", Verdict.WARN, text, one["advice"])
+
+
+def _limits(rows: list[dict[str, Any]]) -> Iterator[Finding]:
+    """What is nearly used up of what peers may have, in total or by one of them."""
+    is_calm = True
+    for one in rows:
+        whose, used, limit = "", one["used"], one["limit"]
+        if one["per_peer"] is not None and one["greatest"] * limit > used * one["per_peer"]:
+            whose, used, limit = f" by {one['greatest_peer']}", one["greatest"], one["per_peer"]
+        if limit and used >= limit * QUOTA_WARN:
+            is_calm = False
+            text = f"{one['resource']}: {used} of {limit} used{whose}, refused {one['refused']} times"
+            yield Finding("limits", Verdict.WARN, text, "`lanner status` shows who; docs/security.md has the settings")
+    if is_calm and rows:
+        yield Finding("limits", Verdict.OK, f"no resource is used to {QUOTA_WARN:.0%}")
 
 
 def _examine_peer(peer: str, settings: Settings, timeout: float) -> Iterator[Finding]:

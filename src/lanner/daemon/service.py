@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import uvloop
@@ -36,7 +37,10 @@ from lanner.daemon.settings import (
     quota_in_kilobytes,
 )
 from lanner.host.addresses import addresses_of, local_settings
+from lanner.host.budget import Budget, Usage, raise_descriptor_limit
+from lanner.host.log_lines import LINES
 from lanner.host.runtime import Runtime
+from lanner.model.directory_objects import KILOBYTE
 from lanner.rpc.security import Credentials
 from lanner.security.profile import Profile
 from lanner.services.listener import RpcListener, RpcSettings
@@ -57,6 +61,8 @@ _LOG = logging.getLogger(__name__)
 
 # How long a thread that computes may keep the loop's thread waiting; the interpreter's own is ten times that.
 _SWITCH_INTERVAL = 0.0005  # seconds
+# Beside what calls of Flight may have.
+_MANY_THREADS = 512
 _M_ARENA_MAX = -8  # of mallopt(3)
 
 
@@ -84,7 +90,12 @@ class Daemon:
         self.settings = load()
         set_log_level(self.settings)
         check_bind(self.settings.bind)
+        # Before anything is opened, and what the budget divides.
+        self.budget = Budget(raise_descriptor_limit())
+        self.budget.show("log lines", LINES.usage)
         self.runtime = self._open()
+        self.budget.show("disk", self._disk)
+        self.budget.show("threads", _threads)
         try:
             self.listeners = self._listeners()
         except BaseException:
@@ -98,6 +109,9 @@ class Daemon:
             "local_addresses": addresses_of(settings.bind),
             "queue_manager_quota": quota_in_kilobytes(settings.quota.queue_manager_kb),
             "journal_quota": quota_in_kilobytes(settings.quota.journal_kb),
+            "queue_share": settings.quota.queue_share,
+            "peer_share": settings.quota.peer_share,
+            "strangers_share": settings.quota.strangers_share,
             "hardened_security": settings.security.hardened,
             "profile": Profile(settings.security.profile),
             "send_insecure_nacks": settings.security.send_insecure_nacks,
@@ -117,7 +131,7 @@ class Daemon:
             _LOG.warning("security.hardened: no messages are taken from other computers, and RPC is off")
         else:
             if settings.transfer.enabled:
-                listener = TransferListener(self.runtime.engine, settings.bind, settings.transfer_settings)
+                listener = TransferListener(self.runtime.engine, settings.bind, settings.transfer_settings, self.budget)
                 listeners.append(listener)
                 transfer = listener.transfer
             rpc = self._rpc(transfer)
@@ -128,7 +142,7 @@ class Daemon:
             if flight is not None:
                 listeners.append(flight)
         if settings.metrics.bind is not None:
-            listeners.append(MetricsListener(self.runtime, settings.metrics.bind, transfer))
+            listeners.append(MetricsListener(self.runtime, settings.metrics.bind, transfer, self.budget))
         return listeners
 
     def _rpc(self, transfer: Transfer | None) -> RpcListener:
@@ -140,6 +154,7 @@ class Daemon:
             settings=RpcSettings(**self.settings.rpc.model_dump()),
             transfer=transfer,
             about=self.about,
+            budget=self.budget,
         )
 
     def _com(self, rpc: RpcListener, transfer: Transfer | None) -> ComListener:
@@ -182,8 +197,8 @@ class Daemon:
         try:
             settings = FlightSettings(bind, **table.model_dump(exclude={"enabled", "bind"}))
             if table.enabled is None:
-                return flight_listener_if_available(self.runtime, settings)
-            return flight_listener(self.runtime, settings)
+                return flight_listener_if_available(self.runtime, settings, self.budget)
+            return flight_listener(self.runtime, settings, self.budget)
         except (ValueError, PipelineUnavailable) as error:
             raise SettingsError(f"flight: {error}") from error
 
@@ -202,7 +217,13 @@ class Daemon:
             "ping_port": settings.transfer.ping_port,
             "peers": {name: peer.addresses for name, peer in settings.known_peers.items()},
             "listeners": self.addresses,
+            "limits": [one.document() for one in self.budget.usage()],
         }
+
+    def _disk(self) -> Usage:
+        """How much of the queue manager's quota its messages take."""
+        qm = self.runtime.engine.queue_manager
+        return Usage("bytes of messages", qm.total_bytes, qm.queue_manager_quota * KILOBYTE)
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -283,6 +304,11 @@ class Daemon:
                     setattr(qm, attribute, value)
             engine.save_queue_manager()
         change.wait()
+
+
+def _threads() -> Usage:
+    """The threads of this process. What takes one for each connection or call is limited itself; the limit says when to look."""
+    return Usage("threads", sum(1 for _ in Path("/proc/self/task").iterdir()), _MANY_THREADS)
 
 
 def set_log_level(settings: Settings) -> None:

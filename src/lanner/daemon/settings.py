@@ -17,7 +17,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from lanner.activex.environment import ActivexSettings
 from lanner.com.server.listener import ComSettings
-from lanner.engine.settings import EventSettings
+from lanner.engine.settings import EngineSettings, EventSettings
 from lanner.model.enums import INFINITE
 from lanner.model.errors import LannerError
 from lanner.rpc.pdu import AuthLevel
@@ -36,7 +36,11 @@ _HOST_NAME = re.compile(r"(?![0-9.]+$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})
 
 
 # The defaults of profile "document" where they differ. A value that the operator wrote wins.
-DOCUMENT_DEFAULTS: dict[str, object] = {}
+DOCUMENT_DEFAULTS: dict[str, object] = {
+    "quota.queue_share": 1.0,
+    "quota.peer_share": 1.0,
+    "quota.strangers_share": 1.0,
+}
 
 
 class SettingsError(LannerError):
@@ -51,11 +55,19 @@ class LogSettings(_Table):
     level: Literal["debug", "info", "warning", "error"] = "info"
 
 
+_QUOTA = EngineSettings("")
+Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+
+
 class QuotaSettings(_Table):
     """Kilobytes. A quota that is not set stays what it was; a new queue manager has 8 GiB, and no journal quota."""
 
     queue_manager_kb: Kilobytes = None
     journal_kb: Kilobytes = None
+    # Parts of queue_manager_kb for messages of other computers: in a queue without a quota, of one address, of all that [peers] has not.
+    queue_share: Share = _QUOTA.queue_share
+    peer_share: Share = _QUOTA.peer_share
+    strangers_share: Share = _QUOTA.strangers_share
 
     @field_validator("queue_manager_kb", "journal_kb", mode="before")
     @classmethod
@@ -105,8 +117,14 @@ class TransferTable(_Table):
     message_id_history_size: int = _TRANSFER.message_id_history_size
     message_id_history_cleanup: Interval = _TRANSFER.message_id_history_cleanup
     max_in_sessions: int = _TRANSFER.max_in_sessions
+    max_connections: Number = _TRANSFER.max_connections
     max_sessions_per_peer: Number = _TRANSFER.max_sessions_per_peer
     max_half_open: Number = _TRANSFER.max_half_open
+    max_unfinished_bytes: Number = _TRANSFER.max_unfinished_bytes
+    max_unfinished_bytes_per_peer: Number = _TRANSFER.max_unfinished_bytes_per_peer
+    max_waiting_bytes_in_total: Number = _TRANSFER.max_waiting_bytes_in_total
+    max_pings: Number = _TRANSFER.max_pings
+    max_pings_per_peer: Number = _TRANSFER.max_pings_per_peer
     max_queues_for_others: Number = _TRANSFER.max_queues_for_others
     answers_pings: bool = _TRANSFER.answers_pings
     ping_port: int = _TRANSFER.ping_port
@@ -142,6 +160,8 @@ class RpcTable(_Table):
     endpoint_mapper_port: Annotated[int, Field(ge=0, le=0xFFFF)] = _RPC.endpoint_mapper_port
     requires_authentication: bool = _RPC.requires_authentication
     keytab: Annotated[Path | None, Field(strict=False)] = _RPC.keytab
+    max_connections: Number = _RPC.max_connections
+    max_connections_per_peer: Number = _RPC.max_connections_per_peer
 
 
 class ComTable(_Table):
@@ -187,6 +207,9 @@ class FlightTable(_Table):
     tls_certificate: Annotated[Path | None, Field(strict=False)] = _FLIGHT.tls_certificate
     tls_key: Annotated[Path | None, Field(strict=False)] = _FLIGHT.tls_key
     max_streams: Number = _FLIGHT.max_streams
+    max_connections: Number = _FLIGHT.max_connections
+    max_connections_per_peer: Number = _FLIGHT.max_connections_per_peer
+    max_calls: Number = _FLIGHT.max_calls
 
 
 _EVENTS = EventSettings()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from lanner.engine.access import Access
 from lanner.engine.event_recorder import EventRecorder
 from lanner.engine.numbers import Numbers
+from lanner.engine.peer_shares import PeerShares
 from lanner.engine.persistence import AttributeTables
 from lanner.model.directory_objects import QueueManager
 
@@ -34,3 +35,4 @@ class Core:
         self.numbers = Numbers(store)
         self.attributes = AttributeTables(store, self.queue_manager)
         self.access = Access(self.queue_manager)
+        self.shares = PeerShares(self)

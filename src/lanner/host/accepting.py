@@ -77,10 +77,10 @@ class Acceptor:
         door: Door,
         make_protocol: MakeProtocol,
         *,
-        make_room: Callable[[], bool] = bool,
+        make_room: Callable[[str | None], bool] = lambda _: False,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """Begin. `make_room` ends a connection that has not said who it is, for a new one; False: there is none."""
+        """Begin. `make_room` ends a connection that has not said who it is, of a peer or of all, for a new one; False: there is none."""
         self.port: int = 0 if listening.family == socket.AF_UNIX else listening.getsockname()[1]
         self._listening = listening
         self._door = door
@@ -138,7 +138,7 @@ class Acceptor:
             connected.close()
             return
         granted = self._door.admit(peer)
-        if granted is None and not self._door.is_greedy(peer) and self._make_room():
+        if granted is None and self._make_room(peer if self._door.is_greedy(peer) else None):
             granted = self._door.admit(peer)
         if granted is None:
             connected.close()

@@ -290,9 +290,12 @@ class Newcomers(Generic[T]):
         """Who has to go, if there are too many."""
         return self.oldest() if len(self._peers) > self._limit else None
 
-    def oldest(self) -> T | None:
-        """The oldest of the peer that has most of them. So a peer that opens connections and says nothing keeps no other peer out."""
-        ones = max(self._by_peer.values(), key=len, default=None)
+    def oldest(self, peer: str | None = None) -> T | None:
+        """The oldest of a peer; of none in particular: of the one that has most of them.
+
+        So a peer that opens connections and says nothing keeps no other peer out.
+        """
+        ones = max(self._by_peer.values(), key=len, default=None) if peer is None else self._by_peer.get(peer)
         return None if ones is None else next(iter(ones))
 
     def remove(self, one: T) -> None:

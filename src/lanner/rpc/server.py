@@ -309,9 +309,9 @@ class RpcServer:
         if excess is not None:
             self._hang_up(excess, f"{self.limits.max_unbound} connections without a bind")
 
-    def _make_room(self) -> bool:
-        """End a connection without a bind, for there is no room for another one."""
-        oldest = self._unbound.oldest()
+    def _make_room(self, peer: str | None) -> bool:
+        """End a connection without a bind, of a peer or of all, for there is no room for another one."""
+        oldest = self._unbound.oldest(peer)
         if oldest is not None:
             self._hang_up(oldest, "there are as many connections as there may be, and it has not bound")
         return oldest is not None

@@ -13,7 +13,7 @@ from lanner.host.committer import Committer
 from lanner.rpc.endpoint_mapper import EPMAPPER_PORT, EndpointMapper
 from lanner.rpc.mgmt import MgmtInterface
 from lanner.rpc.security import ServerSecurity, TargetNames
-from lanner.rpc.server import RpcServer
+from lanner.rpc.server import RpcServer, ServerLimits
 from lanner.services.documents import Document
 from lanner.services.lanner_interface import LannerInterface
 from lanner.services.management import ManagementService
@@ -35,6 +35,9 @@ _LOG = logging.getLogger(__name__)
 _SOCKET_MODE: Final = 0o600
 
 
+_LIMITS: Final = ServerLimits()
+
+
 @dataclass(frozen=True, slots=True)
 class RpcSettings:
     """What an operator may change."""
@@ -49,6 +52,9 @@ class RpcSettings:
     requires_authentication: bool = False
     # Of the service principal, for Kerberos.
     keytab: Path | None = None
+    # Of each port, in total and of one address; also of the ports of COM, and of the Unix socket.
+    max_connections: int = _LIMITS.max_connections
+    max_connections_per_peer: int = _LIMITS.max_connections_per_peer
 
 
 class RpcListener:
@@ -137,6 +143,7 @@ class RpcListener:
             ],
             users=self._users,
             providers=ServerSecurity(self._users, names, settings.keytab, self.identity_of),
+            limits=ServerLimits(settings.max_connections, settings.max_connections_per_peer),
             budget=self._budget,
         )
         server.register(EndpointMapper(server))

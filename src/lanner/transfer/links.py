@@ -155,9 +155,9 @@ class Links:
         """Of too many connections whose handshake is not done, the oldest of the address that has most of them."""
         return self._half_open.excess()
 
-    def oldest_half_open(self) -> Link | None:
-        """Of the connections whose handshake is not done, the oldest of the address that has most of them."""
-        return self._half_open.oldest()
+    def oldest_half_open(self, peer: str | None = None) -> Link | None:
+        """Of the connections whose handshake is not done, the oldest of a peer, or of the one that has most of them."""
+        return self._half_open.oldest(peer)
 
     def handshake_done(self, link: Link) -> None:
         """The session is open."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
+from lanner.host.budget import peer_of
+
 
 @dataclass(frozen=True, slots=True)
 class Peer:
@@ -16,6 +18,11 @@ class Peer:
     addresses: tuple[str, ...]  # IPv4 or IPv6 literals, or names of the hosts file or DNS
     guid: UUID | None = None  # of its queue manager; None: any
     certificate: Path | None = None  # a PEM file; None: it has no TLS
+
+
+def known_addresses(peers: Mapping[str, Peer | str]) -> frozenset[str]:
+    """Return the addresses that the entries name, as the budget counts peers."""
+    return frozenset(peer_of(address) for name, value in peers.items() for address in as_peer(name, value).addresses)
 
 
 def as_peer(name: str, value: Peer | str) -> Peer:

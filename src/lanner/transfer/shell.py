@@ -221,6 +221,8 @@ class TransferListener:
 
     def opened(self, connection: _TcpConnection, address: str) -> bool:
         """A connection came from outside; False: it is not taken."""
+        if not self.transfer.accepts(address) and self.transfer.is_online:
+            self._make_room(connection.granted.peer)
         if not self.transfer.accepts(address):
             text = "a connection of %s was refused: it has %d sessions, or we are offline"
             log_of_peer(_LOG, logging.WARNING, "refused", address, text, address, self.transfer.sessions_of(address))
@@ -228,9 +230,9 @@ class TransferListener:
         self.transfer.accepted(connection, address)
         return True
 
-    def _make_room(self) -> bool:
-        """End a connection whose handshake is not done, for there is no room for another one."""
-        found = self.transfer.end_half_open()
+    def _make_room(self, peer: str | None) -> bool:
+        """End a connection whose handshake is not done, of a peer or of all, for there is no room for another one."""
+        found = self.transfer.end_half_open(peer)
         if isinstance(found, _TcpConnection):
             found.abort()
             found.granted.give_back()

@@ -295,9 +295,13 @@ class Transfer:
 
     # Connections ----------------------------------------------------------------------------------------------
 
+    @property
+    def is_online(self) -> bool:
+        return self.engine.queue_manager.connection_active
+
     def accepts(self, address: str) -> bool:
         """Whether another connection from an address is taken at all."""
-        return self.engine.queue_manager.connection_active and self._links.accepts(address)
+        return self.is_online and self._links.accepts(address)
 
     def accepted(self, connection: Connection, address: str) -> None:
         """3.1.5.10 Handling an Incoming Transport Connection."""
@@ -311,10 +315,10 @@ class Transfer:
         """How many sessions an address has, from the first byte of a connection on."""
         return self._links.sessions_of(address)
 
-    def end_half_open(self) -> Connection | None:
-        """There is no room for another connection: end one whose handshake is not done; None: there is none."""
+    def end_half_open(self, peer: str | None = None) -> Connection | None:
+        """There is no room for another connection, of a peer or at all: end one whose handshake is not done; None: there is none."""
         with self._turn():
-            found = self._links.oldest_half_open()
+            found = self._links.oldest_half_open(peer)
             if found is None:
                 return None
             self._close(found, "its handshake was not done, and another connection needed the room")

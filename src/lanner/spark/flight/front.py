@@ -105,16 +105,16 @@ class Front:
             self._hang_up(excess)
         return self._last
 
-    def _make_room(self) -> bool:
-        """End a connection that has said nothing, or none for a while: of the peer that has most of those."""
-        found = self.new.oldest()
+    def _make_room(self, peer: str | None) -> bool:
+        """End a connection that has said nothing, or none for a while: of a peer, or of the one that has most of those."""
+        found = self.new.oldest(peer)
         if found is None:
             silent: Newcomers[_Client] = Newcomers(0)
             since = asyncio.get_running_loop().time() - _QUIET
             for client in self.clients.values():
                 if client.heard < since:
                     silent.add(client, client.granted.peer)
-            found = silent.oldest()
+            found = silent.oldest(peer)
         if found is not None:
             self._hang_up(found)
         return found is not None
