@@ -14,7 +14,7 @@ from prometheus_client.exposition import choose_encoder
 
 from lanner.host.accepting import Acceptor
 from lanner.host.budget import Newcomers
-from lanner.host.log_lines import log_of_peer
+from lanner.security.log_lines import log_of_peer
 
 if TYPE_CHECKING:
     from lanner.host.budget import Door, Pass

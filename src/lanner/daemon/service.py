@@ -38,10 +38,10 @@ from lanner.daemon.settings import (
 )
 from lanner.host.addresses import addresses_of, local_settings
 from lanner.host.budget import Budget, Usage, raise_descriptor_limit
-from lanner.host.log_lines import LINES
 from lanner.host.runtime import Runtime
 from lanner.model.directory_objects import KILOBYTE
 from lanner.rpc.security import Credentials
+from lanner.security.log_lines import IN_TOTAL, LINES
 from lanner.security.profile import Profile
 from lanner.services.listener import RpcListener, RpcSettings
 from lanner.spark.flight.settings import (
@@ -92,7 +92,7 @@ class Daemon:
         check_bind(self.settings.bind)
         # Before anything is opened, and what the budget divides.
         self.budget = Budget(raise_descriptor_limit())
-        self.budget.show("log lines", LINES.usage)
+        self.budget.show("log lines", _log_lines)
         self.runtime = self._open()
         self.budget.show("disk", self._disk)
         self.budget.show("threads", _threads)
@@ -304,6 +304,11 @@ class Daemon:
                     setattr(qm, attribute, value)
             engine.save_queue_manager()
         change.wait()
+
+
+def _log_lines() -> Usage:
+    """The lines of the log that peers have caused in this minute."""
+    return Usage("log lines a minute", LINES.written, IN_TOTAL, refused=LINES.left_out)
 
 
 def _threads() -> Usage:

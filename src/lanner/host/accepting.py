@@ -1,7 +1,7 @@
 """Taking connections: one way for every listener, within its budget.
 
 A connection that is not let in is closed at once, so whoever connected hears of it and no descriptor is held. If the process has no
-descriptor left, accepting pauses for a second. Both are logged within the limits of `log_lines`.
+descriptor left, accepting pauses for a second. Both are logged within the limits of `security.log_lines`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from lanner.host.budget import Pass, peer_of
-from lanner.host.log_lines import log_of_peer
+from lanner.security.log_lines import log_of_peer
 
 if TYPE_CHECKING:
     from lanner.host.budget import Door

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from lanner.host.budget import Resource
-from lanner.host.log_lines import log_of_peer
 from lanner.model.errors import RemoteProtocolError
 from lanner.rpc.association import AssociationGroup, AssociationGroups
 from lanner.rpc.call_log import call_log
@@ -53,6 +52,7 @@ from lanner.rpc.security_contexts import MAX_SECURITY_CONTEXTS, SecurityContexts
 from lanner.rpc.verification_trailer import MAX_SIZE as MAX_TRAILER
 from lanner.rpc.verification_trailer import SIGNATURE, check_trailer, find_trailer
 from lanner.security.identity import ANONYMOUS, Identity
+from lanner.security.log_lines import log_of_peer
 
 _LOG = logging.getLogger(__name__)
 

@@ -7,7 +7,6 @@ import struct
 from typing import Final
 
 from lanner.host.budget import Resource, peer_of
-from lanner.host.log_lines import log_of_peer
 from lanner.model.errors import RemoteProtocolError
 from lanner.rpc.faults import FaultStatus
 from lanner.rpc.pdu import (
@@ -22,6 +21,7 @@ from lanner.rpc.pdu import (
 from lanner.rpc.refusals import Nak, Refused, not_executed
 from lanner.rpc.security import Context, SecurityError, SecurityProviders
 from lanner.security.identity import ANONYMOUS, Identity
+from lanner.security.log_lines import log_of_peer
 
 _LOG = logging.getLogger(__name__)
 

@@ -19,7 +19,6 @@ from uuid import UUID
 
 from lanner.host.accepting import Acceptor, listen_tcp
 from lanner.host.budget import Budget, Door, Newcomers, Resource, Unfinished
-from lanner.host.log_lines import log_of_peer
 from lanner.model.errors import RemoteProtocolError
 from lanner.rpc.association import AssociationGroups
 from lanner.rpc.calls import MAX_REQUEST_SIZE, ServerCall
@@ -30,6 +29,7 @@ from lanner.rpc.ndr import Syntax, Value
 from lanner.rpc.pdu import NDR20, NDR64, SyntaxId
 from lanner.rpc.security import SecurityProviders
 from lanner.rpc.server_socket import ServerSocket, bind_unix, cancel_soon
+from lanner.security.log_lines import log_of_peer
 from lanner.security.users import UserFile
 
 _LOG = logging.getLogger(__name__)

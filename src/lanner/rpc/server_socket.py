@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from lanner.host.accepting import local_user
-from lanner.host.log_lines import log_of_peer
 from lanner.rpc.calls import CallCancelled, CallReceived, Event, ServerCall
 from lanner.rpc.connection import ServerConnection
 from lanner.rpc.liveness import notice_death
 from lanner.rpc.pdu import AuthLevel
 from lanner.rpc.unix_path import short_path
 from lanner.security.identity import ANONYMOUS, Identity
+from lanner.security.log_lines import log_of_peer
 
 if TYPE_CHECKING:
     from lanner.host.budget import Pass

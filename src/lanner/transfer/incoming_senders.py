@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from lanner.model.enums import SenderIdentifierType
 from lanner.model.errors import RemoteProtocolError
 from lanner.security.identity import ANONYMOUS, Identity
+from lanner.security.log_lines import log_of_peer
 from lanner.wire.plain_sender import NO_SENDER, QUEUE_MANAGER
 from lanner.wire.sid import ANONYMOUS_LOGON, EVERYONE, NT_AUTHORITY, Sid
 
@@ -69,7 +70,8 @@ class IncomingSenders:
         try:
             sid = _read_sid(data)
         except RemoteProtocolError as error:
-            _LOG.warning("a sender's SID cannot be read, it has no rights: %s", error)
+            text = "a sender's SID cannot be read, it has no rights: %s"
+            log_of_peer(_LOG, logging.WARNING, "SID", "", text, error)
             return None
         if sid == ANONYMOUS_LOGON:
             return ANONYMOUS
@@ -81,7 +83,8 @@ class IncomingSenders:
         try:
             identity = None if resolve is None else resolve(sid)
         except Exception:  # noqa: BLE001 (whatever the resolver is)
-            _LOG.exception("the groups of %s cannot be found out, it has no rights", sid)
+            text = "the groups of %s cannot be found out, it has no rights"
+            log_of_peer(_LOG, logging.ERROR, "groups", "", text, sid, exc_info=True)
             return None
         # A user of whom nobody here has heard is in no group but Everyone.
         return identity or Identity(str(sid), sid, is_guest=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from lanner.host.accepting import Acceptor, listen_tcp
 from lanner.host.budget import Budget, Door, Pass, peer_of
 from lanner.host.committer import Committer
-from lanner.host.log_lines import log_of_peer
+from lanner.security.log_lines import log_of_peer
 from lanner.transfer.addresses import resolve_hosts
 from lanner.transfer.ping import PingInitiator, ping, start_ping_service
 from lanner.transfer.transfer import Transfer

@@ -18,9 +18,9 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from lanner.host.log_lines import log_of_peer
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import ConnectionStatus, MessageClass
+from lanner.security.log_lines import log_of_peer
 from lanner.transfer.awaiting_durability import AwaitingDurability
 from lanner.transfer.connecting import Connector
 from lanner.transfer.deadlines import Deadline, Deadlines

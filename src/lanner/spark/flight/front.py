@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Final, cast
 
 from lanner.host.accepting import Acceptor
 from lanner.host.budget import Newcomers
-from lanner.host.log_lines import log_of_peer
 from lanner.host.loop_thread import LoopThread
 from lanner.rpc.unix_path import short_path
+from lanner.security.log_lines import log_of_peer
 
 if TYPE_CHECKING:
     from lanner.host.budget import Door, Pass

@@ -16,9 +16,9 @@ from typing import Final
 
 from lanner.host.accepting import peer_at
 from lanner.host.budget import Door, Pass
-from lanner.host.log_lines import log_of_peer
 from lanner.model.errors import LannerError
 from lanner.rpc.server_socket import bind_unix
+from lanner.security.log_lines import log_of_peer
 from lanner.spark.columnar.packet_source import PacketBatch, PacketSource
 from lanner.spark.columnar.vectors import Octets
 from lanner.spark.flight.auth import refusal
@@ -119,7 +119,7 @@ class NearServer:
         except ConnectionError:
             pass  # The reader is gone.
         except Exception:  # noqa: BLE001 (logged; the reader sees the connection end)
-            _LOG.exception("a connection for streams failed")
+            log_of_peer(_LOG, logging.ERROR, "failed", granted.peer, "a connection for streams failed", exc_info=True)
         finally:
             with self._lock:
                 self._connections.pop(connection, None)

@@ -96,11 +96,11 @@ import pyarrow.flight as fl
 
 from lanner.host.accepting import listen_tcp
 from lanner.host.budget import Budget, Door, Resource, Usage
-from lanner.host.log_lines import log_of_peer
 from lanner.host.runtime import Runtime
 from lanner.model.errors import AccessDenied, InvalidParameter, LannerError, ServiceNotAvailable
 from lanner.rpc.unix_path import short_path
 from lanner.security.identity import Identity
+from lanner.security.log_lines import log_of_peer
 from lanner.spark.columnar.packet_source import PacketBatch, PacketSource, Place
 from lanner.spark.columnar.vectors import Room
 from lanner.spark.flight.auth import MAX_LOGONS, Callers, NoHandshake, Tokens, refusal

@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from lanner.host.budget import Usage
-
 # Ours: lines in a minute, of one kind and peer, of one kind, and of all kinds; kinds and peers that are remembered.
 PER_PEER: Final = 5
 PER_KIND: Final = 60
@@ -43,12 +41,6 @@ class LogLines:
         self._minute = monotonic()
         self._lines = 0  # in the minute
         self.left_out = 0  # since the start
-
-    def reset(self) -> None:
-        """Forget every line."""
-        with self._lock:
-            self._counts.clear()
-            self._lines = self.left_out = 0
 
     def log(
         self,
@@ -100,10 +92,10 @@ class LogLines:
         self._counts[key] = found
         return found
 
-    def usage(self) -> Usage:
-        """Lines in this minute, and how many were left out since the start."""
-        is_over = self._monotonic() - self._minute >= _MINUTE
-        return Usage("log lines a minute", 0 if is_over else self._lines, IN_TOTAL, PER_PEER, refused=self.left_out)
+    @property
+    def written(self) -> int:
+        """Lines in this minute."""
+        return 0 if self._monotonic() - self._minute >= _MINUTE else self._lines
 
 
 # Of the process, as the log is.
