@@ -25,6 +25,7 @@ from lanner.model.enums import (
 from lanner.model.errors import InsufficientResources, StatusError
 from lanner.model.live import DEAD_LETTER
 from lanner.security.identity import ANONYMOUS_IN_EVERYONE, SYSTEM, Identity
+from lanner.security.log_lines import log_of_peer
 from lanner.wire.builder import MessageProperties
 from lanner.wire.envelope import wants_attention
 from lanner.wire.message import Message
@@ -162,12 +163,14 @@ class Acknowledger:
         except InsufficientResources:
             return None  # logged where it is raised, but not for each message
         except StatusError as error:
-            _LOG.info("message %#06x to %s is dropped: %s", properties.message_class, destination, error)
+            text = "message %#06x to %s is dropped: %s"
+            log_of_peer(_LOG, logging.INFO, "dropped", "", text, properties.message_class, destination, error)
             return None
         try:
             return self._sending.sender(descriptor, None)(properties)
         except StatusError as error:
-            _LOG.info("message %#06x to %s is dropped: %s", properties.message_class, destination, error)
+            text = "message %#06x to %s is dropped: %s"
+            log_of_peer(_LOG, logging.INFO, "dropped", "", text, properties.message_class, destination, error)
             return None
         finally:
             self.opening.close_queue(descriptor)

@@ -68,6 +68,11 @@ class EngineSettings:
     # Kilobytes; None keeps what the store has.
     queue_manager_quota: int | None = None
     journal_quota: int | None = None
+    # Parts of the queue manager's quota for messages of other computers: in a queue without a quota of its own, of one
+    # address, and of all addresses that transfer was not told of (`peer_shares`).
+    queue_share: float = 0.5
+    peer_share: float = 0.5
+    strangers_share: float = 0.75
     # What an application may ask for as TimeToReachQueue (MS-MQDMPR 6, note 12: LongLiveTime).
     long_live_time: int = DEFAULT_TIME_TO_REACH_QUEUE
     # MS-MQQB 3.1.1.2 SendInsecureNacks: tell strangers why a message was refused.

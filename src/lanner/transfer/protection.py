@@ -35,6 +35,7 @@ from lanner.security.key_cache import (
     SendSymmetricKeyCache,
     UserCertCache,
 )
+from lanner.security.log_lines import log_of_peer
 from lanner.security.refusal import Refusal
 from lanner.security.signing import is_signed
 from lanner.transfer.deadlines import NEVER, Deadline
@@ -283,7 +284,8 @@ class Protection:
                 return Examination.refused(message, refusal), None
             except Exception:  # noqa: BLE001 - a peer chose these octets
                 # Whatever they bring about, its session must not wait for ever.
-                _LOG.exception("message %s cannot be examined", message.identifier)
+                text = "message %s cannot be examined"
+                log_of_peer(_LOG, logging.ERROR, "examined", "", text, message.identifier, exc_info=True)
                 wrong = Refusal.bad_encryption if message.is_body_encrypted else Refusal.bad_signature
                 return Examination.refused(message, wrong("it cannot be examined")), None
             return examination, key
