@@ -411,9 +411,9 @@ def test_who_does_not_say_who_it_is_is_nobody(alpha: ServedManager, q: Queue) ->
         assert bob.open(q.path_name).receive(0).body == "hello"
     with lanner.connect(alpha.bind, port=alpha.port) as nobody:
         nobody.open(q.path_name).send("x")
-        for refused in (lambda: nobody.open(q.path_name).receive(0), lambda: nobody.open(q.path_name).peek(0)):
+        for read in (nobody.open(q.path_name).receive, nobody.open(q.path_name).peek):
             with pytest.raises(errors.AccessDenied):
-                refused()
+                read(0)
 
 
 def test_no_secret_is_shown(alpha: ServedManager) -> None:
