@@ -73,6 +73,7 @@ WHITELIST: dict[str, dict[str, list[str]]] = {
     },
     "a decorator registers them: typer commands, an exit handler": {
         "cli/*.py": ["function list_*"],
+        "cli/access.py": ["function restore"],
         "com/client/automation.py": ["function _close_all"],
     },
     "libraries read them: typer, pydantic, pyspnego, expat, ssl": {
@@ -86,6 +87,7 @@ WHITELIST: dict[str, dict[str, list[str]]] = {
             "method _follow_profile",
             "method _in_range",
             "method _is_computer_name",
+            "method _is_path",
             "method _read_address",
             "method settings_customise_sources",
             "variable model_config",

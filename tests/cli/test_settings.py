@@ -41,6 +41,7 @@ def test_without_a_file_everything_has_a_default(monkeypatch: pytest.MonkeyPatch
         "bind": "127.0.0.1",
         "dns_domain": None,
         "log.level": "info",
+        "log.audit": "audit.log",
         "quota.queue_manager_kb": None,
         "quota.journal_kb": None,
         "quota.queue_share": 0.5,
