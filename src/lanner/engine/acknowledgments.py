@@ -128,8 +128,8 @@ class Acknowledger:
             response_queue_format_name=message.destination_queue_format_name,
             delivery_guarantee=message.delivery_guarantee,
             time_to_reach_queue=INFINITE,
-            # A queue that is open to everyone accepts this (MS-MQQB 3.1.5.8.3, ST 2), but no
-            # message without a sender.
+            # A queue that is open to Everyone accepts this (MS-MQQB 3.1.5.8.3, ST 2). A message
+            # without a sender needs an entry for the anonymous.
             sender_identifier_type=SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER,
         )
         is_plain = message.privacy_level == MessagePrivacyLevel.NONE and not message.is_body_encrypted
