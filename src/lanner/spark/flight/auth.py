@@ -22,7 +22,7 @@ from urllib.parse import unquote
 
 import pyarrow.flight as fl
 
-from lanner.model.errors import LannerError
+from lanner.model.errors import LannerError, ServiceNotAvailable
 from lanner.security.identity import ANONYMOUS, Identity
 from lanner.security.logons import Attempt, LogonRefused, Logons
 from lanner.security.users import UserFile
@@ -80,6 +80,11 @@ class Tokens:
         self._tokens: dict[str, _Token] = {}  # in the order of their last use
         self._known: dict[str, _Known] = {}  # by the names of users
         self._secret = secrets.token_bytes(32)
+        self._stopping = threading.Event()
+
+    def stop_waiting(self) -> None:
+        """End the calls that wait for their logon."""
+        self._stopping.set()
 
     def log_on(self, name: str, password: str, address: str) -> tuple[Identity, str]:
         """Return a user and a new token. NotAuthenticated does not say whether the user or the password was wrong."""
@@ -111,7 +116,8 @@ class Tokens:
         if not _WAITERS.acquire(blocking=False):
             raise TooBusy("too many callers wait for their logon: try again later")
         try:
-            time.sleep(attempt.wait)
+            if self._stopping.wait(attempt.wait):
+                raise ServiceNotAvailable("the queue manager is stopping")
         finally:
             _WAITERS.release()
         with _VERIFIERS:

@@ -352,6 +352,7 @@ class FlightListener:
         self._service: Service | None = None
         self._server: FlightServer | None = None
         self._near: NearServer | None = None
+        self._tokens: Tokens | None = None
         self._loop_cpu: Callable[[], float] | None = None
         self.address = self._settings.address(self._settings.port)
 
@@ -382,7 +383,7 @@ class FlightListener:
             if isinstance(error, pa.ArrowException):
                 raise OSError(None, str(error)) from None
             raise
-        self._service, self._server = service, server
+        self._service, self._server, self._tokens = service, server, tokens
         self.address = settings.address(server.port)
         try:
 
@@ -405,6 +406,8 @@ class FlightListener:
         service, self._service = self._service, None
         if server is not None and service is not None:
             service.stop_waiting()
+            if self._tokens is not None:
+                self._tokens.stop_waiting()
             ended = near is None or near.stop(STOP_SECONDS)
             if not (server.stop(STOP_SECONDS) and ended):
                 _LOG.warning("a Flight stream is still open: its reader does not read; going on without it")
