@@ -153,7 +153,8 @@ class Logons:
         wait = max(wait, when - now)
         if wait <= MAX_DELAY:
             for line in slowed:
-                line.next = max(now + wait, line.next) + _delay(line.failures)
+                # Tries that wait already are likely to fail, too: the line grows as if they had.
+                line.next = max(now + wait, line.next) + max(wait, _delay(line.failures))
         return wait
 
     # What comes of a try ------------------------------------------------------------------------------------------

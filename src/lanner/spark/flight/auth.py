@@ -24,7 +24,7 @@ from typing import Final
 import pyarrow.flight as fl
 
 from lanner.host.budget import Resource
-from lanner.model.errors import LannerError
+from lanner.model.errors import LannerError, ServiceNotAvailable
 from lanner.security.audit import AuditLog
 from lanner.security.identity import ANONYMOUS, Identity
 from lanner.security.logons import Attempt, LogonRefused, Logons
@@ -92,6 +92,11 @@ class Tokens:
         self._tokens: dict[str, _Token] = {}  # in the order of their last use
         self._known: dict[str, _Known] = {}  # by the names of users
         self._secret = secrets.token_bytes(32)
+        self._stopping = threading.Event()
+
+    def stop_waiting(self) -> None:
+        """End the calls that wait for their logon."""
+        self._stopping.set()
 
     def log_on(self, name: str, password: str, address: str) -> tuple[Identity, str]:
         """Return a user and a new token. NotAuthenticated does not say whether the user or the password was wrong."""
@@ -131,7 +136,8 @@ class Tokens:
             except LogonRefused as error:
                 self._audit.logon_failed(name, address, "Arrow Flight", str(error))
                 raise NotAuthenticated(str(error)) from None
-            time.sleep(attempt.wait)
+            if self._stopping.wait(attempt.wait):
+                raise ServiceNotAvailable("the queue manager is stopping")
             with _VERIFIERS:
                 return self._check(attempt, password)
 

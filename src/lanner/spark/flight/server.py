@@ -385,6 +385,7 @@ class FlightListener:
         self._service: Service | None = None
         self._server: FlightServer | None = None
         self._near: NearServer | None = None
+        self._tokens: Tokens | None = None
         self._loop_cpu: Callable[[], float] | None = None
         self.address = self._settings.address(self._settings.port)
 
@@ -434,7 +435,7 @@ class FlightListener:
             cost=DESCRIPTORS,
         )
         self._front = server.front = Front(listening, backend, door, tls)
-        self._service, self._server = service, server
+        self._service, self._server, self._tokens = service, server, tokens
         self.address = settings.address(self._front.port)
         try:
 
@@ -459,6 +460,8 @@ class FlightListener:
         front, self._front = self._front, None
         if server is not None and service is not None:
             service.stop_waiting()
+            if self._tokens is not None:
+                self._tokens.stop_waiting()
             ended = near is None or near.stop(STOP_SECONDS)
             if not (server.stop(STOP_SECONDS) and ended):
                 _LOG.warning("a Flight stream is still open: its reader does not read; going on without it")
