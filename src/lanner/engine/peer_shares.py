@@ -7,8 +7,8 @@ Everybody may send to a queue with the default access list, so the quota of the 
   to `strangers_share`. More count as not received, as with a full queue manager: the session ends, and the sender keeps them.
 
 A peer is an address. A message is charged to the address that first brought one of its source (SourceQueueManager), since the packet
-says nothing more when it leaves. The sums per queue and source are rows of the store, written with the messages. Removals are
-written with the next arrival, or at the end, so after a crash a sum may be too high. It is corrected at the start, when it is above what is
+says nothing more when it leaves. The sums per queue and source are rows of the store, written with recoverable messages. Removals are
+written with the next of them, or at the end, so after a crash a sum may be too high. It is corrected at the start, when it is above what is
 in the queue, and when the queue is empty.
 """
 
@@ -41,6 +41,7 @@ class PeerShares:
     def __init__(self, core: Core) -> None:
         self._queue_manager = core.queue_manager
         self._settings = core.settings
+        self._store = core.store
         self._table = core.store.table(PEER_BYTES)
         # Sources of messages that are not our own; empty: there are none.
         self.sources: dict[bytes, str] = {}
@@ -73,9 +74,10 @@ class PeerShares:
             self._room = min(self._room, int(limit * settings.strangers_share) - strange)
 
     def end(self) -> None:
-        """What comes now is our own; what has changed is written."""
+        """What comes now is our own. What has changed is written if there is something to write: no express message waits for the disk."""
         self._peer = None
-        self.write()
+        if self._changed and self._store.pending_batch():
+            self.write()
 
     def check(self, queue: Queue, packet: bytes) -> EnqueueStatus:
         """Judge a message that is about to be stored; if it is fine, `placed` follows."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
+import subprocess
 import urllib.request
 from pathlib import Path
 
 import pytest
 
 import lanner
-from tests.adversity.attacks.limited_service import LimitedService, close_all, connect_many, until
+from tests.adversity.attacks.limited_service import LANNER, LimitedService, close_all, connect_many, until
 
 METRICS = '[metrics]\nbind = "127.0.0.1:0"\n'
 
@@ -109,3 +111,19 @@ def test_refused_connections_do_not_fill_the_log(tmp_path: Path) -> None:
         text = service.log.read_text()
         assert 1 <= text.count("was refused") <= 5
         assert service.limit("log lines a minute")["refused"] > 0
+
+
+def test_status_and_doctor_show_who_has_most(tmp_path: Path) -> None:
+    def say(*arguments: str) -> str:
+        command = [str(LANNER), *arguments, "--data", str(service.data)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout
+
+    with LimitedService(tmp_path, settings="[rpc]\nmax_connections_per_peer = 4\n") as service:
+        assert "no resource is used to 80%" in say("doctor")
+        idle = connect_many(service.address, service.port("rpc"), 4)
+        try:
+            until(lambda: service.limit("rpc connections")["used"] == 4)
+            assert re.search(r"rpc connections +4 +4096 +4 +0 +127\.0\.0\.1 \(4\)", say("status"))
+            assert "rpc connections: 4 of 4 used by 127.0.0.1" in say("doctor")
+        finally:
+            close_all(idle)
