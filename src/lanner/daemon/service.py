@@ -105,6 +105,7 @@ class Daemon:
             "profile": Profile(settings.security.profile),
             "send_insecure_nacks": settings.security.send_insecure_nacks,
             "trust_unsigned_sid": settings.security.trust_unsigned_sid,
+            "legacy_crypto": settings.security.legacy_crypto,
             "events": settings.events.settings,
         }
         if settings.dns_domain is not None:

@@ -38,6 +38,7 @@ _HOST_NAME = re.compile(r"(?![0-9.]+$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})
 # The defaults of profile "document" where they differ. A value that the operator wrote wins.
 DOCUMENT_DEFAULTS: dict[str, object] = {
     "security.trust_unsigned_sid": True,
+    "security.legacy_crypto": True,
 }
 
 
@@ -78,6 +79,8 @@ class SecuritySettings(_Table):
     send_insecure_nacks: bool = False
     # MS-MQQB 3.1.5.8.3: give a message without a signature the rights of the SID that it names.
     trust_unsigned_sid: bool = False
+    # Use RSA keys below 1,024 bits, as the base provider of MS-MQDMPR 3.1.3 has them.
+    legacy_crypto: bool = False
 
 
 _TRANSFER = TransferSettings()

@@ -41,6 +41,7 @@ class Runtime:
     def __init__(self, data: str | Path, settings: EngineSettings, *, coordinator: Coordinator | None = None) -> None:
         self.path = Path(data)
         self.store = Store.open(self.path)
+        self._profile = settings.profile
         self.users = UserFile(self.path / USER_FILE)
         self.certificates = InternalCertificates(self.path / CERTIFICATE_FILE)
         self.lock = self.store.lock
@@ -93,7 +94,7 @@ class Runtime:
 
     @cached_property
     def _keys(self) -> QueueManagerKeys:
-        return QueueManagerKeys.load_or_create(self.path / "keys.json")
+        return QueueManagerKeys.load_or_create(self.path / "keys.json", self._profile)
 
     def internal_signing_key(self, identity: Identity) -> SigningKey:
         """Return the key of the internal certificate of a local user. Takes the lock itself."""
