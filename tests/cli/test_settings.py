@@ -51,6 +51,7 @@ def test_without_a_file_everything_has_a_default(monkeypatch: pytest.MonkeyPatch
         "security.hardened": False,
         "security.send_insecure_nacks": False,
         "security.trust_unsigned_sid": False,
+        "security.legacy_crypto": False,
         "metrics.bind": None,
         "peers": {},
         **{f"transfer.{name}": value for name, value in TransferTable().model_dump().items()},

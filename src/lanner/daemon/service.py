@@ -125,6 +125,7 @@ class Daemon:
             "profile": Profile(settings.security.profile),
             "send_insecure_nacks": settings.security.send_insecure_nacks,
             "trust_unsigned_sid": settings.security.trust_unsigned_sid,
+            "legacy_crypto": settings.security.legacy_crypto,
             "events": settings.events.settings,
             "audit": AuditLog(None if settings.log.audit == "none" else settings.data / settings.log.audit),
             "local_origin": f"service uid {os.geteuid()}",

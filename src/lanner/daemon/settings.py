@@ -56,6 +56,7 @@ DOCUMENT_DEFAULTS: dict[str, object] = {
     "quota.peer_share": 1.0,
     "quota.strangers_share": 1.0,
     "security.trust_unsigned_sid": True,
+    "security.legacy_crypto": True,
     "rpc.authentication_level": "none",
     "transfer.peers": "open",
     "transfer.max_clock_skew": math.inf,
@@ -116,6 +117,8 @@ class SecuritySettings(_Table):
     send_insecure_nacks: bool = False
     # MS-MQQB 3.1.5.8.3: give a message without a signature the rights of the SID that it names.
     trust_unsigned_sid: bool = False
+    # Use RSA keys below 1,024 bits, as the base provider of MS-MQDMPR 3.1.3 has them.
+    legacy_crypto: bool = False
     # Wrong passwords after which an account is locked for everybody, wherever they come from; 0: it never is.
     lockout_failures: Annotated[int, Field(ge=0)] = 0
     lockout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 900.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lanner.model.directory_objects import GUID_NULL
 from lanner.security.accounts import Accounts
@@ -93,6 +93,8 @@ class EngineSettings:
     # queue manager.
     private_keys: Callable[[], PrivateKeys] | None = None
     encryption: EncryptionPreferences = DEFAULT_PREFERENCES
+    # Whether RSA keys below 1,024 bits are used. None: as the profile says.
+    legacy_crypto: bool | None = None
     # Whether the log of events is kept, and for how long; True: with the defaults of EventSettings.
     events: EventSettings | bool = False
 
@@ -113,6 +115,12 @@ class EngineSettings:
     # The user of a SID with its groups, None where it is not known (DECISIONS: a pluggable
     # resolver).
     resolve_identity: Callable[[Sid], Identity | None] | None = None
+
+    @property
+    def encryption_preferences(self) -> EncryptionPreferences:
+        """`encryption`, with what the profile and `legacy_crypto` say about short keys."""
+        is_legacy = self.profile is Profile.DOCUMENT if self.legacy_crypto is None else self.legacy_crypto
+        return replace(self.encryption, accepts_short_keys=True) if is_legacy else self.encryption
 
     @property
     def trusts_unsigned_sid(self) -> bool:

@@ -168,7 +168,7 @@ class Protection:
             )
         recipient = _recipient(message, remote_qm_guid)
         keys = self._public_keys(remote_qm_guid, recipient)
-        selection = select(keys, message.privacy_level, self._engine.settings.encryption)
+        selection = select(keys, message.privacy_level, self._engine.settings.encryption_preferences)
         identity = SendKeyIdentity.of(recipient, selection)
         session_key = self.send_symmetric_key_cache.find(identity)
         if session_key is not None and _is_quick(session_key.algorithm, message.body_size):
@@ -257,7 +257,7 @@ class Protection:
     ) -> Callable[[], tuple[Examination, bytes | None]]:
         """What is to be done in a thread: the examination, and the key that was opened for it."""
         engine = self._engine
-        preferences = engine.settings.encryption
+        preferences = engine.settings.encryption_preferences
         signing_keys = None
         is_known = False
         if is_signed(message):
@@ -271,7 +271,7 @@ class Protection:
             key = symmetric_key
             try:
                 if identity is not None and key is None:
-                    key = open_symmetric_key(message, engine.private_keys())
+                    key = open_symmetric_key(message, engine.private_keys(), preferences)
                 examination = examine(
                     message,
                     NO_KEYS,
