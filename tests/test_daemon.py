@@ -22,6 +22,7 @@ from lanner.daemon.settings import Settings, SettingsError, load_settings
 from lanner.engine.settings import EventSettings
 from lanner.host.runtime import Runtime
 from lanner.model.enums import OutgoingState, QueueAccessType
+from lanner.transfer.incidents import Incident, Incidents
 from lanner.transfer.shell import TransferListener
 from lanner.transfer.transfer import Transfer
 from lanner.wire.builder import MessageProperties
@@ -205,10 +206,15 @@ def test_threads_share_one_heap() -> None:
 
 def test_dropped_messages_are_a_metric() -> None:
     runtime = SimpleNamespace(lock=contextlib.nullcontext())
-    transfer = SimpleNamespace(incoming=SimpleNamespace(refusals=[], duplicates=2, out_of_order=3))
-    refused, dropped = TransferCollector(cast(Runtime, runtime), cast(Transfer, transfer)).collect()
+    incidents = Incidents(lambda: 0.0, lambda: 0.0)
+    incidents.add(Incident.REFUSED_PEER, "192.0.2.7")
+    transfer = SimpleNamespace(incoming=SimpleNamespace(refusals=[], duplicates=2, out_of_order=3), incidents=incidents)
+    refused, dropped, happened = TransferCollector(cast(Runtime, runtime), cast(Transfer, transfer)).collect()
     assert refused.samples == []
     assert [(sample.name, sample.labels, sample.value) for sample in dropped.samples] == [
         ("lanner_messages_dropped_total", {"reason": "duplicate"}, 2),
         ("lanner_messages_dropped_total", {"reason": "out_of_order"}, 3),
     ]
+    assert {sample.labels["kind"]: sample.value for sample in happened.samples} == {
+        kind.value: int(kind is Incident.REFUSED_PEER) for kind in Incident
+    }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -40,8 +42,9 @@ from lanner.com.objects import ComError
 from lanner.com.server.holdings import HoldingLimits
 from lanner.model.directory_objects import Queue
 from lanner.wire.vartypes import VT
-from tests.activex.wire import Wire
+from tests.activex.wire import HOST, Wire
 from tests.activex.world import World
+from tests.com.toys import USER
 from tests.engine.harness import OPEN_TO_ALL
 
 NOW = Variant(VT.I4, 0)
@@ -250,3 +253,21 @@ def test_contents_of_objects_are_counted(world: World, wire: Wire, q: Queue) -> 
     for each in (message, received, queue_info):
         each.release()
     until(world, lambda: holdings.octets < 1000)
+
+
+def test_changes_over_the_wire_are_in_the_audit_log(
+    world: World, wire: Wire, q: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who and from where reach it through DCOM too."""
+    with world.held() as h:
+        h.send(body=b"x")
+    made = info(wire)
+    opened = wire.call(made, IMSMQ_QUEUE_INFO4, "open", 1, 0)
+    with caplog.at_level(logging.INFO, "lanner.audit"):
+        wire.call(opened, IMSMQ_QUEUE4, "purge")
+        wire.call(made, IMSMQ_QUEUE_INFO4, "delete")
+    purged, deleted = (json.loads(one.getMessage()) for one in caplog.records if one.name == "lanner.audit")
+    assert (purged["event"], purged["messages"]) == ("purge queue", 1)
+    assert (deleted["event"], deleted["outcome"]) == ("delete queue", "done")
+    for record in (purged, deleted):
+        assert (record["who"], record["from"], record["queue"]) == (USER, HOST, q.pathname)

@@ -27,6 +27,7 @@ from lanner.directory.topology import Computer, Link, Topology, provision
 from lanner.model.directory_objects import Queue
 from lanner.model.errors import QueueExists
 from lanner.model.live import MessagePosition
+from lanner.transfer.peers import PeerPolicy
 from lanner.transfer.settings import TransferSettings
 from lanner.transfer.shell import TransferListener
 
@@ -42,7 +43,9 @@ class Node:
         self.engine = self.runtime.engine
         self._arrivals: Counter[str] = Counter()
         self.engine.position_available_subscribers.append(self._arrived)
-        settings = TransferSettings(port=config["port"], peers=config["peers"], **config["settings"])
+        given = config["settings"]
+        policy = PeerPolicy(given.pop("peer_policy", "pinned"))
+        settings = TransferSettings(port=config["port"], peers=config["peers"], peer_policy=policy, **given)
         self.listener = TransferListener(self.engine, config["bind"], settings)
         self._loop = uvloop.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()

@@ -41,7 +41,8 @@ class Scene:
     """A victim, a friend who sends to it all the time, and addresses for strangers."""
 
     def __init__(self, path: Path) -> None:
-        self.network = Network(path, ("VICTIM", "FRIEND"), seed=0)
+        # All strangers have one identifier, and as many addresses as there are tests.
+        self.network = Network(path, ("VICTIM", "FRIEND"), seed=0, peer_policy="open")
         try:
             self._prepare()
         except BaseException:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from lanner.client import QueueManager
+from lanner.client import Message, QueueManager, connect
 from lanner.security.tls_certificates import make_tls_certificate
 from lanner.transfer.settings import TransferSettings
 from lanner.transfer.tls import load_identity
@@ -258,6 +258,28 @@ def test_sighup_takes_over_new_certificates(site: Site, serve: Callable[..., Ser
     assert "has mode 0644" in alpha.line_with("the configuration stays as it was")
     run("send", FAR, "three")
     wait_for(lambda: run("outgoing", "show", "beta", "--json").json, lambda one: one["messages"] == 0)
+
+
+def test_a_killed_service_gets_every_message_once(site: Site, serve: Callable[..., Served], run: Run) -> None:
+    run("queue", "create", "t", "--transactional", "--data", site.data["beta"])
+    site.start(serve, "alpha")
+    expected = []
+    with connect(data=site.data["alpha"]) as alpha:
+        target = alpha.open(r"DIRECT=OS:beta\private$\t")
+        for life in range(3):
+            beta, _ = site.start(serve, "beta")
+            for number in range(50):
+                body = f"{life} {number}"
+                with alpha.transaction() as transaction:
+                    target.send(Message(body=body), transaction=transaction)
+                expected.append(body)
+            wait_for(lambda: run("queue", "show", "t", "--data", site.data["beta"], "--json").json["messages"], bool)
+            beta.process.kill()
+            beta.process.wait()
+        site.start(serve, "beta")
+        wait_for(lambda: run("outgoing", "show", "beta", "--json").json["messages"], lambda count: count == 0)
+    with connect(data=site.data["beta"]) as there:
+        assert [message.body for message in there.open("t")] == expected
 
 
 def test_serve_says_which_file_cannot_be_used(site: Site, serve: Callable[..., Served]) -> None:

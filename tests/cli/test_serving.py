@@ -58,7 +58,7 @@ def test_a_second_process_is_refused(serve: Callable[..., Served], run: Run, dat
     second = serve()
     _, error = second.process.communicate(timeout=30)
     assert second.process.returncode == 1
-    assert error.startswith(f"lanner: {data} is open in process {first.process.pid}: stop that process")
+    assert f"lanner: {data} is open in process {first.process.pid}: stop that process" in error
     # Commands ask the one that runs.
     assert "admin_queue$" in run("queue", "list").out
     assert f"is open in process {first.process.pid}" in run("backup", data.parent / "copy", code=1).err

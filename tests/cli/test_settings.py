@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from uuid import UUID
@@ -20,7 +21,7 @@ from lanner.daemon.settings import (
     split_address,
 )
 from lanner.host.addresses import addresses_of
-from lanner.transfer.peers import Peer
+from lanner.transfer.peers import Peer, PeerPolicy
 from lanner.transfer.settings import TransferSettings
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "operator-guide.md"
@@ -75,6 +76,18 @@ def test_without_a_file_everything_has_a_default(monkeypatch: pytest.MonkeyPatch
 def test_transfer_has_the_defaults_of_the_document() -> None:
     assert load_settings(None, {}).transfer_settings == TransferSettings()
     assert TransferTable().enabled
+
+
+def test_the_documents_profile_believes_all_peers_and_all_times(tmp_path: Path) -> None:
+    safe = load(tmp_path, "").transfer_settings
+    assert (safe.peer_policy, safe.max_clock_skew) == (PeerPolicy.PINNED, 86_400)
+    document = load(tmp_path, '[security]\nprofile = "document"').transfer_settings
+    assert (document.peer_policy, document.max_clock_skew) == (PeerPolicy.OPEN, math.inf)
+    text = '[security]\nprofile = "document"\n[transfer]\npeers = "known"\nmax_clock_skew = 60.0'
+    written = load(tmp_path, text).transfer_settings
+    assert (written.peer_policy, written.max_clock_skew) == (PeerPolicy.KNOWN, 60)
+    with pytest.raises(SettingsError, match=r"transfer\.peers = 'all'"):
+        load(tmp_path, '[transfer]\npeers = "all"')
 
 
 def test_transfer_takes_what_it_is_given(tmp_path: Path) -> None:

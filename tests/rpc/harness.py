@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -29,6 +30,7 @@ from lanner.rpc.pdu import (
 )
 from lanner.rpc.security import SecurityProviders, ServerSecurity, TargetNames
 from lanner.security.identity import Identity
+from lanner.security.logons import Logons
 from lanner.security.md4 import nt_hash
 from lanner.wire.sid import Sid
 
@@ -51,7 +53,8 @@ class Accounts:
         return ALICE if name.casefold() == USER else None
 
 
-SECURITY = ServerSecurity(Accounts(), NAMES)
+# Its clock goes so fast that wrong passwords of one test are forgotten in the next one.
+SECURITY = ServerSecurity(Accounts(), NAMES, logons=Logons(clock=itertools.count(0.0, 10_000.0).__next__))
 
 
 @dataclass(frozen=True)

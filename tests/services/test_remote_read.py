@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import struct
 import uuid
 from dataclasses import replace
@@ -439,6 +440,16 @@ async def test_a_purge_takes_what_is_locked_when_its_read_ends(site: Site, ack: 
     assert site.count() == 1
     assert await q.end(read, ack) == OK
     assert site.count() == 0
+
+
+@served
+async def test_a_purge_is_in_the_audit_log(site: Site) -> None:
+    site.send(b"one", b"two")
+    q = await site.opened()
+    assert await q.purge() == OK
+    lines = (site.runtime.path / "audit.log").read_text().splitlines()
+    (record,) = (found for line in lines if (found := json.loads(line))["event"] == "purge queue")
+    assert (record["who"], record["from"], record["messages"]) == ("ANONYMOUS LOGON", ADDRESS, 2)
 
 
 @pytest.mark.spec("MQQP-3.1.4.7-1")

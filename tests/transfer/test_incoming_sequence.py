@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from lanner.model.enums import MessageClass
 from lanner.transfer import incoming_sequence
 from lanner.transfer.deadlines import NEVER
+from lanner.transfer.incidents import Incident
 from lanner.transfer.incoming import Incoming
 from lanner.transfer.incoming_sequence import IncomingSequence
 from lanner.transfer.settings import TransferSettings
@@ -372,3 +373,21 @@ def test_timers_of_many_sequences_are_independent(h: IncomingHarness) -> None:
     assert len(h.link.express) == 1, "the second is not due yet"
     h.arrive(h.packet(to=LEDGER, number=2))
     assert h.incoming.sequences.deadline.due == pytest.approx(h.now + 0.3)
+
+
+def test_a_time_far_ahead_is_refused_and_forgotten(h: IncomingHarness) -> None:
+    """More than max_clock_skew; what was taken before there was a limit blocks its sender no longer."""
+    ahead = TxSequenceID(1, int(h.now) + 86_400)
+    too_far = TxSequenceID(1, int(h.now) + 86_402)
+    arrive(h, 1, sequence=too_far)
+    assert list(h.incoming.sequences) == []
+    assert h.bodies("ledger") == []
+    assert h.incoming.incidents.count(Incident.SEQUENCE_AHEAD) == 1
+    assert h.order_acks() == []
+    arrive(h, 1, sequence=ahead)
+    assert state(h)[:2] == (ahead.value, 1)
+    h.incoming.stop()
+    h.incoming = Incoming(h.engine, TransferSettings(max_clock_skew=60))
+    assert list(h.incoming.sequences) == []
+    arrive(h, 1)
+    assert state(h)[:2] == (SEQUENCE.value, 1)

@@ -257,6 +257,25 @@ def test_the_directory_says_whom_a_name_of_a_certificate_is(network: Network) ->
         assert not is_admitted(alpha, named, uuid.uuid4())
 
 
+def test_a_computer_that_the_directory_has_is_reached_over_tls(network: Network) -> None:
+    """A message to a format name with its identifier; the directory has a host name that is no name of the peers table."""
+    alpha, beta = network.alpha, network.beta
+    a, b = network.issue(alpha), network.issue(beta, guid=None)
+    host = f"localhost.{beta.name}.invalid"
+    with alpha.engine.store.lock:
+        provision(alpha.engine.directory, Topology(computers=(Computer("BETA", beta.guid, host),)))
+    with beta.engine.store.lock:
+        (number,) = [one.private_queue_number for one in beta.engine.local_queues() if one.pathname.endswith(r"\q")]
+    target = f"PRIVATE={beta.guid}\\{number:08x}"
+    with (
+        alpha.listening(beta.peer(b.certificate_file), **a.settings),
+        beta.listening(alpha.peer(a.certificate_file), **b.settings),
+    ):
+        alpha.manager.open(target).send("by identifier")
+        until(lambda: beta.queue.count() == 1)
+        assert [link.certified_peer and link.certified_peer.name for link in alpha.links] == ["BETA"]
+
+
 def test_openssl_is_served_with_tls_13_and_asked_for_a_certificate(network: Network) -> None:
     alpha, beta = network.alpha, network.beta
     a, b = network.issue(alpha), network.issue(beta)

@@ -80,6 +80,8 @@ def add(
     """Add a user. The queue manager may be running."""
     password = None if guest and not password_stdin else _password(name, from_stdin=password_stdin)
     file = _file(data, create=True)
+    if password:
+        file.check_password(name, password)
     file.add(name, password, administrator=administrator, guest=guest, keep_nt_hash=not no_ntlm)
     _show(file, name, as_json=json, done="is added")
 
@@ -103,7 +105,10 @@ def change(
     file = _file(data)
     file.sid(name)
     if password or password_stdin:
-        file.set_password(name, _password(name, from_stdin=password_stdin), keep_nt_hash=not no_ntlm)
+        new = _password(name, from_stdin=password_stdin)
+        if new:
+            file.check_password(name, new)
+        file.set_password(name, new, keep_nt_hash=not no_ntlm)
     if administrator is not None and administrator != file.is_administrator(name):
         file.set_administrator(name, administrator=administrator)
     _show(file, name, as_json=json, done="is changed")

@@ -101,7 +101,10 @@ def _hand_over(data: Path, account: pwd.struct_passwd) -> None:
 
 
 def become(account: pwd.struct_passwd) -> None:
-    """Become a user for good: its groups, its identifiers, no way back."""
+    """Become a user for good: its groups, its identifiers, no way back.
+
+    Raises SettingsError if the user cannot run this program.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     capability = 0
     while libc.prctl(_PR_CAPBSET_READ, capability, 0, 0, 0) >= 0:
@@ -110,6 +113,12 @@ def become(account: pwd.struct_passwd) -> None:
     os.initgroups(account.pw_name, account.pw_gid)
     os.setresgid(account.pw_gid, account.pw_gid, account.pw_gid)
     os.setresuid(account.pw_uid, account.pw_uid, account.pw_uid)
+    for program in (os.__file__, __file__):
+        # Modules are still to be imported; without this check one of them would fail later, and nobody would see why.
+        if not os.access(program, os.R_OK):
+            raise SettingsError(
+                f"--user {account.pw_name}: that user cannot read {program}: install Python and lanner where it can"
+            )
     os.environ.update(HOME=account.pw_dir, USER=account.pw_name, LOGNAME=account.pw_name)
     _LOG.info("the queue manager runs as user %s", account.pw_name)
 

@@ -40,8 +40,10 @@ from lanner.daemon.settings import (
 from lanner.host.addresses import addresses_of, local_settings
 from lanner.host.early_ports import close_early
 from lanner.host.runtime import Runtime
+from lanner.model.errors import LannerError
 from lanner.rpc.security import Credentials
 from lanner.security.audit import AuditLog
+from lanner.security.logons import Logons
 from lanner.security.profile import Profile
 from lanner.services.listener import RpcListener
 from lanner.spark.flight.settings import (
@@ -90,7 +92,9 @@ class Daemon:
         set_log_level(self.settings)
         check_bind(self.settings.bind)
         self.runtime = self._open()
+        self.logons = Logons(self.settings.security.lockout)
         try:
+            self._keep_password_policy()
             self.listeners = self._listeners()
         except BaseException:
             self.runtime.close()
@@ -114,6 +118,13 @@ class Daemon:
         if settings.dns_domain is not None:
             overrides["dns_domain"] = settings.dns_domain
         return Runtime(settings.data, local_settings(settings.name, **overrides))
+
+    def _keep_password_policy(self) -> None:
+        """Leave it where `lanner user` finds it. Who cannot write the file may still be able to serve."""
+        try:
+            self.runtime.users.set_policy(self.settings.security.passwords)
+        except (LannerError, OSError) as error:
+            _LOG.error("security.min_password_length and security.ntlm cannot be kept for `lanner user`: %s", error)
 
     def _listeners(self) -> list[Listener]:
         """What listens, in the order in which it starts. The protocols on `bind` belong before the metrics."""
@@ -151,6 +162,7 @@ class Daemon:
             settings=self.settings.rpc.settings,
             transfer=transfer,
             about=self.about,
+            logons=self.logons,
         )
 
     def _com(self, rpc: RpcListener, transfer: Transfer | None) -> ComListener:
@@ -193,8 +205,8 @@ class Daemon:
         try:
             settings = FlightSettings(bind, **table.model_dump(exclude={"enabled", "bind"}))
             if table.enabled is None:
-                return flight_listener_if_available(self.runtime, settings)
-            return flight_listener(self.runtime, settings)
+                return flight_listener_if_available(self.runtime, settings, self.logons)
+            return flight_listener(self.runtime, settings, self.logons)
         except (ValueError, PipelineUnavailable) as error:
             raise SettingsError(f"flight: {error}") from error
 

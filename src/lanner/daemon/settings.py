@@ -24,6 +24,8 @@ from lanner.model.enums import INFINITE
 from lanner.model.errors import LannerError
 from lanner.rpc.pdu import AuthLevel
 from lanner.security.audit import AUDIT_FILE
+from lanner.security.logons import LockoutPolicy
+from lanner.security.users import PasswordPolicy
 from lanner.services.listener import RpcSettings
 from lanner.spark.flight.settings import FlightSettings
 from lanner.transfer.peers import Peer, PeerPolicy
@@ -103,6 +105,21 @@ class SecuritySettings(_Table):
     send_insecure_nacks: bool = False
     # MS-MQQB 3.1.5.8.3: give a message without a signature the rights of the SID that it names.
     trust_unsigned_sid: bool = False
+    # Wrong passwords after which an account is locked for everybody, wherever they come from; 0: it never is.
+    lockout_failures: Annotated[int, Field(ge=0)] = 0
+    lockout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 900.0
+    # Of new passwords.
+    min_password_length: Annotated[int, Field(ge=1)] = PasswordPolicy().min_length
+    # False: no NT hashes are kept, and nobody logs on with NTLM.
+    ntlm: bool = PasswordPolicy().ntlm
+
+    @property
+    def lockout(self) -> LockoutPolicy:
+        return LockoutPolicy(self.lockout_failures, self.lockout_seconds)
+
+    @property
+    def passwords(self) -> PasswordPolicy:
+        return PasswordPolicy(self.min_password_length, self.ntlm)
 
 
 _TRANSFER = TransferSettings()
@@ -190,6 +207,8 @@ class RpcTable(_Table):
     endpoint_mapper_port: Annotated[int, Field(ge=0, le=0xFFFF)] = _RPC.endpoint_mapper_port
     # The least that callers must have; some interfaces demand more, unless it is "none".
     authentication_level: AuthenticationLevel = "integrity"
+    # Windows sends one since 7; older clients and some others do not.
+    require_mic: bool = _RPC.require_mic
     keytab: Annotated[Path | None, Field(strict=False)] = _RPC.keytab
 
     @model_validator(mode="before")
@@ -246,6 +265,11 @@ class FlightTable(_Table):
     tls_certificate: Annotated[Path | None, Field(strict=False)] = _FLIGHT.tls_certificate
     tls_key: Annotated[Path | None, Field(strict=False)] = _FLIGHT.tls_key
     max_streams: Number = _FLIGHT.max_streams
+    # Whether callers that did not log on may read what a queue allows them to. They never publish.
+    allow_anonymous: bool = _FLIGHT.allow_anonymous
+    max_publication_messages: Number = _FLIGHT.max_publication_messages
+    max_publication_mb: Number = _FLIGHT.max_publication_mb
+    max_writers: Number = _FLIGHT.max_writers
 
 
 _EVENTS = EventSettings()

@@ -46,7 +46,7 @@ from lanner.rpc.pdu import (
 )
 from lanner.rpc.presentation import MAX_PRESENTATION_CONTEXTS, PresentationContexts, offered_features
 from lanner.rpc.refusals import Nak, Refused, not_executed
-from lanner.rpc.security import SecurityProviders
+from lanner.rpc.security import LogonDelayed, SecurityProviders
 from lanner.rpc.security_contexts import MAX_SECURITY_CONTEXTS, SecurityContexts
 from lanner.rpc.verification_trailer import MAX_SIZE as MAX_TRAILER
 from lanner.rpc.verification_trailer import SIGNATURE, check_trailer, find_trailer
@@ -112,6 +112,8 @@ class ServerConnection:
         self._rest = b""
         # A whole request is kept that may be begun when there is room for it.
         self.has_more = False
+        # Seconds for which nothing is to be read: a logon has to wait, and everything behind it.
+        self.delay = 0.0
         self._out: list[bytes] = []
         self._closed: str | None = None
         self._log = call_log("server", peer)
@@ -144,10 +146,12 @@ class ServerConnection:
     def receive(self, data: bytes, max_calls: int | None = None) -> list[Event]:
         """Take what came from the client; after ConnectionClosed everything is dropped.
 
-        Behind so many calls as `max_calls` it stops at the next request (`has_more`), and goes on there the next time.
+        Behind so many calls as `max_calls` it stops at the next request (`has_more`), and goes on there the next time. It also stops at
+        a logon that has to wait, for `delay` seconds.
         """
         events: list[Event] = []
         self.has_more = False
+        self.delay = 0.0
         if self._closed is not None:
             return events
         if self._rest:
@@ -169,14 +173,24 @@ class ServerConnection:
                 break
             pdu = data if length == end else data[position : position + length]
             position += length
-            if is_request:
-                self._request(pdu, events)
-            else:
-                self._other(pdu, events)
+            try:
+                if is_request:
+                    self._request(pdu, events)
+                else:
+                    self._other(pdu, events)
+            except LogonDelayed as delay:
+                position -= length
+                self.delay = delay.seconds
+                break
             if self.is_closed:
                 return events
         self._rest = data[position:] if position < end else b""
         return events
+
+    def keep(self, data: bytes) -> None:
+        """Take what came while a logon waits; it is looked at behind it."""
+        if self._closed is None:
+            self._rest += data
 
     def data_to_send(self) -> bytes:
         out = self._out

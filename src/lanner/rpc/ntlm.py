@@ -23,8 +23,9 @@ from spnego.channel_bindings import GssChannelBindings
 
 from lanner.model.errors import RemoteProtocolError
 from lanner.rpc.pdu import AuthLevel
-from lanner.rpc.security import Credentials, NtlmAccounts, SecurityError, TargetNames
+from lanner.rpc.security import Credentials, LogonDelayed, NtlmAccounts, SecurityError, TargetNames
 from lanner.security.identity import ANONYMOUS, Identity
+from lanner.security.logons import Attempt, LogonRefused, Logons
 from lanner.security.md4 import nt_hash as nt_hash_of
 from lanner.wire.reader import Reader
 
@@ -235,7 +236,16 @@ _NO_CREDENTIAL: Final = NTLMHash(username="", lm_hash=None, nt_hash=None)
 class NtlmAcceptor(_Ntlm):
     """A server's NTLM context (MS-NLMP 3.2)."""
 
-    def __init__(self, accounts: NtlmAccounts, names: TargetNames) -> None:
+    def __init__(
+        self,
+        accounts: NtlmAccounts,
+        names: TargetNames,
+        logons: Logons | None = None,
+        peer: str = "",
+        *,
+        requires_mic: bool = False,
+    ) -> None:
+        """`peer` is the address of the client, whose wrong passwords `logons` counts."""
         # pyspnego's acceptor insists on its own account file, so this begins as an initiator and turns around.
         super().__init__(_NO_CREDENTIAL)
         self.usage = "accept"
@@ -244,6 +254,10 @@ class NtlmAcceptor(_Ntlm):
         self._negotiate = b""
         self._challenge = b""
         self._server_challenge = b""
+        self._logons = Logons() if logons is None else logons
+        self._peer = peer
+        self._requires_mic = requires_mic
+        self._attempt: Attempt | None = None
 
     def _step_accept_negotiate(self, token: bytes) -> bytes:
         negotiate = Negotiate.unpack(token)
@@ -280,8 +294,11 @@ class NtlmAcceptor(_Ntlm):
             if len(message.encrypted_session_key) != 16:
                 raise SecurityError("NTLM: the session key is missing")
             key = rc4k(key_exchange_key, message.encrypted_session_key)
-        if not message.is_anonymous and _av_flags(message.nt_response) & _AV_FLAG_MIC:
-            self._check_mic(key, token)
+        if not message.is_anonymous:
+            if _av_flags(message.nt_response) & _AV_FLAG_MIC:
+                self._check_mic(key, token)
+            elif self._requires_mic:
+                raise SecurityError(f"NTLM: {message.user!r} sent no MIC, and this server requires one")
         if not message.is_anonymous and not message.flags & NegotiateFlags.extended_session_security:
             raise SecurityError("NTLM: the client has no extended session security")
         self._session_key = key
@@ -295,6 +312,7 @@ class NtlmAcceptor(_Ntlm):
             raise SecurityError(f"NTLM: {message.user!r} sent no NTLMv2 response", account=message.user)
         # Users write themselves with and without a domain; accounts have names only.
         name = message.user.partition("@")[0] if not message.domain else message.user
+        attempt = self._begin(name)
         known = self._accounts.nt_hash(name)
         identity = self._accounts.identity(name)
         # A name nobody has takes as long as a wrong password.
@@ -302,9 +320,23 @@ class NtlmAcceptor(_Ntlm):
         key = hmac.digest(nt_hash, (message.user.upper() + message.domain).encode("utf-16-le", "surrogatepass"), "md5")
         proof = hmac.digest(key, self._server_challenge + response[_PROOF_SIZE:], "md5")
         if not hmac.compare_digest(proof, response[:_PROOF_SIZE]) or known is None or identity is None:
+            attempt.failed()
             raise SecurityError(f"NTLM: user name or password of {message.user!r} is wrong", account=message.user)
+        attempt.succeeded()
         self.identity = identity
         return hmac.digest(key, proof, "md5")
+
+    def _begin(self, name: str) -> Attempt:
+        """Raise LogonDelayed once if the user has to wait; the step that is made again then goes on."""
+        if self._attempt is not None:
+            return self._attempt
+        try:
+            self._attempt = self._logons.begin(name, self._peer, "NTLM")
+        except LogonRefused as error:
+            raise SecurityError(f"NTLM: {error}", account=name) from error
+        if self._attempt.wait:
+            raise LogonDelayed(self._attempt.wait)
+        return self._attempt
 
     def _check_mic(self, key: bytes, token: bytes) -> None:
         """MS-NLMP 3.2.5.1.2: the messages arrived as they were sent."""

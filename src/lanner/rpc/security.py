@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from lanner.model.errors import LannerError
 from lanner.rpc.pdu import AuthLevel, AuthType
 from lanner.security.audit import AuditLog
 from lanner.security.identity import ANONYMOUS, Identity
+from lanner.security.logons import Logons
 
 _LOG = logging.getLogger(__name__)
 
@@ -27,6 +29,14 @@ class SecurityError(LannerError):
         """`account`: who tried to log on, as the client calls it."""
         super().__init__(message)
         self.account = account
+
+
+class LogonDelayed(Exception):
+    """A password may not be looked at yet, because wrong ones came before it. Nothing has changed."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"in {seconds:.1f} s")
+        self.seconds = seconds
 
 
 class Mechanism(Protocol):
@@ -99,14 +109,14 @@ class Context:
         return ANONYMOUS if self._mechanism is None else self._mechanism.identity
 
     def step(self, token: bytes) -> bytes:
-        """The answer to a token, empty if there is none; SecurityError ends it."""
+        """The answer to a token, empty if there is none; SecurityError ends it, LogonDelayed asks for the same step later."""
         try:
             answer = self._steps.step(token)
             if self._steps.is_complete:
                 mechanism = self._mechanism_of()
                 mechanism.check_level(self.level)
                 self._mechanism = mechanism
-        except SecurityError:
+        except (SecurityError, LogonDelayed):
             raise
         except Exception as error:
             # The parsers of other people meet bytes that nobody vouches for.
@@ -149,8 +159,8 @@ class SecurityProviders(Protocol):
     def audit(self) -> AuditLog:
         """Where failed logons are recorded."""
 
-    def accept(self, auth_type: int, level: AuthLevel) -> Context | None:
-        """A new context, None if the authentication type is not offered."""
+    def accept(self, auth_type: int, level: AuthLevel, peer: str = "") -> Context | None:
+        """A new context for a client at an address, None if the authentication type is not offered."""
 
 
 class NtlmAccounts(Protocol):
@@ -181,32 +191,36 @@ class ServerSecurity:
     # From a Kerberos principal to who that is; without it, principals are nobody.
     principals: Callable[[str], Identity | None] | None = field(default=None, repr=False)
     audit: AuditLog = field(default_factory=AuditLog)
+    # Who tries how many passwords.
+    logons: Logons = field(default_factory=Logons, repr=False)
+    # Refuse clients of NTLM whose messages have no integrity code (MS-NLMP 3.2.5.1.2).
+    requires_mic: bool = False
 
     def __post_init__(self) -> None:
         # Before anybody connects: the first import takes a third of a second.
         if self.accept(AuthType.GSS_NEGOTIATE, AuthLevel.CONNECT) is None:
             _LOG.warning("nobody can authenticate: install the extra `rpc`")
 
-    def accept(self, auth_type: int, level: AuthLevel) -> Context | None:
+    def accept(self, auth_type: int, level: AuthLevel, peer: str = "") -> Context | None:
         try:
             if auth_type in (AuthType.WINNT, AuthType.DEFAULT):
-                ntlm = self._ntlm()
+                ntlm = self._ntlm(peer)
                 return Context(ntlm, lambda: ntlm, level)
             if auth_type == AuthType.GSS_KERBEROS and self.keytab is not None:
                 kerberos = self._kerberos()
                 return Context(kerberos, lambda: kerberos, level)
             if auth_type == AuthType.GSS_NEGOTIATE:
-                return self._negotiate(level)
+                return self._negotiate(level, peer)
         except ImportError as error:
             _LOG.warning("authentication type %d needs a package that is not installed: %s", auth_type, error)
         except Exception as error:  # noqa: BLE001 (of other people's libraries: the keytab is missing, say)
             _LOG.error("authentication type %d cannot be offered: %s", auth_type, error)
         return None
 
-    def _ntlm(self) -> Mechanism:
+    def _ntlm(self, peer: str) -> Mechanism:
         from lanner.rpc.ntlm import NtlmAcceptor
 
-        return NtlmAcceptor(self.accounts, self.names)
+        return NtlmAcceptor(self.accounts, self.names, self.logons, peer, requires_mic=self.requires_mic)
 
     def _kerberos(self) -> Mechanism:
         from lanner.rpc.kerberos import KerberosAcceptor
@@ -215,10 +229,10 @@ class ServerSecurity:
             raise SecurityError("Kerberos: there is no keytab")
         return KerberosAcceptor(self.keytab, self.principals)
 
-    def _negotiate(self, level: AuthLevel) -> Context:
+    def _negotiate(self, level: AuthLevel, peer: str) -> Context:
         from lanner.rpc.negotiate import KERBEROS_OID, MS_KERBEROS_OID, NTLM_OID, NegotiateAcceptor
 
-        mechanisms: dict[str, Callable[[], Mechanism]] = {NTLM_OID: self._ntlm}
+        mechanisms: dict[str, Callable[[], Mechanism]] = {NTLM_OID: partial(self._ntlm, peer)}
         if self.keytab is not None:
             mechanisms |= {MS_KERBEROS_OID: self._kerberos, KERBEROS_OID: self._kerberos}
         negotiator = NegotiateAcceptor(mechanisms)

@@ -21,8 +21,10 @@ from lanner.rpc.pdu import (
 from lanner.rpc.refusals import Nak, Refused, not_executed
 from lanner.rpc.security import Context, SecurityError, SecurityProviders
 from lanner.security.identity import ANONYMOUS, Identity
+from lanner.security.occasional_log import OccasionalLog
 
 _LOG = logging.getLogger(__name__)
+_FAILURES = OccasionalLog(_LOG, logging.INFO)
 
 # Ours: MS-RPCE 3.3.1.5.4 lets a server choose; Windows has 2048, and its clients make 1000 at most.
 MAX_SECURITY_CONTEXTS: Final = 256
@@ -147,7 +149,7 @@ class SecurityContexts:
             raise not_executed(FaultStatus.SEC_PKG_ERROR, "another authentication type than before")
 
     def _accept(self, trailer: SecTrailer, level: AuthLevel) -> Context | None:
-        return None if self._providers is None else self._providers.accept(trailer.auth_type, level)
+        return None if self._providers is None else self._providers.accept(trailer.auth_type, level, self._peer)
 
     def _step(self, context: SecurityContext, trailer: SecTrailer) -> SecTrailer:
         token = context.context.step(trailer.token)
@@ -178,7 +180,7 @@ class SecurityContexts:
         try:
             token = context.context.step(trailer.token)
         except SecurityError as error:
-            _LOG.warning("%s: authentication: %s", self._peer, error)
+            _FAILURES(self._peer, "%s: authentication: %s", self._peer, error)
             self._record(context, error)
             self._invalidate(context)
             return

@@ -54,6 +54,8 @@ class ServerSocket(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         # Calls have been read that cannot be begun yet: until one before them ends, or this is over.
         self._busy: asyncio.TimerHandle | None = None
+        # A logon has to wait, because of wrong passwords before it.
+        self._delayed: asyncio.TimerHandle | None = None
         # Answers pile up.
         self._is_choked = False
         # Nothing is read, for one of both reasons.
@@ -121,6 +123,10 @@ class ServerSocket(asyncio.Protocol):
         core = self._core
         if core is None:
             return
+        if self._delayed is not None:
+            # Reading is paused; an event loop may have had this already.
+            core.keep(data)
+            return
         room = self._server.limits.connection.max_calls - core.outstanding_calls
         while True:
             try:
@@ -131,6 +137,8 @@ class ServerSocket(asyncio.Protocol):
                 return
             self._handle(events)
             self._flush()
+            if core.delay:
+                self._delayed = asyncio.get_running_loop().call_later(core.delay, self._go_on)
             if not core.has_more:
                 break
             room = self._server.limits.connection.max_calls - core.outstanding_calls
@@ -144,8 +152,13 @@ class ServerSocket(asyncio.Protocol):
         if core.unfinished != self._unfinished:
             self._unfinished = core.unfinished
             self._server.unfinished(self, self._unfinished)
-        if core.has_more or self._is_held:
+        if core.has_more or self._delayed is not None or self._is_held:
             self._set_pace(core)
+
+    def _go_on(self) -> None:
+        """The wait of a logon is over."""
+        self._delayed = None
+        self._take(b"")
 
     def _handle(self, events: list[Event]) -> None:
         for event in events:
@@ -169,7 +182,7 @@ class ServerSocket(asyncio.Protocol):
         elif not is_full and self._busy is not None:
             self._busy.cancel()
             self._busy = None
-        is_held = core.has_more or self._is_choked
+        is_held = core.has_more or self._is_choked or self._delayed is not None
         if is_held and not self._is_held:
             transport.pause_reading()
         elif self._is_held and not is_held:
@@ -227,10 +240,10 @@ class ServerSocket(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
-        for timer in (self._timer, self._busy):
+        for timer in (self._timer, self._busy, self._delayed):
             if timer is not None:
                 timer.cancel()
-        self._timer = self._busy = None
+        self._timer = self._busy = self._delayed = None
         self._server.forget(self)
         for task in self._tasks.values():
             cancel_soon(task)

@@ -55,6 +55,15 @@ class UserError(LannerError):
 
 
 @dataclass(frozen=True, slots=True)
+class PasswordPolicy:
+    """What is asked of new passwords, and kept of them. The queue manager writes its own into the file, for the command line."""
+
+    min_length: int = 8
+    # False: no NT hash is kept of new passwords, and those that are there are not used.
+    ntlm: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Account:
     """A user. The hashes are never shown."""
 
@@ -81,6 +90,7 @@ class _Accounts:
     next_rid: int = FIRST_USER_RID
     users: tuple[Account, ...] = ()
     groups: tuple[Group, ...] = (Group(ADMINISTRATORS, str(BUILTIN_ADMINISTRATORS)),)
+    policy: PasswordPolicy = PasswordPolicy()
 
     def user(self, name: str) -> Account | None:
         return next((one for one in self.users if one.name.casefold() == name.casefold()), None)
@@ -125,7 +135,8 @@ class UserFile:
             if guest and any(one.is_guest for one in accounts.users):
                 raise UserError(f"user {name}: there is a guest account already")
             rid = DOMAIN_USER_RID_GUEST if guest else accounts.next_rid
-            account = _with_password(Account(name, rid, guest), password, keep_nt_hash=keep_nt_hash)
+            keeps = keep_nt_hash and accounts.policy.ntlm
+            account = _with_password(Account(name, rid, guest), password, keep_nt_hash=keeps)
             accounts = replace(
                 accounts, users=(*accounts.users, account), next_rid=accounts.next_rid + (0 if guest else 1)
             )
@@ -152,12 +163,29 @@ class UserFile:
     def set_password(self, name: str, password: str | None, *, keep_nt_hash: bool = True) -> None:
         def change(accounts: _Accounts) -> tuple[_Accounts, None]:
             account = _need_user(accounts, name)
-            changed = _with_password(account, password, keep_nt_hash=keep_nt_hash)
+            changed = _with_password(account, password, keep_nt_hash=keep_nt_hash and accounts.policy.ntlm)
             users = tuple(changed if one is account else one for one in accounts.users)
             return replace(accounts, users=users), None
 
         self._change(change)
         self._record("set password", user=name)
+
+    @property
+    def policy(self) -> PasswordPolicy:
+        return self._read().policy
+
+    def set_policy(self, policy: PasswordPolicy) -> None:
+        """Keep a policy, for everybody who uses the file."""
+        if self.policy != policy:
+            self._change(lambda accounts: (replace(accounts, policy=policy), None))
+
+    def check_password(self, name: str, password: str) -> None:
+        """Raise UserError for a new password that is too easy to guess."""
+        least = self.policy.min_length
+        if len(password) < least:
+            raise UserError(f"the password of {name} has {len(password)} characters, and needs at least {least}")
+        if password.casefold() == name.casefold():
+            raise UserError(f"the password of {name} is the name itself: choose another")
 
     def set_administrator(self, name: str, *, administrator: bool) -> None:
         if administrator:
@@ -240,7 +268,8 @@ class UserFile:
 
     def nt_hash(self, name: str) -> bytes | None:
         """What NTLM needs to verify a user, None if the file does not keep it."""
-        account = self._read().user(name)
+        accounts = self._read()
+        account = accounts.user(name) if accounts.policy.ntlm else None
         return bytes.fromhex(account.nt_hash) if account is not None and account.nt_hash is not None else None
 
     def sid(self, name: str) -> Sid:
@@ -365,7 +394,8 @@ def _load(path: Path, data: bytes) -> _Accounts:
         users = tuple(Account(**one) for one in content["users"])
         groups = tuple(Group(one["name"], one["sid"], tuple(one["members"])) for one in content["groups"])
         Sid.parse(content["machine_sid"])
-        return _Accounts(content["machine_sid"], int(content["next_rid"]), users, groups)
+        policy = PasswordPolicy(**content.get("policy", {}))
+        return _Accounts(content["machine_sid"], int(content["next_rid"]), users, groups, policy)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         # The error itself may quote a hash.
         raise UserError(f"{path} is damaged ({type(error).__name__}): restore it from a copy") from None

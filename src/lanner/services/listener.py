@@ -15,6 +15,7 @@ from lanner.rpc.mgmt import MgmtInterface
 from lanner.rpc.pdu import AuthLevel
 from lanner.rpc.security import ServerSecurity, TargetNames
 from lanner.rpc.server import RpcServer
+from lanner.security.logons import Logons
 from lanner.services.documents import Document
 from lanner.services.lanner_interface import LannerInterface
 from lanner.services.management import ManagementService
@@ -47,6 +48,8 @@ class RpcSettings:
     endpoint_mapper_port: int = EPMAPPER_PORT
     # MS-MQQP 5: callers below it may do nothing, whatever a queue allows everyone. Interfaces may demand more, unless it is NONE.
     authentication_level: AuthLevel = AuthLevel.PKT_INTEGRITY
+    # MS-NLMP 3.2.5.1.2: refuse clients of NTLM whose messages carry no integrity code.
+    require_mic: bool = False
     # Of the service principal, for Kerberos.
     keytab: Path | None = None
 
@@ -66,6 +69,7 @@ class RpcListener:
         settings: RpcSettings | None = None,
         transfer: Transfer | None = None,
         about: Callable[[], Document] = dict,
+        logons: Logons | None = None,
     ) -> None:
         self._engine = engine
         self._users = users
@@ -73,6 +77,7 @@ class RpcListener:
         self._settings = RpcSettings() if settings is None else settings
         self._transfer = transfer
         self._about = about
+        self._logons = Logons() if logons is None else logons
         self.socket = directory / LOCAL_SOCKET
         self._server: RpcServer | None = None
         self._committer: Committer | None = None
@@ -128,7 +133,15 @@ class RpcListener:
                 LannerInterface(engine, committer, self._transfer, self._about),
             ],
             users=self._users,
-            providers=ServerSecurity(self._users, names, settings.keytab, self.identity_of, engine.audit),
+            providers=ServerSecurity(
+                self._users,
+                names,
+                settings.keytab,
+                self.identity_of,
+                engine.audit,
+                logons=self._logons,
+                requires_mic=settings.require_mic,
+            ),
             authentication_level=settings.authentication_level,
         )
         server.register(EndpointMapper(server))

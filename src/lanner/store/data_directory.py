@@ -67,7 +67,7 @@ def _check_entry(path: Path, directory: os.stat_result) -> None:
         if os.geteuid() != _ROOT:
             owner = user_name(directory.st_uid)
             raise UnsafeDirectory(
-                f"{path} belongs to {user_name(found.st_uid)}, not to {owner}: run chown {owner} {path} as root"
+                f"{path} belongs to {user_name(found.st_uid)}, not to {owner}: run chown {directory.st_uid} {path} as root"
             )
         give_to_owner(path)
     # Whoever can connect to a socket can write to it; the queue manager checks who that is.

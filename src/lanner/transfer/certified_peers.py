@@ -49,23 +49,27 @@ class CertifiedPeers:
         self._identity = identity
         self._peers = {name.lower(): as_peer(name, value) for name, value in peers.items()}
         self._with_tls = {name: peer for name, peer in self._peers.items() if peer.has_tls}
-        self._guids: dict[str, frozenset[UUID]] = {}
+        guids: dict[str, frozenset[UUID]] = {}
         for name, peer in self._with_tls.items():
             pins = [] if identity is None else identity.pins_of(peer.name)
             told = [guid for pin in pins for guid in pin.guids] if peer.guid is None else [peer.guid]
-            self._guids[name] = frozenset(told)
+            guids[name] = frozenset(told)
+        # Replaced as a whole: `find` runs in other threads.
+        self._guids = guids
 
     # In clear -------------------------------------------------------------------------------------------------
 
-    def find(self, hop: NextHop, addresses_of: Callable[[Peer], list[str]]) -> Peer | None:
-        """Return the peer with TLS that a next hop is, by its name, its GUID or one of its addresses. Needs no lock."""
-        if not self._with_tls:
+    def find(self, hop: NextHop, addresses_of: Callable[[Peer], list[str]], names: Iterable[str] = ()) -> Peer | None:
+        """Return the peer with TLS that a next hop is, by its names, its GUID or one of its addresses. Needs no lock."""
+        with_tls = self._with_tls
+        if not with_tls:
             return None
-        peer = self._with_tls.get(hop.host_name.lower())
+        known = [with_tls[name.lower()] for name in (hop.host_name, *names) if name.lower() in with_tls]
+        peer = known[0] if known else None
         if peer is None and hop.qm_guid != GUID_NULL:
             peer = self._with_guid(hop.qm_guid)
         if peer is None:
-            peer = next((one for one in self._with_tls.values() if hop.address in addresses_of(one)), None)
+            peer = next((one for one in with_tls.values() if hop.address in addresses_of(one)), None)
         return peer
 
     def _with_guid(self, guid: UUID) -> Peer | None:
@@ -86,8 +90,8 @@ class CertifiedPeers:
             peer = next((self._with_tls[name] for name in names if name in self._with_tls), None)
         if peer is not None:
             raise TlsError(
-                f"queue manager {guid} is {peer.name}, which has TLS in [peers], and came without: "
-                "one of them needs to connect to the TLS port, or somebody else uses its identifier"
+                f"queue manager {guid} is {peer.name}, which has TLS in [peers], and this session is in clear: let the settings of "
+                f"{peer.name} have a certificate of this computer, or find out who else uses its identifier"
             )
         if any(one.guid == guid for one in self._peers.values()):
             return
@@ -95,8 +99,8 @@ class CertifiedPeers:
         for name, one in self._with_tls.items():
             if not self._guids[name] and name not in self._learnt and _is_at(one, address):
                 raise TlsError(
-                    f"{address} is the address of {one.name}, which has TLS in [peers], and queue manager {guid} came without: "
-                    f"set peers.{one.name}.guid if another queue manager may use this address"
+                    f"{address} is the address of {one.name}, which has TLS in [peers], and this session with queue manager {guid} "
+                    f"is in clear: set peers.{one.name}.guid if another queue manager may use this address"
                 )
 
     # Over TLS -------------------------------------------------------------------------------------------------
@@ -194,8 +198,9 @@ class CertifiedPeers:
                 )
             return
         accepted = _names(peer)
-        if peer.guid is not None:
-            accepted |= {name.lower() for name in self._names_of(peer.guid)}
+        for guid in (peer.guid, hop.qm_guid):
+            if guid not in (None, GUID_NULL):
+                accepted |= {name.lower() for name in self._names_of(guid)}
         if peer.guid not in certification.guids and not accepted & certification.names:
             shown = _list(sorted(certification.names)) or "nobody"
             raise TlsError(

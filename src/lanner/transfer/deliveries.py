@@ -145,7 +145,7 @@ class Deliveries:
         queue = self._engine.outgoing_queue_of(body.tx_sequence_id)
         route = None if queue is None else self._routes.of(queue)
         is_believed = route is not None and self._may_acknowledge(route, link)
-        if not is_believed and self._engine.settings.profile is Profile.SAFE:
+        if not is_believed and self._engine.settings.profile is not Profile.DOCUMENT:
             self._incidents.add(Incident.FOREIGN_ACKNOWLEDGMENT, link.remote_address, _shown(link, body))
             return
         is_found = self._awaiting_final_ack.final_ack(

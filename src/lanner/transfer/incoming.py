@@ -119,7 +119,7 @@ class Incoming:
         self._clock = engine.clock
         self._monotonic = engine.monotonic
         store = engine.store
-        self._is_safe = engine.settings.profile is Profile.SAFE
+        self._is_safe = engine.settings.profile is not Profile.DOCUMENT
         self.incidents = incidents or Incidents(engine.clock, engine.monotonic)
         self._forwarding = Forwarding(engine)
         self._max_clock_skew = settings.max_clock_skew

@@ -182,10 +182,13 @@ class TransferListener:
     def _resolve_hosts(self, hosts: list[HopHost]) -> list[NextHop]:
         peers, certified = self.settings.peers, self.transfer.certified
 
-        return [
-            dataclasses.replace(hop, tls_peer=certified.find(hop, lambda peer: addresses_of(peer, peers)))
-            for hop in resolve_hosts(hosts, peers)
-        ]
+        names = {host.qm_guid: host.host_names for host in hosts}
+
+        def with_tls(hop: NextHop) -> NextHop:
+            peer = certified.find(hop, lambda peer: addresses_of(peer, peers), names[hop.qm_guid])
+            return hop if peer is None else dataclasses.replace(hop, tls_peer=peer)
+
+        return [with_tls(hop) for hop in resolve_hosts(hosts, peers)]
 
     def ping(self, address: str, done: Callable[[bool], None]) -> None:
         async def run() -> None:

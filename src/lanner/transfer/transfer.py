@@ -336,7 +336,8 @@ class Transfer:
     def _refusal(self, guid: UUID, address: str, *, is_proven: bool) -> str:
         """Why the queue manager at an address gets no session under this identifier; empty if it does."""
         refusal = self.identities.admit(guid, address, is_proven=is_proven).refusal
-        self._turns.want_sync(self.engine.store.pending_batch())
+        # A pin may have been written, which nobody waits for.
+        self._deliveries.removed()
         if refusal:
             self.incidents.add(Incident.REFUSED_PEER, address, refusal)
         return refusal

@@ -102,6 +102,9 @@ class Served:
         assert guid is not None
         self.guid = guid
 
+    def reload(self) -> None:
+        self._process.send_signal(signal.SIGHUP)
+
     def stop(self) -> None:
         self.manager.close()
         if self._process.poll() is None:
@@ -518,6 +521,13 @@ def test_only_known_peers_connect_where_that_is_wanted(start: Callable[..., Serv
     assert opens(alpha, stranger, unknown)
     alpha.manager.forget_peer(unknown)
     assert not opens(alpha, stranger, unknown)
+    # The settings may change while it runs; sessions of who is not known any more end.
+    with alpha.stranger(address, guid).open() as peer:
+        alpha.configure('peers = "known"', f'[peers.NEW]\naddresses = ["{stranger}"]\nguid = "{guid}"\n')
+        alpha.reload()
+        peer.wait_for_end()
+    assert not opens(alpha, address, guid)
+    assert opens(alpha, stranger, guid)
 
 
 def test_the_documents_profile_believes_everybody(start: Callable[..., Served]) -> None:

@@ -21,8 +21,11 @@ from lanner.services.interfaces import mqmp
 from lanner.services.interfaces.mqmp import QMCOMM, QMCOMM2
 from lanner.transfer.settings import TransferSettings
 from lanner.wire.message import Message as Packet
+from lanner.wire.property_ids import QueueProperty
+from lanner.wire.propvariant import PropVariant
 from lanner.wire.security_descriptor import Acl, SecurityDescriptor, SecurityInformation, allow
 from lanner.wire.sid import ANONYMOUS_LOGON, EVERYONE
+from lanner.wire.vartypes import VT
 from tests.client.peers import free_address
 from tests.contract.service import Service
 from tests.services.queue_client_peer import Peer, queue_object
@@ -126,9 +129,9 @@ def test_the_anonymous_makes_no_queue(service: Service) -> None:
             lpwcs_path_name=r".\private$\mine",
             sd_size=0,
             p_security_descriptor=None,
-            cp=0,
-            a_prop=(),
-            ap_var=(),
+            cp=1,
+            a_prop=(QueueProperty.LABEL,),
+            ap_var=(PropVariant(VT.LPWSTR, "mine"),),
         )
         assert status == MQ_ERROR_ACCESS_DENIED
 

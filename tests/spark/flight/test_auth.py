@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import ipaddress
+import json
 import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 from cryptography import x509
@@ -19,7 +21,7 @@ from cryptography.x509.oid import NameOID
 
 from lanner.client import QueueManager
 from lanner.client.runtimes import runtime_of
-from lanner.errors import ServiceNotAvailable
+from lanner.errors import AccessDenied, ServiceNotAvailable
 from lanner.security.identity import Identity
 from lanner.spark.flight import auth as flight_auth
 from lanner.spark.flight.auth import Tokens
@@ -29,18 +31,58 @@ from lanner.spark.flight.server import FlightListener
 from lanner.spark.flight.settings import FlightSettings
 
 Connect = Callable[..., FlightQueues]
+HERE = "127.0.0.1"
 
 
 def test_a_user_is_who_the_account_file_says(connect: Connect) -> None:
     assert connect("alice", "wonder").info()["user"] == "alice"
     assert connect("ALICE", "wonder").info()["user"] == "alice"
-    assert connect(None).info()["user"] == "ANONYMOUS LOGON"
+
+
+def test_who_does_not_log_on_may_do_nothing(address: str, connect: Connect) -> None:
+    nobody = connect(None)
+    with fl.connect(address) as client:
+        for call in (
+            nobody.info,
+            lambda: nobody.queues("*"),
+            lambda: nobody.bounds("q"),
+            lambda: nobody.table("q"),
+            lambda: list(client.list_actions()),
+        ):
+            with pytest.raises((NotAuthenticated, fl.FlightUnauthenticatedError), match="log on"):
+                call()
+
+
+def test_the_anonymous_may_be_let_in_but_publish_nothing(qm: QueueManager) -> None:
+    settings = FlightSettings(port=0, allow_anonymous=True)
+    rows = pa.record_batch({"body": [b"x"]})
+    qm.create_queue("q", access={"Anonymous": "full"})
+    with FlightListener(runtime_of(qm), settings) as listener, FlightQueues(listener.address) as nobody:
+        assert nobody.info()["user"] == "ANONYMOUS LOGON"
+        assert nobody.table("q").num_rows == 0
+        for call in (
+            lambda: nobody.stage([rows], rows.schema, writer="w", queue="q"),
+            lambda: nobody.publish("w", 0, []),
+            lambda: nobody.drop([]),
+            lambda: nobody.last_published("w"),
+        ):
+            with pytest.raises(AccessDenied, match="log on to publish"):
+                call()
 
 
 @pytest.mark.parametrize(("user", "password"), [("alice", "wrong"), ("nobody", "wonder"), ("alice", "")])
 def test_a_wrong_user_or_password_is_refused_and_not_told_which(connect: Connect, user: str, password: str) -> None:
     with pytest.raises(NotAuthenticated, match="user or password is not right"):
         connect(user, password)
+
+
+def test_a_refused_logon_is_in_the_audit_log(connect: Connect, qm: QueueManager) -> None:
+    with pytest.raises(NotAuthenticated):
+        connect("alice", "wrong")
+    (line,) = (runtime_of(qm).path / "audit.log").read_text().splitlines()
+    record = json.loads(line)
+    assert (record["event"], record["who"], record["from"]) == ("log on", "alice", "Arrow Flight")
+    assert "wrong" not in line
 
 
 @pytest.mark.parametrize(
@@ -92,38 +134,38 @@ def test_a_password_that_was_right_is_not_worked_out_again_for_a_while(
     monkeypatch.setattr(users, "verify", counted)
     tokens = Tokens(users)
     for _ in range(3):
-        assert tokens.log_on("alice", "wonder")[0].name == "alice"
+        assert tokens.log_on("alice", "wonder", HERE)[0].name == "alice"
     assert asked == [("alice", "wonder")]
     for password in ("wrong", "", "wonder "):
         with pytest.raises(NotAuthenticated):
-            tokens.log_on("alice", password)
+            tokens.log_on("alice", password, HERE)
     assert len(asked) == 4
     users.set_password("alice", "other")
     with pytest.raises(NotAuthenticated):
-        tokens.log_on("alice", "wonder")
-    tokens.log_on("alice", "other")
+        tokens.log_on("alice", "wonder", HERE)
+    tokens.log_on("alice", "other", HERE)
     assert len(asked) == 6
     monkeypatch.setattr(time, "monotonic", lambda: 1e9)
-    tokens.log_on("alice", "other")
+    tokens.log_on("alice", "other", HERE)
     assert len(asked) == 7
     users.remove("alice")
     with pytest.raises(NotAuthenticated):
-        tokens.log_on("alice", "other")
+        tokens.log_on("alice", "other", HERE)
 
 
 def test_tokens_run_out_and_are_limited(qm: QueueManager, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime_of(qm).users.add("alice", "wonder")
     monkeypatch.setattr(flight_auth, "MAX_TOKENS", 2)
     tokens = Tokens(runtime_of(qm).users)
-    given = [tokens.log_on("alice", "wonder")[1] for _ in range(2)]
-    tokens.identity(given[0])
-    given.append(tokens.log_on("alice", "wonder")[1])
+    given = [tokens.log_on("alice", "wonder", HERE)[1] for _ in range(2)]
+    tokens.identity(given[0], HERE)
+    given.append(tokens.log_on("alice", "wonder", HERE)[1])
     with pytest.raises(NotAuthenticated):
-        tokens.identity(given[1])
-    assert tokens.identity(given[0]).name == "alice"
+        tokens.identity(given[1], HERE)
+    assert tokens.identity(given[0], HERE).name == "alice"
     monkeypatch.setattr(flight_auth, "TOKEN_LIFE", 0.0)
     with pytest.raises(NotAuthenticated):
-        tokens.identity(given[2])
+        tokens.identity(given[2], HERE)
 
 
 def test_nobody_there_is_told(address: str) -> None:

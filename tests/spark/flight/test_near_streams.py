@@ -306,8 +306,10 @@ def test_who_goes_away_in_the_middle_leaves_nothing(
 
 def test_errors_are_those_of_the_service(qm: QueueManager, many: int, root: FlightQueues, connect: Connect) -> None:
     [partition] = root.plan("q").partitions
+    qm.open("q").revoke("Everyone")
     for caller, change, kind in (
-        (connect(None), b"", AccessDenied),
+        (connect(None), b"", NotAuthenticated),
+        (connect("alice", "wonder"), b"", AccessDenied),
         (root, b'"epoch": 1, ', EpochChanged),
     ):
         ticket = (

@@ -18,6 +18,7 @@ from lanner.com.constants import (
     E_NOINTERFACE,
     E_NOTIMPL,
     IID_IDISPATCH,
+    RPC_E_ACCESS_DENIED,
     RPC_E_DISCONNECTED,
     RPC_E_INVALID_HEADER,
     RPC_E_INVALID_IPID,
@@ -112,11 +113,16 @@ class ExportedObject:
     # The user that got the first reference to it; None if no client asked for it.
     owner: Sid | None
     last_call: float
+    # Users that we gave a reference to; None for an object that is everybody's. Whoever else has an IPID has it from them, or from the wire.
+    holders: set[Sid] | None
     interfaces: dict[UUID, ExportedInterface] = field(default_factory=dict)
     # Calls that have not ended.
     calls: int = 0
     # What it held when it was last looked at.
     octets: int = 0
+
+    def serves(self, user: Sid) -> bool:
+        return self.holders is None or user in self.holders
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +164,7 @@ class CallExporter:
         return self._exporter.marshal(obj, iid, public_refs, reached=self._reached, owner=self._owner)
 
     async def unmarshal(self, objref: ObjRef) -> ComObject | Remote | None:
-        local = self._exporter.unmarshal_local(objref)
+        local = self._exporter.unmarshal_local(objref, self._owner)
         if local is None:
             return await self._exporter.unmarshal(objref, peer=self._peer)
         self._consumed.append(local)
@@ -233,7 +239,7 @@ class ObjectExporter:
         return ObjRefStandard(iid, std, self.addresses.resolver(reached))
 
     def add_references(self, obj: ComObject, iid: UUID, public_refs: int, owner: Sid | None = None) -> StdObjRef:
-        """Export an interface of an object, if it is not exported yet, and add references to it."""
+        """Export an interface of an object, if it is not exported yet, and add references to it, for `owner` if there is one."""
         exported = self._by_object.get(id(obj))
         interface = None if exported is None else exported.interfaces.get(iid)
         if interface is None:
@@ -245,6 +251,9 @@ class ObjectExporter:
             interface = ExportedInterface(uuid4(), table, exported)
             exported.interfaces[iid] = self._interfaces[interface.ipid] = interface
             self._listen_for(table)
+        holders = interface.exported.holders
+        if owner is not None and holders is not None:
+            holders.add(owner)
         interface.public_refs += public_refs
         interface.exported.last_call = self._clock()
         return StdObjRef(0, public_refs, self.oxid, interface.exported.oid, interface.ipid)
@@ -252,7 +261,8 @@ class ObjectExporter:
     def _export(self, obj: ComObject, owner: Sid | None) -> ExportedObject:
         self.holdings.add(owner)
         now = self._clock()
-        exported = ExportedObject(self._pings.allocate_oid(now), obj, owner, now)
+        holders = None if owner is None else {owner}
+        exported = ExportedObject(self._pings.allocate_oid(now), obj, owner, now, holders)
         self._objects[exported.oid] = self._by_object[id(obj)] = exported
         self._weigh(exported)
         return exported
@@ -264,8 +274,8 @@ class ObjectExporter:
             self.holdings.grow(exported.owner, octets - exported.octets)
             exported.octets = octets
 
-    def unmarshal_local(self, objref: ObjRef) -> ExportedObject | None:
-        """Return the local object of a received reference, and take the references it brings; None for a remote one."""
+    def unmarshal_local(self, objref: ObjRef, user: Sid | None = None) -> ExportedObject | None:
+        """Return the local object of a reference from a user, and take the references it brings; None for a remote object."""
         if isinstance(objref, ObjRefCustom):
             raise ComError(E_NOTIMPL, f"no unmarshaler {objref.clsid}")
         std = objref.std
@@ -274,6 +284,8 @@ class ObjectExporter:
         interface = self._interfaces.get(std.ipid)
         if interface is None or interface.exported.oid != std.oid:
             raise ComError(E_NOINTERFACE, f"no interface {std.ipid}")
+        if user is not None and not interface.exported.serves(user):
+            raise ComError(RPC_E_ACCESS_DENIED, f"the object of {std.ipid} was not given to {user}")
         self._subtract(interface, std.public_refs)
         return interface.exported
 
@@ -290,9 +302,9 @@ class ObjectExporter:
     # Reference counts (MS-DCOM 3.1.1.5.6.1) ---------------------------------------------------------------------
 
     def add_ref(self, ipid: UUID, public_refs: int, private_refs: int, owner: Sid) -> bool:
-        """Whether there is such an interface."""
+        """Whether there is such an interface for this user."""
         interface = self._interfaces.get(ipid)
-        if interface is None:
+        if interface is None or not interface.exported.serves(owner):
             return False
         interface.public_refs += public_refs
         if private_refs:
@@ -300,9 +312,9 @@ class ObjectExporter:
         return True
 
     def release(self, ipid: UUID, public_refs: int, private_refs: int, owner: Sid) -> None:
-        """Subtract references, down to none; an interface that is not there is passed over."""
+        """Subtract references, down to none; an interface that is not there, or another user's, is passed over."""
         interface = self._interfaces.get(ipid)
-        if interface is None:
+        if interface is None or not interface.exported.serves(owner):
             return
         private = interface.private_refs.get(owner, 0)
         if private > private_refs:
@@ -396,6 +408,8 @@ class ObjectExporter:
         interface = None if call.object_uuid is None else self._interfaces.get(call.object_uuid)
         if interface is None:
             raise RpcFault(RPC_E_DISCONNECTED, f"{call!r}: no IPID {call.object_uuid}", did_not_execute=True)
+        if not interface.exported.serves(call.identity.sid):
+            raise RpcFault(RPC_E_ACCESS_DENIED, f"{call!r}: another user's IPID", did_not_execute=True)
         table = interface.table
         if not _is_a(table, bound):
             raise RpcFault(RPC_E_INVALID_IPID, f"{call!r}: {table.name} at this IPID", did_not_execute=True)

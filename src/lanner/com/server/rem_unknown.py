@@ -13,6 +13,7 @@ from lanner.com.constants import (
     IID_IREMUNKNOWN,
     IID_IREMUNKNOWN2,
     IID_IUNKNOWN,
+    RPC_E_ACCESS_DENIED,
     RPC_E_DISCONNECTED,
     RPC_E_INVALID_IPID,
     RPC_E_INVALID_OBJECT,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from lanner.rpc.calls import ServerCall
     from lanner.rpc.interface import Interface
     from lanner.rpc.server import Results
+    from lanner.wire.sid import Sid
 
 # Ours: interfaces asked for in one call. No class has twenty.
 MAX_QUERIED_INTERFACES: Final = 256
@@ -75,7 +77,7 @@ class RemUnknown(ServerInterface):
             did_not_execute=True,
         )
 
-    def _query(self, ripid: UUID, iids: tuple[UUID, ...], refs: int) -> list[RemQiResult]:
+    def _query(self, user: Sid, ripid: UUID, iids: tuple[UUID, ...], refs: int) -> list[RemQiResult]:
         """Ask for interfaces; ComError if the object cannot be asked."""
         exporter = self._exporter
         if len(iids) > MAX_QUERIED_INTERFACES:
@@ -87,6 +89,8 @@ class RemUnknown(ServerInterface):
         interface = exporter.find(ripid)
         if interface is None:
             raise ComError(RPC_E_INVALID_OBJECT, f"no IPID {ripid}")
+        if not interface.exported.serves(user):
+            raise ComError(RPC_E_ACCESS_DENIED, f"the object of {ripid} was not given to {user}")
         results = []
         for iid in iids:
             try:
@@ -106,9 +110,9 @@ class RemUnknown(ServerInterface):
         iids: tuple[UUID, ...],
     ) -> Results:
         """MS-DCOM 3.1.1.5.6.1.1."""
-        del call, orpc_this, c_iids
+        del orpc_this, c_iids
         try:
-            results = self._query(ripid, iids, c_refs)
+            results = self._query(call.identity.sid, ripid, iids, c_refs)
         except ComError as error:
             return {"orpc_that": OrpcThat(), "pp_qi_results": None, RETURNS: error.hresult}
         return {"orpc_that": OrpcThat(), "pp_qi_results": tuple(results), RETURNS: S_OK}
@@ -119,7 +123,7 @@ class RemUnknown(ServerInterface):
         """MS-DCOM 3.1.1.5.7.1.1."""
         del orpc_this
         try:
-            results = self._query(ripid, iids, PUBLIC_REFS)
+            results = self._query(call.identity.sid, ripid, iids, PUBLIC_REFS)
         except ComError as error:
             nothing = {"phr": (error.hresult,) * c_iids, "pp_mif": (None,) * c_iids}
             return {"orpc_that": OrpcThat(), **nothing, RETURNS: error.hresult}

@@ -2,6 +2,9 @@
 
 Basic authentication comes with the handshake of a Flight client (`authenticate_basic_token`) or with any call. The answer carries a token,
 which is good for some hours after its last use, until the password changes, and as long as this process lives.
+
+A handshake does not tell from where it comes. So its password is looked at only while there were few wrong ones for the account in handshakes;
+else it gets a token all the same, and the first call with that token is what logs on, from an address that is known.
 """
 
 from __future__ import annotations
@@ -13,16 +16,18 @@ import json
 import secrets
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import unquote
 
 import pyarrow.flight as fl
 
 from lanner.model.errors import LannerError
 from lanner.security.audit import AuditLog
 from lanner.security.identity import ANONYMOUS, Identity
+from lanner.security.logons import Attempt, LogonRefused, Logons
 from lanner.security.users import UserFile
-from lanner.spark.flight.errors import NotAuthenticated
+from lanner.spark.flight.errors import NotAuthenticated, TooBusy
 
 # Not in the specification: seconds after its last use.
 TOKEN_LIFE: Final = 12 * 3600.0
@@ -34,6 +39,12 @@ KNOWN_LIFE: Final = 600.0
 # Not in the specification: passwords that are verified at a time. Each takes 16 MiB and some tens of
 # milliseconds.
 _VERIFIERS: Final = threading.BoundedSemaphore(4)
+# Not in the specification: callers that wait before their password is looked at. Each holds a thread of gRPC.
+_WAITERS: Final = threading.BoundedSemaphore(32)
+# The address of handshakes, which have none.
+HANDSHAKE: Final = "handshake"
+# The address of programs on this machine that come by the socket of the data directory.
+NEAR: Final = "local"
 
 
 def refusal(error: LannerError) -> bytes:
@@ -47,6 +58,8 @@ class _Token:
     name: str
     password_hash: str | None
     used: float
+    # That nobody has looked at yet.
+    password: str | None = field(default=None, repr=False)
 
 
 @dataclass(slots=True)
@@ -61,35 +74,75 @@ class _Known:
 class Tokens:
     """The bearer tokens of the callers that have logged on."""
 
-    def __init__(self, users: UserFile, audit: AuditLog | None = None) -> None:
+    def __init__(self, users: UserFile, logons: Logons | None = None, audit: AuditLog | None = None) -> None:
         self._users = users
+        self._logons = Logons() if logons is None else logons
         self._audit = audit or AuditLog()
         self._lock = threading.Lock()
         self._tokens: dict[str, _Token] = {}  # in the order of their last use
         self._known: dict[str, _Known] = {}  # by the names of users
         self._secret = secrets.token_bytes(32)
 
-    def log_on(self, name: str, password: str) -> tuple[Identity, str]:
+    def log_on(self, name: str, password: str, address: str) -> tuple[Identity, str]:
         """Return a user and a new token. NotAuthenticated does not say whether the user or the password was wrong."""
-        digest = hmac.digest(self._secret, f"{name}\0{password}".encode("utf-8", "surrogatepass"), "sha256")
-        identity = self._remembered(name, digest)
-        if identity is None:
+        identity = self.verified(name, password, address)
+        return identity, self._new_token(_Token(identity.name, self._password_hash(identity.name), time.monotonic()))
+
+    def shake_hands(self, name: str, password: str) -> str:
+        """Return a token for a caller who is somewhere. NotAuthenticated if the password is known to be wrong."""
+        try:
+            attempt = self._logons.begin(name, HANDSHAKE, "Flight")
+        except LogonRefused:
+            attempt = None
+        if attempt is None or attempt.wait:
+            return self._new_token(_Token(name, None, time.monotonic(), password))
+        with _VERIFIERS:
+            identity = self._check(attempt, password)
+        return self._new_token(_Token(identity.name, self._password_hash(identity.name), time.monotonic()))
+
+    def verified(self, name: str, password: str, address: str) -> Identity:
+        """Return a user whose password is right, after the wait that wrong ones before it have earned."""
+        try:
             with _VERIFIERS:
-                identity = self._users.verify(name, password)
-            if identity is None:
-                # Flight does not say where a call comes from before it is accepted.
-                self._audit.logon_failed(name, "Arrow Flight", "password", "user or password is not right")
-                raise NotAuthenticated("user or password is not right")
-            with self._lock:
-                found = _Known(digest, self._password_hash(identity.name), time.monotonic() + KNOWN_LIFE)
-                self._known[identity.name] = found
+                # Behind the others: what these came to is known now.
+                attempt = self._logons.begin(name, address, "Flight")
+                if not attempt.wait:
+                    return self._check(attempt, password)
+        except LogonRefused as error:
+            self._audit.logon_failed(name, address, "Arrow Flight", str(error))
+            raise NotAuthenticated(str(error)) from None
+        if not _WAITERS.acquire(blocking=False):
+            raise TooBusy("too many callers wait for their logon: try again later")
+        try:
+            time.sleep(attempt.wait)
+        finally:
+            _WAITERS.release()
+        with _VERIFIERS:
+            return self._check(attempt, password)
+
+    def _check(self, attempt: Attempt, password: str) -> Identity:
+        name = attempt.account
+        digest = hmac.digest(self._secret, f"{name}\0{password}".encode("utf-8", "surrogatepass"), "sha256")
+        identity = self._remembered(name, digest) or self._users.verify(name, password)
+        if identity is None:
+            attempt.failed()
+            # A handshake does not say where it comes from.
+            self._audit.logon_failed(name, attempt.address, "Arrow Flight", "user or password is not right")
+            raise NotAuthenticated("user or password is not right")
+        attempt.succeeded()
+        with self._lock:
+            found = _Known(digest, self._password_hash(identity.name), time.monotonic() + KNOWN_LIFE)
+            self._known[identity.name] = found
+        return identity
+
+    def _new_token(self, new: _Token) -> str:
         token = secrets.token_urlsafe(32)
         with self._lock:
             self._expire()
-            self._tokens[token] = _Token(identity.name, self._password_hash(identity.name), time.monotonic())
+            self._tokens[token] = new
             while len(self._tokens) > MAX_TOKENS:
                 del self._tokens[next(iter(self._tokens))]
-        return identity, token
+        return token
 
     def _remembered(self, name: str, digest: bytes) -> Identity | None:
         """Return the user, if this password was verified a while ago and is still the same."""
@@ -99,8 +152,9 @@ class Tokens:
                 return None
             return self._users.identity(name) if known.password_hash == self._password_hash(name) else None
 
-    def identity(self, token: str) -> Identity:
-        """Return the user of a token."""
+    def identity(self, token: str, address: str) -> Identity:
+        """Return the user of a token, who is at an address."""
+        self._complete(token, address)
         with self._lock:
             self._expire()
             found = self._tokens.pop(token, None)
@@ -111,14 +165,31 @@ class Tokens:
             self._tokens[token] = found
         return identity
 
-    def bearer(self, header: str | None) -> Identity:
+    def _complete(self, token: str, address: str) -> None:
+        """Log on with the password of a handshake, if nobody has looked at it yet."""
+        with self._lock:
+            found = self._tokens.get(token)
+            password = None if found is None else found.password
+        if found is None or password is None:
+            return
+        try:
+            identity = self.verified(found.name, password, address)
+        except NotAuthenticated:
+            with self._lock:
+                self._tokens.pop(token, None)
+            raise
+        with self._lock:
+            found.name, found.password_hash = identity.name, self._password_hash(identity.name)
+            found.password = None
+
+    def bearer(self, header: str | None, address: str) -> Identity:
         """Return the user of a header with a token, and the anonymous user without a header."""
         if header is None:
             return ANONYMOUS
         kind, _, token = header.partition(" ")
         if kind.lower() != "bearer":
             raise NotAuthenticated(f"authorization by {kind!r}: Bearer expected")
-        return self.identity(token.strip())
+        return self.identity(token.strip(), address)
 
     def _expire(self) -> None:
         oldest = time.monotonic() - TOKEN_LIFE
@@ -132,14 +203,43 @@ class Tokens:
 
 
 class Caller(fl.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
-    """Who makes one call."""
+    """Who makes one call, as far as its headers tell."""
 
-    def __init__(self, identity: Identity, token: str | None) -> None:
-        self.identity = identity
-        self._token = token
+    def __init__(self, tokens: Tokens, *, basic: tuple[str, str] | None = None, bearer: str | None = None) -> None:
+        self._tokens = tokens
+        self._basic = basic
+        self._bearer = bearer
+        self._token: str | None = None
+
+    def identity(self, peer: str) -> Identity:
+        """Return the user, who is at an address of gRPC. NotAuthenticated if there is none."""
+        address = address_of(peer)
+        if self._basic is None:
+            return self._tokens.bearer(self._bearer, address)
+        identity, self._token = self._tokens.log_on(*self._basic, address)
+        return identity
+
+    def shake_hands(self) -> None:
+        if self._basic is not None:
+            self._token = self._tokens.shake_hands(*self._basic)
+        elif self._bearer is None:
+            raise NotAuthenticated("user and password are needed to log on")
 
     def sending_headers(self) -> dict[str, str]:
         return {} if self._token is None else {"authorization": f"Bearer {self._token}"}
+
+
+def admitted(identity: Identity, *, allow_anonymous: bool) -> Identity:
+    """Return the caller, unless it should have logged on and did not."""
+    if identity.is_anonymous and not allow_anonymous:
+        raise NotAuthenticated("log on: every call needs a user and a password, or a token")
+    return identity
+
+
+def address_of(peer: str) -> str:
+    """Return the address of a peer as gRPC writes it: ipv4:127.0.0.1:1234, ipv6:%5B::1%5D:1234, unix:/path."""
+    kind, _, rest = unquote(peer).partition(":")
+    return rest.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else peer
 
 
 class Callers(fl.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
@@ -151,19 +251,18 @@ class Callers(fl.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has 
     def start_call(self, info: fl.CallInfo, headers: dict[str, list[str]]) -> Caller:
         """The caller; an error ends the call."""
         given = [value for name, values in headers.items() if name.lower() == "authorization" for value in values]
-        if not given:
-            if info.method == fl.FlightMethod.HANDSHAKE:
-                raise fl.FlightUnauthenticatedError("user and password are needed to log on")
-            return Caller(ANONYMOUS, None)
         try:
-            return self._caller(given[0])
+            caller = self._caller(given[0]) if given else Caller(self._tokens)
+            if info.method == fl.FlightMethod.HANDSHAKE:
+                caller.shake_hands()
         except LannerError as error:
             raise fl.FlightUnauthenticatedError(str(error), refusal(error)) from None
+        return caller
 
     def _caller(self, header: str) -> Caller:
         kind, _, value = header.partition(" ")
         if kind.lower() == "bearer":
-            return Caller(self._tokens.bearer(header), None)
+            return Caller(self._tokens, bearer=header)
         if kind.lower() != "basic":
             raise NotAuthenticated(f"authorization by {kind!r}: Basic or Bearer expected")
         try:
@@ -172,7 +271,7 @@ class Callers(fl.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has 
             colon = ""
         if not colon:
             raise NotAuthenticated("the user and password cannot be read: name:password in base64 expected")
-        return Caller(*self._tokens.log_on(name, password))
+        return Caller(self._tokens, basic=(name, password))
 
 
 class NoHandshake(fl.ServerAuthHandler):  # type: ignore[misc]  # pyarrow has no types

@@ -98,9 +98,10 @@ import pyarrow.flight as fl
 from lanner.host.runtime import Runtime
 from lanner.model.errors import AccessDenied, InvalidParameter, LannerError, ServiceNotAvailable
 from lanner.security.identity import Identity
+from lanner.security.logons import Logons
 from lanner.spark.columnar.packet_source import PacketBatch, PacketSource, Place
 from lanner.spark.columnar.vectors import Room
-from lanner.spark.flight.auth import Callers, NoHandshake, Tokens, refusal
+from lanner.spark.flight.auth import NEAR, Callers, NoHandshake, Tokens, admitted, refusal
 from lanner.spark.flight.courtesy import cpu_of, give_back, giving_way, keep
 from lanner.spark.flight.errors import NotAuthenticated, TooBusy
 from lanner.spark.flight.near_server import NearServer
@@ -210,8 +211,11 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
         tokens: Tokens,
         streams: Streams,
         certificates: list[tuple[bytes, bytes]] | None = None,
+        *,
+        allow_anonymous: bool = False,
     ) -> None:
         self._service = service
+        self._allow_anonymous = allow_anonymous
         self._stopping = threading.Event()
         self._streams = streams
         super().__init__(
@@ -221,10 +225,9 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
             middleware={"caller": Callers(tokens)},
         )
 
-    @staticmethod
-    def _caller(context: fl.ServerCallContext) -> Identity:
-        identity: Identity = context.get_middleware("caller").identity
-        return identity.at(f"Arrow Flight {context.peer()}")
+    def _caller(self, context: fl.ServerCallContext) -> Identity:
+        identity: Identity = context.get_middleware("caller").identity(context.peer())
+        return admitted(identity, allow_anonymous=self._allow_anonymous).at(f"Arrow Flight {context.peer()}")
 
     def _until_stopped(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -301,7 +304,8 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
     # Actions
 
     def list_actions(self, context: fl.ServerCallContext) -> list[fl.ActionType]:
-        del context
+        with _told():
+            self._caller(context)
         return [fl.ActionType(name, text) for name, (_, text) in self._service.actions.items()]
 
     def do_action(self, context: fl.ServerCallContext, action: fl.Action) -> list[fl.Result]:
@@ -341,8 +345,9 @@ class FlightListener:
 
     name = "flight"
 
-    def __init__(self, runtime: Runtime, settings: FlightSettings | None = None) -> None:
+    def __init__(self, runtime: Runtime, settings: FlightSettings | None = None, logons: Logons | None = None) -> None:
         self._runtime = runtime
+        self._logons = logons
         self._settings = settings or FlightSettings()
         self._service: Service | None = None
         self._server: FlightServer | None = None
@@ -363,17 +368,16 @@ class FlightListener:
         """Listen; an OSError says why that cannot be."""
         settings = self._settings
         _check_port(settings.bind, settings.port)
-        service = Service(self._runtime)
-        tokens, streams = (
-            Tokens(self._runtime.users, self._runtime.engine.audit),
-            Streams(settings.max_streams, self._loop_cpu),
-        )
+        service = Service(self._runtime, settings)
+        tokens = Tokens(self._runtime.users, self._logons, self._runtime.engine.audit)
+        streams = Streams(settings.max_streams, self._loop_cpu)
         certificates = None
         if settings.tls_certificate is not None and settings.tls_key is not None:
             certificates = [(settings.tls_certificate.read_bytes(), settings.tls_key.read_bytes())]
         try:
             address = settings.address(settings.port)
-            server = FlightServer(address, service, tokens, streams, certificates)
+            anonymous = settings.allow_anonymous
+            server = FlightServer(address, service, tokens, streams, certificates, allow_anonymous=anonymous)
         except BaseException as error:
             service.close()
             if isinstance(error, pa.ArrowException):
@@ -384,7 +388,8 @@ class FlightListener:
         try:
 
             def messages(authorization: str | None, ticket: bytes) -> PacketSource:
-                return _Counted(service.scan(tokens.bearer(authorization), ticket).packets(), streams)
+                caller = admitted(tokens.bearer(authorization, NEAR), allow_anonymous=settings.allow_anonymous)
+                return _Counted(service.scan(caller, ticket).packets(), streams)
 
             identifier = str(self._runtime.engine.queue_manager.identifier)
             self._near = NearServer(self._runtime.path, identifier, messages, settings.max_streams)

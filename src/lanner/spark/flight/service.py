@@ -28,6 +28,7 @@ from lanner.spark.flight.arrivals import Arrivals
 from lanner.spark.flight.errors import EpochChanged
 from lanner.spark.flight.readers import DEFAULT_LEASE, Lease, Readers
 from lanner.spark.flight.requests import MAX_EPOCH, Request
+from lanner.spark.flight.settings import FlightSettings
 from lanner.spark.flight.writing import Contents, StagedWrites
 
 Answer = dict[str, Any]
@@ -75,12 +76,12 @@ class Plan:
 class Service:
     """One queue manager as the pipeline sees it. Called by many threads."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, settings: FlightSettings | None = None) -> None:
         self._runtime = runtime
         self._store = runtime.store
         self._arrivals = Arrivals(runtime)
         self._readers = Readers(runtime)
-        self._writes = StagedWrites(runtime)
+        self._writes = StagedWrites(runtime, settings)
         self._life = secrets.token_hex(4)
         self.near_socket: str | None = None  # where programs on this machine may read
         self.actions: dict[str, tuple[Callable[[Operations, Request, Callable[[], bool]], Answer], str]] = {

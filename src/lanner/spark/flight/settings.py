@@ -13,6 +13,7 @@ from lanner.model.errors import LannerError
 
 if TYPE_CHECKING:
     from lanner.host.runtime import Runtime
+    from lanner.security.logons import Logons
     from lanner.spark.flight.server import FlightListener
 
 _LOG = logging.getLogger(__name__)
@@ -20,6 +21,10 @@ _LOG = logging.getLogger(__name__)
 PORT: Final = 1810
 # Not in the specification: each stream has two batches in memory, some 40 MiB.
 MAX_STREAMS: Final = 64
+# Not in the specification: what one publication may hold, and the writers of one user that are remembered.
+MAX_PUBLICATION_MESSAGES: Final = 10_000_000
+MAX_PUBLICATION_MB: Final = 65_536
+MAX_WRITERS: Final = 100_000
 
 
 class PipelineUnavailable(LannerError):
@@ -36,6 +41,11 @@ class FlightSettings:
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     max_streams: int = MAX_STREAMS
+    # Whether callers that did not log on may read what a queue allows ANONYMOUS LOGON to read. They never publish.
+    allow_anonymous: bool = False
+    max_publication_messages: int = MAX_PUBLICATION_MESSAGES
+    max_publication_mb: int = MAX_PUBLICATION_MB  # MiB of bodies
+    max_writers: int = MAX_WRITERS  # of one user
 
     def __post_init__(self) -> None:
         if (self.tls_certificate is None) != (self.tls_key is None):
@@ -46,8 +56,9 @@ class FlightSettings:
             )
         if not 0 <= self.port <= 0xFFFF:
             raise ValueError(f"port {self.port}: 0 to 65535")
-        if self.max_streams < 1:
-            raise ValueError(f"max_streams {self.max_streams}: 1 or more")
+        for name in ("max_streams", "max_publication_messages", "max_publication_mb", "max_writers"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} {getattr(self, name)}: 1 or more")
 
     @property
     def scheme(self) -> str:
@@ -63,17 +74,21 @@ def is_available() -> bool:
     return all(importlib.util.find_spec(name) is not None for name in ("numpy", "pyarrow"))
 
 
-def flight_listener_if_available(runtime: Runtime, settings: FlightSettings | None = None) -> FlightListener | None:
+def flight_listener_if_available(
+    runtime: Runtime, settings: FlightSettings | None = None, logons: Logons | None = None
+) -> FlightListener | None:
     """The same for a queue manager that was not told whether it wants one: None, and a line in the log, without the packages."""
     try:
-        return flight_listener(runtime, settings)
+        return flight_listener(runtime, settings, logons)
     except PipelineUnavailable as error:
         _LOG.info("%s", error)
         return None
 
 
-def flight_listener(runtime: Runtime, settings: FlightSettings | None = None) -> FlightListener:
-    """The Flight service, to be started. PipelineUnavailable says what to install."""
+def flight_listener(
+    runtime: Runtime, settings: FlightSettings | None = None, logons: Logons | None = None
+) -> FlightListener:
+    """The Flight service, to be started. PipelineUnavailable says what to install. `logons` counts wrong passwords."""
     if not is_available():
         raise PipelineUnavailable(
             "the Flight service of the data pipeline needs pyarrow and numpy: install them with `pip install 'lanner[spark]'`, "
@@ -81,4 +96,4 @@ def flight_listener(runtime: Runtime, settings: FlightSettings | None = None) ->
         )
     from lanner.spark.flight.server import FlightListener
 
-    return FlightListener(runtime, settings)
+    return FlightListener(runtime, settings, logons)

@@ -4,8 +4,12 @@ A publication has a writer (a streaming query, or the writeId of a batch job) an
 is remembered, so doing it again does nothing, and doing it again with other messages is refused. What is not published is dropped by
 whoever gives up, or after a day.
 
-Tables: "pipeline_stages", token -> JSON of `_StageRow`; "pipeline_writers", digest of the writer's name -> JSON of `_WriterRow`;
-"pipeline_writer_expiry", seconds since 1970 and that digest -> nothing, for writers that need not be remembered for ever.
+The name of a writer belongs to the user: two users may have writers of the same name, which have nothing to do with each other. The
+anonymous have none.
+
+Tables: "pipeline_stages", token -> JSON of `_StageRow`; "pipeline_user_writers", digest of the user and the writer's name -> JSON of
+`_WriterRow`; "pipeline_user_writer_expiry", seconds since 1970 and that digest -> nothing, for writers that need not be remembered for ever.
+Older stores have "pipeline_writers" and "pipeline_writer_expiry", with a digest of the name alone.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import dataclasses
 import hashlib
 import json
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -25,16 +30,19 @@ import pyarrow as pa
 from lanner.host.operations import Operations
 from lanner.host.runtime import Runtime
 from lanner.model.enums import QueueAccessType
-from lanner.model.errors import AccessDenied, InvalidParameter, StatusError
+from lanner.model.errors import AccessDenied, InsufficientResources, InvalidParameter, StatusError
 from lanner.model.live import OpenQueueDescriptor
 from lanner.spark.columnar.encode import RowEncoder
 from lanner.spark.flight.errors import PublicationDiffers, StageUnknown
+from lanner.spark.flight.settings import FlightSettings
 from lanner.store.checksum import crc32
 from lanner.wire.packet_template import MessageRun
 
 STAGES: Final = "pipeline_stages"
-WRITERS: Final = "pipeline_writers"
-WRITER_EXPIRY: Final = "pipeline_writer_expiry"
+WRITERS: Final = "pipeline_user_writers"
+WRITER_EXPIRY: Final = "pipeline_user_writer_expiry"
+OLD_WRITERS: Final = "pipeline_writers"
+OLD_WRITER_EXPIRY: Final = "pipeline_writer_expiry"
 # Not in the specification: writers that are forgotten with one publication.
 FORGET_AT_ONCE: Final = 100
 _EXPIRES: Final = struct.Struct(">I")
@@ -106,16 +114,35 @@ class _WriterRow:
 class StagedWrites:
     """The stages and publications of the pipeline. Methods take the lock themselves, and return when everything is on disk."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, settings: FlightSettings | None = None) -> None:
         self._runtime = runtime
         self._engine = runtime.engine
         self._store = runtime.store
+        self._settings = FlightSettings() if settings is None else settings
         with runtime.lock:
             self._stages = self._store.table(STAGES)
             self._writers = self._store.table(WRITERS)
             self._expiry = self._store.table(WRITER_EXPIRY)
+            self._adopt_old_writers()
             self._forget_dropped_stages()
             self._forget_writers()
+            # How many each user has.
+            self._writers_of = Counter(json.loads(raw)["owner"] for _, raw in self._writers.items())
+
+    def _adopt_old_writers(self) -> None:
+        """Give writers whose names were everybody's to those that have published under them."""
+        old, old_expiry = self._store.table(OLD_WRITERS), self._store.table(OLD_WRITER_EXPIRY)
+        expires = {key[_EXPIRES.size :]: key[: _EXPIRES.size] for key, _ in old_expiry.items()}
+        for digest, raw in list(old.items()):
+            row = _WriterRow(**json.loads(raw))
+            key = _owned(row.owner, digest)
+            self._writers.put(key, raw)
+            if digest in expires:
+                self._expiry.put(expires[digest] + key, b"")
+                old_expiry.delete(expires[digest] + digest)
+            # The row says that it was published.
+            self._store.forget_publication(_publication_of(digest, row.batch))
+            old.delete(digest)
 
     def _forget_dropped_stages(self) -> None:
         """Drop unfinished stages: they will never be finished. The engine drops stages that were not written to for a day."""
@@ -134,8 +161,10 @@ class StagedWrites:
             digest = key[_EXPIRES.size :]
             raw = self._writers.get(digest)
             if raw is not None:
-                self._store.forget_publication(_publication_of(digest, _WriterRow(**json.loads(raw)).batch))
+                row = _WriterRow(**json.loads(raw))
+                self._store.forget_publication(_publication_of(digest, row.batch))
                 self._writers.delete(digest)
+                self._writers_of[row.owner] -= 1
 
     # Staging --------------------------------------------------------------------------------------------------------
 
@@ -150,6 +179,7 @@ class StagedWrites:
         batches: Iterable[pa.RecordBatch],
     ) -> Contents:
         """Write the rows of some Arrow batches under a new token. An exception drops what was written."""
+        _check_user(operations)
         _check(token, writer, batch)
         encoder = RowEncoder(schema, operations.names, queue)
         row = _StageRow(str(operations.identity.sid), writer, batch, is_whole=False)
@@ -169,6 +199,7 @@ class StagedWrites:
                         stack.callback(operations.close, handles[name])
                     part = Contents.of(run)
                     contents += part
+                    self._check_size(contents, writer, batch)
                     unsynced += part.bytes
                     counted = _Counted(first, run.bodies)
                     with self._runtime.change() as change, _naming(lambda rows=counted: rows.row):  # type: ignore[misc]
@@ -197,12 +228,13 @@ class StagedWrites:
         `keep`: for how many seconds that is remembered at least; for ever, if it is not said. After that the writer is a new one.
         A batch that is not above the writer's last one is done already; its tokens are dropped. All other tokens of the batch are dropped.
         """
+        owner = _check_user(operations)
         for token in tokens or [b"none"]:
             _check(token, writer, batch)
         tokens = list(dict.fromkeys(tokens))
         with self._runtime.change() as change:
             self._forget_writers()
-            before = self._writer(operations, writer)
+            before = self._writer(owner, writer)
             rows = {token: self._stage(operations, token, writer, batch) for token in tokens}
             if before is not None and batch <= before.batch:
                 publication = self._again(writer, batch, before, rows)
@@ -210,8 +242,8 @@ class StagedWrites:
                 publication = self._publish(operations, writer, batch, before, rows)
                 if keep is not None:
                     expires = int(self._engine.clock()) + keep
-                    self._expiry.put(_EXPIRES.pack(min(expires, _LATEST)) + _writer_key(writer), b"")
-            for token in self._of(writer, batch):
+                    self._expiry.put(_EXPIRES.pack(min(expires, _LATEST)) + _writer_key(owner, writer), b"")
+            for token in self._of(owner, writer, batch):
                 self._drop(token)
         change.wait()
         return publication
@@ -231,18 +263,26 @@ class StagedWrites:
                     f"token {token.hex()} of {writer}, batch {batch}: never written to its end, dropped, or published already"
                 )
             contents += row.contents
+        self._check_size(contents, writer, batch)
+        owner = str(operations.identity.sid)
+        if before is None and self._writers_of[owner] >= self._settings.max_writers:
+            raise InsufficientResources(
+                f"{operations.identity.name} has {self._writers_of[owner]} writers (flight.max_writers): "
+                "publish with keep_seconds, so that they are forgotten"
+            )
         # A stage without rows has nothing to publish.
         staged = [token for token, row in rows.items() if row is not None and row.messages]
         if staged:
-            self._engine.publish_stages(_publication_key(writer, batch), staged)
+            self._engine.publish_stages(_publication_of(_writer_key(owner, writer), batch), staged)
         for token in rows:
             self._stages.delete(token)
         if before is not None:
             # The writer's row covers all batches before this one.
-            self._store.forget_publication(_publication_key(writer, before.batch))
-        owner = str(operations.identity.sid)
+            self._store.forget_publication(_publication_of(_writer_key(owner, writer), before.batch))
+        else:
+            self._writers_of[owner] += 1
         after = _WriterRow(owner, batch, contents.messages, contents.bytes, contents.digest)
-        self._writers.put(_writer_key(writer), json.dumps(dataclasses.asdict(after)).encode())
+        self._writers.put(_writer_key(owner, writer), json.dumps(dataclasses.asdict(after)).encode())
         return Publication(is_new=True, contents=contents)
 
     @staticmethod
@@ -260,6 +300,7 @@ class StagedWrites:
 
     def drop(self, operations: Operations, tokens: list[bytes]) -> int:
         """Drop what was staged under some tokens; how many there were."""
+        _check_user(operations)
         with self._runtime.change() as change:
             found = [token for token in tokens if self._stages.get(token) is not None]
             for token in found:
@@ -271,13 +312,13 @@ class StagedWrites:
     def drop_batch(self, operations: Operations, writer: str, batch: int) -> int:
         """Drop everything that is staged now for a batch; how many tokens there were."""
         with self._runtime.lock:
-            tokens = self._of(writer, batch)
+            tokens = self._of(_check_user(operations), writer, batch)
         return self.drop(operations, tokens)
 
     def last_published(self, operations: Operations, writer: str) -> tuple[int, Contents] | None:
         """The last batch of a writer, and what was in it."""
         with self._runtime.lock:
-            row = self._writer(operations, writer)
+            row = self._writer(_check_user(operations), writer)
         return None if row is None else (row.batch, Contents(row.messages, row.bytes, row.digest))
 
     # Rows -----------------------------------------------------------------------------------------------------------
@@ -293,9 +334,18 @@ class StagedWrites:
         self._stages.delete(token)
         self._engine.drop_stage(token)
 
-    def _of(self, writer: str, batch: int) -> list[bytes]:
+    def _of(self, owner: str, writer: str, batch: int) -> list[bytes]:
         rows = ((token, _StageRow(**json.loads(raw))) for token, raw in self._stages.items())
-        return [token for token, row in rows if (row.writer, row.batch) == (writer, batch)]
+        return [token for token, row in rows if (row.owner, row.writer, row.batch) == (owner, writer, batch)]
+
+    def _check_size(self, contents: Contents, writer: str, batch: int) -> None:
+        """Refuse a publication that is too large, as soon as that is seen."""
+        most, size = self._settings.max_publication_messages, self._settings.max_publication_mb << 20
+        if contents.messages > most or contents.bytes > size:
+            raise InsufficientResources(
+                f"batch {batch} of {writer} has more than {most} messages or {size} bytes "
+                "(flight.max_publication_messages, flight.max_publication_mb)"
+            )
 
     def _stage(self, operations: Operations, token: bytes, writer: str, batch: int) -> _StageRow | None:
         row = self._row(token)
@@ -307,14 +357,12 @@ class StagedWrites:
                 )
         return row
 
-    def _writer(self, operations: Operations, writer: str) -> _WriterRow | None:
-        raw = self._writers.get(_writer_key(writer))
-        row = None if raw is None else _WriterRow(**json.loads(raw))
-        self._check_owner(operations, row, writer)
-        return row
+    def _writer(self, owner: str, writer: str) -> _WriterRow | None:
+        raw = self._writers.get(_writer_key(owner, writer))
+        return None if raw is None else _WriterRow(**json.loads(raw))
 
     @staticmethod
-    def _check_owner(operations: Operations, row: _StageRow | _WriterRow | None, what: str) -> None:
+    def _check_owner(operations: Operations, row: _StageRow | None, what: str) -> None:
         identity = operations.identity
         if row is not None and row.owner != str(identity.sid) and not identity.is_administrator:
             raise AccessDenied(f"{what} belongs to another user than {identity.name}")
@@ -368,12 +416,19 @@ def _check(token: bytes, writer: str, batch: int) -> None:
         raise InvalidParameter(f"batch {batch}: a number from 0 on")
 
 
-def _writer_key(writer: str) -> bytes:
-    return hashlib.sha256(writer.encode()).digest()
+def _check_user(operations: Operations) -> str:
+    """Return who writes; AccessDenied for the anonymous, whose writers would be everybody's."""
+    if operations.identity.is_anonymous:
+        raise AccessDenied("log on to publish: what the anonymous stage would belong to everybody")
+    return str(operations.identity.sid)
 
 
-def _publication_key(writer: str, batch: int) -> bytes:
-    return _publication_of(_writer_key(writer), batch)
+def _writer_key(owner: str, writer: str) -> bytes:
+    return _owned(owner, hashlib.sha256(writer.encode()).digest())
+
+
+def _owned(owner: str, digest: bytes) -> bytes:
+    return hashlib.sha256(owner.encode() + digest).digest()
 
 
 def _publication_of(digest: bytes, batch: int) -> bytes:

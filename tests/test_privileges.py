@@ -1,0 +1,108 @@
+"""`lanner serve` started as root: it becomes the user that it is told, or says how."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import lanner
+from lanner.host import early_ports
+from tests.client.peers import free_address
+from tests.contract.service import LANNER
+from tests.unit_of_service import NO_CAPABILITIES, USER, Started, needs_root, shared_directory
+
+_SETTINGS = "[com]\nenabled = false\n[flight]\nenabled = false\n"
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    yield from shared_directory()
+
+
+def serve(shared: Path, *arguments: str | Path) -> list[str | Path]:
+    config = shared / "lanner.toml"
+    config.write_text(_SETTINGS)
+    config.chmod(0o644)
+    return [LANNER, "serve", "--data", shared / "data", "--config", config, "--name", "ALPHA", *arguments]
+
+
+@needs_root
+def test_it_becomes_the_user_when_its_ports_are_bound(shared: Path) -> None:
+    """All identifiers, groups and capabilities of all threads; the data directory is the user's."""
+    data, address = shared / "data", free_address()
+    # Root has made it, with an account.
+    add: list[str | Path] = [LANNER, "user", "add", "bob", "--password-stdin", "--data", data]
+    subprocess.run(add, input="correct horse battery\n", text=True, check=True, capture_output=True)
+    started = Started(shared, serve(shared, "--bind", address, "--user", USER.pw_name))
+    try:
+        assert started.state() == "READY=1"
+        assert started.threads("Uid") == {"\t".join([str(USER.pw_uid)] * 4)}
+        assert started.threads("Gid") == {"\t".join([str(USER.pw_gid)] * 4)}
+        assert started.threads("Groups") == {" ".join(map(str, sorted({*os.getgrouplist(USER.pw_name, USER.pw_gid)})))}
+        for field in ("CapEff", "CapPrm", "CapInh", "CapAmb", "CapBnd"):
+            assert started.threads(field) == {NO_CAPABILITIES}
+        assert started.threads("NoNewPrivs") == {"1"}
+        for port in (135, 1801):
+            socket.create_connection((address, port)).close()
+        with lanner.connect(data=data) as qm:
+            port = int(qm.status()["listeners"]["rpc"].rpartition(":")[2])
+        with lanner.connect(address, "bob", "correct horse battery", port=port) as qm:
+            assert qm.name == "ALPHA"
+        assert started.stop() == 0
+        assert {path.stat().st_uid for path in (data, *data.iterdir())} == {USER.pw_uid}
+        assert "runs as root" not in started.log.read_text()
+    finally:
+        started.close()
+
+
+@needs_root
+def test_root_is_told_how_to_run_it_as_a_user(shared: Path) -> None:
+    started = Started(shared, serve(shared, "--bind", free_address()))
+    try:
+        assert started.state() == "READY=1"
+        assert "runs as root and does not need to: `lanner serve --user NAME`" in started.log.read_text()
+        assert started.stop() == 0
+    finally:
+        started.close()
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("user", "owner", "complaint"),
+    [
+        ("no-such-user", 0, "there is no such user"),
+        ("root", 0, "that is root"),
+        (USER.pw_name, 64_321, f"belongs to uid 64321, not to {USER.pw_name}"),
+    ],
+)
+def test_users_that_it_cannot_become(shared: Path, user: str, owner: int, complaint: str) -> None:
+    data = shared / "data"
+    data.mkdir(0o700)
+    os.chown(data, owner, owner)
+    command = serve(shared, "--bind", free_address(), "--user", user)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert complaint in ran.stderr
+
+
+def test_a_port_that_was_bound_early_is_taken_once() -> None:
+    address = free_address()
+    early_ports.bind_early(address, 21_901)
+    bound = early_ports.take_early(address, 21_901)
+    assert bound is not None
+    assert bound.getsockname() == (address, 21_901)
+    assert early_ports.take_early(address, 21_901) is None
+    bound.listen()
+    # What could not be bound is told to whoever wants to listen there.
+    early_ports.bind_early(address, 21_901)
+    with pytest.raises(OSError, match="in use"):
+        early_ports.take_early(address, 21_901)
+    bound.close()
+    early_ports.bind_early(address, 21_901)
+    early_ports.close_early()
+    assert early_ports.take_early(address, 21_901) is None

@@ -1,0 +1,237 @@
+"""Which queue manager identifier is believed from which address, and what its peer may do."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from lanner.directory.topology import Computer, Topology, provision
+from lanner.transfer import pins as pins_module
+from lanner.transfer.addresses import HopHost, NextHop
+from lanner.transfer.identities import Identities
+from lanner.transfer.peers import Peer, PeerPolicy
+from lanner.transfer.pins import MAX_CONFLICTS, UNUSED, Pins
+from lanner.transfer.settings import TransferSettings
+from tests.engine.harness import Harness
+
+HERE, THERE, ELSEWHERE = "192.0.2.7", "192.0.2.8", "198.51.100.9"
+
+
+class Names:
+    """A network that only looks names up, when the test says so."""
+
+    def __init__(self) -> None:
+        self.addresses: dict[str, list[str]] = {}
+        self.asked: list[tuple[HopHost, Callable[[list[NextHop] | OSError], None]]] = []
+
+    def resolve(self, hosts: list[HopHost], done: Callable[[list[NextHop] | OSError], None]) -> None:
+        (host,) = hosts
+        self.asked.append((host, done))
+
+    def answer(self) -> None:
+        for host, done in self.asked:
+            found = [
+                NextHop(host.qm_guid, name, one) for name in host.host_names for one in self.addresses.get(name, ())
+            ]
+            done(found or socket.gaierror(socket.EAI_NONAME, "no such name"))
+        self.asked = []
+
+
+class World(Harness):
+    """`identities` on an engine; `policy` and `[peers]` as the test wants them."""
+
+    def make(self, policy: PeerPolicy = PeerPolicy.PINNED, **peers: Peer | str) -> Identities:
+        self.names = Names()
+        settings = TransferSettings(peer_policy=policy, peers=peers)
+        return Identities(self.engine, settings, self.names)  # type: ignore[arg-type] # looks names up, no more
+
+    def add_computer(self, name: str, *, router: bool = False) -> UUID:
+        guid = uuid4()
+        computer = Computer(
+            name, guid, sites=("west",), routing_server=router, qualified_computer_name=f"{name}.example.com"
+        )
+        provision(self.directory, Topology(("west",), (computer,)))
+        self.engine.read_routing_data()
+        return guid
+
+
+@pytest.fixture
+def h(tmp_path: Path) -> Iterator[World]:
+    harness = World(tmp_path / "data")
+    yield harness
+    harness.close()
+
+
+def test_an_unknown_identifier_is_bound_to_the_address_it_first_comes_from(h: World) -> None:
+    identities = h.make()
+    guid = uuid4()
+    assert not identities.admit(guid, HERE).refusal
+    standing = identities.admit(guid, HERE)
+    assert (standing.refusal, standing.is_known, standing.is_router) == ("", False, False)
+    refused = identities.admit(guid, THERE)
+    assert refused.is_conflict
+    assert f"lanner peer trust {guid} {THERE}" in refused.refusal
+    assert not identities.admit(uuid4(), HERE).refusal, "several may share an address"
+    h.sync()
+    h.restart()
+    identities = h.make()
+    assert identities.admit(guid, THERE).refusal
+    assert not identities.admit(guid, HERE).refusal
+
+
+def test_an_operator_has_the_last_word(h: World) -> None:
+    identities = h.make()
+    guid = uuid4()
+    identities.admit(guid, HERE)
+    identities.admit(guid, THERE)
+    identities.pins.trust(guid, [THERE, ELSEWHERE])
+    assert identities.admit(guid, THERE).is_known
+    assert identities.admit(guid, ELSEWHERE).is_known
+    assert identities.admit(guid, HERE).refusal, "it was only learnt"
+    identities.pins.forget(guid)
+    assert not identities.admit(guid, HERE).refusal
+
+
+def test_an_identifier_in_the_settings_is_believed_from_its_addresses_alone(h: World) -> None:
+    guid = uuid4()
+    identities = h.make()
+    identities.admit(guid, HERE)
+    identities = h.make(BETA=Peer("BETA", (THERE, "[2001:DB8::1]"), guid))
+    assert identities.admit(guid, THERE).is_known
+    assert identities.admit(guid, "2001:db8::1").is_known
+    assert identities.admit(guid, HERE).refusal, "it was only learnt"
+    assert not identities.admit(uuid4(), THERE).is_known
+
+
+def test_names_in_the_settings_are_looked_up_and_bind_also_without_an_address(h: World) -> None:
+    guid = uuid4()
+    identities = h.make(BETA=Peer("BETA", ("beta.example.com",), guid))
+    assert "is being looked up" in identities.admit(guid, THERE).refusal
+    h.names.answer()
+    assert "names without an address" in identities.admit(guid, THERE).refusal
+    h.names.addresses["BETA"] = [THERE]
+    h.now += 61
+    identities.admit(guid, THERE)
+    h.names.answer()
+    assert identities.admit(guid, THERE).is_known
+
+
+def test_a_computer_of_the_directory_is_where_its_name_is(h: World) -> None:
+    guid = h.add_computer("BETA")
+    identities = h.make()
+    assert "is being looked up" in identities.admit(guid, HERE).refusal
+    assert identities.admit(guid, HERE).refusal
+    assert len(h.names.asked) == 1, "once a minute, however often it comes"
+    h.names.addresses["BETA.example.com"] = [HERE, ELSEWHERE]
+    h.names.answer()
+    assert identities.admit(guid, HERE).is_known
+    assert identities.admit(guid, ELSEWHERE).is_known
+    assert identities.admit(guid, THERE).is_conflict
+    # What was found counts while it is looked up again.
+    h.now += 61
+    assert identities.admit(guid, HERE).is_known
+    assert len(h.names.asked) == 1
+
+
+def test_a_computer_of_the_directory_whose_name_has_no_address_is_learnt(h: World) -> None:
+    guid = h.add_computer("ROUTER", router=True)
+    identities = h.make()
+    identities.admit(guid, HERE)
+    h.names.answer()
+    standing = identities.admit(guid, HERE)
+    assert (standing.refusal, standing.is_known, standing.is_router) == ("", False, False)
+    assert identities.admit(guid, THERE).is_conflict
+    assert identities.admit(guid, THERE, is_proven=True).is_router, "it was connected to by its name"
+
+
+@pytest.mark.parametrize("name", ["ROUTER", "router.example.com"])
+def test_a_routing_server_is_one_only_where_its_name_is(h: World, name: str) -> None:
+    guid = h.add_computer("ROUTER", router=True)
+    identities = h.make(PeerPolicy.PINNED, **{name: HERE})
+    assert identities.admit(guid, HERE).is_router
+    assert identities.admit(guid, THERE).is_conflict
+    assert h.names.asked == []
+
+
+def test_only_known_peers_are_admitted_where_that_is_wanted(h: World) -> None:
+    guid = h.add_computer("BETA")
+    identities = h.make(PeerPolicy.KNOWN, BETA=HERE, GAMMA=THERE)
+    assert not identities.admit(guid, HERE).refusal
+    assert not identities.admit(uuid4(), THERE).refusal, "whoever is at an address of the settings"
+    stranger = uuid4()
+    assert "transfer.peers is known" in identities.admit(stranger, ELSEWHERE).refusal
+    assert identities.pins.get(stranger) is None
+    identities.pins.trust(stranger, [ELSEWHERE])
+    assert identities.admit(stranger, ELSEWHERE).is_known
+
+
+def test_everybody_is_believed_where_that_is_wanted(h: World) -> None:
+    guid = h.add_computer("ROUTER", router=True)
+    identities = h.make(PeerPolicy.OPEN)
+    assert identities.admit(guid, HERE).is_router
+    assert identities.admit(guid, THERE).is_router
+    assert list(identities.pins) == []
+
+
+# Pins -------------------------------------------------------------------------------------------------------------
+
+
+def test_one_address_displaces_only_its_own(h: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pins_module, "MAX_LEARNT_PER_ADDRESS", 3)
+    pins = Pins(h.store, lambda: h.now)
+    honest = uuid4()
+    assert pins.learn(honest, HERE)
+    guids = [uuid4() for _ in range(5)]
+    for guid, host in zip(guids, ("1", "2", "3", "4", "5"), strict=True):
+        h.now += 1
+        assert pins.learn(guid, f"2001:db8::{host}"), "one IPv6 network counts as one address"
+    assert pins.get(honest) is not None
+    assert [guid for guid in guids if pins.get(guid) is not None] == guids[2:]
+
+
+def test_new_ones_displace_none_that_is_in_use(h: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pins_module, "MAX_LEARNT", 2)
+    identities = h.make()
+    one, two, three = uuid4(), uuid4(), uuid4()
+    identities.admit(one, HERE)
+    identities.admit(two, THERE)
+    assert "too many" in identities.admit(three, ELSEWHERE).refusal
+    h.now += UNUSED + 1
+    identities.admit(one, HERE)
+    assert not identities.admit(three, ELSEWHERE).refusal
+    assert identities.pins.get(two) is None
+    assert identities.pins.get(one) is not None
+
+
+def test_of_those_who_claim_an_identifier_the_last_are_kept(h: World) -> None:
+    pins = Pins(h.store, lambda: h.now)
+    guid = uuid4()
+    pins.learn(guid, HERE)
+    for number in range(MAX_CONFLICTS + 2):
+        h.now += 1
+        for _ in range(2):
+            pins.conflict(guid, f"198.51.100.{number}")
+    pin = pins.get(guid)
+    assert pin is not None
+    assert list(pin.conflicts) == [f"198.51.100.{number}" for number in range(2, MAX_CONFLICTS + 2)]
+    assert {one.count for one in pin.conflicts.values()} == {2}
+    assert len(Pins(h.store, lambda: h.now).get(guid).conflicts) == MAX_CONFLICTS  # type: ignore[union-attr] # it is there
+
+
+def test_when_it_was_seen_is_written_once_an_hour(h: World) -> None:
+    pins = Pins(h.store, lambda: h.now)
+    guid = uuid4()
+    pins.learn(guid, HERE)
+    pin = pins.get(guid)
+    assert pin is not None
+    h.sync()
+    h.now += 60
+    pins.seen(pin)
+    assert h.store.pending_batch() == 0
+    h.now += 3600
+    pins.seen(pin)
+    assert h.store.pending_batch()
