@@ -140,18 +140,23 @@ class Harm:
 
 
 class PacketMutator:
-    """Seeded harm. `guids` are those of others; `names` have as many letters and may stand for each other."""
+    """Seeded harm. `guids` are those of others; `names` have equally many letters, so one can stand for another."""
 
-    def __init__(self, seed: str, recorded: Sequence[bytes], guids: Sequence[UUID], names: Sequence[str]) -> None:
+    def __init__(
+        self, seed: str, recorded: Sequence[bytes], guids: Sequence[UUID], names: Sequence[str], next_number: int
+    ) -> None:
         self.chance = random.Random(seed)
         self._recorded = recorded
         self._guids = guids
         self._names = names
+        # Of the messages that a friend is going to send.
+        self._next_number = next_number
         self._ways: tuple[tuple[Callable[[bytes], Harm], int], ...] = (
             (self._change_field, 10),
             (self._change_fields, 4),
             (self._change_flag, 4),
             (self._rename, 3),
+            (self._impersonate, 3),
             (self._drop, 1),
             (self._repeat, 2),
             (self._insert, 2),
@@ -220,6 +225,23 @@ class PacketMutator:
         for old in self._names:
             packet = packet.replace(old.encode("utf-16-le"), new.encode("utf-16-le"))
         return Harm(f"to {new}", packet)
+
+    def _impersonate(self, packet: bytes) -> Harm:
+        return self.impersonate(packet, self.chance.choice(self._guids))
+
+    def impersonate(self, packet: bytes, guid: UUID) -> Harm:
+        """Say what somebody else is about to say: under its identifier and its next numbers, to any queue."""
+        if packet[2] & at.IN:
+            return self._change_field(packet)
+        source = guid.bytes_le
+        first = self._next_number + self.chance.randrange(200)
+        new = self._rename(packet).octets
+        if int.from_bytes(new[60:64], "little") & at.TH and self.chance.random() < 0.5:
+            # A sequence that is newer than any.
+            place = locate(new).transaction + 8
+            new = new[:place] + struct.pack("<I", self.chance.choice((0x7FFF_FFFF, 0xFFFF_FFFF))) + new[place + 4 :]
+        packets = [new[:16] + source + new[32:56] + struct.pack("<I", first + one) + new[60:] for one in range(30)]
+        return Harm("as another", b"".join(packets))
 
     def _drop(self, packet: bytes) -> Harm:
         del packet

@@ -17,7 +17,7 @@ from tests.adversity.served import Served, free_address
 
 _PATIENCE: Final = 60.0  # seconds
 # Names of as many letters: one can stand for another in a packet.
-TARGET, SECRET, LEDGER, FRIEND_QUEUE = "target", "secret", "ledger", "friend"
+TARGET, SECRET, LEDGER, FRIEND_QUEUE, STRICT = "target", "secret", "ledger", "friend", "strict"
 # Of the target, and of the ledger: what attackers may fill.
 _QUOTA_KB: Final = 2048
 # The document's times are for slower networks.
@@ -107,7 +107,7 @@ def _make_queues(pair: Pair) -> None:
             quota = None if name == FRIEND_QUEUE else _QUOTA_KB
             access = {"Everyone": "send", "Anonymous": "send"}
             victim.create_queue(name, transactional=name == LEDGER, quota_kb=quota, access=access)
-        victim.create_queue("friend_tx", transactional=True, access={"Everyone": "send", "Anonymous": "send"})
+        victim.create_queue(STRICT, transactional=True, access={"Everyone": "send", "Anonymous": "send"})
         victim.create_queue(SECRET, access={"Administrators": "full"})
         friend.create_queue("answers", access={"Everyone": "send", "Anonymous": "send"})
         friend.create_queue("answers_tx", transactional=True, access={"Everyone": "send", "Anonymous": "send"})
@@ -163,8 +163,8 @@ def _waiting(manager: lanner.QueueManager) -> int:
     return sum(queue.count() for queue in queues)
 
 
-def until(is_so: Callable[[], bool]) -> None:
+def until(is_so: Callable[[], bool], what: str = "it") -> None:
     end = time.monotonic() + _PATIENCE
     while not is_so():
-        assert time.monotonic() < end, "it never came to be"
+        assert time.monotonic() < end, f"{what} never came to be"
         time.sleep(0.05)

@@ -22,6 +22,7 @@ from lanner.com.interfaces import (
     IREMUNKNOWN,
     IREMUNKNOWN2,
 )
+from lanner.model.errors import LannerError
 from lanner.rpc.endpoint_mapper import EPMAPPER
 from lanner.rpc.interface import Interface
 from lanner.rpc.mgmt import MGMT
@@ -30,7 +31,7 @@ from lanner.services.interfaces.mqmp import QMCOMM, QMCOMM2
 from lanner.services.interfaces.mqmr import QMMGMT
 from lanner.services.interfaces.mqqp import QM2QM
 from tests.adversity.matrix import com_probes, flight_probes, lanner_probes, rpc_probes
-from tests.adversity.matrix.callers import INTERFACES, Probes, World, world
+from tests.adversity.matrix.callers import INTERFACES, Caller, Probe, Probes, World, world
 from tests.adversity.matrix.table import COLUMNS, DOCUMENT, Row, read_rows
 from tests.interop.peers import needs_endpoint_mapper_port
 
@@ -92,6 +93,14 @@ class Tried:
     unknown_interfaces: list[str] = field(default_factory=list)
 
 
+async def _try(probe: Probe, caller: Caller) -> str:
+    """Say what a caller gets; what cannot be prepared is an outcome that no table has."""
+    try:
+        return str(await probe(caller))
+    except (AssertionError, LannerError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
 async def _try_all(made: World) -> Tried:
     tried = Tried()
     registered = await made.callers["administrator"].results(MGMT, rpc_probes.RPC_MGMT["rpc__mgmt_inq_if_ids"])
@@ -104,8 +113,7 @@ async def _try_all(made: World) -> Tried:
             probed = {name for name, _ in probes}
             todo |= {(name, ""): com_probes.reached(name) for name in tried.methods[section] if name not in probed}
         for (name, way), probe in todo.items():
-            told = tuple([str(await probe(made.callers[column])) for column in COLUMNS])
-            tried.outcomes[section, name, way] = told
+            tried.outcomes[section, name, way] = tuple([await _try(probe, made.callers[column]) for column in COLUMNS])
     return tried
 
 

@@ -26,7 +26,7 @@ from lanner.transfer.session import Session
 from lanner.transfer.settings import TRANSFER_PORT, TransferSettings
 from lanner.wire import layout as at
 from tests.adversity.mqqb_mutator import Harm, PacketMutator
-from tests.adversity.mqqb_recording import FRIEND_QUEUE, LEDGER, SECRET, TARGET, Pair, recorded_pair, until
+from tests.adversity.mqqb_recording import FRIEND_QUEUE, LEDGER, SECRET, STRICT, TARGET, Pair, recorded_pair, until
 from tests.adversity.served import MIB
 
 SEED = int(os.environ.get("LANNER_FUZZ_SEED", "1"))
@@ -62,6 +62,8 @@ class Enemy:
     guid: UUID
     # The packet, counted over all that it sends, that is harmed.
     place: int
+    # It passes for the friend from its first packet on, and then says what the friend is about to say.
+    is_impostor: bool = False
     done: Harm | None = None
     sent: int = 0
 
@@ -122,7 +124,12 @@ class Enemy:
         # After the first harm a second one now and then; most of what follows is in order.
         if self.done is not None and self.mutator.chance.random() < 0.7:
             return packet
-        harm = self.mutator.harm(packet)
+        is_message = not packet[2] & at.IN
+        harm = (
+            self.mutator.impersonate(packet, self.guid)
+            if self.is_impostor and is_message
+            else self.mutator.harm(packet)
+        )
         self.done = self.done or harm
         return harm.octets
 
@@ -130,7 +137,7 @@ class Enemy:
 class Enemies:
     """Attackers, one after the other and some at a time, each from an address of its own."""
 
-    def __init__(self, pair: Pair, seed: int) -> None:
+    def __init__(self, pair: Pair, seed: int, next_number: int) -> None:
         with pair.friend.manager() as friend, pair.victim.manager() as victim:
             assert friend.identifier is not None
             assert victim.identifier is not None
@@ -143,22 +150,26 @@ class Enemies:
         self._recorded = [packet for packets in pair.recorded for packet in packets]
         self._guids = known
         self._seed = seed
+        self._next_number = next_number
         self.harms: Counter[str] = Counter()
 
     def _enemy(self, number: int) -> Enemy:
         """Make the attacker of a number: what it does depends on that and on the seed, not on the others."""
-        names = (TARGET, SECRET, LEDGER, FRIEND_QUEUE)
-        mutator = PacketMutator(f"{self._seed}.{number}", self._recorded, self._guids, names)
+        names = (TARGET, SECRET, LEDGER, FRIEND_QUEUE, STRICT)
+        seed = f"{self._seed}.{number}"
+        mutator = PacketMutator(seed, self._recorded, self._guids, names, self._next_number)
         chance = mutator.chance
-        guid = mutator.own_guid()
-        said = chance.choice(self._said)
+        is_impostor = chance.random() < 0.15
+        guid = self._guids[1] if is_impostor else mutator.own_guid()
+        (said,) = chance.choices(self._said, [len(packets) for packets in self._said])
         start = chance.randrange(len(said))
         packets = said[start : start + chance.choice((1, 3, 8, 30))]
         if chance.random() < 0.2:
             chance.shuffle(packets)
         own = [packet.replace(self._friend, guid.bytes_le) for packet in packets]
         source = f"127.{200 + number % 40}.{number // 40 % 250}.{1 + number // 10_000 % 250}"
-        return Enemy(self.pair, mutator, source, own, guid, chance.randrange(2 + len(own)))
+        place = 2 if is_impostor else chance.randrange(2 + len(own))
+        return Enemy(self.pair, mutator, source, own, guid, place, is_impostor)
 
     async def run(self, numbers: Iterator[int]) -> None:
         async def one_after_the_other() -> None:
@@ -188,17 +199,19 @@ class Friendship:
         self._sent = 0
         self._manager = pair.friend.manager()
         self._plain = self._manager.open(pair.direct(FRIEND_QUEUE))
-        self._once = self._manager.open(pair.direct("friend_tx"))
+        self._once = self._manager.open(pair.direct(STRICT))
 
-    def send(self) -> None:
+    def send(self) -> int:
+        """Send messages to both queues, and return the number that the next one will have."""
         numbers = range(self._sent, self._sent + 5)
         self._plain.send_many(
             [lanner.Message(body=f"{number}", label=_LABEL, recoverable=number % 2 > 0) for number in numbers]
         )
         once = [lanner.Message(body=f"{number}", label=_LABEL) for number in numbers]
         with self._manager.transaction() as transaction:
-            self._once.send_many(once, transaction=transaction)
+            identifiers = self._once.send_many(once, transaction=transaction)
         self._sent = numbers.stop
+        return int(identifiers[-1].rpartition("\\")[2]) + 1
 
     async def keep_sending(self, is_over: asyncio.Event) -> None:
         while not is_over.is_set():
@@ -211,8 +224,9 @@ class Friendship:
         """See that everything has come, once; and that nothing else has changed."""
         expected = [f"{number}" for number in range(self._sent)]
         with self._pair.victim.manager() as victim:
-            plain, once = victim.open(FRIEND_QUEUE), victim.open("friend_tx")
-            until(lambda: len(_arrived(plain)) >= self._sent and len(_arrived(once)) >= self._sent)
+            plain, once = victim.open(FRIEND_QUEUE), victim.open(STRICT)
+            what = f"the arrival of {self._sent} messages of the friend in each queue"
+            until(lambda: len(_arrived(plain)) >= self._sent and len(_arrived(once)) >= self._sent, what)
             assert _arrived(once) == expected
             assert sorted(_arrived(plain)) == sorted(expected)
             assert [message.body for message in victim.open(SECRET)] == _SECRETS
@@ -227,7 +241,8 @@ class Friendship:
 def attack(pair: Pair, seed: int, numbers: Iterator[int], *, growth: int) -> Counter[str]:
     """Attack while the friend works; then everything of the oracle."""
     print(f"LANNER_FUZZ_SEED={seed}")  # noqa: T201 (pytest shows it if the test fails)
-    friendship, enemies = Friendship(pair), Enemies(pair, seed)
+    friendship = Friendship(pair)
+    enemies = Enemies(pair, seed, friendship.send())
 
     async def main() -> None:
         is_over = asyncio.Event()

@@ -11,8 +11,10 @@ from uuid import UUID
 
 from lanner.com.client.client import ClientSettings, ComClient, RemoteInterface
 from lanner.com.constants import (
+    CO_E_OBJNOTREG,
     E_ACCESSDENIED,
     E_NOTIMPL,
+    RPC_E_ACCESS_DENIED,
     RPC_E_DISCONNECTED,
     RPC_E_INVALID_IPID,
     RPC_E_INVALID_OBJECT,
@@ -48,8 +50,9 @@ INTERFACES: Final = (
 )
 ACCOUNTS: Final = {"user": "ulla", "other user": "otto", "owner": "olga", "administrator": ADMINISTRATOR}
 OFFLINE: Final = r"DIRECT=TCP:127.255.255.2\private$\far"
-_DENIED: Final = {MQ_ERROR_ACCESS_DENIED, E_ACCESSDENIED, int(FaultStatus.ACCESS_DENIED)}
+_DENIED: Final = {MQ_ERROR_ACCESS_DENIED, E_ACCESSDENIED, RPC_E_ACCESS_DENIED, int(FaultStatus.ACCESS_DENIED)}
 _UNKNOWN: Final = {
+    CO_E_OBJNOTREG,
     MQ_ERROR_INVALID_HANDLE,
     int(FaultStatus.NCA_FAULT_CONTEXT_MISMATCH),
     RPC_E_DISCONNECTED,

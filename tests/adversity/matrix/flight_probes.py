@@ -27,8 +27,12 @@ _INHERITED: Final = set(vars(fl.FlightServerBase)) - {"do_action"}
 def methods(world: World) -> list[str]:
     """Return what can be called: the methods that the server has, and the actions that it lists."""
     own = [name for name in vars(FlightServer) if name in _INHERITED and not name.startswith("_")]
-    listed = client_of(world.callers["administrator"])._client.list_actions()
-    return own + [f"do_action {action.type}" for action in listed]
+    return own + [f"do_action {action.type}" for action in actions(world.callers["administrator"])]
+
+
+def actions(caller: Caller) -> list[fl.ActionType]:
+    client = client_of(caller)
+    return list(client._client.list_actions(client._options))
 
 
 _CLIENTS: Final[dict[tuple[int, str], FlightQueues]] = {}
@@ -49,14 +53,21 @@ def close_clients() -> None:
         _CLIENTS.popitem()[1].close()
 
 
+class _NothingThereError(Exception):
+    """What a call is about is unknown under this name to this caller."""
+
+
 def _outcome(work: Callable[[], object]) -> str:
     try:
         work()
+    except _NothingThereError:
+        return Outcome.NONE
     except (AccessDenied, NotAuthenticated, fl.FlightUnauthenticatedError, fl.FlightUnauthorizedError):
         return Outcome.NO
     except pa.ArrowException as error:
         # GetSchema has no error of its own for it.
-        return Outcome.NO if "MQ_ERROR_ACCESS_DENIED" in str(error) else str(error)[:200]
+        text = str(error)
+        return Outcome.NO if "MQ_ERROR_ACCESS_DENIED" in text or "log on" in text else text[:200]
     except LannerError as error:
         return f"{type(error).__name__}: {error}"[:200]
     return Outcome.YES
@@ -143,13 +154,15 @@ def writing(action: str) -> Probe:
             return client.publish(writer, 2, [staged["token"]])
         if action == "drop":
             return client.drop([staged["token"]])
-        return client.last_published(writer)
+        if client.last_published(writer) is None:
+            raise _NothingThereError
+        return None
 
     return on_queue(act)
 
 
 FLIGHT_PROBES: Final[Probes] = {
-    ("list_actions", ""): plainly(lambda caller: list(client_of(caller)._client.list_actions())),
+    ("list_actions", ""): plainly(actions),
     ("list_flights", ""): on_queue(_listed),
     ("get_flight_info", ""): on_queue(lambda caller, queue: client_of(caller).plan(queue)),
     ("get_schema", ""): on_queue(_schema),
