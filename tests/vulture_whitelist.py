@@ -89,6 +89,7 @@ WHITELIST: dict[str, dict[str, list[str]]] = {
             "method _is_computer_name",
             "method _is_path",
             "method _read_address",
+            "method _read_old_name",
             "method settings_customise_sources",
             "variable model_config",
         ],

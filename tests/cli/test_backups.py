@@ -11,7 +11,7 @@ from tests.cli.conftest import Run
 
 def test_a_backup_holds_messages_accounts_and_keys(run: Run, orders: str, data: Path, tmp_path: Path) -> None:
     run("send", orders, "kept")
-    run("user", "add", "alice", "--password-stdin", stdin="x\n")
+    run("user", "add", "alice", "--password-stdin", stdin="a long word\n")
     with QueueManager(data) as manager:
         name, epoch = manager.name, runtime_of(manager).store.epoch
         identifier = runtime_of(manager).engine.queue_manager.identifier

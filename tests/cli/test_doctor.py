@@ -57,7 +57,7 @@ def test_open_permissions_are_found(run: Run, orders: str, data: Path) -> None:
     data.chmod(0o755)
     assert verdict(data, "permissions") == ("WARN", f"{data} has mode 0755: others may look at messages")
     data.chmod(0o700)
-    run("user", "add", "a", "--password-stdin", stdin="x\n")
+    run("user", "add", "a", "--password-stdin", stdin="a long word\n")
     (data / "users.json").chmod(0o644)
     assert verdict(data, "permissions")[0] == "FAIL"
     assert verdict(data, "accounts")[0] == "FAIL"
@@ -134,7 +134,7 @@ def test_a_locked_outgoing_queue_is_found(data: Path) -> None:
 
 
 def test_accounts_without_an_administrator_are_found(run: Run, orders: str, data: Path) -> None:
-    run("user", "add", "a", "--password-stdin", stdin="x\n")
+    run("user", "add", "a", "--password-stdin", stdin="a long word\n")
     assert verdict(data, "accounts")[0] == "WARN"
     run("user", "set", "a", "--administrator")
     assert verdict(data, "accounts") == ("OK", "1 user, 1 administrator among them")

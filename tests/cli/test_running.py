@@ -159,7 +159,7 @@ def test_where_nobody_answers_is_told(run: Run) -> None:
 
 
 def test_the_certificate_of_a_user_goes_to_the_one_that_runs(served: ServedManager, run: Run, tmp_path: Path) -> None:
-    run("user", "add", "alice", "--password-stdin", stdin="x\n")
+    run("user", "add", "alice", "--password-stdin", stdin="a long word\n")
     made = generate_certificate("alice", dt.datetime.now(dt.UTC))
     (tmp_path / "alice.der").write_bytes(made.certificate)
     assert "is registered" in run("user", "certificate", "alice", tmp_path / "alice.der").out

@@ -21,6 +21,7 @@ from lanner.daemon.settings import (
     split_address,
 )
 from lanner.host.addresses import addresses_of
+from lanner.rpc.pdu import AuthLevel
 from lanner.transfer.peers import Peer, PeerPolicy
 from lanner.transfer.settings import TransferSettings
 
@@ -52,6 +53,10 @@ def test_without_a_file_everything_has_a_default(monkeypatch: pytest.MonkeyPatch
         "security.send_insecure_nacks": False,
         "security.trust_unsigned_sid": False,
         "security.legacy_crypto": False,
+        "security.lockout_failures": 0,
+        "security.lockout_seconds": 900.0,
+        "security.min_password_length": 8,
+        "security.ntlm": True,
         "metrics.bind": None,
         "peers": {},
         **{f"transfer.{name}": value for name, value in TransferTable().model_dump().items()},
@@ -60,6 +65,7 @@ def test_without_a_file_everything_has_a_default(monkeypatch: pytest.MonkeyPatch
         "rpc.read_port": 2105,
         "rpc.endpoint_mapper_port": 135,
         "rpc.authentication_level": "integrity",
+        "rpc.require_mic": False,
         "rpc.keytab": None,
         "rpc.max_connections": 4096,
         "rpc.max_connections_per_peer": 512,
@@ -77,6 +83,10 @@ def test_without_a_file_everything_has_a_default(monkeypatch: pytest.MonkeyPatch
         "flight.max_connections": 512,
         "flight.max_connections_per_peer": 256,
         "flight.max_calls": 256,
+        "flight.allow_anonymous": False,
+        "flight.max_publication_messages": 10_000_000,
+        "flight.max_publication_mb": 65_536,
+        "flight.max_writers": 100_000,
         "events.enabled": False,
         "events.keep_days": 7,
         "events.max_mb": 1024,
@@ -231,3 +241,24 @@ def test_the_operators_guide_has_every_setting_and_says_what_sighup_takes_over()
     for name in setting_names():
         assert name in rows, name
         assert rows[name].rstrip(" |").endswith("yes" if name in RELOADABLE else "no"), name
+
+
+@pytest.mark.parametrize(("old", "level"), [("true", "integrity"), ("false", "none")])
+def test_the_old_name_of_the_authentication_level_is_taken_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, old: str, level: str
+) -> None:
+    settings = load(tmp_path, f"[rpc]\nrequires_authentication = {old}\n")
+    assert settings.rpc.authentication_level == level
+    assert f'write rpc.authentication_level = "{level}"' in caplog.text
+    with pytest.raises(SettingsError, match=r"unknown setting rpc\.requires_authentication"):
+        load(tmp_path, '[rpc]\nrequires_authentication = "perhaps"\n')
+
+
+def test_a_profile_selects_the_authentication_level_and_the_operator_wins(tmp_path: Path) -> None:
+    assert load(tmp_path, "").rpc.settings.authentication_level is AuthLevel.PKT_INTEGRITY
+    document = '[security]\nprofile = "document"\n'
+    assert load(tmp_path, document).rpc.settings.authentication_level is AuthLevel.NONE
+    written = load(tmp_path, document + '[rpc]\nauthentication_level = "privacy"\n')
+    assert written.rpc.settings.authentication_level is AuthLevel.PKT_PRIVACY
+    with pytest.raises(SettingsError, match=r"rpc\.authentication_level"):
+        load(tmp_path, '[rpc]\nauthentication_level = "much"\n')

@@ -236,12 +236,10 @@ class RpcTable(_Table):
     @model_validator(mode="before")
     @classmethod
     def _read_old_name(cls, value: object) -> object:
-        if not isinstance(value, dict) or _OLD_NAME not in value:
+        if not isinstance(value, dict) or not isinstance(value.get(_OLD_NAME), bool):
             return value
         given = dict(value)
         is_required = given.pop(_OLD_NAME)
-        if not isinstance(is_required, bool):
-            raise ValueError(f"{_OLD_NAME} is true or false; better write authentication_level")  # noqa: TRY004 (pydantic takes no other)
         level = given.setdefault("authentication_level", "integrity" if is_required else "none")
         _LOG.warning('rpc.%s has another name now: write rpc.authentication_level = "%s"', _OLD_NAME, level)
         return given

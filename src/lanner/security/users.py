@@ -183,7 +183,7 @@ class UserFile:
         """Raise UserError for a new password that is too easy to guess."""
         least = self.policy.min_length
         if len(password) < least:
-            raise UserError(f"the password of {name} has {len(password)} characters, and needs at least {least}")
+            raise UserError(f"the password of {name} is too short: it needs at least {least} characters")
         if password.casefold() == name.casefold():
             raise UserError(f"the password of {name} is the name itself: choose another")
 
