@@ -41,7 +41,7 @@ from lanner.host.budget import Budget, Usage, raise_descriptor_limit
 from lanner.host.runtime import Runtime
 from lanner.model.directory_objects import KILOBYTE
 from lanner.rpc.security import Credentials
-from lanner.security.log_lines import IN_TOTAL, LINES
+from lanner.security.log_lines import LINES
 from lanner.security.profile import Profile
 from lanner.services.listener import RpcListener, RpcSettings
 from lanner.spark.flight.settings import (
@@ -308,7 +308,7 @@ class Daemon:
 
 def _log_lines() -> Usage:
     """The lines of the log that peers have caused in this minute."""
-    return Usage("log lines a minute", LINES.written, IN_TOTAL, refused=LINES.left_out)
+    return Usage("log lines a minute", LINES.written, LINES.in_total, refused=LINES.left_out)
 
 
 def _threads() -> Usage:
