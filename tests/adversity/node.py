@@ -27,11 +27,16 @@ from lanner.directory.topology import Computer, Link, Topology, provision
 from lanner.model.directory_objects import Queue
 from lanner.model.errors import QueueExists
 from lanner.model.live import MessagePosition
+from lanner.security.log_lines import LINES
 from lanner.transfer.peers import PeerPolicy
 from lanner.transfer.settings import TransferSettings
 from lanner.transfer.shell import TransferListener
 
 Answer = dict[str, Any]
+
+
+# Tests find out from the log what has become of each session.
+LINES.per_peer = LINES.per_kind = LINES.in_total = sys.maxsize
 
 
 class Node:

@@ -46,7 +46,7 @@ from lanner.model.directory_objects import KILOBYTE
 from lanner.model.errors import LannerError
 from lanner.rpc.security import Credentials
 from lanner.security.audit import AuditLog
-from lanner.security.log_lines import IN_TOTAL, LINES
+from lanner.security.log_lines import LINES
 from lanner.security.logons import Logons
 from lanner.security.profile import Profile
 from lanner.services.listener import RpcListener
@@ -358,7 +358,7 @@ class Daemon:
 
 def _log_lines() -> Usage:
     """The lines of the log that peers have caused in this minute."""
-    return Usage("log lines a minute", LINES.written, IN_TOTAL, refused=LINES.left_out)
+    return Usage("log lines a minute", LINES.written, LINES.in_total, refused=LINES.left_out)
 
 
 def _threads() -> Usage:

@@ -147,6 +147,11 @@ class ServerConnection:
         return 0 if self._fragmented is None else self._fragmented.size
 
     @property
+    def is_logging_on(self) -> bool:
+        """Whether a logon has begun and not ended."""
+        return self._security.is_logging_on
+
+    @property
     def is_authenticated(self) -> bool:
         """Whether somebody has logged on who is not anonymous."""
         return self._security.is_authenticated

@@ -38,6 +38,10 @@ _MECHANISMS: Final = {
 _SEC_TRAILER: Final = struct.Struct("<BBBBI")
 
 
+class Busy(Exception):
+    """There are too many logons at a time."""
+
+
 class SecurityContext:
     """An acceptor under its auth_context_id, as far as it has come (MS-RPCE 3.3.1.5.2)."""
 
@@ -78,7 +82,7 @@ class SecurityContexts:
         self._limit = limit
         self._peer = peer
         self._logons = logons
-        self._under_way = 0
+        self._under_way: set[int] = set()  # auth_context_ids
         # Somebody has logged on who is not anonymous.
         self.is_authenticated = False
         self._contexts: dict[int, SecurityContext] = {}
@@ -96,7 +100,10 @@ class SecurityContexts:
             raise Nak(RejectReason.REASON_NOT_SPECIFIED, f"authentication level {trailer.auth_level}") from None
         if level < AuthLevel.CONNECT:
             raise Nak(RejectReason.REASON_NOT_SPECIFIED, f"a token at authentication level {level.name}")
-        acceptor = self._accept(trailer, level)
+        try:
+            acceptor = self._accept(trailer, level)
+        except Busy as error:
+            raise Nak(RejectReason.TEMPORARY_CONGESTION, str(error)) from error
         if acceptor is None:
             raise Nak(
                 RejectReason.AUTHENTICATION_TYPE_NOT_RECOGNIZED, f"authentication type {trailer.auth_type} is not known"
@@ -130,6 +137,7 @@ class SecurityContexts:
         try:
             return self._step(context, trailer)
         except SecurityError as error:
+            self._ended(context.context_id)
             self._record(context, error)
             raise not_executed(FaultStatus.SEC_PKG_ERROR, f"authentication: {error}") from error
 
@@ -139,7 +147,10 @@ class SecurityContexts:
         if not AuthLevel.CONNECT <= trailer.auth_level <= AuthLevel.PKT_PRIVACY or trailer.auth_level == AuthLevel.CALL:
             raise not_executed(FaultStatus.ACCESS_DENIED, f"authentication level {trailer.auth_level}")
         level = AuthLevel(trailer.auth_level)
-        acceptor = self._accept(trailer, level)
+        try:
+            acceptor = self._accept(trailer, level)
+        except Busy as error:
+            raise not_executed(FaultStatus.NCA_SERVER_TOO_BUSY, str(error)) from error
         if acceptor is None:
             # MS-RPCE 3.3.3.5.3 asks for "authentication_type_not_recognized", which is no status of a fault.
             raise not_executed(FaultStatus.ACCESS_DENIED, f"authentication type {trailer.auth_type}")
@@ -156,26 +167,34 @@ class SecurityContexts:
             raise not_executed(FaultStatus.SEC_PKG_ERROR, "another authentication type than before")
 
     def _accept(self, trailer: SecTrailer, level: AuthLevel) -> Context | None:
+        """Begin a logon; None: by no provider of ours. Busy: there are too many."""
         if self._providers is None:
             return None
         if self._logons is not None and not self._logons.take(peer_of(self._peer)):
-            raise not_executed(FaultStatus.NCA_SERVER_TOO_BUSY, "too many logons at a time")
-        self._under_way += 1
+            raise Busy("too many logons at a time")
         found = self._providers.accept(trailer.auth_type, level, self._peer)
-        if found is None:
-            self._ended()
+        if found is not None:
+            self._under_way.add(trailer.auth_context_id)
+        elif self._logons is not None:
+            self._logons.give_back(peer_of(self._peer))
         return found
 
-    def _ended(self) -> None:
-        """A logon is not under way any more."""
-        self._under_way -= 1
-        if self._logons is not None:
-            self._logons.give_back(peer_of(self._peer))
+    @property
+    def is_logging_on(self) -> bool:
+        """Whether a logon has begun and not ended."""
+        return bool(self._under_way)
+
+    def _ended(self, context_id: int) -> None:
+        """A logon has succeeded or failed; a second time is harmless."""
+        if context_id in self._under_way:
+            self._under_way.remove(context_id)
+            if self._logons is not None:
+                self._logons.give_back(peer_of(self._peer))
 
     def close(self) -> None:
         """The connection has ended, and with it what is under way."""
-        while self._under_way:
-            self._ended()
+        for context_id in list(self._under_way):
+            self._ended(context_id)
 
     def _step(self, context: SecurityContext, trailer: SecTrailer) -> SecTrailer:
         token = context.context.step(trailer.token)
@@ -187,7 +206,7 @@ class SecurityContexts:
         context.last_token_size = len(trailer.token)
         context.identity = context.context.identity.at(self._peer)
         context.is_complete = True
-        self._ended()
+        self._ended(context.context_id)
         self.is_authenticated = self.is_authenticated or not context.identity.is_anonymous
         if context.level == AuthLevel.CONNECT and self.default is None:
             self.default = context
@@ -225,7 +244,7 @@ class SecurityContexts:
 
     def _invalidate(self, context: SecurityContext) -> None:
         context.is_invalid = True
-        self._ended()
+        self._ended(context.context_id)
         if context.level == AuthLevel.CONNECT and self.default is None:
             self.default = context
 

@@ -50,9 +50,9 @@ class ServerLimits:
     # Of each port.
     max_connections: int = 4096
     max_connections_per_peer: int = 512
-    # Connections that have not bound; the oldest of the peer that has most of them goes when a new one comes.
+    # Connections that have not bound, or not finished the logon that they began; the oldest of the peer that has most of them goes when a new one comes.
     max_unbound: int = 256
-    # How long a connection may stay without a bind.
+    # How long a connection may stay so.
     bind_timeout: float = 30.0  # seconds
     # How long a connection may stay without a call that nobody has logged on through, and that no handle was given to.
     idle_timeout: float = 600.0  # seconds
@@ -361,7 +361,7 @@ class RpcServer:
         self._unbound.add(connection, connection.granted.peer)
         excess = self._unbound.excess()
         if excess is not None:
-            self._hang_up(excess, f"{self.limits.max_unbound} connections without a bind")
+            self._hang_up(excess, f"{self.limits.max_unbound} connections without a bind or a finished logon")
 
     def _make_room(self, peer: str | None) -> bool:
         """End a connection without a bind, of a peer or of all, for there is no room for another one."""

@@ -51,7 +51,7 @@ class ServerSocket(asyncio.Protocol):
         self._core: ServerConnection | None = None
         self._transport: asyncio.Transport | None = None
         self._tasks: dict[ServerCall, asyncio.Task[None]] = {}
-        # Until the bind, and then while nobody has logged on.
+        # Until the bind and the logon that it begins, and then while nobody has logged on.
         self._timer: asyncio.TimerHandle | None = None
         self._is_new = True
         # Something has come since the timer was looked at.
@@ -162,7 +162,7 @@ class ServerSocket(asyncio.Protocol):
             if room <= 0 or self._is_choked:
                 break
             data = b""
-        if self._is_new and core.is_bound:
+        if self._is_new and core.is_bound and not core.is_logging_on:
             self._is_new = False
             if self._timer is not None:
                 self._timer.cancel()

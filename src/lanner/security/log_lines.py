@@ -36,6 +36,7 @@ class LogLines:
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
+        self.per_peer, self.per_kind, self.in_total = PER_PEER, PER_KIND, IN_TOTAL
         self._lock = threading.Lock()
         self._counts: dict[_Key, _Count] = {}
         self._minute = monotonic()
@@ -71,7 +72,7 @@ class LogLines:
             self._minute, self._lines = now, 0
         everybody = self._count((logger, kind, None), now)
         own = self._count((logger, kind, peer), now)
-        if own.lines >= PER_PEER or everybody.lines >= PER_KIND or self._lines >= IN_TOTAL:
+        if own.lines >= self.per_peer or everybody.lines >= self.per_kind or self._lines >= self.in_total:
             own.left_out += 1
             self.left_out += 1
             return None
