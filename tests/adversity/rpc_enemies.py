@@ -47,7 +47,8 @@ PATIENCE: Final = 10.0  # seconds, for what should take none
 # A call that is wrong may be one that waits for a message.
 MOMENT: Final = 0.05  # seconds
 _ORPCTHIS_SIZE: Final = 32
-_LEVELS: Final = (AuthLevel.CONNECT, AuthLevel.PKT, AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY)
+# Those that are high enough more often.
+_LEVELS: Final = (AuthLevel.CONNECT, AuthLevel.PKT, *[AuthLevel.PKT_INTEGRITY] * 2, *[AuthLevel.PKT_PRIVACY] * 4)
 _ENDED: Final = (RpcConnectionError, SecurityError, OSError, TimeoutError)
 _NAME: Final = r"DIRECT=OS:.\private$\q"
 # Requests of a session of Lanner's own interface, in an order that makes sense.
@@ -121,7 +122,7 @@ class Enemy:
         chance = self.chance
         credentials = Credentials(ENEMY, PASSWORD) if chance.random() < 0.7 else None
         if chance.random() < 0.05:
-            credentials = Credentials(ENEMY, "wrong")
+            credentials = Credentials("nobody", "wrong")
         client = await connect_tcp(
             self.victim.address,
             self.victim.port(chance.choice(("rpc", "remote read", "endpoint mapper"))),
