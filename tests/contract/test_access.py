@@ -39,6 +39,29 @@ async def entries_of(queue: lanner.aio.Queue) -> list[tuple[str, str, tuple[str,
     return [(one.account, one.access, one.rights) for one in (await queue.access()).entries or ()]
 
 
+@covers("QueueManager.create_queue")
+async def test_a_new_queue_is_its_makers_and_others_may_send(place: Place, qm: lanner.aio.QueueManager) -> None:
+    """DECISIONS, safe defaults; root and the service's user make queues for the Administrators."""
+    queue = await qm.create_queue(new_name())
+    entries = await entries_of(queue)
+    assert entries[-3:] == [
+        ("Administrators", "allow", ("full",)),
+        ("Everyone", "allow", ("send",)),
+        ("Anonymous", "allow", ("send",)),
+    ]
+    # Elsewhere the maker is a user, who has an entry too.
+    owner = (await queue.access()).owner
+    assert owner not in ("Anonymous", "Everyone", "SYSTEM")
+    assert [account for account, *_ in entries[:-3]] == ([] if owner == "Administrators" else [owner])
+    async with place.as_bob(qm) as bob:
+        his = bob.open(queue.name)
+        await his.send("x")
+        for call in (his.receive, his.peek, his.purge, his.access):
+            with pytest.raises(errors.AccessDenied):
+                await call()
+    assert await queue.count() == 1
+
+
 @covers("Queue.access", "Queue.grant", "Queue.deny", "Queue.revoke", "Queue.set_access", "Queue.set_owner")
 async def test_an_access_list_is_read_and_changed_in_words_and_as_sddl(qm: lanner.aio.QueueManager) -> None:
     queue = await closed(qm)

@@ -116,7 +116,7 @@ def test_patterns_that_find_nothing_are_told(
     spark: SparkSession, qm: QueueManager, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dead letters that a user may not read must not look like there were none."""
-    qm.create_queue("orders")
+    qm.create_queue("orders").grant("alice", "peek", "get-properties")
     monkeypatch.setenv("PASSWORD_OF_ALICE", "wonder")
     told = {}
     for user, variable in (("alice", "PASSWORD_OF_ALICE"), ("root", "LANNER_PASSWORD")):
