@@ -126,6 +126,9 @@ def test_the_setting_wins_over_the_profile(h: IncomingHarness) -> None:
 
 def test_a_mark_of_a_peer_is_not_taken_over(h: IncomingHarness) -> None:
     """AS and AU are 0 on the wire; a peer that sets them proves nothing, wherever the message ends."""
+    # Only this profile passes messages on where there is no directory.
+    h.settings |= {"profile": Profile.DOCUMENT}
+    h.restart()
     own = h.engine.queue_manager.identifier
     marked = set_authentication(h.packet(b"marked", **sent_by(ALICE)), MARKED)
     assert Message(marked).authentication_level
