@@ -27,11 +27,15 @@ SETTINGS = "max_publication_messages = 4\nmax_writers = 3\n"
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
-    with victim(tmp_path_factory.mktemp("flight"), SETTINGS, flight=True) as made:
-        with lanner.connect(data=made.data) as qm:
-            # As open as a list can be.
-            qm.create_queue("open", access={"Everyone": "full", "Anonymous": "full"})
+    with victim(tmp_path_factory.mktemp("flight"), flight=True) as made:
+        make_queue(made)
         yield made
+
+
+def make_queue(target: Victim) -> None:
+    with lanner.connect(data=target.data) as qm:
+        # As open as a list can be.
+        qm.create_queue("open", access={"Everyone": "full", "Anonymous": "full"})
 
 
 def connect(target: Victim, user: str | None = None, password: str = "") -> Queues:
@@ -71,7 +75,13 @@ def test_a_writers_name_is_its_owners(target: Victim) -> None:
         assert alice.last_published("nightly") == 7
 
 
-def test_publications_and_writers_are_bounded(target: Victim) -> None:
+def test_publications_and_writers_are_bounded(tmp_path: Path) -> None:
+    with victim(tmp_path, SETTINGS, flight=True) as target:
+        make_queue(target)
+        exceed(target)
+
+
+def exceed(target: Victim) -> None:
     with connect(target, *login(ADMINISTRATOR)) as alice:
         with pytest.raises(InsufficientResources, match="max_publication_messages"):
             alice.stage([ROWS, ROWS], ROWS.schema, writer="big", queue="open")

@@ -196,7 +196,8 @@ def test_a_user_who_is_known_at_an_address_is_not_slowed_down_by_the_guesses_of_
         await asyncio.gather(*[guess(target, f"word{number}", user=f"user{number}") for number in range(8)])
         # An account that was never seen there waits, and is not even looked at here.
         late = asyncio.create_task(guess(target, ADMINISTRATOR.password))
-        assert await guess(target, USER.password, user=USER.user)
+        for _ in range(3):
+            assert await guess(target, USER.password, user=USER.user)
         assert not late.done()
         late.cancel()
         await asyncio.gather(late, return_exceptions=True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +27,8 @@ from lanner.security.access_masks import QueueAccess
 from lanner.spark.flight import writing
 from lanner.spark.flight.client import FlightQueues
 from lanner.spark.flight.errors import EpochChanged, PublicationDiffers, StageUnknown
+from lanner.spark.flight.server import FlightListener
+from lanner.spark.flight.settings import FlightSettings
 from tests.spark.flight.test_reading import grant
 
 Connect = Callable[..., FlightQueues]
@@ -209,6 +214,32 @@ def test_writers_that_need_not_be_remembered_are_forgotten(qm: QueueManager, roo
         assert len(list(store.table("publications").items())) == 2
         assert len(list(store.table(writing.WRITER_EXPIRY).items())) == 1
     assert root.publish("short", 0, [stage(root, b"d", writer="short")])["is_new"]
+
+
+def test_writers_of_older_stores_go_to_whoever_has_published(qm: QueueManager, accounts: Path) -> None:
+    """There the name alone was the key, and whoever came first had it."""
+    runtime = runtime_of(qm)
+    shutil.copy(accounts, runtime.users.path)
+    for name, expires in (("nightly", b""), ("short", bytes(4))):
+        digest = hashlib.sha256(name.encode()).digest()
+        row = {"owner": str(runtime.users.sid("alice")), "batch": 7, "messages": 0, "bytes": 0, "digest": 0}
+        with runtime.change() as change:
+            runtime.store.table(writing.OLD_WRITERS).put(digest, json.dumps(row).encode())
+            if expires:
+                runtime.store.table(writing.OLD_WRITER_EXPIRY).put(b"\xff" * 4 + digest, b"")
+        change.wait()
+    with FlightListener(runtime, FlightSettings(port=0)) as listener:
+        with FlightQueues(listener.address, user="alice", password="wonder") as alice:
+            assert [alice.last_published(name) for name in ("nightly", "short")] == [7, 7]
+            assert not alice.publish("nightly", 7, [])["is_new"]
+        with FlightQueues(listener.address, user="bob", password="builder") as bob:
+            assert bob.last_published("nightly") is None
+    with runtime.lock:
+        counts = [
+            len(list(runtime.store.table(name).items()))
+            for name in (writing.OLD_WRITERS, writing.OLD_WRITER_EXPIRY, writing.WRITERS, writing.WRITER_EXPIRY)
+        ]
+    assert counts == [0, 0, 2, 1]
 
 
 def test_a_token_is_used_once(root: FlightQueues, q: str) -> None:

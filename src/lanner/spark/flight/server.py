@@ -12,7 +12,7 @@ when a queue of the same name was made anew since.
 
 **Who calls.** Basic authentication with a user of the account file in the header `authorization`, or by the handshake
 (`authenticate_basic_token`); the answer has a token (`Bearer`), good for 12 hours after its last use. Without either
-the caller is anonymous. Rights are those of the queue's access list: peek to scan, receive for a reader, send to stage. ListFlights shows
+a call is refused, unless `flight.allow_anonymous` lets the anonymous read. Rights are those of the queue's access list: peek to scan, receive for a reader, send to stage. ListFlights shows
 what the caller may peek.
 
 **Errors** are Flight errors whose `extra_info` is {"error": class, "status": HRESULT or null, "message": text}. FlightUnauthenticatedError: who
@@ -65,7 +65,7 @@ forget      {queue, reader} -> {forgotten}
 publish     {writer, batch, tokens, [keep_seconds]} -> {is_new, messages, bytes, digest}
             one commit; all other tokens of the batch are dropped. Batches of a writer go up: one that is not above the last
             is done already (is_new = false), and refused with PublicationDiffers if it is the last and its messages are others. That is
-            remembered for ever, or for `keep_seconds`.
+            remembered for ever, or for `keep_seconds`. Names of writers belong to the user: others may have the same for themselves.
 drop        {tokens} or {writer, batch} -> {dropped}
 published   {writer} -> {batch or null, messages, bytes, digest}
 
