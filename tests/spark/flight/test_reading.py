@@ -6,6 +6,7 @@ import json
 import shutil
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +19,9 @@ from lanner.client.runtimes import operations_of, runtime_of
 from lanner.engine import queue_kinds
 from lanner.errors import AccessDenied, InvalidParameter, QueueNotAvailable, QueueNotFound, ServiceNotAvailable
 from lanner.model.directory_objects import Queue
+from lanner.model.enums import MessageClass
 from lanner.security.access_masks import QueueAccess
+from lanner.security.identity import Identity
 from lanner.spark.columnar import packet_source, reading
 from lanner.spark.columnar.reading import QueueSource
 from lanner.spark.columnar.schema import CORE, RowSchema
@@ -27,6 +30,7 @@ from lanner.spark.flight.client import FlightFailed, FlightQueues
 from lanner.spark.flight.errors import EpochChanged, TooBusy
 from lanner.spark.flight.server import FlightListener, Streams
 from lanner.spark.flight.settings import FlightSettings
+from lanner.wire.message import Message as Packet
 from lanner.wire.security_descriptor import Acl, SecurityDescriptor, allow
 from lanner.wire.sid import Sid
 
@@ -68,6 +72,24 @@ def test_a_queue_is_a_table_with_every_column(qm: QueueManager, root: FlightQueu
         ("ALPHA", r"DIRECT=OS:ALPHA\private$\q", "destination")
     }
     assert qm.open("q").count() == 4, "a scan leaves everything where it is"
+
+
+def test_a_column_says_whether_the_sender_is_verified(qm: QueueManager, root: FlightQueues) -> None:
+    """A message that was sent here, and one of another computer that names the same sender."""
+    queue = qm.create_queue("q", access={"Everyone": "send"})
+    queue.send("sent here")
+    runtime = runtime_of(qm)
+    foreign = bytearray(queue.peek(0).packet)
+    foreign[16:32] = uuid.uuid4().bytes_le  # SourceQueueManager
+    claimed = Identity("claimed", Sid.parse("S-1-5-21-1-2-3-1001"))
+    with runtime.change() as change:
+        verdict = runtime.engine.insert_message(operations_of(qm).find("q"), Packet(bytes(foreign)), claimed)
+    change.wait()
+    assert verdict is MessageClass.ACK_REACH_QUEUE
+    table = root.table("q", columns=["sender_id", "sender_verified"])
+    assert table.column("sender_verified").to_pylist() == [True, False]
+    assert len(set(table.column("sender_id").to_pylist())) == 1
+    assert [message.sender_verified for message in queue] == [True, False]
 
 
 def test_columns_and_bodies_are_chosen(qm: QueueManager, root: FlightQueues) -> None:
