@@ -11,6 +11,8 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from lanner.security.log_lines import LINES
+
 pytest_plugins = ["pytester", "spec_plugin"]
 
 # How long an example takes depends on what else the machine does.
@@ -22,6 +24,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS = Path(__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def _forget_log_lines() -> None:
+    """Have each test see all of its lines, however many others have caused in the same minute."""
+    LINES._counts.clear()
+    LINES._lines = LINES.left_out = 0
+
 
 # What runs in one process when several share the work: a file, but for these, which share ports that others have fixed (or
 # listen on every address), or a Spark that takes long to start.

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from lanner.cli.app import app
 from lanner.security.keys import QueueManagerKeys
+from lanner.security.profile import Profile
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,9 @@ def orders(run: Run) -> str:
 @pytest.fixture(scope="session", autouse=True)
 def _one_set_of_keys() -> Iterator[None]:
     """Make the RSA keys of queue managers once: a hundred of them are born here."""
-    keys = QueueManagerKeys.generate()
+    keys = {profile: QueueManagerKeys.generate(profile) for profile in Profile}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(QueueManagerKeys, "generate", lambda: keys)
+        patch.setattr(QueueManagerKeys, "generate", keys.__getitem__)
         yield
 
 

@@ -16,9 +16,11 @@ from lanner.client.runtimes import runtime_of
 from lanner.directory.enterprise import to_toml
 from lanner.model.enums import QueuePrivacyLevel
 from lanner.model.errors import InvalidParameter
+from lanner.security.profile import Profile
 from lanner.wire.message import Message as Packet
 from lanner.wire.public_keys import MqdsPublicKey, MqdsPublicKeys, ProviderType
 from tests.cli.conftest import Run, Served, free_address
+from tests.security.samples import queue_manager_keys
 
 LIST = "b8a9f6de-12ab-4c8d-9b53-1e1c6a8f21aa"
 FILE = rf"""
@@ -88,6 +90,36 @@ def test_an_enterprise_is_made_known_shown_and_forgotten(run: Run, place: str, f
     left = run("directory", "show", "--json").json
     assert (left["sites"], list(left["computers"])) == (["Default-First-Site-Name"], ["ALPHA"])
     assert len(left) == 2
+
+
+@pytest.mark.parametrize(
+    ("profile", "keys", "shown"),
+    [
+        (Profile.SAFE, slice(3), ""),
+        (Profile.DOCUMENT, slice(3), "computer BETA: its key has 1024 bits: weak, 2048 are recommended"),
+        (Profile.DOCUMENT, slice(1), "computer BETA: its key has 512 bits: too short, and used only with "),
+    ],
+)
+def test_weak_keys_of_others_are_shown(
+    run: Run, place: str, file: Path, profile: Profile, keys: slice, shown: str
+) -> None:
+    """As comments, which `apply` passes over, and beside the JSON; `doctor` has them of the peer."""
+    entries = MqdsPublicKeys.unpack(queue_manager_keys(profile).public_key_lists()[0]).keys[keys]
+    encoded = base64.b64encode(MqdsPublicKeys(entries).pack()).decode()
+    beta = f"""
+        [computers.BETA]
+        identifier = "0f5ef1a4-6a52-4a2b-9f0e-6ad5a3c0b8a2"
+        address = "127.0.0.9"
+        sites = ["Default-First-Site-Name"]
+        encryption_keys = "{encoded}"
+    """
+    file.write_text(beta)
+    run("directory", "apply", file)
+    text, told = run("directory", "show").out, run("directory", "show", "--json").err
+    assert (f"# {shown}" in text, shown in told) == (bool(shown), True)
+    assert ("BETA: its key" in text) is ("BETA: its key" in told) is bool(shown)
+    file.write_text(text)
+    assert run("directory", "apply", file).out == "nothing has changed\n"
 
 
 def test_what_is_wrong_is_told_and_nothing_is_done(run: Run, place: str, file: Path) -> None:

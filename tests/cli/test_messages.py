@@ -261,6 +261,14 @@ def test_a_place_without_meaning_is_a_usage_error(run: Run, orders: str, argumen
     run("peek", orders, *arguments, code=2)
 
 
+def test_a_message_is_encrypted_with_aes_unless_another_cipher_is_named(run: Run, orders: str, data: Path) -> None:
+    run("queue", "create", "private", "--privacy", "body")
+    for cipher, level in (((), 5), (("--cipher", "rc4"), 3)):
+        run("send", "private", "x", "--encrypt", *cipher)
+        with QueueManager(data) as qm:
+            assert Packet(qm.open("private").receive(0).packet).privacy_level == level
+
+
 def test_nothing_is_encrypted_for_a_direct_name(run: Run, orders: str) -> None:
     """It would wait for its computer, and become a dead letter there."""
     complaint = run("send", r"direct=OS:beta\private$\q", "x", "--encrypt", code=2).err

@@ -254,6 +254,15 @@ def caller(peer_address: str, **known: object) -> Caller:
     )
 
 
+def test_the_key_of_another_computer(run: Run) -> None:
+    """Of a weak one the operator hears; one that is not known is none of doctor's business."""
+    address = free_address()
+    for bits, verdict, text in ((2048, "OK", "2048 bits"), (1024, "WARN", "1024 bits: weak")):
+        (finding,) = findings(caller(address, key_bits=bits), "key")
+        assert (finding.verdict, text in finding.text) == (verdict, True)
+    assert findings(caller(address, key_bits=0), "key") == findings(caller(address), "key") == []
+
+
 def test_another_queue_manager_than_the_directory_has(run: Run) -> None:
     with peer(speaks(admits=True)) as address:
         (finding,) = findings(caller(address, identifier=str(uuid.UUID(int=7))), "directory")

@@ -375,7 +375,11 @@ def test_a_queue_that_demands_privacy(qm: QueueManager) -> None:
     with pytest.raises(IllegalPropertyValue):
         queue.send("x")
     queue.send(Message(body="x", encrypt=True))
-    assert queue.receive(0).body == "x"
+    got = queue.receive(0)
+    assert got.body == "x"
+    # AES, unless the message says otherwise.
+    assert got.encryption_algorithm == EncryptionAlgorithm.AES256
+    assert Packet(got.packet).privacy_level == MessagePrivacyLevel.ADVANCED
 
 
 # Copies -----------------------------------------------------------------------------------------------

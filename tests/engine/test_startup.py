@@ -26,6 +26,7 @@ from lanner.model.enums import (
 from lanner.model.errors import AccessDenied, DsError, ServiceNotAvailable
 from lanner.security.identity import Identity
 from lanner.security.keys import QueueManagerKeys
+from lanner.security.profile import Profile
 from lanner.wire.public_keys import MqdsPublicKeys
 from lanner.wire.sid import Sid
 from tests.engine.harness import Harness, WatchedDirectory
@@ -139,8 +140,9 @@ def test_provisioning_takes_the_sites_and_the_retry_time(tmp_path: Path) -> None
 @pytest.mark.spec("DMPR-3.1.3-5", "DMPR-3.1.3-6")
 def test_provisioning_publishes_one_key_per_provider(tmp_path: Path) -> None:
     """Both lists: three providers by name, 512 bits for the base one and 1024 for the others; RFC 8017 3.1."""
-    keys = QueueManagerKeys.generate()
-    h = Harness(tmp_path / "data", directory_integrated=True, public_keys=keys.public_key_lists)
+    keys = QueueManagerKeys.generate(Profile.DOCUMENT)
+    profile = Profile.DOCUMENT
+    h = Harness(tmp_path / "data", directory_integrated=True, profile=profile, public_keys=keys.public_key_lists)
     qm = h.engine.queue_manager
     lists = {"encryption": qm.public_encryption_key_list, "signing": qm.public_signing_key_list}
     assert lists["encryption"] != lists["signing"]

@@ -16,7 +16,7 @@ from lanner.rpc.calls import ServerCall
 from lanner.rpc.connection import ConnectionLimits
 from lanner.rpc.faults import FaultStatus
 from lanner.rpc.pdu import NDR20, PFC_CONC_MPX, PFC_FIRST_FRAG, PFC_WHOLE, PacketType, SyntaxId, pack_empty
-from lanner.rpc.server import ServerLimits
+from lanner.rpc.server import RpcServer, ServerLimits
 from tests.rpc.harness import SECOND, alter, bind, element, request
 from tests.rpc.loops import run
 from tests.rpc.raw_interface import RawInterface
@@ -229,33 +229,38 @@ def test_a_peer_that_vanishes_is_noticed() -> None:
     run(main())
 
 
+def unfinished(server: RpcServer) -> int:
+    """Bytes of strangers' requests that are not whole."""
+    return next(one.used for one in server.budget.usage() if one.resource.endswith("of strangers"))
+
+
 def test_requests_that_never_become_whole_do_not_fill_the_memory(caplog: pytest.LogCaptureFixture) -> None:
     """All connections together; who has sent nothing for longest goes."""
 
     async def main() -> None:
-        limits = ServerLimits(max_unfinished=10_000)
+        limits = ServerLimits(max_unfinished_of_strangers=10_000)
         begun = request(bytes(4000), flags=PFC_FIRST_FRAG)
         async with served(Notes(), limits) as (server, port), raw_connection(port) as one, raw_connection(port) as two:
             for reader, writer in (one, two):
                 await begin(reader, writer)
                 writer.write(begun)
-            await until(lambda: server._unfinished_size == 8000)
+            await until(lambda: unfinished(server) == 8000)
             one[1].write(request(bytes(1000), flags=0))
-            await until(lambda: server._unfinished_size == 9000)
+            await until(lambda: unfinished(server) == 9000)
             async with raw_connection(port) as (reader, writer):
                 await begin(reader, writer)
                 writer.write(begun)
                 assert await hung_up(two[0])
-                assert server._unfinished_size == 9000
+                assert unfinished(server) == 9000
                 for reader_, writer_ in ((reader, writer), one):
                     writer_.write(request(b"the end", flags=2))
                     received = b""
                     while not received.endswith(b"the end"):
                         received += (await answer(reader_))[2]
-                assert server._unfinished_size == 0
+                assert unfinished(server) == 0
                 writer.write(begun)
-                await until(lambda: server._unfinished_size == 4000)
-            await until(lambda: server._unfinished_size == 0)
+                await until(lambda: unfinished(server) == 4000)
+            await until(lambda: unfinished(server) == 0)
 
     with caplog.at_level(logging.CRITICAL):
         run(main())

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 from lanner.security.keys import QueueManagerKeys
+from lanner.security.profile import Profile
 from lanner.security.signing import SigningKey
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -47,8 +48,8 @@ def _signing_key(name: str) -> SigningKey:
 
 
 @cache
-def queue_manager_keys() -> QueueManagerKeys:
-    return QueueManagerKeys.generate()
+def queue_manager_keys(profile: Profile = Profile.SAFE) -> QueueManagerKeys:
+    return QueueManagerKeys.generate(profile)
 
 
 def changed(data: bytes, place: int, value: Any) -> bytes:  # noqa: ANN401 - an octet or octets

@@ -26,7 +26,8 @@ from lanner.security.encryption import (
     select,
 )
 from lanner.security.examination import examine
-from lanner.security.keys import Provider
+from lanner.security.keys import Provider, best_key_bits, weakness
+from lanner.security.profile import Profile
 from lanner.security.rc2 import Rc2
 from lanner.security.refusal import Refusal
 from lanner.security.signing import sign
@@ -179,7 +180,7 @@ class TestEncrypt:
         # The application asked for Base; the receiver selects by what was really used.
         assert message.privacy_level == 3
         assert message.symmetric_key == key.encrypted_symmetric_key
-        assert len(message.symmetric_key) == 12 + 128
+        assert len(message.symmetric_key) == 12 + 256
         assert message.authentication_provider_type == 1
         assert message.authentication_provider_name == "Microsoft Enhanced Cryptographic Provider v1.0"
         assert message.body_size == message.allocation_body_size == 8
@@ -287,10 +288,52 @@ class TestSelect:
         with pytest.raises(PublicKeyNotFound):
             select(MqdsPublicKeys((broken,)), 5)
         # RSA with the exponent 1 would send the session key in clear.
+        legacy = EncryptionPreferences(accepts_short_keys=True)
         for weak in (RsaPublicKey((1 << 1023) + 1, 1, 1024), RsaPublicKey((1 << 127) + 1, 65_537, 128)):
             entry = dataclasses.replace(broken, buffer=weak.pack())
             with pytest.raises(PublicKeyNotFound, match="cannot protect"):
-                SessionKey.generate(select(MqdsPublicKeys((entry,)), 5))
+                SessionKey.generate(select(MqdsPublicKeys((entry,)), 5, legacy))
+
+
+class TestShortKeys:
+    """Not in the documents: RSA keys below 1,024 bits are used only with `security.legacy_crypto`."""
+
+    LEGACY = EncryptionPreferences(accepts_short_keys=True)
+
+    def test_nothing_is_encrypted_for_a_short_key(self) -> None:
+        keys = MqdsPublicKeys.unpack(queue_manager_keys(Profile.DOCUMENT).public_key_lists()[0])
+        base = MqdsPublicKeys(keys.keys[:1])
+        with pytest.raises(PublicKeyNotFound, match=r"has 512 bits, at least 1024 are needed.*security.legacy_crypto"):
+            select(base, MessagePrivacyLevel.BASE)
+        assert select(base, MessagePrivacyLevel.BASE, self.LEGACY).public_key.bit_length == 512
+        # 1,024 bits are weak, and accepted.
+        assert select(keys, MessagePrivacyLevel.BASE).public_key.bit_length == 1024
+
+    def test_nothing_is_decrypted_with_a_short_key(self) -> None:
+        own = queue_manager_keys(Profile.DOCUMENT)
+        keys = MqdsPublicKeys(MqdsPublicKeys.unpack(own.public_key_lists()[0]).keys[:1])
+        key = SessionKey.generate(select(keys, MessagePrivacyLevel.BASE, self.LEGACY))
+        packet = encrypt_body(make(body=b"secret", privacy_level=1), key)
+        assert Message(decrypt_body(packet, own.encryption, preferences=self.LEGACY)).body == b"secret"
+        with pytest.raises(Refusal, match="only 512 bits") as caught:
+            decrypt_body(packet, own.encryption)
+        assert caught.value.message_class == 0x8007
+
+    @pytest.mark.parametrize(
+        ("bits", "problem"),
+        [(0, None), (512, "512 bits: too short"), (1024, "1024 bits: weak"), (2048, None), (4096, None)],
+    )
+    def test_what_is_wrong_with_a_key(self, bits: int, problem: str | None) -> None:
+        told = weakness(bits)
+        assert told is None if problem is None else told is not None and told.startswith(problem)
+
+    def test_the_size_that_counts_is_that_of_the_best_provider(self) -> None:
+        lists = {profile: queue_manager_keys(profile).public_key_lists()[0] for profile in Profile}
+        assert {profile: best_key_bits(keys) for profile, keys in lists.items()} == {
+            Profile.SAFE: 2048,
+            Profile.DOCUMENT: 1024,
+        }
+        assert best_key_bits(b"") == best_key_bits(b"broken") == 0
 
 
 class TestDecrypt:

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from lanner.security.keys import Provider, QueueManagerKeys
 from lanner.security.private_files import PrivateFileError
+from lanner.security.profile import Profile
 from lanner.security.rsa import RsaKey, generate_prime, is_probable_prime
 from lanner.wire.public_keys import MqdsPublicKeys
 
@@ -23,7 +24,25 @@ PROVIDERS = [
 
 @pytest.fixture(scope="module")
 def keys() -> QueueManagerKeys:
-    return QueueManagerKeys.generate()
+    return QueueManagerKeys.generate(Profile.DOCUMENT)
+
+
+def test_keys_are_as_long_as_their_provider_allows() -> None:
+    """Not the document's sizes: 2,048 bits, and the base provider has at most 1,024 for encryption."""
+    keys = QueueManagerKeys.generate()
+    for private in (keys.encryption, keys.signing):
+        assert {provider: key.bits for provider, key in private.items()} == {
+            Provider.BASE: 1024,
+            Provider.ENHANCED: 2048,
+            Provider.AES: 2048,
+        }
+
+
+def test_keys_that_are_there_keep_their_size(tmp_path: Path) -> None:
+    """Other computers have the public halves already."""
+    path = tmp_path / "keys.json"
+    first = QueueManagerKeys.load_or_create(path, Profile.DOCUMENT)
+    assert QueueManagerKeys.load_or_create(path, Profile.SAFE) == first
 
 
 @pytest.mark.spec("DMPR-3.1.3-5")

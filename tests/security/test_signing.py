@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 from lanner.model.enums import Acknowledgements, AuthenticationLevel, HashAlgorithm, MessageClass, SenderIdentifierType
 from lanner.model.errors import CannotSignDataEx, InvalidCertificate
+from lanner.security.encryption import EncryptionPreferences
 from lanner.security.keys import Provider, public_key_list
+from lanner.security.profile import Profile
 from lanner.security.refusal import Refusal
 from lanner.security.signing import (
     SUPPORTED_PROVIDERS,
@@ -148,7 +150,7 @@ class TestSign:
 
     def test_fail_on_a_key_too_short_for_the_hash(self) -> None:
         """A key of 512 bits holds SHA-1 and nothing longer than SHA-256."""
-        short = SigningKey(queue_manager_keys().signing[Provider.BASE])
+        short = SigningKey(queue_manager_keys(Profile.DOCUMENT).signing[Provider.BASE])
         with pytest.raises(CannotSignDataEx, match="512 bits"):
             sign(plain(), short)
         assert Message(sign(plain(), short, hash_algorithm=HashAlgorithm.SHA1)).signature
@@ -298,9 +300,27 @@ class TestVerify:
             packet = plain(signature=signature, sender_certificate=message.sender_certificate, hash_algorithm=0x800E)
             assert refusal_of(packet) == 0x8006
 
+    def test_a_short_key_proves_nothing(self) -> None:
+        """Not in the documents: below 1,024 bits only with `security.legacy_crypto`."""
+        own = queue_manager_keys(Profile.DOCUMENT).signing
+        packet = sign(
+            plain(
+                sender_identifier_type=SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER,
+                sender_identifier=SOURCE.bytes_le,
+            ),
+            SigningKey(own[Provider.BASE]),
+            hash_algorithm=HashAlgorithm.SHA1,
+        )
+        message = Message.unpack(packet)
+        for providers in ([Provider.BASE], list(Provider)):
+            keys = MqdsPublicKeys.unpack(public_key_list({one: own[one] for one in providers}))
+            assert refusal_of(packet, keys) == 0x8006
+            legacy = EncryptionPreferences(accepts_short_keys=True)
+            assert verify(message, keys, legacy) is AuthenticationLevel.SIG20
+
     def test_padding_is_part_of_the_signature(self) -> None:
         """RFC 8017 8.2.2: the whole encoding is compared, so nothing can hide behind the hash."""
-        key = queue_manager_keys().signing[Provider.ENHANCED]
+        key = queue_manager_keys(Profile.DOCUMENT).signing[Provider.ENHANCED]
         message = Message(plain(hash_algorithm=HashAlgorithm.SHA1))
         digest = hashes.Hash(hashes.SHA1())
         digest.update(hash_input_20(message))

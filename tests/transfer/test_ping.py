@@ -16,6 +16,7 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lanner.host.budget import Rate
 from lanner.model.enums import OperatingSystemType
 from lanner.transfer.ping import (
     PING_RESPONSE_TIMEOUT,
@@ -391,7 +392,7 @@ def test_two_services_do_not_answer_each_other_for_ever(clock: list[float]) -> N
             return False
 
     transport = Transport()
-    service = PingService(OWN, lambda *_: False, lambda: clock[0])
+    service = PingService(OWN, lambda *_: False, lambda: clock[0], Rate("pings", 100, 100, lambda: clock[0]))
     service.connection_made(transport)
     datagram = PingPacket(0, 1, OTHER).pack()
     for _ in range(5):

@@ -35,6 +35,7 @@ from lanner.security.encryption import (
 from lanner.security.examination import Examination, examine
 from lanner.security.identity import SYSTEM
 from lanner.security.keys import Provider, QueueManagerKeys, public_key_list
+from lanner.security.profile import Profile
 from lanner.security.signing import SigningKey, sign, sign_properties
 from lanner.transfer import protection as protection_module
 from lanner.transfer.addresses import NextHop
@@ -226,6 +227,29 @@ class TestProtect:
             assert len(cache) == (number + 2 if number < 52 else number + 2 - 26)
 
     @pytest.mark.spec("QQB-3.1.7.1.5-2")
+    def test_the_receivers_keys_are_those_of_the_document(self, tmp_path: Path) -> None:
+        """Base 512 bits, Enhanced 1,024 and AES 1,024, and each of them is used."""
+        own = queue_manager_keys(Profile.DOCUMENT)
+        b = Bench(tmp_path / "data", profile=Profile.DOCUMENT)
+        b.add_queue_manager(BETA, own.public_key_lists()[0])
+        sizes = [key.public_key.bit_length for key in b.engine.encryption_keys_of(BETA).keys]
+        assert sizes == [512, 1024, 1024]
+        assert Message(b.protected(b.sent())).privacy_level == MessagePrivacyLevel.ADVANCED
+        b.add_queue_manager(ROUTER, public_key_list({Provider.BASE: own.encryption[Provider.BASE]}), "GAMMA")
+        packet = b.protected(b.sent(f"PRIVATE={ROUTER}\\00000007"), ROUTER)
+        assert Message(packet).privacy_level == MessagePrivacyLevel.BASE
+        b.threads.close()
+        b.close()
+
+    def test_fail_on_a_key_below_1024_bits(self, b: Bench) -> None:
+        """The safe way: the message stays, and the reason names the setting."""
+        base = public_key_list({Provider.BASE: queue_manager_keys(Profile.DOCUMENT).encryption[Provider.BASE]})
+        b.add_queue_manager(ROUTER, base, "GAMMA")
+        with pytest.raises(EncryptionFailed, match=r"512 bits.*security.legacy_crypto") as caught:
+            b.protect(b.sent(f"PRIVATE={ROUTER}\\00000007"), ROUTER)
+        assert caught.value.error == MQ_ERROR_PUBLIC_KEY_NOT_FOUND
+
+    @pytest.mark.spec("QQB-3.1.7.1.5-2")
     def test_the_receivers_keys_are_read_once_per_session(self, b: Bench) -> None:
         for body in (b"1", b"2"):
             b.protected(b.sent(body=body))
@@ -236,8 +260,6 @@ class TestProtect:
         b.protection.session_closed(BETA)
         b.protected(b.sent())
         assert b.reads == [("QueueManager", BETA)] * 2
-        sizes = [key.public_key.bit_length for key in b.engine.encryption_keys_of(BETA).keys]
-        assert sizes == [512, 1024, 1024]
 
     @pytest.mark.spec("QQB-3.1.7.1.5-2")
     def test_fail_when_the_directory_does_not_tell(self, b: Bench) -> None:
@@ -576,9 +598,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Message]:
     """A list of the messages whose session key was opened with RSA from now on."""
     opened: list[Message] = []
 
-    def opening(message: Message, keys: PrivateKeys) -> bytes:
+    def opening(message: Message, keys: PrivateKeys, preferences: EncryptionPreferences) -> bytes:
         opened.append(message)
-        return open_symmetric_key(message, keys)
+        return open_symmetric_key(message, keys, preferences)
 
     monkeypatch.setattr(protection_module, "open_symmetric_key", opening)
     return opened

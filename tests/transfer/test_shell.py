@@ -156,30 +156,62 @@ def test_a_wildcard_address_takes_what_comes_to_any(tmp_path: Path) -> None:
     uvloop.run(main())
 
 
-def test_connections_beyond_the_limit_are_refused_and_the_log_says_so_once(
+async def open_session(address: str, port: int) -> asyncio.StreamWriter:
+    """Do the handshake as somebody new."""
+    reader, writer = await asyncio.open_connection(address, port)
+    session = Session.initiate(own_guid=uuid4(), settings=TransferSettings(), monotonic=time.monotonic)
+    for size in (572, 32):
+        writer.writelines(session.data_to_send())
+        session.receive(await reader.readexactly(size))
+    assert session.is_open
+    return writer
+
+
+async def is_hung_up(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    with contextlib.suppress(ConnectionResetError):
+        return await asyncio.get_running_loop().sock_recv(connection, 1) == b""
+    return True
+
+
+def test_connections_beyond_the_limit_are_refused_and_the_log_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "lanner.transfer")
 
     async def main() -> None:
         async with Manager(tmp_path / "B", BETA, max_sessions_per_peer=2, port=11803).listening() as beta:
-            sockets = [socket.create_connection((BETA, 11803)) for _ in range(4)]
-            try:
-                for refused in sockets[2:]:
-                    refused.setblocking(False)
-                    with contextlib.suppress(ConnectionResetError):
-                        assert await asyncio.get_running_loop().sock_recv(refused, 1) == b""
-                assert len(beta.listener.transfer.links) == 2
-                beta.listener._complain("127.0.0.1")
-            finally:
-                for one in sockets:
-                    one.close()
+            sessions = [await open_session(BETA, 11803) for _ in range(2)]
+            sockets = [socket.create_connection((BETA, 11803)) for _ in range(2)]
+            assert [await is_hung_up(one) for one in sockets] == [True, True]
+            assert len(beta.listener.transfer.links) == 2
+            for writer in sessions:
+                writer.close()
+            for one in sockets:
+                one.close()
             await until(lambda: not beta.listener.transfer.links)
 
     uvloop.run(main())
     assert [record.message for record in caplog.records if "refused" in record.message] == [
-        "2 connections were refused, the first from 127.0.0.1: too many are open, or we are offline"
-    ]
+        "a connection of 127.0.0.1 was refused: it has 2 sessions, or we are offline"
+    ] * 2
+
+
+def test_a_peer_with_too_many_connections_loses_those_on_which_it_says_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Manager(tmp_path / "B", BETA, max_sessions_per_peer=3, port=11804).listening() as beta:
+            silent = [socket.create_connection((BETA, 11804)) for _ in range(3)]
+            await until(lambda: len(beta.listener.transfer.links) == 3)
+            sessions = [await open_session(BETA, 11804) for _ in range(2)]
+            assert [await is_hung_up(one) for one in silent[:2]] == [True, True]
+            assert len(beta.listener.transfer.links) == 3
+            for writer in sessions:
+                writer.close()
+            for one in silent:
+                one.close()
+            await until(lambda: not beta.listener.transfer.links)
+
+    uvloop.run(main())
 
 
 class SilentPeer:

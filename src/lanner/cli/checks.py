@@ -147,6 +147,10 @@ def _accounts(data: Path) -> Iterator[Finding]:
     except LannerError as error:
         yield _fail("accounts", str(error), "without it nobody can log on")
         return
+    hashes = [user.name for user in users if user.nt_hash is not None]
+    if hashes and not file.policy.ntlm:
+        text = f"security.ntlm is off, and there are still NT hashes of {', '.join(hashes)}"
+        yield _warn("accounts", text, f"`lanner user set NAME --password --data {data}` sets a password without one")
     if users and not administrators:
         advice = f"`lanner user set NAME --administrator --data {data}`"
         yield _warn("accounts", f"{counted(len(users), 'user')}, none an administrator", advice)

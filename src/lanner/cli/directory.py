@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from lanner.cli.errors import UsageError
 from lanner.cli.options import Json, Yes
-from lanner.cli.output import confirm, say, write_json
+from lanner.cli.output import confirm, note, say, write_json
 from lanner.cli.session import Place, open_manager, reaching
 from lanner.directory.enterprise import to_toml
+from lanner.security.keys import best_key_bits, weakness
+from lanner.security.printable import one_line
 
 app = typer.Typer(help="The enterprise: sites, links, computers, lists.", no_args_is_help=True)
 
@@ -22,10 +26,24 @@ def show(*, at: Place, json: Json = False) -> None:
     """Show what is known, in the form that `apply` reads. What others need to know of this computer is in it, too."""
     with open_manager(at) as manager:
         document = manager.enterprise.document()
+    weak = list(_weak_keys(document))
     if json:
         write_json(document)
+        for line in weak:
+            note(line)
     else:
+        # `apply` passes over comments.
+        for line in weak:
+            say(f"# {one_line(line)}")
         say(to_toml(document).rstrip("\n"))
+
+
+def _weak_keys(document: dict[str, Any]) -> Iterator[str]:
+    """Yield a line for each computer that messages are encrypted for with a weak key."""
+    for name, computer in document.get("computers", {}).items():
+        problem = weakness(best_key_bits(base64.b64decode(computer.get("encryption_keys", ""))))
+        if problem is not None:
+            yield f"computer {name}: its key has {problem}"
 
 
 @app.command()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from lanner.cli.checks import Finding, Verdict, examine
+from lanner.cli.checks import QUOTA_WARN, Finding, Verdict, examine
 from lanner.cli.errors import EXIT_ERROR
 from lanner.cli.options import Json, duration
 from lanner.cli.output import console, counted, write_json
@@ -65,7 +65,7 @@ def doctor(
     found: Iterator[Finding]
     if peer is None:
         now = dt.datetime.now(dt.UTC)
-        found = itertools.chain(examine(settings.data, now), _refusals(settings.data), _tls(settings, now))
+        found = itertools.chain(examine(settings.data, now), _running(settings.data), _tls(settings, now))
     else:
         found = _examine_peer(peer, settings, duration(timeout, "--timeout") or DEFAULT_TIMEOUT)
     if not json:
@@ -87,16 +87,21 @@ def doctor(
         raise typer.Exit(EXIT_ERROR)
 
 
-def _refusals(data: Path) -> Iterator[Finding]:
-    """What the queue manager that runs on a directory, or a peer of it, has refused since it started."""
+def _running(data: Path) -> Iterator[Finding]:
+    """What the queue manager that runs on a directory says of itself."""
     manager = running(data)
     if manager is None:
         return
     with manager:
         status = manager.status()
         peers = manager.peers() if status["peer_conflicts"] else []
+    yield from _refusals(status["refused"])
     yield from _conflicts(peers)
-    rows = status["refused"]
+    yield from _limits(status["limits"])
+
+
+def _refusals(rows: list[dict[str, Any]]) -> Iterator[Finding]:
+    """What it, or a peer of it, has refused since it started."""
     if not rows:
         yield Finding("refusals", Verdict.OK, "no message from or for other computers was refused")
     for one in rows:
@@ -137,6 +142,21 @@ def _told(transfer: TransferSettings, status: Document) -> TransferSettings:
     """The settings of transfer as the running queue manager has them."""
     told = {key: status[key] for key in ("port", "ping_port")} | read_tls(status["tls"])
     return dataclasses.replace(transfer, **told, peers=read_peers(status["peers"], status["tls"]["peers"]))
+
+
+def _limits(rows: list[dict[str, Any]]) -> Iterator[Finding]:
+    """What is nearly used up of what peers may have, in total or by one of them."""
+    is_calm = True
+    for one in rows:
+        whose, used, limit = "", one["used"], one["limit"]
+        if one["per_peer"] is not None and one["greatest"] * limit > used * one["per_peer"]:
+            whose, used, limit = f" by {one['greatest_peer']}", one["greatest"], one["per_peer"]
+        if limit and used >= limit * QUOTA_WARN:
+            is_calm = False
+            text = f"{one['resource']}: {used} of {limit} used{whose}, refused {one['refused']} times"
+            yield Finding("limits", Verdict.WARN, text, "`lanner status` shows who; docs/security.md has the settings")
+    if is_calm and rows:
+        yield Finding("limits", Verdict.OK, f"no resource is used to {QUOTA_WARN:.0%}")
 
 
 def _examine_peer(peer: str, settings: Settings, timeout: float) -> Iterator[Finding]:

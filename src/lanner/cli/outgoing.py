@@ -235,6 +235,13 @@ def status(*, at: Place, json: Json = False) -> None:
             ("sessions", str(len(document["sessions"]))),
         ]
     )
+    if document.get("limits"):
+        say("")
+        titles = ("RESOURCE", "USED", "LIMIT", "PER PEER", "REFUSED", "MOST BY")
+        show_table(
+            [(title, title in ("USED", "LIMIT", "PER PEER", "REFUSED")) for title in titles],
+            [limit_row(one) for one in document["limits"]],
+        )
     if document["sessions"]:
         say("")
         show_table(
@@ -277,6 +284,14 @@ def _peers(document: Document) -> str:
     if conflicts:
         parts.insert(0, f"{counted(conflicts, 'identifier')} claimed from several addresses, see `lanner peer list`")
     return "; ".join(parts) or "nothing unusual"
+
+
+def limit_row(one: Document) -> tuple[str, ...]:
+    """A resource with its use and limits, for people."""
+    shown = size if "bytes" in one["resource"] else str
+    most = "-" if one["greatest_peer"] is None else f"{one['greatest_peer']} ({shown(one['greatest'])})"
+    per_peer = "-" if one["per_peer"] is None else shown(one["per_peer"])
+    return one["resource"], shown(one["used"]), shown(one["limit"]), per_peer, str(one["refused"]), most
 
 
 def _refused(rows: list[Document]) -> str:

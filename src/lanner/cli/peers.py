@@ -20,6 +20,7 @@ from lanner.cli.output import counted
 from lanner.cli.tls_checks import Secured, tls_hop
 from lanner.model.directory_objects import GUID_NULL
 from lanner.model.enums import OperatingSystemType
+from lanner.security.keys import weakness
 from lanner.transfer.addresses import NextHop, parse_literal, resolve
 from lanner.transfer.events import SessionClosed, SessionOpened
 from lanner.transfer.ping import PingInitiator, ping
@@ -257,6 +258,14 @@ def _known_here(peer: str, known: dict[str, Any], met: list[uuid.UUID]) -> Itera
             "messages to its public and private format names will be refused: correct the directory, or the address"
         )
         yield Finding("directory", Verdict.FAIL, text, advice)
+    # A queue manager of an older version does not tell.
+    bits = known.get("key_bits", 0)
+    problem = weakness(bits)
+    if problem is not None:
+        advice = f"have {peer} make new keys, and bring them into the directory"
+        yield Finding("key", Verdict.WARN, f"the key that messages to {peer} are encrypted with has {problem}", advice)
+    elif bits:
+        yield Finding("key", Verdict.OK, f"messages to {peer} are encrypted with a key of {bits} bits")
     if known["sessions"]:
         states = ", ".join(f"{one['address']} {one['state']}" for one in known["sessions"])
         yield Finding("sessions", Verdict.OK, f"{counted(len(known['sessions']), 'session')} now: {states}")

@@ -134,7 +134,7 @@ def send(
     ] = None,
     encryption_algorithm: Annotated[
         str, typer.Option("--cipher", help="What --encrypt uses: rc2, rc4, aes128, aes192, aes256.")
-    ] = "rc4",
+    ] = "aes256",
     certificate: Annotated[
         Path | None, typer.Option("--certificate", help="The sender's certificate, a file in DER.")
     ] = None,

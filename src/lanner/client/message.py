@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _E = TypeVar("_E", bound=enum.Enum)
 # By names of their own: each message asks, and an enumeration looks its members up slowly (Python 3.11).
 _EXPRESS, _RECOVERABLE = DeliveryGuarantee.EXPRESS, DeliveryGuarantee.RECOVERABLE
-_NORMAL, _RC4 = MessageClass.NORMAL, EncryptionAlgorithm.RC4
+_NORMAL, _AES256 = MessageClass.NORMAL, EncryptionAlgorithm.AES256
 _PRIORITY = 3
 # Labels up to this length are not looked at one by one: they fit even if each character takes two units.
 _SHORT_LABEL = MAX_LABEL_CHARACTERS // 2
@@ -76,7 +76,7 @@ class Message:
     authenticate: bool = False
     encrypt: bool = False
     hash_algorithm: HashAlgorithm | str | None = None
-    encryption_algorithm: EncryptionAlgorithm | str = EncryptionAlgorithm.RC4
+    encryption_algorithm: EncryptionAlgorithm | str = EncryptionAlgorithm.AES256
     sender_certificate: bytes = b""
     connector_type: uuid.UUID | str | None = None
     # Set by `send`: what a reply carries as its correlation id.
@@ -127,7 +127,7 @@ class Message:
             properties.correlation_identifier = _correlation(self.correlation_id)
         if self.hash_algorithm is not None:
             properties.hash_algorithm = _member(HashAlgorithm, self.hash_algorithm, "hash_algorithm")
-        if self.encrypt or self.encryption_algorithm is not _RC4:
+        if self.encrypt or self.encryption_algorithm is not _AES256:
             algorithm = _member(EncryptionAlgorithm, self.encryption_algorithm, "encryption_algorithm")
             properties.encryption_algorithm = algorithm
             if self.encrypt:

@@ -194,8 +194,9 @@ class Outbox:
         self._other_names = _OtherNames(".")
         self._destinations: dict[str, FormatName] = {}
         self._text = str(self.guid)
-        # A message without a sender identifier is refused everywhere; one that identifies a queue
-        # manager has the rights of Everyone (MS-MQQB 3.1.5.8.3).
+        # A message without a sender identifier has the rights of the anonymous, which a list that
+        # names Everyone does not include. One that identifies a queue manager has the rights of
+        # Everyone (MS-MQQB 3.1.5.8.3).
         self._sender = (
             (SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER, self.guid.bytes_le)
             if sender_id is None

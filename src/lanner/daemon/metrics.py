@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from lanner.daemon.metrics_server import MetricsServer
 from lanner.daemon.settings import split_address
+from lanner.host.accepting import listen_tcp
+from lanner.host.budget import Budget, Door
 from lanner.host.runtime import Runtime
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.transfer.incidents import Incident
 from lanner.transfer.refusals import Side
 
 if TYPE_CHECKING:
-    from wsgiref.simple_server import WSGIServer
-
     from lanner.model.directory_objects import Queue
     from lanner.transfer.transfer import Transfer
+
+
+# Ours: Prometheus has one connection, or a few. The share is the part of the descriptors that is only for them.
+_CONNECTIONS = 64
+_CONNECTIONS_PER_PEER = 16
+_SHARE = 0.02
 
 
 class QueueCollector(Collector):
@@ -105,28 +111,53 @@ def _counts(queue: Queue | None) -> tuple[int, int]:
     return (0, 0) if queue is None else (queue.total_bytes, queue.message_count)
 
 
+class BudgetCollector(Collector):
+    """What peers make the queue manager hold, and how much they may."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+
+    def describe(self) -> list[GaugeMetricFamily | CounterMetricFamily]:
+        """What `collect` gives, without asking anybody."""
+        return [
+            GaugeMetricFamily("lanner_budget_used", "How much of a resource is in use", labels=["resource"]),
+            GaugeMetricFamily("lanner_budget_limit", "How much of it there is", labels=["resource"]),
+            CounterMetricFamily("lanner_budget_refused", "How often it was refused", labels=["resource"]),
+        ]
+
+    def collect(self) -> list[GaugeMetricFamily | CounterMetricFamily]:
+        """One sample of each for every resource."""
+        used, limit, refused = families = self.describe()
+        for one in self._budget.usage():
+            used.add_metric([one.resource], one.used)
+            limit.add_metric([one.resource], one.limit)
+            refused.add_metric([one.resource], one.refused)
+        return families
+
+
 class MetricsListener:
     """`[metrics] bind`: Prometheus asks here."""
 
     name = "metrics"
 
-    def __init__(self, runtime: Runtime, bind: str, transfer: Transfer | None) -> None:
+    def __init__(self, runtime: Runtime, bind: str, transfer: Transfer | None, budget: Budget | None = None) -> None:
         self._host, self._port = split_address(bind)
         self._registry = CollectorRegistry()
         self._registry.register(QueueCollector(runtime))
         if transfer is not None:
             self._registry.register(TransferCollector(runtime, transfer))
+        self._budget = budget or Budget()
+        self._registry.register(BudgetCollector(self._budget))
         ProcessCollector(registry=self._registry)
-        self._server: WSGIServer | None = None
+        self._server: MetricsServer | None = None
         self.address = f"http://{bind}/metrics"
 
     async def start(self) -> None:
-        self._server, self._thread = start_http_server(self._port, self._host, self._registry)
+        door = Door(self._budget, "metrics", limit=_CONNECTIONS, per_peer=_CONNECTIONS_PER_PEER, share=_SHARE)
+        self._server = MetricsServer(listen_tcp(self._host, self._port), door, self._registry)
         host = f"[{self._host}]" if ":" in self._host else self._host
-        self.address = f"http://{host}:{self._server.server_port}/metrics"
+        self.address = f"http://{host}:{self._server.port}/metrics"
 
     async def stop(self) -> None:
         if self._server is not None:
-            await asyncio.to_thread(self._server.shutdown)
-            self._server.server_close()
-            self._thread.join()
+            await self._server.stop()

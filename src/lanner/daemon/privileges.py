@@ -125,9 +125,9 @@ def become(account: pwd.struct_passwd) -> None:
 
 def has_capabilities() -> bool:
     """Whether this thread has a capability, as a service manager can give it one."""
-    sets = (ctypes.c_uint32 * _WORDS)()
-    ctypes.CDLL(None).capget(ctypes.byref(_header()), ctypes.byref(sets))
-    return any(sets)
+    found = (ctypes.c_uint32 * _WORDS)()
+    ctypes.CDLL(None).capget(ctypes.byref(_header()), ctypes.byref(found))
+    return any(found)
 
 
 def _header() -> ctypes.Array[ctypes.c_uint32]:

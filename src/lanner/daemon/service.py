@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import uvloop
@@ -38,11 +39,14 @@ from lanner.daemon.settings import (
     quota_in_kilobytes,
 )
 from lanner.host.addresses import addresses_of, local_settings
+from lanner.host.budget import Budget, Usage, raise_descriptor_limit
 from lanner.host.early_ports import close_early
 from lanner.host.runtime import Runtime
+from lanner.model.directory_objects import KILOBYTE
 from lanner.model.errors import LannerError
 from lanner.rpc.security import Credentials
 from lanner.security.audit import AuditLog
+from lanner.security.log_lines import IN_TOTAL, LINES
 from lanner.security.logons import Logons
 from lanner.security.profile import Profile
 from lanner.services.listener import RpcListener
@@ -64,6 +68,8 @@ _LOG = logging.getLogger(__name__)
 
 # How long a thread that computes may keep the loop's thread waiting; the interpreter's own is ten times that.
 _SWITCH_INTERVAL = 0.0005  # seconds
+# Beside what calls of Flight may have.
+_MANY_THREADS = 512
 _M_ARENA_MAX = -8  # of mallopt(3)
 
 
@@ -91,8 +97,13 @@ class Daemon:
         self.settings = load()
         set_log_level(self.settings)
         check_bind(self.settings.bind)
+        # Before anything is opened, and what the budget divides.
+        self.budget = Budget(raise_descriptor_limit())
+        self.budget.show("log lines", _log_lines)
         self.runtime = self._open()
         self.logons = Logons(self.settings.security.lockout)
+        self.budget.show("disk", self._disk)
+        self.budget.show("threads", _threads)
         try:
             self._keep_password_policy()
             self.listeners = self._listeners()
@@ -107,10 +118,14 @@ class Daemon:
             "local_addresses": addresses_of(settings.bind),
             "queue_manager_quota": quota_in_kilobytes(settings.quota.queue_manager_kb),
             "journal_quota": quota_in_kilobytes(settings.quota.journal_kb),
+            "queue_share": settings.quota.queue_share,
+            "peer_share": settings.quota.peer_share,
+            "strangers_share": settings.quota.strangers_share,
             "hardened_security": settings.security.hardened,
             "profile": Profile(settings.security.profile),
             "send_insecure_nacks": settings.security.send_insecure_nacks,
             "trust_unsigned_sid": settings.security.trust_unsigned_sid,
+            "legacy_crypto": settings.security.legacy_crypto,
             "events": settings.events.settings,
             "audit": AuditLog(None if settings.log.audit == "none" else settings.data / settings.log.audit),
             "local_origin": f"service uid {os.geteuid()}",
@@ -137,7 +152,9 @@ class Daemon:
         else:
             if settings.transfer.enabled:
                 try:
-                    listener = TransferListener(self.runtime.engine, settings.bind, settings.transfer_settings)
+                    listener = TransferListener(
+                        self.runtime.engine, settings.bind, settings.transfer_settings, self.budget
+                    )
                 except TlsSettingsError as error:
                     raise SettingsError(f"transfer: {error}") from error
                 listeners.append(listener)
@@ -150,7 +167,7 @@ class Daemon:
             if flight is not None:
                 listeners.append(flight)
         if settings.metrics.bind is not None:
-            listeners.append(MetricsListener(self.runtime, settings.metrics.bind, transfer))
+            listeners.append(MetricsListener(self.runtime, settings.metrics.bind, transfer, self.budget))
         return listeners
 
     def _rpc(self, transfer: Transfer | None) -> RpcListener:
@@ -163,6 +180,7 @@ class Daemon:
             transfer=transfer,
             about=self.about,
             logons=self.logons,
+            budget=self.budget,
         )
 
     def _com(self, rpc: RpcListener, transfer: Transfer | None) -> ComListener:
@@ -205,8 +223,8 @@ class Daemon:
         try:
             settings = FlightSettings(bind, **table.model_dump(exclude={"enabled", "bind"}))
             if table.enabled is None:
-                return flight_listener_if_available(self.runtime, settings, self.logons)
-            return flight_listener(self.runtime, settings, self.logons)
+                return flight_listener_if_available(self.runtime, settings, self.logons, self.budget)
+            return flight_listener(self.runtime, settings, self.logons, self.budget)
         except (ValueError, PipelineUnavailable) as error:
             raise SettingsError(f"flight: {error}") from error
 
@@ -226,6 +244,7 @@ class Daemon:
             "peers": {name: peer.addresses for name, peer in settings.known_peers.items()},
             "tls": self._about_tls(),
             "listeners": self.addresses,
+            "limits": [one.document() for one in self.budget.usage()],
         }
 
     def _about_tls(self) -> dict[str, object]:
@@ -241,6 +260,11 @@ class Daemon:
                 if peer.has_tls
             },
         }
+
+    def _disk(self) -> Usage:
+        """How much of the queue manager's quota its messages take."""
+        qm = self.runtime.engine.queue_manager
+        return Usage("bytes of messages", qm.total_bytes, qm.queue_manager_quota * KILOBYTE)
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -330,6 +354,16 @@ class Daemon:
                     setattr(qm, attribute, value)
             engine.save_queue_manager()
         change.wait()
+
+
+def _log_lines() -> Usage:
+    """The lines of the log that peers have caused in this minute."""
+    return Usage("log lines a minute", LINES.written, IN_TOTAL, refused=LINES.left_out)
+
+
+def _threads() -> Usage:
+    """The threads of this process. What takes one for each connection or call is limited itself; the limit says when to look."""
+    return Usage("threads", sum(1 for _ in Path("/proc/self/task").iterdir()), _MANY_THREADS)
 
 
 def set_log_level(settings: Settings) -> None:

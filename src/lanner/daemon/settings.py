@@ -19,7 +19,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from lanner.activex.environment import ActivexSettings
 from lanner.com.server.listener import ComSettings
-from lanner.engine.settings import EventSettings
+from lanner.engine.settings import EngineSettings, EventSettings
 from lanner.model.enums import INFINITE
 from lanner.model.errors import LannerError
 from lanner.rpc.pdu import AuthLevel
@@ -52,7 +52,11 @@ _HOST_NAME = re.compile(r"(?![0-9.]+$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})
 
 # The defaults of profile "document" where they differ. A value that the operator wrote wins.
 DOCUMENT_DEFAULTS: dict[str, object] = {
+    "quota.queue_share": 1.0,
+    "quota.peer_share": 1.0,
+    "quota.strangers_share": 1.0,
     "security.trust_unsigned_sid": True,
+    "security.legacy_crypto": True,
     "rpc.authentication_level": "none",
     "transfer.peers": "open",
     "transfer.max_clock_skew": math.inf,
@@ -80,11 +84,19 @@ class LogSettings(_Table):
         return value
 
 
+_QUOTA = EngineSettings("")
+Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+
+
 class QuotaSettings(_Table):
     """Kilobytes. A quota that is not set stays what it was; a new queue manager has 8 GiB, and no journal quota."""
 
     queue_manager_kb: Kilobytes = None
     journal_kb: Kilobytes = None
+    # Parts of queue_manager_kb for messages of other computers: in a queue without a quota, of one address, of all that [peers] has not.
+    queue_share: Share = _QUOTA.queue_share
+    peer_share: Share = _QUOTA.peer_share
+    strangers_share: Share = _QUOTA.strangers_share
 
     @field_validator("queue_manager_kb", "journal_kb", mode="before")
     @classmethod
@@ -105,6 +117,8 @@ class SecuritySettings(_Table):
     send_insecure_nacks: bool = False
     # MS-MQQB 3.1.5.8.3: give a message without a signature the rights of the SID that it names.
     trust_unsigned_sid: bool = False
+    # Use RSA keys below 1,024 bits, as the base provider of MS-MQDMPR 3.1.3 has them.
+    legacy_crypto: bool = False
     # Wrong passwords after which an account is locked for everybody, wherever they come from; 0: it never is.
     lockout_failures: Annotated[int, Field(ge=0)] = 0
     lockout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 900.0
@@ -151,8 +165,14 @@ class TransferTable(_Table):
     message_id_history_size: int = _TRANSFER.message_id_history_size
     message_id_history_cleanup: Interval = _TRANSFER.message_id_history_cleanup
     max_in_sessions: int = _TRANSFER.max_in_sessions
+    max_connections: Number = _TRANSFER.max_connections
     max_sessions_per_peer: Number = _TRANSFER.max_sessions_per_peer
     max_half_open: Number = _TRANSFER.max_half_open
+    max_unfinished_bytes: Number = _TRANSFER.max_unfinished_bytes
+    max_unfinished_bytes_per_peer: Number = _TRANSFER.max_unfinished_bytes_per_peer
+    max_waiting_bytes_in_total: Number = _TRANSFER.max_waiting_bytes_in_total
+    max_pings: Number = _TRANSFER.max_pings
+    max_pings_per_peer: Number = _TRANSFER.max_pings_per_peer
     max_queues_for_others: Number = _TRANSFER.max_queues_for_others
     max_queues_per_peer: Number = _TRANSFER.max_queues_per_peer
     # Whose identifier is believed from where (PeerPolicy).
@@ -210,6 +230,8 @@ class RpcTable(_Table):
     # Windows sends one since 7; older clients and some others do not.
     require_mic: bool = _RPC.require_mic
     keytab: Annotated[Path | None, Field(strict=False)] = _RPC.keytab
+    max_connections: Number = _RPC.max_connections
+    max_connections_per_peer: Number = _RPC.max_connections_per_peer
 
     @model_validator(mode="before")
     @classmethod
@@ -270,6 +292,9 @@ class FlightTable(_Table):
     max_publication_messages: Number = _FLIGHT.max_publication_messages
     max_publication_mb: Number = _FLIGHT.max_publication_mb
     max_writers: Number = _FLIGHT.max_writers
+    max_connections: Number = _FLIGHT.max_connections
+    max_connections_per_peer: Number = _FLIGHT.max_connections_per_peer
+    max_calls: Number = _FLIGHT.max_calls
 
 
 _EVENTS = EventSettings()

@@ -25,6 +25,7 @@ from lanner.model.enums import (
 from lanner.model.errors import InsufficientResources, StatusError
 from lanner.model.live import DEAD_LETTER
 from lanner.security.identity import ANONYMOUS_IN_EVERYONE, SYSTEM, Identity
+from lanner.security.log_lines import log_of_peer
 from lanner.wire.builder import MessageProperties
 from lanner.wire.envelope import wants_attention
 from lanner.wire.message import Message
@@ -127,8 +128,8 @@ class Acknowledger:
             response_queue_format_name=message.destination_queue_format_name,
             delivery_guarantee=message.delivery_guarantee,
             time_to_reach_queue=INFINITE,
-            # A queue that is open to everyone accepts this (MS-MQQB 3.1.5.8.3, ST 2), but no
-            # message without a sender.
+            # A queue that is open to Everyone accepts this (MS-MQQB 3.1.5.8.3, ST 2). A message
+            # without a sender needs an entry for the anonymous.
             sender_identifier_type=SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER,
         )
         is_plain = message.privacy_level == MessagePrivacyLevel.NONE and not message.is_body_encrypted
@@ -162,12 +163,14 @@ class Acknowledger:
         except InsufficientResources:
             return None  # logged where it is raised, but not for each message
         except StatusError as error:
-            _LOG.info("message %#06x to %s is dropped: %s", properties.message_class, destination, error)
+            text = "message %#06x to %s is dropped: %s"
+            log_of_peer(_LOG, logging.INFO, "dropped", "", text, properties.message_class, destination, error)
             return None
         try:
             return self._sending.sender(descriptor, None)(properties)
         except StatusError as error:
-            _LOG.info("message %#06x to %s is dropped: %s", properties.message_class, destination, error)
+            text = "message %#06x to %s is dropped: %s"
+            log_of_peer(_LOG, logging.INFO, "dropped", "", text, properties.message_class, destination, error)
             return None
         finally:
             self.opening.close_queue(descriptor)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lanner.engine.checks import READY, not_ready, require_ready
-from lanner.model.directory_objects import OutgoingQueue
+from lanner.model.directory_objects import KILOBYTE, OutgoingQueue
 from lanner.model.enums import (
     INFINITE,
     EnqueueStatus,
@@ -147,10 +147,15 @@ class Admission:
         Raise if this computer has no room.
         """
         if status is EnqueueStatus.QUEUE_MANAGER_QUOTA_EXCEEDED:
-            raise self._quota_exceeded()
+            raise self._quota_exceeded(len(message.packet))
         if status is EnqueueStatus.QUEUE_QUOTA_EXCEEDED:
             size = len(message.packet)
-            detail = f"quota {queue.quota} KiB, used {queue.total_bytes} bytes, message {size} bytes"
+            quota = (
+                f"{queue.quota} KiB"
+                if queue.quota != INFINITE
+                else f"{self._arrivals.shares.queue_limit} bytes by quota.queue_share"
+            )
+            detail = f"quota {quota}, used {queue.total_bytes} bytes, message {size} bytes"
         else:
             detail = self._lateness(message)
         return REFUSALS[status], detail
@@ -175,10 +180,12 @@ class Admission:
         age = int(self._clocks.wall()) - message.sent_time
         return f"sent {age} s ago, allowed {min(message.time_to_reach_queue, message.time_to_be_received)} s"
 
-    def _quota_exceeded(self) -> InsufficientResources:
+    def _quota_exceeded(self, size: int) -> InsufficientResources:
         qm = self._queue_manager
         if qm.throttled:
             return InsufficientResources(f"queue manager {qm.computer_name} takes nothing while flow control is on")
+        if qm.queue_manager_quota != INFINITE and qm.total_bytes + size <= qm.queue_manager_quota * KILOBYTE:
+            return InsufficientResources(self._arrivals.shares.explain())
         return InsufficientResources(
             f"queue manager {qm.computer_name} is full: quota {qm.queue_manager_quota} KiB, used {qm.total_bytes} bytes"
         )

@@ -36,6 +36,7 @@ class Arrivals:
         self._recorder = core.recorder
         self._positions = positions
         self._expiry = positions.expiry
+        self.shares = core.shares
         # Called for a message that was sent, committed or delivered to a queue; not for one that
         # was moved or given back.
         self.arrived_subscribers: list[PositionAvailable] = []
@@ -66,6 +67,10 @@ class Arrivals:
             return EnqueueStatus.TIMED_OUT_IN_TRANSIT
         if self._store.refuses_sends and not envelope.is_express:
             raise disk_full()
+        if self.shares.is_taking:
+            status = self.shares.check(queue, packet)
+            if status is not _OK:
+                return status
         position = self.new_position(queue, packet, envelope, now)
         if transaction is None:
             self.arrive(position, envelope)
@@ -102,6 +107,8 @@ class Arrivals:
         size = len(packet)
         queue.total_bytes += size
         self._queue_manager.total_bytes += size
+        if self.shares.sources:
+            self.shares.placed(queue, packet)
         return MessagePosition(queue, lookup_id, Record(packet, now))
 
     def arrive(self, position: MessagePosition, envelope: Envelope) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from lanner.engine.access import Access
 from lanner.engine.event_recorder import EventRecorder
 from lanner.engine.numbers import Numbers
+from lanner.engine.peer_shares import PeerShares
 from lanner.engine.persistence import AttributeTables
 from lanner.model.directory_objects import QueueManager
 from lanner.security.audit import AuditLog
@@ -36,3 +37,4 @@ class Core:
         self.attributes = AttributeTables(store, self.queue_manager)
         self.access = Access(self.queue_manager)
         self.audit = settings.audit or AuditLog()
+        self.shares = PeerShares(self)

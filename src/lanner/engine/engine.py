@@ -74,6 +74,7 @@ class Engine:
         core = Core(store, settings, clocks)
         self.queue_manager = core.queue_manager
         self.numbers = numbers = core.numbers
+        self.shares = core.shares
         access, attributes = core.access, core.attributes
         # None: events are not recorded.
         self.events = core.recorder
@@ -289,6 +290,7 @@ class Engine:
         self._initialization.run()
         self._identifier_text = str(qm.identifier)
         self.sequences.load()
+        self.shares.load()
         self.expiry.load_holds()
         if self.events is not None:
             self.events.start()
@@ -315,6 +317,7 @@ class Engine:
             subscriber()
         self.opening.close_all()
         self.transactions.abort_unprepared()
+        self.shares.write()
         qm.queue_manager_state = QueueManagerState.STOPPED
 
     def take_offline(self) -> None:
@@ -375,6 +378,7 @@ class Engine:
         self.transactions.go_back()
         self._initialization.reload_queues()
         self.sequences.load()
+        self.shares.load()
         # An outcome that was not stored was not reached: those transactions are in doubt again.
         self.transactions.recover_prepared()
         self.expiry.go_back()

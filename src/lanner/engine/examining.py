@@ -109,7 +109,7 @@ class Examiner:
             return examine(message)
         signing_keys = self.signing_keys_of(message) if is_signed(message) else None
         keys = self.private_keys() if message.is_body_encrypted else NO_KEYS
-        return examine(message, keys, signing_keys=signing_keys, preferences=self._settings.encryption)
+        return examine(message, keys, signing_keys=signing_keys, preferences=self._settings.encryption_preferences)
 
     def sender_checked(self, examination: Examination) -> Examination:
         """Return the examination; refused if the certificate is not the sender's (3.1.5.8.3)."""

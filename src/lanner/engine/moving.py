@@ -34,6 +34,7 @@ class Moving:
         self._store = core.store
         self._queue_manager = core.queue_manager
         self._recorder = core.recorder
+        self._shares = core.shares
         self.positions = positions
 
     # Move -----------------------------------------------------------------------------------------
@@ -85,6 +86,8 @@ class Moving:
         size = len(record.packet)
         queue.total_bytes += size
         self._queue_manager.total_bytes += size
+        if self._shares.sources:
+            self._shares.placed(queue, record.packet)
         position = MessagePosition(queue, lookup_id, record)
         self.positions.write(position, read_envelope(record.packet))
         return position

@@ -63,6 +63,7 @@ class Positions:
         self._store = core.store
         self._queue_manager = core.queue_manager
         self._recorder = core.recorder
+        self._shares = core.shares
         self.waiting = waiting
         self.expiry = expiry
         self._purge_pending_table = core.store.table(PURGE_PENDING)
@@ -280,6 +281,8 @@ class Positions:
         size = len(record.packet)
         queue.total_bytes -= size
         self._queue_manager.total_bytes -= size
+        if self._shares.sources:
+            self._shares.removed(queue, record.packet)
         position.state = _DELETED
         if queue.head_hint == lookup_id - 1:
             queue.head_hint = lookup_id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lanner.model.directory_objects import GUID_NULL
 from lanner.security.accounts import Accounts
@@ -68,6 +68,11 @@ class EngineSettings:
     # Kilobytes; None keeps what the store has.
     queue_manager_quota: int | None = None
     journal_quota: int | None = None
+    # Parts of the queue manager's quota for messages of other computers: in a queue without a quota of its own, of one
+    # address, and of all addresses that transfer was not told of (`peer_shares`).
+    queue_share: float = 0.5
+    peer_share: float = 0.5
+    strangers_share: float = 0.75
     # What an application may ask for as TimeToReachQueue (MS-MQDMPR 6, note 12: LongLiveTime).
     long_live_time: int = DEFAULT_TIME_TO_REACH_QUEUE
     # MS-MQQB 3.1.1.2 SendInsecureNacks: tell strangers why a message was refused.
@@ -88,6 +93,8 @@ class EngineSettings:
     # queue manager.
     private_keys: Callable[[], PrivateKeys] | None = None
     encryption: EncryptionPreferences = DEFAULT_PREFERENCES
+    # Whether RSA keys below 1,024 bits are used. None: as the profile says.
+    legacy_crypto: bool | None = None
     # Whether the log of events is kept, and for how long; True: with the defaults of EventSettings.
     events: EventSettings | bool = False
 
@@ -108,6 +115,12 @@ class EngineSettings:
     # The user of a SID with its groups, None where it is not known (DECISIONS: a pluggable
     # resolver).
     resolve_identity: Callable[[Sid], Identity | None] | None = None
+
+    @property
+    def encryption_preferences(self) -> EncryptionPreferences:
+        """`encryption`, with what the profile and `legacy_crypto` say about short keys."""
+        is_legacy = self.profile is Profile.DOCUMENT if self.legacy_crypto is None else self.legacy_crypto
+        return replace(self.encryption, accepts_short_keys=True) if is_legacy else self.encryption
 
     @property
     def trusts_unsigned_sid(self) -> bool:

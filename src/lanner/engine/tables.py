@@ -2,7 +2,7 @@
 
 The directory, the counters and the store itself have tables of their own. Each table has one owner:
 `persistence` (QUEUES, SETTINGS), `transactions`, `positions` (PURGE_PENDING), `expiry` (EXPIRY,
-EXPIRY_HOLDS), `outgoing_sequences`, `staging` (STAGE_VISITS).
+EXPIRY_HOLDS), `outgoing_sequences`, `staging` (STAGE_VISITS), `peer_shares` (PEER_BYTES).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ EXPIRY: Final = "expiry"  # EXPIRY_KEY: recoverable messages that expire
 OUTGOING_SEQUENCES: Final = "outgoing_sequences"  # QUEUE_KEY: the transactional sequence to its destination
 EXPIRY_HOLDS: Final = "expiry_holds"  # QUEUE_KEY: HOLD of the messages that do not expire for now
 STAGE_VISITS: Final = "stage_visits"  # token of a stage: its messages are looked at one by one when published
+PEER_BYTES: Final = "peer_bytes"  # queue and source: how much the messages of other computers take
 
 QUEUE_KEY: Final = struct.Struct(">I")  # queue
 POSITION_KEY: Final = struct.Struct(">IQ")  # queue, lookup id

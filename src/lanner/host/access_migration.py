@@ -79,7 +79,7 @@ def migrate(engine: Engine, directory: Path) -> Path | None:
 
     The caller holds the store's lock and commits afterwards.
     """
-    if engine.settings.profile is not Profile.SAFE or not engine.settings.migrates_owners:
+    if engine.settings.profile is Profile.DOCUMENT or not engine.settings.migrates_owners:
         return None
     owned = [queue for queue in engine.queue_manager.queue_collection.values() if _is_anonymous(queue)]
     if not owned:

@@ -43,6 +43,7 @@ class Runtime:
     def __init__(self, data: str | Path, settings: EngineSettings, *, coordinator: Coordinator | None = None) -> None:
         self.path = Path(data)
         self.store = Store.open(self.path)
+        self._profile = settings.profile
         self.audit = settings.audit or AuditLog(self.path / AUDIT_FILE)
         self.users = UserFile(self.path / USER_FILE, self.audit, settings.local_origin)
         self.certificates = InternalCertificates(self.path / CERTIFICATE_FILE)
@@ -99,7 +100,7 @@ class Runtime:
 
     @cached_property
     def _keys(self) -> QueueManagerKeys:
-        return QueueManagerKeys.load_or_create(self.path / "keys.json")
+        return QueueManagerKeys.load_or_create(self.path / "keys.json", self._profile)
 
     def internal_signing_key(self, identity: Identity) -> SigningKey:
         """Return the key of the internal certificate of a local user. Takes the lock itself."""

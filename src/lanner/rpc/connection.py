@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from lanner.host.budget import Resource
 from lanner.model.errors import RemoteProtocolError
 from lanner.rpc.association import AssociationGroup, AssociationGroups
 from lanner.rpc.call_log import call_log
@@ -51,6 +52,7 @@ from lanner.rpc.security_contexts import MAX_SECURITY_CONTEXTS, SecurityContexts
 from lanner.rpc.verification_trailer import MAX_SIZE as MAX_TRAILER
 from lanner.rpc.verification_trailer import SIGNATURE, check_trailer, find_trailer
 from lanner.security.identity import ANONYMOUS, Identity
+from lanner.security.log_lines import log_of_peer
 
 _LOG = logging.getLogger(__name__)
 
@@ -90,6 +92,7 @@ class ServerConnection:
         identity: Identity = ANONYMOUS,
         auth_level: AuthLevel = AuthLevel.NONE,
         limits: ConnectionLimits | None = None,
+        logons: Resource | None = None,
     ) -> None:
         self._groups = groups
         # The address of the client, without a port.
@@ -106,7 +109,7 @@ class ServerConnection:
         self._max_xmit = MIN_FRAGMENT
         self._is_multiplexed = False
         self._contexts = PresentationContexts(find_interface, self._limits.max_presentation_contexts)
-        self._security = SecurityContexts(providers, self._limits.max_security_contexts, peer)
+        self._security = SecurityContexts(providers, self._limits.max_security_contexts, peer, logons)
         self._fragmented: ServerCall | None = None
         self._calls: dict[int, ServerCall] = {}
         self._rest = b""
@@ -142,6 +145,16 @@ class ServerConnection:
     def unfinished(self) -> int:
         """Bytes of a request of which fragments are missing."""
         return 0 if self._fragmented is None else self._fragmented.size
+
+    @property
+    def is_authenticated(self) -> bool:
+        """Whether somebody has logged on who is not anonymous."""
+        return self._security.is_authenticated
+
+    @property
+    def has_handles(self) -> bool:
+        """Whether the client process holds context handles."""
+        return self._group is not None and len(self._group.handles) > 0
 
     def receive(self, data: bytes, max_calls: int | None = None) -> list[Event]:
         """Take what came from the client; after ConnectionClosed everything is dropped.
@@ -242,6 +255,7 @@ class ServerConnection:
         self._fragmented = None
         self._rest = b""
         self.has_more = False
+        self._security.close()
         if self._group is not None:
             group, self._group = self._group, None
             self._groups.leave(group)
@@ -260,7 +274,7 @@ class ServerConnection:
         self._rest = b""
         self.has_more = False
         events.append(ConnectionClosed(reason))
-        _LOG.info("%s: %s", self.peer, reason)
+        log_of_peer(_LOG, logging.INFO, "closed", self.peer, "%s: %s", self.peer, reason)
 
     def _refuse(self, events: list[Event], call_id: int, refusal: Refused) -> None:
         if self._log is not None:

@@ -6,6 +6,7 @@ import logging
 import struct
 from typing import Final
 
+from lanner.host.budget import Resource, peer_of
 from lanner.model.errors import RemoteProtocolError
 from lanner.rpc.faults import FaultStatus
 from lanner.rpc.pdu import (
@@ -21,10 +22,9 @@ from lanner.rpc.pdu import (
 from lanner.rpc.refusals import Nak, Refused, not_executed
 from lanner.rpc.security import Context, SecurityError, SecurityProviders
 from lanner.security.identity import ANONYMOUS, Identity
-from lanner.security.occasional_log import OccasionalLog
+from lanner.security.log_lines import log_of_peer
 
 _LOG = logging.getLogger(__name__)
-_FAILURES = OccasionalLog(_LOG, logging.INFO)
 
 # Ours: MS-RPCE 3.3.1.5.4 lets a server choose; Windows has 2048, and its clients make 1000 at most.
 MAX_SECURITY_CONTEXTS: Final = 256
@@ -70,10 +70,17 @@ class SecurityContext:
 class SecurityContexts:
     """The security contexts of one connection by their auth_context_ids."""
 
-    def __init__(self, providers: SecurityProviders | None, limit: int, peer: str) -> None:
+    def __init__(
+        self, providers: SecurityProviders | None, limit: int, peer: str, logons: Resource | None = None
+    ) -> None:
+        """`logons`: counts those that have begun and not ended, of all connections."""
         self._providers = providers
         self._limit = limit
         self._peer = peer
+        self._logons = logons
+        self._under_way = 0
+        # Somebody has logged on who is not anonymous.
+        self.is_authenticated = False
         self._contexts: dict[int, SecurityContext] = {}
         # MS-RPCE 3.3.1.5.4: calls without a sec_trailer belong to the security context of level connect, if there is one.
         self.default: SecurityContext | None = None
@@ -149,7 +156,26 @@ class SecurityContexts:
             raise not_executed(FaultStatus.SEC_PKG_ERROR, "another authentication type than before")
 
     def _accept(self, trailer: SecTrailer, level: AuthLevel) -> Context | None:
-        return None if self._providers is None else self._providers.accept(trailer.auth_type, level, self._peer)
+        if self._providers is None:
+            return None
+        if self._logons is not None and not self._logons.take(peer_of(self._peer)):
+            raise not_executed(FaultStatus.NCA_SERVER_TOO_BUSY, "too many logons at a time")
+        self._under_way += 1
+        found = self._providers.accept(trailer.auth_type, level, self._peer)
+        if found is None:
+            self._ended()
+        return found
+
+    def _ended(self) -> None:
+        """A logon is not under way any more."""
+        self._under_way -= 1
+        if self._logons is not None:
+            self._logons.give_back(peer_of(self._peer))
+
+    def close(self) -> None:
+        """The connection has ended, and with it what is under way."""
+        while self._under_way:
+            self._ended()
 
     def _step(self, context: SecurityContext, trailer: SecTrailer) -> SecTrailer:
         token = context.context.step(trailer.token)
@@ -161,6 +187,8 @@ class SecurityContexts:
         context.last_token_size = len(trailer.token)
         context.identity = context.context.identity.at(self._peer)
         context.is_complete = True
+        self._ended()
+        self.is_authenticated = self.is_authenticated or not context.identity.is_anonymous
         if context.level == AuthLevel.CONNECT and self.default is None:
             self.default = context
         _LOG.debug("%s is %s at level %s", self._peer, context.identity.name, context.level.name)
@@ -180,7 +208,7 @@ class SecurityContexts:
         try:
             token = context.context.step(trailer.token)
         except SecurityError as error:
-            _FAILURES(self._peer, "%s: authentication: %s", self._peer, error)
+            log_of_peer(_LOG, logging.INFO, "logon", self._peer, "%s: authentication: %s", self._peer, error)
             self._record(context, error)
             self._invalidate(context)
             return
@@ -197,6 +225,7 @@ class SecurityContexts:
 
     def _invalidate(self, context: SecurityContext) -> None:
         context.is_invalid = True
+        self._ended()
         if context.level == AuthLevel.CONNECT and self.default is None:
             self.default = context
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Final, cast
 from uuid import UUID
 
-from lanner.host.early_ports import take_early
+from lanner.host.accepting import Acceptor, listen_tcp
+from lanner.host.budget import Budget, Door, Newcomers, Resource, Unfinished
 from lanner.model.errors import RemoteProtocolError
 from lanner.rpc.association import AssociationGroups
 from lanner.rpc.calls import MAX_REQUEST_SIZE, ServerCall
@@ -28,31 +29,43 @@ from lanner.rpc.ndr import Syntax, Value
 from lanner.rpc.pdu import NDR20, NDR64, AuthLevel, SyntaxId
 from lanner.rpc.security import SecurityProviders
 from lanner.rpc.server_socket import ServerSocket, bind_unix, cancel_soon
-from lanner.security.occasional_log import OccasionalLog
+from lanner.security.log_lines import log_of_peer
 from lanner.security.users import UserFile
 
 _LOG = logging.getLogger(__name__)
-_REFUSALS = OccasionalLog(_LOG, logging.INFO)
 
 # MS-MQMP 2.1, MS-MQQP 2.1: a port that is taken is passed over by eleven, and again.
 PORT_STEP: Final = 11
 PORT_TRIES: Final = 10
+# The parts of the descriptors that only a port, or the Unix socket, may have.
+_SHARE: Final = 0.05
+_LOCAL_SHARE: Final = 0.1
+_BACKLOG: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
     """What all peers together may cost. Ours."""
 
+    # Of each port.
     max_connections: int = 4096
     max_connections_per_peer: int = 512
-    # Connections that have not bound; the oldest of them goes when a new one comes.
+    # Connections that have not bound; the oldest of the peer that has most of them goes when a new one comes.
     max_unbound: int = 256
     # How long a connection may stay without a bind.
     bind_timeout: float = 30.0  # seconds
+    # How long a connection may stay without a call that nobody has logged on through, and that no handle was given to.
+    idle_timeout: float = 600.0  # seconds
     # How long a call waits for the end of one of the ConnectionLimits.max_calls before it, and is refused then.
     busy_timeout: float = 1.0  # seconds
     # Requests of which only some fragments have come; whoever has sent nothing for longest loses its connection when there are more.
+    # Those who have not logged on have less, and each address of theirs a part of it.
     max_unfinished: int = 0x1000_0000  # bytes
+    max_unfinished_of_strangers: int = 0x0400_0000  # bytes
+    max_unfinished_per_stranger: int = 0x0100_0000  # bytes
+    # Logons that have begun and not ended.
+    max_logons: int = 1024
+    max_logons_per_peer: int = 64
     # Answers that their clients have not taken; whoever has taken nothing for longest loses its connection when there are more.
     max_unsent: int = 0x2000_0000  # bytes
     connection: ConnectionLimits = field(default_factory=ConnectionLimits)
@@ -153,8 +166,11 @@ class ServerInterface(ServedInterface):
 
     def _refuse(self, call: ServerCall, method: Method) -> int:
         """Return the status of a refusal, or raise the fault."""
-        _REFUSALS(
-            (call.peer, self.name),
+        log_of_peer(
+            _LOG,
+            logging.INFO,
+            f"refused call of {self.name}",
+            call.peer,
             "%s: %s of %s is refused to %s at level %s: an account and level %s are needed",
             call.peer,
             method.name,
@@ -203,8 +219,14 @@ class RpcServer:
         providers: SecurityProviders | None = None,
         limits: ServerLimits | None = None,
         authentication_level: AuthLevel = AuthLevel.NONE,
+        budget: Budget | None = None,
+        name: str = "rpc",
     ) -> None:
-        """`authentication_level`: what callers of every interface must have; NONE admits everybody, whatever an interface demands."""
+        """Serve interfaces.
+
+        `authentication_level`: what callers of every interface must have; NONE admits all callers, whatever an interface
+        demands. `name`: of this server among others in what is shown of the budget.
+        """
         self.users = users
         self.authentication_level = authentication_level
         self.providers = providers
@@ -214,13 +236,27 @@ class RpcServer:
         self._interfaces: dict[tuple[UUID, int], ServedInterface] = {}
         # TCP endpoints, in the order in which they were opened.
         self.endpoints: list[TcpEndpoint] = []
-        self._listening: list[asyncio.AbstractServer] = []
+        self._listening: list[Acceptor] = []
         self._connections: dict[ServerSocket, None] = {}
-        self._unbound: dict[ServerSocket, None] = {}
-        self._by_peer: dict[str, int] = {}
-        # Who has not sent for longest comes first.
-        self._unfinished: dict[ServerSocket, int] = {}
-        self._unfinished_size = 0
+        self._name = name
+        self.budget = Budget() if budget is None else budget
+        self.logons = self.budget.add(
+            Resource(f"{name} logons under way", self.limits.max_logons, self.limits.max_logons_per_peer)
+        )
+        self._unbound: Newcomers[ServerSocket] = Newcomers(self.limits.max_unbound)
+        self._unfinished = {
+            is_known: Unfinished(
+                self.budget.add(Resource(f"{name} bytes of unfinished requests{whose}", *most)), self._evict
+            )
+            for is_known, whose, most in (
+                (True, "", (self.limits.max_unfinished,)),
+                (
+                    False,
+                    " of strangers",
+                    (self.limits.max_unfinished_of_strangers, self.limits.max_unfinished_per_stranger),
+                ),
+            )
+        }
         # Who does not take its answers, for longest first.
         self.choked: dict[ServerSocket, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -251,39 +287,53 @@ class RpcServer:
 
     # Listening -------------------------------------------------------------------------------------------------
 
-    async def listen_tcp(self, address: str, port: int, *, step: int = PORT_STEP) -> int:
-        """Listen on a port, or on the next free one of its row; 0 is any port. The port is returned."""
-        loop = asyncio.get_running_loop()
+    async def listen_tcp(
+        self, address: str, port: int, *, step: int = PORT_STEP, name: str | None = None, share: float = _SHARE
+    ) -> int:
+        """Listen on a port, or on the next free one of its row; 0 is any port. The port is returned.
+
+        `name`: of this port in what is shown of the budget; `share`: the part of the descriptors that is only for it.
+        """
         tries = PORT_TRIES if step and port else 1
         for attempt in range(tries):
             wanted = port + attempt * step
             try:
-                bound = take_early(address, wanted)
-                if bound is None:
-                    server = await loop.create_server(self._tcp_connection, address, wanted, backlog=1024)
-                else:
-                    server = await loop.create_server(self._tcp_connection, sock=bound, backlog=1024)
+                listening = listen_tcp(address, wanted)
             except OSError as error:
                 if error.errno != errno.EADDRINUSE or attempt == tries - 1:
                     raise
                 _LOG.warning("port %d of %s is taken, trying %d", wanted, address, wanted + step)
                 continue
-            self._listening.append(server)
-            found: int = server.sockets[0].getsockname()[1]
+            found = self._accept(listening, name or self._name, share)
             self.endpoints.append(TcpEndpoint(address, found))
             return found
         raise AssertionError("unreachable")
+
+    def _accept(self, listening: socket.socket, name: str, share: float) -> int:
+        limits = self.limits
+        door = Door(
+            self.budget, name, limit=limits.max_connections, per_peer=limits.max_connections_per_peer, share=share
+        )
+        is_local = listening.family == socket.AF_UNIX
+        acceptor = Acceptor(
+            listening,
+            door,
+            lambda granted: ServerSocket(self, granted, is_local=is_local),
+            make_room=self._make_room,
+        )
+        self._listening.append(acceptor)
+        return acceptor.port
 
     async def listen_unix(self, path: Path, *, mode: int = 0o666) -> None:
         """Listen on a Unix socket. Who connects is whom the kernel says (SO_PEERCRED); `mode` is who can."""
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             bind_unix(listening, path, mode)
-            server = await asyncio.get_running_loop().create_unix_server(self._unix_connection, sock=listening)
+            listening.listen(_BACKLOG)
         except BaseException:
             listening.close()
             raise
-        self._listening.append(server)
+        self._accept(listening, "local", _LOCAL_SHARE)
 
     async def stop(self) -> None:
         """Hang up on everybody; every handle is run down."""
@@ -303,48 +353,41 @@ class RpcServer:
         self._listening.clear()
         self.endpoints.clear()
 
-    def _tcp_connection(self) -> ServerSocket:
-        return ServerSocket(self)
-
-    def _unix_connection(self) -> ServerSocket:
-        return ServerSocket(self, is_local=True)
-
     # Connections -----------------------------------------------------------------------------------------------
 
-    def admit(self, connection: ServerSocket) -> str | None:
-        """Count a new connection; the answer says why it cannot stay."""
-        peer = connection.peer
-        if len(self._connections) >= self.limits.max_connections:
-            return f"{len(self._connections)} connections"
-        if self._by_peer.get(peer, 0) >= self.limits.max_connections_per_peer:
-            return f"{self._by_peer[peer]} connections from {peer}"
-        if len(self._unbound) >= self.limits.max_unbound:
-            oldest = next(iter(self._unbound))
-            self.bound(oldest)
-            _LOG.warning(
-                "%s: hung up to make room: %d connections without a bind", oldest.peer, self.limits.max_unbound
-            )
-            oldest.abort()
+    def admit(self, connection: ServerSocket) -> None:
+        """Count a new connection."""
         self._connections[connection] = None
-        self._unbound[connection] = None
-        self._by_peer[peer] = self._by_peer.get(peer, 0) + 1
-        return None
+        self._unbound.add(connection, connection.granted.peer)
+        excess = self._unbound.excess()
+        if excess is not None:
+            self._hang_up(excess, f"{self.limits.max_unbound} connections without a bind")
+
+    def _make_room(self, peer: str | None) -> bool:
+        """End a connection without a bind, of a peer or of all, for there is no room for another one."""
+        oldest = self._unbound.oldest(peer)
+        if oldest is not None:
+            self._hang_up(oldest, "there are as many connections as there may be, and it has not bound")
+        return oldest is not None
+
+    def _hang_up(self, connection: ServerSocket, reason: str) -> None:
+        log_of_peer(
+            _LOG, logging.WARNING, "room", connection.peer, "%s: hung up to make room: %s", connection.peer, reason
+        )
+        self.bound(connection)
+        connection.abort()
+        connection.granted.give_back()
 
     def bound(self, connection: ServerSocket) -> None:
-        self._unbound.pop(connection, None)
+        self._unbound.remove(connection)
 
-    def unfinished(self, connection: ServerSocket, size: int) -> None:
+    def unfinished(self, connection: ServerSocket, size: int, *, is_known: bool = False) -> None:
         """Count what has come of a request that is not whole yet; nobody fills the memory with beginnings."""
-        self._unfinished_size += size - self._unfinished.pop(connection, 0)
-        if size:
-            self._unfinished[connection] = size
-        while self._unfinished_size > self.limits.max_unfinished:
-            oldest = next(iter(self._unfinished))
-            _LOG.warning(
-                "%s: hung up to make room: %d bytes of unfinished requests", oldest.peer, self._unfinished_size
-            )
-            self.unfinished(oldest, 0)
-            oldest.abort()
+        self._unfinished[not is_known].set(connection, connection.granted.peer, 0)
+        self._unfinished[is_known].set(connection, connection.granted.peer, size)
+
+    def _evict(self, connection: ServerSocket, reason: str) -> None:
+        self._hang_up(connection, reason)
 
     def limit_unsent(self) -> None:
         """A hundred calls of one client may wait for the same large message; nobody fills the memory with answers."""
@@ -352,22 +395,16 @@ class RpcServer:
         while unsent > self.limits.max_unsent:
             oldest = next(iter(self.choked))
             del self.choked[oldest]
-            _LOG.warning("%s: hung up to make room: %d bytes of answers that nobody takes", oldest.peer, unsent)
+            self._hang_up(oldest, f"{unsent} bytes of answers that nobody takes")
             unsent -= oldest.unsent
-            oldest.abort()
 
     def forget(self, connection: ServerSocket) -> None:
         if connection not in self._connections:
             return
         del self._connections[connection]
-        self._unbound.pop(connection, None)
+        self._unbound.remove(connection)
         self.unfinished(connection, 0)
         self.choked.pop(connection, None)
-        left = self._by_peer[connection.peer] - 1
-        if left:
-            self._by_peer[connection.peer] = left
-        else:
-            del self._by_peer[connection.peer]
         if self._emptied is not None and not self._connections and not self._emptied.done():
             self._emptied.set_result(None)
 
@@ -385,10 +422,10 @@ class RpcServer:
         except RpcFault as fault:
             connection.fault(call, fault.status, did_not_execute=fault.did_not_execute)
         except RemoteProtocolError as error:
-            _LOG.info("%r: %s", call, error)
+            log_of_peer(_LOG, logging.INFO, "stub", connection.peer, "%r: %s", call, error)
             connection.fault(call, FaultStatus.BAD_STUB_DATA, did_not_execute=True)
         except Exception:  # noqa: BLE001 (logged, and the caller hears of it)
-            _LOG.exception("%r failed", call)
+            log_of_peer(_LOG, logging.ERROR, "failed", connection.peer, "%r failed", call, exc_info=True)
             connection.fault(call, FaultStatus.NCA_FAULT_UNSPEC)
         else:
             connection.respond(call, answer)
@@ -410,10 +447,10 @@ class RpcServer:
         except RpcFault as fault:
             connection.fault(call, fault.status, did_not_execute=fault.did_not_execute)
         except RemoteProtocolError as error:
-            _LOG.info("%r: %s", call, error)
+            log_of_peer(_LOG, logging.INFO, "stub", connection.peer, "%r: %s", call, error)
             connection.fault(call, FaultStatus.BAD_STUB_DATA)
         except Exception:  # noqa: BLE001 (logged, and the caller hears of it)
-            _LOG.exception("%r failed", call)
+            log_of_peer(_LOG, logging.ERROR, "failed", connection.peer, "%r failed", call, exc_info=True)
             connection.fault(call, FaultStatus.NCA_FAULT_UNSPEC)
         else:
             connection.respond(call, stub)

@@ -11,21 +11,23 @@ import logging
 import os
 import socket
 import stat
-import struct
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
+from lanner.host.accepting import local_user
 from lanner.rpc.calls import CallCancelled, CallReceived, Event, ServerCall
 from lanner.rpc.connection import ServerConnection
 from lanner.rpc.liveness import notice_death
 from lanner.rpc.pdu import AuthLevel
 from lanner.rpc.unix_path import short_path
 from lanner.security.identity import ANONYMOUS, Identity
+from lanner.security.log_lines import log_of_peer
 from lanner.store.data_directory import give_to_owner
 
 if TYPE_CHECKING:
+    from lanner.host.budget import Pass
     from lanner.rpc.server import RpcServer
 
 _LOG = logging.getLogger(__name__)
@@ -34,8 +36,6 @@ _LOG = logging.getLogger(__name__)
 _WRITE_HIGH_WATER: Final = 1 << 20
 # Calls that are begun before it is seen whether the answers so far are taken.
 _CALLS_AT_ONCE: Final = 16
-# What SO_PEERCRED tells: process, user, group.
-_UCRED: Final = struct.Struct("3i")
 # Where a Unix socket has no need for small fragments.
 _LOCAL_FRAGMENT: Final = 0xFFF8
 
@@ -43,15 +43,19 @@ _LOCAL_FRAGMENT: Final = 0xFFF8
 class ServerSocket(asyncio.Protocol):
     """A socket and the connection on it."""
 
-    def __init__(self, server: RpcServer, *, is_local: bool = False) -> None:
+    def __init__(self, server: RpcServer, granted: Pass, *, is_local: bool = False) -> None:
         self._server = server
+        self.granted = granted
         self._is_local = is_local
         self.peer = "local" if is_local else ""
         self._core: ServerConnection | None = None
         self._transport: asyncio.Transport | None = None
         self._tasks: dict[ServerCall, asyncio.Task[None]] = {}
-        # Until the bind.
+        # Until the bind, and then while nobody has logged on.
         self._timer: asyncio.TimerHandle | None = None
+        self._is_new = True
+        # Something has come since the timer was looked at.
+        self._was_heard = True
         # Calls have been read that cannot be begun yet: until one before them ends, or this is over.
         self._busy: asyncio.TimerHandle | None = None
         # A logon has to wait, because of wrong passwords before it.
@@ -73,7 +77,7 @@ class ServerSocket(asyncio.Protocol):
         limits = self._server.limits.connection
         connected: socket.socket = transport.get_extra_info("socket")
         if self._is_local:
-            _, uid, _ = _UCRED.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+            uid = local_user(connected)
             # The kernel vouches for the peer, and nobody else can read or change what it says.
             level = AuthLevel.PKT_PRIVACY
             if self._server.users is not None:
@@ -89,11 +93,7 @@ class ServerSocket(asyncio.Protocol):
             local_address, port = transport.get_extra_info("sockname")[:2]
             endpoint = str(port)
             notice_death(connected)
-        refusal = self._server.admit(self)
-        if refusal is not None:
-            _LOG.warning("%s: refused: %s", self.peer, refusal)
-            transport.abort()
-            return
+        self._server.admit(self)
         transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
         self._core = ServerConnection(
             self._server.find_interface,
@@ -105,17 +105,33 @@ class ServerSocket(asyncio.Protocol):
             identity=identity,
             auth_level=level,
             limits=limits,
+            logons=None if self._is_local else self._server.logons,
         )
         self._timer = asyncio.get_running_loop().call_later(self._server.limits.bind_timeout, self._is_overdue)
 
     def _is_overdue(self) -> None:
-        _LOG.info("%s: no bind within %g s", self.peer, self._server.limits.bind_timeout)
+        text = "%s: no bind within %g s"
+        log_of_peer(_LOG, logging.INFO, "no bind", self.peer, text, self.peer, self._server.limits.bind_timeout)
+        self.abort()
+
+    def _watch_idle(self) -> None:
+        """Have somebody who has bound, and says nothing more, go after a while. Whoever has logged on or has a handle stays."""
+        core, limits = self._core, self._server.limits
+        self._timer = None
+        if core is None or self._is_local or core.is_authenticated:
+            return
+        if self._was_heard or core.outstanding_calls or core.has_handles:
+            self._was_heard = False
+            self._timer = asyncio.get_running_loop().call_later(limits.idle_timeout, self._watch_idle)
+            return
+        log_of_peer(_LOG, logging.INFO, "idle", self.peer, "%s: no call within %g s", self.peer, limits.idle_timeout)
         self.abort()
 
     # Reading ---------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
         self._server.statistics.packets_in += 1
+        self._was_heard = True
         self._take(data)
 
     def _take(self, data: bytes, *, refuse: bool = False) -> None:
@@ -132,7 +148,8 @@ class ServerSocket(asyncio.Protocol):
             try:
                 events = core.receive(data, None if refuse else min(room, _CALLS_AT_ONCE))
             except Exception:  # noqa: BLE001 (a fault of ours, which costs this peer its connection and nobody else)
-                _LOG.exception("%s: what it sent was not understood", self.peer)
+                text = "%s: what it sent was not understood"
+                log_of_peer(_LOG, logging.ERROR, "not understood", self.peer, text, self.peer, exc_info=True)
                 self.abort()
                 return
             self._handle(events)
@@ -145,13 +162,15 @@ class ServerSocket(asyncio.Protocol):
             if room <= 0 or self._is_choked:
                 break
             data = b""
-        if self._timer is not None and core.is_bound:
-            self._timer.cancel()
-            self._timer = None
+        if self._is_new and core.is_bound:
+            self._is_new = False
+            if self._timer is not None:
+                self._timer.cancel()
+            self._watch_idle()
             self._server.bound(self)
         if core.unfinished != self._unfinished:
             self._unfinished = core.unfinished
-            self._server.unfinished(self, self._unfinished)
+            self._server.unfinished(self, self._unfinished, is_known=self._is_local or core.is_authenticated)
         if core.has_more or self._delayed is not None or self._is_held:
             self._set_pace(core)
 
@@ -244,6 +263,7 @@ class ServerSocket(asyncio.Protocol):
             if timer is not None:
                 timer.cancel()
         self._timer = self._busy = self._delayed = None
+        self.granted.give_back()
         self._server.forget(self)
         for task in self._tasks.values():
             cancel_soon(task)

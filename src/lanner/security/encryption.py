@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from lanner.model.enums import EncryptionAlgorithm, MessagePrivacyLevel
 from lanner.model.errors import InsufficientResources, PublicKeyNotFound, RemoteProtocolError
-from lanner.security.keys import Provider
+from lanner.security.keys import BEST_FIRST, SHORTEST_KEY_BITS, Provider
 from lanner.security.rc2 import BLOCK_SIZE as RC2_BLOCK_SIZE
 from lanner.security.rc2 import Rc2
 from lanner.security.refusal import Refusal
@@ -69,6 +69,8 @@ class EncryptionPreferences:
     preferred_base_algorithm: EncryptionAlgorithm = EncryptionAlgorithm.RC4
     send_enhanced_rc2_using_40_bit_keys: bool = False
     reject_enhanced_rc2_using_40_bit_keys: bool = False
+    # Not in the specification: whether RSA keys below SHORTEST_KEY_BITS are used, for decrypting and verifying too.
+    accepts_short_keys: bool = False
 
     def __post_init__(self) -> None:
         for provider in Provider:
@@ -125,7 +127,7 @@ def select(keys: MqdsPublicKeys, level: int, preferences: EncryptionPreferences 
 
     Raises PublicKeyNotFound.
     """
-    for provider in (Provider.AES, Provider.ENHANCED, Provider.BASE):
+    for provider in BEST_FIRST:
         entry = keys.find(provider.provider_name)
         if entry is not None:
             algorithm = preferences.algorithm(provider)
@@ -137,12 +139,23 @@ def select(keys: MqdsPublicKeys, level: int, preferences: EncryptionPreferences 
             ):
                 size = _SHORT_KEY_SIZE
             try:
-                return Selection(provider, algorithm, size, entry.public_key)
+                public_key = entry.public_key
             except RemoteProtocolError as error:
                 raise PublicKeyNotFound(f"{provider.provider_name}: {error}") from None
+            if is_too_short(public_key.bit_length, preferences):
+                raise PublicKeyNotFound(
+                    f"the receiver's key of {provider.provider_name} has {public_key.bit_length} bits, at least "
+                    f"{SHORTEST_KEY_BITS} are needed: have it make a longer one, or set security.legacy_crypto"
+                )
+            return Selection(provider, algorithm, size, public_key)
         if PRIVACY_LEVELS[provider] == level:
             break
     raise PublicKeyNotFound(f"the receiver has no key for privacy level {level}")
+
+
+def is_too_short(bits: int, preferences: EncryptionPreferences) -> bool:
+    """Whether an RSA key is not to be used."""
+    return bits < SHORTEST_KEY_BITS and not preferences.accepts_short_keys
 
 
 def encrypt_body(packet: bytes, session_key: SessionKey) -> bytes:
@@ -204,7 +217,7 @@ def decrypt_body(
     if not message.is_body_encrypted:
         return packet
     if symmetric_key is None:
-        symmetric_key = open_symmetric_key(message, private_keys)
+        symmetric_key = open_symmetric_key(message, private_keys, preferences)
     algorithm = message.encryption_algorithm
     if (
         preferences.reject_enhanced_rc2_using_40_bit_keys
@@ -220,7 +233,9 @@ def decrypt_body(
     return with_plain_body(message, body)
 
 
-def open_symmetric_key(message: Message, private_keys: PrivateKeys) -> bytes:
+def open_symmetric_key(
+    message: Message, private_keys: PrivateKeys, preferences: EncryptionPreferences = DEFAULT_PREFERENCES
+) -> bytes:
     """Decrypt the key in the message, with the private key of the provider that PrivacyLevel stands for."""
     provider = _provider(message)
     size = _KEY_SIZES[provider].get(message.encryption_algorithm)
@@ -231,6 +246,8 @@ def open_symmetric_key(message: Message, private_keys: PrivateKeys) -> bytes:
     private_key = private_keys.get(provider)
     if private_key is None:
         raise Refusal.bad_encryption(f"there is no key of {provider.provider_name}")
+    if is_too_short(private_key.bits, preferences):
+        raise Refusal.bad_encryption(f"the key of {provider.provider_name} has only {private_key.bits} bits")
     try:
         blob = SimpleBlob.unpack(message.symmetric_key)
     except RemoteProtocolError as error:

@@ -73,7 +73,7 @@ def examine(
             return Examination(message)
         packet = decrypt_body(message.packet, private_keys, symmetric_key=symmetric_key, preferences=preferences)
         plain = message if packet is message.packet else Message(packet)
-        level = verify(plain, signing_keys)
+        level = verify(plain, signing_keys, preferences)
     except Refusal as refusal:
         return Examination.refused(message, refusal)
     if plain.authentication_level != level or plain.is_marked_authenticated:

@@ -11,24 +11,41 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from lanner.model.errors import RemoteProtocolError
 from lanner.security.private_files import PrivateFileError, locked, read_private, write_private
+from lanner.security.profile import Profile
 from lanner.security.rsa import RsaKey
 from lanner.wire.public_keys import MqdsPublicKey, MqdsPublicKeys, ProviderType, RsaPublicKey
 
 _NUMBERS: Final = ("modulus", "public_exponent", "private_exponent", "prime1", "prime2")
 
 
+# Not in the specification. A key below the first size is weak, and one below the second is used only with
+# `security.legacy_crypto`.
+STRONG_KEY_BITS: Final = 2048
+SHORTEST_KEY_BITS: Final = 1024
+
+
 class Provider(enum.Enum):
-    """MS-MQDMPR 3.1.3: the providers, with their type (MS-MQMQ 2.2.1) and the size of their keys."""
+    """MS-MQDMPR 3.1.3: the providers, with their type (MS-MQMQ 2.2.1) and the size of their keys.
 
-    BASE = ("Microsoft Base Cryptographic Provider v1.0", ProviderType.PROV_RSA_FULL, 512)
-    ENHANCED = ("Microsoft Enhanced Cryptographic Provider v1.0", ProviderType.PROV_RSA_FULL, 1024)
-    AES = ("Microsoft Enhanced RSA and AES Cryptographic Provider", ProviderType.PROV_RSA_AES, 1024)
+    `bits` is the size in the document. `most_bits` is the size of ours under the profile "safe": the base provider has
+    no longer keys for encryption.
+    """
 
-    def __init__(self, provider_name: str, provider_type: ProviderType, bits: int) -> None:
+    BASE = ("Microsoft Base Cryptographic Provider v1.0", ProviderType.PROV_RSA_FULL, 512, SHORTEST_KEY_BITS)
+    ENHANCED = ("Microsoft Enhanced Cryptographic Provider v1.0", ProviderType.PROV_RSA_FULL, 1024, STRONG_KEY_BITS)
+    AES = ("Microsoft Enhanced RSA and AES Cryptographic Provider", ProviderType.PROV_RSA_AES, 1024, STRONG_KEY_BITS)
+
+    def __init__(self, provider_name: str, provider_type: ProviderType, bits: int, most_bits: int) -> None:
         self.provider_name = provider_name
         self.provider_type = provider_type
         self.bits = bits
+        self.most_bits = most_bits
+
+
+# MS-MQQB 3.1.7.1.5: which of a receiver's keys is used.
+BEST_FIRST: Final = (Provider.AES, Provider.ENHANCED, Provider.BASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +56,22 @@ class QueueManagerKeys:
     signing: dict[Provider, RsaKey] = field(repr=False)
 
     @classmethod
-    def generate(cls) -> QueueManagerKeys:
-        return cls(*({provider: RsaKey.generate(provider.bits) for provider in Provider} for _ in range(2)))
+    def generate(cls, profile: Profile = Profile.SAFE) -> QueueManagerKeys:
+        sizes = {
+            provider: provider.bits if profile is Profile.DOCUMENT else provider.most_bits for provider in Provider
+        }
+        return cls(*({provider: RsaKey.generate(bits) for provider, bits in sizes.items()} for _ in range(2)))
 
     @classmethod
-    def load_or_create(cls, path: Path | str) -> QueueManagerKeys:
-        """The keys kept in the file; made and kept, if there is none yet."""
+    def load_or_create(cls, path: Path | str, profile: Profile = Profile.SAFE) -> QueueManagerKeys:
+        """The keys kept in the file; made and kept, if there is none yet. Those that are there keep their size."""
         path = Path(path)
         data = read_private(path)
         if data is None:
             with locked(path):
                 data = read_private(path)
                 if data is None:
-                    keys = cls.generate()
+                    keys = cls.generate(profile)
                     write_private(path, _dump(keys))
                     return keys
         return _load(path, data)
@@ -87,6 +107,25 @@ def _load(path: Path, data: bytes) -> QueueManagerKeys:
             f"{path} holds no usable keys ({type(error).__name__}): restore it, or remove it to make new ones"
         ) from None
     return QueueManagerKeys(*keys)
+
+
+def best_key_bits(data: bytes) -> int:
+    """Return the size of the key in MQDSPUBLICKEYS that messages are encrypted with; 0 if none can be read."""
+    try:
+        keys = MqdsPublicKeys.unpack(data)
+        found = (keys.find(provider.provider_name) for provider in BEST_FIRST)
+        return next((entry.public_key.bit_length for entry in found if entry is not None), 0)
+    except RemoteProtocolError:
+        return 0
+
+
+def weakness(bits: int) -> str | None:
+    """Return what is wrong with an RSA key of another computer, for people; None for nothing."""
+    if not bits or bits >= STRONG_KEY_BITS:
+        return None
+    if bits < SHORTEST_KEY_BITS:
+        return f"{bits} bits: too short, and used only with security.legacy_crypto"
+    return f"{bits} bits: weak, {STRONG_KEY_BITS} are recommended"
 
 
 def public_key_list(keys: dict[Provider, RsaKey]) -> bytes:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Final, NoReturn, TypeAlias
 
 from lanner.model.errors import LannerError
-from lanner.security.occasional_log import OccasionalLog
+from lanner.security.log_lines import log_of_peer
 
 _LOG = logging.getLogger(__name__)
 
@@ -103,7 +103,6 @@ class Logons:
         self._addresses = _Table()
         self._accounts = _Table(max(FORGET_AFTER, self._lockout.seconds))
         self._known = _Table(KNOWN_FOR)
-        self._log = OccasionalLog(_LOG, logging.WARNING, clock)
         # Wrong passwords, and tries refused without a look, since the start.
         self.failures = 0
         self.refusals = 0
@@ -127,8 +126,11 @@ class Logons:
 
     def _refuse(self, attempt: Attempt, why: str) -> NoReturn:
         self.refusals += 1
-        self._log(
-            ("refused", attempt.address_key),
+        log_of_peer(
+            _LOG,
+            logging.WARNING,
+            "refused logon",
+            attempt.address_key[0],
             "%s: %s: %r is refused without a look at the password: %s",
             attempt.address,
             attempt.protocol,
@@ -151,7 +153,8 @@ class Logons:
         wait = max(wait, when - now)
         if wait <= MAX_DELAY:
             for line in slowed:
-                line.next = max(now + wait, line.next) + _delay(line.failures)
+                # Tries that wait already are likely to fail, too: the line grows as if they had.
+                line.next = max(now + wait, line.next) + max(wait, _delay(line.failures))
         return wait
 
     # What comes of a try ------------------------------------------------------------------------------------------
@@ -169,8 +172,11 @@ class Logons:
                 count = table.touch(key, now)
                 count.failures += 1
                 count.next = max(count.next, now + _delay(count.failures))
-        self._log(
-            attempt.pair_key,
+        log_of_peer(
+            _LOG,
+            logging.WARNING,
+            "wrong password",
+            attempt.address_key[0],
             "%s: %s: user name or password of %r is wrong",
             attempt.address,
             attempt.protocol,

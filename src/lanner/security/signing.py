@@ -21,8 +21,9 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa, utils
 
 from lanner.model.enums import AuthenticationLevel, HashAlgorithm, SenderIdentifierType
 from lanner.model.errors import CannotSignDataEx, InvalidCertificate, RemoteProtocolError
+from lanner.security.encryption import DEFAULT_PREFERENCES, EncryptionPreferences, is_too_short
 from lanner.security.hashing import DEFAULT_HASH_ALGORITHM, Hash, InputTooLong, find_hash
-from lanner.security.keys import Provider
+from lanner.security.keys import SHORTEST_KEY_BITS, Provider
 from lanner.security.refusal import Refusal
 from lanner.security.rsa import RsaKey
 from lanner.wire import layout as at
@@ -235,7 +236,11 @@ def _encode(digest_info: bytes, size: int) -> bytes:
 # Verifying ----------------------------------------------------------------------------------------------------
 
 
-def verify(message: Message, signing_keys: MqdsPublicKeys | None = None) -> AuthenticationLevel:
+def verify(
+    message: Message,
+    signing_keys: MqdsPublicKeys | None = None,
+    preferences: EncryptionPreferences = DEFAULT_PREFERENCES,
+) -> AuthenticationLevel:
     """Check the signature of a message whose body is plain; NONE when it has none (MS-MQQB 3.1.5.8.3).
 
     Raises Refusal. That the certificate is the sender's is another question: see `is_registered`. A message that
@@ -253,7 +258,12 @@ def verify(message: Message, signing_keys: MqdsPublicKeys | None = None) -> Auth
     function = find_hash(message.hash_algorithm)
     if function is None:
         raise Refusal.bad_signature(f"HashAlgorithm {message.hash_algorithm:#010x} is none of MS-MQMQ 2.2.19.3")
-    encoded = [_opened(key, signature) for key in _verifying_keys(message, signing_keys)]
+    keys = tuple(_verifying_keys(message, signing_keys))
+    usable = [key for key in keys if not is_too_short(key.bit_length, preferences)]
+    if not usable:
+        bits = max(key.bit_length for key in keys)
+        raise Refusal.bad_signature(f"the key has {bits} bits, at least {SHORTEST_KEY_BITS} are needed")
+    encoded = [_opened(key, signature) for key in usable]
     try:
         for level in levels:
             info = function.digest_info(_INPUTS[level](message))

@@ -19,6 +19,7 @@ from lanner.directory import AttributeFilter, Operator
 from lanner.directory.topology import TopologyError, survey
 from lanner.model.directory_objects import QueueManager
 from lanner.model.errors import GenericError, IllegalUser, InvalidParameter, StatusError
+from lanner.security.keys import best_key_bits
 from lanner.services.management_events import ManagementEvents
 from lanner.services.management_properties import QUEUE_PROPERTIES, QueriedQueue, get_properties
 from lanner.services.outgoing_documents import PROGRESS, outgoing_document, values_of
@@ -165,6 +166,8 @@ class Documents:
         return {
             "identifier": None if known is None else str(known.identifier),
             "address": None if known is None else known.qualified_computer_name,
+            # 0: no key is known.
+            "key_bits": 0 if known is None else best_key_bits(known.public_encryption_key_list),
             "sessions": [_session(link) for link in self._links() if link.remote_address in addresses],
             "queues": [
                 {**self._attempts(queue), "state": queue.state.value, "messages": queue.message_count}

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from lanner.security.log_lines import log_of_peer
+
 _LOG = logging.getLogger(__name__)
 
 # Ours: a client that lost its queues asks once for each; who guesses asks for ever.
@@ -41,7 +43,8 @@ class Guesses:
             del self._wrong[next(iter(self._wrong))]
         self._wrong[peer] = (count, self._clock())
         if count >= MAX_WRONG:
-            _LOG.warning("%s: asks for open queues that it was not given, and is heard no more for a while", peer)
+            text = "%s: asks for open queues that it was not given, and is heard no more for a while"
+            log_of_peer(_LOG, logging.WARNING, "guesses", peer, text, peer)
 
     def _count(self, peer: str) -> float:
         count, then = self._wrong.get(peer, (0.0, 0.0))

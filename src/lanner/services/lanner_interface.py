@@ -11,6 +11,7 @@ from lanner.model.errors import MQ_OK, AccessDenied, GenericError, InvalidParame
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.pdu import AuthLevel
 from lanner.rpc.server import ServerInterface
+from lanner.security.log_lines import log_of_peer
 from lanner.services.callers import refuse_in_hardened_mode, require_administrator
 from lanner.services.documents import Document, Documents
 from lanner.services.interfaces.lanner import LANNER, LANNER_ASK, LANNER_WHO, MAX_REQUEST_SIZE
@@ -68,10 +69,10 @@ class LannerInterface(ServerInterface):
             require_administrator(self._engine, call.identity)
             document, change = self._documents.answer(call.identity, _read(request))
         except StatusError as error:
-            _LOG.info("%r: %s", call, error)
+            log_of_peer(_LOG, logging.INFO, "refused", call.peer, "%r: %s", call, error)
             return {"answer": str(error.args[0]), RETURNS: error.status}
         except Exception as error:  # noqa: BLE001 (logged, and answered)
-            _LOG.exception("%r failed", call)
+            log_of_peer(_LOG, logging.ERROR, "failed", call.peer, "%r failed", call, exc_info=True)
             text = f"{type(error).__name__}: {error}; this is a fault of Lanner, and its log shows where"
             return {"answer": text, RETURNS: GenericError.status}
         results: Results = {"answer": json.dumps(document), RETURNS: MQ_OK}

@@ -20,6 +20,7 @@ from lanner.model.errors import (
 from lanner.rpc.faults import RpcFault
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.ndr import NULL_HANDLE
+from lanner.security.log_lines import log_of_peer
 from lanner.services.interfaces.lanner import (
     LANNER_CALL,
     LANNER_CLOSE_SESSION,
@@ -106,7 +107,7 @@ def _failed(call: ServerCall, error: Exception) -> Mapping[str, object]:
         case RemoteProtocolError():
             raise error
         case _:
-            _LOG.error("%r failed", call, exc_info=error)
+            log_of_peer(_LOG, logging.ERROR, "failed", call.peer, "%r failed", call, exc_info=error)
             text = f"{type(error).__name__}: {error}; this is a fault of Lanner, and its log shows where"
             status = GenericError.status
     document["error"] = text

@@ -14,7 +14,7 @@ from lanner.rpc.endpoint_mapper import EPMAPPER_PORT, EndpointMapper
 from lanner.rpc.mgmt import MgmtInterface
 from lanner.rpc.pdu import AuthLevel
 from lanner.rpc.security import ServerSecurity, TargetNames
-from lanner.rpc.server import RpcServer
+from lanner.rpc.server import RpcServer, ServerLimits
 from lanner.security.logons import Logons
 from lanner.services.documents import Document
 from lanner.services.lanner_interface import LannerInterface
@@ -26,6 +26,7 @@ from lanner.services.remote_read import RemoteRead
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
+    from lanner.host.budget import Budget
     from lanner.security.identity import Identity
     from lanner.security.users import UserFile
     from lanner.transfer.transfer import Transfer
@@ -34,6 +35,9 @@ _LOG = logging.getLogger(__name__)
 
 # Others of this machine come by TCP and say who they are.
 _SOCKET_MODE: Final = 0o600
+
+
+_LIMITS: Final = ServerLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,9 @@ class RpcSettings:
     require_mic: bool = False
     # Of the service principal, for Kerberos.
     keytab: Path | None = None
+    # Of each port, in total and of one address; also of the ports of COM, and of the Unix socket.
+    max_connections: int = _LIMITS.max_connections
+    max_connections_per_peer: int = _LIMITS.max_connections_per_peer
 
 
 class RpcListener:
@@ -70,7 +77,9 @@ class RpcListener:
         transfer: Transfer | None = None,
         about: Callable[[], Document] = dict,
         logons: Logons | None = None,
+        budget: Budget | None = None,
     ) -> None:
+        self._budget = budget
         self._engine = engine
         self._users = users
         self._bind = bind
@@ -143,6 +152,8 @@ class RpcListener:
                 requires_mic=settings.require_mic,
             ),
             authentication_level=settings.authentication_level,
+            limits=ServerLimits(settings.max_connections, settings.max_connections_per_peer),
+            budget=self._budget,
         )
         server.register(EndpointMapper(server))
         server.register(MgmtInterface(server))
@@ -150,7 +161,7 @@ class RpcListener:
             await server.listen_unix(self.socket, mode=_SOCKET_MODE)
             if settings.enabled:
                 ports.ip_handshake = await server.listen_tcp(self._bind, settings.port)
-                ports.ip_read = await server.listen_tcp(self._bind, settings.read_port)
+                ports.ip_read = await server.listen_tcp(self._bind, settings.read_port, name="remote read")
                 await self._listen_for_questions(server)
         except BaseException:
             await self.stop()
@@ -168,7 +179,7 @@ class RpcListener:
         if not port:
             return
         try:
-            await server.listen_tcp(self._bind, port, step=0)
+            await server.listen_tcp(self._bind, port, step=0, name="endpoint mapper")
         except OSError as error:
             _LOG.warning(
                 "the endpoint mapper cannot listen on %s port %d: %s; clients must know port %d",

@@ -12,6 +12,7 @@ from lanner.model.errors import MQ_OK, AccessDenied, GenericError, InvalidParame
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.pdu import AuthLevel
 from lanner.rpc.server import ServerInterface
+from lanner.security.log_lines import log_of_peer
 from lanner.services.callers import refuse_in_hardened_mode
 from lanner.services.interfaces.mqmq import QueueFormat
 from lanner.services.interfaces.mqmr import QMMGMT, R_QM_MGMT_ACTION, R_QM_MGMT_GET_INFO, MgmtObject, MgmtObjectType
@@ -63,7 +64,7 @@ class ManagementService(ServerInterface):
         except StatusError as error:
             return _refused(call, error)
         except Exception:  # noqa: BLE001 (logged; MS-MQMR 3.1.4: "All methods MUST NOT throw exceptions")
-            _LOG.exception("%r failed", call)
+            log_of_peer(_LOG, logging.ERROR, "failed", call.peer, "%r failed", call, exc_info=True)
             return GenericError.status
 
     def _get_info(self, call: ServerCall, subject: MgmtObject, a_prop: tuple[int, ...]) -> tuple[PropVariant, ...]:
@@ -84,7 +85,7 @@ class ManagementService(ServerInterface):
         except StatusError as error:
             return _refused(call, error)
         except Exception:  # noqa: BLE001 (logged; MS-MQMR 3.1.4: "All methods MUST NOT throw exceptions")
-            _LOG.exception("%r failed", call)
+            log_of_peer(_LOG, logging.ERROR, "failed", call.peer, "%r failed", call, exc_info=True)
             return GenericError.status
         return MQ_OK
 
@@ -106,5 +107,5 @@ def _queue_name(subject: MgmtObject) -> FormatName:
 
 
 def _refused(call: ServerCall, error: StatusError) -> int:
-    _LOG.info("%r: %s", call, error)
+    log_of_peer(_LOG, logging.INFO, "refused", call.peer, "%r: %s", call, error)
     return error.status

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from lanner.model.errors import MQ_OK, StatusError
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.ndr import Value
+from lanner.security.log_lines import log_of_peer
 
 if TYPE_CHECKING:
     from lanner.host.change import Change
@@ -43,7 +44,7 @@ async def _later(call: ServerCall, result: Awaitable[Answer]) -> Answer:
 
 
 def _refused(call: ServerCall, error: StatusError) -> int:
-    _LOG.info("%r: %s", call, error)
+    log_of_peer(_LOG, logging.INFO, "refused", call.peer, "%r: %s", call, error)
     return error.status
 
 

@@ -35,6 +35,7 @@ from lanner.rpc.interface import RETURNS
 from lanner.rpc.ndr import NULL_HANDLE, Value
 from lanner.rpc.server import Handler, ServerInterface
 from lanner.security.identity import Identity
+from lanner.security.log_lines import log_of_peer
 from lanner.services.callers import refuse_in_hardened_mode
 from lanner.services.interfaces.mqqp import (
     MAX_BUFFER_SIZE,
@@ -131,7 +132,8 @@ class RemoteRead:
         queue = self._queues.find(dwp_context, call.peer)
         if queue is None:
             # Note 13 has this for hQueue. An entry without a descriptor would be of no use to anybody.
-            _LOG.warning("%s: RemoteQMOpenQueue with %#x, which is no open queue", call.peer, dwp_context)
+            text = "%s: RemoteQMOpenQueue with %#x, which is no open queue"
+            log_of_peer(_LOG, logging.WARNING, "no queue", call.peer, text, call.peer, dwp_context)
             return InvalidParameter.status
         entry = OpenQueueEntry(queue, dwp_context, p_lic_guid)
         context = call.caller.add(entry, _SESSION, partial(self._close, entry))

@@ -10,6 +10,7 @@ import datetime as dt
 import logging
 from typing import TYPE_CHECKING, cast
 
+from lanner.security.log_lines import log_of_peer
 from lanner.security.profile import Profile
 from lanner.transfer.addresses import get_destination_info
 from lanner.transfer.awaiting_final_ack import AwaitingFinalAck
@@ -73,7 +74,8 @@ class Deliveries:
         since = dt.datetime.fromtimestamp(self._engine.clock() - event.seconds, dt.UTC)
         if not link.problem:
             link.problem = f"nothing acknowledged since {since:%Y-%m-%d %H:%M:%S} UTC, though the session is open"
-            _LOG.warning("session with %s: %s", link.peer, link.problem)
+            text = "session with %s: %s"
+            log_of_peer(_LOG, logging.WARNING, "problem", link.remote_address, text, link.peer, link.problem)
         for route in link.routes:
             if not route.table.is_empty:
                 route.problem = link.problem

@@ -36,6 +36,15 @@ class PacketStream:
         """The stream stands inside a packet."""
         return bool(self._cut)
 
+    @property
+    def unfinished(self) -> int:
+        """Bytes of a packet whose end has not come."""
+        return len(self._cut)
+
+    def end(self) -> None:
+        """Let go of them."""
+        self._cut.clear()
+
     def packets(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
         """The packets that `data` completes, each with the SessionHeader that follows it.
 

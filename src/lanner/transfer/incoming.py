@@ -22,6 +22,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from lanner.host.budget import peer_of
 from lanner.model.directory_objects import GUID_NULL
 from lanner.model.enums import AuthenticationLevel, EnqueueStatus, MessageClass
 from lanner.model.errors import InsufficientResources, RemoteProtocolError, StatusError
@@ -35,6 +36,7 @@ from lanner.transfer.incidents import Incident, Incidents
 from lanner.transfer.incoming_senders import IncomingSenders
 from lanner.transfer.incoming_sequence import IncomingSequences
 from lanner.transfer.message_history import MessageIDHistory
+from lanner.transfer.peers import known_addresses
 from lanner.transfer.refusals import UNVERIFIED_SOURCE, Refusals, class_name, is_refusal
 from lanner.transfer.tracing import send_report
 from lanner.transfer.transactional_acknowledgments import (
@@ -145,6 +147,8 @@ class Incoming:
         # Messages that were not taken or could not be passed on, and those that peers report as refused.
         self.refusals = Refusals(engine.clock, engine.monotonic)
         self.flow_control = FlowControl(engine, self._flow_control_ended)
+        # Addresses of peers that the operator has named.
+        self.known_peers = known_addresses(settings.peers)
         self._peer_address = ""  # of the session whose messages are being processed
         # What a refusal is counted as, if not as its class.
         self._refused_as = ""
@@ -214,7 +218,7 @@ class Incoming:
         self._is_busy = True
         done = 0
         peer = link.remote_qm_guid.bytes_le
-        self._peer_address = self._engine.outgoing.cause = link.remote_address
+        self._begin(link)
         try:
             for event in events:
                 packet = sender = None
@@ -288,7 +292,7 @@ class Incoming:
         waiting = self._waiting.get(link)
         done = 0
         peer = link.remote_qm_guid.bytes_le
-        self._peer_address = self._engine.outgoing.cause = link.remote_address
+        self._begin(link)
         try:
             while waiting and waiting[0].is_ready:
                 entry = waiting.popleft()
@@ -340,7 +344,13 @@ class Incoming:
         self._held.pop(link, None)
         link.close(str(error))
 
+    def _begin(self, link: Link) -> None:
+        """What is processed now comes from this session."""
+        self._peer_address = self._engine.outgoing.cause = link.remote_address
+        self._engine.shares.begin(peer_of(link.remote_address), self.known_peers)
+
     def _write(self) -> None:
+        self._engine.shares.end()
         self.history.write()
         self.sequences.write()
         self._senders.forget()

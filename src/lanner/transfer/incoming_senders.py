@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from lanner.model.enums import SenderIdentifierType
 from lanner.model.errors import RemoteProtocolError
 from lanner.security.identity import ANONYMOUS, EVERYONE_ALONE, Identity
+from lanner.security.log_lines import log_of_peer
 from lanner.wire.plain_sender import NO_SENDER, QUEUE_MANAGER
 from lanner.wire.sid import ANONYMOUS_LOGON, NT_AUTHORITY, Sid
 
@@ -65,7 +66,7 @@ class IncomingSenders:
         try:
             sid = _read_sid(data)
         except RemoteProtocolError as error:
-            _LOG.warning("a sender's SID cannot be read: %s", error)
+            log_of_peer(_LOG, logging.WARNING, "SID", "", "a sender's SID cannot be read: %s", error)
             return None
         if sid == ANONYMOUS_LOGON:
             return ANONYMOUS
@@ -77,7 +78,8 @@ class IncomingSenders:
         try:
             identity = None if resolve is None else resolve(sid)
         except Exception:  # noqa: BLE001 (whatever the resolver is)
-            _LOG.exception("the groups of the sender %s cannot be determined", sid)
+            text = "the groups of the sender %s cannot be determined"
+            log_of_peer(_LOG, logging.ERROR, "groups", "", text, sid, exc_info=True)
             return None
         # A user of whom nobody here has heard is in no group but Everyone.
         return identity or Identity(str(sid), sid, is_guest=True)

@@ -6,6 +6,7 @@ import itertools
 from collections import deque
 from typing import TYPE_CHECKING
 
+from lanner.host.budget import Resource, peer_of
 from lanner.model.directory_objects import GUID_NULL
 from lanner.transfer.framing import CONNECTION_PARAMETERS_SIZE, ESTABLISH_CONNECTION_SIZE
 from lanner.transfer.identities import UNKNOWN, Standing
@@ -37,6 +38,25 @@ _SAID = {
 _numbers = itertools.count(1)
 
 
+class Waiting:
+    """Bytes of all sessions that wait to be processed and to become durable. Sessions that send more are not read from meanwhile."""
+
+    def __init__(self, held: Resource) -> None:
+        self.held = held
+        self.stopped: dict[Link, None] = {}
+
+    @property
+    def is_full(self) -> bool:
+        return self.held.used > self.held.limit
+
+    def freed(self) -> None:
+        """Read again from the sessions that were stopped, once half of the room is free."""
+        if self.held.used <= self.held.limit // 2:
+            stopped, self.stopped = self.stopped, {}
+            for link in stopped:
+                link.read_again()
+
+
 class Link:
     """One end of a session, from the first byte to the last."""
 
@@ -46,6 +66,7 @@ class Link:
         connection: Connection,
         remote_address: str,
         settings: TransferSettings,
+        waiting: Waiting,
         *,
         is_initiator: bool,
         on_processed: Callable[[Link, int], None],
@@ -57,6 +78,7 @@ class Link:
         session.packet_log = PacketLog(remote_address, str(self.number))
         self.connection = connection
         self.remote_address = remote_address
+        self.budget_peer = peer_of(remote_address)
         self.is_initiator = is_initiator
         # The queue manager that the directory has at this address, which the connection was opened for.
         self.meant_guid = GUID_NULL
@@ -71,6 +93,7 @@ class Link:
         # The transport takes more; a peer that reads nothing must not fill our memory.
         self.is_writable = True
         self._settings = settings
+        self._all_waiting = waiting
         self._on_processed = on_processed
         self._on_close = on_close
         self._on_dirty = on_dirty
@@ -123,13 +146,17 @@ class Link:
         Acknowledgments wait for nothing. A peer that only acknowledges would be held back for ever one day.
         """
         total = self.session.total_received
-        if total <= self._released:
+        if total <= self._released or self.session.is_closed:
             return
         self._unprocessed.append((total, size))
         self._unprocessed_bytes += size
-        if self._is_reading and self._unprocessed_bytes > self._settings.max_waiting_bytes:
+        everything = self._all_waiting
+        everything.held.hold(self.budget_peer, size)
+        if self._is_reading and (self._unprocessed_bytes > self._settings.max_waiting_bytes or everything.is_full):
             self._is_reading = False
             self.connection.pause_reading()
+            if everything.is_full:
+                everything.stopped[self] = None
 
     def processed(self, number: int) -> None:
         """Everything up to this message is in the engine, or refused; acknowledged once it is durable."""
@@ -140,11 +167,32 @@ class Link:
         self.session.allow_acknowledgment(number)
         self._released = max(self._released, number)
         waiting = self._unprocessed
+        before = self._unprocessed_bytes
         while waiting and waiting[0][0] <= number:
             self._unprocessed_bytes -= waiting.popleft()[1]
+        everything = self._all_waiting
+        if self._unprocessed_bytes != before:
+            everything.held.hold(self.budget_peer, self._unprocessed_bytes - before)
+        if not self._is_reading and self not in everything.stopped:
+            self.read_again()
+        if everything.stopped:
+            everything.freed()
+
+    def read_again(self) -> None:
+        """Go on reading, if what waits of this session leaves room."""
         if not self._is_reading and self._unprocessed_bytes <= self._settings.max_waiting_bytes // 2:
             self._is_reading = True
             self.connection.resume_reading()
+
+    def forget_waiting(self) -> None:
+        """The session has ended: nothing of it waits."""
+        everything = self._all_waiting
+        everything.held.hold(self.budget_peer, -self._unprocessed_bytes)
+        self._unprocessed.clear()
+        self._unprocessed_bytes = 0
+        everything.stopped.pop(self, None)
+        if everything.stopped:
+            everything.freed()
 
     def close(self, reason: str) -> None:
         """End the session; what is not acknowledged will come again."""

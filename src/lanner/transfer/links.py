@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from lanner.engine.directory_events import identifier_is
+from lanner.host.budget import Budget, Newcomers, Resource, Unfinished, peer_of
 from lanner.model.enums import DirectoryOperationResult
-from lanner.transfer.link import Link
+from lanner.transfer.link import Link, Waiting
 from lanner.transfer.session import Session
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class Links:
         settings: TransferSettings,
         turns: Turns,
         deadlines: Deadlines,
+        budget: Budget | None = None,
         *,
         on_processed: Callable[[Link, int], None],
         on_close: Callable[[Link, str], None],
@@ -51,6 +52,25 @@ class Links:
         self._on_due = on_due
         self.by_number: dict[int, Link] = {}
         self._at: dict[str, dict[Link, None]] = {}  # by address
+        budget = budget or Budget()
+        self._sessions = budget.add(
+            Resource("transfer sessions", settings.max_connections * 2, settings.max_sessions_per_peer)
+        )
+        # Not those that were opened from here: they are as many as our peers.
+        self._half_open: Newcomers[Link] = Newcomers(settings.max_half_open)
+        self.unfinished: Unfinished[Link] = Unfinished(
+            budget.add(
+                Resource(
+                    "transfer bytes of unfinished packets",
+                    settings.max_unfinished_bytes,
+                    settings.max_unfinished_bytes_per_peer,
+                )
+            ),
+            on_close,
+        )
+        self._waiting = Waiting(
+            budget.add(Resource("transfer bytes waiting to be stored", settings.max_waiting_bytes_in_total))
+        )
 
     def accept(self, connection: Connection, address: str, admit: Callable[[EstablishConnectionHeader], bool]) -> Link:
         """The link of a connection that a peer has opened (3.1.5.10)."""
@@ -61,7 +81,9 @@ class Links:
             admit=admit,
             is_routing_server=self._engine.queue_manager.routing_server,
         )
-        return self._add(session, connection, address, is_initiator=False)
+        link = self._add(session, connection, address, is_initiator=False)
+        self._half_open.add(link, link.budget_peer)
+        return link
 
     def initiate(self, connection: Connection, address: str, remote_guid: UUID, *, was_pinged: bool) -> Link:
         """The link of a connection that was opened from here (3.1.5.2.3)."""
@@ -83,6 +105,7 @@ class Links:
             connection,
             address,
             self._settings,
+            self._waiting,
             is_initiator=is_initiator,
             on_processed=self._on_processed,
             on_close=self._on_close,
@@ -90,6 +113,7 @@ class Links:
         )
         connection.link = link
         self.by_number[link.number] = link
+        self._sessions.hold(link.budget_peer, 1)
         self._at.setdefault(address, {})[link] = None
         self._deadlines.add(session.deadline, partial(self._on_due, link))
         return link
@@ -102,6 +126,10 @@ class Links:
         del links[link]
         if not links:
             del self._at[link.remote_address]
+        self._sessions.give_back(link.budget_peer)
+        self._half_open.remove(link)
+        self.unfinished.set(link, link.budget_peer, 0)
+        link.forget_waiting()
         self._deadlines.remove(link.session.deadline)
         return True
 
@@ -113,7 +141,11 @@ class Links:
 
     def accepts(self, address: str) -> bool:
         """Whether an address may have another connection."""
-        return len(self._at.get(address, ())) < self._settings.max_sessions_per_peer
+        return self._sessions.has_room(peer_of(address))
+
+    def sessions_of(self, address: str) -> int:
+        """How many connections an address has."""
+        return self._sessions.of(peer_of(address))
 
     @property
     def has_room(self) -> bool:
@@ -122,16 +154,16 @@ class Links:
         return inbound < self._settings.max_in_sessions
 
     def excess_half_open(self) -> Link | None:
-        """Of too many connections whose handshake is not done, the oldest of the address that has most of them.
+        """Of too many connections whose handshake is not done, the oldest of the address that has most of them."""
+        return self._half_open.excess()
 
-        So a peer that opens connections and sends nothing keeps no other peer out.
-        """
-        # Not those that were opened from here: they are as many as our peers.
-        half_open = [link for link in self.by_number.values() if not link.is_open and not link.is_initiator]
-        if len(half_open) <= self._settings.max_half_open:
-            return None
-        ((address, _),) = Counter(link.remote_address for link in half_open).most_common(1)
-        return next(link for link in half_open if link.remote_address == address)
+    def oldest_half_open(self, peer: str | None = None) -> Link | None:
+        """Of the connections whose handshake is not done, the oldest of a peer, or of the one that has most of them."""
+        return self._half_open.oldest(peer)
+
+    def handshake_done(self, link: Link) -> None:
+        """The session is open."""
+        self._half_open.remove(link)
 
     def open_link_with(self, guid: UUID) -> Link | None:
         """An open session with a queue manager."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
+from lanner.host.budget import peer_of
+
 
 class PeerPolicy(enum.Enum):
     """The values of `transfer.peers`: from which addresses a queue manager identifier is believed."""
@@ -31,6 +33,11 @@ class Peer:
     def has_tls(self) -> bool:
         """Whether it is spoken to over TLS only."""
         return self.tls or self.certificate is not None
+
+
+def known_addresses(peers: Mapping[str, Peer | str]) -> frozenset[str]:
+    """Return the addresses that the entries name, as the budget counts peers."""
+    return frozenset(peer_of(address) for name, value in peers.items() for address in as_peer(name, value).addresses)
 
 
 def as_peer(name: str, value: Peer | str) -> Peer:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, cast
 from uuid import UUID
 
+from lanner.host.budget import Budget, Rate, peer_of
 from lanner.model.enums import OperatingSystemType
 from lanner.model.errors import RemoteProtocolError
 from lanner.transfer import packet_log
@@ -114,9 +115,10 @@ def answer_ping(datagram: bytes, own_guid: UUID, refuses: Callable[[UUID], bool]
 class PingService(asyncio.DatagramProtocol):
     """Answers every Ping Request to the address and port that it came from (2.1.2)."""
 
-    def __init__(self, own_guid: UUID, refuses: Refuses, monotonic: Callable[[], float]) -> None:
+    def __init__(self, own_guid: UUID, refuses: Refuses, monotonic: Callable[[], float], rate: Rate) -> None:
         self._own_guid = own_guid
         self._refuses = refuses
+        self._rate = rate
         self._monotonic = monotonic
         self._transport: asyncio.DatagramTransport | None = None
         self._own_port = 0
@@ -136,7 +138,9 @@ class PingService(asyncio.DatagramProtocol):
         return sockname[0], sockname[1]
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        if self._transport is None or self._transport.is_closing() or self._may_be_a_service(addr[1]):
+        if self._transport is None or self._transport.is_closing() or not self._rate.allows(peer_of(addr[0])):
+            return
+        if self._may_be_a_service(addr[1]):
             return
         response = answer_ping(data, self._own_guid, lambda guid: self._refuses(guid, addr[0]))
         if response is not None:
@@ -167,13 +171,21 @@ class PingService(asyncio.DatagramProtocol):
 
 
 async def start_ping_service(
-    settings: TransferSettings, host: str, own_guid: UUID, refuses: Refuses, monotonic: Callable[[], float]
+    settings: TransferSettings,
+    host: str,
+    own_guid: UUID,
+    refuses: Refuses,
+    monotonic: Callable[[], float],
+    budget: Budget | None = None,
 ) -> PingService | None:
     """Listen on UDP, unless the settings say that pings are not answered. OSError says why it cannot be."""
     if not settings.answers_pings:
         return None
+    rate = Rate("pings a second", settings.max_pings, settings.max_pings_per_peer, monotonic)
+    if budget is not None:
+        budget.show(rate.name, rate.usage)
     _, service = await asyncio.get_running_loop().create_datagram_endpoint(
-        lambda: PingService(own_guid, refuses, monotonic), sock=_open_socket((host, settings.ping_port))
+        lambda: PingService(own_guid, refuses, monotonic, rate), sock=_open_socket((host, settings.ping_port))
     )
     return service
 

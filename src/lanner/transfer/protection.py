@@ -35,6 +35,7 @@ from lanner.security.key_cache import (
     SendSymmetricKeyCache,
     UserCertCache,
 )
+from lanner.security.log_lines import log_of_peer
 from lanner.security.refusal import Refusal
 from lanner.security.signing import is_signed
 from lanner.transfer.deadlines import NEVER, Deadline
@@ -167,7 +168,7 @@ class Protection:
             )
         recipient = _recipient(message, remote_qm_guid)
         keys = self._public_keys(remote_qm_guid, recipient)
-        selection = select(keys, message.privacy_level, self._engine.settings.encryption)
+        selection = select(keys, message.privacy_level, self._engine.settings.encryption_preferences)
         identity = SendKeyIdentity.of(recipient, selection)
         session_key = self.send_symmetric_key_cache.find(identity)
         if session_key is not None and _is_quick(session_key.algorithm, message.body_size):
@@ -256,7 +257,7 @@ class Protection:
     ) -> Callable[[], tuple[Examination, bytes | None]]:
         """What is to be done in a thread: the examination, and the key that was opened for it."""
         engine = self._engine
-        preferences = engine.settings.encryption
+        preferences = engine.settings.encryption_preferences
         signing_keys = None
         is_known = False
         if is_signed(message):
@@ -270,7 +271,7 @@ class Protection:
             key = symmetric_key
             try:
                 if identity is not None and key is None:
-                    key = open_symmetric_key(message, engine.private_keys())
+                    key = open_symmetric_key(message, engine.private_keys(), preferences)
                 examination = examine(
                     message,
                     NO_KEYS,
@@ -283,7 +284,8 @@ class Protection:
                 return Examination.refused(message, refusal), None
             except Exception:  # noqa: BLE001 - a peer chose these octets
                 # Whatever they bring about, its session must not wait for ever.
-                _LOG.exception("message %s cannot be examined", message.identifier)
+                text = "message %s cannot be examined"
+                log_of_peer(_LOG, logging.ERROR, "examined", "", text, message.identifier, exc_info=True)
                 wrong = Refusal.bad_encryption if message.is_body_encrypted else Refusal.bad_signature
                 return Examination.refused(message, wrong("it cannot be examined")), None
             return examination, key

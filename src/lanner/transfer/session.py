@@ -219,6 +219,11 @@ class Session:
 
     # Receiving
 
+    @property
+    def unfinished(self) -> int:
+        """Bytes of a packet whose end has not come."""
+        return self._stream.unfinished
+
     def receive(self, data: bytes | bytearray | memoryview) -> list[Event]:
         """Take bytes of the stream, however they are cut; nothing of `data` is kept."""
         events: list[Event] = []
@@ -590,6 +595,7 @@ class Session:
         is_malformed: bool = False,
     ) -> None:
         self._enter(SessionState.CLOSED)
+        self._stream.end()
         for timer in self._timers:
             timer.stop()
         self.deadline.clear()

@@ -62,11 +62,18 @@ class TransferSettings:
     tls_key: Path | None = None
     tls_authorities: Path | None = None
     tls_port: int = TLS_PORT
-    # Ours, against peers who would hold what others need: sessions of one address, connections whose handshake is not
-    # done, bytes of a session that wait to be processed or to be taken by the peer.
+    # Ours, against peers who would hold what others need: connections, sessions of one address, connections whose handshake
+    # is not done; bytes of packets that have come in part, in total and of one address; bytes of a session that wait to be processed
+    # or to be taken by the peer, and of all sessions; pings that are answered in a second, of all and of one address.
+    max_connections: int = 4096
     max_sessions_per_peer: int = 64
     max_half_open: int = 1024
+    max_unfinished_bytes: int = 128 << 20
+    max_unfinished_bytes_per_peer: int = 16 << 20
     max_waiting_bytes: int = 8 << 20
+    max_waiting_bytes_in_total: int = 256 << 20
+    max_pings: int = 1000
+    max_pings_per_peer: int = 20
     # Ours, against the same: outgoing queues that come into being for what others send, which name any destination.
     max_queues_for_others: int = 1000
     max_queues_per_peer: int = 100

@@ -8,12 +8,16 @@ import errno
 import ipaddress
 import logging
 import os
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from lanner.host.accepting import Acceptor, listen_tcp
+from lanner.host.budget import Budget, Door, Pass, peer_of
 from lanner.host.committer import Committer
-from lanner.host.early_ports import take_early
+from lanner.security.log_lines import log_of_peer
 from lanner.transfer.addresses import addresses_of, resolve_hosts
 from lanner.transfer.ping import PingInitiator, ping, start_ping_service
 from lanner.transfer.tls import TlsSettingsError, load_identity
@@ -44,8 +48,8 @@ _LINGER = 5.0  # seconds
 _TICK = 0.1  # seconds
 # So many names are looked up at once.
 _RESOLVERS = 8
-# Refused connections are counted and told of at most so often.
-_COMPLAINT_INTERVAL = 10.0  # seconds
+# The parts of the descriptors that no other listener can take: of sessions that peers open, and of those that are opened from here.
+_SHARE_IN, _SHARE_OUT = 0.25, 0.15
 
 
 class TransferListener:
@@ -53,15 +57,19 @@ class TransferListener:
 
     name = "transfer"
 
-    def __init__(self, engine: Engine, bind: str, settings: TransferSettings) -> None:
+    def __init__(self, engine: Engine, bind: str, settings: TransferSettings, budget: Budget | None = None) -> None:
         """TlsSettingsError if the settings ask for TLS with files that cannot be used."""
         self.bind = bind
         self.settings = settings
         self.port = settings.port
         self.tls_port = settings.tls_port
+        self._budget = budget = budget or Budget()
         # None: TLS is off. Another one replaces it while the listener runs; open sessions keep theirs.
         self.identity = load_identity(settings)
-        self.transfer = Transfer(engine, settings, self, self.identity)
+        self.transfer = Transfer(engine, settings, self, self.identity, budget)
+        # Both ports share it: a peer has as many sessions as it may have, whatever they are over.
+        self._door = Door(budget, "transfer", limit=settings.max_connections, share=_SHARE_IN)
+        self._way_out = Door(budget, "transfer outgoing", limit=settings.max_connections, share=_SHARE_OUT)
         # Every connection reads into the same buffer: what is in it is taken out before the next read.
         self.read_buffer = memoryview(bytearray(_READ_BUFFER))
         # The same for what was decrypted.
@@ -74,7 +82,6 @@ class TransferListener:
         self._is_woken = False
         self._wake_lock = threading.Lock()
         self._timer: asyncio.TimerHandle | None = None
-        self._refused = 0
 
     @property
     def address(self) -> str:
@@ -97,40 +104,43 @@ class TransferListener:
         self._committer = Committer(self._engine.store, self._loop, self._pump)
         # Names that nobody answers for must not keep the threads in which signatures are verified.
         self._resolvers = ThreadPoolExecutor(_RESOLVERS, "lanner-resolve")
-        self._servers: list[asyncio.AbstractServer] = []
+        listening: list[socket.socket] = []
         try:
-            self.port = await self._listen(lambda: _TcpConnection(self), self.port)
+            listening.append(listen_tcp(self.bind, self.port))
             if self.identity is not None:
                 try:
-                    self.tls_port = await self._listen(self._tls_connection, self.tls_port)
+                    listening.append(listen_tcp(self.bind, self.tls_port))
                 except OSError as error:
                     raise OSError(error.errno, f"{error.strerror} (TLS, port {self.tls_port})") from error
             self._ping_service = await start_ping_service(
-                self.settings, self.bind, self._engine.queue_manager.identifier, self._refuses, self._engine.monotonic
+                self.settings,
+                self.bind,
+                self._engine.queue_manager.identifier,
+                self._refuses,
+                self._engine.monotonic,
+                self._budget,
             )
         except BaseException:
-            for server in self._servers:
-                server.close()
+            for one in listening:
+                one.close()
             self._committer.close()
             raise
         self.transfer.start()
+        protocols: tuple[Callable[[Pass], _TcpConnection], ...] = (partial(_TcpConnection, self), self._tls_connection)
+        self._acceptors = [
+            Acceptor(one, self._door, protocol, make_room=self._make_room)
+            for one, protocol in zip(listening, protocols, strict=False)
+        ]
+        self.port = self._acceptors[0].port
+        if self.identity is not None:
+            self.tls_port = self._acceptors[1].port
         self._tick()
 
-    async def _listen(self, protocol: Callable[[], asyncio.BaseProtocol], port: int) -> int:
-        """Listen on a port; return it, which is another if it was 0."""
-        bound = take_early(self.bind, port)
-        if bound is None:
-            server = await self._loop.create_server(protocol, self.bind, port, backlog=1024)
-        else:
-            server = await self._loop.create_server(protocol, sock=bound, backlog=1024)
-        self._servers.append(server)
-        return int(server.sockets[0].getsockname()[1])
-
-    def _tls_connection(self, *, is_initiator: bool = False) -> _TlsConnection:
+    def _tls_connection(self, granted: Pass, *, is_initiator: bool = False) -> _TlsConnection:
         identity = self.identity
         if identity is None:
             raise TlsError("this queue manager has no certificate: set transfer.tls_certificate and transfer.tls_key")
-        return _TlsConnection(self, identity, is_initiator=is_initiator)
+        return _TlsConnection(self, granted, identity, is_initiator=is_initiator)
 
     def reload(self, settings: TransferSettings) -> None:
         """Take over another peers table, and certificates for sessions to come.
@@ -148,8 +158,8 @@ class TransferListener:
         self.transfer.set_peers(settings.peers, self.identity)
 
     async def stop(self) -> None:
-        for server in self._servers:
-            server.close()
+        for acceptor in self._acceptors:
+            acceptor.close()
         if self._ping_service is not None:
             self._ping_service.close()
         self.transfer.stop()
@@ -161,8 +171,8 @@ class TransferListener:
             await asyncio.gather(*self._tasks, return_exceptions=True)
         for connection in list(self._connections):
             connection.abort()
-        for server in self._servers:
-            await server.wait_closed()
+        for acceptor in self._acceptors:
+            await acceptor.wait_closed()
         self._resolvers.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self._committer.close)
 
@@ -205,21 +215,27 @@ class TransferListener:
 
     def connect(self, address: str, done: Callable[[Connection | OSError], None], *, over_tls: bool = False) -> None:
         async def run() -> None:
+            granted = self._way_out.admit(peer_of(address))
+            if granted is None:
+                done(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
+                return
             try:
-                connection = await self._connection_to(address, over_tls=over_tls)
+                connection = await self._connection_to(address, granted, over_tls=over_tls)
             except TimeoutError:
+                granted.give_back()
                 done(OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)))
             except Exception as error:  # noqa: BLE001 (whatever it is, queues wait for an answer)
+                granted.give_back()
                 done(_as_os_error(error))
             else:
                 done(connection)
 
         self._spawn(run())
 
-    async def _connection_to(self, address: str, *, over_tls: bool) -> _TcpConnection:
+    async def _connection_to(self, address: str, granted: Pass, *, over_tls: bool) -> _TcpConnection:
         """A connection to an address; over TLS, one whose handshake is done."""
-        tls = self._tls_connection(is_initiator=True) if over_tls else None
-        connection = tls or _TcpConnection(self, is_initiator=True)
+        tls = self._tls_connection(granted, is_initiator=True) if over_tls else None
+        connection = tls or _TcpConnection(self, granted, is_initiator=True)
         async with asyncio.timeout(_CONNECT_TIMEOUT):
             try:
                 await self._loop.create_connection(
@@ -292,21 +308,22 @@ class TransferListener:
 
     def opened(self, connection: _TcpConnection, address: str) -> bool:
         """A connection came from outside; False: it is not taken."""
+        if not self.transfer.accepts(address) and self.transfer.is_online:
+            self._make_room(connection.granted.peer)
         if not self.transfer.accepts(address):
-            if not self._refused:
-                self._loop.call_later(_COMPLAINT_INTERVAL, self._complain, address)
-            self._refused += 1
+            text = "a connection of %s was refused: it has %d sessions, or we are offline"
+            log_of_peer(_LOG, logging.WARNING, "refused", address, text, address, self.transfer.sessions_of(address))
             return False
         self.transfer.accepted(connection, address)
         return True
 
-    def _complain(self, address: str) -> None:
-        _LOG.warning(
-            "%d connections were refused, the first from %s: too many are open, or we are offline",
-            self._refused,
-            address,
-        )
-        self._refused = 0
+    def _make_room(self, peer: str | None) -> bool:
+        """End a connection whose handshake is not done, of a peer or of all, for there is no room for another one."""
+        found = self.transfer.end_half_open(peer)
+        if isinstance(found, _TcpConnection):
+            found.abort()
+            found.granted.give_back()
+        return found is not None
 
     def keep(self, connection: _TcpConnection) -> None:
         self._connections.add(connection)
@@ -325,9 +342,10 @@ def _as_os_error(error: Exception) -> OSError:
 class _TcpConnection(asyncio.BufferedProtocol):
     """One TCP connection, either way."""
 
-    def __init__(self, listener: TransferListener, *, is_initiator: bool = False) -> None:
+    def __init__(self, listener: TransferListener, granted: Pass, *, is_initiator: bool = False) -> None:
         self.link: Link | None = None
         self.certification: Certification | None = None
+        self.granted = granted
         self._listener = listener
         self._transfer = listener.transfer
         self._is_initiator = is_initiator
@@ -357,6 +375,7 @@ class _TcpConnection(asyncio.BufferedProtocol):
     def connection_lost(self, _error: Exception | None) -> None:
         if self._linger is not None:
             self._linger.cancel()
+        self.granted.give_back()
         self._listener.forget(self)
         if self.link is not None and not self.link.is_closed:
             self._transfer.disconnected(self.link)
@@ -394,8 +413,8 @@ class _TcpConnection(asyncio.BufferedProtocol):
 class _TlsConnection(_TcpConnection):
     """One TCP connection over TLS. From its first byte it counts as any other: the handshake is a part of the session's."""
 
-    def __init__(self, listener: TransferListener, identity: TlsIdentity, *, is_initiator: bool) -> None:
-        super().__init__(listener, is_initiator=is_initiator)
+    def __init__(self, listener: TransferListener, granted: Pass, identity: TlsIdentity, *, is_initiator: bool) -> None:
+        super().__init__(listener, granted, is_initiator=is_initiator)
         # Done when the initiator knows the certificate of the peer, which has not verified ours at that time.
         self.handshake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._identity = identity

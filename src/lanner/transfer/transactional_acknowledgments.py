@@ -13,6 +13,7 @@ from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import EnqueueStatus, MessageClass, SenderIdentifierType
 from lanner.model.errors import IllegalFormatname
 from lanner.model.live import DEAD_LETTER
+from lanner.security.log_lines import log_of_peer
 from lanner.transfer.packets import (
     ORDER_QUEUE_NAME,
     ORDER_QUEUE_NUMBER,
@@ -56,7 +57,8 @@ def order_queue_of(source: uuid.UUID, remote_address: str, *, is_direct: bool) -
         try:
             return DirectFormatName(f"TCP:{remote_address}\\PRIVATE$\\{ORDER_QUEUE_NAME}")
         except IllegalFormatname as error:
-            _LOG.warning("acknowledgments cannot go back to address %s: %s", remote_address, error)
+            text = "acknowledgments cannot go back to address %s: %s"
+            log_of_peer(_LOG, logging.WARNING, "way back", remote_address, text, remote_address, error)
     return PrivateFormatName(source, ORDER_QUEUE_NUMBER)
 
 
@@ -110,7 +112,8 @@ class TransactionalAcknowledgments:
         # Ours: the document names no time. A sender that is not there for so long may not exist at all.
         properties.time_to_reach_queue = engine.settings.long_live_time
         if engine.find_queue(destination) is not None:
-            _LOG.warning("acknowledgment to %s is dropped: that is this queue manager", destination)
+            text = "acknowledgment to %s is dropped: that is this queue manager"
+            log_of_peer(_LOG, logging.WARNING, "to itself", "", text, destination)
             return True
         if not self._leads_anywhere(destination):
             # Anybody can put any SourceQueueManager into a packet, and there would be a queue for each.

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import ConnectionStatus, MessageClass
+from lanner.security.log_lines import log_of_peer
 from lanner.transfer.awaiting_durability import AwaitingDurability
 from lanner.transfer.certified_peers import CertifiedPeers
 from lanner.transfer.connecting import Connector
@@ -40,6 +41,7 @@ from lanner.transfer.incidents import Incident, Incidents
 from lanner.transfer.incoming import Incoming
 from lanner.transfer.links import Links
 from lanner.transfer.outflow import Outflow
+from lanner.transfer.peers import known_addresses
 from lanner.transfer.protection import Protection
 from lanner.transfer.refusals import printable
 from lanner.transfer.route import E_FAIL
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from lanner.engine import Engine
+    from lanner.host.budget import Budget
     from lanner.model.directory_objects import Queue
     from lanner.model.live import MessagePosition
     from lanner.transfer.events import Event
@@ -83,7 +86,12 @@ class Transfer:
     """MS-MQQB for one queue manager."""
 
     def __init__(
-        self, engine: Engine, settings: TransferSettings, network: Network, identity: TlsIdentity | None = None
+        self,
+        engine: Engine,
+        settings: TransferSettings,
+        network: Network,
+        identity: TlsIdentity | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.engine = engine
         self.settings = settings
@@ -105,6 +113,7 @@ class Transfer:
             settings,
             self._turns,
             self.deadlines,
+            budget,
             on_processed=self._processed,
             on_close=self._close,
             on_due=self._link_due,
@@ -255,7 +264,9 @@ class Transfer:
 
     def _contain(self, link: Link | None) -> None:
         """Handle an unforeseen error: it ends the session it came up in, whose messages come again, and nothing else."""
-        _LOG.exception("an error of ours%s", "" if link is None else f" ends the session with {link.peer}")
+        where = "" if link is None else f" ends the session with {link.peer}"
+        peer = "" if link is None else link.budget_peer
+        log_of_peer(_LOG, logging.ERROR, "error", peer, "an error of ours%s", where, exc_info=True)
         if link is not None and not link.is_closed:
             self._close(link, "an error on our side, which is in the log")
 
@@ -313,9 +324,13 @@ class Transfer:
 
     # Connections ----------------------------------------------------------------------------------------------
 
+    @property
+    def is_online(self) -> bool:
+        return self.engine.queue_manager.connection_active
+
     def accepts(self, address: str) -> bool:
         """Whether another connection from an address is taken at all."""
-        return self.engine.queue_manager.connection_active and self._links.accepts(address)
+        return self.is_online and self._links.accepts(address)
 
     def accepted(self, connection: Connection, address: str) -> None:
         """3.1.5.10 Handling an Incoming Transport Connection."""
@@ -352,9 +367,23 @@ class Transfer:
         with self._turn():
             self.certified.set_peers(peers, identity)
             self.identities.peers = peers
+            self.incoming.known_peers = known_addresses(peers)
             for link in [link for link in self.links.values() if link.is_open]:
                 self._certify(link)
             self.judge_peers()
+
+    def sessions_of(self, address: str) -> int:
+        """How many sessions an address has, from the first byte of a connection on."""
+        return self._links.sessions_of(address)
+
+    def end_half_open(self, peer: str | None = None) -> Connection | None:
+        """There is no room for another connection, of a peer or at all: end one whose handshake is not done; None: there is none."""
+        with self._turn():
+            found = self._links.oldest_half_open(peer)
+            if found is None:
+                return None
+            self._close(found, "its handshake was not done, and another connection needed the room")
+            return found.connection
 
     @property
     def would_accept(self) -> bool:
@@ -376,6 +405,7 @@ class Transfer:
                 if events:
                     self._handle(link, events)
                 link.received(len(data))
+                self._links.unfinished.set(link, link.budget_peer, session.unfinished)
                 if before is SessionState.WAITING_ECR_MSG and session.state is SessionState.WAITING_CPR_MSG:
                     for route in link.routes:
                         route.record(ConnectionStatus.ESTABLISH_PACKET_RECEIVED, self.clock())
@@ -499,7 +529,8 @@ class Transfer:
             return
         link.standing = self._standing(link)
         link.was_open = True
-        _LOG.info("session with %s is open", link.peer)
+        self._links.handshake_done(link)
+        log_of_peer(_LOG, logging.INFO, "opened", link.budget_peer, "session with %s is open", link.peer)
         self._connector.opened(link)
 
     def _certify(self, link: Link) -> bool:
@@ -547,8 +578,8 @@ class Transfer:
         """3.1.5.9 Closing a Session."""
         if not self._links.remove(link):
             return
-        log = _LOG.warning if event.is_error else _LOG.info
-        log("session with %s closed: %s", link.peer, event.reason)
+        level = logging.WARNING if event.is_error else logging.INFO
+        log_of_peer(_LOG, level, "closed", link.budget_peer, "session with %s closed: %s", link.peer, event.reason)
         if event.is_malformed:
             self.incidents.add(Incident.REFUSED_PACKET, link.remote_address, event.reason)
         self.incoming.closed(link)

@@ -15,6 +15,7 @@ import pytest
 from lanner.client import Message, QueueManager
 from lanner.client.runtimes import runtime_of
 from lanner.errors import AccessDenied, InvalidParameter, ServiceNotAvailable
+from lanner.host.budget import Budget, Door
 from lanner.rpc.unix_path import short_path
 from lanner.spark.columnar import packet_source
 from lanner.spark.columnar.packet_source import PacketBatch, Place
@@ -39,6 +40,10 @@ class Nothing:
 
     def packet_batches(self, room: Room) -> Generator[PacketBatch, None, None]:
         yield from ()
+
+
+def door() -> Door:
+    return Door(Budget(), "streams", limit=4, share=0.1)
 
 
 def fill(qm: QueueManager, name: str, count: int) -> None:
@@ -165,7 +170,7 @@ def test_a_connection_that_cannot_be_taken_is_not_the_last(
 ) -> None:
     """Too many descriptors, say."""
     monkeypatch.setattr(near_server, "_PAUSE", 0.001)
-    server = NearServer(tmp_path, IDENTIFIER, lambda _header, _ticket: Nothing(), 4)
+    server = NearServer(tmp_path, IDENTIFIER, lambda _header, _ticket: Nothing(), door())
     listening, failures = server._listening, [OSError(24, "too many open files")] * 3
 
     class Failing:
@@ -197,7 +202,7 @@ def test_connections_leave_no_descriptors(tmp_path: Path) -> None:
         return count
 
     before = memories()
-    server = NearServer(tmp_path, IDENTIFIER, lambda _header, _ticket: Nothing(), 4)
+    server = NearServer(tmp_path, IDENTIFIER, lambda _header, _ticket: Nothing(), door())
     for _ in range(5):
         reader = NearReader(server.path, IDENTIFIER)
         assert memories() >= before + SLOTS
@@ -430,7 +435,7 @@ def test_only_what_is_surely_this_machine_is_near(address: str, is_near: bool) -
 
 def test_a_server_stops_while_nobody_and_while_somebody_is_there(tmp_path: Path) -> None:
     for is_there in (False, True):
-        server = NearServer(tmp_path, IDENTIFIER, lambda _header, _ticket: Nothing(), 4)
+        server = NearServer(tmp_path, IDENTIFIER, lambda _header, _ticket: Nothing(), door())
         readers = [NearReader(server.path, IDENTIFIER)] if is_there else []
         assert server.stop(30)
         for reader in readers:

@@ -40,6 +40,7 @@ from lanner.com.members import IDISPATCH, InterfaceTable, Kind, Member, Paramete
 from lanner.com.objects import ComCall, ComError, ComObject, Failure, Success, find_method
 from lanner.model.errors import StatusError
 from lanner.rpc.ndr import Value
+from lanner.security.log_lines import log_of_peer
 from lanner.wire.vartypes import VT
 
 _LOG = logging.getLogger(__name__)
@@ -214,7 +215,8 @@ class _Answer:
             case StatusError():
                 scode, text = problem.status, str(problem)
             case _:
-                _LOG.error("%s.%s failed", call.interface.name, call.member.name, exc_info=problem)
+                names = call.interface.name, call.member.name
+                log_of_peer(_LOG, logging.ERROR, "failed", "", "%s.%s failed", *names, exc_info=problem)
                 scode, text = E_UNEXPECTED, ""
         info = ExcepInfo(bstr_source=type(self.obj).__name__, bstr_description=text or None, scode=scode)
         return self.of(DISP_E_EXCEPTION, info=info)

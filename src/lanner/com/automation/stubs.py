@@ -53,6 +53,7 @@ from lanner.rpc.ndr import (
     wide_string,
 )
 from lanner.rpc.ndr.constructed import RunSegment, segments
+from lanner.security.log_lines import log_of_peer
 from lanner.wire.vartypes import VT
 
 _LOG = logging.getLogger(__name__)
@@ -438,5 +439,6 @@ def hresult_of(problem: Exception, call: ComCall) -> int:
         case StatusError():
             return problem.status
         case _:
-            _LOG.error("%s.%s failed", call.interface.name, call.member.name, exc_info=problem)
+            names = call.interface.name, call.member.name
+            log_of_peer(_LOG, logging.ERROR, "failed", "", "%s.%s failed", *names, exc_info=problem)
             return E_UNEXPECTED

@@ -37,6 +37,7 @@ from lanner.com.server.rem_unknown import MAX_QUERIED_INTERFACES
 from lanner.model.errors import RemoteProtocolError, StatusError
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.server import ServerInterface
+from lanner.security.log_lines import log_of_peer
 
 if TYPE_CHECKING:
     from lanner.com.server.exporter import Invocation, ObjectExporter
@@ -145,10 +146,10 @@ class Activator:
             request = ActivationRequest.unpack(unpack_objref(properties))
             results = self._activate(call, request.clsid, request.iids, is_class_object=is_class_object)
         except ComError as error:
-            _LOG.info("%r: %s", call, error)
+            log_of_peer(_LOG, logging.INFO, "refused", call.peer, "%r: %s", call, error)
             return _refused(error.hresult)
         except RemoteProtocolError as error:
-            _LOG.info("%r: %s", call, error)
+            log_of_peer(_LOG, logging.INFO, "refused", call.peer, "%r: %s", call, error)
             return _refused(RPC_E_INVALID_OBJREF)
         exporter = self._exporter
         reply = ActivationReply(
@@ -202,7 +203,7 @@ class Activator:
                 raise ComError(E_INVALIDARG, "a class that is no document")
             results = self._activate(call, clsid, p_iids or (), is_class_object=mode == MODE_GET_CLASS_OBJECT)
         except ComError as error:
-            _LOG.info("%r: %s", call, error)
+            log_of_peer(_LOG, logging.INFO, "refused", call.peer, "%r: %s", call, error)
             # phr has the result of the activation, and pResults then only zeros. Clients look at either status.
             return {
                 "orpc_that": OrpcThat(),
@@ -238,7 +239,7 @@ def _create(factory: ClassFactory) -> ComObject:
     except StatusError as error:
         raise ComError(error.status, str(error)) from error
     except Exception as error:
-        _LOG.exception("an object could not be made")
+        log_of_peer(_LOG, logging.ERROR, "made", "", "an object could not be made", exc_info=True)
         raise ComError(E_UNEXPECTED, "the object could not be made") from error
 
 

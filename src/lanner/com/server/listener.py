@@ -93,7 +93,13 @@ class ComListener:
 
     async def start(self) -> None:
         resolver_server = self._resolver_server()
-        server = self._server = RpcServer(users=resolver_server.users, providers=resolver_server.providers)
+        server = self._server = RpcServer(
+            users=resolver_server.users,
+            providers=resolver_server.providers,
+            limits=resolver_server.limits,
+            budget=resolver_server.budget,
+            name="com",
+        )
         try:
             self._port = await server.listen_tcp(self._bind, self._settings.port, step=0)
         except BaseException:

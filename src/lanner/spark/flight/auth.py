@@ -16,13 +16,15 @@ import json
 import secrets
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import unquote
 
 import pyarrow.flight as fl
 
-from lanner.model.errors import LannerError
+from lanner.host.budget import Resource
+from lanner.model.errors import LannerError, ServiceNotAvailable
 from lanner.security.audit import AuditLog
 from lanner.security.identity import ANONYMOUS, Identity
 from lanner.security.logons import Attempt, LogonRefused, Logons
@@ -39,8 +41,8 @@ KNOWN_LIFE: Final = 600.0
 # Not in the specification: passwords that are verified at a time. Each takes 16 MiB and some tens of
 # milliseconds.
 _VERIFIERS: Final = threading.BoundedSemaphore(4)
-# Not in the specification: callers that wait before their password is looked at. Each holds a thread of gRPC.
-_WAITERS: Final = threading.BoundedSemaphore(32)
+# Not in the specification: logons that wait, or are verified, at a time. Each has a thread of gRPC.
+MAX_LOGONS: Final = 64
 # The address of handshakes, which have none.
 HANDSHAKE: Final = "handshake"
 # The address of programs on this machine that come by the socket of the data directory.
@@ -74,14 +76,27 @@ class _Known:
 class Tokens:
     """The bearer tokens of the callers that have logged on."""
 
-    def __init__(self, users: UserFile, logons: Logons | None = None, audit: AuditLog | None = None) -> None:
+    def __init__(
+        self,
+        users: UserFile,
+        logons: Logons | None = None,
+        audit: AuditLog | None = None,
+        under_way: Resource | None = None,
+    ) -> None:
+        """`logons`: counts wrong passwords. `under_way`: counts logons that wait or are being verified."""
         self._users = users
         self._logons = Logons() if logons is None else logons
         self._audit = audit or AuditLog()
+        self._under_way = under_way or Resource("logons", MAX_LOGONS)
         self._lock = threading.Lock()
         self._tokens: dict[str, _Token] = {}  # in the order of their last use
         self._known: dict[str, _Known] = {}  # by the names of users
         self._secret = secrets.token_bytes(32)
+        self._stopping = threading.Event()
+
+    def stop_waiting(self) -> None:
+        """End the calls that wait for their logon."""
+        self._stopping.set()
 
     def log_on(self, name: str, password: str, address: str) -> tuple[Identity, str]:
         """Return a user and a new token. NotAuthenticated does not say whether the user or the password was wrong."""
@@ -96,29 +111,35 @@ class Tokens:
             attempt = None
         if attempt is None or attempt.wait:
             return self._new_token(_Token(name, None, time.monotonic(), password))
-        with _VERIFIERS:
+        with self._counted(HANDSHAKE), _VERIFIERS:
             identity = self._check(attempt, password)
         return self._new_token(_Token(identity.name, self._password_hash(identity.name), time.monotonic()))
 
+    @contextmanager
+    def _counted(self, address: str) -> Iterator[None]:
+        if not self._under_way.take(address):
+            raise TooBusy("too many logons at a time: try again later")
+        try:
+            yield
+        finally:
+            self._under_way.give_back(address)
+
     def verified(self, name: str, password: str, address: str) -> Identity:
         """Return a user whose password is right, after the wait that wrong ones before it have earned."""
-        try:
+        with self._counted(address):
+            try:
+                with _VERIFIERS:
+                    # Behind the others: what these came to is known now.
+                    attempt = self._logons.begin(name, address, "Flight")
+                    if not attempt.wait:
+                        return self._check(attempt, password)
+            except LogonRefused as error:
+                self._audit.logon_failed(name, address, "Arrow Flight", str(error))
+                raise NotAuthenticated(str(error)) from None
+            if self._stopping.wait(attempt.wait):
+                raise ServiceNotAvailable("the queue manager is stopping")
             with _VERIFIERS:
-                # Behind the others: what these came to is known now.
-                attempt = self._logons.begin(name, address, "Flight")
-                if not attempt.wait:
-                    return self._check(attempt, password)
-        except LogonRefused as error:
-            self._audit.logon_failed(name, address, "Arrow Flight", str(error))
-            raise NotAuthenticated(str(error)) from None
-        if not _WAITERS.acquire(blocking=False):
-            raise TooBusy("too many callers wait for their logon: try again later")
-        try:
-            time.sleep(attempt.wait)
-        finally:
-            _WAITERS.release()
-        with _VERIFIERS:
-            return self._check(attempt, password)
+                return self._check(attempt, password)
 
     def _check(self, attempt: Attempt, password: str) -> Identity:
         name = attempt.account
@@ -211,9 +232,8 @@ class Caller(fl.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
         self._bearer = bearer
         self._token: str | None = None
 
-    def identity(self, peer: str) -> Identity:
-        """Return the user, who is at an address of gRPC. NotAuthenticated if there is none."""
-        address = address_of(peer)
+    def identity(self, address: str) -> Identity:
+        """Return the user, who is at an address. NotAuthenticated if there is none."""
         if self._basic is None:
             return self._tokens.bearer(self._bearer, address)
         identity, self._token = self._tokens.log_on(*self._basic, address)
@@ -236,12 +256,6 @@ def admitted(identity: Identity, *, allow_anonymous: bool) -> Identity:
     return identity
 
 
-def address_of(peer: str) -> str:
-    """Return the address of a peer as gRPC writes it: ipv4:127.0.0.1:1234, ipv6:%5B::1%5D:1234, unix:/path."""
-    kind, _, rest = unquote(peer).partition(":")
-    return rest.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else peer
-
-
 class Callers(fl.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
     """Looks at the headers of each call."""
 
@@ -255,6 +269,8 @@ class Callers(fl.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has 
             caller = self._caller(given[0]) if given else Caller(self._tokens)
             if info.method == fl.FlightMethod.HANDSHAKE:
                 caller.shake_hands()
+        except TooBusy as error:
+            raise fl.FlightUnavailableError(str(error), refusal(error)) from None
         except LannerError as error:
             raise fl.FlightUnauthenticatedError(str(error), refusal(error)) from None
         return caller

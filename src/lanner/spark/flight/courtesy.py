@@ -14,6 +14,8 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from lanner.host.memory import return_memory
+
 __all__ = ["cpu_of", "give_back", "giving_way", "keep"]
 
 T = TypeVar("T")
@@ -65,9 +67,7 @@ def give_back() -> None:
     """Return the memory of a stream that has ended to the system, and keep none: the allocators would have tens of megabytes for the next one."""
     keep(_KEPT_AT_FIRST)
     pa.default_memory_pool().release_unused()
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "malloc_trim"):  # glibc has it
-        libc.malloc_trim(0)
+    return_memory()
 
 
 def keep(size: int) -> None:

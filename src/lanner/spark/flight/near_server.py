@@ -14,8 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from lanner.host.accepting import peer_at
+from lanner.host.budget import Door, Pass
 from lanner.model.errors import LannerError
 from lanner.rpc.server_socket import bind_unix
+from lanner.security.log_lines import log_of_peer
 from lanner.spark.columnar.packet_source import PacketBatch, PacketSource
 from lanner.spark.columnar.vectors import Octets
 from lanner.spark.flight.auth import refusal
@@ -37,12 +40,12 @@ Streaming = Callable[[str | None, bytes], PacketSource]
 class NearServer:
     """Listens from its construction on, until it is stopped."""
 
-    def __init__(self, directory: Path, identifier: str, streaming: Streaming, most: int) -> None:
-        """`identifier` of the queue manager; `most`: so many connections at a time. An OSError says why there can be none."""
+    def __init__(self, directory: Path, identifier: str, streaming: Streaming, door: Door) -> None:
+        """`identifier` of the queue manager; `door`: who may connect. An OSError says why there can be none."""
         self.path = directory.resolve() / SOCKET
         self._greeting = greeting(identifier)
         self._streaming = streaming
-        self._most = most
+        self._door = door
         self._lock = threading.Lock()
         self._connections: dict[socket.socket, threading.Thread] = {}
         self._is_stopping = False
@@ -78,15 +81,18 @@ class NearServer:
                 if self._is_stopping:
                     return
                 # Too many descriptors, say. Who waits meanwhile takes the port.
-                _LOG.warning("a connection for streams could not be taken: %s", error)
+                text = "a connection for streams could not be taken: %s"
+                log_of_peer(_LOG, logging.WARNING, "accept", "", text, error)
                 time.sleep(_PAUSE)
                 continue
             with self._lock:
-                if self._is_stopping or len(self._connections) == self._most:
+                granted = None if self._is_stopping else self._door.admit(peer_at(connection))
+                if granted is None:
                     # The client falls back to the port, which reports the reason.
                     connection.close()
                     continue
-                thread = threading.Thread(target=self._serve, args=(connection,), name="lanner-near", daemon=True)
+                arguments = (connection, granted)
+                thread = threading.Thread(target=self._serve, args=arguments, name="lanner-near", daemon=True)
                 self._connections[connection] = thread
                 try:
                     thread.start()
@@ -94,8 +100,9 @@ class NearServer:
                     _LOG.warning("a connection for streams could not be served: %s", error)
                     del self._connections[connection]
                     connection.close()
+                    granted.give_back()
 
-    def _serve(self, connection: socket.socket) -> None:
+    def _serve(self, connection: socket.socket, granted: Pass) -> None:
         try:
             with contextlib.closing(_Slots(connection)) as slots:
                 slots.show(self._greeting)
@@ -112,11 +119,12 @@ class NearServer:
         except ConnectionError:
             pass  # The reader is gone.
         except Exception:  # noqa: BLE001 (logged; the reader sees the connection end)
-            _LOG.exception("a connection for streams failed")
+            log_of_peer(_LOG, logging.ERROR, "failed", granted.peer, "a connection for streams failed", exc_info=True)
         finally:
             with self._lock:
                 self._connections.pop(connection, None)
             connection.close()
+            granted.give_back()
 
     def _answer(self, connection: socket.socket, request: Frame, slots: _Slots) -> None:
         end: Frame = {"end": True}

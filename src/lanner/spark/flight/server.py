@@ -85,7 +85,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import socket
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
@@ -95,16 +94,22 @@ from typing import Self, TypeVar
 import pyarrow as pa
 import pyarrow.flight as fl
 
+from lanner.host.accepting import listen_tcp
+from lanner.host.budget import Budget, Door, Resource, Usage
 from lanner.host.runtime import Runtime
 from lanner.model.errors import AccessDenied, InvalidParameter, LannerError, ServiceNotAvailable
+from lanner.rpc.unix_path import short_path
 from lanner.security.identity import Identity
+from lanner.security.log_lines import log_of_peer
 from lanner.security.logons import Logons
 from lanner.spark.columnar.packet_source import PacketBatch, PacketSource, Place
 from lanner.spark.columnar.vectors import Room
-from lanner.spark.flight.auth import NEAR, Callers, NoHandshake, Tokens, admitted, refusal
+from lanner.spark.flight.auth import MAX_LOGONS, NEAR, Callers, NoHandshake, Tokens, admitted, refusal
 from lanner.spark.flight.courtesy import cpu_of, give_back, giving_way, keep
 from lanner.spark.flight.errors import NotAuthenticated, TooBusy
+from lanner.spark.flight.front import Front, tls_context
 from lanner.spark.flight.near_server import NearServer
+from lanner.spark.flight.near_streams import SLOTS
 from lanner.spark.flight.requests import Request
 from lanner.spark.flight.service import Plan, Service
 from lanner.spark.flight.settings import FlightSettings
@@ -119,6 +124,12 @@ KEPT_BYTES = 64 << 20
 # same machine, has to take it in. Where packets are handed out he decodes them, too.
 NEAR_RESTS = 160.0
 FAR_RESTS = 80.0
+# Its name in the data directory: where gRPC listens. Nobody else than this process has a use for it.
+SOCKET = "flight.sock"
+# Not in the specification: the parts of the descriptors that only the port, and only `streams.sock`, may have. The descriptors of one
+# connection: of the port three sockets, of `streams.sock` a socket and its memory.
+SHARE, NEAR_SHARE = 0.06, 0.04
+DESCRIPTORS, NEAR_DESCRIPTORS = 3, 1 + SLOTS
 # Not in the specification: seconds that stopping waits for running calls.
 STOP_SECONDS = 5.0
 
@@ -136,7 +147,7 @@ def _refused(error: LannerError) -> fl.FlightError:
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
+def _told(peer: str = "") -> Iterator[None]:
     """Raise errors as Flight errors. An internal error is logged, and the caller gets no details."""
     try:
         yield
@@ -148,7 +159,7 @@ def _told() -> Iterator[None]:
         # A stream of the caller's that breaks off, or is none.
         raise fl.FlightServerError(f"the stream cannot be read: {error}") from None
     except Exception as error:  # noqa: BLE001 (logged)
-        _LOG.exception("a Flight call failed")
+        log_of_peer(_LOG, logging.ERROR, "failed", peer, "a Flight call failed", exc_info=True)
         raise fl.FlightInternalError(f"{type(error).__name__} in the queue manager; its log tells more") from None
 
 
@@ -210,24 +221,38 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
         service: Service,
         tokens: Tokens,
         streams: Streams,
-        certificates: list[tuple[bytes, bytes]] | None = None,
+        calls: Resource,
         *,
         allow_anonymous: bool = False,
     ) -> None:
+        """`address`: of a Unix socket, which `Front` has a port for. `calls`: those that run."""
         self._service = service
         self._allow_anonymous = allow_anonymous
         self._stopping = threading.Event()
         self._streams = streams
-        super().__init__(
-            address,
-            auth_handler=NoHandshake(),
-            tls_certificates=certificates,
-            middleware={"caller": Callers(tokens)},
-        )
+        self._calls = calls
+        self.front: Front | None = None
+        super().__init__(address, auth_handler=NoHandshake(), middleware={"caller": Callers(tokens)})
+
+    @contextlib.contextmanager
+    def _call(self, context: fl.ServerCallContext) -> Iterator[None]:
+        """Run a call; TooBusy if too many do, in total or of its client."""
+        peer = self._peer(context)
+        with _told(peer):
+            if not self._calls.take(peer):
+                raise TooBusy("too many calls at a time: try again when others have ended")
+            try:
+                yield
+            finally:
+                self._calls.give_back(peer)
 
     def _caller(self, context: fl.ServerCallContext) -> Identity:
-        identity: Identity = context.get_middleware("caller").identity(context.peer())
-        return admitted(identity, allow_anonymous=self._allow_anonymous).at(f"Arrow Flight {context.peer()}")
+        peer = self._peer(context)
+        identity: Identity = context.get_middleware("caller").identity(peer)
+        return admitted(identity, allow_anonymous=self._allow_anonymous).at(f"Arrow Flight {peer}")
+
+    def _peer(self, context: fl.ServerCallContext) -> str:
+        return "" if self.front is None else self.front.peer(context.peer())
 
     def _until_stopped(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -250,17 +275,17 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
     # Reading
 
     def list_flights(self, context: fl.ServerCallContext, criteria: bytes) -> Iterator[fl.FlightInfo]:
-        with _told():
+        with self._call(context):
             pattern = bytes(criteria).decode("utf-8", "replace")
             found = list(self._service.queues(self._caller(context), pattern))
         return iter([self._info(fl.FlightDescriptor.for_path(name), plan) for name, plan in found])
 
     def get_flight_info(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor) -> fl.FlightInfo:
-        with _told():
+        with self._call(context):
             return self._info(descriptor, self._service.plan(self._caller(context), _command(descriptor)))
 
     def get_schema(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor) -> fl.SchemaResult:
-        with _told():
+        with self._call(context):
             return fl.SchemaResult(self._service.plan(self._caller(context), _command(descriptor)).schema.arrow)
 
     def _info(self, descriptor: fl.FlightDescriptor, plan: Plan) -> fl.FlightInfo:
@@ -276,7 +301,7 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
         )
 
     def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.FlightDataStream:
-        with _told():
+        with self._call(context):
             scan = self._service.scan(self._caller(context), ticket.ticket)
 
         def batches() -> Iterator[pa.RecordBatch]:
@@ -294,7 +319,7 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
         reader: fl.MetadataRecordBatchReader,
         writer: fl.FlightMetadataWriter,
     ) -> None:
-        with _told(), self._streams.one():
+        with self._call(context), self._streams.one():
             if descriptor.descriptor_type != fl.DescriptorType.CMD:
                 raise InvalidParameter("messages are put under a command: {token, writer, batch, queue}")
             batches = self._until_stopped(_to_the_end(reader))
@@ -309,7 +334,7 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
         return [fl.ActionType(name, text) for name, (_, text) in self._service.actions.items()]
 
     def do_action(self, context: fl.ServerCallContext, action: fl.Action) -> list[fl.Result]:
-        with _told():
+        with self._call(context):
             body = action.body.to_pybytes()
             answer = self._service.act(self._caller(context), action.type, body, context.is_cancelled)
         return [fl.Result(answer)]
@@ -345,13 +370,22 @@ class FlightListener:
 
     name = "flight"
 
-    def __init__(self, runtime: Runtime, settings: FlightSettings | None = None, logons: Logons | None = None) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        settings: FlightSettings | None = None,
+        logons: Logons | None = None,
+        budget: Budget | None = None,
+    ) -> None:
         self._runtime = runtime
         self._logons = logons
         self._settings = settings or FlightSettings()
+        self._budget = budget or Budget()
+        self._front: Front | None = None
         self._service: Service | None = None
         self._server: FlightServer | None = None
         self._near: NearServer | None = None
+        self._tokens: Tokens | None = None
         self._loop_cpu: Callable[[], float] | None = None
         self.address = self._settings.address(self._settings.port)
 
@@ -366,25 +400,43 @@ class FlightListener:
 
     def open(self) -> None:
         """Listen; an OSError says why that cannot be."""
-        settings = self._settings
-        _check_port(settings.bind, settings.port)
-        service = Service(self._runtime, settings)
-        tokens = Tokens(self._runtime.users, self._logons, self._runtime.engine.audit)
-        streams = Streams(settings.max_streams, self._loop_cpu)
-        certificates = None
-        if settings.tls_certificate is not None and settings.tls_key is not None:
-            certificates = [(settings.tls_certificate.read_bytes(), settings.tls_key.read_bytes())]
+        settings, budget = self._settings, self._budget
+        tls = tls_context(settings)
+        listening = listen_tcp(settings.bind, settings.port)
+        backend = self._runtime.path.resolve() / SOCKET
         try:
-            address = settings.address(settings.port)
-            anonymous = settings.allow_anonymous
-            server = FlightServer(address, service, tokens, streams, certificates, allow_anonymous=anonymous)
+            service = Service(self._runtime, settings)
+        except BaseException:
+            listening.close()
+            raise
+        under_way = budget.add(Resource("flight logons at a time", MAX_LOGONS))
+        tokens = Tokens(self._runtime.users, self._logons, self._runtime.engine.audit, under_way)
+        streams = Streams(settings.max_streams, self._loop_cpu)
+        budget.show("flight streams", lambda: Usage("flight streams", streams.count, settings.max_streams))
+        calls = budget.add(Resource("flight calls", settings.max_calls, max(settings.max_calls // 2, 1)))
+        try:
+            backend.unlink(missing_ok=True)
+            with short_path(backend) as short:
+                server = FlightServer(
+                    f"grpc+unix://{short}", service, tokens, streams, calls, allow_anonymous=settings.allow_anonymous
+                )
         except BaseException as error:
+            listening.close()
             service.close()
             if isinstance(error, pa.ArrowException):
                 raise OSError(None, str(error)) from None
             raise
-        self._service, self._server = service, server
-        self.address = settings.address(server.port)
+        door = Door(
+            budget,
+            "flight",
+            limit=settings.max_connections,
+            per_peer=settings.max_connections_per_peer,
+            share=SHARE,
+            cost=DESCRIPTORS,
+        )
+        self._front = server.front = Front(listening, backend, door, tls)
+        self._service, self._server, self._tokens = service, server, tokens
+        self.address = settings.address(self._front.port)
         try:
 
             def messages(authorization: str | None, ticket: bytes) -> PacketSource:
@@ -392,7 +444,8 @@ class FlightListener:
                 return _Counted(service.scan(caller, ticket).packets(), streams)
 
             identifier = str(self._runtime.engine.queue_manager.identifier)
-            self._near = NearServer(self._runtime.path, identifier, messages, settings.max_streams)
+            door = Door(budget, "streams", limit=settings.max_streams, share=NEAR_SHARE, cost=NEAR_DESCRIPTORS)
+            self._near = NearServer(self._runtime.path, identifier, messages, door)
         except OSError as error:
             # A file system without sockets, say. There is the port.
             _LOG.warning("no streams through memory: %s", error)
@@ -404,11 +457,17 @@ class FlightListener:
         server, self._server = self._server, None
         near, self._near = self._near, None
         service, self._service = self._service, None
+        front, self._front = self._front, None
         if server is not None and service is not None:
             service.stop_waiting()
+            if self._tokens is not None:
+                self._tokens.stop_waiting()
             ended = near is None or near.stop(STOP_SECONDS)
             if not (server.stop(STOP_SECONDS) and ended):
                 _LOG.warning("a Flight stream is still open: its reader does not read; going on without it")
+            if front is not None:
+                front.stop()
+            (self._runtime.path / SOCKET).unlink(missing_ok=True)
             service.close()
 
     async def start(self) -> None:
@@ -418,11 +477,3 @@ class FlightListener:
 
     async def stop(self) -> None:
         await asyncio.to_thread(self.close)
-
-
-def _check_port(host: str, port: int) -> None:
-    """Raise the OSError of a port that is in use. gRPC only reports that it did not start."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind((host, port))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from lanner.model.errors import LannerError
 
 if TYPE_CHECKING:
+    from lanner.host.budget import Budget
     from lanner.host.runtime import Runtime
     from lanner.security.logons import Logons
     from lanner.spark.flight.server import FlightListener
@@ -46,6 +47,10 @@ class FlightSettings:
     max_publication_messages: int = MAX_PUBLICATION_MESSAGES
     max_publication_mb: int = MAX_PUBLICATION_MB  # MiB of bodies
     max_writers: int = MAX_WRITERS  # of one user
+    max_connections: int = 512
+    max_connections_per_peer: int = 256
+    # Calls that run at a time, each of which has a thread.
+    max_calls: int = 256
 
     def __post_init__(self) -> None:
         if (self.tls_certificate is None) != (self.tls_key is None):
@@ -56,7 +61,8 @@ class FlightSettings:
             )
         if not 0 <= self.port <= 0xFFFF:
             raise ValueError(f"port {self.port}: 0 to 65535")
-        for name in ("max_streams", "max_publication_messages", "max_publication_mb", "max_writers"):
+        counts = ("max_streams", "max_connections", "max_connections_per_peer", "max_calls")
+        for name in (*counts, "max_publication_messages", "max_publication_mb", "max_writers"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} {getattr(self, name)}: 1 or more")
 
@@ -75,18 +81,18 @@ def is_available() -> bool:
 
 
 def flight_listener_if_available(
-    runtime: Runtime, settings: FlightSettings | None = None, logons: Logons | None = None
+    runtime: Runtime, settings: FlightSettings | None = None, logons: Logons | None = None, budget: Budget | None = None
 ) -> FlightListener | None:
     """The same for a queue manager that was not told whether it wants one: None, and a line in the log, without the packages."""
     try:
-        return flight_listener(runtime, settings, logons)
+        return flight_listener(runtime, settings, logons, budget)
     except PipelineUnavailable as error:
         _LOG.info("%s", error)
         return None
 
 
 def flight_listener(
-    runtime: Runtime, settings: FlightSettings | None = None, logons: Logons | None = None
+    runtime: Runtime, settings: FlightSettings | None = None, logons: Logons | None = None, budget: Budget | None = None
 ) -> FlightListener:
     """The Flight service, to be started. PipelineUnavailable says what to install. `logons` counts wrong passwords."""
     if not is_available():
@@ -96,4 +102,4 @@ def flight_listener(
         )
     from lanner.spark.flight.server import FlightListener
 
-    return FlightListener(runtime, settings, logons)
+    return FlightListener(runtime, settings, logons, budget)

@@ -1,0 +1,178 @@
+"""Taking connections: one way for every listener, within its budget.
+
+A connection that is not let in is closed at once, so whoever connected hears of it and no descriptor is held. If the process has no
+descriptor left, accepting pauses for a second. Both are logged within the limits of `security.log_lines`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from lanner.host.budget import Pass, peer_of
+from lanner.host.early_ports import take_early
+from lanner.security.log_lines import log_of_peer
+
+if TYPE_CHECKING:
+    from lanner.host.budget import Door
+
+_LOG = logging.getLogger(__name__)
+
+_BACKLOG: Final = 1024
+# Connections that are taken before other work has its turn.
+_AT_ONCE: Final = 64
+# Seconds: before accepting is tried again, and for the handshake of TLS.
+_PAUSE: Final = 1.0
+_TLS_TIMEOUT: Final = 20.0
+_OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+# What SO_PEERCRED tells: process, user, group.
+_UCRED: Final = struct.Struct("3i")
+
+# Makes the protocol of a connection that was let in. It returns the pass when the connection is lost.
+MakeProtocol = Callable[[Pass], asyncio.BaseProtocol]
+
+
+def listen_tcp(address: str, port: int) -> socket.socket:
+    """A listening socket at an address, never a name; 0 is any port. An OSError says why there can be none."""
+    early = take_early(address, port)
+    if early is not None:
+        early.setblocking(False)
+        early.listen(_BACKLOG)
+        return early
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+    where: tuple[Any, ...] = socket.getaddrinfo(address, port, family, socket.SOCK_STREAM, flags=flags)[0][4]
+    listening = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listening.bind(where)
+        listening.listen(_BACKLOG)
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+def local_user(connected: socket.socket) -> int:
+    """The user at the other end of a Unix socket, as the kernel knows it."""
+    uid: int = _UCRED.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))[1]
+    return uid
+
+
+def peer_at(connected: socket.socket) -> str:
+    """Who is at the other end, as the budget counts it."""
+    if connected.family == socket.AF_UNIX:
+        return f"uid {local_user(connected)}"
+    return peer_of(str(connected.getpeername()[0]))
+
+
+class Acceptor:
+    """Accepts for one listener in the running loop, until it is closed."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        door: Door,
+        make_protocol: MakeProtocol,
+        *,
+        make_room: Callable[[str | None], bool] = lambda _: False,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Begin. `make_room` ends a connection that has not said who it is, of a peer or of all, for a new one; False: there is none."""
+        self.port: int = 0 if listening.family == socket.AF_UNIX else listening.getsockname()[1]
+        self._listening = listening
+        self._door = door
+        self._make_protocol = make_protocol
+        self._make_room = make_room
+        self._tls = tls
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        self._loop.add_reader(listening, self._accept)
+
+    def close(self) -> None:
+        """Take no more connections. Those that are there stay."""
+        if self._listening.fileno() < 0:
+            return
+        if self._pause is not None:
+            self._pause.cancel()
+        else:
+            self._loop.remove_reader(self._listening)
+        self._listening.close()
+        for task in self._tasks:
+            task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Until nothing is under way after `close`."""
+        if self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _accept(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                connected, _ = self._listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno not in _OUT_OF_RESOURCES:
+                    # It was gone before it was taken.
+                    continue
+                log_of_peer(
+                    _LOG, logging.ERROR, "accept", "", "%s: no connection can be taken: %s", self._door.name, error
+                )
+                self._loop.remove_reader(self._listening)
+                self._pause = self._loop.call_later(_PAUSE, self._go_on)
+                return
+            self._admit(connected)
+
+    def _go_on(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._listening, self._accept)
+
+    def _admit(self, connected: socket.socket) -> None:
+        try:
+            peer = peer_at(connected)
+        except OSError:
+            connected.close()
+            return
+        granted = self._door.admit(peer)
+        if granted is None and self._make_room(peer if self._door.is_greedy(peer) else None):
+            granted = self._door.admit(peer)
+        if granted is None:
+            connected.close()
+            log_of_peer(
+                _LOG,
+                logging.WARNING,
+                f"{self._door.name} refused",
+                peer,
+                "%s: a connection of %s was refused: %s",
+                self._door.name,
+                peer,
+                self._door.situation(peer),
+            )
+            return
+        connected.setblocking(False)
+        task = self._loop.create_task(self._begin(connected, granted))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _begin(self, connected: socket.socket, granted: Pass) -> None:
+        options: dict[str, Any] = {} if self._tls is None else {"ssl": self._tls, "ssl_handshake_timeout": _TLS_TIMEOUT}
+        try:
+            await self._loop.connect_accepted_socket(lambda: self._make_protocol(granted), connected, **options)
+        except BaseException as error:
+            granted.give_back()
+            connected.close()
+            if not isinstance(error, OSError):
+                raise
+            # Gone, or the handshake of TLS has failed.
+            text = "%s: a connection of %s ended at its beginning: %s"
+            log_of_peer(_LOG, logging.INFO, "beginning", granted.peer, text, self._door.name, granted.peer, error)

@@ -1,0 +1,391 @@
+"""What all peers together may cost, and what one of them may: connections, descriptors, memory.
+
+Every listener counts here what a peer makes it hold, so that no peer can stop the others, and no listener another one. A peer is
+an address (`peer_of`), or a local user. `lanner status`, `lanner doctor` and the metrics show the use and the limits.
+
+- `Resource` counts one thing, in total and per peer.
+- `Descriptors` divides the descriptors of the process among the listeners. Each has a part that no other listener can take.
+- `Door` is both for the connections of one listener. It gives a `Pass` for each connection, which is returned when that ends.
+- `Rate` counts how often something happens in a second.
+- `Newcomers` are connections that have not said who they are. The oldest of the peer with most of them goes when there are too many.
+- `Unfinished` counts the bytes of packets whose end has not come. Whoever has been silent for longest goes when there are too many.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import resource
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Final, Generic, TypeVar
+
+from lanner.host.memory import return_memory
+
+# Descriptors for everything that is no connection: the store, logs, listening sockets, threads, files that are read.
+KEPT_BACK: Final = 96
+# More than this is of no use, and what a container calls unlimited may be a thousand million.
+_MOST_DESCRIPTORS: Final = 1 << 20
+# A network of one subscriber (RFC 6177): whoever has one has all of its addresses.
+_IPV6_PREFIX: Final = 64
+# From so many bytes of unfinished packets on, the memory is given back to the system when they are gone.
+_WORTH_RETURNING: Final = 8 << 20
+
+T = TypeVar("T")
+
+
+def peer_of(address: str) -> str:
+    """The peer whom an address belongs to: itself, or of IPv6 its network of 64 bits."""
+    if ":" not in address:
+        return address
+    try:
+        found = ipaddress.IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.IPv6Network((found, _IPV6_PREFIX), strict=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How much of a resource is in use, for people and programs."""
+
+    resource: str
+    used: int
+    limit: int
+    # What one peer may have; None: as much as there is.
+    per_peer: int | None = None
+    # Who has most of it, and how much; nobody, if nobody has any.
+    greatest_peer: str | None = None
+    greatest: int = 0
+    # How often something was refused for want of it, since the start.
+    refused: int = 0
+
+    def document(self) -> dict[str, object]:
+        return asdict(self)
+
+
+class Resource:
+    """Something of which there is only so much, in total and for one peer. Any thread may ask."""
+
+    def __init__(self, name: str, limit: int, per_peer: int | None = None) -> None:
+        self.name = name
+        self.limit = limit
+        self.per_peer = per_peer
+        self.used = 0
+        self.refused = 0
+        self._by_peer: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def of(self, peer: str) -> int:
+        """How much a peer has."""
+        return self._by_peer.get(peer, 0)
+
+    def has_room(self, peer: str, amount: int = 1) -> bool:
+        """Whether a peer may have more."""
+        if self.used + amount > self.limit:
+            return False
+        return self.per_peer is None or self._by_peer.get(peer, 0) + amount <= self.per_peer
+
+    def take(self, peer: str, amount: int = 1) -> bool:
+        """Take some for a peer; False, and nothing is taken, if there is no more."""
+        with self._lock:
+            if not self.has_room(peer, amount):
+                self.refused += 1
+                return False
+            self.used += amount
+            self._by_peer[peer] = self._by_peer.get(peer, 0) + amount
+            return True
+
+    def hold(self, peer: str, amount: int) -> None:
+        """Count what a peer has more, or less, whether there is room or not."""
+        with self._lock:
+            self.used += amount
+            left = self._by_peer.get(peer, 0) + amount
+            if left:
+                self._by_peer[peer] = left
+            else:
+                self._by_peer.pop(peer, None)
+
+    def give_back(self, peer: str, amount: int = 1) -> None:
+        self.hold(peer, -amount)
+
+    @property
+    def greatest(self) -> tuple[str, int] | None:
+        """The peer that has most."""
+        with self._lock:
+            return max(self._by_peer.items(), key=lambda item: item[1], default=None)
+
+    def usage(self) -> Usage:
+        peer, most = self.greatest or (None, 0)
+        return Usage(self.name, self.used, self.limit, self.per_peer, peer, most, self.refused)
+
+
+class Rate:
+    """How often something may happen in a second, in total and for one peer. One thread."""
+
+    def __init__(self, name: str, limit: int, per_peer: int, monotonic: Callable[[], float]) -> None:
+        self.name = name
+        self._limit = limit
+        self._per_peer = per_peer
+        self._monotonic = monotonic
+        self._began = monotonic()
+        self._used = 0
+        self._by_peer: dict[str, int] = {}
+        self._refused = 0
+
+    def allows(self, peer: str) -> bool:
+        """Whether it may happen once more in this second. It has happened then."""
+        self._begin_second()
+        of_peer = self._by_peer.get(peer, 0)
+        if self._used >= self._limit or of_peer >= self._per_peer:
+            self._refused += 1
+            return False
+        self._used += 1
+        self._by_peer[peer] = of_peer + 1
+        return True
+
+    def _begin_second(self) -> None:
+        now = self._monotonic()
+        if now - self._began >= 1.0:
+            self._began, self._used = now, 0
+            self._by_peer.clear()
+
+    def usage(self) -> Usage:
+        self._begin_second()
+        peer, most = max(self._by_peer.items(), key=lambda item: item[1], default=(None, 0))
+        return Usage(self.name, self._used, self._limit, self._per_peer, peer, most, self._refused)
+
+
+class Descriptors:
+    """The descriptors that connections may have. Any thread may ask.
+
+    A listener has a part of them for itself and may have more of the rest: the sum over all listeners of what each has, or of its
+    part if that is more, is never above the limit.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = max(limit, 0)
+        self.refused = 0
+        self._parts: dict[str, int] = {}
+        self._used: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def reserve(self, listener: str, share: float) -> None:
+        """Keep a share of them for a listener."""
+        with self._lock:
+            self._parts[listener] = int(self.limit * share)
+            self._used.setdefault(listener, 0)
+
+    def take(self, listener: str, amount: int = 1) -> bool:
+        """Take some for a listener; False, and nothing is taken, if there is no more for it."""
+        with self._lock:
+            used, part = self._used.get(listener, 0), self._parts.get(listener, 0)
+            others = sum(max(count, self._parts.get(name, 0)) for name, count in self._used.items() if name != listener)
+            if max(used + amount, part) + others > self.limit:
+                self.refused += 1
+                return False
+            self._used[listener] = used + amount
+            return True
+
+    def give_back(self, listener: str, amount: int = 1) -> None:
+        with self._lock:
+            self._used[listener] -= amount
+
+    def usage(self) -> Usage:
+        with self._lock:
+            listener, most = max(self._used.items(), key=lambda item: item[1], default=(None, 0))
+            return Usage(
+                "descriptors",
+                sum(self._used.values()),
+                self.limit,
+                None,
+                listener if most else None,
+                most,
+                self.refused,
+            )
+
+
+class Pass:
+    """The right of one connection to be there."""
+
+    __slots__ = ("_door", "peer")
+
+    def __init__(self, door: Door, peer: str) -> None:
+        self._door: Door | None = door
+        self.peer = peer
+
+    def give_back(self) -> None:
+        """The connection has ended. A second time is harmless."""
+        door, self._door = self._door, None
+        if door is not None:
+            door.left(self.peer)
+
+
+class Door:
+    """The connections of one listener. `cost`: the descriptors that each of them takes."""
+
+    def __init__(
+        self,
+        budget: Budget,
+        name: str,
+        *,
+        limit: int,
+        per_peer: int | None = None,
+        share: float,
+        cost: int = 1,
+    ) -> None:
+        self.name = name
+        self._descriptors = budget.descriptors
+        self._cost = cost
+        self.connections = budget.add(Resource(f"{name} connections", limit, per_peer))
+        self._descriptors.reserve(name, share)
+
+    def admit(self, peer: str) -> Pass | None:
+        """Let one more connection of a peer in; None: it cannot stay."""
+        if not self.connections.take(peer):
+            return None
+        if not self._descriptors.take(self.name, self._cost):
+            self.connections.give_back(peer)
+            self.connections.refused += 1
+            return None
+        return Pass(self, peer)
+
+    def is_greedy(self, peer: str) -> bool:
+        """Whether a peer has as many connections as one may have."""
+        per_peer = self.connections.per_peer
+        return per_peer is not None and self.connections.of(peer) >= per_peer
+
+    def situation(self, peer: str) -> str:
+        """Why a peer is not let in, in words."""
+        counted = self.connections
+        if self.is_greedy(peer):
+            return f"it has {counted.of(peer)}, and one peer may have {counted.per_peer}"
+        if counted.used >= counted.limit:
+            return f"there are {counted.used}, which is the limit"
+        return f"{self._descriptors.usage().used} descriptors of {self._descriptors.limit} are in use"
+
+    def left(self, peer: str) -> None:
+        self.connections.give_back(peer)
+        self._descriptors.give_back(self.name, self._cost)
+
+
+class Newcomers(Generic[T]):
+    """Connections of one listener that have not said who they are, in the order in which they came. One thread."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._by_peer: dict[str, dict[T, None]] = {}
+        self._peers: dict[T, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    def add(self, one: T, peer: str) -> None:
+        self._peers[one] = peer
+        self._by_peer.setdefault(peer, {})[one] = None
+
+    def excess(self) -> T | None:
+        """Who has to go, if there are too many."""
+        return self.oldest() if len(self._peers) > self._limit else None
+
+    def oldest(self, peer: str | None = None) -> T | None:
+        """The oldest of a peer; of none in particular: of the one that has most of them.
+
+        So a peer that opens connections and says nothing keeps no other peer out.
+        """
+        ones = max(self._by_peer.values(), key=len, default=None) if peer is None else self._by_peer.get(peer)
+        return None if ones is None else next(iter(ones))
+
+    def remove(self, one: T) -> None:
+        """It has said who it is, or has gone; a second time is harmless."""
+        peer = self._peers.pop(one, None)
+        if peer is not None:
+            ones = self._by_peer[peer]
+            del ones[one]
+            if not ones:
+                del self._by_peer[peer]
+
+
+class Unfinished(Generic[T]):
+    """Bytes of packets or requests whose end has not come, of all connections of a listener. One thread.
+
+    `evict` is called with a connection that has to go, for there are too many of them: of its own peer if that has too many, else
+    of the peer that has most. It is the one from which nothing has come for longest.
+    """
+
+    def __init__(self, held: Resource, evict: Callable[[T, str], None]) -> None:
+        self.held = held
+        self._evict = evict
+        self._by_peer: dict[str, dict[T, int]] = {}
+        self._highest = 0  # since memory was returned
+
+    def set(self, one: T, peer: str, size: int) -> None:
+        """So many bytes are there of a connection now, and something has just come from it."""
+        ones = self._by_peer.get(peer)
+        if ones is None:
+            if not size:
+                return
+            ones = self._by_peer[peer] = {}
+        held = self.held
+        held.hold(peer, size - ones.pop(one, 0))
+        if size:
+            ones[one] = size
+            if held.used > held.limit or (held.per_peer is not None and held.of(peer) > held.per_peer):
+                self._make_room(peer)
+            elif held.used > self._highest:
+                self._highest = held.used
+            return
+        if not ones:
+            self._by_peer.pop(peer, None)
+        if self._highest >= _WORTH_RETURNING and held.used < self._highest // 2:
+            self._highest = held.used
+            return_memory()
+
+    def _make_room(self, peer: str) -> None:
+        held = self.held
+        while True:
+            if held.per_peer is not None and held.of(peer) > held.per_peer:
+                greediest = peer
+            elif held.used > held.limit and held.greatest is not None:
+                greediest = held.greatest[0]
+            else:
+                return
+            victim = next(iter(self._by_peer[greediest]))
+            held.refused += 1
+            self.set(victim, greediest, 0)
+            self._evict(victim, f"{held.name}: more than {held.limit} in total, or {held.per_peer} of one peer")
+
+
+class Budget:
+    """The resources of a process, and what is shown of them."""
+
+    def __init__(self, descriptors: int | None = None) -> None:
+        """`descriptors`: how many the process may have open; None: as many as it has been allowed."""
+        if descriptors is None:
+            descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self.descriptors = Descriptors(descriptors - KEPT_BACK)
+        self._shown: dict[str, Callable[[], Usage]] = {"descriptors": self.descriptors.usage}
+
+    def add(self, counted: Resource) -> Resource:
+        """Show a resource. One of the same name that was there before has ended."""
+        self._shown[counted.name] = counted.usage
+        return counted
+
+    def show(self, name: str, usage: Callable[[], Usage]) -> None:
+        """Show something that is counted elsewhere."""
+        self._shown[name] = usage
+
+    def usage(self) -> list[Usage]:
+        return [usage() for usage in list(self._shown.values())]
+
+
+def raise_descriptor_limit() -> int:
+    """Let this process have as many descriptors open as it may (RLIMIT_NOFILE); returns the number."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return _MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted

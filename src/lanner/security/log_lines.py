@@ -1,0 +1,103 @@
+"""Lines of the log that a peer can cause, which must not fill the disk.
+
+A line has a kind. A peer gets a few lines of each kind in a minute, and all peers together some more. What was left out is counted, and
+the next line of that kind and peer says how many there were.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+# Ours: lines in a minute, of one kind and peer, of one kind, and of all kinds; kinds and peers that are remembered.
+PER_PEER: Final = 5
+PER_KIND: Final = 60
+IN_TOTAL: Final = 600
+_MOST_KEYS: Final = 4096
+_MINUTE: Final = 60.0  # seconds
+
+_Key = tuple[str, str, str | None]  # the logger, the kind, and the peer; None: all peers
+
+
+class _Count:
+    __slots__ = ("began", "left_out", "lines")
+
+    def __init__(self, now: float) -> None:
+        self.began = now
+        self.lines = 0
+        self.left_out = 0
+
+
+class LogLines:
+    """Which lines are written. Any thread."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._counts: dict[_Key, _Count] = {}
+        self._minute = monotonic()
+        self._lines = 0  # in the minute
+        self.left_out = 0  # since the start
+
+    def log(
+        self,
+        logger: logging.Logger,
+        level: int,
+        kind: str,
+        peer: str,
+        text: str,
+        *arguments: object,
+        exc_info: bool | BaseException = False,
+    ) -> None:
+        """Write a line that a peer has caused, unless there were too many of that kind."""
+        if not logger.isEnabledFor(level):
+            return
+        with self._lock:
+            left_out = self._admit(logger.name, kind, peer)
+        if left_out is None:
+            return
+        if left_out:
+            text += " (%d more of this kind from there were left out)"
+            arguments += (left_out,)
+        logger.log(level, text, *arguments, exc_info=exc_info, stacklevel=2)
+
+    def _admit(self, logger: str, kind: str, peer: str) -> int | None:
+        """How many lines were left out before this one; None: this one is left out, too."""
+        now = self._monotonic()
+        if now - self._minute >= _MINUTE:
+            self._minute, self._lines = now, 0
+        everybody = self._count((logger, kind, None), now)
+        own = self._count((logger, kind, peer), now)
+        if own.lines >= PER_PEER or everybody.lines >= PER_KIND or self._lines >= IN_TOTAL:
+            own.left_out += 1
+            self.left_out += 1
+            return None
+        left_out, own.left_out = own.left_out, 0
+        own.lines += 1
+        everybody.lines += 1
+        self._lines += 1
+        return left_out
+
+    def _count(self, key: _Key, now: float) -> _Count:
+        found = self._counts.pop(key, None)
+        if found is None:
+            found = _Count(now)
+            if len(self._counts) >= _MOST_KEYS:
+                del self._counts[next(iter(self._counts))]
+        elif now - found.began >= _MINUTE:
+            found.began, found.lines = now, 0
+        self._counts[key] = found
+        return found
+
+    @property
+    def written(self) -> int:
+        """Lines in this minute."""
+        return 0 if self._monotonic() - self._minute >= _MINUTE else self._lines
+
+
+# Of the process, as the log is.
+LINES: Final = LogLines()
+log_of_peer: Final = LINES.log

@@ -1,0 +1,250 @@
+"""The port of the Flight service: it takes connections, within the budget, and passes their bytes on to gRPC.
+
+gRPC takes as many connections as there are descriptors, and pyarrow has no setting for that. So gRPC listens on a Unix socket in the
+data directory, which only this process uses, and a loop in a thread of its own has the port. Nothing goes to gRPC before a
+client has begun to speak HTTP/2. TLS ends here.
+
+A client's address is the number at the end of the name that its Unix socket has (`Front.peer`), since gRPC tells no more of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import socket
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+from lanner.host.accepting import Acceptor
+from lanner.host.budget import Newcomers
+from lanner.host.loop_thread import LoopThread
+from lanner.rpc.unix_path import short_path
+from lanner.security.log_lines import log_of_peer
+
+if TYPE_CHECKING:
+    from lanner.host.budget import Door, Pass
+    from lanner.spark.flight.settings import FlightSettings
+
+_LOG = logging.getLogger(__name__)
+
+# RFC 9113 3.4: what a client says first.
+_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+# Not in the specification: connections that have said nothing; seconds that each has; seconds of silence after which one may go to make
+# room for another; seconds to take the last bytes.
+_MAX_NEW: Final = 128
+_FIRST_WORD: Final = 10.0
+_QUIET: Final = 60.0
+_LINGER: Final = 10.0
+_READ_BUFFER: Final = 256 << 10
+_WRITE_HIGH_WATER: Final = 1 << 20
+
+
+def tls_context(settings: FlightSettings) -> ssl.SSLContext | None:
+    """What the service shows its clients; None: it is not encrypted. An OSError says what is wrong with the files."""
+    if settings.tls_certificate is None or settings.tls_key is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(settings.tls_certificate, settings.tls_key)
+    context.set_alpn_protocols(["h2"])
+    return context
+
+
+class Front:
+    """Listens from its construction on, until it is stopped."""
+
+    def __init__(self, listening: socket.socket, backend: Path, door: Door, tls: ssl.SSLContext | None) -> None:
+        """`backend` is where gRPC listens."""
+        self._backend = backend
+        self._door = door
+        self._name = f"lanner-{secrets.token_hex(8)}-"
+        self.new: Newcomers[_Client] = Newcomers(_MAX_NEW)
+        self.clients: dict[int, _Client] = {}
+        self._last = 0
+        self.buffer = memoryview(bytearray(_READ_BUFFER))
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._loop = LoopThread("lanner-flight")
+        self._acceptor = self._loop.call(self._start(listening, tls))
+        self.port = self._acceptor.port
+
+    async def _start(self, listening: socket.socket, tls: ssl.SSLContext | None) -> Acceptor:
+        return Acceptor(
+            listening, self._door, lambda granted: _Client(self, granted), make_room=self._make_room, tls=tls
+        )
+
+    def stop(self) -> None:
+        """Take no more connections and end those that are there."""
+        self._loop.call(self._stop())
+        self._loop.stop()
+
+    async def _stop(self) -> None:
+        self._acceptor.close()
+        await self._acceptor.wait_closed()
+        for task in self.tasks:
+            task.cancel()
+        for client in list(self.clients.values()):
+            client.abort()
+        # Until they are told of it.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    def peer(self, grpc_peer: str) -> str:
+        """The client of a call, by what gRPC calls it; any thread."""
+        number = grpc_peer.rpartition("-")[2]
+        client = self.clients.get(int(number)) if self._name in grpc_peer and number.isdecimal() else None
+        return "" if client is None else client.granted.peer
+
+    def add(self, client: _Client) -> int:
+        """Count a connection, and give it a number."""
+        self._last += 1
+        self.clients[self._last] = client
+        self.new.add(client, client.granted.peer)
+        excess = self.new.excess()
+        if excess is not None:
+            self._hang_up(excess)
+        return self._last
+
+    def _make_room(self, peer: str | None) -> bool:
+        """End a connection that has said nothing, or none for a while: of a peer, or of the one that has most of those."""
+        found = self.new.oldest(peer)
+        if found is None:
+            silent: Newcomers[_Client] = Newcomers(0)
+            since = asyncio.get_running_loop().time() - _QUIET
+            for client in self.clients.values():
+                if client.heard < since:
+                    silent.add(client, client.granted.peer)
+            found = silent.oldest(peer)
+        if found is not None:
+            self._hang_up(found)
+        return found is not None
+
+    def _hang_up(self, client: _Client) -> None:
+        self.new.remove(client)
+        peer = client.granted.peer
+        log_of_peer(_LOG, logging.WARNING, "room", peer, "%s: hung up to make room for another connection", peer)
+        client.abort()
+        client.granted.give_back()
+
+    async def reach(self, client: _Client) -> None:
+        """Connect a client with gRPC."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        loop = asyncio.get_running_loop()
+        try:
+            connection.bind(f"\0{self._name}{client.number}")
+            with short_path(self._backend) as short:
+                await loop.sock_connect(connection, str(short))
+            await loop.create_unix_connection(lambda: _Backend(self, client), sock=connection)
+        except OSError as error:
+            connection.close()
+            peer = client.granted.peer
+            log_of_peer(
+                _LOG, logging.ERROR, "backend", peer, "%s: the Flight service cannot be reached: %s", peer, error
+            )
+            client.abort()
+
+
+class _Half(asyncio.BufferedProtocol):
+    """One end of a connection that is passed on."""
+
+    def __init__(self, front: Front) -> None:
+        self.front = front
+        self.other: _Half | None = None
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
+
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        return self.front.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.write(bytes(self.front.buffer[:nbytes]))
+
+    def pause_writing(self) -> None:
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self.other is not None and self.other.transport is not None and not self.other.transport.is_closing():
+            self.other.transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        self.transport = None
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.close()
+            # Whoever does not read keeps it no longer.
+            asyncio.get_running_loop().call_later(_LINGER, self.other.abort)
+
+    def abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+
+class _Client(_Half):
+    """The end at the client."""
+
+    def __init__(self, front: Front, granted: Pass) -> None:
+        super().__init__(front)
+        self.granted = granted
+        self.heard = 0.0
+        self._first = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        loop = asyncio.get_running_loop()
+        self.heard = loop.time()
+        self._timer = loop.call_later(_FIRST_WORD, self.abort)
+        self.number = self.front.add(self)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.heard = asyncio.get_running_loop().time()
+        if self.other is not None:
+            super().buffer_updated(nbytes)
+            return
+        self._first += self.front.buffer[:nbytes]
+        if self._first[: len(_PREFACE)] != _PREFACE[: len(self._first)]:
+            self.abort()
+        elif len(self._first) >= len(_PREFACE) and self.transport is not None:
+            self._timer.cancel()
+            self.front.new.remove(self)
+            self.transport.pause_reading()
+            task = asyncio.get_running_loop().create_task(self.front.reach(self))
+            self.front.tasks.add(task)
+            task.add_done_callback(self.front.tasks.discard)
+
+    def begin(self, backend: _Backend) -> bytes:
+        """GRPC is there: return what came before."""
+        first, self._first = self._first, b""
+        self.other = backend
+        if self.transport is None:
+            backend.abort()
+        else:
+            self.transport.resume_reading()
+        return first
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._timer.cancel()
+        self.granted.give_back()
+        self.front.new.remove(self)
+        self.front.clients.pop(self.number, None)
+
+
+class _Backend(_Half):
+    """The end at gRPC."""
+
+    def __init__(self, front: Front, client: _Client) -> None:
+        super().__init__(front)
+        self.other = self._client = client
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        cast("asyncio.Transport", transport).write(self._client.begin(self))
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._client.heard = asyncio.get_running_loop().time()
+        super().buffer_updated(nbytes)

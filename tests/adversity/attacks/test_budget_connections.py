@@ -1,0 +1,129 @@
+"""Idle connections to one listener, which must not stop another one, nor keep its own clients out."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+import lanner
+from tests.adversity.attacks.limited_service import LANNER, LimitedService, close_all, connect_many, until
+
+METRICS = '[metrics]\nbind = "127.0.0.1:0"\n'
+
+
+def takes_messages(service: LimitedService, folder: Path) -> None:
+    """See that another queue manager can send to it over 1801, and that local programs are served."""
+    with service.manager() as manager:
+        with contextlib.suppress(lanner.errors.QueueExists):
+            manager.create_queue("orders")
+        queue = manager.open("orders")
+        with lanner.QueueManager(folder / "sender", bind=free_sender(service)) as sender:
+            sender.open(rf"DIRECT=TCP:{service.address}\private$\orders").send(
+                lanner.Message(body=b"one", recoverable=True)
+            )
+            assert queue.receive(timeout=30).body_bytes == b"one"
+
+
+def free_sender(service: LimitedService) -> str:
+    first, _, last = service.address.rpartition(".")
+    return f"{first}.{int(last) % 250 + 3}"
+
+
+@pytest.mark.parametrize(
+    "listener", ["flight", "endpoint mapper", "rpc", "remote read", "com", "metrics", "local", "transfer"]
+)
+def test_idle_connections_to_a_listener_stop_nobody(tmp_path: Path, listener: str) -> None:
+    """990 of them, and 1024 descriptors: those that are kept back for others are not given away."""
+    with LimitedService(tmp_path, settings=METRICS) as service:
+        if listener not in service.listeners:
+            pytest.skip(f"{listener} does not listen here")
+        where = service.listeners[listener]
+        if listener == "local":
+            idle = connect_many(where, 0, 990)
+        else:
+            host = "127.0.0.1" if listener == "metrics" else service.address
+            idle = connect_many(host, service.port(listener), 990)
+        try:
+            assert len(idle) > 500
+            takes_messages(service, tmp_path)
+            with urllib.request.urlopen(service.listeners["metrics"], timeout=30) as answer:
+                assert b"lanner_budget_used" in answer.read()
+            assert service.limit("descriptors")["used"] < 1024 - 96
+        finally:
+            close_all(idle)
+        service.check()
+
+
+def test_whoever_says_nothing_on_1801_makes_room_for_a_peer(tmp_path: Path) -> None:
+    """From many addresses, so that no limit of one address applies."""
+    with LimitedService(tmp_path, settings="[transfer]\nmax_connections = 64\n") as service:
+        idle = []
+        for number in range(1, 9):
+            idle += connect_many(service.address, 1801, 20, f"127.9.9.{number}")
+        try:
+            takes_messages(service, tmp_path)
+            assert service.limit("transfer connections")["used"] <= 64
+        finally:
+            close_all(idle)
+        service.check()
+
+
+def test_idle_connections_to_the_metrics_cost_no_thread(tmp_path: Path) -> None:
+    with LimitedService(tmp_path, settings=METRICS) as service:
+        before = service.threads
+        idle = connect_many("127.0.0.1", service.port("metrics"), 16)
+        try:
+            until(lambda: service.limit("metrics connections")["used"] == 16)
+            assert service.threads <= before + 2  # of the call that asked
+        finally:
+            close_all(idle)
+
+
+def test_a_client_that_does_not_speak_http2_reaches_no_flight_service(tmp_path: Path) -> None:
+    with LimitedService(tmp_path) as service:
+        if "flight" not in service.listeners:
+            pytest.skip("the packages of the data pipeline are not installed")
+        with socket.create_connection((service.address, service.port("flight")), 30) as connection:
+            connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            with contextlib.suppress(ConnectionError):
+                assert connection.recv(1) == b""
+
+
+def test_descriptors_are_raised_to_what_the_system_allows(tmp_path: Path) -> None:
+    with LimitedService(tmp_path, descriptors=2048) as service:
+        limits = Path(f"/proc/{service.process.pid}/limits").read_text()
+        (line,) = [line for line in limits.splitlines() if line.startswith("Max open files")]
+        assert line.split()[3] == "2048"
+        assert service.limit("descriptors")["limit"] == 2048 - 96
+
+
+def test_refused_connections_do_not_fill_the_log(tmp_path: Path) -> None:
+    with LimitedService(tmp_path, settings="[rpc]\nmax_connections_per_peer = 4\n") as service:
+        for _ in range(20):
+            close_all(connect_many(service.address, service.port("rpc"), 40))
+        until(lambda: service.limit("rpc connections")["used"] <= 4)
+        text = service.log.read_text()
+        assert 1 <= text.count("was refused") <= 5
+        assert service.limit("log lines a minute")["refused"] > 0
+
+
+def test_status_and_doctor_show_who_has_most(tmp_path: Path) -> None:
+    def say(*arguments: str) -> str:
+        command = [str(LANNER), *arguments, "--data", str(service.data)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout
+
+    with LimitedService(tmp_path, settings="[rpc]\nmax_connections_per_peer = 4\n") as service:
+        assert "no resource is used to 80%" in say("doctor")
+        idle = connect_many(service.address, service.port("rpc"), 4)
+        try:
+            until(lambda: service.limit("rpc connections")["used"] == 4)
+            assert re.search(r"rpc connections +4 +4096 +4 +0 +127\.0\.0\.1 \(4\)", say("status"))
+            assert "rpc connections: 4 of 4 used by 127.0.0.1" in say("doctor")
+        finally:
+            close_all(idle)
