@@ -81,7 +81,7 @@ def test_a_refused_logon_is_in_the_audit_log(connect: Connect, qm: QueueManager)
         connect("alice", "wrong")
     (line,) = (runtime_of(qm).path / "audit.log").read_text().splitlines()
     record = json.loads(line)
-    assert (record["event"], record["who"], record["from"]) == ("log on", "alice", "Arrow Flight")
+    assert (record["event"], record["who"], record["from"]) == ("log on", "alice", "Flight handshake")
     assert "wrong" not in line
 
 

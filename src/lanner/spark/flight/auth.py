@@ -44,7 +44,7 @@ _VERIFIERS: Final = threading.BoundedSemaphore(4)
 # Not in the specification: logons that wait, or are verified, at a time. Each has a thread of gRPC.
 MAX_LOGONS: Final = 64
 # The address of handshakes, which have none.
-HANDSHAKE: Final = "handshake"
+HANDSHAKE: Final = "Flight handshake"
 # The address of programs on this machine that come by the socket of the data directory.
 NEAR: Final = "local"
 
