@@ -35,6 +35,33 @@ _BYTES: Final = struct.Struct(">Q")  # and behind it the peer
 _OK: Final = EnqueueStatus.OK
 
 
+class _Peer:
+    """An address, and what its messages take."""
+
+    __slots__ = ("name", "size", "sources")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.size = 0
+        self.sources = 0  # that are told apart
+
+
+class _Sum:
+    """What the messages of one source take in one queue.
+
+    Each message changes only the size; the peer gets the difference when somebody asks (`PeerShares._charge`).
+    """
+
+    __slots__ = ("is_changed", "key", "peer", "charged", "size")
+
+    def __init__(self, key: bytes, peer: _Peer) -> None:
+        self.key = key
+        self.peer = peer
+        self.size = 0
+        self.charged = 0
+        self.is_changed = False
+
+
 class PeerShares:
     """What the messages of each peer take. The store's lock is held."""
 
@@ -44,179 +71,208 @@ class PeerShares:
         self._store = core.store
         self._table = core.store.table(PEER_BYTES)
         # Sources of messages that are not our own; empty: there are none.
-        self.sources: dict[bytes, str] = {}
-        self.by_peer: dict[str, int] = {}
-        self._held: dict[int, dict[bytes, int]] = {}  # by queue and source
-        self._count_of_peer: dict[str, int] = {}  # sources
+        self.sources: dict[bytes, _Peer] = {}
+        self._peers: dict[str, _Peer] = {}
+        self._sums: dict[int, dict[bytes, _Sum]] = {}  # by queue and source
+        self._changed: list[_Sum] = []
+        # The sum that the last message belonged to, and where it is found: the next one mostly belongs to it, too.
+        self._last = _Sum(b"", _Peer(""))
+        self._last_source = b""
+        self._last_queue: Queue | None = None
+        self._own = b""
         self._total = 0
-        self._changed: set[tuple[int, bytes]] = set()
         # Whose messages are being taken; None: nobody's.
-        self._peer: str | None = None
+        self._peer: _Peer | None = None
+        self.is_taking = False
         self._room = 0  # bytes that it may bring
-        self._queue_limit = 0  # bytes that are in a queue without a quota, at most
-        # For an operator.
-        self.refused = 0
+        # Bytes that may be in a queue without a quota of its own.
+        self.queue_limit = 0
+
+    @property
+    def by_peer(self) -> dict[str, int]:
+        """What the messages of each peer take."""
+        self._charge()
+        return {peer.name: peer.size for peer in self._peers.values() if peer.size}
 
     # Arrivals -------------------------------------------------------------------------------------
 
-    def begin(self, peer: str, known_peers: frozenset[str] = frozenset()) -> None:
+    def begin(self, name: str, known_peers: frozenset[str] = frozenset()) -> None:
         """Take what a peer brings, until `end`. `known_peers`: those that are not strangers."""
         settings, quota = self._settings, self._queue_manager.queue_manager_quota
-        self._peer = None
+        self._peer, self.is_taking = None, False
         if quota == INFINITE:
             return
+        if self._changed:
+            self._charge()
         limit = quota * KILOBYTE
-        self._peer = peer
-        self._queue_limit = int(limit * settings.queue_share)
-        self._room = int(limit * settings.peer_share) - self.by_peer.get(peer, 0)
-        if peer not in known_peers:
-            strange = self._total - sum(self.by_peer.get(one, 0) for one in known_peers)
-            self._room = min(self._room, int(limit * settings.strangers_share) - strange)
+        self.queue_limit = int(limit * settings.queue_share)
+        peer = self._peer = self._named(name)
+        self.is_taking = True
+        self._room = int(limit * settings.peer_share) - peer.size
+        if name not in known_peers:
+            known = sum(self._peers[one].size for one in known_peers if one in self._peers)
+            self._room = min(self._room, int(limit * settings.strangers_share) - self._total + known)
 
     def end(self) -> None:
         """What comes now is our own. What has changed is written if there is something to write: no express message waits for the disk."""
-        self._peer = None
+        peer, self._peer, self.is_taking = self._peer, None, False
         if self._changed and self._store.pending_batch():
             self.write()
+        if peer is not None and not peer.sources and not peer.size and not self._changed:
+            self._peers.pop(peer.name, None)
 
     def check(self, queue: Queue, packet: bytes) -> EnqueueStatus:
         """Judge a message that is about to be stored; if it is fine, `placed` follows."""
         peer = self._peer
         source = fields.source_queue_manager(packet)
-        if peer is None or source == self._queue_manager.identifier.bytes_le:
+        if peer is None or source == self._own:
             return _OK
         size = len(packet)
-        if queue.quota == INFINITE and queue.total_bytes + size > self._queue_limit:
-            self.refused += 1
+        if queue.quota == INFINITE and queue.total_bytes + size > self.queue_limit:
             return EnqueueStatus.QUEUE_QUOTA_EXCEEDED
         if size > self._room:
-            self.refused += 1
             return EnqueueStatus.QUEUE_MANAGER_QUOTA_EXCEEDED
         self._room -= size
-        if source not in self.sources:
+        if source != self._last_source and source not in self.sources:
             self._add_source(source, peer)
         return _OK
-
-    @property
-    def is_taking(self) -> bool:
-        """Whether what comes is of a peer."""
-        return self._peer is not None
-
-    @property
-    def queue_limit(self) -> int:
-        """Bytes that may be in a queue without a quota of its own."""
-        return self._queue_limit
 
     def explain(self) -> str:
         """Why a message counts as not received, if it is for its peer's sake."""
         if self._peer is None:
             return ""
+        self._charge()
         return (
-            f"messages of {self._peer} take {self.by_peer.get(self._peer, 0)} bytes, and no more is taken from it for now "
+            f"messages of {self._peer.name} take {self._peer.size} bytes, and no more is taken from it for now "
             "(quota.peer_share, quota.strangers_share)"
         )
 
-    def _add_source(self, source: bytes, peer: str) -> None:
-        if self._count_of_peer.get(peer, 0) >= _MAX_SOURCES_OF_PEER or len(self.sources) >= _MAX_SOURCES:
+    def _named(self, name: str) -> _Peer:
+        peer = self._peers.get(name)
+        if peer is None:
+            peer = self._peers[name] = _Peer(name)
+        return peer
+
+    def _add_source(self, source: bytes, peer: _Peer) -> None:
+        if peer.sources >= _MAX_SOURCES_OF_PEER or len(self.sources) >= _MAX_SOURCES:
             self._forget_sources()
-        if self._count_of_peer.get(peer, 0) < _MAX_SOURCES_OF_PEER and len(self.sources) < _MAX_SOURCES:
+        # Also if there are too many: then it is charged to its peer.
+        if peer.sources < _MAX_SOURCES_OF_PEER and len(self.sources) < _MAX_SOURCES:
             self.sources[source] = peer
-            self._count_of_peer[peer] = self._count_of_peer.get(peer, 0) + 1
+            peer.sources += 1
 
     def _forget_sources(self) -> None:
-        """Forget those that have no messages here."""
-        there = {source for sums in self._held.values() for source in sums}
+        """Forget those that have no messages here, and their peers."""
+        self.write()
+        there = {source for sums in self._sums.values() for source in sums}
         for source in [one for one in self.sources if one not in there]:
-            self._count_of_peer[self.sources.pop(source)] -= 1
+            peer = self.sources.pop(source)
+            peer.sources -= 1
+            if not peer.sources and not peer.size and peer is not self._peer:
+                self._peers.pop(peer.name, None)
 
     # Sums -----------------------------------------------------------------------------------------
 
     def placed(self, queue: Queue, packet: bytes) -> None:
         """A message lies in a queue now: it has come, was moved there, or is a copy."""
         source = fields.source_queue_manager(packet)
-        peer = self.sources.get(source)
-        if peer is None:
-            if self._peer is None or source == self._queue_manager.identifier.bytes_le:
-                return
-            peer = self._peer
-            source = _all_sources_of(peer)
-        self._add(queue.number, source, peer, len(packet))
+        found = self._last
+        if queue is not self._last_queue or source != self._last_source:
+            peer = self.sources.get(source)
+            if peer is None:
+                peer = self._peer
+                if peer is None or source == self._own:
+                    return
+                source = _all_sources_of(peer.name)
+            sums = self._sums.setdefault(queue.number, {})
+            if source not in sums:
+                sums[source] = _Sum(_KEY.pack(queue.number, source), peer)
+            found = self._last = sums[source]
+            self._last_queue, self._last_source = queue, source
+        found.size += len(packet)
+        if not found.is_changed:
+            self._note(found)
 
     def removed(self, queue: Queue, packet: bytes) -> None:
         """A message has left a queue, whose total bytes are without it already."""
-        sums = self._held.get(queue.number)
-        if sums is None:
-            return
-        if queue.total_bytes <= 0:
-            for source, size in list(sums.items()):
-                self._add(queue.number, source, self._peer_of(source), -size)
-            return
         source = fields.source_queue_manager(packet)
-        if source in sums:
-            self._add(queue.number, source, self._peer_of(source), -min(len(packet), sums[source]))
+        found = self._last
+        if queue is not self._last_queue or source != self._last_source or queue.total_bytes <= 0:
+            sums = self._sums.get(queue.number)
+            if sums is None:
+                return
+            if queue.total_bytes <= 0:
+                for one in sums.values():
+                    one.size = 0
+                    self._note(one)
+                return
+            if source not in sums:
+                return
+            found = self._last = sums[source]
+            self._last_queue, self._last_source = queue, source
+        found.size -= len(packet)
+        if not found.is_changed:
+            self._note(found)
 
-    def _peer_of(self, source: bytes) -> str:
-        peer = self.sources.get(source)
-        if peer is None:
-            # One that stands for all further sources of a peer.
-            peer = next((one for one in self.by_peer if _all_sources_of(one) == source), "")
-        return peer
+    def _note(self, found: _Sum) -> None:
+        if not found.is_changed:
+            found.is_changed = True
+            self._changed.append(found)
 
-    def _add(self, queue: int, source: bytes, peer: str, size: int) -> None:
-        sums = self._held.get(queue)
-        if sums is None:
-            sums = self._held[queue] = {}
-        left = sums.get(source, 0) + size
-        if left > 0:
-            sums[source] = left
-        else:
-            sums.pop(source, None)
-            if not sums:
-                del self._held[queue]
-        of_peer = self.by_peer.get(peer, 0) + size
-        if of_peer > 0:
-            self.by_peer[peer] = of_peer
-        else:
-            self.by_peer.pop(peer, None)
-        self._total += size
-        self._changed.add((queue, source))
+    def _charge(self) -> None:
+        """Charge the peers with what has changed."""
+        for one in self._changed:
+            one.size = max(one.size, 0)
+            change = one.size - one.charged
+            one.charged = one.size
+            one.peer.size += change
+            self._total += change
 
     # The store ------------------------------------------------------------------------------------
 
     def write(self) -> None:
         """Write the sums that have changed."""
-        for queue, source in self._changed:
-            size = self._held.get(queue, {}).get(source, 0)
-            key = _KEY.pack(queue, source)
-            if size:
-                self._table.put(key, _BYTES.pack(size) + self._peer_of(source).encode())
-            else:
-                self._table.delete(key)
+        self._charge()
+        self._last_queue, self._last_source = None, b""
+        for one in self._changed:
+            one.is_changed = False
+            if one.size:
+                self._table.put(one.key, _BYTES.pack(one.size) + one.peer.name.encode())
+                continue
+            self._table.delete(one.key)
+            queue, source = _KEY.unpack(one.key)
+            sums = self._sums.get(queue)
+            if sums is not None and sums.get(source) is one:
+                del sums[source]
+                if not sums:
+                    del self._sums[queue]
         self._changed.clear()
 
     def load(self) -> None:
         """Read the sums: at the start, and when the store has undone what was not synced."""
-        for state in (self.sources, self.by_peer, self._held, self._count_of_peer):
-            state.clear()
+        self._own = self._queue_manager.identifier.bytes_le
+        self.sources.clear()
+        self._peers.clear()
+        self._sums.clear()
         self._changed.clear()
+        self._last_queue, self._last_source = None, b""
         self._total = 0
-        rows: dict[int, dict[bytes, tuple[int, str]]] = {}
-        for key, value in self._table.items():
-            number, source = _KEY.unpack(key)
-            rows.setdefault(number, {})[source] = (
-                _BYTES.unpack_from(value)[0],
-                value[_BYTES.size :].decode("utf-8", "replace"),
-            )
-        for number, sums in rows.items():
-            queue = self._queue_manager.queue_collection.get(number)
-            there = 0 if queue is None else queue.total_bytes
-            told = sum(size for size, _ in sums.values())
-            for source, (size, peer) in sums.items():
+        told: dict[int, int] = {}
+        for key, value in list(self._table.items()):
+            queue, source = _KEY.unpack(key)
+            peer = self._named(value[_BYTES.size :].decode("utf-8", "replace"))
+            if source != _all_sources_of(peer.name):
                 self._add_source(source, peer)
-                kept = size if told <= there else size * there // told
-                if kept:
-                    self._add(number, source, peer, kept)
-                self._changed.add((number, source))
+            found = self._sums.setdefault(queue, {})[source] = _Sum(key, peer)
+            found.size = _BYTES.unpack_from(value)[0]
+            self._note(found)
+            told[queue] = told.get(queue, 0) + found.size
+        queues = self._queue_manager.queue_collection
+        for queue, sums in self._sums.items():
+            there = queues[queue].total_bytes if queue in queues else 0
+            if told[queue] > there:
+                for one in sums.values():
+                    one.size = one.size * there // told[queue]
 
 
 def _all_sources_of(peer: str) -> bytes:
