@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from lanner import connect
 from lanner.client import Message, QueueManager
 from lanner.client.runtimes import runtime_of
 from tests.cli.conftest import Run, Served, free_address
@@ -73,14 +74,19 @@ def test_sighup_takes_over_what_it_can_and_names_the_rest(
     config.write_text('name = "alpha"\n[log]\nlevel = "warning"\n')
     served = serve("--config", config, "--json")
     served.ready()
-    config.write_text('name = "beta"\n[log]\nlevel = "info"\n[quota]\nqueue_manager_kb = 77\njournal_kb = "none"\n')
+    quota = '[quota]\nqueue_manager_kb = 77\njournal_kb = "none"\nexpress_mb = 64\n'
+    config.write_text(f'name = "beta"\n[log]\nlevel = "info"\n{quota}')
     served.process.send_signal(signal.SIGHUP)
     served.line_with("name = beta needs a restart")
     served.line_with("log.level is now info")
     served.line_with("quota.queue_manager_kb is now 77")
+    served.line_with("quota.express_mb is now 64")
     config.write_text("nmae = 'x'")
     served.process.send_signal(signal.SIGHUP)
     served.line_with("the configuration stays as it was")
+    with connect(data=data) as manager:
+        shown = next(one for one in manager.status()["limits"] if "express" in one["resource"])
+        assert shown["limit"] == 64 << 20
     # Told at the level "info", which was taken over.
     code, log = served.end(signal.SIGTERM)
     assert (code, "queue manager ALPHA has stopped" in log) == (0, True)

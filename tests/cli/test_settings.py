@@ -44,6 +44,7 @@ def test_without_a_file_everything_has_a_default(monkeypatch: pytest.MonkeyPatch
         "log.level": "info",
         "log.audit": "audit.log",
         "quota.queue_manager_kb": None,
+        "quota.express_mb": 1024,
         "quota.journal_kb": None,
         "quota.queue_share": 0.5,
         "quota.peer_share": 0.5,
@@ -163,6 +164,8 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_environment(
         ("[rpc]\nprot = 1", "unknown setting rpc.prot; the nearest known one is rpc.port"),
         ("[quota]\nqueue_manager_kb = true", "quota.queue_manager_kb = True: kilobytes"),
         ("[log]\nlevel = 'loud'", "log.level = 'loud'"),
+        ("[quota]\nexpress_mb = 31", "quota.express_mb = 31: mebibytes, 32 to"),
+        ("[quota]\nexpress_mb = true", "quota.express_mb = True: mebibytes"),
         ("[quota]\nqueue_manager_kb = -1", "quota.queue_manager_kb = -1: kilobytes"),
         ("[quota]\nqueue_manager_kb = 4294967295", "quota.queue_manager_kb = 4294967295: kilobytes"),
         (
@@ -212,6 +215,8 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
 def test_the_limits_of_a_quota(tmp_path: Path) -> None:
     settings = load(tmp_path, '[quota]\nqueue_manager_kb = 4294967294\njournal_kb = "none"')
     assert (settings.quota.queue_manager_kb, settings.quota.journal_kb) == (0xFFFF_FFFE, "none")
+    assert settings.quota.express_memory == 1 << 30
+    assert load(tmp_path, '[quota]\nexpress_mb = "none"').quota.express_memory is None
 
 
 @pytest.mark.parametrize(

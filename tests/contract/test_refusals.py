@@ -8,6 +8,7 @@ import re
 import resource
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,21 +47,23 @@ async def test_a_full_queue_says_which_quota_is_used_up_and_what_to_do(qm: lanne
 
 
 @contextlib.asynccontextmanager
-async def limited(form: Form, data: Path, start_own: Callable[..., Service]) -> AsyncIterator[lanner.aio.QueueManager]:
-    """Give a queue manager with a quota of its own."""
+async def limited(
+    form: Form, data: Path, start_own: Callable[..., Service], setting: str, embedded: dict[str, int]
+) -> AsyncIterator[lanner.aio.QueueManager]:
+    """Give a queue manager with a quota of its own, written in the settings of a service and in those of this process."""
     if form.is_remote:
-        service = start_own("[quota]\nqueue_manager_kb = 20\n")
+        service = start_own(f"[quota]\n{setting}\n")
         async with await Place(form, data, service).connect() as qm:
             yield qm
     else:
-        async with form.embedded(data, queue_manager_quota=20) as qm:
+        async with form.embedded(data, **dict[str, Any](embedded)) as qm:
             yield qm
 
 
 async def test_a_full_queue_manager_says_which_quota_is_used_up_and_what_to_do(
     form: Form, tmp_path: Path, start_own: Callable[..., Service]
 ) -> None:
-    async with limited(form, tmp_path / "data", start_own) as qm:
+    async with limited(form, tmp_path / "data", start_own, "queue_manager_kb = 20", {"queue_manager_quota": 20}) as qm:
         q = await new_queue(qm)
         await q.send(bytes(16000))
         text = (
@@ -70,6 +73,29 @@ async def test_a_full_queue_manager_says_which_quota_is_used_up_and_what_to_do(
         await refused(errors.InsufficientResources, text, q.send(bytes(5000)))
         await q.receive(0)
         await q.send(bytes(5000))
+
+
+async def test_full_memory_for_express_messages_says_what_its_limit_is_and_what_to_do(
+    form: Form, tmp_path: Path, start_own: Callable[..., Service]
+) -> None:
+    text = (
+        "the memory for express messages is full: limit 32 MiB by quota.express_mb, used 30 MiB, message 3907 KiB; "
+        "receive or purge messages, send recoverable ones, or raise the limit"
+    )
+    async with limited(form, tmp_path / "data", start_own, "express_mb = 32", {"express_memory": 32 << 20}) as qm:
+        q = await new_queue(qm)
+        body = bytes(4_000_000)
+        for _ in range(8):
+            await q.send(body)
+        await refused(errors.InsufficientResources, text, q.send(body))
+        small, large = lanner.Message(body=b"x"), lanner.Message(body=body)
+        await refused(errors.InsufficientResources, text, q.send_many([small, large]))
+        # Those before the one that was refused are sent, and say so.
+        assert small.id is not None
+        assert large.id is None
+        await q.send(lanner.Message(body=body, recoverable=True))
+        await q.receive(0)
+        await q.send(body)
 
 
 async def test_the_largest_message_fits_and_what_is_larger_says_how_large_it_is(qm: lanner.aio.QueueManager) -> None:

@@ -1,4 +1,4 @@
-"""A full disk holds what peers send, instead of ending their sessions (MS-MQDMPR 3.1.7.2.5, 3.1.7.2.6)."""
+"""A full disk and full memory hold what peers send, instead of ending their sessions (MS-MQDMPR 3.1.7.2.5, 3.1.7.2.6)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from lanner.model.directory_objects import Queue
 from lanner.model.enums import EnqueueStatus
+from lanner.model.errors import InsufficientResources
 from lanner.model.live import MessagePosition
 from lanner.transfer.route_stages import Stage
 from tests.transfer.world import Node, World
@@ -167,3 +168,100 @@ def test_a_disk_that_fills_up_again_holds_the_rest(world: World, alpha: Node, be
     set_disk_full(beta, is_full=False)
     world.tick(3)
     assert beta.bodies("q") == [b"one", b"two"]
+
+
+# The memory for express messages ------------------------------------------------------------------------------------
+
+MIB = 1 << 20
+
+
+def send_express(node: Node, name: str, count: int) -> None:
+    for _ in range(count):
+        node.send(name, bytes(MIB), recoverable=False)
+
+
+@pytest.fixture
+def small(world: World) -> Node:
+    """A queue manager with little memory for express messages."""
+    gamma = world.node("GAMMA", "127.0.0.4", express_memory=32 * MIB)
+    gamma.create("q")
+    return gamma
+
+
+def flow_control_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "flow control" in record.getMessage()]
+
+
+def test_express_messages_wait_while_memory_is_full_and_all_arrive(
+    world: World, alpha: Node, small: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    send_express(alpha, small.direct("q"), 40)
+    with caplog.at_level(logging.WARNING):
+        world.tick(120, step=1)
+    (link,) = small.transfer.links.values()
+    assert small.queue("q").message_count == 31
+    assert small.engine.express_memory.used <= 32 * MIB
+    assert alpha.route(small.direct("q")).stage is Stage.ATTACHED
+    # The queue manager takes everything else meanwhile.
+    assert not is_throttled(small)
+    assert small.send("q", b"recoverable", recoverable=True) is EnqueueStatus.OK
+    # Not what would take the room that the peer waits for.
+    small.receive()
+    with pytest.raises(InsufficientResources, match="messages of other computers wait for it"):
+        small.send("q", b"express", recoverable=False)
+    world.tick(5)
+    assert small.queue("q").message_count == 31
+    for _ in range(31):
+        small.receive()
+        world.tick(2)
+    assert not link.is_closed
+    assert small.queue("q").message_count == 9
+    assert [queue for queue in alpha.engine.outgoing_queues() if queue.message_count] == []
+    assert small.send("q", b"express", recoverable=False) is EnqueueStatus.OK
+    # Four messages at a time: there must be room for the largest before any is taken.
+    lines = flow_control_lines(caplog)
+    assert len(lines) == 6
+    assert lines[0].startswith(
+        "flow control is on for express messages: the memory for express messages is full: limit 32 MiB"
+    )
+    assert lines[-1] == "flow control is off for express messages"
+
+
+def test_full_memory_holds_no_session_that_brings_recoverable_messages(
+    world: World, alpha: Node, beta: Node, small: Node
+) -> None:
+    send_express(alpha, small.direct("q"), 40)
+    world.tick(5)
+    assert small.engine.express_memory.is_short
+    small.create("kept")
+    send(beta, small.direct("kept"), b"one", b"two")
+    world.tick(5)
+    assert small.bodies("kept") == [b"one", b"two"]
+
+
+def test_two_that_are_full_of_messages_for_each_other_go_on(world: World, small: Node) -> None:
+    other = world.node("DELTA", "127.0.0.5", express_memory=32 * MIB)
+    other.create("q")
+    for node, peer in ((small, other), (other, small)):
+        with pytest.raises(InsufficientResources):
+            send_express(node, peer.direct("q"), 30)
+    for _ in range(60):
+        world.tick(2, step=1)
+        for node in (small, other):
+            node.receive()
+    world.tick(2)
+    for node in (small, other):
+        assert [queue for queue in node.engine.outgoing_queues() if queue.message_count] == []
+        assert node.queue("q").message_count == 0
+        assert node.engine.express_memory.used == 0
+
+
+def test_a_shortage_ends_with_transfer(world: World, alpha: Node, small: Node) -> None:
+    send_express(alpha, small.direct("q"), 40)
+    world.tick(5)
+    with pytest.raises(InsufficientResources):
+        send_express(small, "q", 1)
+    small.transfer.stop()
+    small.receive()
+    send_express(small, "q", 1)
+    small.transfer.start()

@@ -43,6 +43,7 @@ from lanner.host.budget import Budget, Usage, raise_descriptor_limit
 from lanner.host.early_ports import close_early
 from lanner.host.runtime import Runtime
 from lanner.model.directory_objects import KILOBYTE
+from lanner.model.enums import INFINITE
 from lanner.model.errors import LannerError
 from lanner.rpc.security import Credentials
 from lanner.security.audit import AuditLog
@@ -103,6 +104,7 @@ class Daemon:
         self.runtime = self._open()
         self.logons = Logons(self.settings.security.lockout)
         self.budget.show("disk", self._disk)
+        self.budget.show("express messages", self._express)
         self.budget.show("threads", _threads)
         try:
             self._keep_password_policy()
@@ -118,6 +120,7 @@ class Daemon:
             "local_addresses": addresses_of(settings.bind),
             "queue_manager_quota": quota_in_kilobytes(settings.quota.queue_manager_kb),
             "journal_quota": quota_in_kilobytes(settings.quota.journal_kb),
+            "express_memory": settings.quota.express_memory,
             "queue_share": settings.quota.queue_share,
             "peer_share": settings.quota.peer_share,
             "strangers_share": settings.quota.strangers_share,
@@ -266,6 +269,12 @@ class Daemon:
         qm = self.runtime.engine.queue_manager
         return Usage("bytes of messages", qm.total_bytes, qm.queue_manager_quota * KILOBYTE)
 
+    def _express(self) -> Usage:
+        """How much memory express messages take."""
+        memory = self.runtime.engine.express_memory
+        limit = INFINITE * KILOBYTE if memory.limit is None else memory.limit
+        return Usage("bytes of express messages in memory", memory.used, limit, refused=memory.refused)
+
     @property
     def addresses(self) -> dict[str, str]:
         """Where it listens for what, as people write it."""
@@ -352,6 +361,7 @@ class Daemon:
             ):
                 if value is not None:
                     setattr(qm, attribute, value)
+            engine.express_memory.set_limit(quotas.express_memory)
             engine.save_queue_manager()
         change.wait()
 

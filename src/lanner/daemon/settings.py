@@ -19,7 +19,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from lanner.activex.environment import ActivexSettings
 from lanner.com.server.listener import ComSettings
-from lanner.engine.settings import EngineSettings, EventSettings
+from lanner.engine.settings import MIN_EXPRESS_MEMORY, EngineSettings, EventSettings
 from lanner.model.enums import INFINITE
 from lanner.model.errors import LannerError
 from lanner.rpc.pdu import AuthLevel
@@ -38,6 +38,7 @@ RELOADABLE = (
     "log.level",
     "quota.queue_manager_kb",
     "quota.journal_kb",
+    "quota.express_mb",
     "transfer.tls_certificate",
     "transfer.tls_key",
     "transfer.tls_authorities",
@@ -45,6 +46,8 @@ RELOADABLE = (
 )
 
 Kilobytes = int | Literal["none"] | None
+MEBIBYTE = 1 << 20
+_MOST_MB = 1 << 30
 _COMPUTER_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
 # An address of the peers table that is none, but a name that DNS has; digits alone are an address mistyped.
 _HOST_NAME = re.compile(r"(?![0-9.]+$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
@@ -93,6 +96,8 @@ class QuotaSettings(_Table):
 
     queue_manager_kb: Kilobytes = None
     journal_kb: Kilobytes = None
+    # Mebibytes of memory for express messages.
+    express_mb: int | Literal["none"] = 1024
     # Parts of queue_manager_kb for messages of other computers: in a queue without a quota, of one address, of all that [peers] has not.
     queue_share: Share = _QUOTA.queue_share
     peer_share: Share = _QUOTA.peer_share
@@ -106,6 +111,21 @@ class QuotaSettings(_Table):
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < INFINITE:
             raise ValueError(f'kilobytes, 0 to {INFINITE - 1}, or "none" for no limit')
         return value
+
+    @field_validator("express_mb", mode="before")
+    @classmethod
+    def _has_room(cls, value: object) -> object:
+        least = MIN_EXPRESS_MEMORY // MEBIBYTE
+        if value != "none" and (
+            not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST_MB
+        ):
+            raise ValueError(f'mebibytes, {least} to {_MOST_MB}, or "none" for no limit')
+        return value
+
+    @property
+    def express_memory(self) -> int | None:
+        """What the engine is told."""
+        return None if self.express_mb == "none" else self.express_mb * MEBIBYTE
 
 
 class SecuritySettings(_Table):

@@ -26,6 +26,7 @@ above it in this list.
     opening             open handles
     examining           signatures, encrypted bodies, certificates
     arrivals            enqueue a message: quotas, new places
+    express_memory      how much memory express messages may take
     peer_shares         what messages of other computers may take of the quota
     sending             build and enqueue messages through open handles
     moving              move, undo a receive, purge

@@ -37,6 +37,7 @@ class Arrivals:
         self._positions = positions
         self._expiry = positions.expiry
         self.shares = core.shares
+        self._express_memory = core.express_memory
         # Called for a message that was sent, committed or delivered to a queue; not for one that
         # was moved or given back.
         self.arrived_subscribers: list[PositionAvailable] = []
@@ -65,7 +66,9 @@ class Arrivals:
         ttrq = envelope.time_to_reach_queue
         if ttrq != INFINITE and now - envelope.sent_time > ttrq:
             return EnqueueStatus.TIMED_OUT_IN_TRANSIT
-        if self._store.refuses_sends and not envelope.is_express:
+        if envelope.is_express:
+            self._express_memory.check(len(packet), is_leaving=isinstance(queue, OutgoingQueue))
+        elif self._store.refuses_sends:
             raise disk_full()
         if self.shares.is_taking:
             status = self.shares.check(queue, packet)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from lanner.engine.access import Access
 from lanner.engine.event_recorder import EventRecorder
+from lanner.engine.express_memory import ExpressMemory
 from lanner.engine.numbers import Numbers
 from lanner.engine.peer_shares import PeerShares
 from lanner.engine.persistence import AttributeTables
@@ -38,3 +39,4 @@ class Core:
         self.access = Access(self.queue_manager)
         self.audit = settings.audit or AuditLog()
         self.shares = PeerShares(self)
+        self.express_memory = ExpressMemory(store, settings.express_memory)

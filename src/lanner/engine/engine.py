@@ -75,6 +75,7 @@ class Engine:
         self.queue_manager = core.queue_manager
         self.numbers = numbers = core.numbers
         self.shares = core.shares
+        self.express_memory = core.express_memory
         access, attributes = core.access, core.attributes
         # None: events are not recorded.
         self.events = core.recorder

@@ -17,6 +17,8 @@ from lanner.wire.sid import Sid
 
 # For a new queue manager on a host whose name cannot be used.
 DEFAULT_COMPUTER_NAME = "LANNER"
+# Of EngineSettings.express_memory.
+MIN_EXPRESS_MEMORY = 32 << 20
 _LONGEST_KEEP = 3650
 
 
@@ -68,6 +70,8 @@ class EngineSettings:
     # Kilobytes; None keeps what the store has.
     queue_manager_quota: int | None = None
     journal_quota: int | None = None
+    # Bytes of memory for express messages; None: no limit. At least MIN_EXPRESS_MEMORY, so that the largest message has room.
+    express_memory: int | None = 1 << 30
     # Parts of the queue manager's quota for messages of other computers: in a queue without a quota of its own, of one
     # address, and of all addresses that transfer was not told of (`peer_shares`).
     queue_share: float = 0.5

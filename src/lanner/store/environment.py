@@ -41,6 +41,7 @@ class Environment:
         "env",
         "epoch",
         "events",
+        "express_bytes",
         "last_read",
         "log_seed",
         "memory",
@@ -58,6 +59,8 @@ class Environment:
     def __init__(self, path: Path, map_size: int) -> None:
         self._path = path
         self._map_size = map_size
+        # Of the express messages of all queues: their packets, and EXPRESS_OVERHEAD for each.
+        self.express_bytes = 0
         self._open()
 
     @property

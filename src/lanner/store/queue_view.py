@@ -12,13 +12,16 @@ from lanner.store.environment import Environment
 from lanner.store.overlay import Layer, Overlay
 from lanner.store.record import MAX_LOOKUP_ID, MESSAGE_KEY, Record, decode, stored_facts
 
-__all__ = ["GARBAGE_QUEUE", "STATISTICS", "ExpressLayer", "MessageLayer", "QueueView", "Totals"]
+__all__ = ["EXPRESS_OVERHEAD", "GARBAGE_QUEUE", "STATISTICS", "ExpressLayer", "MessageLayer", "QueueView", "Totals"]
 
 # The totals of a queue on disk: generation, messages, bytes of packets.
 STATISTICS = struct.Struct(">IQQ")
 
 # A row of table "garbage": this letter, the queue and the generation to be swept.
 GARBAGE_QUEUE = struct.Struct(">cII")
+
+# Measured: bytes of memory that an express message takes beside its packet.
+EXPRESS_OVERHEAD = 384
 
 _key = MESSAGE_KEY.pack
 _parts = MESSAGE_KEY.unpack
@@ -297,6 +300,7 @@ class QueueView(Overlay[int, Record, int]):
                 volatile = self.express = ExpressLayer(self.generation)
             self.express_messages += 1
             self.express_size += size
+            self._environment.express_bytes += size + EXPRESS_OVERHEAD
             volatile.keys.add(lookup_id)
             volatile.rows[lookup_id] = record
             if number:
@@ -337,6 +341,7 @@ class QueueView(Overlay[int, Record, int]):
             express.keys.discard(lookup_id)
             self.express_messages -= 1
             self.express_size -= size
+            environment.express_bytes -= size + EXPRESS_OVERHEAD
             return True
         layer = self.current or self._begin(self)
         if lookup_id in layer.rows:
@@ -390,6 +395,7 @@ class QueueView(Overlay[int, Record, int]):
         self.generation += 1
         # Both are of the old one.
         self._environment.message_in = self._environment.last_read = None
+        self._environment.express_bytes -= self.express_size + EXPRESS_OVERHEAD * self.express_messages
         self.messages = self.size = self.express_messages = self.express_size = 0
         self.express = None
         self._high.clear()

@@ -123,6 +123,11 @@ class Store:
         return self._allocation.refuses_sends
 
     @property
+    def express_bytes(self) -> int:
+        """The memory that all express messages take. EXPRESS_OVERHEAD is counted for each beside its packet."""
+        return self._environment.express_bytes
+
+    @property
     def horizon(self) -> int:
         """The visibility number up to which every message is durable, or never will be."""
         return self._commits.horizon

@@ -1,8 +1,11 @@
-"""Flow control: what a queue manager does while its disk has no room for messages (MS-MQDMPR 3.1.7.2.5, 3.1.7.2.6).
+"""Flow control: what a queue manager does while it has no room for messages (MS-MQDMPR 3.1.7.2.5, 3.1.7.2.6).
 
-An arriving message that finds no room begins it. Then every enqueue on this queue manager is refused, and `incoming`
-holds what arrives: it is not acknowledged, so peers stop when their window is full, and their sessions stay open. The
-disk is asked again once a second, and flow control ends when it has room.
+An arriving message that finds no room begins it, and `incoming` holds what arrives: it is not acknowledged, so peers stop when
+their window is full, and their sessions stay open. Once a second is asked whether there is room again, and then it ends.
+
+- If the disk is full, every enqueue on this queue manager is refused (Throttled), and every session is held.
+- If the memory for express messages is full (`engine.express_memory`), only express messages are refused, and only sessions that
+  bring one are held. So nobody can stop recoverable messages with express ones.
 """
 
 from __future__ import annotations
@@ -15,10 +18,11 @@ from lanner.transfer.deadlines import Deadline
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
+    from lanner.model.errors import InsufficientResources
 
 _LOG = logging.getLogger(__name__)
 
-# Not in the specification, seconds: how often the disk is asked for room.
+# Not in the specification, seconds: how often is asked for room.
 _CHECK_INTERVAL = 1.0
 
 
@@ -30,35 +34,49 @@ class FlowControl:
 
     def __init__(self, engine: Engine, on_end: Callable[[], None]) -> None:
         self._engine = engine
+        self._memory = engine.express_memory
         self._on_end = on_end
-        self.is_on = False
+        self.is_on = False  # for all messages: the disk is full
         self.deadline = Deadline()
 
-    @property
-    def is_needed(self) -> bool:
-        """Whether a message was refused because this computer has no room, and not because of a quota."""
-        return self.is_on or self._engine.store.refuses_sends
-
-    def begin(self) -> None:
-        """An arriving message found no room."""
-        if not self.is_on:
+    def begin(self, error: InsufficientResources) -> bool:
+        """An arriving message was refused with an error. False: not because this computer has no room, but because of a quota."""
+        was_short = self._memory.is_short
+        if self._memory.begin_shortage(error):
+            if not was_short:
+                _LOG.warning("flow control is on for express messages: %s", error.args[0])
+        elif not self.is_on:
+            if not self._engine.store.refuses_sends:
+                return False
             self.is_on = True
             self._engine.begin_flow_control()
-            self.deadline.set(self._engine.monotonic() + _CHECK_INTERVAL)
             _LOG.warning("flow control is on: the disk is full, and messages of peers wait until there is room")
+        self.deadline.set_earlier(self._engine.monotonic() + _CHECK_INTERVAL)
+        return True
 
     def on_timer(self, now: float) -> None:
         """End it if there is room, else look again later."""
-        if self._engine.store.refuses_sends:
+        has_room = self._memory.end_shortage()
+        if has_room and not self._memory.is_short:
+            _LOG.warning("flow control is off for express messages")
+        if self.is_on and not self._engine.store.refuses_sends:
+            self._end_for_all()
+            has_room = True
+        if self.is_on or self._memory.is_short:
             self.deadline.set(now + _CHECK_INTERVAL)
         else:
-            self.end()
+            self.deadline.clear()
+        if has_room:
             self._on_end()
 
     def end(self) -> None:
-        """There is room again, or the queue manager stops."""
+        """The queue manager stops."""
+        self._memory.forget_shortage()
+        self.deadline.clear()
+        self._end_for_all()
+
+    def _end_for_all(self) -> None:
         if self.is_on:
             self.is_on = False
-            self.deadline.clear()
             self._engine.end_flow_control()
             _LOG.warning("flow control is off")

@@ -9,7 +9,7 @@ servers. `refusals` counts and logs all of them by queue, `incidents` by peer.
 The message and what is remembered about it (its identifier, the state of its sequence) go into the
 same batch of the store, because both are written under one hold of its lock.
 
-If the disk is full, the message waits, and so do the messages after it on its session
+If the disk or the memory for express messages is full, the message waits, and so do the messages after it on its session
 (`flow_control`). If it cannot be stored for another reason, the session is closed, nothing is
 remembered, and the sender sends the message again.
 """
@@ -317,10 +317,9 @@ class Incoming:
         """Process a message; False if there is no room for it, and flow control has begun."""
         try:
             self._process(link, peer, packet, sender, examination)
-        except InsufficientResources:
-            if not self.flow_control.is_needed:
+        except InsufficientResources as error:
+            if not self.flow_control.begin(error):
                 raise
-            self.flow_control.begin()
             return False
         return True
 

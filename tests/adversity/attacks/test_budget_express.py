@@ -1,0 +1,59 @@
+"""A peer that fills the memory with express messages: it waits, the others go on, and nothing is lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import lanner
+from lanner import errors
+from lanner.model.enums import DeliveryGuarantee
+from lanner.wire.builder import MessageProperties, build
+from lanner.wire.format_name import parse
+from lanner.wire.sid import EVERYONE
+from tests.adversity.attacks.limited_service import MIB, LimitedService, Session1801, until
+
+LIMIT = 32 * MIB
+COUNT = 48
+RESOURCE = "bytes of express messages in memory"
+
+
+def packets(service: LimitedService, stranger: Session1801, queue: str, mode: DeliveryGuarantee, count: int) -> bytes:
+    """Messages of a mebibyte each."""
+    to = parse(rf"DIRECT=TCP:{service.address}\private$\{queue}")
+    properties = MessageProperties(body=bytes(MIB), delivery_guarantee=mode, sender_identifier=EVERYONE.pack())
+    sent = int(time.time())
+    return b"".join(
+        build(properties, source=stranger.guid, ordinal=ordinal, sent_time=sent, destination=to)
+        for ordinal in range(1, count + 1)
+    )
+
+
+def test_express_messages_of_a_peer_wait_and_stop_nobody_else(tmp_path: Path) -> None:
+    with LimitedService(tmp_path, settings="[quota]\nexpress_mb = 32\n") as service, service.manager() as manager:
+        flooded, kept = manager.create_queue("flooded"), manager.create_queue("kept")
+        with Session1801(service, "127.9.7.1") as stranger, Session1801(service, "127.9.7.2") as other:
+            everything = packets(service, stranger, "flooded", DeliveryGuarantee.EXPRESS, COUNT)
+            flood = threading.Thread(target=stranger.connection.sendall, args=(everything,))
+            flood.start()
+            until(lambda: service.limit(RESOURCE)["refused"] > 0)
+            shown = service.limit(RESOURCE)
+            assert LIMIT - 2 * MIB < shown["used"] <= shown["limit"] == LIMIT
+            assert flooded.count() == 31
+            # Recoverable messages come and go, of peers and of programs here.
+            other.connection.sendall(packets(service, other, "kept", DeliveryGuarantee.RECOVERABLE, 2))
+            until(lambda: kept.count() == 2)
+            kept.send(lanner.Message(body=b"mine", recoverable=True))
+            with pytest.raises(errors.InsufficientResources, match="messages of other computers wait for it"):
+                kept.send(b"express")
+            # All of them arrive on the same session when somebody reads.
+            for _ in range(COUNT):
+                assert len(flooded.receive(30).body) == MIB
+            flood.join(30)
+            assert not flood.is_alive()
+            until(lambda: service.limit(RESOURCE)["used"] == 0)
+            kept.send(b"express")
+        assert "flow control is on for express messages" in service.log.read_text()
