@@ -52,7 +52,7 @@ class _Sum:
     Each message changes only the size; the peer gets the difference when somebody asks (`PeerShares._charge`).
     """
 
-    __slots__ = ("is_changed", "key", "peer", "charged", "size")
+    __slots__ = ("charged", "is_changed", "key", "peer", "size")
 
     def __init__(self, key: bytes, peer: _Peer) -> None:
         self.key = key
