@@ -49,16 +49,16 @@ class _Peer:
 class _Sum:
     """What the messages of one source take in one queue.
 
-    Each message changes only the size; the peer gets the difference when somebody asks (`PeerShares._settle`).
+    Each message changes only the size; the peer gets the difference when somebody asks (`PeerShares._charge`).
     """
 
-    __slots__ = ("is_changed", "key", "peer", "settled", "size")
+    __slots__ = ("charged", "is_changed", "key", "peer", "size")
 
     def __init__(self, key: bytes, peer: _Peer) -> None:
         self.key = key
         self.peer = peer
         self.size = 0
-        self.settled = 0
+        self.charged = 0
         self.is_changed = False
 
 
@@ -91,7 +91,7 @@ class PeerShares:
     @property
     def by_peer(self) -> dict[str, int]:
         """What the messages of each peer take."""
-        self._settle()
+        self._charge()
         return {peer.name: peer.size for peer in self._peers.values() if peer.size}
 
     # Arrivals -------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ class PeerShares:
         if quota == INFINITE:
             return
         if self._changed:
-            self._settle()
+            self._charge()
         limit = quota * KILOBYTE
         self.queue_limit = int(limit * settings.queue_share)
         peer = self._peer = self._named(name)
@@ -141,7 +141,7 @@ class PeerShares:
         """Why a message counts as not received, if it is for its peer's sake."""
         if self._peer is None:
             return ""
-        self._settle()
+        self._charge()
         return (
             f"messages of {self._peer.name} take {self._peer.size} bytes, and no more is taken from it for now "
             "(quota.peer_share, quota.strangers_share)"
@@ -219,12 +219,12 @@ class PeerShares:
             found.is_changed = True
             self._changed.append(found)
 
-    def _settle(self) -> None:
+    def _charge(self) -> None:
         """Charge the peers with what has changed."""
         for one in self._changed:
             one.size = max(one.size, 0)
-            change = one.size - one.settled
-            one.settled = one.size
+            change = one.size - one.charged
+            one.charged = one.size
             one.peer.size += change
             self._total += change
 
@@ -232,7 +232,7 @@ class PeerShares:
 
     def write(self) -> None:
         """Write the sums that have changed."""
-        self._settle()
+        self._charge()
         self._last_queue, self._last_source = None, b""
         for one in self._changed:
             one.is_changed = False
