@@ -265,9 +265,14 @@ class Daemon:
         }
 
     def _disk(self) -> Usage:
-        """How much of the queue manager's quota its messages take."""
-        qm = self.runtime.engine.queue_manager
-        return Usage("bytes of messages", qm.total_bytes, qm.queue_manager_quota * KILOBYTE)
+        """How much of the queue manager's quota its messages take, and which other computer's take most."""
+        engine = self.runtime.engine
+        qm = engine.queue_manager
+        limit = qm.queue_manager_quota * KILOBYTE
+        with self.runtime.lock:
+            peer, most = max(engine.shares.by_peer.items(), key=lambda item: item[1], default=(None, 0))
+            used = qm.total_bytes
+        return Usage("bytes of messages", used, limit, int(limit * self.settings.quota.peer_share), peer, most)
 
     def _express(self) -> Usage:
         """How much memory express messages take."""

@@ -59,6 +59,9 @@ def test_a_stranger_cannot_fill_the_quota_of_all(tmp_path: Path) -> None:
         fill(service, "127.9.6.1", "b", QUOTA)
         fill(service, "127.9.6.1", "c", QUOTA)
         assert QUOTA // 4 < used(service, "a", "b", "c") <= QUOTA // 2
+        shown = service.limit("bytes of messages")
+        assert shown["greatest_peer"] == "127.9.6.1"
+        assert QUOTA // 4 < shown["greatest"] <= shown["per_peer"] == QUOTA // 2
         # All strangers have theirs.
         for last in range(2, 6):
             fill(service, f"127.9.6.{last}", "c", QUOTA)
