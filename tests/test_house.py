@@ -333,9 +333,9 @@ def test_a_retyped_status_is_found(tmp_path: Path) -> None:
     assert retyped_statuses(tmp_path) == ["test_a.py:1: 0xc00e0003"]
 
 
-# A running engine, store, committer or timers as the first argument of setattr; modules and classes are not found.
+# A running engine, store, committer, message table or timers as the first argument of setattr; modules and classes are not found.
 PATCHED_OBJECT = re.compile(
-    r"setattr\(\s*(?:[\w.]+\.|runtime_of\([^)]*\)\.)?(?:_?(?:engine|store|committer)|_timers),\s*\""
+    r"setattr\(\s*(?:[\w.]+\.|runtime_of\([^)]*\)\.)?(?:_?(?:engine|store|committer|table)|_timers),\s*\""
 )
 
 
@@ -363,6 +363,7 @@ def test_tests_pass_fakes_in() -> None:
         ("patch.{}(runtime_of(qm).engine, 'on_timer', fails)", True),
         ("patch.{}(\n    site.queue_client._committer, 'durable', lambda batch: never)", True),
         ("patch.{}(runtime_of(qm)._timers, 'work_soon', fails)", True),
+        ("monkeypatch.{}(route.table, 'end_some', once)", True),
         ("monkeypatch.{}(store_format, 'FORMAT', 3)", False),
         ("monkeypatch.{}('lanner.host.reads.PURGE_SLICE', 4)", False),
         ("committer = Committer(overlay(store, sync=sync), loop)", False),

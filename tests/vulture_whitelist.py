@@ -71,6 +71,7 @@ WHITELIST: dict[str, dict[str, list[str]]] = {
             "method _can_be_used",
             "method _differ",
             "method _follow_profile",
+            "method _has_room",
             "method _in_range",
             "method _is_computer_name",
             "method _is_path",

@@ -17,6 +17,7 @@ from lanner.wire.identifiers import TxSequenceID
 from lanner.wire.property_ids import ManagementQueueProperty as Property
 from lanner.wire.propvariant import NULL, PropVariant
 from lanner.wire.vartypes import VT
+from tests.overlay import overlay
 from tests.services.managed import MACHINE, Caller, Managed
 from tests.transfer.world import Node, World
 
@@ -128,7 +129,7 @@ def test_a_sequence_identifier_of_the_far_future_is_told(alpha: Node, beta: Node
     route = alpha.transfer._routes.of(alpha.outgoing(name))
     info = alpha.outgoing(name).outgoing_transfer_info
     assert info is not None
-    route.table.refresh_transfer_info = lambda: None  # type: ignore[method-assign]
+    route.table = overlay(route.table, refresh_transfer_info=lambda: None)
     info.eod_first_non_ack = (0xFFFF_FFFE_0000_0001, 5, 4)
     info.eod_resend_time = info.eod_last_ack_time = 1 << 40
     told = eod(manager, name)

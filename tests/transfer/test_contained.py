@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lanner.transfer import outgoing_message_table
+from tests.overlay import overlay
 from tests.transfer.world import Node, World
 
 
@@ -137,14 +138,14 @@ def test_what_was_acknowledged_has_left_when_the_queue_manager_has_stopped(
         alpha.send(there, b"%d" % number)
     alpha.sync()
     route = alpha.route(there)
-    end_some = route.table.end_some
+    table = route.table
 
     def once() -> None:
         # The loop has no more turns.
         monkeypatch.setattr(alpha.network, "wake", lambda: None)
-        end_some()
+        table.end_some()
 
-    monkeypatch.setattr(route.table, "end_some", once)
+    route.table = overlay(table, end_some=once)
     world.tick(2)
     monkeypatch.setattr(alpha.network, "wake", wake)
     left = alpha.outgoing(there).message_count
