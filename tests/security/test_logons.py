@@ -8,6 +8,7 @@ import logging
 import pytest
 
 from lanner.security import logons as module
+from lanner.security.log_lines import PER_PEER
 from lanner.security.logons import LockoutPolicy, LogonRefused, Logons
 
 HERE, THERE = "192.0.2.1", "198.51.100.7"
@@ -117,15 +118,14 @@ def test_a_locked_account_is_locked_for_its_time(clock: Clock) -> None:
     assert logons.begin("alice", THERE, "test").wait == 0
 
 
-def test_the_log_has_a_line_a_minute(logons: Logons, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_has_a_few_lines_a_minute(logons: Logons, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     for _ in range(500):
         with contextlib.suppress(LogonRefused):
             logons.begin("alice", HERE, "test").failed()
-    assert [record.getMessage() for record in caplog.records] == [
+    lines = [record.getMessage() for record in caplog.records]
+    assert set(lines) == {
         f"{HERE}: test: user name or password of 'alice' is wrong",
         f"{HERE}: test: 'alice' is refused without a look at the password: too many wrong passwords",
-    ]
-    clock.now += 60.0
-    fail(logons, clock)
-    assert caplog.records[2].getMessage() == "498 lines like the next one were left out"
+    }
+    assert len(lines) <= 2 * PER_PEER

@@ -1,4 +1,4 @@
-"""Wrong passwords: whoever tries many of them waits longer and longer, and the log has one line a minute about it.
+"""Wrong passwords: whoever tries many of them waits longer and longer, and the log has a few lines a minute about it.
 
 Wrong passwords are counted in three ways: for an account at an address, for an address, and for an account. The first one that is right ends
 the first count, and makes the pair of both known. The wait before a password is looked at follows from the counts:
