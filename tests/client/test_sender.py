@@ -310,14 +310,18 @@ def test_a_signed_message_is_authenticated(connect: Connect, beta: QueueManager,
         connect(address, sender_id="alice")
 
 
-def test_a_user_can_be_named_whose_rights_are_checked(connect: Connect, beta: QueueManager, address: str) -> None:
-    """3.1.5.8.3: ST 2 is Everyone, ST 1 the user."""
-    theirs = beta.create_queue("theirs", security=parse_sddl(f"O:SYD:(A;;0x4;;;{ALICE.sid})").pack())
+def test_a_user_can_be_named_whose_denials_count(connect: Connect, beta: QueueManager, address: str) -> None:
+    """3.1.5.8.3: ST 2 is Everyone. ST 1 names a user: without a signature it gets no right by that, but loses some."""
+    theirs = beta.create_queue(
+        "theirs", security=parse_sddl(f"O:SYD:(D;;0x4;;;{ALICE.sid})(A;;0x4;;;WD)(A;;0x4;;;AN)").pack()
+    )
+    hers = beta.create_queue("hers", security=parse_sddl(f"O:SYD:(A;;0x4;;;{ALICE.sid})").pack())
     for sender_id in (None, str(ALICE.sid)):
         with connect(address, port=PORT, sender_id=sender_id) as sender:
-            sender.send(r"private$\theirs", f"from {sender_id}", wait=True)
-    assert [message.body for message in theirs] == [f"from {ALICE.sid}"]
-    assert theirs.receive(0).sender_id == ALICE.sid.pack()
+            for name in ("theirs", "hers"):
+                sender.send(rf"private$\{name}", f"from {sender_id}", wait=True)
+    assert [message.body for message in theirs] == ["from None"]
+    assert list(hers) == []
 
 
 def test_an_administration_queue_is_told(sender: AnySender, beta: QueueManager) -> None:
