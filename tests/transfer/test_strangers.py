@@ -15,7 +15,7 @@ import pytest
 from lanner.model.directory_objects import GUID_NULL
 from lanner.model.enums import Acknowledgements
 from lanner.security.profile import Profile
-from lanner.transfer import incoming_sequence
+from lanner.transfer import incoming_sequence, pins
 from lanner.transfer.framing import CONNECTION_PARAMETERS_SIZE, ESTABLISH_CONNECTION_SIZE
 from lanner.transfer.refusals import UNVERIFIED_SOURCE
 from lanner.wire.builder import build
@@ -108,6 +108,35 @@ def test_acknowledgments_that_strangers_ask_for_make_only_so_many_queues(
     alpha.restart()
     Stranger(alpha).send(alpha.direct("q"), **acknowledged_to(6))
     assert len(destinations(alpha)) == 3
+
+
+def test_made_up_queue_managers_keep_no_others_out(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever opened enough sessions under identifiers of its own invention filled the table of pins, for thirty days."""
+    monkeypatch.setattr(pins, "MAX_LEARNT", 4)
+    alpha = world.node("ALPHA", "127.0.0.2")
+    beta = world.node("BETA", "127.0.0.3")
+    world.peers.clear()
+    alpha.create("q")
+    beta.create("q")
+    partner = Stranger(alpha, "127.0.0.50")
+    partner.send(alpha.direct("q"))
+    alpha.send(beta.direct("q"), b"one")
+    world.tick(1)
+    assert beta.queue("q").message_count == 1
+    for number in range(8):
+        strange_session(alpha, f"127.0.1.{number}")
+    proven = {pin.guid for pin in alpha.transfer.identities.pins if pin.is_proven}
+    assert proven == {partner.link.remote_qm_guid, beta.guid}
+    # When all of them have sent something, at least our own messages leave.
+    for number in range(2):
+        Stranger(alpha, f"127.0.2.{number}").send(alpha.direct("q"))
+    gamma = world.node("GAMMA", "127.0.0.4")
+    world.peers.clear()
+    gamma.create("q")
+    alpha.send(gamma.direct("q"), b"one")
+    world.tick(1)
+    assert gamma.queue("q").message_count == 1
+    assert alpha.transfer.identities.pins.get(gamma.guid) is None
 
 
 def test_queues_for_programs_here_do_not_count_among_those_for_strangers(world: World) -> None:

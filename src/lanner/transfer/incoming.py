@@ -79,6 +79,8 @@ class Link(AcknowledgingLink, Protocol):
     """A session and who is at its other end (`transfer.link`)."""
 
     standing: Standing
+    # A message of this session was stored, here or there.
+    has_exchanged: bool
 
     @property
     def remote_address(self) -> str: ...
@@ -101,7 +103,7 @@ class Incoming:
     """What other queue managers send, for all sessions. The store's lock is held, unless a method says otherwise.
 
     Made when the engine has started. `examine` None: RSA is done in the caller's time. `forwarded` hears of each message
-    that went into an outgoing queue on its way to another queue manager. `is_known` returns whether there is a way to a
+    that went into an outgoing queue on its way to another queue manager, `first_stored` of each session whose first message is stored. `is_known` returns whether there is a way to a
     queue manager; without it there is one to all.
     """
 
@@ -114,9 +116,11 @@ class Incoming:
         examine: Examine | None = None,
         forwarded: Callable[[OutgoingQueue], None] | None = None,
         is_known: Callable[[uuid.UUID], bool] | None = None,
+        first_stored: Callable[[Link], None] | None = None,
     ) -> None:
         self._engine = engine
         self._examine = examine
+        self._first_stored = first_stored
         self._forwarded = forwarded
         self._clock = engine.clock
         self._monotonic = engine.monotonic
@@ -394,6 +398,8 @@ class Incoming:
                 send_report(self._engine, message, next_hop=None)
         else:
             is_stored = self._forward(link, packet, flags)
+        if is_stored and not link.has_exchanged and self._first_stored is not None:
+            self._first_stored(link)
         if is_stored or not self._is_safe:
             # Last: had there been no room for the message, it would come again and be no duplicate.
             self.history.add(identifier, is_lasting=bool(user_flags & fields.DM) and not is_transactional)

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from lanner.model.live import MessagePosition
     from lanner.transfer.events import Event
     from lanner.transfer.identities import Standing
+    from lanner.transfer.incoming import Link as IncomingLink
     from lanner.transfer.link import Link
     from lanner.transfer.network import Connection, Network
     from lanner.transfer.peers import Peer
@@ -142,6 +143,7 @@ class Transfer:
                 examine=self.protection.examine,
                 forwarded=self._routes.show_sequence,
                 is_known=self._links.is_known_peer,
+                first_stored=self._exchanged,
             )
         self._deliveries = Deliveries(engine, self._routes, self.incoming.refusals, self._turns, self.incidents)
         self._idle_check = Deadline()
@@ -348,9 +350,9 @@ class Transfer:
             return False
         return self.would_accept and not self._refusal(request.client_guid, address, is_proven=certified is not None)
 
-    def _refusal(self, guid: UUID, address: str, *, is_proven: bool) -> str:
+    def _refusal(self, guid: UUID, address: str, *, is_proven: bool, is_initiator: bool = False) -> str:
         """Why the queue manager at an address gets no session under this identifier; empty if it does."""
-        refusal = self.identities.admit(guid, address, is_proven=is_proven).refusal
+        refusal = self.identities.admit(guid, address, is_proven=is_proven, is_initiator=is_initiator).refusal
         # A pin may have been written, which nobody waits for.
         self._deliveries.removed()
         if refusal:
@@ -488,6 +490,8 @@ class Transfer:
                 messages.append(event)
             elif isinstance(event, SessionAckReceived):
                 self._deliveries.session_acked(link, event)
+                if event.acked and link.is_initiator and not link.has_exchanged:
+                    self._exchanged(link)
             elif isinstance(event, NothingAcknowledged):
                 self._deliveries.nothing_acknowledged(link, event)
             elif isinstance(event, SessionOpened):
@@ -523,7 +527,9 @@ class Transfer:
             return
         # A peer that has connected was admitted before it was answered.
         if link.is_initiator and (
-            refusal := self._refusal(link.remote_qm_guid, link.remote_address, is_proven=self._is_proven(link))
+            refusal := self._refusal(
+                link.remote_qm_guid, link.remote_address, is_proven=self._is_proven(link), is_initiator=True
+            )
         ):
             self._close(link, refusal)
             return
@@ -551,6 +557,13 @@ class Transfer:
     def _is_proven(link: Link) -> bool:
         """Whether the peer has a certificate of its identifier, or is where the directory's name for it was found."""
         return link.certified_peer is not None or (link.is_initiator and link.meant_guid == link.remote_qm_guid)
+
+    def _exchanged(self, link: IncomingLink) -> None:
+        """The first message of a session was stored here, or acknowledged there."""
+        link.has_exchanged = True
+        self.identities.prove(link.remote_qm_guid, link.remote_address, link.standing)
+        # Nobody waits for the pin.
+        self._deliveries.removed()
 
     def judge_peers(self) -> None:
         """Judge every peer again: what is known about them may have changed. A session that is not admitted any more is closed."""
