@@ -349,8 +349,9 @@ class Incoming:
 
     def _begin(self, link: Link) -> None:
         """What is processed now comes from this session."""
-        self._peer_address = self._engine.outgoing.cause = link.remote_address
-        self._engine.shares.begin(peer_of(link.remote_address), self.known_peers)
+        self._peer_address = link.remote_address
+        self._engine.outgoing.cause = peer = peer_of(link.remote_address)
+        self._engine.shares.begin(peer, self.known_peers)
 
     def _write(self) -> None:
         self._engine.shares.end()
@@ -583,7 +584,7 @@ class Incoming:
 
     def _refuse(self, sequence: IncomingSequence, packet: bytes, verdict: MessageClass) -> bool:
         destination = order_queue_of(sequence.source, sequence.remote_address, is_direct=sequence.is_direct)
-        return self.acknowledgments.send_final_ack(packet, verdict, destination)
+        return self.acknowledgments.send_final_ack(packet, verdict, destination, sequence.remote_address)
 
     # Messages for others --------------------------------------------------------------------------------------
 
@@ -611,7 +612,7 @@ class Incoming:
                 destination = order_queue_of(
                     message.source_machine_identifier, link.remote_address, is_direct=is_direct
                 )
-                if not self.acknowledgments.send_final_ack(packet, verdict, destination):
+                if not self.acknowledgments.send_final_ack(packet, verdict, destination, link.remote_address):
                     raise InsufficientResources("there is no room for the negative acknowledgment of a refused message")
             return False
         if queue is not None and message.is_transactional and self._forwarded is not None:

@@ -81,6 +81,8 @@ _LOG = logging.getLogger(__name__)
 _TURN_TIMERS = 50
 # Not in the specification, seconds: how often unused outgoing queues are looked for.
 _IDLE_CHECK = 60.0
+# Not in the specification, seconds: how soon, and how often at most, idle ones make room for more.
+_ROOM_CHECK = 1.0
 
 
 class Transfer:
@@ -149,6 +151,8 @@ class Transfer:
         self._idle_check = Deadline()
         self._idle_check.set(self.monotonic() + _IDLE_CHECK)
         self.deadlines.add(self._idle_check, self._check_idle)
+        self._room_check = Deadline()
+        self.deadlines.add(self._room_check, self._make_room)
         self.deadlines.add(self._deliveries.lazy_sync, self._deliveries.sync_due)
         self.deadlines.add(self.protection.deadline, self.protection.on_timer)
         self.deadlines.add(self.incidents.deadline, lambda _: self.incidents.on_timer())
@@ -163,6 +167,7 @@ class Transfer:
             engine.position_available_subscribers.append(self._position_available)
             engine.position_deleted_subscribers.append(self._position_deleted)
             engine.outgoing_state_subscribers.append(self._outgoing_state_changed)
+            engine.outgoing.full_subscribers.append(self._queues_full)
             engine.connection_active_subscribers.append(self._connection_active_changed)
             engine.dispatch.send_user_message = self._outflow.send_user_message
             engine.store.on_synced(self._on_synced)
@@ -184,6 +189,7 @@ class Transfer:
             engine.position_available_subscribers.remove(self._position_available)
             engine.position_deleted_subscribers.remove(self._position_deleted)
             engine.outgoing_state_subscribers.remove(self._outgoing_state_changed)
+            engine.outgoing.full_subscribers.remove(self._queues_full)
             engine.connection_active_subscribers.remove(self._connection_active_changed)
             engine.dispatch.send_user_message = None
         while self._turns.ending:
@@ -475,6 +481,15 @@ class Transfer:
         self._idle_check.set(now + _IDLE_CHECK)
         self.judge_peers()
         if self._routes.remove_idle(now):
+            self._deliveries.removed()
+
+    def _queues_full(self) -> None:
+        """Other computers have caused as many outgoing queues as they may. Not at once: a queue may be in use by the caller."""
+        self._room_check.set_earlier(self.monotonic() + _ROOM_CHECK)
+
+    def _make_room(self, now: float) -> None:
+        self._room_check.clear()
+        if self._routes.remove_idle(now, makes_room=True):
             self._deliveries.removed()
 
     # Events of sessions ---------------------------------------------------------------------------------------
