@@ -44,6 +44,7 @@ class FakeLink:
         self.remote_qm_guid = remote_qm_guid
         self.remote_address = remote_address
         self.standing = Standing(is_known=True, is_router=is_router)
+        self.has_exchanged = False
         self.is_open = True
         self.processed_numbers: list[int] = []
         self.express: list[Message] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -197,14 +198,53 @@ def test_new_ones_displace_none_that_is_in_use(h: World, monkeypatch: pytest.Mon
     monkeypatch.setattr(pins_module, "MAX_LEARNT", 2)
     identities = h.make()
     one, two, three = uuid4(), uuid4(), uuid4()
-    identities.admit(one, HERE)
-    identities.admit(two, THERE)
+    for guid, address in ((one, HERE), (two, THERE)):
+        identities.prove(guid, address, identities.admit(guid, address))
     assert "too many" in identities.admit(three, ELSEWHERE).refusal
     h.now += UNUSED + 1
     identities.admit(one, HERE)
     assert not identities.admit(three, ELSEWHERE).refusal
     assert identities.pins.get(two) is None
     assert identities.pins.get(one) is not None
+
+
+def test_those_that_only_opened_sessions_make_room_for_new_ones(h: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pins_module, "MAX_LEARNT", 3)
+    identities = h.make()
+    honest = uuid4()
+    identities.prove(honest, HERE, identities.admit(honest, HERE))
+    h.sync()
+    h.restart()
+    identities = h.make()
+    made_up = [uuid4() for _ in range(6)]
+    for number, guid in enumerate(made_up):
+        h.now += 1
+        assert not identities.admit(guid, f"198.51.100.{number}").refusal
+    assert {pin.guid for pin in identities.pins} == {honest, *made_up[-2:]}, "the oldest made room"
+    assert identities.admit(honest, THERE).is_conflict
+    # One that had to make room is remembered again when its first message comes.
+    identities.prove(made_up[0], "198.51.100.0", identities.judge(made_up[0], "198.51.100.0"))
+    assert identities.admit(made_up[0], THERE).is_conflict
+
+
+def test_a_session_that_is_opened_here_needs_no_room_for_its_peer(h: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pins_module, "MAX_LEARNT", 1)
+    identities = h.make()
+    one, two = uuid4(), uuid4()
+    identities.prove(one, HERE, identities.admit(one, HERE))
+    assert identities.admit(two, THERE).refusal
+    assert not identities.admit(two, THERE, is_initiator=True).refusal
+    assert identities.pins.get(two) is None
+    assert identities.admit(one, THERE, is_initiator=True).is_conflict
+
+
+def test_a_pin_of_an_older_version_is_read(h: World) -> None:
+    guid = uuid4()
+    row = {"first": 1, "last": 2, "addresses": {HERE: "learnt"}, "conflicts": {}}
+    pin = pins_module.Pin.unpack(guid.bytes, json.dumps(row).encode())
+    assert (pin.addresses, pin.is_proven) == ({HERE: pins_module.Trust.LEARNT}, False)
+    Pins(h.store, lambda: h.now).prove(pin)
+    assert pins_module.Pin.unpack(guid.bytes, pin.pack()).is_proven
 
 
 def test_of_those_who_claim_an_identifier_the_last_are_kept(h: World) -> None:

@@ -15,8 +15,9 @@ import pytest
 from lanner.model.directory_objects import GUID_NULL
 from lanner.model.enums import Acknowledgements
 from lanner.security.profile import Profile
-from lanner.transfer import incoming_sequence
+from lanner.transfer import incoming_sequence, pins
 from lanner.transfer.framing import CONNECTION_PARAMETERS_SIZE, ESTABLISH_CONNECTION_SIZE
+from lanner.transfer.incidents import Incident
 from lanner.transfer.refusals import UNVERIFIED_SOURCE
 from lanner.wire.builder import build
 from lanner.wire.format_name import parse
@@ -108,6 +109,95 @@ def test_acknowledgments_that_strangers_ask_for_make_only_so_many_queues(
     alpha.restart()
     Stranger(alpha).send(alpha.direct("q"), **acknowledged_to(6))
     assert len(destinations(alpha)) == 3
+
+
+def test_strangers_do_not_silence_the_acknowledgments_that_partners_wait_for(world: World) -> None:
+    """When strangers had used up the queues for others, no sender without an order queue got a FinalAck."""
+    alpha = world.node("ALPHA", "127.0.0.2", max_queues_for_others=1)
+    alpha.create("q")
+    alpha.create("t", transactional=True)
+    Stranger(alpha).send(alpha.direct("q"), **acknowledged_to(1))
+    refused, received = Stranger(alpha, "127.0.0.50"), Stranger(alpha, "127.0.0.51")
+    refused.send(alpha.direct("nowhere"), number=1)
+    received.send(alpha.direct("t"), number=1, positive_journaling_requested=True)
+    assert alpha.queue("t").message_count == 1
+    alpha.engine.purge_queue(alpha.queue("t"))
+    assert [name.lower() for name in destinations(alpha)[1:]] == [
+        rf"direct=tcp:127.0.0.{host}\private$\order_queue$" for host in (50, 51)
+    ]
+    # They do not count among the others after a restart either.
+    alpha.engine.purge_queue(next(alpha.engine.outgoing_queues()))
+    alpha.sync()
+    alpha.restart()
+    assert alpha.engine.remove_idle_outgoing_queue(next(alpha.engine.outgoing_queues()))
+    Stranger(alpha).send(alpha.direct("q"), **acknowledged_to(2))
+    assert len(destinations(alpha)) == 3
+
+
+@pytest.mark.parametrize("number", [None, 1])
+def test_one_ipv6_network_causes_as_many_queues_as_one_address(world: World, number: int | None) -> None:
+    """For acknowledgments that are asked for, and for those of transactional messages."""
+    alpha = world.node("ALPHA", "127.0.0.2", max_queues_per_peer=2)
+    alpha.create("q")
+    for host in range(1, 5):
+        wanted = acknowledged_to(host) if number is None else {}
+        Stranger(alpha, f"2001:db8::{host}").send(
+            alpha.direct("q" if number is None else "nowhere"), number=number, **wanted
+        )
+    assert len(destinations(alpha)) == 2
+    assert alpha.transfer.incidents.count(Incident.TOO_MANY_QUEUES) == 2
+    Stranger(alpha, "2001:db8:0:1::1").send(
+        alpha.direct("q" if number is None else "nowhere"),
+        number=number,
+        **(acknowledged_to(5) if number is None else {}),
+    )
+    assert len(destinations(alpha)) == 3
+
+
+def test_queues_that_strangers_caused_make_room_when_they_are_empty(world: World) -> None:
+    alpha = world.node("ALPHA", "127.0.0.2", max_queues_for_others=2)
+    alpha.create("q")
+    stranger = Stranger(alpha)
+    for computer in (1, 2, 3):
+        stranger.send(alpha.direct("q"), **acknowledged_to(computer))
+    world.tick(2)
+    assert len(destinations(alpha)) == 2, "what is not empty stays"
+    alpha.engine.purge_queue(alpha.outgoing(r"DIRECT=TCP:10.9.9.1\private$\a"))
+    stranger = Stranger(alpha)
+    stranger.send(alpha.direct("q"), **acknowledged_to(3))
+    world.tick(2)
+    stranger.send(alpha.direct("q"), **acknowledged_to(4))
+    assert destinations(alpha) == [rf"DIRECT=TCP:10.9.9.{computer}\private$\a" for computer in (2, 4)]
+    assert set(alpha.transfer.routes) <= {queue.number for queue in alpha.engine.outgoing_queues()}
+
+
+def test_made_up_queue_managers_keep_no_others_out(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever opened enough sessions under identifiers of its own invention filled the table of pins, for thirty days."""
+    monkeypatch.setattr(pins, "MAX_LEARNT", 4)
+    alpha = world.node("ALPHA", "127.0.0.2")
+    beta = world.node("BETA", "127.0.0.3")
+    world.peers.clear()
+    alpha.create("q")
+    beta.create("q")
+    partner = Stranger(alpha, "127.0.0.50")
+    partner.send(alpha.direct("q"))
+    alpha.send(beta.direct("q"), b"one")
+    world.tick(1)
+    assert beta.queue("q").message_count == 1
+    for number in range(8):
+        strange_session(alpha, f"127.0.1.{number}")
+    proven = {pin.guid for pin in alpha.transfer.identities.pins if pin.is_proven}
+    assert proven == {partner.link.remote_qm_guid, beta.guid}
+    # When all of them have sent something, at least our own messages leave.
+    for number in range(2):
+        Stranger(alpha, f"127.0.2.{number}").send(alpha.direct("q"))
+    gamma = world.node("GAMMA", "127.0.0.4")
+    world.peers.clear()
+    gamma.create("q")
+    alpha.send(gamma.direct("q"), b"one")
+    world.tick(1)
+    assert gamma.queue("q").message_count == 1
+    assert alpha.transfer.identities.pins.get(gamma.guid) is None
 
 
 def test_queues_for_programs_here_do_not_count_among_those_for_strangers(world: World) -> None:

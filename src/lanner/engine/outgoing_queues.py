@@ -64,13 +64,20 @@ class OutgoingQueues:
         self._sequences = sequences
         # How many outgoing queues other computers may cause; transfer sets it.
         self.max_for_others = INFINITE
-        # Who causes the queues that are made now: the address of a peer; empty: not known. One peer
-        # may cause so many.
+        # Who causes the queues that are made now: a peer; empty: not known. One peer may cause so
+        # many.
         self.cause = ""
         self.max_per_cause = INFINITE
         self._causes: dict[int, str] = {}
+        # The peer whose transactional messages are acknowledged now; empty: nothing of that kind is
+        # sent. A queue for that is not one of those made for others, because these may be used up by
+        # strangers. One peer may cause so many of these too.
+        self.acknowledged_peer = ""
+        self._order_queues: dict[int, str] = {}
         # Called with a cause that has reached the limit.
         self.too_many_subscribers: list[Callable[[str, str], None]] = []
+        # Called when a limit is reached: queues that are idle may be removed later.
+        self.full_subscribers: list[Callable[[], None]] = []
         self._complaint_due = 0.0
         self.state_subscribers: list[Callable[[OutgoingQueue], None]] = []
 
@@ -96,7 +103,9 @@ class OutgoingQueues:
         `for_others`: a message of another computer causes it; InsufficientResources if there are
         too many such queues.
         """
-        queue = OutgoingQueue(label=str(name), destination_format_name=str(name), is_for_others=for_others)
+        acknowledged = self.acknowledged_peer if for_others else ""
+        is_counted = for_others and not acknowledged
+        queue = OutgoingQueue(label=str(name), destination_format_name=str(name), is_for_others=is_counted)
         if isinstance(name, DirectFormatName):
             if self._registry.is_local_host(name.host):
                 raise self._registry.no_queue(name)
@@ -119,29 +128,37 @@ class OutgoingQueues:
             queue.base_priority = found.base_priority
         if isinstance(name, PrivateFormatName) and name.queue_manager_identifier == self._queue_manager.identifier:
             raise self._registry.no_queue(name)
-        if for_others:
-            if self._registry.count_for_others >= self.max_for_others:
-                raise self._too_many(name)
-            if self.cause and self._count_of_cause() >= self.max_per_cause:
-                text = f"{name}: {self.cause} has caused {self.max_per_cause} outgoing queues already"
-                for subscriber in self.too_many_subscribers:
-                    subscriber(self.cause, text)
-                raise InsufficientResources(text)
+        if is_counted and self._registry.count_for_others >= self.max_for_others:
+            raise self._too_many(name)
+        cause, causes = (acknowledged, self._order_queues) if acknowledged else (self.cause, self._causes)
+        if for_others and cause:
+            self._check_cause(name, cause, causes)
         queue.identifier = uuid.uuid4()
         queue.queue_type = QueueType.PRIVATE
         queue.pathname = str(name)
         queue.multicast = isinstance(name, MulticastFormatName)
         queue.state = self._initial_state(queue)
         self._register(queue)
-        if for_others and self.cause:
-            self._causes[queue.number] = self.cause
+        if for_others and cause:
+            causes[queue.number] = cause
         return queue
 
-    def _count_of_cause(self) -> int:
-        """How many outgoing queues the current cause has; those that were removed do not count."""
+    def _check_cause(self, name: FormatName, cause: str, causes: dict[int, str]) -> None:
+        """InsufficientResources if a peer has caused too many queues; removed ones do not count."""
         existing = self._queue_manager.queue_collection
-        self._causes = {number: cause for number, cause in self._causes.items() if number in existing}
-        return sum(cause == self.cause for cause in self._causes.values())
+        for number in [number for number in causes if number not in existing]:
+            del causes[number]
+        if sum(each == cause for each in causes.values()) < self.max_per_cause:
+            return
+        text = f"{name}: {cause} has caused {self.max_per_cause} outgoing queues already"
+        for subscriber in self.too_many_subscribers:
+            subscriber(cause, text)
+        self._report_full()
+        raise InsufficientResources(text)
+
+    def _report_full(self) -> None:
+        for subscriber in self.full_subscribers:
+            subscriber()
 
     def _register(self, queue: Queue) -> None:
         queue.number = self._numbers.queue.next()
@@ -149,6 +166,7 @@ class OutgoingQueues:
         self._registry.register(queue)
 
     def _too_many(self, name: FormatName) -> InsufficientResources:
+        self._report_full()
         count = self._registry.count_for_others
         text = f"{name}: there are {count} outgoing queues already that other computers had made"
         now = self._clocks.monotonic()

@@ -110,8 +110,11 @@ class Identities:
             )
         return UNKNOWN
 
-    def admit(self, guid: UUID, address: str, *, is_proven: bool = False) -> Standing:
-        """Do the same for a session that is being opened, and remember it."""
+    def admit(self, guid: UUID, address: str, *, is_proven: bool = False, is_initiator: bool = False) -> Standing:
+        """Do the same for a session that is being opened, and remember it.
+
+        `is_initiator`: this queue manager opens it. It is not refused because no more can be remembered.
+        """
         standing = self.judge(guid, address, is_proven=is_proven)
         if self._policy is PeerPolicy.OPEN:
             return standing
@@ -123,9 +126,25 @@ class Identities:
             pass
         elif pin is not None and address in pin.addresses:
             self.pins.seen(pin)
-        elif (not standing.is_known or self._stated(guid) is None) and not self.pins.learn(guid, address):
+        elif self._is_learnt(guid, standing) and not self.pins.learn(guid, address) and not is_initiator:
             return Standing("there are too many queue managers that nobody knows: lanner peer list shows them")
         return standing
+
+    def _is_learnt(self, guid: UUID, standing: Standing) -> bool:
+        """Whether the address of a peer with this standing is not stated, so that it is to be remembered."""
+        return not standing.is_known or self._stated(guid) is None
+
+    def prove(self, guid: UUID, address: str, standing: Standing) -> None:
+        """A message has passed between this peer and us: what was learnt about it is kept while others make room."""
+        if self._policy is PeerPolicy.OPEN:
+            return
+        address = parse_literal(address) or address
+        pin = self.pins.get(guid)
+        if pin is None and self._is_learnt(guid, standing) and self.pins.learn(guid, address):
+            # It had to make room since its session was opened, or found none then.
+            pin = self.pins.get(guid)
+        if pin is not None and address in pin.addresses:
+            self.pins.prove(pin)
 
     def _known(self, guid: UUID) -> Standing:
         own = self._engine.queue_manager

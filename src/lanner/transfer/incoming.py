@@ -79,6 +79,8 @@ class Link(AcknowledgingLink, Protocol):
     """A session and who is at its other end (`transfer.link`)."""
 
     standing: Standing
+    # A message of this session was stored, here or there.
+    has_exchanged: bool
 
     @property
     def remote_address(self) -> str: ...
@@ -101,7 +103,7 @@ class Incoming:
     """What other queue managers send, for all sessions. The store's lock is held, unless a method says otherwise.
 
     Made when the engine has started. `examine` None: RSA is done in the caller's time. `forwarded` hears of each message
-    that went into an outgoing queue on its way to another queue manager. `is_known` returns whether there is a way to a
+    that went into an outgoing queue on its way to another queue manager, `first_stored` of each session whose first message is stored. `is_known` returns whether there is a way to a
     queue manager; without it there is one to all.
     """
 
@@ -114,9 +116,11 @@ class Incoming:
         examine: Examine | None = None,
         forwarded: Callable[[OutgoingQueue], None] | None = None,
         is_known: Callable[[uuid.UUID], bool] | None = None,
+        first_stored: Callable[[Link], None] | None = None,
     ) -> None:
         self._engine = engine
         self._examine = examine
+        self._first_stored = first_stored
         self._forwarded = forwarded
         self._clock = engine.clock
         self._monotonic = engine.monotonic
@@ -345,8 +349,9 @@ class Incoming:
 
     def _begin(self, link: Link) -> None:
         """What is processed now comes from this session."""
-        self._peer_address = self._engine.outgoing.cause = link.remote_address
-        self._engine.shares.begin(peer_of(link.remote_address), self.known_peers)
+        self._peer_address = link.remote_address
+        self._engine.outgoing.cause = peer = peer_of(link.remote_address)
+        self._engine.shares.begin(peer, self.known_peers)
 
     def _write(self) -> None:
         self._engine.shares.end()
@@ -394,6 +399,8 @@ class Incoming:
                 send_report(self._engine, message, next_hop=None)
         else:
             is_stored = self._forward(link, packet, flags)
+        if is_stored and not link.has_exchanged and self._first_stored is not None:
+            self._first_stored(link)
         if is_stored or not self._is_safe:
             # Last: had there been no room for the message, it would come again and be no duplicate.
             self.history.add(identifier, is_lasting=bool(user_flags & fields.DM) and not is_transactional)
@@ -577,7 +584,7 @@ class Incoming:
 
     def _refuse(self, sequence: IncomingSequence, packet: bytes, verdict: MessageClass) -> bool:
         destination = order_queue_of(sequence.source, sequence.remote_address, is_direct=sequence.is_direct)
-        return self.acknowledgments.send_final_ack(packet, verdict, destination)
+        return self.acknowledgments.send_final_ack(packet, verdict, destination, sequence.remote_address)
 
     # Messages for others --------------------------------------------------------------------------------------
 
@@ -605,7 +612,7 @@ class Incoming:
                 destination = order_queue_of(
                     message.source_machine_identifier, link.remote_address, is_direct=is_direct
                 )
-                if not self.acknowledgments.send_final_ack(packet, verdict, destination):
+                if not self.acknowledgments.send_final_ack(packet, verdict, destination, link.remote_address):
                     raise InsufficientResources("there is no room for the negative acknowledgment of a refused message")
             return False
         if queue is not None and message.is_transactional and self._forwarded is not None:

@@ -88,6 +88,8 @@ class Link:
         self.certified_peer: Peer | None = None
         self.routes: list[Route] = []
         self.was_open = False
+        # A message of the peer was stored, or it has acknowledged one.
+        self.has_exchanged = False
         # What an operator is told while the peer acknowledges nothing.
         self.problem = ""
         # The transport takes more; a peer that reads nothing must not fill our memory.

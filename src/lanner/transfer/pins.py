@@ -3,6 +3,9 @@
 A pin binds the identifier of a queue manager to addresses. It is written when a queue manager that nobody has stated anything
 about opens its first session (`learnt`), and by `lanner peer trust` (`trusted`). Sessions that were refused because of a pin are kept with
 it, so that an operator sees who else claims the identifier.
+
+A learnt pin is proven when a message has passed between that queue manager and this one. Opening sessions costs a liar nothing, so pins that
+are not proven make room for new ones as soon as there are too many, and displace no proven ones.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ TABLE: Final = "peers"
 # Not in the specification: pins that were learnt; one address (or IPv6 network of 64 bits) has at most so many of them.
 MAX_LEARNT: Final = 10_000
 MAX_LEARNT_PER_ADDRESS: Final = 64
-# Not in the specification, seconds: a pin that was not used for so long makes room for a new one.
+# Not in the specification, seconds: a proven pin that was not used for so long makes room for a new one.
 UNUSED: Final = 30 * 24 * 3600
 # Not in the specification, seconds: LastSeen is written at most so often.
 _SEEN_INTERVAL: Final = 3600
@@ -57,6 +60,8 @@ class Pin:
     last_seen: int = 0
     addresses: dict[str, Trust] = field(default_factory=dict)
     conflicts: dict[str, Conflict] = field(default_factory=dict)
+    # A message of this queue manager was stored here, or it has acknowledged one of ours.
+    is_proven: bool = False
 
     @property
     def is_learnt(self) -> bool:
@@ -69,6 +74,7 @@ class Pin:
             "last": self.last_seen,
             "addresses": self.addresses,
             "conflicts": {address: (one.count, one.last) for address, one in self.conflicts.items()},
+            "proven": self.is_proven,
         }
         return json.dumps(document).encode()
 
@@ -81,6 +87,8 @@ class Pin:
             document["last"],
             {address: Trust(trust) for address, trust in document["addresses"].items()},
             {address: Conflict(*values) for address, values in document["conflicts"].items()},
+            # Older rows do not say.
+            document.get("proven", False),
         )
 
     def document(self) -> dict[str, object]:
@@ -116,12 +124,15 @@ class Pins:
         self._by_guid: dict[UUID, Pin] = {}
         # Learnt pins by the network of their address, those that were seen last at the end.
         self._learnt: dict[str, dict[UUID, None]] = {}
+        # Those of them that are not proven, in the same order.
+        self._unproven: dict[UUID, None] = {}
         self.reload()
 
     def reload(self) -> None:
         """Go back to what the table has: at the start, and when the store could not write."""
         self._by_guid = {pin.guid: pin for pin in (Pin.unpack(*row) for row in self._table.items())}
         self._learnt = {}
+        self._unproven = {}
         for pin in sorted(self._by_guid.values(), key=lambda each: each.last_seen):
             self._index(pin)
 
@@ -136,12 +147,16 @@ class Pins:
         return sum(map(len, self._learnt.values()))
 
     def _index(self, pin: Pin) -> None:
+        self._unproven.pop(pin.guid, None)
+        if pin.is_learnt and pin.addresses and not pin.is_proven:
+            self._unproven[pin.guid] = None
         for address in pin.addresses if pin.is_learnt else ():
             guids = self._learnt.setdefault(network_of(address), {})
             guids.pop(pin.guid, None)
             guids[pin.guid] = None
 
     def _unindex(self, pin: Pin) -> None:
+        self._unproven.pop(pin.guid, None)
         for address in pin.addresses:
             network = network_of(address)
             guids = self._learnt.get(network, {})
@@ -158,7 +173,7 @@ class Pins:
         if len(guids) >= MAX_LEARNT_PER_ADDRESS:
             # The computers behind one address can take each other's places anyhow.
             self.forget(next(iter(guids)))
-        if self.learnt_count >= MAX_LEARNT and not self._forget_unused():
+        if self.learnt_count >= MAX_LEARNT and not self._make_room():
             return False
         now = int(self._clock())
         pin = self._by_guid.setdefault(guid, Pin(guid, now))
@@ -168,14 +183,22 @@ class Pins:
         self._write(pin)
         return True
 
-    def _forget_unused(self) -> bool:
+    def _make_room(self) -> bool:
+        if self._unproven:
+            return self.forget(next(iter(self._unproven)))
         oldest = min(
             (self._by_guid[guid] for guids in self._learnt.values() for guid in guids), key=lambda pin: pin.last_seen
         )
         if oldest.last_seen > self._clock() - UNUSED:
             return False
-        self.forget(oldest.guid)
-        return True
+        return self.forget(oldest.guid)
+
+    def prove(self, pin: Pin) -> None:
+        """Note that a message has passed between the queue manager of a pin and this one."""
+        if not pin.is_proven:
+            pin.is_proven = True
+            self._index(pin)
+            self._write(pin)
 
     def seen(self, pin: Pin) -> None:
         """Note that a queue manager came from an address of its pin."""

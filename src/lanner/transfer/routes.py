@@ -86,14 +86,18 @@ class Routes:
         """QQB-3.1.5.8.8-4: another's message goes through an outgoing queue, which shows its own sequence."""
         self.of(queue).table.refresh_transfer_info()
 
-    def remove_idle(self, now: float) -> bool:
-        """Remove outgoing queues that were not used for a long time; return whether there were any."""
+    def remove_idle(self, now: float, *, makes_room: bool = False) -> bool:
+        """Remove outgoing queues that were not used for a long time; return whether there were any.
+
+        `makes_room`: those that other computers have caused need not have been idle for long.
+        """
         engine = self._engine
         idle = {queue.number: queue for queue in engine.outgoing_queues() if engine.is_idle(queue)}
         self._idle_since = {number: self._idle_since.get(number, now) for number in idle}
         is_any_removed = False
         for number, since in list(self._idle_since.items()):
-            if now - since < _IDLE_LIMIT or not engine.remove_idle_outgoing_queue(idle[number]):
+            is_due = now - since >= _IDLE_LIMIT or (makes_room and idle[number].is_for_others)
+            if not is_due or not engine.remove_idle_outgoing_queue(idle[number]):
                 continue
             is_any_removed = True
             del self._idle_since[number]

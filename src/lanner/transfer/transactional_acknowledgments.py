@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Protocol
 
+from lanner.host.budget import peer_of
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import EnqueueStatus, MessageClass, SenderIdentifierType
 from lanner.model.errors import IllegalFormatname
@@ -89,7 +90,7 @@ class TransactionalAcknowledgments:
         destination = order_queue_of(sequence.source, sequence.remote_address, is_direct=sequence.is_direct)
         if not sequence.is_direct and link.remote_qm_guid != sequence.source:
             # It came through a router, which only passes on what is addressed to the sender itself.
-            self._send(destination, acknowledgment_properties(MessageClass.ORDER_ACK, body))
+            self._send(destination, acknowledgment_properties(MessageClass.ORDER_ACK, body), sequence.remote_address)
             return True
         packet = build_order_ack(
             body,
@@ -101,11 +102,18 @@ class TransactionalAcknowledgments:
         link.send_express(packet)
         return True
 
-    def send_final_ack(self, packet: bytes, message_class: MessageClass, destination: FormatName) -> bool:
-        """How a transactional message ended. False: there is no room to keep the FinalAck until it is sent."""
-        return self._send(destination, acknowledgment_properties(message_class, FinalAckBody.of(packet)))
+    def send_final_ack(
+        self, packet: bytes, message_class: MessageClass, destination: FormatName, remote_address: str
+    ) -> bool:
+        """How a transactional message ended. False: there is no room to keep the FinalAck until it is sent.
 
-    def _send(self, destination: FormatName, properties: MessageProperties) -> bool:
+        `remote_address`: from where the message came; empty: not known any more.
+        """
+        return self._send(
+            destination, acknowledgment_properties(message_class, FinalAckBody.of(packet)), remote_address
+        )
+
+    def _send(self, destination: FormatName, properties: MessageProperties, remote_address: str) -> bool:
         engine = self._engine
         # 2.2.4, 2.2.5: there is no SecurityHeader that could name a sender.
         properties.sender_identifier_type = SenderIdentifierType.NONE
@@ -119,8 +127,14 @@ class TransactionalAcknowledgments:
             # Anybody can put any SourceQueueManager into a packet, and there would be a queue for each.
             _LOG.debug("acknowledgment to %s is dropped: nobody knows that queue manager", destination)
             return True
-        status = engine.send_own_message(destination, properties)
-        # None: the order queue cannot be opened, and nobody misses the acknowledgment (QQB-3.1.7.17-4); or the disk is full.
+        # The sender waits for it, so strangers must not be able to use up the queues for it.
+        engine.outgoing.acknowledged_peer = peer_of(remote_address)
+        try:
+            status = engine.send_own_message(destination, properties)
+        finally:
+            engine.outgoing.acknowledged_peer = ""
+        # None: the order queue cannot be opened, and nobody misses the acknowledgment (QQB-3.1.7.17-4); or its peer has caused
+        # too many of them, which is counted; or the disk is full.
         return status is EnqueueStatus.OK or (status is None and not engine.store.refuses_sends)
 
     def _leads_anywhere(self, destination: FormatName) -> bool:
@@ -145,8 +159,6 @@ class TransactionalAcknowledgments:
         name = message.destination_queue_format_name
         sequence = None if name is None else self._sequences.find(fields.source_queue_manager(packet), name)
         source = message.source_machine_identifier
-        if sequence is None:
-            destination = order_queue_of(source, "", is_direct=False)
-        else:
-            destination = order_queue_of(source, sequence.remote_address, is_direct=sequence.is_direct)
-        self.send_final_ack(packet, reason, destination)
+        remote_address = "" if sequence is None else sequence.remote_address
+        destination = order_queue_of(source, remote_address, is_direct=sequence is not None and sequence.is_direct)
+        self.send_final_ack(packet, reason, destination, remote_address)

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from lanner.model.live import MessagePosition
     from lanner.transfer.events import Event
     from lanner.transfer.identities import Standing
+    from lanner.transfer.incoming import Link as IncomingLink
     from lanner.transfer.link import Link
     from lanner.transfer.network import Connection, Network
     from lanner.transfer.peers import Peer
@@ -80,6 +81,8 @@ _LOG = logging.getLogger(__name__)
 _TURN_TIMERS = 50
 # Not in the specification, seconds: how often unused outgoing queues are looked for.
 _IDLE_CHECK = 60.0
+# Not in the specification, seconds: how soon, and how often at most, idle ones make room for more.
+_ROOM_CHECK = 1.0
 
 
 class Transfer:
@@ -142,11 +145,14 @@ class Transfer:
                 examine=self.protection.examine,
                 forwarded=self._routes.show_sequence,
                 is_known=self._links.is_known_peer,
+                first_stored=self._exchanged,
             )
         self._deliveries = Deliveries(engine, self._routes, self.incoming.refusals, self._turns, self.incidents)
         self._idle_check = Deadline()
         self._idle_check.set(self.monotonic() + _IDLE_CHECK)
         self.deadlines.add(self._idle_check, self._check_idle)
+        self._room_check = Deadline()
+        self.deadlines.add(self._room_check, self._make_room)
         self.deadlines.add(self._deliveries.lazy_sync, self._deliveries.sync_due)
         self.deadlines.add(self.protection.deadline, self.protection.on_timer)
         self.deadlines.add(self.incidents.deadline, lambda _: self.incidents.on_timer())
@@ -161,6 +167,7 @@ class Transfer:
             engine.position_available_subscribers.append(self._position_available)
             engine.position_deleted_subscribers.append(self._position_deleted)
             engine.outgoing_state_subscribers.append(self._outgoing_state_changed)
+            engine.outgoing.full_subscribers.append(self._queues_full)
             engine.connection_active_subscribers.append(self._connection_active_changed)
             engine.dispatch.send_user_message = self._outflow.send_user_message
             engine.store.on_synced(self._on_synced)
@@ -182,6 +189,7 @@ class Transfer:
             engine.position_available_subscribers.remove(self._position_available)
             engine.position_deleted_subscribers.remove(self._position_deleted)
             engine.outgoing_state_subscribers.remove(self._outgoing_state_changed)
+            engine.outgoing.full_subscribers.remove(self._queues_full)
             engine.connection_active_subscribers.remove(self._connection_active_changed)
             engine.dispatch.send_user_message = None
         while self._turns.ending:
@@ -348,9 +356,9 @@ class Transfer:
             return False
         return self.would_accept and not self._refusal(request.client_guid, address, is_proven=certified is not None)
 
-    def _refusal(self, guid: UUID, address: str, *, is_proven: bool) -> str:
+    def _refusal(self, guid: UUID, address: str, *, is_proven: bool, is_initiator: bool = False) -> str:
         """Why the queue manager at an address gets no session under this identifier; empty if it does."""
-        refusal = self.identities.admit(guid, address, is_proven=is_proven).refusal
+        refusal = self.identities.admit(guid, address, is_proven=is_proven, is_initiator=is_initiator).refusal
         # A pin may have been written, which nobody waits for.
         self._deliveries.removed()
         if refusal:
@@ -475,6 +483,15 @@ class Transfer:
         if self._routes.remove_idle(now):
             self._deliveries.removed()
 
+    def _queues_full(self) -> None:
+        """Other computers have caused as many outgoing queues as they may. Not at once: a queue may be in use by the caller."""
+        self._room_check.set_earlier(self.monotonic() + _ROOM_CHECK)
+
+    def _make_room(self, now: float) -> None:
+        self._room_check.clear()
+        if self._routes.remove_idle(now, makes_room=True):
+            self._deliveries.removed()
+
     # Events of sessions ---------------------------------------------------------------------------------------
 
     def _handle(self, link: Link, events: Iterable[Event]) -> None:
@@ -488,6 +505,8 @@ class Transfer:
                 messages.append(event)
             elif isinstance(event, SessionAckReceived):
                 self._deliveries.session_acked(link, event)
+                if event.acked and link.is_initiator and not link.has_exchanged:
+                    self._exchanged(link)
             elif isinstance(event, NothingAcknowledged):
                 self._deliveries.nothing_acknowledged(link, event)
             elif isinstance(event, SessionOpened):
@@ -523,7 +542,9 @@ class Transfer:
             return
         # A peer that has connected was admitted before it was answered.
         if link.is_initiator and (
-            refusal := self._refusal(link.remote_qm_guid, link.remote_address, is_proven=self._is_proven(link))
+            refusal := self._refusal(
+                link.remote_qm_guid, link.remote_address, is_proven=self._is_proven(link), is_initiator=True
+            )
         ):
             self._close(link, refusal)
             return
@@ -551,6 +572,13 @@ class Transfer:
     def _is_proven(link: Link) -> bool:
         """Whether the peer has a certificate of its identifier, or is where the directory's name for it was found."""
         return link.certified_peer is not None or (link.is_initiator and link.meant_guid == link.remote_qm_guid)
+
+    def _exchanged(self, link: IncomingLink) -> None:
+        """The first message of a session was stored here, or acknowledged there."""
+        link.has_exchanged = True
+        self.identities.prove(link.remote_qm_guid, link.remote_address, link.standing)
+        # Nobody waits for the pin.
+        self._deliveries.removed()
 
     def judge_peers(self) -> None:
         """Judge every peer again: what is known about them may have changed. A session that is not admitted any more is closed."""
