@@ -90,6 +90,41 @@ def test_users_that_it_cannot_become(shared: Path, user: str, owner: int, compla
     assert complaint in ran.stderr
 
 
+def refusal(directory: Path) -> str:
+    """Start it as the user on `directory`/data, and return what it says instead of starting."""
+    command = serve(directory, "--bind", free_address(), "--user", USER.pw_name)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    return ran.stderr
+
+
+@needs_root
+@pytest.mark.parametrize("name", ["data.mdb", "passwd"])
+def test_a_link_of_the_user_gives_it_no_directory_of_root(tmp_path: Path, name: str) -> None:
+    target = tmp_path / "roots"
+    target.mkdir(0o755)
+    (target / name).touch()
+    (tmp_path / "data").symlink_to(target)
+    os.chown(tmp_path / "data", USER.pw_uid, USER.pw_gid, follow_symlinks=False)
+    assert "is a symbolic link" in refusal(tmp_path)
+    assert {path.stat().st_uid for path in (target, target / name)} == {0}
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("name", "mode", "complaint"), [("passwd", 0o755, "is no data directory"), ("data.mdb", 0o777, "run chmod go-w")]
+)
+def test_a_directory_of_root_that_is_none_of_data_is_not_taken_over(
+    tmp_path: Path, name: str, mode: int, complaint: str
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    data.chmod(mode)
+    (data / name).touch()
+    assert complaint in refusal(tmp_path)
+    assert {path.stat().st_uid for path in (data, data / name)} == {0}
+
+
 def test_a_port_that_was_bound_early_is_taken_once() -> None:
     address = free_address()
     early_ports.bind_early(address, 21_901)

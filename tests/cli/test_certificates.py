@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import ssl
+import stat
 import subprocess
 import time
 import uuid
@@ -17,7 +18,9 @@ from typing import Any
 
 import pytest
 
+from lanner.cli import certificates
 from lanner.client import Message, QueueManager, connect
+from lanner.security.certificates import CertificateWithKey
 from lanner.security.tls_certificates import make_tls_certificate
 from lanner.transfer.settings import TransferSettings
 from lanner.transfer.tls import load_identity
@@ -70,6 +73,27 @@ def test_files_that_root_makes_belong_to_the_owner_of_the_directory(run: Run, or
     run("certificate", "make")
     for name in ("tls-key.pem", "tls-certificate.pem"):
         assert (data / name).stat().st_uid == 12345
+
+
+def test_a_link_in_place_of_a_file_is_replaced_and_not_followed(
+    run: Run, orders: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner of the directory makes the links when root has already looked at it."""
+    others = tmp_path / "passwd"
+    others.write_text("root")
+    others.chmod(0o600)
+    names = ("tls-certificate.pem", "tls-key.pem")
+
+    def make_links(*arguments: Any) -> CertificateWithKey:  # noqa: ANN401 (those of the function)
+        for name in names:
+            (data / name).symlink_to(others)
+        return make_tls_certificate(*arguments)
+
+    monkeypatch.setattr(certificates, "make_tls_certificate", make_links)
+    run("certificate", "make", "--force")
+    assert (others.read_text(), others.stat().st_mode & 0o777) == ("root", 0o600)
+    modes = [(data / name).lstat().st_mode for name in names]
+    assert modes == [stat.S_IFREG | 0o644, stat.S_IFREG | 0o600]
 
 
 class Site:

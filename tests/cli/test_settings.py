@@ -198,6 +198,14 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_environment(
         ("[peers.beta]\naddresses = ['a']\nguid = 'x'", "peers.beta.guid = 'x': input should be a valid UUID"),
         ("[peers.beta]\nguid = '01234567-89ab-cdef-0123-456789abcdef'", "peers.beta.addresses"),
         ("[peers]\nbeta = '192.0.2.7'\nBETA = '192.0.2.8'", "a name is there twice"),
+        (
+            "[peers.beta]\naddresses = ['a']\nguidd = 'x'",
+            "unknown setting peers.beta.guidd; peers.beta can have addresses, guid, certificate, tls",
+        ),
+        (
+            "[rpc]\nrequires_authentication = true\nauthentication_level = 'none'",
+            'requires_authentication = true and authentication_level = "none" contradict each other',
+        ),
         ("peers = 'x'", "peers = 'x': input should be a valid dictionary"),
     ],
 )

@@ -354,6 +354,56 @@ def test_one_name_stands_for_so_many_queues(qm: QueueManager) -> None:
             ask(qm, request, name=",".join([KEPT] * 1025), **arguments)
 
 
+def sddl(entries: int) -> str:
+    return "D:" + "".join(f"(A;;0x4;;;S-1-5-21-1-2-3-{number})" for number in range(entries))
+
+
+def test_the_access_list_of_a_caller_without_rights_is_not_read(alpha: ServedManager) -> None:
+    """It could be large, and everybody else would wait for it."""
+    # One that is read is refused with another error.
+    changes: list[dict[str, Any]] = [
+        {"verb": "set", "sddl": "D:nonsense"},
+        {"verb": "set", "sddl": sddl(90_000)},
+        {"verb": "grant", "who": "nobody at all", "rights": ["nonsense"]},
+    ]
+    with lanner.connect(alpha.bind, "bob", "secret", port=alpha.port) as bob:
+        for change in changes:
+            with pytest.raises(errors.AccessDenied):
+                ask(bob, "change access", name=KEPT, change=change)
+        with pytest.raises(errors.AccessDenied):
+            ask(bob, "set attributes", name=KEPT, attributes={"security": b"nonsense".hex()})
+        for access in ("D:nonsense", sddl(90_000), {"nobody at all": ["nonsense"]}):
+            with pytest.raises(errors.AccessDenied):
+                ask(bob, "create queue", path=r".\private$\new", attributes={}, access=access)
+
+
+@pytest.mark.parametrize("entries", [2_000, 4_000, 90_000])
+def test_an_access_list_has_so_many_entries(qm: QueueManager, entries: int) -> None:
+    """Its size is a number of 16 bits (MS-DTYP 2.4.5)."""
+    before = qm.open("kept").access()
+    with pytest.raises(errors.IllegalSecurityDescriptor, match="at most"):
+        qm.open("kept").set_access(sddl(entries))
+    sids = {f"S-1-5-21-1-2-3-{number}": ["send"] for number in range(entries)}
+    for access in (sddl(entries), sids):
+        with pytest.raises(errors.IllegalSecurityDescriptor, match="at most"):
+            ask(qm, "create queue", path=r".\private$\new", attributes={}, access=access)
+    assert qm.open("kept").access() == before
+
+
+def test_an_access_list_can_be_as_large_as_a_descriptor_has_room_for(qm: QueueManager) -> None:
+    queue = qm.create_queue("listed", access=sddl(1_800))
+    found = queue.access().entries
+    assert found is not None
+    assert len(found) == 1_800
+    qm.delete_queue("listed")
+
+
+def test_the_rights_of_one_account_are_so_many_words(qm: QueueManager) -> None:
+    for rights in (["send"] * 101, ["send," * 1000]):
+        with pytest.raises(errors.IllegalSecurityDescriptor, match="too many words"):
+            ask(qm, "change access", name=KEPT, change={"verb": "grant", "who": "bob", "rights": rights})
+
+
 def test_an_association_has_so_many_sessions(alpha: ServedManager) -> None:
     async def scenario() -> None:
         async with await connect_tcp(

@@ -62,17 +62,11 @@ def make(
     made = make_tls_certificate(
         [*names, *(host_name or ())], identifier, dt.datetime.now(dt.UTC), dt.timedelta(days=days)
     )
-    write_private(key, made.private_key)
-    try:
-        certificate.write_bytes(made.certificate)
-        certificate.chmod(0o644)
-        if os.geteuid() == 0:
-            # Root makes it, the service reads it.
-            owner = data.stat()
-            for path in (certificate, key):
-                os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
-    except OSError as error:
-        raise CommandError(f"{certificate}: {error.strerror}") from error
+    # Root makes it, the service reads it.
+    found = data.stat()
+    owner = (found.st_uid, found.st_gid) if os.geteuid() == 0 else None
+    write_private(key, made.private_key, owner=owner)
+    write_private(certificate, made.certificate, mode=0o644, owner=owner)
     document = _document(certificate) | {"key": str(key)}
     if json:
         write_json(document)

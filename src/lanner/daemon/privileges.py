@@ -10,12 +10,15 @@ import ctypes
 import logging
 import os
 import pwd
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lanner.daemon.settings import SettingsError
 from lanner.host.early_ports import bind_early, is_privileged
-from lanner.store.data_directory import give_to_owner, user_name
+from lanner.security.users import USER_FILE
+from lanner.store.data_directory import user_name
+from lanner.store.environment import DATA_FILE
 
 if TYPE_CHECKING:
     from lanner.daemon.settings import Settings
@@ -30,6 +33,10 @@ _PR_CAPBSET_DROP: Final = 24
 _PR_CAP_AMBIENT: Final = 47
 _PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
 _CAPABILITY_VERSION_3: Final = 0x20080522
+# What a data directory has: a store, or only the accounts that `lanner user add` made before the first start.
+_MARKS: Final = frozenset({DATA_FILE, USER_FILE})
+# What an empty file system has.
+_EMPTY: Final = frozenset({"lost+found"})
 # Of capget(2): effective, permitted and inheritable, first of the low 32 capabilities, then of the high ones.
 _WORDS: Final = 6
 
@@ -86,18 +93,43 @@ def _hand_over(data: Path, account: pwd.struct_passwd) -> None:
         return
     try:
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        owner = data.stat().st_uid
+        # Whoever may write to the directory above can put a link there, and change it at any time.
+        directory = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if data.is_symlink():
+            raise SettingsError(f"data directory {data} is a symbolic link: give the directory itself") from None
+        raise SettingsError(f"data directory {data}: {error.strerror}") from error
+    try:
+        owner = os.fstat(directory).st_uid
         if owner == _ROOT:
-            os.chown(data, account.pw_uid, account.pw_gid)
-            for path in data.iterdir():
-                give_to_owner(path)
+            _give(directory, data, account)
     except OSError as error:
         raise SettingsError(f"data directory {data}: {error.strerror}") from error
+    finally:
+        os.close(directory)
     if owner not in (_ROOT, account.pw_uid):
         raise SettingsError(
             f"{data} belongs to {user_name(owner)}, not to {account.pw_name}: run as {user_name(owner)}, or run chown -R "
             f"{account.pw_name} {data}"
         )
+
+
+def _give(directory: int, data: Path, account: pwd.struct_passwd) -> None:
+    """Give a directory of root to the user, itself last: until then only root can change what is in it."""
+    mode = stat.S_IMODE(os.fstat(directory).st_mode)
+    names = os.listdir(directory)
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise SettingsError(f"{data} has mode {mode:04o}, so that other users can change it: run chmod go-w {data}")
+    if _MARKS.isdisjoint(names) and not _EMPTY.issuperset(names):
+        raise SettingsError(
+            f"{data} belongs to root, has files, and is no data directory: give --data a new directory, or an empty one"
+        )
+    for name in names:
+        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        # A second name could be that of a file elsewhere.
+        if stat.S_ISDIR(found.st_mode) or found.st_nlink == 1:
+            os.chown(name, account.pw_uid, account.pw_gid, dir_fd=directory, follow_symlinks=False)
+    os.fchown(directory, account.pw_uid, account.pw_gid)
 
 
 def become(account: pwd.struct_passwd) -> None:

@@ -261,6 +261,8 @@ class RpcTable(_Table):
         given = dict(value)
         is_required = given.pop(_OLD_NAME)
         level = given.setdefault("authentication_level", "integrity" if is_required else "none")
+        if is_required and level == "none":
+            raise ValueError(f'{_OLD_NAME} = true and authentication_level = "none" contradict each other: remove one')
         _LOG.warning('rpc.%s has another name now: write rpc.authentication_level = "%s"', _OLD_NAME, level)
         return given
 
@@ -525,9 +527,12 @@ def _complaints(error: ValidationError) -> Iterator[str]:
             key = ".".join(parts)
         if item["type"] == "extra_forbidden":
             table = key.rpartition(".")[0]
+            if parts[0] == "peers":
+                yield f"unknown setting {key}; {table} can have {', '.join(PeerTable.model_fields)}"
+                continue
             near = [name for name in known if name.startswith(f"{table}.")] if table else [*known, *tables]
             yield f"unknown setting {key}; the nearest known one is {difflib.get_close_matches(key, near, 1, 0)[0]}"
-        elif key in tables:
+        elif key in tables and item["type"] != "value_error":
             yield f"{key} = {item['input']!r}: a table; write [{key}] and its settings below it"
         else:
             message = item["msg"].removeprefix("Value error, ")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import QueueAccessType, QueueType
@@ -14,11 +15,19 @@ from lanner.security.access import (
     QUEUE_RIGHTS,
     is_granted,
 )
-from lanner.security.access_masks import QUEUE_MANAGER_MAPPING, ConnectedNetworkAccess, QueueManagerAccess
+from lanner.security.access_masks import QUEUE_MANAGER_MAPPING, ConnectedNetworkAccess, QueueAccess, QueueManagerAccess
+from lanner.wire.security_descriptor import AccessMask
 
 if TYPE_CHECKING:
     from lanner.model.directory_objects import Queue, QueueManager
     from lanner.security.identity import Identity
+
+# Each for a part of a descriptor: its list and group, its owner, its audit list.
+_SECURING: Final = (
+    QueueAccess.CHANGE_QUEUE_PERMISSIONS,
+    QueueAccess.TAKE_QUEUE_OWNERSHIP,
+    AccessMask.ACCESS_SYSTEM_SECURITY,
+)
 
 
 class Access:
@@ -40,6 +49,27 @@ class Access:
             _require_administrator(queue, identity)
         elif not is_granted(self.guarding_queue(queue).security, identity, rights):
             raise AccessDenied(f"{identity.name} has no right {_right_name(rights)} on queue {queue.pathname}")
+
+    def check_securing(
+        self, queue: Queue, identity: Identity, missing: QueueAccess = QueueAccess.CHANGE_QUEUE_PERMISSIONS
+    ) -> None:
+        """Raise AccessDenied, which names `missing`, for an identity that can change no part of a queue's descriptor.
+
+        Cheap, and so asked before a new descriptor is read, which can be large.
+        """
+        for rights in _SECURING:
+            with suppress(AccessDenied):
+                self.check_queue_access(queue, identity, rights)
+                return
+        self.check_queue_access(queue, identity, missing)
+
+    def may_create_queues(self, identity: Identity) -> bool:
+        """Return whether the queue manager's descriptor lets an identity create queues."""
+        try:
+            self.check_machine_access(identity, QueueManagerAccess.CREATE_QUEUE)
+        except AccessDenied:
+            return False
+        return True
 
     def check_machine_access(self, identity: Identity, rights: QueueManagerAccess) -> None:
         """Raise AccessDenied unless the queue manager's descriptor grants the rights."""

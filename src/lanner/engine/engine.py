@@ -143,6 +143,8 @@ class Engine:
         self.replace_security = queues.replace_security
         self.get_queue_properties = queues.get_queue_properties
         self.check_queue_access = access.check_queue_access
+        self.check_securing = access.check_securing
+        self.may_create_queues = access.may_create_queues
         self.local_queues = registry.local_queues
         self.outgoing_queues = registry.outgoing_queues
         self.remove_idle_outgoing_queue = outgoing.remove_idle_outgoing_queue

@@ -188,6 +188,8 @@ class Queues:
             details["after"] = _shown(queue.security)
 
     def _set_queue_properties(self, queue: Queue, changes: dict[str, object], identity: Identity) -> None:
+        if "security" in changes:
+            self._access.check_securing(queue, identity)
         checked = check_changes(changes)
         self._access.check_queue_access(queue, identity, rights_to_change(checked, queue.security, identity))
         security = checked.get("security")

@@ -37,7 +37,7 @@ from lanner.model.errors import (
     TransactionUsage,
 )
 from lanner.model.live import MAX_LOOKUP_ID
-from lanner.security.access_lists import AccessList, changed, new_descriptor, refuse_lock_out
+from lanner.security.access_lists import AccessList, changed, new_descriptor, packed, refuse_lock_out
 from lanner.security.access_masks import QueueAccess
 from lanner.security.identity import SYSTEM
 from lanner.security.queue_security import Guarded, checked_descriptor
@@ -81,8 +81,9 @@ class Operations:
         `access` is rights by account, or SDDL; None: the default list.
         """
         request = self.engine.set_queue_defaults(pathname)
-        if access is not None:
-            request.security = new_descriptor(access, self.engine.settings.accounts, self.identity.sid).pack()
+        # The list of a caller without the right is not read, because it can be large: the engine refuses the caller.
+        if access is not None and self.engine.may_create_queues(self.identity):
+            request.security = packed(new_descriptor(access, self.engine.settings.accounts, self.identity.sid))
         for name, value in attributes.items():
             if name not in CHANGEABLE_ATTRIBUTES and name != "transactional":
                 known = ", ".join(CHANGEABLE_ATTRIBUTES)
@@ -147,12 +148,15 @@ class Operations:
         IllegalOperation if that takes the right to change it from the caller, unless forced.
         """
         queue = self._listed(name)
+        # The rights come first: a caller without them learns nothing about the list, and its text is not read.
+        is_owner = change.verb == "owner"
+        missing = QueueAccess.TAKE_QUEUE_OWNERSHIP if is_owner else QueueAccess.CHANGE_QUEUE_PERMISSIONS
+        self.engine.check_securing(queue, self.identity, missing)
         before = _descriptor_of(queue)
         wanted, _ = changed(before, change, self.engine.settings.accounts)
         # As the engine keeps it: generic rights of SDDL are replaced by those of queues.
-        after = checked_descriptor(wanted.pack(), Guarded.QUEUE)
+        after = checked_descriptor(packed(wanted), Guarded.QUEUE)
         data = after.pack()
-        # The rights come first: a caller without them learns nothing about the list.
         self.engine.check_queue_access(
             queue, self.identity, rights_to_change({"security": data}, queue.security, self.identity)
         )

@@ -8,7 +8,7 @@ account's denying entries, and a denial out of its allowing ones. The result is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from lanner.security.queue_rights import mask_of, words_of
 from lanner.security.queue_security import NO_OWNERS
 from lanner.wire.sddl import format_sddl, parse_sddl
 from lanner.wire.security_descriptor import (
+    MAX_ACL_SIZE,
     Ace,
     AceFlags,
     AceType,
@@ -41,6 +42,13 @@ from lanner.wire.sid import (
 _ALL: Final = int(QueueAccess.GENERIC_ALL)
 # The parts that GET_QUEUE_PERMISSIONS shows: the SACL needs a privilege.
 SHOWN: Final = SecurityInformation.OWNER | SecurityInformation.GROUP | SecurityInformation.DACL
+# The shortest entry has 20 bytes: 8, and a SID with one number.
+MAX_ENTRIES: Final = MAX_ACL_SIZE // 20
+# An entry is longer as text than as bytes, but not four times as long.
+MAX_SDDL: Final = 4 * MAX_ACL_SIZE
+# Of the words for the rights of one account.
+MAX_WORDS: Final = 100
+_MAX_RIGHTS_TEXT: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +152,7 @@ def changed(
         return replace(descriptor, owner=who), SecurityInformation.OWNER
     if change.verb not in ("grant", "deny", "revoke"):
         raise InvalidParameter(f"access {change.verb!r}: one of grant, deny, revoke, owner, set")
-    mask = mask_of(change.rights)
+    mask = _mask_of(change.rights)
     if not mask and change.verb != "revoke":
         raise InvalidParameter(f"{change.verb} {change.who} which rights? Give at least one")
     aces = list(_explicit(descriptor))
@@ -171,17 +179,38 @@ def new_descriptor(
         return descriptor
     # The queue manager itself needs no entry, and an anonymous creator gets none.
     creators = () if creator in (LOCAL_SYSTEM, ANONYMOUS_LOGON) else (creator,)
-    aces = [allow(sid, _ALL) for sid in (*creators, BUILTIN_ADMINISTRATORS)]
+    masks = dict.fromkeys((*creators, BUILTIN_ADMINISTRATORS), _ALL)
+    if len(access) > MAX_ENTRIES:
+        raise IllegalSecurityDescriptor(f"an access list of {len(access)} entries, at most {MAX_ENTRIES}")
     for who, rights in access.items():
-        mask = mask_of([rights] if isinstance(rights, str) else rights)
+        mask = _mask_of([rights] if isinstance(rights, str) else list(rights))
         if not mask:
             raise InvalidParameter(f"access of {who}: which rights? Give at least one")
-        aces = _with(aces, allow(accounts.sid_of(who), mask))
-    return SecurityDescriptor(dacl=Acl(_canonical(aces)))
+        sid = accounts.sid_of(who)
+        masks[sid] = masks.get(sid, 0) | mask
+    return SecurityDescriptor(dacl=Acl(tuple(allow(sid, mask) for sid, mask in masks.items())))
+
+
+def _mask_of(words: Sequence[str]) -> int:
+    if len(words) > MAX_WORDS or sum(map(len, words)) > _MAX_RIGHTS_TEXT:
+        raise IllegalSecurityDescriptor(f"too many words for the rights of one account, at most {MAX_WORDS}")
+    return mask_of(words)
+
+
+def packed(descriptor: SecurityDescriptor) -> bytes:
+    """Return a descriptor as bytes. Raises IllegalSecurityDescriptor if a list is too large."""
+    try:
+        return descriptor.pack()
+    except ValueError as error:
+        raise IllegalSecurityDescriptor(str(error)) from None
 
 
 def read_sddl(text: str) -> tuple[SecurityDescriptor, SecurityInformation]:
     """Return a descriptor and the parts that its text has. Raises IllegalSecurityDescriptor."""
+    if len(text) > MAX_SDDL or text.count("(") > MAX_ENTRIES:
+        raise IllegalSecurityDescriptor(
+            f"SDDL of {len(text)} characters with {text.count('(')} entries: at most {MAX_SDDL} and {MAX_ENTRIES}"
+        )
     try:
         given = parse_sddl(text.strip())
     except ValueError as error:

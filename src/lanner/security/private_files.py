@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -36,13 +37,20 @@ def read_private(path: Path) -> bytes | None:
         return file.read()
 
 
-def write_private(path: Path, data: bytes) -> None:
-    """Replace the file: a reader, or a power cut, finds the old content or the new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+def write_private(path: Path, data: bytes, *, mode: int = MODE, owner: tuple[int, int] | None = None) -> None:
+    """Replace the file: a reader, or a power cut, finds the old content or the new one.
+
+    No link at `path` is followed: the link is replaced. `owner` is a user and a group; None: those of the directory if
+    root writes.
+    """
+    # A new file under a name that nobody knows: another user of the directory cannot have put one there.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
     try:
-        descriptor = open_own(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        descriptor = open_own(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(file.fileno(), MODE)
+            os.fchmod(file.fileno(), mode)
+            if owner is not None:
+                os.fchown(file.fileno(), *owner)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -86,11 +86,14 @@ def give_to_owner(path: Path) -> None:
     if os.geteuid() != _ROOT:
         return
     owner = path.parent.stat()
-    found = path.lstat()
+    if _is_to_give(path.lstat(), owner):
+        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+
+
+def _is_to_give(found: os.stat_result, owner: os.stat_result) -> bool:
     # A second name could be that of a file elsewhere.
     is_single = stat.S_ISDIR(found.st_mode) or found.st_nlink == 1
-    if (found.st_uid, found.st_gid) != (owner.st_uid, owner.st_gid) and is_single:
-        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+    return (found.st_uid, found.st_gid) != (owner.st_uid, owner.st_gid) and is_single
 
 
 def open_own(path: Path, flags: int) -> int:
@@ -100,8 +103,11 @@ def open_own(path: Path, flags: int) -> int:
     """
     descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, MODE)
     try:
-        if flags & os.O_CREAT:
-            give_to_owner(path)
+        if flags & os.O_CREAT and os.geteuid() == _ROOT:
+            # By the descriptor: the owner of the directory can put another file under the name at any time.
+            owner = path.parent.stat()
+            if _is_to_give(os.fstat(descriptor), owner):
+                os.fchown(descriptor, owner.st_uid, owner.st_gid)
     except BaseException:
         os.close(descriptor)
         raise
