@@ -82,7 +82,7 @@ def test_without_a_file_everything_has_a_default(monkeypatch: pytest.MonkeyPatch
         "flight.tls_key": None,
         "flight.max_streams": 64,
         "flight.max_connections": 512,
-        "flight.max_connections_per_peer": 256,
+        "flight.max_connections_per_peer": 64,
         "flight.max_calls": 256,
         "flight.allow_anonymous": False,
         "flight.max_publication_messages": 10_000_000,

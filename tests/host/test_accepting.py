@@ -74,9 +74,9 @@ def test_room_is_made_by_whoever_can(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         door = Door(Budget(), "echo", limit=10, per_peer=1, share=0.1)
         passes = [door.admit("127.0.0.1")]
-        asked: list[str | None] = []
+        asked: list[str] = []
 
-        def make_room(peer: str | None) -> bool:
+        def make_room(peer: str) -> bool:
             asked.append(peer)
             granted = passes.pop()
             assert granted is not None

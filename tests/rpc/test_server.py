@@ -294,6 +294,48 @@ def test_connections_have_a_limit(limits: ServerLimits, caplog: pytest.LogCaptur
         run(main())
 
 
+def test_bound_strangers_make_room_for_other_peers(caplog: pytest.LogCaptureFixture) -> None:
+    """But not who has logged on, nor who has a handle."""
+
+    async def stranger(stack: contextlib.AsyncExitStack, port: int, address: str) -> asyncio.StreamReader:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
+        stack.callback(writer.close)
+        writer.write(bind(element(0, RAW, NDR20)))
+        assert (await reader.read(1000))[2] == PacketType.BIND_ACK
+        return reader
+
+    async def main() -> None:
+        limits = ServerLimits(max_connections=8)
+        async with (
+            served(Notes(), limits) as (server, port),
+            await connect_tcp("127.0.0.1", port) as holder,
+            await connect_tcp("127.0.0.1", port, credentials=Credentials(USER, PASSWORD)) as alice,
+            contextlib.AsyncExitStack() as stack,
+        ):
+            notes = await holder.bind(NOTES)
+            opened = await notes.call(NOTES.by_name["Open"], text="milk")
+            hers = await alice.bind(NOTES)
+            few = [await stranger(stack, port, "127.0.9.1") for _ in range(2)]
+            many = [await stranger(stack, port, "127.0.9.2") for _ in range(4)]
+            assert server.connections == 8
+            # The oldest ones of the peer with most; a peer with as many gets none.
+            third = await stranger(stack, port, "127.0.9.3")
+            assert await hung_up(many[0])
+            async with await connect_tcp("127.0.0.1", port, credentials=Credentials(USER, PASSWORD)) as again:
+                await again.bind(NOTES)
+                assert await hung_up(many[1])
+                reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.9.2", 0))
+                stack.callback(writer.close)
+                assert await hung_up(reader)
+                for one in (*few, *many[2:], third):
+                    assert not one.at_eof()
+                assert (await notes.call(NOTES.by_name["Read"], note=opened["note"]))["text"] == "milk"
+                assert (await hers.call(NOTES.by_name["WhoAmI"]))["name"].startswith("alice")
+
+    with caplog.at_level(logging.CRITICAL):
+        run(main())
+
+
 def test_a_peer_that_reads_nothing_is_not_read_from() -> None:
     """What waits to be sent is bounded, whatever a peer asks for."""
 

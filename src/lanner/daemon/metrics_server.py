@@ -32,6 +32,7 @@ class MetricsServer:
     """Answers from its construction on, in the running loop, until it is stopped."""
 
     def __init__(self, listening: socket.socket, door: Door, registry: CollectorRegistry) -> None:
+        self._door = door
         self._registry = registry
         self.new: Newcomers[_Request] = Newcomers(_MAX_NEW)
         self.connections: set[_Request] = set()
@@ -46,8 +47,8 @@ class MetricsServer:
         for connection in list(self.connections):
             connection.abort()
 
-    def _make_room(self, peer: str | None) -> bool:
-        oldest = self.new.oldest(peer)
+    def _make_room(self, peer: str) -> bool:
+        oldest = self.new.oldest(peer if self._door.is_greedy(peer) else None)
         if oldest is not None:
             self.hang_up(oldest)
         return oldest is not None

@@ -83,10 +83,10 @@ class Acceptor:
         door: Door,
         make_protocol: MakeProtocol,
         *,
-        make_room: Callable[[str | None], bool] = lambda _: False,
+        make_room: Callable[[str], bool] = lambda _: False,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """Begin. `make_room` ends a connection that has not said who it is, of a peer or of all, for a new one; False: there is none."""
+        """Begin. `make_room` ends a connection that has not said who it is, for a new one of a peer; False: there is none."""
         self.port: int = 0 if listening.family == socket.AF_UNIX else listening.getsockname()[1]
         self._listening = listening
         self._door = door
@@ -144,7 +144,7 @@ class Acceptor:
             connected.close()
             return
         granted = self._door.admit(peer)
-        if granted is None and self._make_room(peer if self._door.is_greedy(peer) else None):
+        if granted is None and self._make_room(peer):
             granted = self._door.admit(peer)
         if granted is None:
             connected.close()

@@ -286,6 +286,15 @@ class Newcomers(Generic[T]):
         self._peers[one] = peer
         self._by_peer.setdefault(peer, {})[one] = None
 
+    def of(self, peer: str) -> int:
+        """How many of a peer there are."""
+        return len(self._by_peer.get(peer, ()))
+
+    @property
+    def greatest(self) -> str | None:
+        """The peer that has most of them."""
+        return max(self._by_peer, key=lambda peer: len(self._by_peer[peer]), default=None)
+
     def excess(self) -> T | None:
         """Who has to go, if there are too many."""
         return self.oldest() if len(self._peers) > self._limit else None

@@ -19,6 +19,7 @@ from uuid import UUID
 
 from lanner.host.accepting import Acceptor, listen_tcp
 from lanner.host.budget import Budget, Door, Newcomers, Resource, Unfinished
+from lanner.host.strangers import Strangers
 from lanner.model.errors import RemoteProtocolError
 from lanner.rpc.association import AssociationGroups
 from lanner.rpc.calls import MAX_REQUEST_SIZE, ServerCall
@@ -315,11 +316,12 @@ class RpcServer:
             self.budget, name, limit=limits.max_connections, per_peer=limits.max_connections_per_peer, share=share
         )
         is_local = listening.family == socket.AF_UNIX
+        strangers: Strangers[ServerSocket] = Strangers(lambda connection: connection.is_known)
         acceptor = Acceptor(
             listening,
             door,
-            lambda granted: ServerSocket(self, granted, is_local=is_local),
-            make_room=self._make_room,
+            lambda granted: ServerSocket(self, granted, strangers, is_local=is_local),
+            make_room=lambda peer: self._make_room(strangers.victim(peer, is_greedy=door.is_greedy(peer))),
         )
         self._listening.append(acceptor)
         return acceptor.port
@@ -359,27 +361,31 @@ class RpcServer:
         """Count a new connection."""
         self._connections[connection] = None
         self._unbound.add(connection, connection.granted.peer)
+        connection.strangers.add(connection, connection.granted.peer)
         excess = self._unbound.excess()
         if excess is not None:
             self._hang_up(excess, f"{self.limits.max_unbound} connections without a bind or a finished logon")
 
-    def _make_room(self, peer: str | None) -> bool:
-        """End a connection without a bind, of a peer or of all, for there is no room for another one."""
-        oldest = self._unbound.oldest(peer)
-        if oldest is not None:
-            self._hang_up(oldest, "there are as many connections as there may be, and it has not bound")
-        return oldest is not None
+    def _make_room(self, stranger: ServerSocket | None) -> bool:
+        """End a connection that nobody has logged on through, for there is no room for another one."""
+        if stranger is not None:
+            self._hang_up(stranger, "there are as many connections as there may be, and nobody has logged on")
+        return stranger is not None
 
     def _hang_up(self, connection: ServerSocket, reason: str) -> None:
         log_of_peer(
             _LOG, logging.WARNING, "room", connection.peer, "%s: hung up to make room: %s", connection.peer, reason
         )
-        self.bound(connection)
+        self._unbound.remove(connection)
+        connection.strangers.remove(connection)
         connection.abort()
         connection.granted.give_back()
 
     def bound(self, connection: ServerSocket) -> None:
         self._unbound.remove(connection)
+        connection.strangers.has_spoken(connection)
+        if connection.is_known:
+            connection.strangers.remove(connection)
 
     def unfinished(self, connection: ServerSocket, size: int, *, is_known: bool = False) -> None:
         """Count what has come of a request that is not whole yet; nobody fills the memory with beginnings."""
@@ -403,6 +409,7 @@ class RpcServer:
             return
         del self._connections[connection]
         self._unbound.remove(connection)
+        connection.strangers.remove(connection)
         self.unfinished(connection, 0)
         self.choked.pop(connection, None)
         if self._emptied is not None and not self._connections and not self._emptied.done():

@@ -28,6 +28,7 @@ from lanner.store.data_directory import give_to_owner
 
 if TYPE_CHECKING:
     from lanner.host.budget import Pass
+    from lanner.host.strangers import Strangers
     from lanner.rpc.server import RpcServer
 
 _LOG = logging.getLogger(__name__)
@@ -43,9 +44,13 @@ _LOCAL_FRAGMENT: Final = 0xFFF8
 class ServerSocket(asyncio.Protocol):
     """A socket and the connection on it."""
 
-    def __init__(self, server: RpcServer, granted: Pass, *, is_local: bool = False) -> None:
+    def __init__(
+        self, server: RpcServer, granted: Pass, strangers: Strangers[ServerSocket], *, is_local: bool = False
+    ) -> None:
+        """`strangers`: those of its listener."""
         self._server = server
         self.granted = granted
+        self.strangers = strangers
         self._is_local = is_local
         self.peer = "local" if is_local else ""
         self._core: ServerConnection | None = None
@@ -126,6 +131,12 @@ class ServerSocket(asyncio.Protocol):
             return
         log_of_peer(_LOG, logging.INFO, "idle", self.peer, "%s: no call within %g s", self.peer, limits.idle_timeout)
         self.abort()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether somebody has logged on, or holds a handle. Of local users the kernel says who they are."""
+        core = self._core
+        return self._is_local or (core is not None and (core.is_authenticated or core.has_handles))
 
     # Reading ---------------------------------------------------------------------------------------------------
 

@@ -128,7 +128,7 @@ class TransferListener:
         self.transfer.start()
         protocols: tuple[Callable[[Pass], _TcpConnection], ...] = (partial(_TcpConnection, self), self._tls_connection)
         self._acceptors = [
-            Acceptor(one, self._door, protocol, make_room=self._make_room)
+            Acceptor(one, self._door, protocol, make_room=lambda _: self._make_room(None))
             for one, protocol in zip(listening, protocols, strict=False)
         ]
         self.port = self._acceptors[0].port

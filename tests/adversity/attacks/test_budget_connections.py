@@ -12,8 +12,13 @@ from pathlib import Path
 import pytest
 
 import lanner
+from lanner.rpc.pdu import NDR20, PacketType, SyntaxId
+from lanner.services.interfaces.mqmp import QMCOMM
 from tests.adversity.attacks.limited_service import LANNER, LimitedService, close_all, connect_many, until
+from tests.rpc.harness import bind, element
 
+ANONYMOUS_BIND = bind(element(0, SyntaxId(QMCOMM.uuid, *QMCOMM.version), NDR20))
+PASSWORD = "Correct-horse-9"
 METRICS = '[metrics]\nbind = "127.0.0.1:0"\n'
 
 
@@ -28,6 +33,11 @@ def takes_messages(service: LimitedService, folder: Path) -> None:
                 lanner.Message(body=b"one", recoverable=True)
             )
             assert queue.receive(timeout=30).body_bytes == b"one"
+
+
+def add_user(service: LimitedService, name: str, password: str) -> None:
+    command = [str(LANNER), "user", "add", name, "--password-stdin", "--data", str(service.data)]
+    subprocess.run(command, input=password, text=True, capture_output=True, check=True, timeout=60)
 
 
 def free_sender(service: LimitedService) -> str:
@@ -93,6 +103,51 @@ def test_a_client_that_does_not_speak_http2_reaches_no_flight_service(tmp_path: 
             connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
             with contextlib.suppress(ConnectionError):
                 assert connection.recv(1) == b""
+
+
+def test_bound_strangers_at_2103_keep_no_account_out(tmp_path: Path) -> None:
+    """From several addresses, none of which has as many as one may have."""
+    with LimitedService(tmp_path, settings="[rpc]\nmax_connections = 64\nmax_connections_per_peer = 20\n") as service:
+        with service.manager() as manager:
+            manager.create_queue("orders")
+        add_user(service, "alice", PASSWORD)
+        held = []
+        for number in range(1, 5):
+            for one in connect_many(service.address, service.port("rpc"), 16, f"127.9.9.{number}"):
+                held.append(one)
+                one.sendall(ANONYMOUS_BIND)
+                assert one.recv(100)[2] == PacketType.BIND_ACK
+        try:
+            assert service.limit("rpc connections")["used"] == 64
+            with lanner.connect(service.address, "alice", PASSWORD) as manager:
+                manager.open("orders").send("hello")
+        finally:
+            close_all(held)
+        service.check()
+
+
+def test_prefaces_at_1810_keep_no_account_out(tmp_path: Path) -> None:
+    client = pytest.importorskip("lanner.spark.flight.client")
+    with LimitedService(tmp_path, settings="[flight]\nmax_connections = 32\n") as service:
+        add_user(service, "alice", PASSWORD)
+        with client.FlightQueues(service.listeners["flight"], user="alice", password=PASSWORD) as before:
+            assert before.info()["user"] == "alice"
+            held = []
+            for number in range(1, 5):
+                for one in connect_many(service.address, service.port("flight"), 10, f"127.9.9.{number}"):
+                    held.append(one)
+                    # RFC 9113 3.4: and empty settings.
+                    one.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
+                    with contextlib.suppress(ConnectionError):
+                        one.recv(100)
+            try:
+                assert service.limit("flight connections")["used"] == 32
+                with client.FlightQueues(service.listeners["flight"], user="alice", password=PASSWORD) as again:
+                    assert again.info()["user"] == "alice"
+                assert before.info()["user"] == "alice"
+            finally:
+                close_all(held)
+        service.check()
 
 
 def test_descriptors_are_raised_to_what_the_system_allows(tmp_path: Path) -> None:

@@ -168,6 +168,47 @@ def test_tokens_run_out_and_are_limited(qm: QueueManager, monkeypatch: pytest.Mo
         tokens.identity(given[2], HERE)
 
 
+def _wrong_handshakes(tokens: Tokens) -> None:
+    """Guess at the password of alice until nobody looks at the passwords of her handshakes any more."""
+    for _ in range(100):
+        try:
+            tokens.shake_hands("alice", "guess")
+        except NotAuthenticated:
+            continue
+        return
+    pytest.fail("every guess was looked at")
+
+
+def test_handshakes_of_strangers_log_nobody_off(qm: QueueManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their tokens cost no password, so they push out only one another."""
+    runtime_of(qm).users.add("alice", "wonder")
+    monkeypatch.setattr(flight_auth, "MAX_TOKENS", 4)
+    tokens = Tokens(runtime_of(qm).users)
+    hers = tokens.log_on("alice", "wonder", HERE)[1]
+    _wrong_handshakes(tokens)
+    for _ in range(flight_auth.MAX_UNVERIFIED + 10):
+        tokens.shake_hands("alice", "guess")
+    assert tokens.identity(hers, HERE).name == "alice"
+    assert len(tokens._unverified) == flight_auth.MAX_UNVERIFIED
+    later = tokens.shake_hands("alice", "wonder")
+    for _ in range(2):
+        assert tokens.identity(later, HERE).name == "alice"
+    assert later not in tokens._unverified
+
+
+def test_a_handshake_without_a_call_is_forgotten_with_its_password(
+    qm: QueueManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime_of(qm).users.add("alice", "wonder")
+    tokens = Tokens(runtime_of(qm).users)
+    _wrong_handshakes(tokens)
+    late = tokens.shake_hands("alice", "wonder")
+    monkeypatch.setattr(flight_auth, "UNVERIFIED_LIFE", 0.0)
+    with pytest.raises(NotAuthenticated, match="log on again"):
+        tokens.identity(late, HERE)
+    assert not tokens._unverified
+
+
 def test_nobody_there_is_told(address: str) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -35,6 +35,10 @@ from lanner.spark.flight.errors import NotAuthenticated, TooBusy
 TOKEN_LIFE: Final = 12 * 3600.0
 # Not in the specification: tokens at a time. The least recently used one is dropped first.
 MAX_TOKENS: Final = 10_000
+# Not in the specification: tokens of handshakes whose password nobody has looked at, and seconds in which the first call has to come. The
+# oldest one is dropped first, and its password with it; those who have logged on lose nothing to them.
+MAX_UNVERIFIED: Final = 256
+UNVERIFIED_LIFE: Final = 30.0
 # Not in the specification: seconds for which a verified password is not verified again. A Spark job
 # logs on from each of its processes, within seconds.
 KNOWN_LIFE: Final = 600.0
@@ -60,8 +64,15 @@ class _Token:
     name: str
     password_hash: str | None
     used: float
-    # That nobody has looked at yet.
-    password: str | None = field(default=None, repr=False)
+
+
+@dataclass(slots=True)
+class _Unverified:
+    """A handshake with a password that nobody has looked at yet."""
+
+    name: str
+    password: str = field(repr=False)
+    came: float
 
 
 @dataclass(slots=True)
@@ -90,6 +101,7 @@ class Tokens:
         self._under_way = under_way or Resource("logons", MAX_LOGONS)
         self._lock = threading.Lock()
         self._tokens: dict[str, _Token] = {}  # in the order of their last use
+        self._unverified: dict[str, _Unverified] = {}  # in the order in which they came
         self._known: dict[str, _Known] = {}  # by the names of users
         self._secret = secrets.token_bytes(32)
         self._stopping = threading.Event()
@@ -110,7 +122,7 @@ class Tokens:
         except LogonRefused:
             attempt = None
         if attempt is None or attempt.wait:
-            return self._new_token(_Token(name, None, time.monotonic(), password))
+            return self._new_unverified(_Unverified(name, password, time.monotonic()))
         with self._counted(HANDSHAKE), _VERIFIERS:
             identity = self._check(attempt, password)
         return self._new_token(_Token(identity.name, self._password_hash(identity.name), time.monotonic()))
@@ -158,11 +170,23 @@ class Tokens:
 
     def _new_token(self, new: _Token) -> str:
         token = secrets.token_urlsafe(32)
+        self._keep(token, new)
+        return token
+
+    def _keep(self, token: str, new: _Token) -> None:
         with self._lock:
             self._expire()
             self._tokens[token] = new
             while len(self._tokens) > MAX_TOKENS:
                 del self._tokens[next(iter(self._tokens))]
+
+    def _new_unverified(self, new: _Unverified) -> str:
+        token = secrets.token_urlsafe(32)
+        with self._lock:
+            self._expire()
+            self._unverified[token] = new
+            while len(self._unverified) > MAX_UNVERIFIED:
+                del self._unverified[next(iter(self._unverified))]
         return token
 
     def _remembered(self, name: str, digest: bytes) -> Identity | None:
@@ -189,19 +213,20 @@ class Tokens:
     def _complete(self, token: str, address: str) -> None:
         """Log on with the password of a handshake, if nobody has looked at it yet."""
         with self._lock:
-            found = self._tokens.get(token)
-            password = None if found is None else found.password
-        if found is None or password is None:
+            self._expire()
+            found = self._unverified.get(token)
+        if found is None:
             return
         try:
-            identity = self.verified(found.name, password, address)
+            identity = self.verified(found.name, found.password, address)
         except NotAuthenticated:
             with self._lock:
-                self._tokens.pop(token, None)
+                self._unverified.pop(token, None)
             raise
+        new = _Token(identity.name, self._password_hash(identity.name), time.monotonic())
         with self._lock:
-            found.name, found.password_hash = identity.name, self._password_hash(identity.name)
-            found.password = None
+            self._unverified.pop(token, None)
+        self._keep(token, new)
 
     def bearer(self, header: str | None, address: str) -> Identity:
         """Return the user of a header with a token, and the anonymous user without a header."""
@@ -213,11 +238,11 @@ class Tokens:
         return self.identity(token.strip(), address)
 
     def _expire(self) -> None:
-        oldest = time.monotonic() - TOKEN_LIFE
-        for token, found in list(self._tokens.items()):
-            if found.used >= oldest:
-                return
-            del self._tokens[token]
+        now = time.monotonic()
+        while self._tokens and now - next(iter(self._tokens.values())).used > TOKEN_LIFE:
+            del self._tokens[next(iter(self._tokens))]
+        while self._unverified and now - next(iter(self._unverified.values())).came > UNVERIFIED_LIFE:
+            del self._unverified[next(iter(self._unverified))]
 
     def _password_hash(self, name: str) -> str | None:
         return next((account.password_hash for account in self._users.users() if account.name == name), None)

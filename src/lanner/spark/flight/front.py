@@ -10,6 +10,7 @@ A client's address is the number at the end of the name that its Unix socket has
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import socket
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Final, cast
 from lanner.host.accepting import Acceptor
 from lanner.host.budget import Newcomers
 from lanner.host.loop_thread import LoopThread
+from lanner.host.strangers import Strangers
 from lanner.rpc.unix_path import short_path
 from lanner.security.log_lines import log_of_peer
 
@@ -60,6 +62,8 @@ class Front:
         self._door = door
         self._name = f"lanner-{secrets.token_hex(8)}-"
         self.new: Newcomers[_Client] = Newcomers(_MAX_NEW)
+        # Through which no call of an account has come.
+        self.strangers: Strangers[_Client] = Strangers(lambda client: client.is_known)
         self.clients: dict[int, _Client] = {}
         self._last = 0
         self.buffer = memoryview(bytearray(_READ_BUFFER))
@@ -69,6 +73,7 @@ class Front:
         self.port = self._acceptor.port
 
     async def _start(self, listening: socket.socket, tls: ssl.SSLContext | None) -> Acceptor:
+        self._running = asyncio.get_running_loop()
         return Acceptor(
             listening, self._door, lambda granted: _Client(self, granted), make_room=self._make_room, tls=tls
         )
@@ -91,36 +96,54 @@ class Front:
 
     def peer(self, grpc_peer: str) -> str:
         """The client of a call, by what gRPC calls it; any thread."""
-        number = grpc_peer.rpartition("-")[2]
-        client = self.clients.get(int(number)) if self._name in grpc_peer and number.isdecimal() else None
+        client = self._client(grpc_peer)
         return "" if client is None else client.granted.peer
+
+    def logged_on(self, grpc_peer: str) -> None:
+        """A call of an account has come from a client; any thread."""
+        client = self._client(grpc_peer)
+        if client is not None and not client.is_known:
+            client.is_known = True
+            with contextlib.suppress(RuntimeError):  # it is being stopped
+                self._running.call_soon_threadsafe(self.strangers.remove, client)
+
+    def _client(self, grpc_peer: str) -> _Client | None:
+        number = grpc_peer.rpartition("-")[2]
+        return self.clients.get(int(number)) if self._name in grpc_peer and number.isdecimal() else None
 
     def add(self, client: _Client) -> int:
         """Count a connection, and give it a number."""
         self._last += 1
         self.clients[self._last] = client
         self.new.add(client, client.granted.peer)
+        self.strangers.add(client, client.granted.peer)
         excess = self.new.excess()
         if excess is not None:
             self._hang_up(excess)
         return self._last
 
-    def _make_room(self, peer: str | None) -> bool:
-        """End a connection that has said nothing, or none for a while: of a peer, or of the one that has most of those."""
-        found = self.new.oldest(peer)
-        if found is None:
-            silent: Newcomers[_Client] = Newcomers(0)
-            since = asyncio.get_running_loop().time() - _QUIET
-            for client in self.clients.values():
-                if client.heard < since:
-                    silent.add(client, client.granted.peer)
-            found = silent.oldest(peer)
+    def _make_room(self, peer: str) -> bool:
+        """End a connection of a stranger, or else one that has been silent for a while, for a new one of a peer."""
+        is_greedy = self._door.is_greedy(peer)
+        found = self.strangers.victim(peer, is_greedy=is_greedy) or self._silent(peer, is_greedy=is_greedy)
         if found is not None:
             self._hang_up(found)
         return found is not None
 
+    def _silent(self, peer: str, *, is_greedy: bool) -> _Client | None:
+        """A connection that nothing has gone through for a while, of a peer or of one that has more connections."""
+        since = asyncio.get_running_loop().time() - _QUIET
+        counted = self._door.connections
+        silent: Newcomers[_Client] = Newcomers(0)
+        for client in self.clients.values():
+            whose = client.granted.peer
+            if client.heard < since and (whose == peer or (not is_greedy and counted.of(whose) > counted.of(peer))):
+                silent.add(client, whose)
+        return silent.oldest()
+
     def _hang_up(self, client: _Client) -> None:
         self.new.remove(client)
+        self.strangers.remove(client)
         peer = client.granted.peer
         log_of_peer(_LOG, logging.WARNING, "room", peer, "%s: hung up to make room for another connection", peer)
         client.abort()
@@ -191,6 +214,7 @@ class _Client(_Half):
         super().__init__(front)
         self.granted = granted
         self.heard = 0.0
+        self.is_known = False
         self._first = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -211,6 +235,7 @@ class _Client(_Half):
         elif len(self._first) >= len(_PREFACE) and self.transport is not None:
             self._timer.cancel()
             self.front.new.remove(self)
+            self.front.strangers.has_spoken(self)
             self.transport.pause_reading()
             task = asyncio.get_running_loop().create_task(self.front.reach(self))
             self.front.tasks.add(task)
@@ -231,6 +256,7 @@ class _Client(_Half):
         self._timer.cancel()
         self.granted.give_back()
         self.front.new.remove(self)
+        self.front.strangers.remove(self)
         self.front.clients.pop(self.number, None)
 
 

@@ -249,6 +249,8 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
     def _caller(self, context: fl.ServerCallContext) -> Identity:
         peer = self._peer(context)
         identity: Identity = context.get_middleware("caller").identity(peer)
+        if self.front is not None and not identity.is_anonymous:
+            self.front.logged_on(context.peer())
         return admitted(identity, allow_anonymous=self._allow_anonymous).at(f"Arrow Flight {peer}")
 
     def _peer(self, context: fl.ServerCallContext) -> str:

@@ -48,7 +48,7 @@ class FlightSettings:
     max_publication_mb: int = MAX_PUBLICATION_MB  # MiB of bodies
     max_writers: int = MAX_WRITERS  # of one user
     max_connections: int = 512
-    max_connections_per_peer: int = 256
+    max_connections_per_peer: int = 64
     # Calls that run at a time, each of which has a thread.
     max_calls: int = 256
 

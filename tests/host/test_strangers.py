@@ -1,0 +1,37 @@
+"""Who goes when there is no room."""
+
+from __future__ import annotations
+
+from lanner.host.strangers import Strangers
+
+
+def test_the_peer_with_most_strangers_makes_room() -> None:
+    known: set[str] = set()
+    strangers: Strangers[str] = Strangers(known.__contains__)
+    for one in ("a1", "b1", "b2", "b3"):
+        strangers.add(one, one[0])
+        strangers.has_spoken(one)
+    assert strangers.victim("c", is_greedy=False) == "b1"
+    known.add("b1")
+    assert strangers.victim("c", is_greedy=False) == "b2"
+    strangers.add("b4", "b")
+    # Who has said nothing goes before who has.
+    assert strangers.victim("c", is_greedy=False) == "b4"
+    known.update(("b2", "b3"))
+    strangers.has_spoken("b4")
+    strangers.remove("a1")
+    assert strangers.victim("c", is_greedy=False) == "b4"
+    strangers.remove("b4")
+    assert strangers.victim("c", is_greedy=False) is None
+
+
+def test_a_peer_with_as_many_strangers_gets_no_room_of_others() -> None:
+    strangers: Strangers[str] = Strangers(lambda _: False)
+    for one in ("a1", "b1"):
+        strangers.add(one, one[0])
+        strangers.has_spoken(one)
+    assert strangers.victim("b", is_greedy=False) is None
+    strangers.add("b2", "b")
+    assert strangers.victim("b", is_greedy=False) == "b2"
+    assert strangers.victim("b", is_greedy=True) == "b2"
+    assert strangers.victim("a", is_greedy=True) is None
