@@ -13,6 +13,7 @@ from lanner.model.directory_objects import GUID_NULL, OutgoingQueue
 from lanner.model.enums import Acknowledgements, ConnectionStatus, OutgoingState
 from lanner.transfer.addresses import HopHost, NextHop
 from lanner.transfer.deadlines import NEVER
+from lanner.transfer.route import Route
 from lanner.transfer.route_stages import Stage
 from lanner.transfer.session_states import SessionState
 from lanner.wire.format_name import parse
@@ -396,15 +397,20 @@ def test_a_message_behind_an_acknowledgment_takes_a_connection_of_our_own(
 
 @pytest.mark.spec("QQB-3.1.5.9-1", "QQB-3.1.5.9-2", "QQB-3.1.7.3-1", "QQB-3.1.7.1.6-1")
 def test_a_broken_connection_is_opened_again_when_something_is_left_to_send(
-    world: World, alpha: Node, beta: Node
+    world: World, alpha: Node, beta: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = beta.direct("q")
     states: list[OutgoingState] = []
+    set_state = Route.set_state
+
+    def noted(route: Route, state: OutgoingState) -> None:
+        states.append(state)
+        set_state(route, state)
+
     queue = send(alpha, name, b"one")
     world.run()
     route = alpha.route(name)
-    set_state = route.set_state
-    route.set_state = lambda state: (states.append(state), set_state(state))[1]  # type: ignore[method-assign,func-returns-value]
+    monkeypatch.setattr(Route, "set_state", noted)
     link = route.link
     assert link is not None
     world.cut()
