@@ -19,6 +19,7 @@ from lanner.transfer.session_states import SessionState
 from lanner.wire.format_name import parse
 from lanner.wire.internal_header import EstablishConnectionHeader, PacketType
 from lanner.wire.reader import Reader
+from tests.overlay import overlay
 from tests.transfer.world import FakeConnection, Node, World
 
 
@@ -89,7 +90,7 @@ def test_the_first_message_of_a_queue_opens_a_session_and_the_queue_tells_each_s
         seen.append((queue.state, queue.next_hops))
         real(*args)  # type: ignore[arg-type]
 
-    alpha.transfer.data_received = watch  # type: ignore[method-assign,assignment]
+    alpha.transfer = overlay(alpha.transfer, data_received=watch)
     queue = send(alpha, name, b"one")
     assert state_of(queue) is OutgoingState.INACTIVE
     assert queue.connection_history == []

@@ -34,6 +34,7 @@ from lanner.wire.builder import build
 from lanner.wire.format_name import parse
 from lanner.wire.identifiers import TxSequenceID
 from lanner.wire.message import Message
+from tests.overlay import overlay
 from tests.store.conftest import no_room
 from tests.transfer.final_acks import build_final_ack
 from tests.transfer.outgoing import Outgoing
@@ -548,7 +549,7 @@ def test_a_message_that_is_not_on_disk_yet_lends_its_priority_to_no_other(world:
         sent.append((entry.message_position.queue.pathname[-1], Message(packet).body))
         send(packet, entry)
 
-    link.session.send = watch  # type: ignore[method-assign,assignment]
+    link.session = overlay(link.session, send=watch)
     alpha.transfer.pump()
     assert sent == [("b", b"1"), ("b", b"2"), ("a", b"1"), ("a", b"2")]
     alpha.sync()
