@@ -333,14 +333,22 @@ def test_a_retyped_status_is_found(tmp_path: Path) -> None:
     assert retyped_statuses(tmp_path) == ["test_a.py:1: 0xc00e0003"]
 
 
-# A running engine, store, committer, message table or timers as the first argument of setattr; modules and classes are not found.
+# The names that running objects of ours have in tests; modules and classes have others.
+_RUNNING = (
+    r"(?:[\w.]+(?:\([^)]*\))?\.)?"
+    r"(?:_?(?:engine|store|commits|committer|connector|directory|route|session|table|transfer|write_ahead_log)"
+    r"|_timers|(?<=\.)maintenance)(?:\([^)]*\))?"
+)
+# One of them with a method of the test's own: by setattr, or by an assignment. `connected` is a directory's switch.
 PATCHED_OBJECT = re.compile(
-    r"setattr\(\s*(?:[\w.]+\.|runtime_of\([^)]*\)\.)?(?:_?(?:engine|store|committer|table)|_timers),\s*\""
+    rf"setattr\(\s*{_RUNNING},\s*(?!\"connected\")[\"\w]"
+    rf"|^[ \t]*{_RUNNING}\.\w+ = (?:lambda\b|.*type: ignore\[[^\]]*method-assign)",
+    re.MULTILINE,
 )
 
 
 def patched_objects(tests: Path) -> list[str]:
-    """List the places where a test sets a method on an engine, a store or a committer instead of passing a fake in."""
+    """List the places where a test sets a method on a running object of ours instead of passing a fake in."""
     found = []
     for path in sorted(tests.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
@@ -364,6 +372,23 @@ def test_tests_pass_fakes_in() -> None:
         ("patch.{}(\n    site.queue_client._committer, 'durable', lambda batch: never)", True),
         ("patch.{}(runtime_of(qm)._timers, 'work_soon', fails)", True),
         ("monkeypatch.{}(route.table, 'end_some', once)", True),
+        ("monkeypatch.{}(h.directory, 'read', lambda *_: failure)", True),
+        ("monkeypatch.{}(directory, name, watched)", True),
+        ("patch.{}(alpha.store._write_ahead_log, 'append', refuse)", True),
+        ("monkeypatch.{}(alpha.transfer._connector, 'link_to', watch)", True),
+        ("monkeypatch.{}(alpha.route(name), 'set_state', noted)", True),
+        ("monkeypatch.{}(alpha.route(name).table, 'next_unsent', fails)", True),
+        ("monkeypatch.{}(quiet._commits, '_write_slowly', waiting)", True),
+        ("monkeypatch.{}(quiet._commits.maintenance, 'wake', noted)", True),
+        ("    route.set_state = lambda state: states.append(state)", True),
+        ("site.queues.committer.durable = durable  # type: ignore[method-assign, assignment]", True),
+        ("link.session.send = watch  # type: ignore[method-assign]", True),
+        ("link.session = overlay(link.session, send=watch)", False),
+        ("route.table = overlay(table, end_some=once)", False),
+        ("h.directory.answers['read'] = lambda *_: failure", False),
+        ("h.before_start = lambda engine: {}(engine.directory, 'connected', False)", False),
+        ("monkeypatch.{}(maintenance, '_SLICE_SECONDS', 0.0001)", False),
+        ("monkeypatch.{}(Connector, 'link_to', watch)", False),
         ("monkeypatch.{}(store_format, 'FORMAT', 3)", False),
         ("monkeypatch.{}('lanner.host.reads.PURGE_SLICE', 4)", False),
         ("committer = Committer(overlay(store, sync=sync), loop)", False),

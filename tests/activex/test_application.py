@@ -81,9 +81,7 @@ class TestDirectory:
         assert uuid.UUID(found) == world.engine.queue_manager.identifier
 
     @pytest.mark.spec("MQAC-3.2.4.1.1-2", "MQAC-3.2.4.2.2-1")
-    def test_directory_failures(
-        self, world: World, application: MSMQApplication, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_directory_failures(self, world: World, application: MSMQApplication) -> None:
         assert world.status(application, "machine_id_of_machine_name", "BETA") == MQ_ERROR_MACHINE_NOT_FOUND
         assert world.status(application, "machine_name_of_machine_id", str(uuid.uuid4())) == MQ_ERROR_MACHINE_NOT_FOUND
         with world.held() as h:
@@ -92,7 +90,7 @@ class TestDirectory:
         assert world.status(application, "machine_name_of_machine_id", str(uuid.uuid4())) == MQ_ERROR_NO_DS
         failure = (DirectoryOperationResult.GENERIC_ERROR, None)
         with world.held() as h:
-            monkeypatch.setattr(h.directory, "read", lambda *_: failure)
+            h.directory.answers["read"] = lambda *_: failure
         assert world.status(application, "machine_id_of_machine_name", "BETA") == MQ_ERROR_DS_ERROR
 
     @pytest.mark.spec("MQAC-3.2.4.2.2-1")
@@ -174,7 +172,7 @@ class TestCertificates:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         with world.held() as h:
-            monkeypatch.setattr(h.directory, "write", lambda *_: DirectoryOperationResult.GENERIC_ERROR)
+            h.directory.answers["write"] = lambda *_: DirectoryOperationResult.GENERIC_ERROR
         external = octets(certificate.certificate)
         assert world.status(application, "register_certificate", MISSING, external, by=ALICE) == MQ_ERROR_DS_ERROR
         monkeypatch.setattr("lanner.security.internal_certificates.generate_certificate", lambda *_: certificate)

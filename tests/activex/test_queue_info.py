@@ -914,11 +914,11 @@ class TestPublicElsewhere:
         (queue,) = found
         return queue
 
-    def test_a_directory_that_fails(self, world: World, remote: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_directory_that_fails(self, world: World, remote: Queue) -> None:
         made = info(world, name=f"PUBLIC={remote.identifier}")
         failure = (DirectoryOperationResult.GENERIC_ERROR, None)
         with world.held() as h:
-            monkeypatch.setattr(h.directory, "read", lambda *_: failure)
+            h.directory.answers["read"] = lambda *_: failure
         assert world.status(made, "refresh") == MQ_ERROR_DS_ERROR
 
 

@@ -40,7 +40,7 @@ from tests.statuses import (
 ALICE = Identity("alice", Sid.parse("S-1-5-21-1-2-3-1001"), is_domain_user=True)
 
 
-def watch_directory(h: Harness, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def watch_directory(h: Harness) -> list[str]:
     """A list that grows with the name of each operation the directory is asked for."""
     calls: list[str] = []
 
@@ -54,7 +54,7 @@ def watch_directory(h: Harness, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return call
 
     for name in ("create_object", "delete_object", "read", "read_begin", "write", "resolve_distribution_list"):
-        monkeypatch.setattr(h.directory, name, watched(name))
+        h.directory.answers[name] = watched(name)
     return calls
 
 
@@ -113,10 +113,10 @@ def test_queue_defaults(h: Harness) -> None:
         "." * 257 + r"\q",
     ],
 )
-def test_an_invalid_path_name_creates_nothing(h: Harness, monkeypatch: pytest.MonkeyPatch, pathname: str) -> None:
+def test_an_invalid_path_name_creates_nothing(h: Harness, pathname: str) -> None:
     """MS-MQMQ 2.1.1 decides what a path name is; anything else is an error and leaves no trace."""
     h.create("q")
-    queues, calls = dict(h.engine.queue_manager.queue_collection), watch_directory(h, monkeypatch)
+    queues, calls = dict(h.engine.queue_manager.queue_collection), watch_directory(h)
     request = h.engine.set_queue_defaults(pathname)
     assert status_of(lambda: h.engine.create_queue(request)) == MQ_ERROR_ILLEGAL_QUEUE_PATHNAME
     assert (h.engine.queue_manager.queue_collection, calls) == (queues, [])
@@ -299,7 +299,7 @@ def test_the_qualified_path_name_has_the_full_computer_name(h: Harness, pathname
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.3-7")
-def test_a_public_queue_is_published(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_public_queue_is_published(h: Harness) -> None:
     """The directory's GUID becomes the Identifier; FullPath and DirectoryPath are read back."""
     create = h.directory.create_object
     given = uuid.uuid4()
@@ -309,7 +309,7 @@ def test_a_public_queue_is_published(h: Harness, monkeypatch: pytest.MonkeyPatch
         entry.identifier = given
         return create(entry)
 
-    monkeypatch.setattr(h.directory, "create_object", with_its_own_guid)
+    h.directory.answers["create_object"] = with_its_own_guid
     queue = h.create(r".\orders", label="Orders")
     assert queue.identifier == given
     assert list(published(h)) == [given]
@@ -332,10 +332,10 @@ def test_a_public_queue_is_published(h: Harness, monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_a_public_queue_that_the_directory_refuses_is_not_created(
-    h: Harness, monkeypatch: pytest.MonkeyPatch, result: DirectoryOperationResult, status: int
+    h: Harness, result: DirectoryOperationResult, status: int
 ) -> None:
     queues = dict(h.engine.queue_manager.queue_collection)
-    monkeypatch.setattr(h.directory, "create_object", lambda *_: (result, None))
+    h.directory.answers["create_object"] = lambda *_: (result, None)
     assert status_of(lambda: h.create(r".\orders")) == status
     assert h.engine.queue_manager.queue_collection == queues
     assert h.engine.find_queue(h.name(r"DIRECT=OS:.\orders")) is None
@@ -344,9 +344,9 @@ def test_a_public_queue_that_the_directory_refuses_is_not_created(
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.3-8")
-def test_other_creations_do_not_ask_the_directory(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_creations_do_not_ask_the_directory(h: Harness) -> None:
     """With iSkipDirectory True, and for private and system queues."""
-    calls = watch_directory(h, monkeypatch)
+    calls = watch_directory(h)
     h.engine.create_queue(h.engine.set_queue_defaults(r".\skipped"), skip_directory=True)
     h.create("private")
     h.create("private;sub")
@@ -358,11 +358,9 @@ def test_other_creations_do_not_ask_the_directory(h: Harness, monkeypatch: pytes
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.3-9")
-def test_a_published_queue_whose_paths_cannot_be_read_back_exists_without_them(
-    h: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_published_queue_whose_paths_cannot_be_read_back_exists_without_them(h: Harness) -> None:
     failure = (DirectoryOperationResult.GENERIC_ERROR, None)
-    monkeypatch.setattr(h.directory, "read", lambda *_: failure)
+    h.directory.answers["read"] = lambda *_: failure
     queue = h.create(r".\orders")
     assert (queue.full_path, queue.directory_path) == ("", "")
     assert h.queue(r"DIRECT=OS:.\orders") is queue
@@ -595,17 +593,15 @@ def test_deleting_a_public_queue_deletes_its_directory_object(h: Harness) -> Non
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.4-5")
-def test_a_directory_that_refuses_the_deletion_is_reported_and_the_queue_is_gone(
-    h: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_that_refuses_the_deletion_is_reported_and_the_queue_is_gone(h: Harness) -> None:
     queue = h.create(r".\orders")
     for result, status in (
         (DirectoryOperationResult.GENERIC_ERROR, MQ_ERROR_DS_ERROR),
         (DirectoryOperationResult.DIRECTORY_NOT_CONNECTED, MQ_ERROR_NO_DS),
     ):
-        with monkeypatch.context() as patch:
-            patch.setattr(h.directory, "delete_object", lambda _, answer=result: answer)
-            assert status_of(lambda: h.engine.delete_queue(queue)) == status  # noqa: B023
+        h.directory.answers["delete_object"] = lambda _, answer=result: answer
+        assert status_of(lambda: h.engine.delete_queue(queue)) == status  # noqa: B023
+        h.directory.answers.clear()
         assert h.engine.find_queue(h.name(r"DIRECT=OS:.\orders")) is None
         assert queue.number not in h.engine.queue_manager.queue_collection
         assert h.directory.delete_object(queue) is DirectoryOperationResult.SUCCESS
@@ -613,12 +609,12 @@ def test_a_directory_that_refuses_the_deletion_is_reported_and_the_queue_is_gone
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.4-5")
-def test_other_deletions_do_not_ask_the_directory(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_deletions_do_not_ask_the_directory(h: Harness) -> None:
     """With iSkipDirectory True, and for every queue that is not public."""
     skipped, private = h.create(r".\skipped"), h.create("private")
     public = h.create(r".\public")
     subqueue, subqueue_of_public = h.create("private;sub"), h.create(r".\public;sub")
-    calls = watch_directory(h, monkeypatch)
+    calls = watch_directory(h)
     h.engine.delete_queue(skipped, skip_directory=True)
     h.engine.delete_queue(subqueue)
     h.engine.delete_queue(subqueue_of_public)

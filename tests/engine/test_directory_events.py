@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from lanner.directory import AttributeFilter, EmbeddedDirectory, Operator, SortOrder
+from lanner.directory import AttributeFilter, Operator, SortOrder
 from lanner.engine import Engine
 from lanner.engine.directory_events import ChangeNotification, identifier_is
 from lanner.model.directory_objects import DirectoryObject, Queue, QueueManager, RoutingLink, Site
 from lanner.model.enums import INFINITE, DirectoryOperationResult, QueuePrivacyLevel, QueueType
-from tests.engine.harness import Harness
+from tests.engine.harness import Harness, SteeredDirectory
 
 SUCCESS = DirectoryOperationResult.SUCCESS
 NOT_CONNECTED = DirectoryOperationResult.DIRECTORY_NOT_CONNECTED
@@ -37,23 +37,23 @@ class Journal:
     entries: list[object] = field(default_factory=list)
 
     @classmethod
-    def of(cls, h: Harness, monkeypatch: pytest.MonkeyPatch) -> Journal:
+    def of(cls, h: Harness) -> Journal:
         journal = cls()
         h.engine.change_notification_subscribers.append(
             lambda operation, about: journal.entries.append((operation, about))
         )
         for name in ("create_object", "delete_object", "read", "write"):
-            journal._watch(h.directory, name, monkeypatch)
+            journal._watch(h.directory, name)
         return journal
 
-    def _watch(self, directory: EmbeddedDirectory, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def _watch(self, directory: SteeredDirectory, name: str) -> None:
         original: Callable[..., object] = getattr(directory, name)
 
         def watched(*args: object, **kwargs: object) -> object:
             self.entries.append(name)
             return original(*args, **kwargs)
 
-        monkeypatch.setattr(directory, name, watched)
+        directory.answers[name] = watched
 
 
 def remote_queue(h: Harness, name: str = "orders", **attributes: object) -> Queue:
@@ -78,12 +78,10 @@ def is_(name: str, value: object, operator: Operator = Operator.EQUALS) -> list[
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.18-1")
-def test_creating_a_public_queue_is_told_before_the_directory_hears_of_it(
-    h: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_creating_a_public_queue_is_told_before_the_directory_hears_of_it(h: Harness) -> None:
     """3.1.7.1.18: QueueCreation first, then MS-MQDSSM 3.1.6.1; its status and GUID are the answer."""
     queue = remote_queue(h)
-    journal = Journal.of(h, monkeypatch)
+    journal = Journal.of(h)
     assert h.engine.create_directory_object(queue) == (SUCCESS, queue.identifier)
     assert journal.entries == [(ChangeNotification.QUEUE_CREATION, queue), "create_object"]
     taken = remote_queue(h)
@@ -96,19 +94,17 @@ def test_creating_a_public_queue_is_told_before_the_directory_hears_of_it(
     [Site(name="Paris"), QueueManager(computer_name="BETA", site_identifier_list=[uuid.uuid4()])],
     ids=["Site", "QueueManager"],
 )
-def test_creating_anything_else_is_told_to_nobody(
-    h: Harness, monkeypatch: pytest.MonkeyPatch, directory_object: DirectoryObject
-) -> None:
+def test_creating_anything_else_is_told_to_nobody(h: Harness, directory_object: DirectoryObject) -> None:
     """3.1.7.1.18: only a public queue raises Send Change Notification."""
-    journal = Journal.of(h, monkeypatch)
+    journal = Journal.of(h)
     assert h.engine.create_directory_object(directory_object) == (SUCCESS, directory_object.identifier)
     assert journal.entries == ["create_object"]
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.18-1")
-def test_a_private_queue_has_no_object_and_no_notification(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_private_queue_has_no_object_and_no_notification(h: Harness) -> None:
     """3.1.7.1.18: the notification is for QueueType Public."""
-    journal = Journal.of(h, monkeypatch)
+    journal = Journal.of(h)
     h.create("q")
     h.engine.create_directory_object(h.queue("q"))
     assert not [entry for entry in journal.entries if isinstance(entry, tuple)]
@@ -130,13 +126,11 @@ def test_a_created_object_has_the_listed_attributes_or_all(h: Harness) -> None:
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.19-1")
-def test_deleting_a_public_queue_is_told_before_the_directory_hears_of_it(
-    h: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deleting_a_public_queue_is_told_before_the_directory_hears_of_it(h: Harness) -> None:
     """3.1.7.1.19: QueueDeletion, then MS-MQDSSM 3.1.6.2, whose status is the answer."""
     queue = remote_queue(h)
     h.engine.create_directory_object(queue)
-    journal = Journal.of(h, monkeypatch)
+    journal = Journal.of(h)
     assert h.engine.delete_directory_object(queue) is SUCCESS
     assert journal.entries == [(ChangeNotification.QUEUE_DELETION, queue), "delete_object"]
     assert h.directory.read("Queue", identifier_is(queue.identifier))[0] is NOT_FOUND
@@ -144,10 +138,10 @@ def test_deleting_a_public_queue_is_told_before_the_directory_hears_of_it(
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.19-1")
-def test_deleting_a_site_is_told_to_nobody(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleting_a_site_is_told_to_nobody(h: Harness) -> None:
     """3.1.7.1.19: only a public queue raises Send Change Notification."""
     site = new_site(h, "Paris")
-    journal = Journal.of(h, monkeypatch)
+    journal = Journal.of(h)
     assert h.engine.delete_directory_object(site) is SUCCESS
     assert journal.entries == ["delete_object"]
 
@@ -172,12 +166,12 @@ def test_a_write_updates_the_listed_attributes_or_all(h: Harness) -> None:
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.24-2")
-def test_a_write_is_told_after_it_succeeded(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_is_told_after_it_succeeded(h: Harness) -> None:
     """3.1.7.1.24: QueueUpdate for a public queue, QueueManagerUpdate for a queue manager, nothing for a site."""
     queue = remote_queue(h)
     h.engine.create_directory_object(queue)
     site = new_site(h, "Paris")
-    journal = Journal.of(h, monkeypatch)
+    journal = Journal.of(h)
     manager = h.engine.queue_manager
     for directory_object in (queue, manager, site):
         assert h.engine.write_directory(directory_object) is SUCCESS
@@ -191,9 +185,9 @@ def test_a_write_is_told_after_it_succeeded(h: Harness, monkeypatch: pytest.Monk
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.24-2")
-def test_a_failed_write_is_told_to_nobody(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_is_told_to_nobody(h: Harness) -> None:
     """3.1.7.1.24: the notifications follow Success only."""
-    journal = Journal.of(h, monkeypatch)
+    journal = Journal.of(h)
     assert h.engine.write_directory(remote_queue(h, "unknown")) is NOT_FOUND
     h.directory.connected = False
     assert h.engine.write_directory(h.engine.queue_manager) is NOT_CONNECTED
@@ -348,7 +342,7 @@ ROWS = {"create": "18-2", "delete": "19-2", "read": "20-4", "write": "24-3"}
     ],
 )
 def test_a_directory_that_is_away_begins_the_offline_mode_and_its_timer(
-    integrated: Harness, monkeypatch: pytest.MonkeyPatch, operation: Operation
+    integrated: Harness, operation: Operation
 ) -> None:
     """3.1.7.1.18, .19, .20, .24: DirectoryNotConnected sets DirectoryOffline and starts the one-minute timer."""
     h = integrated
@@ -357,7 +351,7 @@ def test_a_directory_that_is_away_begins_the_offline_mode_and_its_timer(
     assert operation(h.engine, queue) is NOT_CONNECTED
     assert h.engine.queue_manager.directory_offline
     assert h.engine.next_delay() == ONLINE_TIMER
-    journal = Journal.of(h, monkeypatch)
+    journal = Journal.of(h)
     h.tick(ONLINE_TIMER - 1)
     assert "read" not in journal.entries
     h.tick(1)
@@ -395,16 +389,14 @@ def test_a_workgroup_has_no_offline_mode(h: Harness, operation: Operation) -> No
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.20-2")
-def test_while_offline_queues_are_read_from_the_queue_manager(
-    integrated: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_while_offline_queues_are_read_from_the_queue_manager(integrated: Harness) -> None:
     """3.1.7.1.20: QueueCollection answers: a match is Success, none is ObjectNotFound."""
     h = integrated
     queue = h.create(r".\orders", label="mine")
     elsewhere = remote_queue(h, "elsewhere", label="theirs")
     h.engine.create_directory_object(elsewhere)
     h.engine.queue_manager.directory_offline = True
-    journal = Journal.of(h, monkeypatch)
+    journal = Journal.of(h)
     assert h.engine.read_directory("Queue", is_("Label", "mine")) == (SUCCESS, queue)
     assert h.engine.read_directory("Queue", identifier_is(queue.identifier)) == (SUCCESS, queue)
     assert h.engine.read_directory("Queue", [*is_("Label", "mine"), *is_("Quota", 1)]) == (NOT_FOUND, None)
@@ -413,13 +405,13 @@ def test_while_offline_queues_are_read_from_the_queue_manager(
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.20-3")
-def test_while_offline_only_the_own_computer_is_known(integrated: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_offline_only_the_own_computer_is_known(integrated: Harness) -> None:
     """3.1.7.1.20: the local queue manager answers for itself; every other read is DirectoryNotConnected, unasked."""
     h = integrated
     manager = h.engine.queue_manager
     h.directory.create_object(QueueManager(computer_name="BETA", site_identifier_list=manager.site_identifier_list))
     manager.directory_offline = True
-    journal = Journal.of(h, monkeypatch)
+    journal = Journal.of(h)
     assert h.engine.read_directory("QueueManager", is_("ComputerName", "alpha")) == (SUCCESS, manager)
     assert h.engine.read_directory("QueueManager", None) == (SUCCESS, manager)
     assert h.engine.read_directory("QueueManager", is_("ComputerName", "BETA")) == (NOT_CONNECTED, None)
@@ -429,13 +421,11 @@ def test_while_offline_only_the_own_computer_is_known(integrated: Harness, monke
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.20-5")
-def test_a_forced_read_asks_the_directory_and_changes_nothing(
-    integrated: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_forced_read_asks_the_directory_and_changes_nothing(integrated: Harness) -> None:
     """3.1.7.1.20 iForceDirectoryRead: past the offline mode, and a failure neither begins it nor its timer."""
     h = integrated
     manager = h.engine.queue_manager
-    journal = Journal.of(h, monkeypatch)
+    journal = Journal.of(h)
     manager.directory_offline = True
     result, found = h.engine.read_directory("Site", None, force_directory_read=True)
     assert (result, type(found)) == (SUCCESS, Site)
@@ -491,13 +481,11 @@ def test_what_was_taken_over_outlives_a_restart(integrated: Harness) -> None:
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.25-2")
-def test_a_directory_that_stays_away_is_asked_every_minute(
-    integrated: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_that_stays_away_is_asked_every_minute(integrated: Harness) -> None:
     """3.1.7.1.25: not Success leaves DirectoryOffline and starts the timer again."""
     h = integrated
     go_offline(h)
-    journal = Journal.of(h, monkeypatch)
+    journal = Journal.of(h)
     for minute in range(1, 4):
         h.tick(ONLINE_TIMER)
         assert journal.entries == ["read"] * minute

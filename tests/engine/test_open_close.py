@@ -339,14 +339,12 @@ def test_an_outgoing_queue_for_a_public_queue_takes_its_base_priority(h: Harness
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.5-14")
-def test_a_directory_that_fails_when_the_base_priority_is_read_makes_the_queue_not_found(
-    h: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_that_fails_when_the_base_priority_is_read_makes_the_queue_not_found(h: Harness) -> None:
     """The read that finds the queue succeeds, the one for the new outgoing queue does not."""
     identifier = publish_elsewhere(h, "BETA")
     found = h.directory.read("Queue", None)
     answers = iter([found, (DirectoryOperationResult.GENERIC_ERROR, None)])
-    monkeypatch.setattr(h.directory, "read", lambda *_: next(answers))
+    h.directory.answers["read"] = lambda *_: next(answers)
     assert status_of(lambda: h.open(f"PUBLIC={identifier}", SEND)) == MQ_ERROR_QUEUE_NOT_FOUND
     assert outgoing(h) == []
 

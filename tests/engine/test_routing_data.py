@@ -116,7 +116,7 @@ def test_all_objects_of_a_kind_or_none(integrated: Harness) -> None:
     assert h.engine.read_all_of(Site) is None
 
 
-def test_routing_reads_the_enterprise_once_a_minute(integrated: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_routing_reads_the_enterprise_once_a_minute(integrated: Harness) -> None:
     """Or when an object that routing is about was changed through this queue manager."""
     h = integrated
     provision(h.directory, NETWORK)
@@ -127,7 +127,7 @@ def test_routing_reads_the_enterprise_once_a_minute(integrated: Harness, monkeyp
         reads.append(object_type)
         return begin(object_type, *rest)  # type: ignore[arg-type] # passed on
 
-    monkeypatch.setattr(h.directory, "read_begin", read_begin)
+    h.directory.answers["read_begin"] = read_begin
     for _ in range(3):
         assert len(h.engine.routing_links()) == 2
         assert [server.identifier for server in h.engine.routing_servers()] == [FAR, GATE, SECOND]

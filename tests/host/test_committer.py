@@ -6,14 +6,19 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext, suppress
+from pathlib import Path
 
 import pytest
 
 from lanner.host.committer import Committer
 from lanner.model.errors import InsufficientResources
 from lanner.store import Store
+from lanner.store.allocation import Allocation
+from lanner.store.environment import Environment
+from lanner.store.lock import DirectoryLock
+from lanner.store.write_ahead_log import LogRecord, WriteAheadLog
 from tests.overlay import overlay
-from tests.store.conftest import ids, no_room, put
+from tests.store.conftest import MAP_SIZE, RESERVE, ids, no_room, put
 
 
 def with_committer(store: Store, work: Callable[[Committer], Awaitable[None]]) -> None:
@@ -25,6 +30,26 @@ def with_committer(store: Store, work: Callable[[Committer], Awaitable[None]]) -
             await asyncio.to_thread(committer.close)
 
     asyncio.run(run())
+
+
+class BreakableStore(Store):
+    """Its write-ahead log can be broken, in a way that nobody has foreseen."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        write_ahead_log: WriteAheadLog,
+        allocation: Allocation,
+        directory_lock: DirectoryLock,
+    ) -> None:
+        self.log = write_ahead_log
+        self.is_broken = False
+        super().__init__(environment, overlay(write_ahead_log, append=self._append), allocation, directory_lock)
+
+    def _append(self, record: LogRecord) -> None:
+        if self.is_broken:
+            raise ZeroDivisionError(record)
+        self.log.append(record)
 
 
 @pytest.fixture
@@ -190,27 +215,27 @@ def test_who_comes_late_for_what_the_thread_could_not_write_is_told(store: Store
 
 
 def test_who_waits_for_what_the_loop_failed_to_write_for_whatever_reason_is_told(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    def broken(record: object) -> None:
-        raise ZeroDivisionError(record)
+    store = BreakableStore.open(tmp_path / "data", map_size=MAP_SIZE, reserve=RESERVE)
 
     async def work(committer: Committer) -> None:
         complaints: list[object] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["exception"]))
-        store._write_ahead_log._seconds = 0.0
+        store.log._seconds = 0.0
         put(store, 1)
-        with monkeypatch.context() as patch:
-            patch.setattr(store._write_ahead_log, "append", broken)
-            with pytest.raises(InsufficientResources):
-                async with asyncio.timeout(10):
-                    await committer.durable(store.pending_batch())
+        store.is_broken = True
+        with pytest.raises(InsufficientResources):
+            async with asyncio.timeout(10):
+                await committer.durable(store.pending_batch())
+        store.is_broken = False
         assert [type(error) for error in complaints] == [ZeroDivisionError]
         put(store, 2)
         await committer.durable(store.pending_batch())
 
     with_committer(store, work)
     assert ids(store) == [2]
+    store.close()
 
 
 def test_asking_under_the_lock_and_from_another_thread(store: Store) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -365,14 +365,33 @@ class RemoteOpen:
         return status
 
 
+class SteeredCommitter(Committer):
+    """A committer whose disk is slow, full or watched, as a test says."""
+
+    disk: Callable[[int], Awaitable[None]] | None = None
+
+    def durable(self, batch: int) -> asyncio.Future[None]:
+        return self.really_durable(batch) if self.disk is None else asyncio.ensure_future(self.disk(batch))
+
+    def really_durable(self, batch: int) -> asyncio.Future[None]:
+        return super().durable(batch)
+
+
 class Site(BaseSite):
     """A queue manager that serves remote reads."""
 
     def __init__(
-        self, runtime: Runtime, server: RpcServer, queues: RemoteQueues, service: RemoteRead, port: int
+        self,
+        runtime: Runtime,
+        server: RpcServer,
+        queues: RemoteQueues,
+        service: RemoteRead,
+        port: int,
+        committer: SteeredCommitter,
     ) -> None:
         super().__init__(runtime, server, port)
         self.queues = queues
+        self.committer = committer
         self.service = service
         self._peers: list[Peer] = []
 
@@ -401,7 +420,7 @@ class Site(BaseSite):
 @contextlib.asynccontextmanager
 async def serving(path: Path, *, level: AuthLevel = AuthLevel.NONE, authenticates: bool = False) -> AsyncIterator[Site]:
     runtime = Runtime(path / "data", local_settings("alpha"))
-    committer = Committer(runtime.store, asyncio.get_running_loop())
+    committer = SteeredCommitter(runtime.store, asyncio.get_running_loop())
     queues = RemoteQueues(runtime.engine, committer)
     ports = ServerPorts()
     service = RemoteRead(queues, ports)
@@ -409,7 +428,7 @@ async def serving(path: Path, *, level: AuthLevel = AuthLevel.NONE, authenticate
     providers = ServerSecurity(runtime.users, TargetNames("ALPHA", "MQ")) if authenticates else None
     server = RpcServer([service.interface, opens], users=runtime.users, providers=providers, authentication_level=level)
     ports.ip_read = ports.ip_handshake = await server.listen_tcp(ADDRESS, 0)
-    site = Site(runtime, server, queues, service, ports.ip_read)
+    site = Site(runtime, server, queues, service, ports.ip_read, committer)
     try:
         yield site
     finally:

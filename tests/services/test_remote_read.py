@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from lanner.model.enums import RemoteReadState
+from lanner.directory import EmbeddedDirectory
+from lanner.model.enums import DirectoryOperationResult, RemoteReadState
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.ndr import NULL_HANDLE, Syntax
 from lanner.rpc.pdu import AuthLevel
@@ -108,11 +109,13 @@ async def test_what_is_no_queue_to_read_from_is_not_opened(site: Site, changes: 
 
 @pytest.mark.spec("MQQP-1.4-2")
 @served
-async def test_a_distribution_list_is_not_opened_though_it_may_have_one_member(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_distribution_list_is_not_opened_though_it_may_have_one_member(site: Site) -> None:
     directory = site.runtime.engine.directory
-    monkeypatch.setattr(directory, "resolve_distribution_list", lambda *_: [r"DIRECT=OS:.\private$\q"])
+    assert isinstance(directory, EmbeddedDirectory)
+    with site.runtime.lock:
+        result, _ = directory.add_distribution_list("list", [r"DIRECT=OS:.\private$\q"], CLIENT_ID)
+        assert result is DirectoryOperationResult.SUCCESS
+        assert directory.resolve_distribution_list(CLIENT_ID, None) == [r"DIRECT=OS:.\private$\q"]
     peer = await site.peer()
     answer = await peer.open_remote_queue(p_queue_format=QueueFormat(6, 0, 0, DlId(CLIENT_ID, None)))
     assert answer[RETURNS] & FAILURE

@@ -426,15 +426,14 @@ async def test_what_is_acknowledged_is_on_disk(site: Site, what: str) -> None:
     q = await site.opened()
     read = await q.read() if what == "end" else None
     may_sync = asyncio.Event()
-    real = site.queues.committer.durable
     asked: list[int] = []
 
     async def durable(batch: int) -> None:
         asked.append(batch)
         await may_sync.wait()
-        await real(batch)
+        await site.committer.really_durable(batch)
 
-    site.queues.committer.durable = durable  # type: ignore[method-assign, assignment] # a disk that takes its time
+    site.committer.disk = durable  # a disk that takes its time
     call = asyncio.ensure_future(q.end(read) if read is not None else q.purge())
     await until(lambda: bool(asked))
     assert (await q.peer.call(QM2QM, mqqp.REMOTE_QM_GET_VERSION))["p_major"] == 6
@@ -455,7 +454,7 @@ async def test_a_disk_that_fails_is_told_of(site: Site, what: str) -> None:
     async def durable(_: int) -> None:
         raise InsufficientResources("no space left")
 
-    site.queues.committer.durable = durable  # type: ignore[method-assign, assignment] # a full disk
+    site.committer.disk = durable  # a full disk
     assert await (q.end(read) if read is not None else q.purge()) == InsufficientResources.status
 
 
@@ -470,16 +469,15 @@ async def test_a_long_queue_is_purged_in_slices(site: Site, monkeypatch: pytest.
     monkeypatch.setattr("lanner.host.reads.PURGE_SLICE", 10)
     site.send(*(b"%d" % number for number in range(35)))
     q = await site.opened()
-    real = site.queues.committer.durable
     slices: list[int] = []
 
     async def durable(batch: int) -> None:
         slices.append(site.count())
         if len(slices) == 2:
             site.send(b"new")
-        await real(batch)
+        await site.committer.really_durable(batch)
 
-    site.queues.committer.durable = durable  # type: ignore[method-assign, assignment] # it watches
+    site.committer.disk = durable  # it watches
     assert await q.purge() == OK
     assert slices == [25, 15, 6, 1]
     assert await q.receive() == b"new"

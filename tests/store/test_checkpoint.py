@@ -15,6 +15,7 @@ from lanner.store import commit as commit_module
 from lanner.store.batch import Batch
 from lanner.store.environment import Environment
 from lanner.store.event_log import EVENT
+from tests.overlay import overlay
 from tests.store.conftest import (
     QUEUE,
     commit,
@@ -76,7 +77,7 @@ def test_a_write_ahead_log_that_became_full_while_no_checkpoint_could_be_made_is
 
     send_next()
     with monkeypatch.context() as patch:
-        patch.setattr(quiet._commits, "_write_slowly", refuse)
+        patch.setattr(commit_module.GroupCommit, "_write_slowly", refuse)
         with pytest.raises(InsufficientResources):
             quiet.checkpoint()
         with pytest.raises(InsufficientResources):
@@ -288,19 +289,18 @@ def test_a_checkpoint_goes_on_while_the_holder_of_the_lock_waits_for_the_databas
     quiet: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A counter that is used up is raised under the lock, in a commit of its own."""
-    commits = quiet._commits
     begun, goes_on = threading.Event(), threading.Event()
-    write = commits._write_slowly
+    write = commit_module.GroupCommit._write_slowly
 
-    def waiting(batch: Batch, txn: lmdb.Transaction[bytes]) -> None:
+    def waiting(commits: commit_module.GroupCommit, batch: Batch, txn: lmdb.Transaction[bytes]) -> None:
         begun.set()
         goes_on.wait()
-        write(batch, txn)
+        write(commits, batch, txn)
 
     with quiet.lock:
         counter = quiet.counter("n", 1)
     send(quiet, 1)
-    monkeypatch.setattr(commits, "_write_slowly", waiting)
+    monkeypatch.setattr(commit_module.GroupCommit, "_write_slowly", waiting)
     checkpoint = threading.Thread(target=quiet.checkpoint)
     checkpoint.start()
     begun.wait()
@@ -366,7 +366,7 @@ def test_what_came_while_a_checkpoint_was_refused_lies_over_what_it_was_about_to
 
 def test_a_commit_that_makes_a_checkpoint_due_has_it_made(quiet: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     woken: list[bool] = []
-    monkeypatch.setattr(quiet._commits.maintenance, "wake", lambda: woken.append(True))
+    quiet._commits.maintenance = overlay(quiet._commits.maintenance, wake=lambda: woken.append(True))
     send(quiet, 1)
     assert not woken
     monkeypatch.setattr(commit_module, "_MAX_CHANGES", 1)

@@ -13,11 +13,13 @@ from lanner.model.directory_objects import GUID_NULL, OutgoingQueue
 from lanner.model.enums import Acknowledgements, ConnectionStatus, OutgoingState
 from lanner.transfer.addresses import HopHost, NextHop
 from lanner.transfer.deadlines import NEVER
+from lanner.transfer.route import Route
 from lanner.transfer.route_stages import Stage
 from lanner.transfer.session_states import SessionState
 from lanner.wire.format_name import parse
 from lanner.wire.internal_header import EstablishConnectionHeader, PacketType
 from lanner.wire.reader import Reader
+from tests.overlay import overlay
 from tests.transfer.world import FakeConnection, Node, World
 
 
@@ -88,7 +90,7 @@ def test_the_first_message_of_a_queue_opens_a_session_and_the_queue_tells_each_s
         seen.append((queue.state, queue.next_hops))
         real(*args)  # type: ignore[arg-type]
 
-    alpha.transfer.data_received = watch  # type: ignore[method-assign,assignment]
+    alpha.transfer = overlay(alpha.transfer, data_received=watch)
     queue = send(alpha, name, b"one")
     assert state_of(queue) is OutgoingState.INACTIVE
     assert queue.connection_history == []
@@ -396,15 +398,20 @@ def test_a_message_behind_an_acknowledgment_takes_a_connection_of_our_own(
 
 @pytest.mark.spec("QQB-3.1.5.9-1", "QQB-3.1.5.9-2", "QQB-3.1.7.3-1", "QQB-3.1.7.1.6-1")
 def test_a_broken_connection_is_opened_again_when_something_is_left_to_send(
-    world: World, alpha: Node, beta: Node
+    world: World, alpha: Node, beta: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = beta.direct("q")
     states: list[OutgoingState] = []
+    set_state = Route.set_state
+
+    def noted(route: Route, state: OutgoingState) -> None:
+        states.append(state)
+        set_state(route, state)
+
     queue = send(alpha, name, b"one")
     world.run()
     route = alpha.route(name)
-    set_state = route.set_state
-    route.set_state = lambda state: (states.append(state), set_state(state))[1]  # type: ignore[method-assign,func-returns-value]
+    monkeypatch.setattr(Route, "set_state", noted)
     link = route.link
     assert link is not None
     world.cut()

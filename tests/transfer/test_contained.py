@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,14 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 class Failing:
-    """In place of a method: fails so often, then does what it did."""
+    """In place of a method: fails once, then does what it did."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, times: int = 1) -> None:
+    def __init__(self, method: Callable[..., Any]) -> None:
         self.failed = 0
-        self._times = times
-        self._method = getattr(owner, name)
-        monkeypatch.setattr(owner, name, self)
+        self._method = method
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 (whatever the method has)
-        if self.failed < self._times:
+        if self.failed == 0:
             self.failed += 1
             raise RuntimeError("nobody has foreseen this")
         return self._method(*arguments, **named)
@@ -52,12 +50,12 @@ def network(world: World) -> tuple[Node, Node, Node]:
 def test_a_message_that_cannot_be_processed_ends_one_session_and_comes_again(
     world: World,
     network: tuple[Node, Node, Node],
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     alpha, beta, gamma = network
     kept = gamma.route(beta.direct("q")).link
-    failing = Failing(monkeypatch, beta.engine, "insert_message")
+    failing = Failing(beta.engine.insert_message)
+    beta.transfer.incoming._engine = overlay(beta.engine, insert_message=failing)
     with caplog.at_level(logging.ERROR):
         alpha.send(beta.direct("q"), b"second")
         alpha.sync()
@@ -71,10 +69,12 @@ def test_a_message_that_cannot_be_processed_ends_one_session_and_comes_again(
 
 @pytest.mark.parametrize("method", ["next_unsent", "session_acked"])
 def test_a_queue_that_cannot_be_sent_from_begins_again(
-    world: World, network: tuple[Node, Node, Node], monkeypatch: pytest.MonkeyPatch, method: str
+    world: World, network: tuple[Node, Node, Node], method: str
 ) -> None:
     alpha, beta, _ = network
-    failing = Failing(monkeypatch, alpha.route(beta.direct("q")).table, method)
+    route = alpha.route(beta.direct("q"))
+    failing = Failing(getattr(route.table, method))
+    route.table = overlay(route.table, **{method: failing})
     alpha.send(beta.direct("q"), b"second")
     alpha.sync()
     world.tick(120, step=1)
@@ -84,11 +84,12 @@ def test_a_queue_that_cannot_be_sent_from_begins_again(
 
 
 def test_a_timer_that_fails_does_not_keep_those_of_others_from_running(
-    world: World, network: tuple[Node, Node, Node], monkeypatch: pytest.MonkeyPatch
+    world: World, network: tuple[Node, Node, Node]
 ) -> None:
     alpha, beta, gamma = network
-    sessions = [link.session for link in beta.transfer.links.values()]
-    failing = Failing(monkeypatch, sessions[0], "on_timer")
+    link = next(iter(beta.transfer.links.values()))
+    failing = Failing(link.session.on_timer)
+    link.session = overlay(link.session, on_timer=failing)
     for node in (alpha, gamma):
         node.send(beta.direct("q"), b"second")
         node.sync()
@@ -105,7 +106,6 @@ def test_a_timer_that_fails_does_not_keep_those_of_others_from_running(
 def test_what_is_delivered_leaves_though_that_failed_once(
     world: World,
     network: tuple[Node, Node, Node],
-    monkeypatch: pytest.MonkeyPatch,
     method: str,
     *,
     transactional: bool,
@@ -114,11 +114,12 @@ def test_what_is_delivered_leaves_though_that_failed_once(
     alpha, beta, _ = network
     beta.create("tx", transactional=True)
     there = beta.direct("tx" if transactional else "q")
-    failing = Failing(monkeypatch, alpha.engine, method)
+    failing = Failing(getattr(alpha.engine, method))
     if transactional:
         alpha.commit_one(there, b"second")
     else:
         alpha.send(there, b"second")
+    alpha.transfer._routes.of(alpha.outgoing(there)).table._engine = overlay(alpha.engine, **{method: failing})
     alpha.sync()
     world.tick(40)
     assert failing.failed == 1

@@ -21,6 +21,7 @@ from lanner.model.enums import ConnectionStatus, MessageClass, MessagePrivacyLev
 from lanner.model.errors import InsufficientResources
 from lanner.transfer import shell
 from lanner.transfer.addresses import NextHop
+from lanner.transfer.connecting import Connector
 from lanner.transfer.deadlines import Deadline
 from lanner.transfer.incidents import Incident
 from lanner.transfer.link import Link
@@ -33,6 +34,8 @@ from lanner.wire.builder import build
 from lanner.wire.format_name import parse
 from lanner.wire.identifiers import TxSequenceID
 from lanner.wire.message import Message
+from tests.overlay import overlay
+from tests.store.conftest import no_room
 from tests.transfer.final_acks import build_final_ack
 from tests.transfer.outgoing import Outgoing
 from tests.transfer.test_shell import Manager, until
@@ -148,9 +151,7 @@ def test_the_end_of_an_idle_session_is_no_problem(world: World) -> None:
     assert route.problem == ""
 
 
-def test_a_store_that_cannot_write_leaves_queues_as_connected_as_they_are(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_cannot_write_leaves_queues_as_connected_as_they_are(world: World) -> None:
     """They became Inactive on an open session, and what waited in them stayed."""
     alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
     beta.create("q")
@@ -158,14 +159,9 @@ def test_a_store_that_cannot_write_leaves_queues_as_connected_as_they_are(
     alpha.sync()
     world.run()
 
-    def refuse(*_args: object) -> None:
-        raise OSError(errno.ENOSPC, "no space left")
-
     alpha.create("unrelated")
-    with monkeypatch.context() as patch:
-        patch.setattr(alpha.store._write_ahead_log, "append", refuse)
-        with pytest.raises(InsufficientResources):
-            alpha.sync()
+    with no_room(), pytest.raises(InsufficientResources):
+        alpha.sync()
     world.run()
     assert alpha.outgoing(beta.direct("q")).state is OutgoingState.CONNECTED
 
@@ -553,7 +549,7 @@ def test_a_message_that_is_not_on_disk_yet_lends_its_priority_to_no_other(world:
         sent.append((entry.message_position.queue.pathname[-1], Message(packet).body))
         send(packet, entry)
 
-    link.session.send = watch  # type: ignore[method-assign,assignment]
+    link.session = overlay(link.session, send=watch)
     alpha.transfer.pump()
     assert sent == [("b", b"1"), ("b", b"2"), ("a", b"1"), ("a", b"2")]
     alpha.sync()
@@ -599,13 +595,13 @@ def test_a_session_that_opens_is_nothing_to_queues_for_other_addresses(
     alpha.sync()
     world.run()
     looked_at: list[Route] = []
-    link_to = alpha.transfer._connector.link_to
+    link_to = Connector.link_to
 
-    def watch(route: Route, hop: NextHop) -> Link | None:
+    def watch(connector: Connector, route: Route, hop: NextHop) -> Link | None:
         looked_at.append(route)
-        return link_to(route, hop)
+        return link_to(connector, route, hop)
 
-    monkeypatch.setattr(alpha.transfer._connector, "link_to", watch)
+    monkeypatch.setattr(Connector, "link_to", watch)
     _, link = strange_session(alpha, "127.0.0.3", beta.guid)
     assert set(looked_at) == {alpha.route(beta.direct("q"))}
     assert alpha.route(beta.direct("q")).link is link
@@ -658,7 +654,7 @@ def test_two_queue_managers_at_one_address_get_a_connection_each_at_once(world: 
     assert last == {ConnectionStatus.ESTABLISHED, ConnectionStatus.CONNECTION_REFUSED}
 
 
-def test_outgoing_queues_that_are_removed_leave_nothing_behind(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outgoing_queues_that_are_removed_leave_nothing_behind(world: World) -> None:
     """Their sequences were remembered until the next start."""
     alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
     beta.create("tx", transactional=True)
@@ -672,13 +668,8 @@ def test_outgoing_queues_that_are_removed_leave_nothing_behind(world: World, mon
     assert alpha.engine.remove_idle_outgoing_queue(queue)
     assert alpha.engine.sequences.queues == {}
 
-    def refuse(*_args: object) -> None:
-        raise OSError(errno.ENOSPC, "no space left")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(alpha.store._write_ahead_log, "append", refuse)
-        with pytest.raises(InsufficientResources):
-            alpha.sync()
+    with no_room(), pytest.raises(InsufficientResources):
+        alpha.sync()
     # The removal is undone, so OrderAcks must find the queue again.
     assert alpha.engine.outgoing_queue_of(sequence.tx_sequence_id) is alpha.outgoing(beta.direct("tx"))
 
