@@ -34,6 +34,14 @@ def _find(manager: QueueManager, text: str) -> str:
     return found[0] if found else text
 
 
+def _row(one: Document) -> tuple[str, ...]:
+    addresses = ", ".join(f"{address} ({why})" for address, why in one["addresses"].items())
+    conflicts = ", ".join(f"{each['address']} ({each['refused']} refused)" for each in one["conflicts"])
+    connected = ", ".join(one["connected"])
+    shown = (one["name"], addresses, _time(one["last_seen"]), connected, conflicts)
+    return one["guid"], *(text or "-" for text in shown)
+
+
 @app.command("list")
 @reaching
 def list_peers(*, at: Place, json: Json = False) -> None:
@@ -46,18 +54,7 @@ def list_peers(*, at: Place, json: Json = False) -> None:
     if not documents:
         raise nothing("no queue manager was seen yet, and none is trusted")
     titles = ("GUID", "NAME", "ADDRESSES", "LAST SEEN", "CONNECTED", "ALSO CLAIMED FROM")
-    rows = [
-        (
-            one["guid"],
-            one["name"] or "-",
-            ", ".join(f"{address} ({why})" for address, why in one["addresses"].items()) or "-",
-            _time(one["last_seen"]),
-            ", ".join(one["connected"]) or "-",
-            ", ".join(f"{each['address']} ({each['refused']} refused)" for each in one["conflicts"]) or "-",
-        )
-        for one in documents
-    ]
-    show_table([(title, False) for title in titles], rows)
+    show_table([(title, False) for title in titles], [_row(one) for one in documents])
     if any(one["conflicts"] for one in documents):
         say("")
         say(
