@@ -50,11 +50,10 @@ class World(Harness):
         settings = TransferSettings(peer_policy=policy, peers=peers)
         return Identities(self.engine, settings, self.names)  # type: ignore[arg-type] # looks names up, no more
 
-    def add_computer(self, name: str, *, router: bool = False) -> UUID:
+    def add_computer(self, name: str, *, router: bool = False, address: str = "") -> UUID:
         guid = uuid4()
-        computer = Computer(
-            name, guid, sites=("west",), routing_server=router, qualified_computer_name=f"{name}.example.com"
-        )
+        qualified = address or f"{name}.example.com"
+        computer = Computer(name, guid, sites=("west",), routing_server=router, qualified_computer_name=qualified)
         provision(self.directory, Topology(("west",), (computer,)))
         self.engine.read_routing_data()
         return guid
@@ -136,6 +135,14 @@ def test_a_computer_of_the_directory_is_where_its_name_is(h: World) -> None:
     h.now += 61
     assert identities.admit(guid, HERE).is_known
     assert len(h.names.asked) == 1
+
+
+def test_a_computer_of_the_directory_may_have_an_address_for_a_name(h: World) -> None:
+    guid = h.add_computer("BETA", address=HERE)
+    identities = h.make()
+    assert identities.admit(guid, HERE).is_known, "its first session is not refused"
+    assert identities.admit(guid, THERE).is_conflict
+    assert not h.names.asked
 
 
 def test_a_computer_of_the_directory_whose_name_has_no_address_is_learnt(h: World) -> None:

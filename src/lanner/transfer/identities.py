@@ -180,10 +180,13 @@ class Identities:
         return self._of_names(guid, host_names(found)) if isinstance(found, QueueManager) else None
 
     def _of_names(self, guid: UUID, names: tuple[str, ...]) -> _Stated:
-        """Return the addresses of the first of some names that has any: from `[peers]`, else from DNS, in another thread."""
+        """Return the addresses of the first of some names that has any: from `[peers]`, else from DNS, in another thread.
+
+        The directory may have an address in the place of a name.
+        """
         for name in names:
             peer = find_peer(self.peers, name)
-            literals = [] if peer is None else [parse_literal(address) for address in peer.addresses]
+            literals = [parse_literal(address) for address in ((name,) if peer is None else peer.addresses)]
             if literals and None not in literals:
                 return _Stated(frozenset(filter(None, literals)))
         due, addresses = self._lookups.get(guid, (0.0, frozenset()))
