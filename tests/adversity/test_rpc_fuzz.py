@@ -41,7 +41,8 @@ from tests.services.queue_client_peer import CLIENT_ID, Peer, Q
 ADDRESS = "127.0.0.38"
 MIB = 1 << 20
 # More than a busy machine needs for anything here.
-PATIENCE = 30.0  # seconds
+# More than a logon waits after many wrong ones (MAX_DELAY of security/logons.py).
+PATIENCE = 120.0  # seconds
 TO_A_CLIENT = {
     PacketType.RESPONSE,
     PacketType.FAULT,

@@ -295,7 +295,8 @@ def test_no_events_on_a_full_disk(
         h.send(recoverable=False)
     h.send(recoverable=False)
     assert kinds(h) == ["ARRIVED", "ARRIVED"]
-    assert [text.split(":")[0] for text in caplog.messages] == ["the disk is full", "events are written again"]
+    texts = [record.getMessage() for record in caplog.records if record.name == "lanner.engine.event_recorder"]
+    assert [text.split(":")[0] for text in texts] == ["the disk is full", "events are written again"]
 
 
 def test_settings_of_the_log() -> None:

@@ -5,6 +5,7 @@ imported on first use, so that `settings` can be imported without pyarrow.
 
     server        the Flight server; its docstring is the reference of the protocol
     client        the same protocol for Python programs
+    front         the port: counts connections, ends TLS, and passes bytes on to the server
     service       what the server does, without Flight: requests in, answers out
     requests      strict parsing of the JSON that callers send
     auth          who calls: passwords and tokens
