@@ -534,7 +534,8 @@ class Incoming:
         tx_sequence_id, number, previous = fields.transaction(message.packet, user_flags)
         if not number:
             raise RemoteProtocolError("TransactionHeader.TxSequenceNumber: 0, they begin at 1")
-        if (tx_sequence_id >> 32) - self._clock() > self._max_clock_skew:
+        now = int(self._clock())
+        if (tx_sequence_id >> 32) - now > self._max_clock_skew:
             # It would make everything old that the sender numbers until then. A sender whose clock is wrong keeps its messages.
             time = dt.datetime.fromtimestamp(tx_sequence_id >> 32, dt.UTC)
             self.incidents.add(
@@ -545,7 +546,6 @@ class Incoming:
         sequence = self._sequence(link, message)
         if queue is not None and (sequence.info is None or sequence.info.queue is not queue):
             sequence.bind(queue, tx_sequence_id, previous)
-        now = int(self._clock())
         verdict = None
         # Of a queue that is not there we do not know how much has come before; its messages are refused from where they begin.
         if sequence.accepts(tx_sequence_id, number, previous) or (queue is None and not sequence.tx_sequence_id):
