@@ -356,9 +356,9 @@ class Transfer:
             return False
         return self.would_accept and not self._refusal(request.client_guid, address, is_proven=certified is not None)
 
-    def _refusal(self, guid: UUID, address: str, *, is_proven: bool, is_initiator: bool = False) -> str:
+    def _refusal(self, guid: UUID, address: str, *, is_proven: bool) -> str:
         """Why the queue manager at an address gets no session under this identifier; empty if it does."""
-        refusal = self.identities.admit(guid, address, is_proven=is_proven, is_initiator=is_initiator).refusal
+        refusal = self.identities.admit(guid, address, is_proven=is_proven).refusal
         # A pin may have been written, which nobody waits for.
         self._deliveries.removed()
         if refusal:
@@ -542,9 +542,7 @@ class Transfer:
             return
         # A peer that has connected was admitted before it was answered.
         if link.is_initiator and (
-            refusal := self._refusal(
-                link.remote_qm_guid, link.remote_address, is_proven=self._is_proven(link), is_initiator=True
-            )
+            refusal := self._refusal(link.remote_qm_guid, link.remote_address, is_proven=self._is_proven(link))
         ):
             self._close(link, refusal)
             return
