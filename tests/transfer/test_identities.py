@@ -227,7 +227,9 @@ def test_new_ones_displace_none_that_came_back_after_a_day(h: World, monkeypatch
         exchange(identities, guid, HERE)
     h.now += 2 * ESTABLISHED_AFTER
     exchange(identities, liars[0], "198.51.100.0")
-    assert {pin.guid for pin in identities.pins} == {*honest[1:], liars[-1], liars[0]}, "one that was not used makes room"
+    assert {pin.guid for pin in identities.pins} == {*honest[1:], liars[-1], liars[0]}, (
+        "one that was not used makes room"
+    )
 
 
 def test_one_message_each_keeps_no_new_queue_manager_out(h: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
+import ssl
 import subprocess
 import urllib.request
 from pathlib import Path
@@ -16,8 +17,11 @@ from lanner.rpc.pdu import NDR20, PacketType, SyntaxId
 from lanner.services.interfaces.mqmp import QMCOMM
 from tests.adversity.attacks.limited_service import LANNER, LimitedService, close_all, connect_many, until
 from tests.rpc.harness import bind, element
+from tests.transfer.tls_files import issue
 
 ANONYMOUS_BIND = bind(element(0, SyntaxId(QMCOMM.uuid, *QMCOMM.version), NDR20))
+# RFC 9113 3.4: and empty settings.
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 PASSWORD = "Correct-horse-9"
 METRICS = '[metrics]\nbind = "127.0.0.1:0"\n'
 
@@ -136,8 +140,7 @@ def test_prefaces_at_1810_keep_no_account_out(tmp_path: Path) -> None:
             for number in range(1, 5):
                 for one in connect_many(service.address, service.port("flight"), 10, f"127.9.9.{number}"):
                     held.append(one)
-                    # RFC 9113 3.4: and empty settings.
-                    one.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
+                    one.sendall(PREFACE)
                     with contextlib.suppress(ConnectionError):
                         one.recv(100)
             try:
@@ -147,6 +150,33 @@ def test_prefaces_at_1810_keep_no_account_out(tmp_path: Path) -> None:
                 assert before.info()["user"] == "alice"
             finally:
                 close_all(held)
+        service.check()
+
+
+def test_unfinished_handshakes_of_tls_at_1810_keep_nobody_out(tmp_path: Path) -> None:
+    pytest.importorskip("lanner.spark.flight.client")
+    issued = issue(tmp_path, "VICTIM")
+    files = f'tls_certificate = "{issued.certificate_file}"\ntls_key = "{issued.key_file}"\n'
+    context = ssl.create_default_context(cafile=issued.certificate_file)
+    context.set_alpn_protocols(["h2"])
+    with LimitedService(tmp_path, settings=f"[flight]\nmax_connections = 32\n{files}") as service:
+        held = []
+        for number in range(1, 5):
+            for one in connect_many(service.address, service.port("flight"), 8, f"127.9.9.{number}"):
+                held.append(one)
+                # The first bytes of a ClientHello that never ends.
+                one.sendall(bytes((22, 3, 1, 2, 0, 1)))
+        try:
+            until(lambda: service.limit("flight connections")["used"] == 32)
+            with (
+                socket.create_connection((service.address, service.port("flight")), 30) as plain,
+                context.wrap_socket(plain, server_hostname="VICTIM") as connection,
+            ):
+                connection.sendall(PREFACE)
+                assert connection.recv(9)[3] == 4, "gRPC answers with its own SETTINGS"
+            assert service.limit("flight connections")["used"] <= 32
+        finally:
+            close_all(held)
         service.check()
 
 
