@@ -218,7 +218,8 @@ class Pins:
             self.forget(next(iter(self._unproven)))
         elif not self._forget_unused():
             # There are some: established ones have only a part of the room.
-            self.forget(next(iter(max(self._fresh.values(), key=len))))
+            crowded = max(self._fresh.values(), key=len)
+            self.forget(next(iter(crowded)))
 
     def _forget_unused(self) -> bool:
         """Forget the established pin that was used least recently, if that is long ago."""
