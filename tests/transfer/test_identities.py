@@ -192,11 +192,11 @@ def test_one_address_displaces_only_its_own(h: World, monkeypatch: pytest.Monkey
     monkeypatch.setattr(pins_module, "MAX_LEARNT_PER_ADDRESS", 3)
     pins = Pins(h.store, lambda: h.now)
     honest = uuid4()
-    assert pins.learn(honest, HERE)
+    pins.learn(honest, HERE)
     guids = [uuid4() for _ in range(5)]
     for guid, host in zip(guids, ("1", "2", "3", "4", "5"), strict=True):
         h.now += 1
-        assert pins.learn(guid, f"2001:db8::{host}"), "one IPv6 network counts as one address"
+        pins.learn(guid, f"2001:db8::{host}")  # one IPv6 network counts as one address
     assert pins.get(honest) is not None
     assert [guid for guid in guids if pins.get(guid) is not None] == guids[2:]
 

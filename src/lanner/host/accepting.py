@@ -15,9 +15,10 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from lanner.host.budget import Pass, peer_of
+from lanner.host.budget import Pass
 from lanner.host.early_ports import take_early
 from lanner.security.log_lines import log_of_peer
+from lanner.security.peer_address import peer_of
 
 if TYPE_CHECKING:
     from lanner.host.budget import Door

@@ -22,11 +22,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from lanner.host.budget import peer_of
 from lanner.model.directory_objects import GUID_NULL
 from lanner.model.enums import AuthenticationLevel, EnqueueStatus, MessageClass
 from lanner.model.errors import InsufficientResources, RemoteProtocolError, StatusError
 from lanner.security.examination import Examination, is_examined_at_once
+from lanner.security.peer_address import peer_of
 from lanner.security.profile import Profile
 from lanner.transfer import message_history
 from lanner.transfer.events import FinalAckReceived, OrderAckReceived, UserMessageReceived

@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
-import ipaddress
 import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
+
+from lanner.security.peer_address import peer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -122,12 +123,6 @@ def _moment(seconds: int) -> str | None:
     return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat() if seconds else None
 
 
-def network_of(address: str) -> str:
-    """Return what one computer has: an IPv4 address, or an IPv6 network of 64 bits."""
-    parsed = ipaddress.ip_address(address)
-    return str(ipaddress.ip_network(f"{parsed}/64", strict=False)) if parsed.version == 6 else address
-
-
 class Pins:
     """All pins. The store's lock is held."""
 
@@ -167,14 +162,14 @@ class Pins:
         if not pin.is_learnt or not pin.addresses:
             return
         for address in pin.addresses:
-            self._learnt.setdefault(network_of(address), {})[pin.guid] = None
+            self._learnt.setdefault(peer_of(address), {})[pin.guid] = None
         if not pin.is_proven:
             self._unproven[pin.guid] = None
         elif was_established or self._becomes_established(pin):
             self._established[pin.guid] = None
         else:
             for address in pin.addresses:
-                self._fresh.setdefault(network_of(address), {})[pin.guid] = None
+                self._fresh.setdefault(peer_of(address), {})[pin.guid] = None
 
     def _becomes_established(self, pin: Pin) -> bool:
         return pin.last_seen - pin.first_seen >= ESTABLISHED_AFTER and (
@@ -185,7 +180,7 @@ class Pins:
         self._unproven.pop(pin.guid, None)
         self._established.pop(pin.guid, None)
         for networks in (self._learnt, self._fresh):
-            for network in set(map(network_of, pin.addresses)):
+            for network in set(map(peer_of, pin.addresses)):
                 guids = networks.get(network, {})
                 guids.pop(pin.guid, None)
                 if not guids:
@@ -197,7 +192,7 @@ class Pins:
 
     def learn(self, guid: UUID, address: str) -> Pin:
         """Bind an unknown identifier to the address that it came from."""
-        guids = self._learnt.get(network_of(address), {})
+        guids = self._learnt.get(peer_of(address), {})
         if len(guids) >= MAX_LEARNT_PER_ADDRESS:
             # The computers behind one address can take each other's places anyhow.
             self.forget(next(iter(guids)))
