@@ -104,6 +104,7 @@ class Transfer:
         self.monotonic = engine.monotonic
         engine.outgoing.max_for_others = settings.max_queues_for_others
         engine.outgoing.max_per_cause = settings.max_queues_per_peer
+        engine.outgoing.max_per_user = settings.max_queues_per_user
         # What peers did that was not followed.
         self.incidents = Incidents(engine.clock, engine.monotonic)
         self._is_running = False
@@ -484,7 +485,7 @@ class Transfer:
             self._deliveries.removed()
 
     def _queues_full(self) -> None:
-        """Other computers have caused as many outgoing queues as they may. Not at once: a queue may be in use by the caller."""
+        """Other computers, or a user, have caused as many outgoing queues as they may. Not at once: a queue may be in use by the caller."""
         self._room_check.set_earlier(self.monotonic() + _ROOM_CHECK)
 
     def _make_room(self, now: float) -> None:

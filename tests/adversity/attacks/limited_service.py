@@ -24,6 +24,7 @@ from lanner.transfer.settings import TransferSettings
 
 ROOT = Path(__file__).resolve().parents[3]
 LANNER = Path(sys.executable).with_name("lanner")
+PASSWORD = "Correct-horse-9"
 PATIENCE = 30.0  # seconds
 MIB = 1 << 20
 _numbers = itertools.count(1)
@@ -129,6 +130,12 @@ class Session1801:
 
     def __exit__(self, *_: object) -> None:
         self.connection.close()
+
+
+def add_user(service: LimitedService, name: str) -> None:
+    """Add an account with PASSWORD."""
+    command = [str(LANNER), "user", "add", name, "--password-stdin", "--data", str(service.data)]
+    subprocess.run(command, input=PASSWORD, text=True, capture_output=True, check=True, timeout=60)
 
 
 def read(connection: socket.socket, size: int) -> bytes:

@@ -15,14 +15,21 @@ import pytest
 import lanner
 from lanner.rpc.pdu import NDR20, PacketType, SyntaxId
 from lanner.services.interfaces.mqmp import QMCOMM
-from tests.adversity.attacks.limited_service import LANNER, LimitedService, close_all, connect_many, until
+from tests.adversity.attacks.limited_service import (
+    LANNER,
+    PASSWORD,
+    LimitedService,
+    add_user,
+    close_all,
+    connect_many,
+    until,
+)
 from tests.rpc.harness import bind, element
 from tests.transfer.tls_files import issue
 
 ANONYMOUS_BIND = bind(element(0, SyntaxId(QMCOMM.uuid, *QMCOMM.version), NDR20))
 # RFC 9113 3.4: and empty settings.
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-PASSWORD = "Correct-horse-9"
 METRICS = '[metrics]\nbind = "127.0.0.1:0"\n'
 
 
@@ -37,11 +44,6 @@ def takes_messages(service: LimitedService, folder: Path) -> None:
                 lanner.Message(body=b"one", recoverable=True)
             )
             assert queue.receive(timeout=30).body_bytes == b"one"
-
-
-def add_user(service: LimitedService, name: str, password: str) -> None:
-    command = [str(LANNER), "user", "add", name, "--password-stdin", "--data", str(service.data)]
-    subprocess.run(command, input=password, text=True, capture_output=True, check=True, timeout=60)
 
 
 def free_sender(service: LimitedService) -> str:
@@ -114,7 +116,7 @@ def test_bound_strangers_at_2103_keep_no_account_out(tmp_path: Path) -> None:
     with LimitedService(tmp_path, settings="[rpc]\nmax_connections = 64\nmax_connections_per_peer = 20\n") as service:
         with service.manager() as manager:
             manager.create_queue("orders")
-        add_user(service, "alice", PASSWORD)
+        add_user(service, "alice")
         held = []
         for number in range(1, 5):
             for one in connect_many(service.address, service.port("rpc"), 16, f"127.9.9.{number}"):
@@ -133,7 +135,7 @@ def test_bound_strangers_at_2103_keep_no_account_out(tmp_path: Path) -> None:
 def test_prefaces_at_1810_keep_no_account_out(tmp_path: Path) -> None:
     client = pytest.importorskip("lanner.spark.flight.client")
     with LimitedService(tmp_path, settings="[flight]\nmax_connections = 32\n") as service:
-        add_user(service, "alice", PASSWORD)
+        add_user(service, "alice")
         with client.FlightQueues(service.listeners["flight"], user="alice", password=PASSWORD) as before:
             assert before.info()["user"] == "alice"
             held = []
