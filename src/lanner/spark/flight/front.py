@@ -25,6 +25,7 @@ from lanner.host.loop_thread import LoopThread
 from lanner.host.strangers import Strangers
 from lanner.rpc.unix_path import short_path
 from lanner.security.log_lines import log_of_peer
+from lanner.spark.flight.local_user import user_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,6 +108,11 @@ class Front:
         """The client of a call, by what gRPC calls it; any thread."""
         client = self._client(grpc_peer)
         return "" if client is None else client.granted.peer
+
+    def user(self, grpc_peer: str) -> int | None:
+        """The user of this machine whose client it is; None: of another machine; any thread."""
+        client = self._client(grpc_peer)
+        return None if client is None else user_of(*client.ends)
 
     def logged_on(self, grpc_peer: str) -> None:
         """A call of an account has come from a client; any thread."""
@@ -251,6 +257,7 @@ class _Client(_Half):
         loop = asyncio.get_running_loop()
         self.heard = loop.time()
         self._timer = loop.call_later(_FIRST_WORD, self.abort)
+        self.ends = (transport.get_extra_info("sockname"), transport.get_extra_info("peername"))
         self.number = self.front.add(self)
 
     def buffer_updated(self, nbytes: int) -> None:
