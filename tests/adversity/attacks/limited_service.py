@@ -147,11 +147,13 @@ def read(connection: socket.socket, size: int) -> bytes:
     return data
 
 
-def connect_many(address: str | Path, port: int, count: int, source: str = "") -> list[socket.socket]:
+def connect_many(
+    address: str | Path, port: int, count: int, source: str = "", kind: int = socket.SOCK_STREAM
+) -> list[socket.socket]:
     """Open connections, as many as are taken; nothing is said on them."""
     found = []
     for _ in range(count):
-        one = socket.socket(socket.AF_INET if port else socket.AF_UNIX)
+        one = socket.socket(socket.AF_INET if port else socket.AF_UNIX, kind)
         one.settimeout(PATIENCE)
         try:
             if source:
