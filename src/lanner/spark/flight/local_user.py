@@ -7,14 +7,13 @@ import struct
 from pathlib import Path
 from typing import Final
 
-# proc(5): sl, local_address, rem_address, st, queues, timer, retransmits, uid
-_LOCAL, _REMOTE, _UID = 1, 2, 7
-_TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+_TABLE, _TABLE_6 = Path("/proc/net/tcp"), Path("/proc/net/tcp6")
+# proc(5): after the addresses come state, queues, timer, retransmits, and the user.
+_USER: Final = 4
 _IPV4_MAPPED: Final = bytes(10) + b"\xff\xff"
 
 # What a socket calls its ends: host and port, and of IPv6 two numbers more.
 Address = tuple[str, int] | tuple[str, int, int, int]
-Endpoint = tuple[bytes, int]
 
 
 def user_of(here: Address, there: Address) -> int | None:
@@ -22,25 +21,22 @@ def user_of(here: Address, there: Address) -> int | None:
 
     None: that is on another machine, or is gone.
     """
-    other_end = (_endpoint(there), _endpoint(here))
-    for table in _TABLES:
+    ends = [(ipaddress.ip_address(host.partition("%")[0]).packed, port) for host, port, *_ in (there, here)]
+    # A socket of IPv6 may be connected to an address of IPv4.
+    mapped = [(packed if len(packed) > 4 else _IPV4_MAPPED + packed, port) for packed, port in ends]  # noqa: PLR2004 (octets)
+    for table, sought in ((_TABLE, ends), (_TABLE_6, mapped)):
+        # As many lines as there are sockets: they are not read one by one.
+        text = f" {' '.join(_written(*end) for end in sought)} "
         try:
-            lines = table.read_text("ascii").splitlines()[1:]
+            _, found, rest = table.read_text("ascii").partition(text)
         except OSError:
             continue
-        for fields in map(str.split, lines):
-            if (_read(fields[_LOCAL]), _read(fields[_REMOTE])) == other_end:
-                return int(fields[_UID])
+        if found:
+            return int(rest.split(maxsplit=_USER + 1)[_USER])
     return None
 
 
-def _endpoint(address: Address) -> Endpoint:
-    parsed = ipaddress.ip_address(address[0].partition("%")[0])
-    return (_IPV4_MAPPED + parsed.packed if parsed.version == 4 else parsed.packed), address[1]
-
-
-def _read(text: str) -> Endpoint:
-    """Read ADDRESS:PORT: words of the machine's byte order, in hexadecimal digits."""
-    address, _, port = text.partition(":")
-    packed = b"".join(struct.pack("=I", int(address[at : at + 8], 16)) for at in range(0, len(address), 8))
-    return (_IPV4_MAPPED + packed if len(packed) == 4 else packed), int(port, 16)
+def _written(packed: bytes, port: int) -> str:
+    """ADDRESS:PORT: words of the machine's byte order, in hexadecimal digits."""
+    words = struct.unpack(f"={len(packed) // 4}I", packed)
+    return f"{''.join(f'{word:08X}' for word in words)}:{port:04X}"
