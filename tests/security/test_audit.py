@@ -188,6 +188,8 @@ def test_all_places_together_are_bounded(log: AuditLog, clock: Clock) -> None:
     assert len(records(log)) == MAX_IN_TOTAL
     log.done("delete queue", MALLORY)
     assert records(log)[-1]["event"] == "delete queue", "what was done is always recorded"
+    log.refused("purge queue", MALLORY, "no right")
+    assert records(log)[-1]["event"] == "purge queue", "logons hide nothing else"
     clock.now += 3600
     log.logon_failed("x", "192.0.2.7", "NTLM", "wrong")
     assert [(one["event"], one["from"], one.get("count")) for one in records(log)[-2:]] == [

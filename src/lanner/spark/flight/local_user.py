@@ -23,7 +23,7 @@ def user_of(here: Address, there: Address) -> int | None:
     """
     ends = [(ipaddress.ip_address(host.partition("%")[0]).packed, port) for host, port, *_ in (there, here)]
     # A socket of IPv6 may be connected to an address of IPv4.
-    mapped = [(packed if len(packed) > 4 else _IPV4_MAPPED + packed, port) for packed, port in ends]  # noqa: PLR2004 (octets)
+    mapped = [(packed if len(packed) > 4 else _IPV4_MAPPED + packed, port) for packed, port in ends]
     for table, sought in ((_TABLE, ends), (_TABLE_6, mapped)):
         # As many lines as there are sockets: they are not read one by one.
         text = f" {' '.join(_written(*end) for end in sought)} "
