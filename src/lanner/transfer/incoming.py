@@ -22,11 +22,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from lanner.host.budget import peer_of
 from lanner.model.directory_objects import GUID_NULL
 from lanner.model.enums import AuthenticationLevel, EnqueueStatus, MessageClass
 from lanner.model.errors import InsufficientResources, RemoteProtocolError, StatusError
 from lanner.security.examination import Examination, is_examined_at_once
+from lanner.security.peer_address import peer_of
 from lanner.security.profile import Profile
 from lanner.transfer import message_history
 from lanner.transfer.events import FinalAckReceived, OrderAckReceived, UserMessageReceived
@@ -391,7 +391,7 @@ class Incoming:
             if is_transactional:
                 is_stored = self._deliver_in_order(link, message, user_flags, sender, examination)
             else:
-                queue = self._destination(message)
+                queue = self._queue_of(message, fields.destination(packet))
                 is_stored = self._deliver(message, user_flags, queue, sender, examination) is _DELIVERED
                 if is_stored and user_flags & fields.RQ:
                     self._read_acknowledgment(link, message)
@@ -498,7 +498,10 @@ class Incoming:
 
     def _destination(self, message: Message) -> Queue | None:
         """3.1.5.8.5: the local queue that DestinationQueue names."""
-        key = fields.destination(message.packet)
+        return self._queue_of(message, fields.destination(message.packet))
+
+    def _queue_of(self, message: Message, key: tuple[int, bytes]) -> Queue | None:
+        """The same, by the kind and the octets of DestinationQueue."""
         queue = self._queues.get(key)
         if queue is None or queue.is_deleted:
             found = message.destination_queue_format_name
@@ -534,18 +537,19 @@ class Incoming:
         tx_sequence_id, number, previous = fields.transaction(message.packet, user_flags)
         if not number:
             raise RemoteProtocolError("TransactionHeader.TxSequenceNumber: 0, they begin at 1")
-        if (tx_sequence_id >> 32) - self._clock() > self._max_clock_skew:
+        now = int(self._clock())
+        if (tx_sequence_id >> 32) - now > self._max_clock_skew:
             # It would make everything old that the sender numbers until then. A sender whose clock is wrong keeps its messages.
             time = dt.datetime.fromtimestamp(tx_sequence_id >> 32, dt.UTC)
             self.incidents.add(
                 Incident.SEQUENCE_AHEAD, link.remote_address, f"TxSequenceID.Timestamp is {time:%Y-%m-%d %H:%M:%S} UTC"
             )
             return False
-        queue = self._destination(message)
-        sequence = self._sequence(link, message)
+        key = fields.destination(message.packet)
+        queue = self._queue_of(message, key)
+        sequence = self._sequence(link, message, *key)
         if queue is not None and (sequence.info is None or sequence.info.queue is not queue):
             sequence.bind(queue, tx_sequence_id, previous)
-        now = int(self._clock())
         verdict = None
         # Of a queue that is not there we do not know how much has come before; its messages are refused from where they begin.
         if sequence.accepts(tx_sequence_id, number, previous) or (queue is None and not sequence.tx_sequence_id):
@@ -562,9 +566,8 @@ class Incoming:
         self.sequences.schedule_order_ack(sequence, self._monotonic())
         return verdict is _DELIVERED
 
-    def _sequence(self, link: Link, message: Message) -> IncomingSequence:
+    def _sequence(self, link: Link, message: Message, kind: int, name: bytes) -> IncomingSequence:
         source = fields.source_queue_manager(message.packet)
-        kind, name = fields.destination(message.packet)
         sequence = self._sequences.get((source, kind, name))
         if sequence is None or sequence.is_forgotten:
             destination = message.destination_queue_format_name

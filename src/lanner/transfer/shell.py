@@ -15,9 +15,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from lanner.host.accepting import Acceptor, listen_tcp
-from lanner.host.budget import Budget, Door, Pass, peer_of
+from lanner.host.budget import Budget, Door, Pass
 from lanner.host.committer import Committer
 from lanner.security.log_lines import log_of_peer
+from lanner.security.peer_address import peer_of
 from lanner.transfer.addresses import addresses_of, resolve_hosts
 from lanner.transfer.ping import PingInitiator, ping, start_ping_service
 from lanner.transfer.tls import TlsSettingsError, load_identity
