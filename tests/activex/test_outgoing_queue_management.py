@@ -278,7 +278,7 @@ def test_where_a_sequence_is(network: Network, alpha: Node, beta: Node) -> None:
     name = beta.direct("tx")
     alpha.open(name, QueueAccessType.SEND)
     # Nothing that comes is on disk there, so nothing is acknowledged.
-    beta.network.sync = lambda ticket: None  # type: ignore[method-assign]
+    beta.network.writes = False
     for body in (b"1", b"2", b"3"):
         alpha.commit_one(name, body)
     alpha.sync()
@@ -307,7 +307,7 @@ def test_where_a_sequence_is(network: Network, alpha: Node, beta: Node) -> None:
 @pytest.mark.spec("MQAC-3.5.4.1.6-1")
 def test_resend_sends_the_pending_sequence_again(network: Network, alpha: Node, beta: Node) -> None:
     name = beta.direct("tx")
-    beta.network.sync = lambda ticket: None  # type: ignore[method-assign]
+    beta.network.writes = False
     bodies = (b"<one>", b"<two>")
     for body in bodies:
         alpha.commit_one(name, body)
