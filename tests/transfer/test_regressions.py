@@ -7,7 +7,7 @@ import datetime as dt
 import errno
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -373,7 +373,8 @@ def test_a_queue_that_asks_for_a_connection_twice_is_served_by_it_once(world: Wo
     """Taken offline and brought online while it was being connected, it was on the session twice."""
     alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
     beta.create("q")
-    alpha.network.attempts = attempts = []
+    attempts: list[Callable[[], None]] = []
+    alpha.network.attempts = attempts
     alpha.send(beta.direct("q"), b"one")
     alpha.sync()
     world.run()

@@ -157,7 +157,8 @@ class FakeNetwork:
         self.wakes = True
         # The attempts to connect, where a test makes them.
         self.attempts: list[Callable[[], None]] | None = None
-        self.hops = self._hops
+        # What names are resolved to.
+        self.hops: Callable[[list[HopHost]], list[NextHop] | OSError] = self._hops
 
     def _hops(self, hosts: list[HopHost]) -> list[NextHop] | OSError:
         try:
