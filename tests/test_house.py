@@ -582,6 +582,39 @@ def test_words_that_the_glossary_forbids_do_not_occur() -> None:
     assert forbidden_words(PACKAGE, ARCHITECTURE.read_text(encoding="utf-8")) == []
 
 
+def unnamed_modules(package: Path, document: str, folders: Iterable[str]) -> list[str]:
+    """List the modules of folders that a document does not name: alone, or with their folder."""
+    return [
+        f"{folder}/{path.stem}"
+        for folder in folders
+        for path in sorted((package / folder).glob("[a-z]*.py"))
+        if not re.search(rf"`(?:[\w/]*/)?{path.stem}(?:\.py)?`", document)
+    ]
+
+
+def wrong_paths(package: Path, document: str) -> list[str]:
+    """List the modules of the table of first steps that are not there."""
+    named = re.findall(r"`([\w/]+\.py)`", str(table_rows(document, "| To | Open first | Then |")))
+    return [path for path in named if not (package / path).is_file()]
+
+
+def test_the_architecture_names_the_modules_of_its_folders() -> None:
+    assert unnamed_modules(PACKAGE, ARCHITECTURE.read_text(encoding="utf-8"), ["engine", "host", "transfer"]) == []
+
+
+def test_the_first_steps_lead_to_modules() -> None:
+    assert wrong_paths(PACKAGE, ARCHITECTURE.read_text(encoding="utf-8")) == []
+
+
+def test_modules_that_are_not_named_or_not_there_are_found(tree: Path) -> None:
+    (tree / "engine" / "timers.py").touch()
+    (tree / "engine" / "queues.py").touch()
+    document = "| To | Open first | Then |\n|---|---|---|\n| a | `engine/queues.py` | `engine/clocks.py` |\n"
+    assert unnamed_modules(tree, document, ["engine"]) == ["engine/timers"]
+    assert unnamed_modules(tree, document + "`timers`", ["engine"]) == []
+    assert wrong_paths(tree, document) == ["engine/clocks.py"]
+
+
 GLOSSARY = """
 | Term | Meaning | Where |
 |---|---|---|
