@@ -231,7 +231,7 @@ def test_batch_numbers_are_accepted_in_the_folders_that_may_use_them(tree: Path,
 
 
 def packets_read_by_offset(package: Path) -> list[str]:
-    """Return where code outside `wire` takes a packet apart by positions: only `wire` knows where fields are."""
+    """Return where code outside `wire` takes a packet or an identifier apart: only `wire` knows where fields are."""
     found = []
     for path in sorted(package.rglob("*.py")):
         where = path.relative_to(package)
@@ -244,7 +244,10 @@ def packets_read_by_offset(package: Path) -> list[str]:
                 of = node.args[0]
             else:
                 continue
-            if ast.unparse(of).rpartition(".")[2] == "packet":
+            name = ast.unparse(of).rpartition(".")[2]
+            if name == "packet" or (
+                name.endswith("identifier") and isinstance(getattr(node, "slice", None), ast.Slice)
+            ):
                 found.append(f"{where.as_posix()}:{node.lineno}: {ast.unparse(node)}")
     return found
 
@@ -254,7 +257,14 @@ def test_only_wire_takes_packets_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    "expression", ["packet[16:32]", "message.packet[61]", "position.record.packet[0]", "_U16.unpack_from(packet, 4)"]
+    "expression",
+    [
+        "packet[16:32]",
+        "message.packet[61]",
+        "position.record.packet[0]",
+        "_U16.unpack_from(packet, 4)",
+        "message.correlation_identifier[:16]",
+    ],
 )
 def test_a_packet_read_by_offset_is_found(tree: Path, expression: str) -> None:
     (tree / "engine").mkdir(exist_ok=True)

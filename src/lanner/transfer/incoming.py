@@ -481,8 +481,7 @@ class Incoming:
 
     def _read_acknowledgment(self, link: IncomingLink, message: Message) -> None:
         """Count an own message of which an administration acknowledgment (3.1.5.11) says that it was refused."""
-        identifier = message.correlation_identifier
-        if not is_refusal(message.message_class) or identifier[:16] != self._own_guid:
+        if not is_refusal(message.message_class) or message.correlated_queue_manager != self._own_guid:
             return
         # 3.1.7.15: ResponseQueue of an acknowledgment is the destination of the message that was sent.
         name = message.response_queue_format_name
@@ -491,7 +490,7 @@ class Incoming:
                 str(name),
                 message.message_class,
                 peer=link.remote_address,
-                message=MessageIdentifier.unpack(Reader(identifier)),
+                message=MessageIdentifier.unpack(Reader(message.correlation_identifier)),
                 is_known=self._engine.find_outgoing_queue(name) is not None,
             )
 
