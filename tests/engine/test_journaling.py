@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from lanner.model.enums import Acknowledgements, MessageClass, QueueAccessType
-from lanner.security.identity import SYSTEM
+from lanner.model.enums import (
+    Acknowledgements,
+    MessageClass,
+    QueueAccessType,
+    QueuePrivacyLevel,
+    SenderIdentifierType,
+)
+from lanner.model.errors import AccessDenied
+from lanner.security.identity import SYSTEM, Identity
+from lanner.security.profile import Profile
 from lanner.wire.builder import MessageProperties
 from lanner.wire.message import Message
-from tests.engine.harness import Harness, at_once
+from lanner.wire.sddl import parse_sddl
+from lanner.wire.sid import Sid
+from tests.engine.harness import OPEN_TO_ALL, Harness, at_once
 
 ELSEWHERE = r"DIRECT=OS:BETA\private$\q"
 KILOBYTE = 1024
@@ -248,6 +258,67 @@ def test_an_application_may_name_its_own_dead_letter_queue(h: Harness) -> None:
     h.engine.purge_queue(h.queue(ELSEWHERE))
     assert h.bodies("morgue") == [b"named"]
     assert dead_letters(h) == [b"no such queue", b"no path name", b"unnamed"]
+
+
+@pytest.mark.parametrize("kind", [SenderIdentifierType.SID, SenderIdentifierType.NONE])
+def test_a_sender_needs_the_right_to_send_to_the_dead_letter_queue_that_it_names(
+    h: Harness, kind: SenderIdentifierType
+) -> None:
+    """Else each user could put messages into every queue. Asked at the send, because the SID may not be in the packet."""
+    bob = Identity("bob", Sid.parse("S-1-5-21-1-2-3-1001"), is_domain_user=True)
+    h.create("victim", security=parse_sddl("O:SYD:P").pack())
+    h.create("mine", security=OPEN_TO_ALL)
+    descriptor = h.open(ELSEWHERE, QueueAccessType.SEND, identity=bob)
+
+    def send(pathname: str) -> None:
+        properties = h.properties(
+            b"planted",
+            negative_journaling_requested=True,
+            application_deadletter_queue=pathname,
+            sender_identifier_type=kind,
+        )
+        h.engine.enqueue_message_to_an_open_queue(descriptor, properties)
+
+    with pytest.raises(AccessDenied, match="which the message names as its dead-letter queue"):
+        send(r".\private$\victim")
+    send(r"ALPHA\private$\mine")
+    h.engine.purge_queue(h.queue(ELSEWHERE))
+    assert h.bodies("mine") == [b"planted"]
+    assert h.bodies("victim") == dead_letters(h) == []
+
+
+@pytest.mark.parametrize("profile", list(Profile))
+def test_a_dead_letter_goes_to_the_system_queue_if_the_right_was_taken_meanwhile(h: Harness, profile: Profile) -> None:
+    bob = Identity("bob", Sid.parse("S-1-5-21-1-2-3-1001"), is_domain_user=True)
+    h.settings["profile"] = profile
+    h.restart()
+    h.create("mine", security=OPEN_TO_ALL)
+    h.create("open", security=OPEN_TO_ALL)
+    properties = h.properties(
+        b"late",
+        time_to_be_received=5,
+        negative_journaling_requested=True,
+        application_deadletter_queue=r".\private$\mine",
+    )
+    h.engine.enqueue_message_to_an_open_queue(h.open("open", QueueAccessType.SEND, identity=bob), properties)
+    h.engine.replace_security(h.queue("mine"), parse_sddl("O:SYD:P").pack())
+    h.tick(6)
+    assert h.bodies("mine") == []
+    assert dead_letters(h) == [b"late"]
+
+
+@pytest.mark.parametrize(
+    "demand", [{"transactional": True}, {"authentication": True}, {"privacy_level": QueuePrivacyLevel.BODY}]
+)
+def test_a_dead_letter_goes_to_the_system_queue_if_its_own_would_refuse_it(
+    h: Harness, demand: dict[str, object]
+) -> None:
+    h.create("mine", security=OPEN_TO_ALL, **demand)
+    own = r".\private$\mine"
+    h.send(ELSEWHERE, b"late", negative_journaling_requested=True, application_deadletter_queue=own)
+    h.engine.purge_queue(h.queue(ELSEWHERE))
+    assert h.bodies("mine") == []
+    assert dead_letters(h) == [b"late"]
 
 
 def test_a_dead_letter_neither_expires_nor_asks_again(h: Harness) -> None:

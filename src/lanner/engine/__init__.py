@@ -28,6 +28,7 @@ above it in this list.
     arrivals            enqueue a message: quotas, new places
     express_memory      how much memory express messages may take
     peer_shares         what messages of other computers may take of the quota
+    application_deadletters  the dead-letter queues that messages name, and who may use them
     sending             build and enqueue messages through open handles
     moving              move, undo a receive, purge
     copies              journal copies and dead letters

@@ -186,8 +186,4 @@ class Acknowledger:
             # The acknowledgment is the queue manager's own: it may go to a queue that is open to
             # everyone.
             return ANONYMOUS_IN_EVERYONE
-        sid = Sid.unpack(message.sender_identifier)
-        if sid == SYSTEM.sid:
-            return SYSTEM
-        resolve = self._settings.resolve_identity
-        return (resolve(sid) if resolve is not None else None) or Identity(str(sid), sid)
+        return self._copies.deadletters.identity_of(Sid.unpack(message.sender_identifier))

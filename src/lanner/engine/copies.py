@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from lanner.engine.queues import LAST_SYSTEM_QUEUE_NUMBER
 from lanner.model.directory_objects import KILOBYTE
 from lanner.model.enums import INFINITE, MessageClass, QueueType
-from lanner.model.errors import StatusError
 from lanner.model.events import EventKind
 from lanner.model.live import DEAD_LETTER
 from lanner.wire.builder import set_message_class
@@ -22,6 +21,7 @@ from lanner.wire.format_name import DirectFormatName, PrivateFormatName
 from lanner.wire.path_name import PathName
 
 if TYPE_CHECKING:
+    from lanner.engine.application_deadletters import ApplicationDeadletters
     from lanner.engine.arrivals import Arrivals
     from lanner.engine.core import Core
     from lanner.engine.positions import Positions
@@ -50,7 +50,14 @@ INTERNAL_QUEUES: Final = frozenset({"admin_queue$", "notify_queue$", "order_queu
 class Copies:
     """Writes journal copies and dead letters."""
 
-    def __init__(self, core: Core, registry: QueueRegistry, positions: Positions, arrivals: Arrivals) -> None:
+    def __init__(
+        self,
+        core: Core,
+        registry: QueueRegistry,
+        positions: Positions,
+        arrivals: Arrivals,
+        deadletters: ApplicationDeadletters,
+    ) -> None:
         self._store = core.store
         self._queue_manager = core.queue_manager
         self._clocks = core.clocks
@@ -59,6 +66,7 @@ class Copies:
         self._registry = registry
         self._positions = positions
         self._arrivals = arrivals
+        self.deadletters = deadletters
         # Numbers of the journals and dead-letter queues that the log has reported as full.
         self._full_queues: set[int] = set()
 
@@ -109,22 +117,13 @@ class Copies:
         if not message.negative_journaling_requested or not is_kept:
             return
         qm = self._queue_manager
-        target = self._application_deadletter_queue(message) if is_from_here else None
+        target = self.deadletters.queue_for(message) if is_from_here else None
         if target is None:
             target = (
                 qm.system_transactional_deadletter_queue if message.is_transactional else qm.system_deadletter_queue
             )
         # As on Windows, the class of a dead letter is the reason.
         self._copy_to(target, set_message_class(message.packet, reason), EventKind.DEAD_LETTERED, reason)
-
-    def _application_deadletter_queue(self, message: Message) -> Queue | None:
-        pathname = message.application_deadletter_queue
-        if not pathname:
-            return None
-        try:
-            return self._registry.find_by_path(PathName.parse(pathname))
-        except StatusError:
-            return None
 
     def _is_newly_full(self, target: Queue) -> bool:
         """Whether the log has not yet reported a queue as full.

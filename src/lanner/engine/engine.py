@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from lanner.engine.acknowledgments import Acknowledger
 from lanner.engine.admission import Admission
+from lanner.engine.application_deadletters import ApplicationDeadletters
 from lanner.engine.arrivals import Arrivals
 from lanner.engine.clocks import Clocks
 from lanner.engine.copies import Copies
@@ -100,9 +101,10 @@ class Engine:
         self.opening = opening = OpenQueues(core, names, queues, outgoing, reading)
         self.examiner = examiner = Examiner(core, events)
         self.arrivals = arrivals = Arrivals(core, positions)
-        self.sending = sending = Sending(core, names, examiner, arrivals)
+        deadletters = ApplicationDeadletters(core, registry)
+        self.sending = sending = Sending(core, names, examiner, arrivals, deadletters)
         moving = Moving(core, positions)
-        copies = Copies(core, registry, positions, arrivals)
+        copies = Copies(core, registry, positions, arrivals, deadletters)
         self.delivery = delivery = Delivery(core, positions, sequences, copies)
         acknowledger = Acknowledger(core, opening, sending, copies, delivery)
         positions.deleted_subscribers.append(acknowledger.message_removed)

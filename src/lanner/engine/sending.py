@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Callable, Iterable, Iterator
 
+    from lanner.engine.application_deadletters import ApplicationDeadletters
     from lanner.engine.arrivals import Arrivals
     from lanner.engine.core import Core
     from lanner.engine.examining import Examiner
@@ -56,13 +57,21 @@ _MAX_SIDS: Final = 1024
 class Sending:
     """Builds messages and puts them into the queues of open handles."""
 
-    def __init__(self, core: Core, names: Names, examiner: Examiner, arrivals: Arrivals) -> None:
+    def __init__(
+        self,
+        core: Core,
+        names: Names,
+        examiner: Examiner,
+        arrivals: Arrivals,
+        deadletters: ApplicationDeadletters,
+    ) -> None:
         self._queue_manager = core.queue_manager
         self._clocks = core.clocks
         self._numbers = core.numbers
         self._names = names
         self._examiner = examiner
         self._arrivals = arrivals
+        self._deadletters = deadletters
         self._long_live_time = core.settings.long_live_time
         self._is_local_account = core.settings.is_local_account
         self._withholds_local_senders = core.settings.profile is Profile.SAFE
@@ -139,6 +148,8 @@ class Sending:
             if not properties.sender_identifier:
                 kind = properties.sender_identifier_type
                 properties.sender_identifier = sid if kind is _SID else self.sender_identifier(descriptor, kind)
+            if properties.application_deadletter_queue:
+                self.check_deadletters(descriptor, properties)
             if has_demands:
                 check_demands(queue, properties)
             ordinal = self._numbers.next_message_ordinal()
@@ -187,6 +198,10 @@ class Sending:
         if kind is _SID:
             return descriptor.sender_identifier
         return self._queue_manager.identifier.bytes_le if kind else b""
+
+    def check_deadletters(self, descriptor: OpenQueueDescriptor, properties: MessageProperties) -> None:
+        """Raise AccessDenied if the opener may not send to the dead-letter queue that a message names."""
+        self._deadletters.check_sender(properties.application_deadletter_queue, descriptor.sender_identifier)
 
     def withholds_sender(self, properties: MessageProperties) -> bool:
         """Whether a message to another computer is sent without its SID (DECISIONS, safe defaults).

@@ -77,6 +77,7 @@ class Staging:
 
     def _pack_run(self, descriptor: OpenQueueDescriptor, queue: Queue, run: MessageRun, now: int) -> list[bytes]:
         properties = run.properties
+        self._sending.check_deadletters(descriptor, properties)
         if not isinstance(queue, OutgoingQueue):
             check_demands(queue, properties)
         properties.delivery_guarantee = DeliveryGuarantee.RECOVERABLE
