@@ -313,7 +313,7 @@ def test_a_dead_letter_goes_to_the_system_queue_if_the_right_was_taken_meanwhile
 def test_a_dead_letter_goes_to_the_system_queue_if_its_own_would_refuse_it(
     h: Harness, demand: dict[str, object]
 ) -> None:
-    h.create("mine", security=OPEN_TO_ALL, **demand)
+    h.create("mine", security=OPEN_TO_ALL, **demand)  # type: ignore[arg-type] # attributes only
     own = r".\private$\mine"
     h.send(ELSEWHERE, b"late", negative_journaling_requested=True, application_deadletter_queue=own)
     h.engine.purge_queue(h.queue(ELSEWHERE))

@@ -10,11 +10,11 @@ import pytest
 
 from lanner.engine.peer_shares import _MAX_SOURCES_OF_PEER
 from lanner.model.directory_objects import Queue
-from lanner.model.enums import INFINITE, EnqueueStatus
+from lanner.model.enums import INFINITE, Acknowledgements, DeliveryGuarantee, EnqueueStatus, MessageClass
 from lanner.wire.builder import MessageProperties, build
 from lanner.wire.format_name import parse
 from lanner.wire.message import Message
-from tests.engine.harness import Harness
+from tests.engine.harness import OPEN_TO_ALL, Harness
 
 THEIRS = uuid.UUID("5717a4e0-0000-4000-8000-000000000009")
 PEER, OTHER = "192.0.2.7", "192.0.2.8"
@@ -120,3 +120,93 @@ def test_sources_without_end_are_charged_to_their_peer(h: Harness) -> None:
     while q.message_count:
         h.receive("q")
     assert h.engine.shares.by_peer == {}
+
+
+def test_a_known_peer_sends_to_a_queue_that_a_stranger_has_filled(h: Harness) -> None:
+    q = h.create("q")
+    assert arrive(h, q, 6)[-1] is EnqueueStatus.QUEUE_QUOTA_EXCEEDED
+    assert arrive(h, q, 2, OTHER, known=frozenset({OTHER})) == [EnqueueStatus.OK] * 2
+
+
+def refuse(h: Harness, size: int, count: int = 1, *, known: frozenset[str] = frozenset()) -> None:
+    """A peer sends messages that are refused, with an administration queue on this computer."""
+    name = parse(r"DIRECT=OS:ALPHA\private$\q")
+    properties = MessageProperties(
+        body=bytes(size),
+        acknowledgements_requested=Acknowledgements.FULL_RECEIVE,
+        administration_queue_format_name=parse(r"DIRECT=OS:ALPHA\private$\admin"),
+    )
+    with h.store.lock:
+        h.engine.shares.begin(PEER, known)
+        for ordinal in range(count):
+            raw = build(properties, source=THEIRS, ordinal=ordinal, sent_time=int(h.now), destination=name)
+            h.engine.refuse_message(Message(raw), MessageClass.NACK_NOT_TRANSACTIONAL_QUEUE, "")
+        h.engine.shares.end()
+
+
+def test_acknowledgments_count_for_the_peer_that_causes_them(h: Harness) -> None:
+    """Also where its own messages were all refused, so that none of them is here."""
+    admin = h.create("admin", quota=QUOTA, security=OPEN_TO_ALL)
+    refuse(h, 2_000, 100)
+    assert 45 * 1024 < h.engine.shares.by_peer[PEER] == admin.total_bytes <= 50 * 1024
+    assert arrive(h, h.create("q", quota=QUOTA), 1) == [EnqueueStatus.QUEUE_MANAGER_QUOTA_EXCEEDED]
+    while admin.message_count:
+        h.receive("admin")
+    assert h.engine.shares.by_peer == {}
+
+
+@pytest.mark.parametrize(("size", "is_known", "returned"), [(4096, False, 4096), (4097, False, 0), (4097, True, 4097)])
+def test_a_stranger_gets_no_large_body_back(h: Harness, size: int, returned: int, *, is_known: bool) -> None:
+    h.create("admin", security=OPEN_TO_ALL)
+    refuse(h, size, known=frozenset({PEER}) if is_known else frozenset())
+    [answer] = h.messages("admin")
+    assert len(answer.body) == returned
+    assert answer.time_to_reach_queue == (INFINITE if is_known else h.engine.settings.long_live_time)
+
+
+def test_final_acknowledgments_count_for_the_peer_that_causes_them(h: Harness) -> None:
+    order_queue = parse(rf"PRIVATE={THEIRS}\4")
+    with h.store.lock:
+        h.engine.shares.begin(PEER)
+        properties = MessageProperties(body=bytes(100), message_class=MessageClass.NACK_PURGED)
+        assert h.engine.send_own_message(order_queue, properties) is EnqueueStatus.OK
+        h.engine.shares.end()
+    queue = h.engine.find_outgoing_queue(order_queue)
+    assert queue is not None
+    assert h.engine.shares.by_peer == {PEER: queue.total_bytes}
+    h.engine.purge_queue(queue)
+    assert h.engine.shares.by_peer == {}
+
+
+def test_shares_bind_the_memory_of_express_messages(h: Harness) -> None:
+    """A stranger leaves room for others, who leave some for known peers and programs here. What is received makes room again."""
+    h.engine.queue_manager.queue_manager_quota = 1 << 20
+    q = h.create("q")
+    h.engine.express_memory.set_limit(100 * 1024)
+    full = EnqueueStatus.QUEUE_MANAGER_QUOTA_EXCEEDED
+    assert arrive(h, q, 6) == [EnqueueStatus.OK] * 5 + [full]
+    with h.store.lock:
+        h.engine.shares.begin(OTHER)
+        found = [h.engine.enqueue_message(q, packet(h, source=uuid.UUID(int=7), ordinal=n)) for n in range(3)]
+        h.engine.shares.end()
+    assert found == [EnqueueStatus.OK] * 2 + [full]
+    assert arrive(h, q, 1, known=frozenset({PEER})) == [full]
+    assert arrive(h, q, 1, "192.0.2.9", known=frozenset({"192.0.2.9"})) == [EnqueueStatus.OK]
+    h.send("q", bytes(10_000), recoverable=False)
+    # One more than it may have: the source of the known peer's message was first seen at its address.
+    h.receive("q")
+    h.receive("q")
+    assert arrive(h, q, 1) == [EnqueueStatus.OK]
+
+
+def test_recoverable_messages_take_no_memory_of_express_ones(h: Harness) -> None:
+    h.engine.queue_manager.queue_manager_quota = 1 << 20
+    q = h.create("q")
+    h.engine.express_memory.set_limit(10 * 1024)
+    name = parse(r"DIRECT=OS:ALPHA\private$\q")
+    properties = MessageProperties(body=bytes(9_000), delivery_guarantee=DeliveryGuarantee.RECOVERABLE)
+    raw = build(properties, source=THEIRS, ordinal=1, sent_time=int(h.now), destination=name)
+    with h.store.lock:
+        h.engine.shares.begin(PEER)
+        assert h.engine.enqueue_message(q, Message(raw)) is EnqueueStatus.OK
+        h.engine.shares.end()

@@ -26,6 +26,7 @@ from lanner.model.errors import InsufficientResources, StatusError
 from lanner.model.live import DEAD_LETTER
 from lanner.security.identity import ANONYMOUS_IN_EVERYONE, SYSTEM, Identity
 from lanner.security.log_lines import log_of_peer
+from lanner.security.profile import Profile
 from lanner.wire.builder import MessageProperties
 from lanner.wire.envelope import wants_attention
 from lanner.wire.message import Message
@@ -55,6 +56,8 @@ INSECURE_NACKS: Final = frozenset(
 )
 # A positive acknowledgment has no body; a negative one returns the body of the message.
 WITHOUT_BODY: Final = frozenset({MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE})
+# Ours, with profile SAFE: the longest body that a negative acknowledgment returns to a peer that the operator has not named.
+MAX_BODY_FOR_STRANGERS: Final = 4096
 
 # A module-level name instead of `Queue.is_system`, because each message that leaves asks.
 _SYSTEM: Final = QueueType.SYSTEM
@@ -66,6 +69,8 @@ class Acknowledger:
 
     def __init__(self, core: Core, opening: OpenQueues, sending: Sending, copies: Copies, delivery: Delivery) -> None:
         self._settings = core.settings
+        self._is_safe = core.settings.profile is Profile.SAFE
+        self._shares = core.shares
         self.opening = opening
         self._sending = sending
         self._copies = copies
@@ -132,11 +137,15 @@ class Acknowledger:
             # without a sender needs an entry for the anonymous.
             sender_identifier_type=SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER,
         )
+        is_for_others = not self._copies.is_from_here(message)
+        is_for_stranger = self._is_safe and self._shares.is_of_stranger(message.source_machine_identifier.bytes_le)
+        if is_for_stranger:
+            acknowledgment.time_to_reach_queue = self._settings.long_live_time
         is_plain = message.privacy_level == MessagePrivacyLevel.NONE and not message.is_body_encrypted
-        if message_class not in WITHOUT_BODY and is_plain:
+        is_returned = not is_for_stranger or message.body_size <= MAX_BODY_FOR_STRANGERS
+        if message_class not in WITHOUT_BODY and is_plain and is_returned:
             acknowledgment.body = message.body
             acknowledgment.body_type = message.body_type
-        is_for_others = not self._copies.is_from_here(message)
         self.send_own_message(destination, acknowledgment, self.sender_of(message), for_others=is_for_others)
 
     def send_own_message(

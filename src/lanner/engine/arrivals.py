@@ -73,7 +73,7 @@ class Arrivals:
             self._express_memory.check(len(packet), is_leaving=isinstance(queue, OutgoingQueue))
         shares = self.shares
         if shares.is_taking:
-            status = shares.take(queue, packet)
+            status = shares.take(queue, packet, express=not envelope.user_flags & RECOVERABLE)
             if status is not _OK:
                 return status
         elif shares.sources:

@@ -38,5 +38,5 @@ class Core:
         self.attributes = AttributeTables(store, self.queue_manager)
         self.access = Access(self.queue_manager)
         self.audit = settings.audit or AuditLog()
-        self.shares = PeerShares(self)
         self.express_memory = ExpressMemory(store, settings.express_memory)
+        self.shares = PeerShares(self)

@@ -1,13 +1,15 @@
 """How much of the quota the messages of other computers may take, each computer and all of them. Not in the specification.
 
 Everybody may send to a queue with the default access list, so the quota of the queue manager alone would let one sender fill it for all.
-- A queue without a quota of its own takes messages of other computers up to `queue_share` of the queue manager's quota. More are
-  refused as with a quota of the queue, so their senders get the acknowledgments that they have asked for.
-- All messages of one peer, wherever they lie, may take up to `peer_share`, and those of all peers that the operator has not named up
-  to `strangers_share`. More count as not received, as with a full queue manager: the session ends, and the sender keeps them.
+- A stranger is a peer that the operator has not named. A queue without a quota of its own takes messages of strangers up to
+  `queue_share` of the queue manager's quota. More are refused as with a quota of the queue, so their senders get the
+  acknowledgments that they have asked for.
+- All messages of one peer, wherever they lie, may take up to `peer_share`, and those of all strangers up to `strangers_share`, of
+  the quota and of the memory for express messages. More count as not received, as with a full queue manager: the session
+  ends, and the sender keeps them.
 
 A peer is an address. A message is charged to the address that first brought one of its source (SourceQueueManager), since the packet
-says nothing more when it leaves. The sums per queue and source are rows of the store, written with recoverable messages. Removals are
+says nothing more when it leaves. An acknowledgment of ours is charged as the message that it answers. The sums per queue and source are rows of the store, written with recoverable messages. Removals are
 written with the next of them, or at the end, so after a crash a sum may be too high. It is corrected at the start, when it is above what is
 in the queue, and when the queue is empty.
 """
@@ -15,13 +17,15 @@ in the queue, and when the queue is empty.
 from __future__ import annotations
 
 import hashlib
+import math
 import struct
 from typing import TYPE_CHECKING, Final
 
 from lanner.engine.tables import PEER_BYTES
-from lanner.model.directory_objects import KILOBYTE
-from lanner.model.enums import INFINITE, EnqueueStatus
+from lanner.model.directory_objects import KILOBYTE, OutgoingQueue
+from lanner.model.enums import INFINITE, EnqueueStatus, MessageClass
 from lanner.wire import fields
+from lanner.wire.envelope import event_fields, is_express
 
 if TYPE_CHECKING:
     from lanner.engine.core import Core
@@ -38,11 +42,12 @@ _OK: Final = EnqueueStatus.OK
 class _Peer:
     """An address, and what its messages take."""
 
-    __slots__ = ("name", "size", "sources")
+    __slots__ = ("express", "name", "size", "sources")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.size = 0
+        self.express = 0  # of it, in memory
         self.sources = 0  # that are told apart
 
 
@@ -52,13 +57,15 @@ class _Sum:
     Each message changes only the size; the peer gets the difference when somebody asks (`PeerShares._charge`).
     """
 
-    __slots__ = ("charged", "is_changed", "key", "peer", "size")
+    __slots__ = ("charged", "charged_express", "express", "is_changed", "key", "peer", "size")
 
     def __init__(self, key: bytes, peer: _Peer) -> None:
         self.key = key
         self.peer = peer
         self.size = 0
+        self.express = 0
         self.charged = 0
+        self.charged_express = 0
         self.is_changed = False
 
 
@@ -68,6 +75,7 @@ class PeerShares:
     def __init__(self, core: Core) -> None:
         self._queue_manager = core.queue_manager
         self._settings = core.settings
+        self._express_memory = core.express_memory
         self._store = core.store
         self._table = core.store.table(PEER_BYTES)
         # Sources of messages that are not our own; empty: there are none.
@@ -81,10 +89,16 @@ class PeerShares:
         self._last_queue: Queue | None = None
         self._own = b""
         self._total = 0
+        self._total_express = 0
+        self._known_peers: frozenset[str] = frozenset()
         # Whose messages are being taken; None: nobody's.
         self._peer: _Peer | None = None
         self.is_taking = False
-        self._room = 0  # bytes that it may bring
+        self._is_stranger = False
+        self._room = 0.0  # bytes that it may bring
+        # Of express messages: that stay here, and that leave.
+        self._express_room = 0.0
+        self._leaving_room = 0.0
         # Bytes that may be in a queue without a quota of its own.
         self.queue_limit = 0
 
@@ -100,6 +114,7 @@ class PeerShares:
         """Take what a peer brings, until `end`. `known_peers`: those that are not strangers."""
         settings, quota = self._settings, self._queue_manager.queue_manager_quota
         self._peer, self.is_taking = None, False
+        self._known_peers = known_peers
         if quota == INFINITE:
             return
         if self._changed:
@@ -108,10 +123,19 @@ class PeerShares:
         self.queue_limit = int(limit * settings.queue_share)
         peer = self._peer = self._named(name)
         self.is_taking = True
-        self._room = int(limit * settings.peer_share) - peer.size
-        if name not in known_peers:
-            known = sum(self._peers[one].size for one in known_peers if one in self._peers)
-            self._room = min(self._room, int(limit * settings.strangers_share) - self._total + known)
+        self._is_stranger = name not in known_peers
+        memory = math.inf if self._express_memory.limit is None else self._express_memory.limit
+        self._room = _part(limit, settings.peer_share) - peer.size
+        self._express_room = _part(memory, settings.peer_share) - peer.express
+        self._leaving_room = _part(memory * 3 / 4, settings.peer_share) - peer.express
+        if self._is_stranger:
+            known = [self._peers[one] for one in known_peers if one in self._peers]
+            others = self._total - sum(one.size for one in known)
+            express = self._total_express - sum(one.express for one in known)
+            share = settings.strangers_share
+            self._room = min(self._room, _part(limit, share) - others)
+            self._express_room = min(self._express_room, _part(memory, share) - express)
+            self._leaving_room = min(self._leaving_room, _part(memory * 3 / 4, share) - express)
 
     def end(self) -> None:
         """What comes now is our own. What has changed is written if there is something to write: no express message waits for the disk."""
@@ -121,24 +145,38 @@ class PeerShares:
         if peer is not None and not peer.sources and not peer.size and not self._changed:
             self._peers.pop(peer.name, None)
 
-    def take(self, queue: Queue, packet: bytes) -> EnqueueStatus:
+    def take(self, queue: Queue, packet: bytes, *, express: bool) -> EnqueueStatus:
         """Judge a message that is stored next, while `is_taking`. If it is fine, it counts as placed."""
         size = len(packet)
         source = fields.source_queue_manager(packet)
         if source == self._own:
-            return _OK
-        if queue.quota == INFINITE and queue.total_bytes + size > self.queue_limit:
+            source = _cause(packet)
+            if source == self._own:
+                return _OK
+        if self._is_stranger and queue.quota == INFINITE and queue.total_bytes + size > self.queue_limit:
             return EnqueueStatus.QUEUE_QUOTA_EXCEEDED
         if size > self._room:
             return EnqueueStatus.QUEUE_MANAGER_QUOTA_EXCEEDED
+        if express:
+            if size > (self._leaving_room if isinstance(queue, OutgoingQueue) else self._express_room):
+                return EnqueueStatus.QUEUE_MANAGER_QUOTA_EXCEEDED
+            self._express_room -= size
+            self._leaving_room -= size
         self._room -= size
         if queue is self._last_queue and source == self._last_source and self._last.is_changed:
             self._last.size += size
+            if express:
+                self._last.express += size
             return _OK
         if self._peer is not None and source not in self.sources:
             self._add_source(source, self._peer)
         self.placed(queue, packet)
         return _OK
+
+    def is_of_stranger(self, source: bytes) -> bool:
+        """Whether a message of this source has come from a peer that the operator has not named."""
+        peer = self.sources.get(source, self._peer)
+        return peer is not None and source != self._own and peer.name not in self._known_peers
 
     def explain(self) -> str:
         """Why a message counts as not received, if it is for its peer's sake."""
@@ -146,7 +184,7 @@ class PeerShares:
             return ""
         self._charge()
         return (
-            f"messages of {self._peer.name} take {self._peer.size} bytes, and no more is taken from it for now "
+            f"messages of {self._peer.name} take {self._peer.size} bytes, {self._peer.express} of them in memory, and no more is taken from it for now "
             "(quota.peer_share, quota.strangers_share)"
         )
 
@@ -179,6 +217,8 @@ class PeerShares:
     def placed(self, queue: Queue, packet: bytes) -> None:
         """A message lies in a queue now: it has come, was moved there, or is a copy."""
         source = fields.source_queue_manager(packet)
+        if source == self._own:
+            source = _cause(packet)
         found = self._last
         if queue is not self._last_queue or source != self._last_source:
             peer = self.sources.get(source)
@@ -193,12 +233,16 @@ class PeerShares:
             found = self._last = sums[source]
             self._last_queue, self._last_source = queue, source
         found.size += len(packet)
+        if is_express(packet):
+            found.express += len(packet)
         if not found.is_changed:
             self._note(found)
 
     def removed(self, queue: Queue, packet: bytes) -> None:
         """A message has left a queue, whose total bytes are without it already."""
         source = fields.source_queue_manager(packet)
+        if source == self._own:
+            source = _cause(packet)
         found = self._last
         if queue is not self._last_queue or source != self._last_source or queue.total_bytes <= 0:
             sums = self._sums.get(queue.number)
@@ -206,7 +250,7 @@ class PeerShares:
                 return
             if queue.total_bytes <= 0:
                 for one in sums.values():
-                    one.size = 0
+                    one.size = one.express = 0
                     self._note(one)
                 return
             if source not in sums:
@@ -214,6 +258,8 @@ class PeerShares:
             found = self._last = sums[source]
             self._last_queue, self._last_source = queue, source
         found.size -= len(packet)
+        if is_express(packet):
+            found.express -= len(packet)
         if not found.is_changed:
             self._note(found)
 
@@ -226,10 +272,13 @@ class PeerShares:
         """Charge the peers with what has changed."""
         for one in self._changed:
             one.size = max(one.size, 0)
-            change = one.size - one.charged
-            one.charged = one.size
+            one.express = min(max(one.express, 0), one.size)
+            change, express = one.size - one.charged, one.express - one.charged_express
+            one.charged, one.charged_express = one.size, one.express
             one.peer.size += change
+            one.peer.express += express
             self._total += change
+            self._total_express += express
 
     # The store ------------------------------------------------------------------------------------
 
@@ -254,12 +303,14 @@ class PeerShares:
     def load(self) -> None:
         """Read the sums: at the start, and when the store has undone what was not synced."""
         self._own = self._queue_manager.identifier.bytes_le
+        # Express messages are not undone, and after a start there are none.
+        express = {one.key: one.express for sums in self._sums.values() for one in sums.values()}
         self.sources.clear()
         self._peers.clear()
         self._sums.clear()
         self._changed.clear()
         self._last_queue, self._last_source = None, b""
-        self._total = 0
+        self._total = self._total_express = 0
         told: dict[int, int] = {}
         for key, value in list(self._table.items()):
             queue, source = _KEY.unpack(key)
@@ -268,6 +319,7 @@ class PeerShares:
                 self._add_source(source, peer)
             found = self._sums.setdefault(queue, {})[source] = _Sum(key, peer)
             found.size = _BYTES.unpack_from(value)[0]
+            found.express = express.get(key, 0)
             self._note(found)
             told[queue] = told.get(queue, 0) + found.size
         queues = self._queue_manager.queue_collection
@@ -281,3 +333,22 @@ class PeerShares:
 def _all_sources_of(peer: str) -> bytes:
     """What stands for the sources of a peer that are not told apart."""
     return hashlib.blake2s(peer.encode(), digest_size=16).digest()
+
+
+def _part(limit: float, share: float) -> float:
+    """The bytes of a share. Who may have all of a limit is stopped by the limit itself."""
+    return math.inf if share >= 1 else limit * share
+
+
+def _cause(packet: bytes) -> bytes:
+    """The source of the message that one of ours answers; without such a message, our own.
+
+    A FinalAck names no message where all acknowledgments do, so its destination stands for the source.
+    """
+    _, _, _, message_class, correlation = event_fields(packet)
+    if message_class == MessageClass.NORMAL:
+        return fields.source_queue_manager(packet)
+    if any(correlation):
+        return correlation[:16]
+    kind, name = fields.destination(packet)
+    return hashlib.blake2s(name, digest_size=16, salt=bytes([kind])).digest()

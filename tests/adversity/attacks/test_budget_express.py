@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from pathlib import Path
@@ -18,6 +19,8 @@ from tests.adversity.attacks.limited_service import MIB, LimitedService, Session
 
 LIMIT = 32 * MIB
 COUNT = 48
+# Without shares: this is about what happens when there is no memory left.
+SETTINGS = "[quota]\nexpress_mb = 32\npeer_share = 1.0\nstrangers_share = 1.0\n"
 RESOURCE = "bytes of express messages in memory"
 
 
@@ -33,7 +36,7 @@ def packets(service: LimitedService, stranger: Session1801, queue: str, mode: De
 
 
 def test_express_messages_of_a_peer_wait_and_stop_nobody_else(tmp_path: Path) -> None:
-    with LimitedService(tmp_path, settings="[quota]\nexpress_mb = 32\n") as service, service.manager() as manager:
+    with LimitedService(tmp_path, settings=SETTINGS) as service, service.manager() as manager:
         flooded, kept = manager.create_queue("flooded"), manager.create_queue("kept")
         with Session1801(service, "127.9.7.1") as stranger, Session1801(service, "127.9.7.2") as other:
             everything = packets(service, stranger, "flooded", DeliveryGuarantee.EXPRESS, COUNT)
@@ -57,3 +60,22 @@ def test_express_messages_of_a_peer_wait_and_stop_nobody_else(tmp_path: Path) ->
             until(lambda: service.limit(RESOURCE)["used"] == 0)
             kept.send(b"express")
         assert "flow control is on for express messages" in service.log.read_text()
+
+
+def test_one_stranger_leaves_memory_to_the_others(tmp_path: Path) -> None:
+    """It has its share, as of the quota: its session ends, and programs here and other computers go on with express messages."""
+    with (
+        LimitedService(tmp_path, settings="[quota]\nexpress_mb = 32\n") as service,
+        service.manager() as manager,
+    ):
+        flooded, kept = manager.create_queue("flooded"), manager.create_queue("kept")
+        with Session1801(service, "127.9.7.1") as stranger, Session1801(service, "127.9.7.2") as other:
+            with contextlib.suppress(OSError):
+                stranger.connection.sendall(packets(service, stranger, "flooded", DeliveryGuarantee.EXPRESS, COUNT))
+            until(lambda: flooded.count() == 15)
+            other.connection.sendall(packets(service, other, "kept", DeliveryGuarantee.EXPRESS, 2))
+            until(lambda: kept.count() == 2)
+            kept.send(b"express")
+        until(lambda: "quota.peer_share" in service.log.read_text())
+        assert "flow control is on" not in service.log.read_text()
+        assert flooded.count() == 15
