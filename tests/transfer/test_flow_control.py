@@ -182,8 +182,8 @@ def send_express(node: Node, name: str, count: int) -> None:
 
 @pytest.fixture
 def small(world: World) -> Node:
-    """A queue manager with little memory for express messages."""
-    gamma = world.node("GAMMA", "127.0.0.4", express_memory=32 * MIB)
+    """A queue manager with little memory for express messages, all of which one peer may take."""
+    gamma = world.node("GAMMA", "127.0.0.4", express_memory=32 * MIB, peer_share=1.0, strangers_share=1.0)
     gamma.create("q")
     return gamma
 

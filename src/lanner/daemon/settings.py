@@ -313,6 +313,8 @@ class FlightTable(_Table):
     max_publication_messages: Number = _FLIGHT.max_publication_messages
     max_publication_mb: Number = _FLIGHT.max_publication_mb
     max_writers: Number = _FLIGHT.max_writers
+    max_stages: Number = _FLIGHT.max_stages
+    max_staged_mb: Number = _FLIGHT.max_staged_mb
     max_connections: Number = _FLIGHT.max_connections
     max_connections_per_peer: Number = _FLIGHT.max_connections_per_peer
     max_calls: Number = _FLIGHT.max_calls

@@ -138,12 +138,14 @@ class Acknowledger:
             sender_identifier_type=SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER,
         )
         is_for_others = not self._copies.is_from_here(message)
-        is_for_stranger = self._is_safe and self._shares.is_of_stranger(message.source_machine_identifier.bytes_le)
+        is_negative = message_class not in WITHOUT_BODY
+        source = message.source_machine_identifier.bytes_le
+        is_for_stranger = is_negative and self._is_safe and self._shares.is_of_stranger(source)
         if is_for_stranger:
             acknowledgment.time_to_reach_queue = self._settings.long_live_time
         is_plain = message.privacy_level == MessagePrivacyLevel.NONE and not message.is_body_encrypted
         is_returned = not is_for_stranger or message.body_size <= MAX_BODY_FOR_STRANGERS
-        if message_class not in WITHOUT_BODY and is_plain and is_returned:
+        if is_negative and is_plain and is_returned:
             acknowledgment.body = message.body
             acknowledgment.body_type = message.body_type
         self.send_own_message(destination, acknowledgment, self.sender_of(message), for_others=is_for_others)

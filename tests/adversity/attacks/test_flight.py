@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import pwd
+import re
+import socket
+import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -111,6 +115,73 @@ def exceed(target: Victim) -> None:
             alice.publish("big", 0, parts)
         with pytest.raises(InsufficientResources, match="max_writers"):
             publish_under_many_names(alice)
+
+
+def test_stages_are_bounded(tmp_path: Path) -> None:
+    """What is staged is in no queue, but on the disk."""
+    settings = "max_stages = 3\nmax_staged_mb = 3\n"
+    with victim(tmp_path, settings, flight=True) as target:
+        make_queue(target)
+        large = pa.record_batch({"body": [bytes(1 << 20)]})
+        with connect(target, *login(USER)) as bob, connect(target, *login(ADMINISTRATOR)) as alice:
+            for _ in range(2):
+                bob.stage([large], large.schema, writer="w", queue="open")
+            with pytest.raises(InsufficientResources, match="max_staged_mb"):
+                bob.stage([large], large.schema, writer="w", queue="open")
+            kept = bob.stage([ROWS], ROWS.schema, writer="kept", queue="open")["token"]
+            with pytest.raises(InsufficientResources, match="max_stages"):
+                bob.stage([ROWS], ROWS.schema, writer="w", queue="open")
+            # Others have room of their own, and what is published or dropped makes room.
+            alice.stage([large], large.schema, writer="w", queue="open")
+            bob.publish("kept", 0, [kept])
+            bob.drop_batch("w", 0)
+            for _ in range(2):
+                bob.stage([large], large.schema, writer="w", queue="open")
+
+
+def test_stages_count_in_the_quota(tmp_path: Path) -> None:
+    with victim(tmp_path, "[quota]\nqueue_manager_kb = 4096\n", flight=True) as target:
+        make_queue(target)
+        large = pa.record_batch({"body": [bytes(1 << 20)]})
+        with connect(target, *login(USER)) as bob, connect(target, *login(ADMINISTRATOR)) as alice:
+            bob.stage([large], large.schema, writer="w", queue="open")
+            with pytest.raises(InsufficientResources, match=r"half of quota\.queue_manager_kb"):
+                bob.stage([large], large.schema, writer="w", queue="open")
+            alice.stage([large], large.schema, writer="w", queue="open")
+            with lanner.connect(data=target.data) as qm:
+                qm.open("open").send(bytes(2_000_000))
+            with pytest.raises(InsufficientResources, match="messages and stages"):
+                alice.stage([pa.record_batch({"body": [bytes(200_000)]})], ROWS.schema, writer="w", queue="open")
+
+
+def test_nobody_can_take_the_names_of_connections_to_come(target: Victim) -> None:
+    """Every user of the machine sees the names that the front has bound, and may bind others."""
+    with connect(target, *login(USER)) as bob:
+        bob.info()
+        seen = set(re.findall(r"@(lanner-[0-9a-f-]+)", Path("/proc/net/unix").read_text()))
+        taken = [socket.socket(socket.AF_UNIX) for name in seen for _ in range(20)]
+        try:
+            for number, (name, one) in enumerate(zip(sorted(seen) * 20, taken, strict=True)):
+                stem = name.rstrip("0123456789")
+                following = int(name.removeprefix(stem) or 0) + 1 + number // len(seen)
+                with contextlib.suppress(OSError):
+                    one.bind(f"\0{stem}{following}")
+            for _ in range(3):
+                with connect(target, *login(USER)) as again:
+                    assert again.info()["user"] == USER.user
+        finally:
+            for one in taken:
+                one.close()
+
+
+def test_the_socket_behind_the_port_is_of_the_service_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with victim(tmp_path, flight=True) as target:
+            mode = (target.data / "flight.sock").stat().st_mode
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(mode) & 0o077 == 0
 
 
 def publish_under_many_names(queues: Queues) -> None:

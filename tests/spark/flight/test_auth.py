@@ -167,6 +167,26 @@ def test_tokens_run_out_and_are_limited(qm: QueueManager, monkeypatch: pytest.Mo
         tokens.identity(given[2], HERE)
 
 
+def test_a_user_logs_nobody_else_off(qm: QueueManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond its limit it loses its own tokens, and in total whoever has the most loses one."""
+    users = runtime_of(qm).users
+    for name in ("alice", "bob", "carol"):
+        users.add(name, "wonder")
+    monkeypatch.setattr(flight_auth, "MAX_TOKENS", 5)
+    monkeypatch.setattr(flight_auth, "MAX_TOKENS_OF_USER", 3)
+    tokens = Tokens(users)
+    hers = tokens.log_on("alice", "wonder", HERE)[1]
+    his = [tokens.log_on("bob", "wonder", HERE)[1] for _ in range(6)]
+    for one in his[:3]:
+        with pytest.raises(NotAuthenticated):
+            tokens.identity(one, HERE)
+    others = [tokens.log_on("carol", "wonder", HERE)[1] for _ in range(2)]
+    with pytest.raises(NotAuthenticated):
+        tokens.identity(his[3], HERE)
+    for one in (hers, *his[4:], *others):
+        tokens.identity(one, HERE)
+
+
 def _wrong_handshakes(tokens: Tokens) -> None:
     """Guess at the password of alice until nobody looks at the passwords of her handshakes any more."""
     for _ in range(100):

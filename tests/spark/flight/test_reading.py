@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -283,7 +286,11 @@ def test_memory_is_kept_while_there_are_streams_and_given_back_with_the_last(mon
     streams = Streams(2)
     monkeypatch.setattr(flight, "keep", lambda _: kept.append(streams.count))
     monkeypatch.setattr(flight, "give_back", lambda: given.append(streams.count))
-    stream = streams.one
+    users = itertools.count()
+
+    def stream() -> AbstractContextManager[object]:
+        return streams.one(f"user {next(users)}", lambda: None)
+
     for _ in range(2):
         with stream():
             with stream(), pytest.raises(TooBusy), stream():
@@ -296,6 +303,41 @@ def test_memory_is_kept_while_there_are_streams_and_given_back_with_the_last(mon
     with pytest.raises(KeyError), stream():
         raise KeyError
     assert given == [0]
+
+
+def test_one_user_has_half_of_the_streams() -> None:
+    streams = Streams(4)
+    with streams.one("bob", lambda: None), streams.one("bob", lambda: None):
+        with pytest.raises(TooBusy, match="bob has 2 streams"), streams.one("bob", lambda: None):
+            pass
+        with streams.one("alice", lambda: None):
+            assert streams.count == 3
+    with streams.one("bob", lambda: None):
+        assert streams.count == 1
+
+
+def test_a_silent_stream_makes_room_for_the_next_attempt() -> None:
+    ended: list[str] = []
+
+    def begin(streams: Streams, user: str, name: str) -> AbstractContextManager[Any]:
+        return streams.one(user, lambda: ended.append(name))
+
+    # None is silent for a minute yet.
+    streams = Streams(2)
+    with begin(streams, "bob", "a"), begin(streams, "eve", "b"):
+        with pytest.raises(TooBusy), begin(streams, "alice", "c"):
+            pass
+        assert ended == []
+    streams = Streams(2, quiet=-1.0)
+    with begin(streams, "bob", "a") as first, begin(streams, "eve", "b"):
+        assert list(first.watched([1, 2])) == [1, 2]
+        with pytest.raises(TooBusy), begin(streams, "alice", "c"):
+            pass
+        assert ended == ["b"]
+        # In its own place only one of its own.
+        with pytest.raises(TooBusy), begin(streams, "bob", "d"):
+            pass
+        assert ended == ["b", "a"]
 
 
 # Descriptors and tickets of other Flight programs ----------------------------------------------------------------------

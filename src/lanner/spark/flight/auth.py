@@ -16,6 +16,7 @@ import json
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,8 +34,10 @@ from lanner.spark.flight.errors import NotAuthenticated, TooBusy
 
 # Not in the specification: seconds after its last use.
 TOKEN_LIFE: Final = 12 * 3600.0
-# Not in the specification: tokens at a time. The least recently used one is dropped first.
+# Not in the specification: tokens at a time. The user who has the most loses the least recently used one.
 MAX_TOKENS: Final = 10_000
+# Not in the specification: of one user, who loses the least recently used of its own.
+MAX_TOKENS_OF_USER: Final = 1_000
 # Not in the specification: tokens of handshakes whose password nobody has looked at, and seconds in which the first call has to come. The
 # oldest one is dropped first, and its password with it; those who have logged on lose nothing to them.
 MAX_UNVERIFIED: Final = 256
@@ -177,8 +180,12 @@ class Tokens:
         with self._lock:
             self._expire()
             self._tokens[token] = new
-            while len(self._tokens) > MAX_TOKENS:
-                del self._tokens[next(iter(self._tokens))]
+            own = [one for one, found in self._tokens.items() if found.name == new.name]
+            for one in own[:-MAX_TOKENS_OF_USER]:
+                del self._tokens[one]
+            if len(self._tokens) > MAX_TOKENS:
+                [(most, _)] = Counter(found.name for found in self._tokens.values()).most_common(1)
+                del self._tokens[next(one for one, found in self._tokens.items() if found.name == most)]
 
     def _new_unverified(self, new: _Unverified) -> str:
         token = secrets.token_urlsafe(32)

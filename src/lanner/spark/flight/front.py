@@ -4,7 +4,8 @@ gRPC takes as many connections as there are descriptors, and pyarrow has no sett
 data directory, which only this process uses, and a loop in a thread of its own has the port. Nothing goes to gRPC before a
 client has begun to speak HTTP/2. TLS ends here.
 
-A client's address is the number at the end of the name that its Unix socket has (`Front.peer`), since gRPC tells no more of it.
+A client's address is found by the name that its Unix socket has (`Front.peer`), since gRPC tells no more of it. The names are random: another
+user of this machine who could foretell one would bind it first.
 """
 
 from __future__ import annotations
@@ -64,13 +65,11 @@ class Front:
         """`backend` is where gRPC listens."""
         self._backend = backend
         self._door = door
-        self._name = f"lanner-{secrets.token_hex(8)}-"
         self.new: Newcomers[_Client | Handshake] = Newcomers(_MAX_NEW)
         # Through which no call of an account has come.
         self.strangers: Strangers[_Client | Handshake] = Strangers(_is_known)
         self._handshakes: dict[Pass, Handshake] = {}
-        self.clients: dict[int, _Client] = {}
-        self._last = 0
+        self.clients: dict[str, _Client] = {}
         self.buffer = memoryview(bytearray(_READ_BUFFER))
         self.tasks: set[asyncio.Task[None]] = set()
         self._loop = LoopThread("lanner-flight")
@@ -123,16 +122,22 @@ class Front:
                 self._running.call_soon_threadsafe(self.strangers.remove, client)
 
     def _client(self, grpc_peer: str) -> _Client | None:
-        number = grpc_peer.rpartition("-")[2]
-        return self.clients.get(int(number)) if self._name in grpc_peer and number.isdecimal() else None
+        return self.clients.get(grpc_peer.rpartition("-")[2])
 
-    def add(self, client: _Client) -> int:
-        """Count a connection, and give it a number."""
+    def add(self, client: _Client) -> str:
+        """Count a connection, and give it a name."""
         self._handshake_ended(client.granted)
-        self._last += 1
-        self.clients[self._last] = client
+        name = secrets.token_hex(16)
+        self.clients[name] = client
         self._add_stranger(client)
-        return self._last
+        return name
+
+    def hang_up(self, grpc_peer: str) -> None:
+        """End the connection of a client; any thread."""
+        client = self._client(grpc_peer)
+        if client is not None:
+            with contextlib.suppress(RuntimeError):  # it is being stopped
+                self._running.call_soon_threadsafe(self._hang_up, client)
 
     def _handshake_began(self, handshake: Handshake) -> Callable[[], None]:
         """Count a connection from its first byte on, though its protocol hears of it only when the handshake of TLS is done."""
@@ -185,7 +190,7 @@ class Front:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         loop = asyncio.get_running_loop()
         try:
-            connection.bind(f"\0{self._name}{client.number}")
+            connection.bind(f"\0lanner-{client.name}")
             with short_path(self._backend) as short:
                 await loop.sock_connect(connection, str(short))
             await loop.create_unix_connection(lambda: _Backend(self, client), sock=connection)
@@ -258,7 +263,7 @@ class _Client(_Half):
         self.heard = loop.time()
         self._timer = loop.call_later(_FIRST_WORD, self.abort)
         self.ends = (transport.get_extra_info("sockname"), transport.get_extra_info("peername"))
-        self.number = self.front.add(self)
+        self.name = self.front.add(self)
 
     def buffer_updated(self, nbytes: int) -> None:
         self.heard = asyncio.get_running_loop().time()
@@ -293,7 +298,7 @@ class _Client(_Half):
         self.granted.give_back()
         self.front.new.remove(self)
         self.front.strangers.remove(self)
-        self.front.clients.pop(self.number, None)
+        self.front.clients.pop(self.name, None)
 
 
 class _Backend(_Half):

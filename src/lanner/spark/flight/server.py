@@ -85,7 +85,9 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import threading
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -133,6 +135,8 @@ SHARE, NEAR_SHARE = 0.06, 0.04
 DESCRIPTORS, NEAR_DESCRIPTORS = 3, 1 + SLOTS
 # Not in the specification: seconds that stopping waits for running calls.
 STOP_SECONDS = 5.0
+# Ours: seconds of silence after which a stream ends if there is no room for another one.
+QUIET = 60.0
 
 
 def _refused(error: LannerError) -> fl.FlightError:
@@ -164,38 +168,76 @@ def _told(peer: str = "") -> Iterator[None]:
         raise fl.FlightInternalError(f"{type(error).__name__} in the queue manager; its log tells more") from None
 
 
-class Streams:
-    """The streams that run, of which there may be so many at a time."""
+@dataclass(slots=True, eq=False)
+class _Running:
+    """A stream: whose, when something last went through it, and how its client is hung up on."""
 
-    def __init__(self, most: int, loop_cpu: Callable[[], float] | None = None) -> None:
-        """`loop_cpu`: what the loop has used to which they give way, if there is one."""
-        self.count = 0
+    user: str
+    hang_up: Callable[[], None]
+    heard: float
+
+    def watched(self, batches: Iterable[T]) -> Iterator[T]:
+        """Note each batch that comes through."""
+        for batch in batches:
+            self.heard = time.monotonic()
+            yield batch
+
+
+class Streams:
+    """The streams that run, of which there may be so many at a time, half of them of one user.
+
+    When there is no room, a stream that nothing went through for a while ends, so the next attempt finds room.
+    """
+
+    def __init__(self, most: int, loop_cpu: Callable[[], float] | None = None, quiet: float = QUIET) -> None:
+        """`loop_cpu`: what the loop has used to which they give way, if there is one. `quiet`: seconds."""
         self._most = most
+        self._most_of_user = max(most // 2, 1)
+        self._quiet = quiet
+        self._running: dict[_Running, None] = {}
         self._loop_cpu = loop_cpu
         self._counting = threading.RLock()  # a stream that the garbage collector finds ends in the midst of anything
 
+    @property
+    def count(self) -> int:
+        return len(self._running)
+
     @contextlib.contextmanager
-    def one(self) -> Iterator[None]:
-        """One of them, from its beginning to its end."""
+    def one(self, user: str, hang_up: Callable[[], None]) -> Iterator[_Running]:
+        """One of them, of a user, from its beginning to its end."""
         with self._counting:
-            if self.count == self._most:
+            own = [other for other in self._running if other.user == user]
+            if len(own) >= self._most_of_user:
+                self._end_a_silent_one(own)
+                raise TooBusy(f"{user} has {len(own)} streams: try again when others of them have ended")
+            if self.count >= self._most:
+                self._end_a_silent_one(self._running)
                 raise TooBusy("too many streams at a time: try again when others have ended")
-            self.count += 1
+            running = _Running(user, hang_up, time.monotonic())
+            self._running[running] = None
             if self.count == 1:
                 keep(KEPT_BYTES)
         try:
-            yield
+            yield running
         finally:
             with self._counting:
-                self.count -= 1
-                is_last = not self.count
+                del self._running[running]
+                is_last = not self._running
             if is_last:
                 give_back()
 
-    def run(self, batches: Iterator[T], rests: float) -> Generator[T, None, None]:
+    def _end_a_silent_one(self, candidates: Iterable[_Running]) -> None:
+        found = min(candidates, key=lambda one: one.heard)
+        if found.heard < time.monotonic() - self._quiet:
+            found.hang_up()
+
+    def run(
+        self, user: str, batches: Iterator[T], rests: float, hang_up: Callable[[], None]
+    ) -> Generator[T, None, None]:
         """One that reads, and how many times as long as it took to make a batch it rests beside a busy loop."""
-        with self.one():
-            yield from batches if self._loop_cpu is None else giving_way(batches, self._loop_cpu, rests)
+        with self.one(user, hang_up) as running:
+            made = batches if self._loop_cpu is None else giving_way(batches, self._loop_cpu, rests)
+            yield from running.watched(made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,13 +246,15 @@ class _Counted:
 
     source: PacketSource
     streams: Streams
+    user: str
 
     @property
     def place(self) -> Place:
         return self.source.place
 
     def packet_batches(self, room: Room) -> Generator[PacketBatch, None, None]:
-        return self.streams.run(self.source.packet_batches(room), NEAR_RESTS)
+        # Its client is a program of the user that the service runs as, or of root: nobody hangs up on it.
+        return self.streams.run(self.user, self.source.packet_batches(room), NEAR_RESTS, lambda: None)
 
 
 class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
@@ -256,6 +300,11 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
 
     def _peer(self, context: fl.ServerCallContext) -> str:
         return "" if self.front is None else self.front.peer(context.peer())
+
+    def _hang_up(self, context: fl.ServerCallContext) -> Callable[[], None]:
+        """How the connection of a call is ended."""
+        front = self.front
+        return (lambda: None) if front is None else partial(front.hang_up, context.peer())
 
     def _user(self, grpc_peer: str) -> int | None:
         return None if self.front is None else self.front.user(grpc_peer)
@@ -308,11 +357,13 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
 
     def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.FlightDataStream:
         with self._call(context):
-            scan = self._service.scan(self._caller(context), ticket.ticket)
+            caller = self._caller(context)
+            scan = self._service.scan(caller, ticket.ticket)
+            hang_up = self._hang_up(context)
 
         def batches() -> Iterator[pa.RecordBatch]:
             with _told():
-                yield from self._until_stopped(self._streams.run(scan.batches(), FAR_RESTS))
+                yield from self._until_stopped(self._streams.run(caller.name, scan.batches(), FAR_RESTS, hang_up))
 
         return fl.GeneratorStream(scan.schema.arrow, batches())
 
@@ -325,12 +376,14 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
         reader: fl.MetadataRecordBatchReader,
         writer: fl.FlightMetadataWriter,
     ) -> None:
-        with self._call(context), self._streams.one():
+        with self._call(context):
             if descriptor.descriptor_type != fl.DescriptorType.CMD:
                 raise InvalidParameter("messages are put under a command: {token, writer, batch, queue}")
-            batches = self._until_stopped(_to_the_end(reader))
-            answer = self._service.stage(self._caller(context), descriptor.command, reader.schema, batches)
-            writer.write(pa.py_buffer(answer))
+            caller = self._caller(context)
+            with self._streams.one(caller.name, self._hang_up(context)) as running:
+                batches = self._until_stopped(running.watched(_to_the_end(reader)))
+                answer = self._service.stage(caller, descriptor.command, reader.schema, batches)
+                writer.write(pa.py_buffer(answer))
 
     # Actions
 
@@ -345,6 +398,16 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
             client = Client(context.is_cancelled, partial(self._user, context.peer()))
             answer = self._service.act(self._caller(context), action.type, body, client)
         return [fl.Result(answer)]
+
+
+@contextlib.contextmanager
+def _private_files() -> Iterator[None]:
+    """What is made belongs to this user alone, the socket of gRPC above all: nobody can connect to it before its mode could be changed."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def _to_the_end(reader: fl.MetadataRecordBatchReader) -> Iterator[pa.RecordBatch]:
@@ -423,7 +486,7 @@ class FlightListener:
         calls = budget.add(Resource("flight calls", settings.max_calls, max(settings.max_calls // 2, 1)))
         try:
             backend.unlink(missing_ok=True)
-            with short_path(backend) as short:
+            with short_path(backend) as short, _private_files():
                 server = FlightServer(
                     f"grpc+unix://{short}", service, tokens, streams, calls, allow_anonymous=settings.allow_anonymous
                 )
@@ -448,7 +511,7 @@ class FlightListener:
 
             def messages(authorization: str | None, ticket: bytes) -> PacketSource:
                 caller = admitted(tokens.bearer(authorization, NEAR), allow_anonymous=settings.allow_anonymous)
-                return _Counted(service.scan(caller, ticket).packets(), streams)
+                return _Counted(service.scan(caller, ticket).packets(), streams, caller.name)
 
             identifier = str(self._runtime.engine.queue_manager.identifier)
             door = Door(budget, "streams", limit=settings.max_streams, share=NEAR_SHARE, cost=NEAR_DESCRIPTORS)

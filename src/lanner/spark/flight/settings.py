@@ -26,6 +26,9 @@ MAX_STREAMS: Final = 64
 MAX_PUBLICATION_MESSAGES: Final = 10_000_000
 MAX_PUBLICATION_MB: Final = 65_536
 MAX_WRITERS: Final = 100_000
+# Not in the specification: what one user may have staged, and not published yet.
+MAX_STAGES: Final = 10_000
+MAX_STAGED_MB: Final = 65_536
 
 
 class PipelineUnavailable(LannerError):
@@ -47,6 +50,8 @@ class FlightSettings:
     max_publication_messages: int = MAX_PUBLICATION_MESSAGES
     max_publication_mb: int = MAX_PUBLICATION_MB  # MiB of bodies
     max_writers: int = MAX_WRITERS  # of one user
+    max_stages: int = MAX_STAGES  # tokens of one user
+    max_staged_mb: int = MAX_STAGED_MB  # MiB of one user
     max_connections: int = 512
     max_connections_per_peer: int = 64
     # Calls that run at a time, each of which has a thread.
@@ -62,7 +67,14 @@ class FlightSettings:
         if not 0 <= self.port <= 0xFFFF:
             raise ValueError(f"port {self.port}: 0 to 65535")
         counts = ("max_streams", "max_connections", "max_connections_per_peer", "max_calls")
-        for name in (*counts, "max_publication_messages", "max_publication_mb", "max_writers"):
+        for name in (
+            *counts,
+            "max_publication_messages",
+            "max_publication_mb",
+            "max_writers",
+            "max_stages",
+            "max_staged_mb",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} {getattr(self, name)}: 1 or more")
 

@@ -35,6 +35,7 @@ from lanner.model.live import OpenQueueDescriptor
 from lanner.spark.columnar.encode import RowEncoder
 from lanner.spark.flight.errors import PublicationDiffers, StageUnknown
 from lanner.spark.flight.settings import FlightSettings
+from lanner.spark.flight.staged_room import StagedRoom
 from lanner.store.checksum import crc32
 from lanner.wire.packet_template import MessageRun
 
@@ -123,6 +124,7 @@ class StagedWrites:
             self._stages = self._store.table(STAGES)
             self._writers = self._store.table(WRITERS)
             self._expiry = self._store.table(WRITER_EXPIRY)
+            self._room = StagedRoom(self._engine.queue_manager, self._settings)
             self._adopt_old_writers()
             self._forget_dropped_stages()
             self._forget_writers()
@@ -150,6 +152,18 @@ class StagedWrites:
             row = _StageRow(**json.loads(raw))
             if not row.is_whole or (row.messages and not self._store.staged([token])):
                 self._drop(token)
+            else:
+                self._room.add(token, row.owner, row.messages, row.bytes)
+
+    def _check_token(self, operations: Operations) -> None:
+        """Refuse a user's next stage if it has too many. Those that the engine has dropped for their age are forgotten first."""
+        owner = str(operations.identity.sid)
+        if not self._room.has_token(owner):
+            for token in self._room.tokens_of(owner):
+                row = self._row(token)
+                if row is not None and row.is_whole and row.messages and not self._store.staged([token]):
+                    self._drop(token)
+        self._room.check_token(owner, operations.identity.name)
 
     def _forget_writers(self) -> None:
         """Forget some of the writers that said until when they may come again."""
@@ -186,7 +200,9 @@ class StagedWrites:
         with self._runtime.lock:
             if self._stages.get(token) is not None:
                 raise InvalidParameter(f"token {token.hex()} is in use: each attempt to write needs one of its own")
+            self._check_token(operations)
             self._put(token, row)
+            self._room.add(token, row.owner, 0, 0)
         contents = Contents()
         try:
             with ExitStack() as stack:
@@ -203,8 +219,10 @@ class StagedWrites:
                     unsynced += part.bytes
                     counted = _Counted(first, run.bodies)
                     with self._runtime.change() as change, _naming(lambda rows=counted: rows.row):  # type: ignore[misc]
+                        self._room.check(row.owner, operations.identity.name, part.messages, part.bytes)
                         counted_run = MessageRun(run.properties, run.labels, counted)
                         self._engine.stage_messages(handles[name], token, [counted_run])
+                        self._room.add(token, row.owner, part.messages, part.bytes)
                     if unsynced >= SYNC_EVERY:
                         change.wait()
                         unsynced = 0
@@ -276,6 +294,7 @@ class StagedWrites:
             self._engine.publish_stages(_publication_of(_writer_key(owner, writer), batch), staged)
         for token in rows:
             self._stages.delete(token)
+            self._room.remove(token)
         if before is not None:
             # The writer's row covers all batches before this one.
             self._store.forget_publication(_publication_of(_writer_key(owner, writer), before.batch))
@@ -332,6 +351,7 @@ class StagedWrites:
 
     def _drop(self, token: bytes) -> None:
         self._stages.delete(token)
+        self._room.remove(token)
         self._engine.drop_stage(token)
 
     def _of(self, owner: str, writer: str, batch: int) -> list[bytes]:
