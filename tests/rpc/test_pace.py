@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 import struct
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -176,7 +177,25 @@ def test_calls_wait_until_the_answers_before_them_are_taken() -> None:
     run(main())
 
 
-def test_answers_that_nobody_takes_do_not_fill_the_memory(caplog: pytest.LogCaptureFixture) -> None:
+def test_answers_for_a_stranger_are_made_only_as_it_takes_them() -> None:
+    """Whoever has not logged on has 64 KiB, and not a mebibyte, that it has not taken."""
+
+    async def main() -> None:
+        async with served(Notes()) as (server, port), raw_connection(port) as (reader, writer):
+            server.register(RawInterface(SECOND, {0: lambda _: bytes(4096)}))
+            await begin(reader, writer)
+            writer.write(alter(element(2, SECOND, NDR20)))
+            await answer(reader)
+            writer.write(b"".join(request(call_id=number, context_id=2) for number in range(4000)))
+            (connection,) = server._connections
+            await until(lambda: connection._is_choked)
+            assert connection.unsent < 256 << 10
+
+    run(main())
+
+
+@pytest.mark.parametrize("limit", ["max_unsent", "max_unsent_of_strangers", "max_unsent_per_stranger"])
+def test_answers_that_nobody_takes_do_not_fill_the_memory(caplog: pytest.LogCaptureFixture, limit: str) -> None:
     """Calls that waited for the same thing end together; who has taken nothing for longest goes."""
     waiting: list[asyncio.Future[bytes]] = []
 
@@ -185,7 +204,7 @@ def test_answers_that_nobody_takes_do_not_fill_the_memory(caplog: pytest.LogCapt
         return waiting[-1]
 
     async def main() -> None:
-        limits = ServerLimits(max_unsent=40 * LARGE)
+        limits = replace(ServerLimits(), **{limit: 40 * LARGE})  # type: ignore[arg-type] # a number
         async with served(Notes(), limits) as (server, port), raw_connection(port) as one, raw_connection(port) as two:
             server.register(RawInterface(SECOND, {0: wait_for_it}))
             for reader, writer in (one, two):

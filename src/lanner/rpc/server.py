@@ -68,7 +68,10 @@ class ServerLimits:
     max_logons: int = 1024
     max_logons_per_peer: int = 64
     # Answers that their clients have not taken; whoever has taken nothing for longest loses its connection when there are more.
+    # Those who have not logged on have less, and each address of theirs a part of it.
     max_unsent: int = 0x2000_0000  # bytes
+    max_unsent_of_strangers: int = 0x0800_0000  # bytes
+    max_unsent_per_stranger: int = 0x0200_0000  # bytes
     connection: ConnectionLimits = field(default_factory=ConnectionLimits)
 
 
@@ -397,12 +400,26 @@ class RpcServer:
 
     def limit_unsent(self) -> None:
         """A hundred calls of one client may wait for the same large message; nobody fills the memory with answers."""
-        unsent = sum(connection.unsent for connection in self.choked)
-        while unsent > self.limits.max_unsent:
-            oldest = next(iter(self.choked))
+        limits = self.limits
+        self._limit_unsent(self.choked, limits.max_unsent)
+        strangers = [connection for connection in self.choked if not connection.is_logged_on]
+        by_peer: dict[str, list[ServerSocket]] = {}
+        for connection in strangers:
+            by_peer.setdefault(connection.granted.peer, []).append(connection)
+        for connections in by_peer.values():
+            self._limit_unsent(connections, limits.max_unsent_per_stranger)
+        self._limit_unsent([one for one in strangers if one in self.choked], limits.max_unsent_of_strangers)
+
+    def _limit_unsent(self, connections: Iterable[ServerSocket], most: int) -> None:
+        """Hang up on those that have taken nothing for longest, until the answers for the others take no more than `most` bytes."""
+        waiting = [(connection, connection.unsent) for connection in connections]
+        unsent = sum(size for _, size in waiting)
+        for oldest, size in waiting:
+            if unsent <= most:
+                return
             del self.choked[oldest]
             self._hang_up(oldest, f"{unsent} bytes of answers that nobody takes")
-            unsent -= oldest.unsent
+            unsent -= size
 
     def forget(self, connection: ServerSocket) -> None:
         if connection not in self._connections:

@@ -35,6 +35,8 @@ _LOG = logging.getLogger(__name__)
 
 # A peer that does not read gets no more answers, and is not read from, until it has taken these.
 _WRITE_HIGH_WATER: Final = 1 << 20
+# The same for those who have not logged on.
+_HIGH_WATER_OF_STRANGERS: Final = 1 << 16
 # Calls that are begun before it is seen whether the answers so far are taken.
 _CALLS_AT_ONCE: Final = 16
 # Where a Unix socket has no need for small fragments.
@@ -69,6 +71,8 @@ class ServerSocket(asyncio.Protocol):
         self._is_choked = False
         # Nothing is read, for one of both reasons.
         self._is_held = False
+        # It may have as much unsent as those who have logged on.
+        self._has_high_water = False
         # Bytes of a request that has come in part.
         self._unfinished = 0
 
@@ -99,7 +103,8 @@ class ServerSocket(asyncio.Protocol):
             endpoint = str(port)
             notice_death(connected)
         self._server.admit(self)
-        transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
+        self._has_high_water = self._is_local
+        transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER if self._is_local else _HIGH_WATER_OF_STRANGERS)
         self._core = ServerConnection(
             self._server.find_interface,
             self._server.groups,
@@ -138,6 +143,11 @@ class ServerSocket(asyncio.Protocol):
         core = self._core
         return self._is_local or (core is not None and (core.is_authenticated or core.has_handles))
 
+    @property
+    def is_logged_on(self) -> bool:
+        """Whether it is known who is at the other end."""
+        return self._is_local or (self._core is not None and self._core.is_authenticated)
+
     # Reading ---------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
@@ -163,6 +173,9 @@ class ServerSocket(asyncio.Protocol):
                 log_of_peer(_LOG, logging.ERROR, "not understood", self.peer, text, self.peer, exc_info=True)
                 self.abort()
                 return
+            if not self._has_high_water and core.is_authenticated and self._transport is not None:
+                self._has_high_water = True
+                self._transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
             self._handle(events)
             self._flush()
             if core.delay:
