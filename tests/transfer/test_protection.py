@@ -540,17 +540,7 @@ class TestFailure:
         self, b: Bench, *, transactional: bool, journaling: bool
     ) -> None:
         """As `OutgoingMessageTable` does it with what the failure says."""
-        b.sent(DIRECT, transactional=transactional, negative_journaling_requested=journaling)
-        b.sync()
-        queue = b.outgoing(DIRECT)
-        table = OutgoingMessageTable(b.engine, queue, TransferSettings(), b.engine.monotonic)
-        table.session_opened()
-        (entry,) = table.next_unsent(10)
-        with pytest.raises(EncryptionFailed) as caught:
-            b.protection.protect(entry.packet, BETA, queue)
-        table.refused(entry, caught.value.message_class)
-        assert table.next_unsent(10) == []
-        assert table.is_empty
+        self._fail(b, transactional=transactional, negative_journaling_requested=journaling)
         queue_manager = b.engine.queue_manager
         plain, transacted = (
             queue_manager.system_deadletter_queue,
@@ -566,6 +556,38 @@ class TestFailure:
             # Readable where it stays, and the class says why it does.
             assert Message(kept.record.packet).body == SECRET
             assert Message(kept.record.packet).message_class is MessageClass.NACK_BAD_ENCRYPTION
+
+    @pytest.mark.spec("QQB-3.1.7.1.5.1-1")
+    @pytest.mark.parametrize("transactional", [False, True])
+    def test_the_dead_letter_goes_where_the_application_said(self, b: Bench, *, transactional: bool) -> None:
+        """DECISIONS: one rule for all dead letters; the text names the queues of the system alone."""
+        failed = b.create("failed", transactional=transactional)
+        self._fail(
+            b,
+            transactional=transactional,
+            negative_journaling_requested=True,
+            application_deadletter_queue=failed.pathname,
+        )
+        queue_manager = b.engine.queue_manager
+        for queue in (queue_manager.system_deadletter_queue, queue_manager.system_transactional_deadletter_queue):
+            assert queue is not None
+            assert queue.message_count == 0
+        assert [message.message_class for message in b.messages("failed")] == [MessageClass.NACK_BAD_ENCRYPTION]
+
+    @staticmethod
+    def _fail(b: Bench, **properties: Any) -> None:  # noqa: ANN401 - any property
+        """Have a message that cannot be encrypted leave its outgoing queue."""
+        b.sent(DIRECT, **properties)
+        b.sync()
+        queue = b.outgoing(DIRECT)
+        table = OutgoingMessageTable(b.engine, queue, TransferSettings(), b.engine.monotonic)
+        table.session_opened()
+        (entry,) = table.next_unsent(10)
+        with pytest.raises(EncryptionFailed) as caught:
+            b.protection.protect(entry.packet, BETA, queue)
+        table.refused(entry, caught.value.message_class)
+        assert table.next_unsent(10) == []
+        assert table.is_empty
 
     @pytest.mark.spec("QQB-3.1.7.1.5.1-1")
     def test_what_the_connection_history_says(self, b: Bench) -> None:
