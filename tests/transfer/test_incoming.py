@@ -185,8 +185,9 @@ def test_a_duplicate_is_dropped_before_anything_else_is_looked_at(h: IncomingHar
 def test_the_order_of_a_transactional_message_is_checked_before_security_and_expiry(
     h: IncomingHarness, cause: str
 ) -> None:
-    """DECISIONS: a message that was delivered is sent again when its OrderAck was lost. If it were refused then, the negative
-    FinalAck would make a dead letter of it at its sender.
+    """DECISIONS: a message that was delivered is sent again when its OrderAck was lost.
+
+    If it were refused then, the negative FinalAck would make a dead letter of it at its sender.
     """
     lifetime = {"time_to_reach_queue": 10} if cause == "expiry" else {}
     first = h.packet(b"1", to=LEDGER, number=1, **lifetime, **asking())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import uuid
 from collections.abc import Iterator
@@ -817,6 +818,20 @@ class TestExamine:
                 assert found == []
                 assert b.threads.run() == 1
                 assert [one.message.body for one in found] == [body]
+
+    @pytest.mark.spec("QQB-3.1.5.8.3-13")
+    @pytest.mark.parametrize("is_rejected", [False, True])
+    def test_rc2_with_40_bits_is_rejected_by_setting(self, tmp_path: Path, *, is_rejected: bool) -> None:
+        """Every message of a key, whether the key is opened for it or has been before."""
+        weak = EncryptionPreferences(
+            preferred_enhanced_algorithm=EncryptionAlgorithm.RC2, send_enhanced_rc2_using_40_bit_keys=True
+        )
+        key = SessionKey.generate(select(MqdsPublicKeys.unpack(only(Provider.ENHANCED)), 3, weak))
+        source = uuid.uuid4()
+        settings = EncryptionPreferences(reject_enhanced_rc2_using_40_bit_keys=is_rejected)
+        with contextlib.closing(Bench(tmp_path / "other", encryption=settings)) as b:
+            found = [b.examined(encrypted(arriving(b, source=source), key)).refusal for _ in range(2)]
+        assert found == [MessageClass.NACK_BAD_ENCRYPTION if is_rejected else None] * 2
 
     @pytest.mark.spec("QQB-3.1.5.8.3-10")
     @pytest.mark.parametrize("level", [0, 2, 4, 6, 0xFFFF_FFFF])
