@@ -163,7 +163,7 @@ async def test_rights_are_asked_for_when_the_queue_is_opened_and_never_again(sit
     assert await q.purge() == OK
     # Who has not may not.
     wrong = q.handle ^ 1
-    assert (await q.begin(peer=other, h_remote_queue=wrong, dw_queue=wrong)).status == MQ_ERROR_INVALID_HANDLE
+    assert (await q.begin(peer=other, h_remote_queue=wrong, dw_queue=wrong)).status == MQ_ERROR_INVALID_PARAMETER
     assert await q.purge(h_queue=wrong) == MQ_ERROR_INVALID_HANDLE
 
 
