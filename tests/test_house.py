@@ -13,9 +13,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
-from vulture.core import Vulture
 
 import generate_sync
+from spec_interfaces import unused_code
 from tests import statuses
 from tests.vulture_whitelist import MEMBERS, WHITELIST
 
@@ -397,16 +397,6 @@ def test_tests_pass_fakes_in() -> None:
 def test_a_patched_object_is_found(tmp_path: Path, line: str, is_found: bool) -> None:
     (tmp_path / "test_a.py").write_text(line.format("setattr").replace("'", '"'), encoding="utf-8")
     assert patched_objects(tmp_path) == (["test_a.py:1"] if is_found else [])
-
-
-def unused_code(package: Path) -> list[tuple[str, str, int]]:
-    """Return module, finding ("method get_label") and line of everything that vulture reports."""
-    finder = Vulture()
-    finder.scavenge([package])
-    return [
-        (item.filename.relative_to(package).as_posix(), f"{item.typ} {item.name}", item.first_lineno)
-        for item in finder.get_unused_code()
-    ]
 
 
 def whitelisted(entries: Iterable[Mapping[str, list[str]]]) -> set[tuple[str, str]]:

@@ -89,9 +89,11 @@ def test_a_final_ack_of_a_received_and_one_of_a_refused_message(world: World, *,
         assert len(properties.message_body) == 0x24
         # BaseHeader, UserHeader and MessagePropertiesHeader are all there is: the body stands at the end.
         assert packet[-36:] == properties.message_body
+        sequence = message.transactional_message_sequence_identifier
+        assert sequence is not None
         assert properties.message_body == struct.pack(
             "<QII16sI",
-            message.transactional_message_sequence_identifier.value,
+            sequence.value,
             message.transaction_sequence_number,
             message.transaction_previous_sequence_number,
             alpha.guid.bytes_le,

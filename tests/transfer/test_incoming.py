@@ -160,7 +160,7 @@ def test_an_express_message_puts_nothing_on_disk(h: IncomingHarness) -> None:
 def test_the_first_step_that_refuses_a_message_decides_what_its_sender_is_told(h: IncomingHarness) -> None:
     """Destination and type, then security, then expiry; each of these messages breaks all rules from there on."""
     h.create("signed", authentication=True)
-    late = {"age": 11, "time_to_reach_queue": 10}
+    late: dict[str, Any] = {"age": 11, "time_to_reach_queue": 10}
     h.arrive(
         h.packet(to=r"DIRECT=OS:ALPHA\private$\none", **late, **asking()),
         h.packet(to=LEDGER, **late, **asking()),
@@ -189,7 +189,7 @@ def test_the_order_of_a_transactional_message_is_checked_before_security_and_exp
 
     If it were refused then, the negative FinalAck would make a dead letter of it at its sender.
     """
-    lifetime = {"time_to_reach_queue": 10} if cause == "expiry" else {}
+    lifetime: dict[str, Any] = {"time_to_reach_queue": 10} if cause == "expiry" else {}
     first = h.packet(b"1", to=LEDGER, number=1, **lifetime, **asking())
     h.arrive(first)
     assert told(h) == [0x0002]
@@ -211,7 +211,7 @@ def test_the_order_of_a_transactional_message_is_checked_before_security_and_exp
 @pytest.mark.spec("QQB-3.1.5.8-2")
 def test_only_a_message_that_is_taken_is_reported(h: IncomingHarness) -> None:
     reports = h.create(r".\reports")
-    traced = {"tracing_requested": True, "tracing_queue_identifier": reports.identifier}
+    traced: dict[str, Any] = {"tracing_requested": True, "tracing_queue_identifier": reports.identifier}
     twice = h.packet(**traced)
     h.arrive(twice, h.packet(to=LEDGER, number=1, **traced))
     assert len(h.messages(r"DIRECT=OS:.\reports")) == 2
