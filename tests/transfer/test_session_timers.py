@@ -77,7 +77,7 @@ def test_an_idle_session_is_closed_at_the_second_tick() -> None:
     pair.advance(280.0)
     for session in (pair.ours, pair.theirs):
         assert session.on_timer() == []
-        assert [session.session_active] == [False]
+        assert not session.session_active
     pair.advance(299.0)
     for session in (pair.ours, pair.theirs):
         assert session.on_timer() == []
@@ -109,7 +109,7 @@ def test_how_long_an_acknowledgment_is_waited_for(
         pair = Pair(settings=settings, remote_guid=THEIRS if remote_guid == THEIRS else GUID_NULL)
         session = pair.ours if sender == "ours" else pair.theirs
         before = session.next_deadline()
-        assert not session.session_active
+        assert [session.session_active] == [False]
         session.send(EXPRESS, 1)
         assert session.session_active
         assert session.next_deadline() == pytest.approx(pair.clock.now + seconds)
