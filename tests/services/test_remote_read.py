@@ -154,7 +154,8 @@ async def test_rights_are_asked_for_when_the_queue_is_opened_and_never_again(sit
     site.set("q", security=_nobody())
     assert (await peer.open_remote_queue())[RETURNS] == MQ_ERROR_ACCESS_DENIED
     assert (await peer.open_remote_queue(access=0x20))[RETURNS] == MQ_ERROR_ACCESS_DENIED
-    # Who has the number may read, on a connection of its own.
+    # Who has the number may read, on a connection of its own, and from an address that has not been heard of.
+    site.queues._queues[q.handle].peers.clear()
     other = await site.peer()
     assert (await q.begin(peer=other)).body == b"one"
     assert (await q.read(MQ_ACTION_PEEK_CURRENT)).body == b"two"
