@@ -1,6 +1,6 @@
 # make install   the environment in .venv, from the hash-locked requirements
 # make run       a queue manager on this machine, its data in ./data
-# make test      every test but the soak tests
+# make test      every test but the soak tests; OPTIONS="--durations 20" and others as in pytest
 # make lint      ruff and mypy
 # make sync      the blocking client again, after the async one changed
 # make demo      two queue managers exchange messages, the data pipeline looks at them; the report is build/demo/report.html
@@ -43,7 +43,7 @@ run: install
 	$(BIN)/lanner serve --data ./data --bind 127.0.0.1
 
 test: install
-	$(PYTEST) tests $(SHARED)
+	$(PYTEST) tests $(SHARED) $(OPTIONS)
 
 # Spark needs Java 17 or newer; pip brings the rest of it.
 test-cluster: install

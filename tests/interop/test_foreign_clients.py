@@ -50,7 +50,7 @@ class Site(Served):
 
     def send(self, body: bytes) -> None:
         with self.manager() as manager:
-            manager.open(rf".\private$\{QUEUE}", "send").send(body)
+            manager.open(rf".\private$\{QUEUE}").send(body)
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def go_opens(site: Site, level: str, mechanism: str = "spnego") -> None:
 def go_reads(site: Site, level: str, mechanism: str = "spnego", syntax: str = "ndr") -> None:
     site.send(b"to go")
     seen = go_msrpc(site, USER, SIGN_OR_SEAL[level], "mqqp", mechanism=mechanism, syntax=syntax)
-    assert Message(bytes.fromhex(str(seen.pop("packet")))).body == "to go".encode("utf-16-le")
+    assert Message(bytes.fromhex(str(seen.pop("packet")))).body == b"to go"
     assert seen == {"open remote": 0, "version": [6, 1], "open": 0, "receive": 0, "end": 0, "close": 0}
 
 
@@ -150,7 +150,7 @@ def impacket_asks(site: Site, level: str) -> None:
     with closing(QueueClient(port, LEVELS[level], USER, PASSWORD, site.address)) as client:
         handle, context = client.open(1)
         status, message = client.receive(context, timeout=1000)
-        assert (status, message and bytes(message.body)) == (0, "to impacket".encode("utf-16-le"))
+        assert (status, message and bytes(message.body)) == (0, b"to impacket")
         assert client.close_queue(handle) == 0
 
 
@@ -161,7 +161,7 @@ def impacket_reads(site: Site, level: str) -> None:
         client.open(rf"OS:.\private$\{QUEUE}")
         read = client.start()
         assert read["ErrorCode"] == 0
-        assert body_of(read["desc"]["lpBuffer"]) == "to impacket".encode("utf-16-le")
+        assert body_of(read["desc"]["lpBuffer"]) == b"to impacket"
         assert client.end(read["pphContext"]) == 0
 
 
