@@ -558,27 +558,29 @@ class WithoutSigning(NtlmInitiator):
 DUMMY = b"\1" + bytes(15)
 
 
-def unsigned_request(level: int, token: bytes, auth_type: AuthType = AuthType.WINNT) -> tuple[Harness, list[bytes]]:
+def unsigned_request(level: int, token: bytes, kind: PacketType = PacketType.BIND) -> tuple[Harness, list[bytes]]:
     """What a server says to a call of a client that has not agreed on signing."""
     server = Harness(SECURITY)
+    if kind == PacketType.ALTER_CONTEXT:
+        server.send(bind(element()))
     client = WithoutSigning()
     first = client.step(b"")
     assert first is not None
-    pdu = Bind(5840, 5840, 0, (element(),), SecTrailer(auth_type, level, 7, first)).pack(PacketType.BIND, PFC_WHOLE, 1)
+    pdu = Bind(5840, 5840, 0, (element(),), SecTrailer(AuthType.WINNT, level, 7, first)).pack(kind, PFC_WHOLE, 1)
     (ack,) = server.send(pdu)
-    challenge = ack[len(ack) - Header.unpack(ack).auth_length :]
-    last = client.step(challenge)
+    last = client.step(token_of(ack))
     assert last is not None
-    server.send(Auth3(SecTrailer(auth_type, level, 7, last)).pack(PFC_WHOLE, 1))
+    server.send(Auth3(SecTrailer(AuthType.WINNT, level, 7, last)).pack(PFC_WHOLE, 1))
     body = Request(0, 0, 0).pack_front() + b"sixteen octets.."
-    answer = server.send(assemble(PacketType.REQUEST, PFC_WHOLE, 2, body, SecTrailer(auth_type, level, 7, token)))
+    answer = server.send(assemble(PacketType.REQUEST, PFC_WHOLE, 2, body, SecTrailer(AuthType.WINNT, level, 7, token)))
     return server, answer
 
 
+@pytest.mark.parametrize("kind", [PacketType.BIND, PacketType.ALTER_CONTEXT])
 @pytest.mark.parametrize("level", [AuthLevel.PKT, AuthLevel.CALL])
-def test_at_level_packet_a_client_may_send_the_dummy_signature(level: AuthLevel) -> None:
+def test_at_level_packet_a_client_may_send_the_dummy_signature(level: AuthLevel, kind: PacketType) -> None:
     """MS-NLMP 3.4.4.3; MS-RPCE 2.2.1.1.8 has servers process "call" as "packet"."""
-    server, _ = unsigned_request(level, DUMMY)
+    server, _ = unsigned_request(level, DUMMY, kind)
     (call,) = server.calls
     assert (call.stub, call.identity, call.auth_level) == (b"sixteen octets..", ALICE, AuthLevel.PKT)
     server.connection.respond(call, b"answer of sixte.")
