@@ -30,6 +30,7 @@ from lanner.client._sync.lanner_connection import LannerConnection
 from lanner.client.consuming import Consumed, Failures, Options, passing
 from lanner.client.message import ReceivedMessage
 from lanner.rpc.faults import RpcConnectionError
+from lanner.services import stream_entries as entries
 from tests.cli.conftest import free_address
 from tests.client.conftest import no_keys
 from tests.client.served import ServedManager
@@ -635,21 +636,21 @@ def test_a_commit_in_doubt_is_counted_and_no_failure(
     """The commit is done there, and its answer is lost."""
     served.send("a", "b")
     cut = 0
-    call, async_call = LannerConnection.call, AsyncConnection.call
+    exchange, async_exchange = LannerConnection.exchange, AsyncConnection.exchange
 
-    def lose(self: LannerConnection, request: dict[str, Any], octets: bytes = b"") -> Any:  # noqa: ANN401
+    def lose(self: LannerConnection, kind: int, *parts: bytes) -> memoryview:
         nonlocal cut
-        answer = call(self, request, octets)
-        if request["request"] == "commit" and not cut:
+        answer = exchange(self, kind, *parts)
+        if kind == entries.COMMIT and not cut:
             cut += 1
             self.close()
             raise RpcConnectionError("cut")
         return answer
 
-    async def async_lose(self: AsyncConnection, request: dict[str, Any], octets: bytes = b"") -> Any:  # noqa: ANN401
+    async def async_lose(self: AsyncConnection, kind: int, *parts: bytes) -> memoryview:
         nonlocal cut
-        answer = await async_call(self, request, octets)
-        if request["request"] == "commit" and not cut:
+        answer = await async_exchange(self, kind, *parts)
+        if kind == entries.COMMIT and not cut:
             cut += 1
             await self.close()
             raise RpcConnectionError("cut")
@@ -657,8 +658,8 @@ def test_a_commit_in_doubt_is_counted_and_no_failure(
 
     handler = Handler()
     with monkeypatch.context() as patch:
-        patch.setattr(LannerConnection, "call", lose)
-        patch.setattr(AsyncConnection, "call", async_lose)
+        patch.setattr(LannerConnection, "exchange", lose)
+        patch.setattr(AsyncConnection, "exchange", async_lose)
         assert served.consume(handler, idle=0) == Consumed(handled=1, in_doubt=1)
     assert handler.seen == ["a", "b"]
     assert served.bodies() == []
