@@ -108,7 +108,7 @@ def lanner_consume(where: str, count: int, name: str, per: int) -> None:
         queue = qm.open(name)
         queue.peek(10)
         watch = Watch()
-        queue.consume(lambda _: None, count=count)
+        queue.consume(lambda _: None, count=count, prefetch=PREFETCH)
         watch.stop()
 
 

@@ -190,6 +190,21 @@ def test_a_read_number_in_use_is_refused(qm: QueueManager) -> None:
     assert [message.body for message in qm.open("kept").receive_many(5)] == ["a", "b"]
 
 
+def test_messages_with_numbers_of_their_own_are_removed_and_given_back_one_by_one(qm: QueueManager) -> None:
+    qm.open("kept").send_many(["a", "b", "c", "d"])
+    queue, _ = opened(qm, "receive")
+    connection = connection_of(qm)
+    found = connection.received(receive(qm, queue, 3000, 3 | entries.NUMBERED))
+    assert [message.body for message in found] == ["a", "b", "c"]
+    with pytest.raises(errors.InvalidParameter, match="read 3002 is in use"):
+        receive(qm, queue, 3002)
+    connection.exchange(entries.REMOVE, entries.pack_reads([3001]))
+    connection.exchange(entries.GIVE_BACK, entries.pack_reads([3000, 3002]))
+    assert [message.body for message in qm.open("kept").receive_many(5)] == ["a", "c", "d"]
+    with pytest.raises(errors.IOTimeout):
+        receive(qm, queue, 4000, 3 | entries.NUMBERED)
+
+
 def test_a_wait_ends_when_its_read_is_given_back(qm: QueueManager) -> None:
     queue, _ = opened(qm, "receive")
     connection = connection_of(qm)

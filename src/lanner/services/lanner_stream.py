@@ -19,14 +19,14 @@ from lanner.model.errors import GenericError, RemoteProtocolError, StatusError
 from lanner.rpc.frames import Entry, pack_entry, unpack_entries
 from lanner.security.log_lines import log_of_peer
 from lanner.services import stream_entries as entries
-from lanner.services.lanner_session import find
+from lanner.services.lanner_session import MAX_ANSWER, find
 from lanner.wire import client_packet
 from lanner.wire.envelope import is_express
 
 if TYPE_CHECKING:
     from lanner.host.committer import Committer
     from lanner.host.reads import Read
-    from lanner.model.live import Transaction
+    from lanner.model.live import MessagePosition, Transaction
     from lanner.rpc.connection import ServerConnection
     from lanner.services.lanner_session import LannerSession
 
@@ -159,9 +159,15 @@ class LannerStream:
 
     def _receive(self, entry: Entry) -> None:
         request = entries.unpack_receive(entry.body)
+        is_numbered = bool(request.most & entries.NUMBERED)
+        request = request._replace(most=request.most & ~entries.NUMBERED)
         entries.check_count(request.most)
         session = self._session
-        session.new_read(request.read)
+        for number in range(request.read, request.read + (request.most if is_numbered else 1)):
+            session.new_read(number)
+        if is_numbered:
+            self._receive_numbered(entry, request)
+            return
         read = session.operations.receive(
             find(session.queues, request.queue, "queue"),
             min(request.timeout, INFINITE),
@@ -172,6 +178,23 @@ class LannerStream:
             return
         session.waiting[request.read] = read
         read.when_over(partial(self._loop.call_soon_threadsafe, self._over, entry.number, request, read))
+
+    def _receive_numbered(self, entry: Entry, request: entries.ReceiveRequest) -> None:
+        """Receive what is there, each message under a number of its own."""
+        session = self._session
+        descriptor, transaction = find(session.queues, request.queue, "queue"), self._transaction(request.transaction)
+        positions: list[MessagePosition] = []
+        size = 0
+        try:
+            while len(positions) < request.most and size < MAX_ANSWER:
+                read = session.operations.receive(descriptor, 0, transaction=transaction)
+                positions += session.hold(request.read + len(positions), read, 1)
+                size += len(read.position.record.packet)
+        except StatusError:
+            # An empty queue, or one that was deleted: what was received before is answered.
+            if not positions:
+                raise
+        self._answer(entry.number, entries.DONE, entries.pack_messages(positions))
 
     def _received(self, number: int, request: entries.ReceiveRequest, read: Read) -> None:
         positions = self._session.hold(request.read, read, request.most)

@@ -34,6 +34,8 @@ FAILED: Final = 0x81
 # An earlier part of the same send has failed, and this one was not looked at.
 SKIPPED: Final = 0x82
 
+# Of the number of messages in a receive: each has a read of its own, with the numbers from that of the request on.
+NUMBERED: Final = 0x8000_0000
 # Packets of one send, messages of one receive.
 MAX_MESSAGES: Final = 1000
 # Reads that one request ends.

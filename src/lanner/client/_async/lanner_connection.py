@@ -57,6 +57,8 @@ class LannerConnection:
         self._session = session
         self._identifier_text = str(identifier)
         self._numbers = itertools.count(1)
+        # Far above those that are taken one by one.
+        self._blocks = itertools.count(1 << 40, entries.MAX_MESSAGES)
         # Reads whose answers have come: the queue manager need not keep their messages for us.
         self.done: deque[int] = deque()
         # Requests that end what no program can reach any more, to be made before the next one.
@@ -144,6 +146,10 @@ class LannerConnection:
     def new_number(self) -> int:
         """Return a number for a read, a queue or a cursor, by which it can be ended without its answer."""
         return next(self._numbers)
+
+    def new_numbers(self) -> int:
+        """Return the first of as many numbers in a row as a receive has messages."""
+        return next(self._blocks)
 
     async def give_back(self, numbers: list[int]) -> None:
         """Give back what receives have got. If the connection is lost, that has happened with it."""

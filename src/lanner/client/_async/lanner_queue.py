@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from lanner.client._async.io import Lock, Uninterrupted, spawn
+from lanner.client._async.lanner_batches import LannerBatch, ask_for_batch
 from lanner.client._async.lanner_connection import LannerConnection, SendError
 from lanner.client._async.lanner_sending import Sending, is_plain
 from lanner.client._async.lanner_units import LannerCursor, LannerTransaction
@@ -238,6 +239,14 @@ class LannerQueue:
         if unit is not None:
             return [message for one in held for message in one.confirmed()]
         return await self._remove(held)
+
+    async def receive_ahead(self, most: int, unit: BackendTransaction) -> LannerBatch:
+        """Ask for up to so many messages that are there, in a transaction."""
+
+        async def ask(connection: LannerConnection) -> LannerBatch:
+            return await ask_for_batch(self, connection, await _own(unit).enlist(connection), most)
+
+        return await self.do(ask)
 
     async def _gather(
         self, held: list[Held], count: int, timeout: float | None, unit: LannerTransaction | None = None

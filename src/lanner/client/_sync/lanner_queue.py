@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from lanner.client._sync.io import Lock, Uninterrupted, spawn
+from lanner.client._sync.lanner_batches import LannerBatch, ask_for_batch
 from lanner.client._sync.lanner_connection import LannerConnection, SendError
 from lanner.client._sync.lanner_sending import Sending, is_plain
 from lanner.client._sync.lanner_units import LannerCursor, LannerTransaction
@@ -234,6 +235,14 @@ class LannerQueue:
         if unit is not None:
             return [message for one in held for message in one.confirmed()]
         return self._remove(held)
+
+    def receive_ahead(self, most: int, unit: BackendTransaction) -> LannerBatch:
+        """Ask for up to so many messages that are there, in a transaction."""
+
+        def ask(connection: LannerConnection) -> LannerBatch:
+            return ask_for_batch(self, connection, _own(unit).enlist(connection), most)
+
+        return self.do(ask)
 
     def _gather(
         self, held: list[Held], count: int, timeout: float | None, unit: LannerTransaction | None = None
