@@ -30,7 +30,8 @@ from bench.workload import BODY
 from lanner import Message
 from lanner.security.users import UserFile
 
-ADDRESS = "127.0.0.66"
+# Of this process alone: the ports of a queue manager are fixed, and another run may be under way.
+ADDRESS = f"127.66.{os.getpid() >> 8 & 0xFF}.{os.getpid() & 0xFF | 1}"
 START_SECONDS = 30.0
 SERVER_COST, CLIENT_COST = "server, us each", "client, us each"
 
