@@ -157,6 +157,8 @@ class Engine:
         self.enqueue_message = arrivals.enqueue_message
         self.enqueue_message_to_an_open_queue = sending.enqueue_message_to_an_open_queue
         self.enqueue_messages_to_an_open_queue = sending.enqueue_messages_to_an_open_queue
+        self.enqueue_packets_to_an_open_queue = sending.enqueue_packets_to_an_open_queue
+        self.sender_shown = sending.sender_shown
         self.restore_message = arrivals.restore_message
         self.dequeue_message = reading.dequeue_message
         self.dequeue_messages = reading.dequeue_messages

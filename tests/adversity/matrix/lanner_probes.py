@@ -16,6 +16,7 @@ from lanner.security.certificates import generate_certificate
 from lanner.services.interfaces.lanner import (
     LANNER,
     LANNER_ASK,
+    LANNER_BEGIN_STREAM,
     LANNER_CALL,
     LANNER_CLOSE_SESSION,
     LANNER_OPEN_SESSION,
@@ -44,6 +45,12 @@ async def anothers_session(caller: Caller) -> str:
     """A request on a session: its own, or the owner's."""
     status, _ = await caller.request(await caller.session(), {"request": "exists", "name": name_of("payroll")})
     return outcome(status)
+
+
+async def anothers_stream(caller: Caller) -> str:
+    """Begin a stream on a session: its own, or the owner's."""
+    session = await caller.session()
+    return outcome(await caller.status(LANNER, LANNER_BEGIN_STREAM, session=session, version=1))
 
 
 async def session_of(caller: Caller) -> bytes:
@@ -218,6 +225,7 @@ LANNER_PROBES: Final[Probes] = {
     (LANNER_OPEN_SESSION.name, ""): plainly(LANNER, LANNER_OPEN_SESSION),
     (LANNER_CLOSE_SESSION.name, ""): close_session,
     (LANNER_CALL.name, ""): anothers_session,
+    (LANNER_BEGIN_STREAM.name, ""): anothers_stream,
 }
 ASK_PROBES: Final[Probes] = {
     ("status", ""): asking("status"),

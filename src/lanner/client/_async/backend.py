@@ -11,7 +11,7 @@ read every spelling. Time-outs are seconds; None is no time-out.
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -149,6 +149,26 @@ class BackendQueue(Protocol):
     async def purge(self) -> int: ...
 
     def cursor(self, *, peek_only: bool) -> BackendCursor: ...
+
+
+class BackendBatch(Protocol):
+    """Messages that were asked for ahead, in a transaction."""
+
+    async def messages(self) -> list[ReceivedMessage]:
+        """Return the messages that were there; IOTimeout if none was."""
+
+    async def keep(self, count: int) -> None:
+        """Give back all but the first so many messages."""
+
+    def confirm(self) -> None:
+        """Say that nothing of it will be given back any more."""
+
+
+@runtime_checkable
+class ReceivesAhead(Protocol):
+    """A queue whose messages can be received ahead."""
+
+    async def receive_ahead(self, most: int, unit: BackendTransaction) -> BackendBatch: ...
 
 
 class BackendCursor(Protocol):

@@ -20,6 +20,7 @@ from lanner.model.errors import (
     RemoteMachineNotAvailable,
     TransactionSequence,
 )
+from lanner.services import stream_entries as entries
 
 if TYPE_CHECKING:
     from lanner.client._async.backend import BackendTransaction
@@ -100,24 +101,26 @@ class LannerTransaction:
         """Return the transaction's number on a connection."""
         async with self._enlisting:
             if self._enlisted is None:
-                document, _ = await connection.call({"request": "begin", "identifier": str(self.identifier)})
-                self._enlisted = connection, document["transaction"]
+                number = connection.new_number()
+                # Goes with the first request of the transaction, which hears why it could not be begun.
+                connection.tell(entries.BEGIN, entries.pack_begin(number, self.identifier))
+                self._enlisted = connection, number
             elif self._enlisted[0] is not connection:
                 raise TransactionSequence(f"transaction {self.identifier} was aborted: the connection was lost")
             return self._enlisted[1]
 
     async def commit(self) -> None:
         try:
-            await self._end("commit")
+            await self._end(entries.COMMIT)
         except RemoteMachineNotAvailable as error:
             raise CommitInDoubt(
                 f"transaction {self.identifier}: {error.args[0]}: whether it is committed is unknown"
             ) from error
 
     async def abort(self) -> None:
-        await self._end("abort")
+        await self._end(entries.ABORT)
 
-    async def _end(self, request: str) -> None:
+    async def _end(self, kind: int) -> None:
         self.is_over = True
         if self._enlisted is None:
             return
@@ -125,5 +128,5 @@ class LannerTransaction:
         if not self._backend.connections.is_current(made):
             raise TransactionSequence(f"transaction {self.identifier} was aborted: the connection was lost")
         what = f"transaction {self.identifier}"
-        document = {"request": request, "transaction": number}
-        await self._backend.connections.on(made, what, lambda connection: connection.call(document))
+        body = entries.pack_transaction(number)
+        await self._backend.connections.on(made, what, lambda connection: connection.exchange(kind, body))
