@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lanner.client._async.backend import BackendTransaction
     from lanner.client._async.lanner_backend import LannerBackend
     from lanner.client._async.lanner_queue import LannerQueue
+    from lanner.services.interfaces.lanner import Document
 
 
 class LannerCursor:
@@ -108,16 +109,22 @@ class LannerTransaction:
 
     async def commit(self) -> None:
         try:
-            await self._end("commit")
+            await self._end({"request": "commit"})
         except RemoteMachineNotAvailable as error:
             raise CommitInDoubt(
                 f"transaction {self.identifier}: {error.args[0]}: whether it is committed is unknown"
             ) from error
 
     async def abort(self) -> None:
-        await self._end("abort")
+        await self._end({"request": "abort"})
 
-    async def _end(self, request: str) -> None:
+    async def prepare(self, request: Document) -> None:
+        """Have the transaction prepared: from then on it is its coordinator's to end, and survives the connection."""
+        if self._enlisted is None:
+            raise TransactionSequence(f"transaction {self.identifier} was never begun")
+        await self._end(request)
+
+    async def _end(self, request: Document) -> None:
         self.is_over = True
         if self._enlisted is None:
             return
@@ -125,5 +132,5 @@ class LannerTransaction:
         if not self._backend.connections.is_current(made):
             raise TransactionSequence(f"transaction {self.identifier} was aborted: the connection was lost")
         what = f"transaction {self.identifier}"
-        document = {"request": request, "transaction": number}
+        document = {**request, "transaction": number}
         await self._backend.connections.on(made, what, lambda connection: connection.call(document))

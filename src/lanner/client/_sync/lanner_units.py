@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lanner.client._sync.backend import BackendTransaction
     from lanner.client._sync.lanner_backend import LannerBackend
     from lanner.client._sync.lanner_queue import LannerQueue
+    from lanner.services.interfaces.lanner import Document
 
 
 class LannerCursor:
@@ -106,16 +107,22 @@ class LannerTransaction:
 
     def commit(self) -> None:
         try:
-            self._end("commit")
+            self._end({"request": "commit"})
         except RemoteMachineNotAvailable as error:
             raise CommitInDoubt(
                 f"transaction {self.identifier}: {error.args[0]}: whether it is committed is unknown"
             ) from error
 
     def abort(self) -> None:
-        self._end("abort")
+        self._end({"request": "abort"})
 
-    def _end(self, request: str) -> None:
+    def prepare(self, request: Document) -> None:
+        """Have the transaction prepared: from then on it is its coordinator's to end, and survives the connection."""
+        if self._enlisted is None:
+            raise TransactionSequence(f"transaction {self.identifier} was never begun")
+        self._end(request)
+
+    def _end(self, request: Document) -> None:
         self.is_over = True
         if self._enlisted is None:
             return
@@ -123,5 +130,5 @@ class LannerTransaction:
         if not self._backend.connections.is_current(made):
             raise TransactionSequence(f"transaction {self.identifier} was aborted: the connection was lost")
         what = f"transaction {self.identifier}"
-        document = {"request": request, "transaction": number}
+        document = {**request, "transaction": number}
         self._backend.connections.on(made, what, lambda connection: connection.call(document))

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lanner.client._sync.backend import Backend, Document
-    from lanner.engine.dtc import Coordinator
     from lanner.host.names import QueueNames
     from lanner.security.identity import Identity
     from lanner.security.signing import SigningKey
@@ -49,7 +48,6 @@ class QueueManager(Closeable):
         *,
         bind: str | None = None,
         transfer: TransferSettings | None = None,
-        coordinator: Coordinator | None = None,
         **settings: object,
     ) -> None:
         """Prepare a queue manager in this process.
@@ -58,9 +56,7 @@ class QueueManager(Closeable):
         them wait. Other settings are those of the engine (`EngineSettings`).
         """
         values = bound_settings(bind, transfer, settings)
-        self._backend = EmbeddedBackend(
-            data, local_settings(name, **values), bind=bind, transfer=transfer, coordinator=coordinator
-        )
+        self._backend = EmbeddedBackend(data, local_settings(name, **values), bind=bind, transfer=transfer)
 
     @classmethod
     def over(cls, backend: Backend) -> Self:
