@@ -274,6 +274,10 @@ class Coordinator:
 
     # What is known --------------------------------------------------------------------------------------------
 
+    def active(self) -> list[tuple[uuid.UUID, str]]:
+        """Return the transactions that programs are about to end, with the SIDs of their users."""
+        return list(self._active.items())
+
     def is_active(self, transaction: uuid.UUID) -> bool:
         """Return whether a program is about to end it."""
         return transaction in self._active

@@ -233,6 +233,29 @@ class QueueManager(Closeable):
         """Bind a queue manager identifier to no address; its sessions end. InvalidParameter if it is bound to none."""
         await self._backend.ask("forget peer", guid=str(guid))
 
+    async def transactions(self) -> list[Document]:
+        """Return the distributed transactions that are in doubt here, and those that programs are about to end."""
+        documents: list[Document] = await self._backend.ask("transactions")
+        return documents
+
+    async def commit_transaction(self, transaction: uuid.UUID | str) -> list[Document]:
+        """Commit by hand what is in doubt here of a distributed transaction, and return what that was.
+
+        InvalidParameter if nothing is; TransactionSequence if a program is about to end it, or the
+        coordinator of this queue manager has another outcome in its log.
+        """
+        documents: list[Document] = await self._backend.ask("commit transaction", transaction=str(transaction))
+        return documents
+
+    async def abort_transaction(self, transaction: uuid.UUID | str) -> list[Document]:
+        """Abort by hand what is in doubt here of a distributed transaction, and return what that was.
+
+        InvalidParameter if nothing is; TransactionSequence if a program is about to end it, or the
+        coordinator of this queue manager has another outcome in its log.
+        """
+        documents: list[Document] = await self._backend.ask("abort transaction", transaction=str(transaction))
+        return documents
+
     async def register_certificate(self, certificate: str, sid: str | None = None) -> None:
         """Make the certificate (PEM) of a user known to receivers; without a SID, of the user of this object."""
         arguments = {} if sid is None else {"sid": sid}
