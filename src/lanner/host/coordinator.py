@@ -231,7 +231,7 @@ class Coordinator:
 
     def begin(self, transaction: uuid.UUID, owner: str) -> None:
         """Make a transaction active, so that no other process takes its branches for left behind."""
-        self._require_log()
+        self.require_log()
         if transaction in self._active or self.decision(transaction) is not None:
             raise TransactionSequence(f"there is a distributed transaction {transaction} already")
         self._active[transaction] = owner
@@ -287,7 +287,7 @@ class Coordinator:
 
         The answer may be used when the store's pending batch is durable.
         """
-        self._require_log()
+        self.require_log()
         if self.decision(transaction) is not None:
             return Outcome.COMMITTED
         return Outcome.IN_DOUBT if transaction in self._active else Outcome.ABORTED
@@ -312,7 +312,8 @@ class Coordinator:
         }
         self._table.put(decision.transaction.bytes, json.dumps(document).encode())
 
-    def _require_log(self) -> None:
+    def require_log(self) -> None:
+        """Raise DtcConnect if the log cannot be read."""
         if not self._is_readable:
             raise DtcConnect(
                 "the coordinator's log cannot be read, so no outcome is known: restore a backup of the data directory"
