@@ -47,7 +47,7 @@ def ask(h: Harness, request: str, transaction: Transaction | None = None, **argu
     return DistributedRequests(h.engine, SYSTEM).answer({"request": request, **arguments}, transaction)
 
 
-def named(h: Harness, identifier: uuid.UUID, coordinator: uuid.UUID | None = None) -> dict[str, str]:
+def named(h: Harness, identifier: uuid.UUID, coordinator: uuid.UUID | None = None) -> dict[str, Any]:
     """Name a branch of this queue manager's own coordinator, or of another."""
     return {
         "coordinator": str(coordinator or coordinator_of(h).identifier),
@@ -173,7 +173,7 @@ def state(h: Harness) -> QueueManagerState:
     return h.engine.queue_manager.queue_manager_state
 
 
-def in_doubt(h: Harness, coordinator: uuid.UUID | None = None) -> tuple[Transaction, dict[str, str]]:
+def in_doubt(h: Harness, coordinator: uuid.UUID | None = None) -> tuple[Transaction, dict[str, Any]]:
     """A transaction that is prepared and not decided."""
     transaction, branch = work(h), named(h, uuid.uuid4(), coordinator)
     if coordinator is None:
@@ -184,7 +184,7 @@ def in_doubt(h: Harness, coordinator: uuid.UUID | None = None) -> tuple[Transact
     return transaction, branch
 
 
-def decided(h: Harness) -> tuple[Transaction, dict[str, str]]:
+def decided(h: Harness) -> tuple[Transaction, dict[str, Any]]:
     """A transaction whose commit is in the log, and which has not heard of it."""
     transaction, branch = in_doubt(h)
     ask(h, "decide", identifier=branch["identifier"], resources=["."])

@@ -15,6 +15,7 @@ around it is durable.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import UUID
 
@@ -130,7 +131,7 @@ class DistributedRequests:
         coordinator = self._coordinator
         coordinator.abandon(identifier)
         is_commit = coordinator.decision(identifier) is not None
-        for transaction in self._prepared():
+        for transaction in self._enlisted():
             branch = transaction.branch
             if branch.coordinator == coordinator.identifier and branch.transaction == identifier:
                 self._end(transaction.identifier, branch, is_commit=is_commit)
@@ -163,8 +164,11 @@ class DistributedRequests:
         coordinator, resource = _guid(request, "coordinator"), check_resource_name(request.get("resource"))
         found = [
             str(one.branch.transaction)
-            for one in self._prepared()
-            if one.branch.coordinator == coordinator and one.branch.resource == resource and self._may_end(one.owner)
+            for one in self._enlisted()
+            if one.is_prepared
+            and one.branch.coordinator == coordinator
+            and one.branch.resource == resource
+            and self._may_end(one.owner)
         ]
         return lambda: {"transactions": found}
 
@@ -177,7 +181,9 @@ class DistributedRequests:
             return dict
         if not self._may_end(found.owner):
             raise AccessDenied(f"branch {branch} is another user's")
-        self.check_outcome(branch, is_commit=is_commit)
+        if is_commit and not found.is_prepared:
+            raise TransactionSequence(f"branch {branch} is not prepared")
+        self._check_outcome(branch, is_commit=is_commit)
         identifier, coordinator = found.identifier, self._coordinator
         coordinator.expect(identifier)
         self._end(identifier, branch, is_commit=is_commit)
@@ -190,7 +196,7 @@ class DistributedRequests:
 
         return ended
 
-    def check_outcome(self, branch: Branch, *, is_commit: bool) -> None:
+    def _check_outcome(self, branch: Branch, *, is_commit: bool) -> None:
         """Raise TransactionSequence if the coordinator here knows that a branch of its own ends otherwise."""
         coordinator = self._coordinator
         if branch.coordinator != coordinator.identifier:
@@ -209,24 +215,24 @@ class DistributedRequests:
         else:
             self._engine.dtc_transaction_abort(identifier)
 
-    def _prepared(self) -> Iterator[PreparedBranch]:
-        for transaction in list(self._engine.queue_manager.transaction_collection.values()):
-            if transaction.is_prepared and transaction.branch is not None:
-                yield PreparedBranch(transaction.identifier, transaction.branch, transaction.owner)
+    def _enlisted(self) -> Iterator[EnlistedBranch]:
+        """Yield the branches here. One that could not be written is not prepared, and can only be aborted."""
+        for one in list(self._engine.queue_manager.transaction_collection.values()):
+            if one.branch is not None:
+                yield EnlistedBranch(one.identifier, one.branch, one.owner, one.is_prepared)
 
-    def _find(self, branch: Branch) -> PreparedBranch | None:
-        return next((one for one in self._prepared() if one.branch == branch), None)
+    def _find(self, branch: Branch) -> EnlistedBranch | None:
+        return next((one for one in self._enlisted() if one.branch == branch), None)
 
 
-class PreparedBranch:
-    """A prepared transaction of the queue manager, and whose branch it is."""
+@dataclass(frozen=True, slots=True)
+class EnlistedBranch:
+    """A transaction of the queue manager, and whose branch it is."""
 
-    __slots__ = ("branch", "identifier", "owner")
-
-    def __init__(self, identifier: UUID, branch: Branch, owner: str) -> None:
-        self.identifier = identifier
-        self.branch = branch
-        self.owner = owner
+    identifier: UUID
+    branch: Branch
+    owner: str
+    is_prepared: bool
 
 
 def _guid(request: Request, key: str) -> UUID:

@@ -6,15 +6,16 @@ aborted. A branch that was prepared no longer belongs to the session, and surviv
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import UUID
 
 from lanner.host.distributed import Answer, Document
-from lanner.model.errors import InsufficientResources, InvalidHandle
+from lanner.model.errors import InsufficientResources, InvalidHandle, StatusError
 
 if TYPE_CHECKING:
     from lanner.host.change import Change
+    from lanner.model.live import Transaction
     from lanner.services.lanner_session import LannerSession
 
 Reply: TypeAlias = tuple[Document, bytes]
@@ -54,7 +55,19 @@ def _prepare(session: LannerSession, request: Mapping[str, Any], octets: memoryv
     with session.committer.change() as change:
         answer = session.distributed.answer(request, transaction)
     session.forget_transaction(request["transaction"], transaction)
-    return _later(change, answer)
+    return _prepared(session, request["transaction"], transaction, _later(change, answer))
+
+
+async def _prepared(
+    session: LannerSession, number: int, transaction: Transaction, reply: Coroutine[Any, Any, Reply]
+) -> Reply:
+    try:
+        return await reply
+    except StatusError:
+        if not transaction.is_over and not transaction.is_prepared:
+            # It could not be written: it still ends with the session.
+            session.transactions[number] = transaction
+        raise
 
 
 async def _later(change: Change, answer: Answer) -> Reply:

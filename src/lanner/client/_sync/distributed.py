@@ -21,13 +21,18 @@ from lanner.engine.dtc import Outcome
 from lanner.host.coordinator import Input, Stage, Step, Steps
 from lanner.model.branches import OWN_RESOURCE, Branch, check_resource_name
 from lanner.model.errors import (
+    AccessDenied,
     CommitInDoubt,
+    DtcConnect,
+    InsufficientResources,
+    InvalidHandle,
     InvalidParameter,
     LannerError,
-    RemoteMachineNotAvailable,
+    ServiceNotAvailable,
     TransactionAborted,
     TransactionSequence,
     TransactionUsage,
+    UnsupportedOperation,
 )
 
 if TYPE_CHECKING:
@@ -37,6 +42,18 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 
+# Answers of a queue manager, and what was never sent to it. After any other error the step may have been done.
+_REFUSALS: Final = (
+    AccessDenied,
+    DtcConnect,
+    InsufficientResources,
+    InvalidHandle,
+    InvalidParameter,
+    ServiceNotAvailable,
+    TransactionAborted,
+    TransactionSequence,
+    UnsupportedOperation,
+)
 # By coordinator's queue manager: the resources whose branches this process has resolved, and the coordinator.
 _registered: WeakKeyDictionary[Backend, dict[str, uuid.UUID]] = WeakKeyDictionary()
 
@@ -217,7 +234,7 @@ class DistributedTransaction(Transaction):
 
     def _how_failed(self, step: Step, error: Exception) -> Input:
         """Return how a step went that has raised: the log may know what a lost answer was."""
-        if not isinstance(error, RemoteMachineNotAvailable):
+        if isinstance(error, _REFUSALS):
             return Input.FAILED
         if step.stage is not Stage.DECIDING:
             return Input.LOST
