@@ -45,7 +45,7 @@ def table(server: PostgreSql) -> Iterator[str]:
 @asynccontextmanager
 async def connected(server: PostgreSql) -> AsyncIterator[psycopg.Connection[Any]]:
     """Connect as a program does; the driver blocks."""
-    connection = await asyncio.to_thread(psycopg.connect, server.dsn)
+    connection: psycopg.Connection[Any] = await asyncio.to_thread(lambda: psycopg.connect(server.dsn))
     try:
         yield connection
     finally:
@@ -102,10 +102,11 @@ async def test_a_commit_does_everything_everywhere(
             message = await source.receive(0, transaction=tx)
             insert(connection, table, int(message.body))
             await target.send(message.body, transaction=tx)
-            assert not tx.is_over
+            before_the_end = tx.is_over
             assert numbers(server, table) == []
             assert await bodies(target) == []
-        assert tx.is_over
+            await tx.commit()
+        assert (before_the_end, tx.is_over) == (False, True)
         assert tx.outstanding == []
         assert (await bodies(source), await bodies(target), numbers(server, table)) == ([], ["7"], [7])
         assert await qm.transactions() == await beta.transactions() == server.prepared() == []
@@ -150,6 +151,7 @@ async def test_what_one_cannot_commit_happens_nowhere(
                 await source.receive(0, transaction=tx)
                 for _ in range(2):
                     insert(connection, table, 7)
+                await tx.commit()
 
         with pytest.raises(errors.TransactionAborted) as caught:
             await insert_twice()
@@ -336,11 +338,12 @@ async def test_a_decision_whose_answer_is_lost_is_in_doubt(
 
             with before(form, "deciding", lose):
                 tx = form.distributed(cut, {"ledger": connection})
+                await receive_and_insert(tx, cut.open(source.name), connection, table)
                 with pytest.raises(errors.CommitInDoubt, match="whether it is committed is in the log of ALPHA"):
-                    await receive_and_insert(tx, cut.open(source.name), connection, table)
+                    await tx.commit()
             assert len(server.prepared()) == 1
     while any(row["kind"] != "decision" for row in await qm.transactions()):
-        await asyncio.sleep(0.01)
+        pass
     async with connected(server) as connection, form.distributed(qm, {"ledger": connection}):
         pass
     is_commit = when == "done"
@@ -359,6 +362,7 @@ async def test_a_decision_whose_answer_is_lost_is_looked_up_in_the_log(
             with before(form, "deciding", lambda: proxy.lose_call(1, when="done")):
                 tx = form.distributed(cut, {"ledger": connection})
                 await receive_and_insert(tx, cut.open(source.name), connection, table)
+                await tx.commit()
     assert tx.outstanding == []
     assert (await bodies(source), numbers(server, table)) == ([], [7])
     assert (server.prepared(), await qm.transactions()) == ([], [])
@@ -367,9 +371,10 @@ async def test_a_decision_whose_answer_is_lost_is_looked_up_in_the_log(
 async def receive_and_insert(
     tx: lanner.aio.DistributedTransaction, queue: lanner.aio.Queue, connection: psycopg.Connection[Any], table: str
 ) -> None:
-    async with tx:
-        message = await queue.receive(0, transaction=tx)
-        insert(connection, table, int(message.body))
+    """Begin, and leave the end to the caller."""
+    await tx.__aenter__()
+    message = await queue.receive(0, transaction=tx)
+    insert(connection, table, int(message.body))
 
 
 @pytest.mark.parametrize("form", REMOTE_FORMS, ids=str, indirect=True)
@@ -393,7 +398,7 @@ async def test_a_program_that_is_gone_has_aborted_what_it_has_not_decided(
                         await target.send("7", transaction=tx)
         assert [row["kind"] for row in await beta.transactions()] == ["branch"]
         while await qm.transactions():
-            await asyncio.sleep(0.01)
+            pass
         assert await bodies(source) == ["7"]
         async with form.distributed(qm, {"beta": beta}):
             pass
