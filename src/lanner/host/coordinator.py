@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from lanner.engine.dtc import Outcome
 from lanner.engine.tables import COORDINATOR, COORDINATOR_KEY
 from lanner.model.branches import Branch
-from lanner.model.errors import DtcConnect, InsufficientResources, TransactionSequence
+from lanner.model.errors import AccessDenied, DtcConnect, InsufficientResources, TransactionSequence
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
@@ -238,7 +238,10 @@ class Coordinator:
 
     def decide(self, transaction: uuid.UUID, resources: Iterable[str], owner: str, now: float) -> None:
         """Commit: a decision, once the caller's change is durable. TransactionSequence if it was aborted before."""
-        if self._active.get(transaction) != owner:
+        known = self._active.get(transaction)
+        if known is not None and known != owner:
+            raise AccessDenied(f"distributed transaction {transaction} is another user's")
+        if known is None:
             raise TransactionSequence(
                 f"distributed transaction {transaction} was aborted: the connection to its coordinator was lost, "
                 "or the queue manager has restarted"
@@ -278,9 +281,10 @@ class Coordinator:
         """Return the transactions that programs are about to end, with the SIDs of their users."""
         return list(self._active.items())
 
-    def is_active(self, transaction: uuid.UUID) -> bool:
-        """Return whether a program is about to end it."""
-        return transaction in self._active
+    def owner(self, transaction: uuid.UUID) -> str | None:
+        """Return the SID of the user of a transaction; None if it is not known here."""
+        decision = self.decision(transaction)
+        return self._active.get(transaction) if decision is None else decision.owner
 
     def outcome(self, transaction: uuid.UUID) -> Outcome:
         """Return what became of a transaction of this coordinator; IN_DOUBT while it is active.

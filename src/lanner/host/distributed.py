@@ -7,8 +7,8 @@ two parts in distributed transactions, and a request is about one of them:
 - its coordinator: `coordinator`, `outcomes`, `begin distributed`, `decide`, `end distributed`;
 - a branch of its own queues, for whichever coordinator: `prepare`, `branches`, `end branch`.
 
-A branch and a decision belong to the user who made them. That user and administrators may end them; others
-are told that there is none. Every method needs the store's lock, and its answer may be used when the change
+A branch and a transaction belong to the user who made them. That user and administrators may end them, and
+see them in lists. Every method needs the store's lock, and its answer may be used when the change
 around it is durable.
 """
 
@@ -118,11 +118,12 @@ class DistributedRequests:
             raise InvalidParameter("a request needs the list `resources`")
         for identifier in _guids(request, "transactions"):
             decision = coordinator.decision(identifier)
-            if decision is not None and not self._may_end(decision.owner):
+            owner = coordinator.owner(identifier)
+            if owner is not None and not self._may_end(owner):
                 raise AccessDenied(f"distributed transaction {identifier} is another user's")
             if decision is not None:
                 coordinator.done(identifier, [check_resource_name(name) for name in told])
-            elif coordinator.is_active(identifier):
+            elif owner is not None:
                 self.abandon(identifier)
         return dict
 
