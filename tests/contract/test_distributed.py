@@ -19,7 +19,7 @@ import lanner
 import lanner.aio
 from lanner import errors
 from tests.contract.covering import covers
-from tests.contract.forms import REMOTE_FORMS, Form, Place, blocking, bodies, new_queue, refused
+from tests.contract.forms import FORMS, REMOTE_FORMS, Form, Place, blocking, bodies, new_queue, refused
 from tests.contract.proxy import Proxy
 from tests.contract.service import Service
 from tests.contract.test_lost_connections import through
@@ -245,6 +245,26 @@ async def test_a_resource_that_is_gone_after_the_decision_hears_of_it_later(
     async with connected(server) as connection, place.form.distributed(qm, {"ledger": connection}):
         pass
     assert (numbers(server, table), server.prepared(), await qm.transactions()) == ([7], [], [])
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form.is_async], ids=str, indirect=True)
+async def test_a_cancelled_commit_goes_on(
+    place: Place, qm: lanner.aio.QueueManager, server: PostgreSql, table: str
+) -> None:
+    """A task is cancelled while it decides: the steps are done nevertheless, so that nothing is left in doubt."""
+    source = await filled(qm, "7")
+    async with connected(server) as connection:
+        tx = place.form.distributed(qm, {"ledger": connection})
+        await receive_and_insert(tx, source, connection, table)
+        task = asyncio.ensure_future(tx.commit())
+        with before(place.form, "deciding", task.cancel):
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            while not await asyncio.to_thread(numbers, server, table):
+                pass
+        while await qm.transactions():
+            await asyncio.to_thread(server.prepared)
+    assert (await bodies(source), numbers(server, table)) == ([], [7])
 
 
 # By hand --------------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ before it is done.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import uuid
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -112,7 +113,8 @@ class DistributedTransaction(Transaction):
         except BaseException:
             self._is_over = True
             for participant in begun:
-                await participant.abort()
+                with contextlib.suppress(LannerError):
+                    await participant.abort()
             raise
         self._is_begun = True
         return self

@@ -7,6 +7,7 @@ before it is done.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import uuid
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -113,7 +114,8 @@ class DistributedTransaction(Transaction):
         except BaseException:
             self._is_over = True
             for participant in begun:
-                participant.abort()
+                with contextlib.suppress(LannerError):
+                    participant.abort()
             raise
         self._is_begun = True
         return self
