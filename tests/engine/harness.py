@@ -17,7 +17,7 @@ import pytest
 
 from lanner.directory import AttributeFilter, Directory, EmbeddedDirectory, SortOrder, Table
 from lanner.engine import Engine, EngineSettings
-from lanner.engine.dtc import Coordinator
+from lanner.engine.dtc import LocalTransactionManager
 from lanner.engine.reading import ReadStart
 from lanner.model.directory_objects import DirectoryObject, Queue
 from lanner.model.enums import (
@@ -96,8 +96,8 @@ class Harness:
         *,
         before_start: Callable[[Engine], None] | None = None,
         wrap_directory: Callable[[Directory], object] | None = None,
-        coordinator: Coordinator | None = None,
-        make_coordinator: Callable[[Store], Coordinator] | None = None,
+        coordinator: LocalTransactionManager | None = None,
+        make_coordinator: Callable[[Store], LocalTransactionManager] | None = None,
         **settings: object,
     ) -> None:
         self.path = path

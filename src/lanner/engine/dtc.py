@@ -26,8 +26,8 @@ class Outcome(enum.Enum):
     IN_DOUBT = "in doubt"
 
 
-class Coordinator(Protocol):
-    """The external transaction manager. Each `_done` method is called when the step is durable."""
+class LocalTransactionManager(Protocol):
+    """What decides external transactions: `host.coordinator`. Each `_done` method is called when the step is durable."""
 
     def prepare_request_done(self, identifier: uuid.UUID) -> None:
         """TXUSER_ENLISTMENT_MTAG_PREPAREREQDONE."""
@@ -45,7 +45,7 @@ class Coordinator(Protocol):
 class DistributedTransactions:
     """Transactions whose outcome an external coordinator decides."""
 
-    def __init__(self, core: Core, transactions: Transactions, coordinator: Coordinator | None) -> None:
+    def __init__(self, core: Core, transactions: Transactions, coordinator: LocalTransactionManager | None) -> None:
         self._store = core.store
         self._queue_manager = core.queue_manager
         self._transactions = transactions
@@ -110,7 +110,7 @@ class DistributedTransactions:
                 if outcome is not Outcome.IN_DOUBT:
                     answers[outcome](transaction.identifier)
 
-    def _tell_when_durable(self, tell: Callable[[Coordinator], None]) -> None:
+    def _tell_when_durable(self, tell: Callable[[LocalTransactionManager], None]) -> None:
         coordinator = self.coordinator
         if coordinator is not None:
             self._when_durable(lambda: tell(coordinator))
