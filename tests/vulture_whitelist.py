@@ -116,10 +116,9 @@ WHITELIST: dict[str, dict[str, list[str]]] = {
         "client/message.py": ["property is_first_in_transaction", "property is_last_in_transaction"],
     },
     "enumerations and codes of the documents are complete": {
-        "activex/transaction.py": ["variable MQ_NO_TRANSACTION"],
         "activex/notifications.py": ["variable MQMSG_NEXT"],
         "activex/query.py": ["variable REL_NOP"],
-        "activex/transaction.py": ["variable MQ_XA_TRANSACTION"],
+        "activex/transaction.py": ["variable MQ_NO_TRANSACTION", "variable MQ_XA_TRANSACTION"],
         "com/constants.py": [
             "variable CLASS_E_*",
             "variable CLSID_SPECIALSYSTEMPROPERTIES",
