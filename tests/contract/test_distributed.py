@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import re
 import uuid
@@ -302,6 +303,10 @@ async def test_what_is_in_doubt_is_ended_by_hand(place: Place, qm: lanner.aio.Qu
         assert await qm.abort_transaction(identifier) == [row]
     assert await bodies(q) == (["new"] if is_commit else ["old"])
     assert await qm.transactions() == []
+    event = "commit transaction" if is_commit else "abort transaction"
+    lines = (place.data_of(qm) / "audit.log").read_text().splitlines()
+    (record,) = (one for one in map(json.loads, lines) if one.get("transaction") == identifier)
+    assert (record["event"], record["outcome"]) == (event, "done")
 
 
 @covers(

@@ -6,7 +6,6 @@ why they wait, what is known about another computer, the enterprise, the certifi
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
 
 # `lanner.directory.enterprise` is imported where it is used: it needs pydantic, which takes time, and
 # few queue managers have an enterprise to describe.
-
-_LOG = logging.getLogger(__name__)
 
 Document = dict[str, Any]
 Request = Mapping[str, Any]
@@ -229,9 +226,10 @@ class Documents:
             transaction = UUID(text)
         except ValueError:
             raise InvalidParameter(f"{text} is no identifier of a transaction") from None
-        rows = TransactionDocuments(self._engine).end(transaction, is_commit=is_commit)
-        _LOG.warning("transaction %s was %s by %s", text, "committed" if is_commit else "aborted", identity.name)
-        return rows
+        # The other resources may end otherwise, so it is kept who has done it.
+        event = "commit transaction" if is_commit else "abort transaction"
+        with self._engine.audit.change(event, identity, {"transaction": str(transaction)}):
+            return TransactionDocuments(self._engine).end(transaction, is_commit=is_commit)
 
     # The enterprise -----------------------------------------------------------------------------------------------
 
