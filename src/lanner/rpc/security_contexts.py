@@ -6,7 +6,7 @@ import logging
 import struct
 from typing import Final
 
-from lanner.host.budget import Resource, peer_of
+from lanner.host.budget import Resource
 from lanner.model.errors import RemoteProtocolError
 from lanner.rpc.faults import FaultStatus
 from lanner.rpc.pdu import (
@@ -23,6 +23,7 @@ from lanner.rpc.refusals import Nak, Refused, not_executed
 from lanner.rpc.security import Context, SecurityError, SecurityProviders
 from lanner.security.identity import ANONYMOUS, Identity
 from lanner.security.log_lines import log_of_peer
+from lanner.security.peer_address import peer_of
 
 _LOG = logging.getLogger(__name__)
 
