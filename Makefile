@@ -1,6 +1,6 @@
 # make run       a queue manager on this machine, its data in ./data; installs only what it needs, from wheels
 # make install   the whole environment in .venv, from the hash-locked requirements
-# make test      every test but the soak tests
+# make test      every test but the soak tests; OPTIONS="--durations 20" and others as in pytest
 # make lint      ruff and mypy
 # make sync      the blocking client again, after the async one changed
 # make demo      two queue managers exchange messages, the data pipeline looks at them; the report is build/demo/report.html
@@ -53,7 +53,7 @@ run: $(CORE_STAMP)
 	$(BIN)/lanner serve --data ./data --bind 127.0.0.1
 
 test: install
-	$(PYTEST) tests $(SHARED)
+	$(PYTEST) tests $(SHARED) $(OPTIONS)
 
 # Spark needs Java 17 or newer; pip brings the rest of it.
 test-cluster: install
