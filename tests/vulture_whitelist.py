@@ -68,6 +68,7 @@ WHITELIST: dict[str, dict[str, list[str]]] = {
         "daemon/settings.py": [
             "method _address_and_port",
             "method _are_addresses",
+            "method _can_be_named",
             "method _can_be_used",
             "method _differ",
             "method _follow_profile",
@@ -121,7 +122,7 @@ WHITELIST: dict[str, dict[str, list[str]]] = {
     "enumerations and codes of the documents are complete": {
         "activex/notifications.py": ["variable MQMSG_NEXT"],
         "activex/query.py": ["variable REL_NOP"],
-        "activex/transaction.py": ["variable MQ_XA_TRANSACTION"],
+        "activex/transaction.py": ["variable MQ_NO_TRANSACTION", "variable MQ_XA_TRANSACTION"],
         "com/constants.py": [
             "variable CLASS_E_*",
             "variable CLSID_SPECIALSYSTEMPROPERTIES",

@@ -716,29 +716,6 @@ def test_no_other_transaction_argument_is_taken(world: World, argument: Variant)
     assert packets(world, name) == []
 
 
-class Context:
-    """A transaction manager that finds a transaction in every caller's context."""
-
-    def __init__(self) -> None:
-        self.identifiers = {1: UUID(int=1), 2: UUID(int=2)}
-
-    def of_context(self, call: object, kind: int) -> UUID:
-        del call
-        return self.identifiers[kind]
-
-
-@pytest.mark.spec("MQAC-2.2.2.1-2", "MQAC-2.2.2.1-3", "MQAC-3.17.4.1.48-6", "MQAC-3.17.4.1.48-15")
-@pytest.mark.parametrize(("argument", "kind"), [(MISSING, 1), (number(1), 1), (number(2), 2)])
-def test_a_context_transaction_is_joined(world: World, argument: Variant, kind: int) -> None:
-    world.environment.transaction_manager = context = Context()  # type: ignore[assignment]  # all that is needed
-    name = create(world, transactional=True)
-    send(world, new_message(world), name, argument)
-    assert receive(world, name, number(3)) is None
-    with world.held() as h:
-        h.engine.transaction_commit(context.identifiers[kind])
-    assert packet(world, name).is_transactional
-
-
 @pytest.mark.spec("MQAC-3.17.4.1.48-7", "MQAC-2.2.2.1-4", "MQAC-3.17.4.1.48-6")
 def test_a_single_message_is_a_transaction_of_its_own(world: World) -> None:
     name = create(world, transactional=True)

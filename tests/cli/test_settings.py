@@ -91,6 +91,8 @@ def test_without_a_file_everything_has_a_default(monkeypatch: pytest.MonkeyPatch
         "events.enabled": False,
         "events.keep_days": 7,
         "events.max_mb": 1024,
+        "coordinator.resources": {},
+        "coordinator.interval": 60.0,
     }
 
 

@@ -108,11 +108,15 @@ class Proxy:
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
 
-    def close(self) -> None:
-        """Accept no more connections. Those that are open end with their clients."""
+    def listen_no_more(self) -> None:
+        """Accept no more connections; those that are open stay."""
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
+
+    def close(self) -> None:
+        """Accept no more connections. Those that are open end with their clients."""
+        self.listen_no_more()
         for thread in self._threads:
             thread.join(30)
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lanner.directory import Directory
-    from lanner.engine.dtc import Coordinator
+    from lanner.engine.dtc import LocalTransactionManager
     from lanner.engine.settings import EngineSettings
     from lanner.store import Store
 
@@ -64,7 +64,7 @@ class Engine:
         directory: Directory,
         clock: Callable[[], float],
         monotonic: Callable[[], float],
-        coordinator: Coordinator | None = None,
+        coordinator: LocalTransactionManager | None = None,
     ) -> None:
         """`clock` returns seconds since 1970 UTC, `monotonic` seconds that are never set back."""
         self.store = store

@@ -18,6 +18,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 from uuid import UUID, uuid4
 
+from lanner.host.distributed import DistributedRequests
 from lanner.host.operations import Operations
 from lanner.host.queue_documents import check_document, read_attributes, to_document
 from lanner.host.reads import purge
@@ -31,6 +32,7 @@ from lanner.model.errors import (
 )
 from lanner.model.live import MessagePosition
 from lanner.security.access_lists import AccessChange
+from lanner.services import lanner_transactions
 from lanner.services.message_documents import document_to_properties, position_to_document
 from lanner.services.sending import check_sender, name_here
 from lanner.wire.format_name import FormatName, parse
@@ -98,11 +100,15 @@ class LannerSession:
     unconfirmed: dict[int, list[Read]] = field(default_factory=dict)
     # Receives that wait for a message, by their number.
     waiting: dict[int, Read] = field(default_factory=dict)
+    # Distributed transactions that the client coordinates through this queue manager.
+    coordinated: set[UUID] = field(default_factory=set)
     _numbers: count[int] = field(default_factory=lambda: count(1))
     operations: Operations = field(init=False)
+    distributed: DistributedRequests = field(init=False)
 
     def __post_init__(self) -> None:
         self.operations = Operations(self.engine, self.committer, self.identity)
+        self.distributed = DistributedRequests(self.engine, self.identity)
 
     def handle(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
         """Answer a request; StatusError and SendRefused are answers too."""
@@ -126,6 +132,7 @@ class LannerSession:
             for transaction in self.transactions.values():
                 if not transaction.is_over:
                     self.engine.transaction_abort(transaction.identifier)
+            lanner_transactions.close(self)
             for descriptor in self.queues.values():
                 self.engine.close_queue(descriptor)
         change.soon()
@@ -494,10 +501,14 @@ class LannerSession:
     def end_transaction(self, number: object, event: Callable[[Transaction], None]) -> None:
         """Commit or abort a transaction. Needs the store's lock."""
         transaction = find(self.transactions, number, "transaction")
-        del self.transactions[cast("int", number)]
+        self.forget_transaction(cast("int", number), transaction)
+        event(transaction)
+
+    def forget_transaction(self, number: int, transaction: Transaction) -> None:
+        """Forget a transaction that the session no longer has, and the receives in it."""
+        del self.transactions[number]
         for read in [read for read, reads in self.unconfirmed.items() if reads[0].transaction is transaction]:
             del self.unconfirmed[read]
-        event(transaction)
 
 
 _REQUESTS: Final[dict[str, Callable[[LannerSession, Mapping[str, Any], memoryview], Replies]]] = {
@@ -525,6 +536,7 @@ _REQUESTS: Final[dict[str, Callable[[LannerSession, Mapping[str, Any], memoryvie
     "begin": LannerSession.begin,
     "commit": LannerSession.commit,
     "abort": LannerSession.abort,
+    **lanner_transactions.REQUESTS,
 }
 
 

@@ -95,6 +95,15 @@ class Backend(Protocol):
     def transaction(self) -> BackendTransaction:
         """Return a transaction, which begins when it is first used."""
 
+    async def distributed(self, request: str, **arguments: object) -> Document:
+        """Make a request about distributed transactions (host/distributed.py).
+
+        UnsupportedOperation if the queue manager has no coordinator.
+        """
+
+    async def prepare(self, unit: BackendTransaction, **arguments: object) -> None:
+        """Prepare a transaction as a branch of a distributed one: from then on its coordinator ends it."""
+
     # For administrators -----------------------------------------------------------------------------------------
 
     async def outgoing(self) -> list[Document]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 from lanner.client._async.io import Lock
 from lanner.client._async.lanner_connection import LannerConnection
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from lanner.client._async.backend import BackendTransaction
     from lanner.client._async.lanner_backend import LannerBackend
     from lanner.client._async.lanner_queue import LannerQueue
+    from lanner.services.interfaces.lanner import Document
 
 
 class LannerCursor:
@@ -81,6 +83,10 @@ class LannerCursor:
         return await self._queue.receive_at(self, timeout, unit)
 
 
+# Sends what ends a transaction: its connection and its number there.
+_End: TypeAlias = Callable[[LannerConnection, int], Awaitable[object]]
+
+
 class LannerTransaction:
     """A transaction of the queue manager, begun when it is first used, and aborted with its connection."""
 
@@ -111,16 +117,22 @@ class LannerTransaction:
 
     async def commit(self) -> None:
         try:
-            await self._end(entries.COMMIT)
+            await self._end(_ending(entries.COMMIT))
         except RemoteMachineNotAvailable as error:
             raise CommitInDoubt(
                 f"transaction {self.identifier}: {error.args[0]}: whether it is committed is unknown"
             ) from error
 
     async def abort(self) -> None:
-        await self._end(entries.ABORT)
+        await self._end(_ending(entries.ABORT))
 
-    async def _end(self, kind: int) -> None:
+    async def prepare(self, request: Document) -> None:
+        """Have the transaction prepared: from then on it is its coordinator's to end, and survives the connection."""
+        if self._enlisted is None:
+            raise TransactionSequence(f"transaction {self.identifier} was never begun")
+        await self._end(lambda connection, number: connection.call({**request, "transaction": number}))
+
+    async def _end(self, send: _End) -> None:
         self.is_over = True
         if self._enlisted is None:
             return
@@ -128,5 +140,8 @@ class LannerTransaction:
         if not self._backend.connections.is_current(made):
             raise TransactionSequence(f"transaction {self.identifier} was aborted: the connection was lost")
         what = f"transaction {self.identifier}"
-        body = entries.pack_transaction(number)
-        await self._backend.connections.on(made, what, lambda connection: connection.exchange(kind, body))
+        await self._backend.connections.on(made, what, lambda connection: send(connection, number))
+
+
+def _ending(kind: int) -> _End:
+    return lambda connection, number: connection.exchange(kind, entries.pack_transaction(number))
