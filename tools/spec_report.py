@@ -31,6 +31,10 @@ class Report:
         """Give the rows that are neither proven nor deferred."""
         return [row for row in self.of(document) if row.id not in self.proven and row.id not in self.deferred]
 
+    def clauses(self, row: Row) -> list[str]:
+        """Give the clauses of a proven row that tests name; the keys of `proven` have them after a slash."""
+        return [key.partition("/")[2] for key in self.proven if key.startswith(f"{row.id}/")]
+
     def table(self) -> Iterator[tuple[str, str, str, str, str]]:
         """Yield document, area, MUST, all and deferred: per area, then one line for the whole document."""
         for document in self.documents():
@@ -61,6 +65,7 @@ def as_text(report: Report) -> str:
             lines.append("")
     lines += _rows("Unproven", report, report.open, lambda row: f"  {row.id} ({row.level}): {row.requirement}")
     lines += _rows("Deferred", report, _deferred(report), lambda row: f"  {row.id}: {report.deferred[row.id]}")
+    lines += _rows("By clause", report, _compound(report), lambda row: f"  {row.id}: {'; '.join(report.clauses(row))}")
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -70,7 +75,8 @@ def as_markdown(report: Report) -> str:
         "# Conformance",
         "",
         "Each row of the tables in `conformance/` is one requirement of a document. A row counts as proven when a test",
-        'marked with its id (`@pytest.mark.spec("...")`) passes. `make conformance` writes this page.',
+        'marked with its id (`@pytest.mark.spec("...")`) passes. `make conformance` writes this page. `make mutants` checks',
+        "that those tests notice when the code is wrong ([architecture.md](architecture.md#how-it-is-checked)).",
         "",
     ]
     for document in report.documents():
@@ -86,6 +92,13 @@ def as_markdown(report: Report) -> str:
         report,
         _deferred(report),
         lambda row: bullet(row.id, row.level, f"{_escape(row.requirement)} *{_escape(report.deferred[row.id])}*"),
+        gap=[""],
+    )
+    lines += _rows(
+        "## Proven clause by clause",
+        report,
+        _compound(report),
+        lambda row: f"- `{row.id}`: {_escape('; '.join(report.clauses(row)))}",
         gap=[""],
     )
     return "\n".join(lines).rstrip() + "\n"
@@ -108,6 +121,10 @@ def _rows(
 
 def _deferred(report: Report) -> Callable[[str], list[Row]]:
     return lambda document: [row for row in report.of(document) if row.id in report.deferred]
+
+
+def _compound(report: Report) -> Callable[[str], list[Row]]:
+    return lambda document: [row for row in report.of(document) if report.clauses(row)]
 
 
 def _columns(cells: tuple[str, str, str, str, str]) -> str:
