@@ -17,6 +17,9 @@ from typing import Any
 import coverage
 import pytest
 
+# The record of a file in which no test passed.
+EMPTY = '{"failed": false, "tests": {}, "lines": {}}'
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -69,11 +72,11 @@ class LineCoverage:
         for test, facts in self._tests.items():
             if test not in self._failed:
                 name = test.partition("::")[0]
-                tests = records.setdefault(name, {"failed": False, "tests": {}, "lines": {}})["tests"]
+                tests = records.setdefault(name, json.loads(EMPTY))["tests"]
                 places[test] = (name, len(tests))
                 tests[test] = facts
-        for name in {test.partition("::")[0] for test in self._failed} & records.keys():
-            records[name]["failed"] = True
+        for test in self._failed:
+            records.setdefault(test.partition("::")[0], json.loads(EMPTY))["failed"] = True
         data = self._coverage.get_data()
         for path in data.measured_files():
             module = Path(path).relative_to(self._source).as_posix()

@@ -1,9 +1,8 @@
 """Do the tests of a row notice when the code that the row is about is wrong? `make mutants` asks with small mutations.
 
 Per row of the requirement tables the candidates are the mutations (see mutations.py) of lines that the row's
-tests run and that fewer than one test in twenty runs, and of functions that cite the row's section. Most lines are
-passed by tests of many rows on their way. Of a row's candidates those remain that are most typical of it (see
-`typical`). A seed chooses rows, and one mutant of each. Only the row's own tests run against it, the fastest first.
+tests run and that fewer than one test in twenty runs, and of functions that cite the row's section. Tests of many
+rows run most of these lines on their way: a line is held only against the rows that it is typical of (see Chooser). A seed chooses rows, and one mutant of each. Only the row's own tests run against it, the fastest first.
 A mutant is killed when one of them fails or does not end. Survivors are printed.
 
 The working tree stays as it is: a mutant is a file in a copy of the package, which PYTHONPATH puts before
@@ -41,6 +40,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import pytest
+
 import line_coverage
 import mutations
 import spec_rows
@@ -50,8 +51,10 @@ EQUIVALENTS = "equivalent_mutants.toml"
 
 # A line that more tests than this run is the business of no row in particular.
 COMMON_SHARE = 0.05
-# How typical a line must be of a row, compared with the row's most typical one.
+# How typical of a row a line must be (see Chooser) to be held against it. At a half, most tests that run it are the row's,
+# or there are few of them; a function that cites the row needs less.
 TYPICAL = 0.5
+TYPICAL_WHEN_CITED = 0.25
 # Folders whose tests mostly watch other processes, which are not traced: measured only where a test names a row.
 # Those of the store interrupt threads by signals: coverage.py's own lock is not made for that.
 UNTRACED = ("adversity", "bench", "cli", "contract", "demo", "interop", "spark", "store")
@@ -61,7 +64,9 @@ FIXED_PORTS = ("tests/interop/", "tests/com/server/test_listener.py")
 PATIENCE = 60
 
 DOCUMENT_NAMES = {name.upper(): document for name, document in spec_rows.DOCUMENTS.items()}
-CITATION = re.compile(r"(?:\b(?P<document>[A-Z][A-Z0-9-]*)[ -])?\b(?P<section>\d+(?:\.\d+)+)(?:-\d+)?\b")
+CITATION = re.compile(r"(?:\b(?P<document>[A-Z][A-Z0-9-]*)[ -])?\b(?P<section>\d+(?:\.\d+)+)(?:-(?P<number>\d+))?\b")
+# Document, section, and the number of the row where a single one is cited.
+Citation = tuple[str, str, str | None]
 DOCUMENT = re.compile(r"\bM[SC]-[A-Z]+\b")
 
 
@@ -199,20 +204,23 @@ class Measurements:
         log = self._project.log("measuring.log")
         with log.open("w", encoding="utf-8") as file:
             status = run_pytest(self._project.root, [*command, "-n", str(self._jobs)], {}, None, file)
-        if status != 0:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            raise SystemExit(f"the tests could not be measured: {log}")
+        if status != pytest.ExitCode.OK:
             print(f"some of them fail (they are left out): {log}", flush=True)
         for name in names:
             path = self._folder / line_coverage.file_name(name)
-            if path.exists():
-                record = json.loads(path.read_text(encoding="utf-8"))
-                if record.pop("failed"):
-                    continue
+            # Where nothing passed there is no record: the tests were skipped.
+            text = path.read_text(encoding="utf-8") if path.exists() else line_coverage.EMPTY
+            record = json.loads(text)
+            if not record.pop("failed"):
                 record["depends"] = {
                     "test": digest(self._project.root / name),
                     "helpers": self._helpers,
                     "modules": {module: self._modules[module] for module in record["lines"]},
                 }
-                path.write_text(json.dumps(record), encoding="utf-8")
+            path.write_text(json.dumps(record), encoding="utf-8")
 
     def _is_valid(self, name: str, path: Path) -> bool:
         record = self._folder / line_coverage.file_name(name)
@@ -253,14 +261,14 @@ def run_pytest(
         process.wait()
 
 
-def cited(text: str, document: str | None) -> set[tuple[str, str]]:
+def cited(text: str, document: str | None) -> set[Citation]:
     """Return the sections that a text cites, each with its document: the one named, else the given one."""
     found = set()
     for match in CITATION.finditer(text):
         named = match["document"]
         of = document if named is None else DOCUMENT_NAMES.get(named, named)
         if of in spec_rows.DOCUMENTS.values():
-            found.add((str(of), match["section"]))
+            found.add((str(of), match["section"], match["number"]))
     return found
 
 
@@ -270,8 +278,19 @@ def main_document(source: str) -> str | None:
     return match[0] if match else None
 
 
+def _most_typical(scores: dict[str, float], least: float) -> set[str]:
+    """Return the rows that a line is most typical of, if it is typical of any."""
+    most = max(scores.values(), default=0.0)
+    return {row for row, score in scores.items() if most >= least and math.isclose(score, most)}
+
+
 class Chooser:
-    """Knows the candidates of every row."""
+    """Knows the candidates of every row.
+
+    Tests of many rows run a line on their way. It is held against the row whose tests run it most exclusively, in Ochiai's
+    coefficient, as tools that locate faults use it: |own and runners| / sqrt(|own| * |runners|). A function that cites
+    sections of which there are rows is held against those rows only.
+    """
 
     def __init__(
         self, source: Path, measured: Measured, rows: dict[str, spec_rows.Row], equivalents: Iterable[str]
@@ -280,8 +299,11 @@ class Chooser:
         self._measured = measured
         self._rows = rows
         self._equivalents = frozenset(equivalents)
+        self._sections: set[Citation] = set()
+        for row in rows.values():
+            self._sections |= {(row.document, row.section, number) for number in (None, row.id.rpartition("-")[2])}
         self._marked = functools.reduce(operator.or_, measured.of_row.values(), 0)
-        self._by_row: defaultdict[str, list[tuple[float, str, Mutation]]] = defaultdict(list)
+        self._by_row: defaultdict[str, list[tuple[str, Mutation]]] = defaultdict(list)
         for module in sorted(measured.lines):
             self._add_module(module)
 
@@ -295,12 +317,21 @@ class Chooser:
         for line, found in by_line.items():
             runners = self._measured.lines[module][line]
             is_common = runners.bit_count() >= COMMON_SHARE * len(self._measured.tests)
-            for row_id in {row for test in self._measured.members(runners & self._marked) for row in test.rows}:
-                row = self._rows[row_id]
-                typical = self._typical(row_id, runners)
-                for mutation in found:
-                    if not is_common or (row.document, row.section) in citations[mutation.function]:
-                        self._by_row[row_id].append((typical, module, mutation))
+            rows = {row for test in self._measured.members(runners & self._marked) for row in test.rows}
+            scores = {row: self._typical(row, runners) for row in rows}
+            for mutation in found:
+                citing = {row for row in rows if self._is_cited(row, citations[mutation.function])}
+                if citations[mutation.function] & self._sections:
+                    own = _most_typical({row: scores[row] for row in citing}, TYPICAL_WHEN_CITED)
+                else:
+                    own = set() if is_common else _most_typical(scores, TYPICAL)
+                for row in own:
+                    self._by_row[row].append((module, mutation))
+
+    def _is_cited(self, row_id: str, citations: set[Citation]) -> bool:
+        row = self._rows[row_id]
+        number = row_id.rpartition("-")[2]
+        return any((row.document, row.section, each) in citations for each in (None, number))
 
     def _typical(self, row: str, runners: int) -> float:
         """Return how typical a line is of a row (Ochiai's coefficient): 1 where the row's tests run it, and no others."""
@@ -308,13 +339,11 @@ class Chooser:
         return (own & runners).bit_count() / math.sqrt(own.bit_count() * runners.bit_count())
 
     def candidates(self, row: str) -> list[Mutant]:
-        """Return the mutants of the lines that are most typical of the row."""
-        found = self._by_row.get(row, [])
-        least = TYPICAL * max((score for score, _, _ in found), default=0.0)
+        """Return the mutants of the lines that are the row's own."""
         return [
             self._mutant(row, module, mutation)
-            for score, module, mutation in found
-            if score >= least and f"{module}: {mutation.name}" not in self._equivalents
+            for module, mutation in self._by_row.get(row, [])
+            if f"{module}: {mutation.name}" not in self._equivalents
         ]
 
     def _mutant(self, row: str, module: str, mutation: Mutation) -> Mutant:
@@ -354,7 +383,18 @@ def _lot(seed: int, *names: str) -> bytes:
 
 KILLED = "killed"
 ENDLESS = "did not end"
+# pytest itself failed: that says nothing about the mutant.
+BROKEN = "broken run"
 SURVIVED = "survived"
+# By pytest's exit code. A mutant may make the import of a test file or of a conftest fail (a usage error); with the
+# same arguments the unchanged copy has passed.
+OUTCOMES: dict[int | None, str] = {
+    None: ENDLESS,
+    pytest.ExitCode.OK: SURVIVED,
+    pytest.ExitCode.TESTS_FAILED: KILLED,
+    pytest.ExitCode.INTERRUPTED: KILLED,
+    pytest.ExitCode.USAGE_ERROR: KILLED,
+}
 
 
 class Overlay:
@@ -395,8 +435,6 @@ class Overlay:
                 "-q",
                 "-p",
                 "no:cacheprovider",
-                "-p",
-                "no:xdist",
                 "--hypothesis-seed=0",
                 f"--basetemp={scratch}/tests",
             ]
@@ -438,7 +476,7 @@ class Runner:
                 status = overlay.run(mutant.tests, mutant.seconds, "-x")
         finally:
             self._free.append(overlay)
-        outcome = ENDLESS if status is None else SURVIVED if status == 0 else KILLED
+        outcome = OUTCOMES.get(status, BROKEN)
         self._done += 1
         took = time.monotonic() - began
         print(f"{self._done}/{total} {outcome:<11} {took:5.1f} s  {mutant.row}  {mutant.name}", flush=True)
@@ -525,7 +563,7 @@ def main(arguments: list[str] | None = None) -> int:
         runner = Runner(project, Path(folder), options.jobs)
         runner.check(chosen)
         outcomes = runner.run(chosen)
-    survivors = [mutant for mutant, outcome in zip(chosen, outcomes, strict=True) if outcome == SURVIVED]
+    survivors = [mutant for mutant, outcome in zip(chosen, outcomes, strict=True) if outcome in (SURVIVED, BROKEN)]
     for mutant in survivors:
         print(survivor_text(mutant, rows))
     counts = Counter(outcomes)

@@ -165,6 +165,11 @@ class _FunctionMutations(ast.NodeVisitor):
     def visit_Assert(self, node: ast.Assert) -> None:
         """Leave it: it says what is true anyway."""
 
+    def visit_keyword(self, node: ast.keyword) -> None:
+        # zip(..., strict=True) is an assertion.
+        if node.arg != "strict":
+            self.generic_visit(node)
+
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is not None:
             self.visit(node.value)
@@ -180,7 +185,7 @@ class _FunctionMutations(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> None:
-        if _is_log_check(node.test):
+        if _is_log_check(node.test) or (not node.orelse and all(map(_only_tells, node.body))):
             return
         if node.orelse:
             self._add(SWAPPED_BRANCH, node.test, self._negated(node.test))
@@ -197,6 +202,8 @@ class _FunctionMutations(ast.NodeVisitor):
         self._visit_all(*node.body, *node.orelse)
 
     def visit_IfExp(self, node: ast.IfExp) -> None:
+        if _is_text(node.body) and _is_text(node.orelse):
+            return
         swapped = f"({self._text(node.orelse)}) if ({self._text(node.test)}) else ({self._text(node.body)})"
         self._add(SWAPPED_BRANCH, node, swapped)
         if isinstance(node.test, ast.BoolOp):
@@ -268,11 +275,26 @@ class _FunctionMutations(ast.NodeVisitor):
 
 
 def _is_log(call: ast.Call) -> bool:
-    if not isinstance(call.func, ast.Attribute) or call.func.attr not in LOG_METHODS:
-        return False
-    owner = call.func.value
-    name = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
+    """Whether a call writes to a log: a method of one, or a function that takes one first."""
+    if isinstance(call.func, ast.Attribute) and call.func.attr in LOG_METHODS:
+        return _names_log(call.func.value)
+    return bool(call.args) and _names_log(call.args[0])
+
+
+def _names_log(node: ast.expr) -> bool:
+    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
     return LOG_NAME.fullmatch(name) is not None
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+def _only_tells(statement: ast.stmt) -> bool:
+    """Whether a statement writes to a log, or only sets a text for people to read."""
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, ast.Call) and _is_log(statement.value)
+    return isinstance(statement, ast.Assign) and isinstance(statement.value, ast.JoinedStr)
 
 
 def _is_log_check(test: ast.expr) -> bool:

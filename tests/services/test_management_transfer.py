@@ -204,8 +204,11 @@ def test_resends(world: World, alpha: Node, beta: Node, manager: Managed) -> Non
     assert resends() == (PropVariant(VT.UI4, 30), PropVariant(VT.UI4, 0))
     world.tick(31)
     assert resends() == (PropVariant(VT.UI4, 30), PropVariant(VT.UI4, 1))
+    (sequence,) = beta.transfer.incoming.sequences
+    assert sequence.reject_count == 1, "it came again"
     world.tick(60)
     assert resends() == (PropVariant(VT.UI4, 300), PropVariant(VT.UI4, 3))
+    assert sequence.reject_count == 3
     go_on(world, beta)
     assert resends() == (PropVariant(VT.UI4, 30), PropVariant(VT.UI4, 0)), "it starts over"
 

@@ -303,7 +303,9 @@ class TestCalls:
             async with ToyServer(tmp_path) as server, toy_client(server) as client:
                 (std,) = await client.activate()
                 call = client.call(ICOUNTER, std.ipid, ADD, this=replace(THIS, flags=flags), n=1)
-                assert await fault(call) == RPC_E_INVALID_HEADER
+                with pytest.raises(RpcFault) as caught:
+                    await call
+                assert (caught.value.status, caught.value.did_not_execute) == (RPC_E_INVALID_HEADER, True)
                 assert await client.add(std) == 1
                 # Those of an activation are not looked at.
                 assert (await client.create(this=replace(THIS, flags=flags)))[RETURNS] == S_OK
