@@ -289,7 +289,7 @@ class Chooser:
 
     Tests of many rows run a line on their way. It is held against the row whose tests run it most exclusively, in Ochiai's
     coefficient, as tools that locate faults use it: |own and runners| / sqrt(|own| * |runners|). A function that cites
-    sections of which there are rows is held against those rows only.
+    sections is held against their rows only.
     """
 
     def __init__(
@@ -299,9 +299,6 @@ class Chooser:
         self._measured = measured
         self._rows = rows
         self._equivalents = frozenset(equivalents)
-        self._sections: set[Citation] = set()
-        for row in rows.values():
-            self._sections |= {(row.document, row.section, number) for number in (None, row.id.rpartition("-")[2])}
         self._marked = functools.reduce(operator.or_, measured.of_row.values(), 0)
         self._by_row: defaultdict[str, list[tuple[str, Mutation]]] = defaultdict(list)
         for module in sorted(measured.lines):
@@ -321,7 +318,7 @@ class Chooser:
             scores = {row: self._typical(row, runners) for row in rows}
             for mutation in found:
                 citing = {row for row in rows if self._is_cited(row, citations[mutation.function])}
-                if citations[mutation.function] & self._sections:
+                if citations[mutation.function]:
                     own = _most_typical({row: scores[row] for row in citing}, TYPICAL_WHEN_CITED)
                 else:
                     own = set() if is_common else _most_typical(scores, TYPICAL)
