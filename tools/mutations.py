@@ -20,6 +20,7 @@ SWAPPED_BRANCH = "swapped branch"
 
 DESCRIPTIONS = frozenset({"__repr__", "__str__", "__format__"})
 LOG_METHODS = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log"})
+LOG_CHECKS = frozenset({"isEnabledFor", "is_enabled"})
 LOG_NAME = re.compile(r"_?log(ger)?", re.IGNORECASE)
 OPPOSITES: dict[type[ast.cmpop], str] = {
     ast.Eq: "!=",
@@ -189,8 +190,7 @@ class _FunctionMutations(ast.NodeVisitor):
             return
         if node.orelse:
             self._add(SWAPPED_BRANCH, node.test, self._negated(node.test))
-            if isinstance(node.test, ast.BoolOp):
-                self._conditions(node.test)
+            self._first_operand(node.test)
         else:
             self._conditions(node.test)
         self._visit_all(node.test, *node.body, *node.orelse)
@@ -206,8 +206,7 @@ class _FunctionMutations(ast.NodeVisitor):
             return
         swapped = f"({self._text(node.orelse)}) if ({self._text(node.test)}) else ({self._text(node.body)})"
         self._add(SWAPPED_BRANCH, node, swapped)
-        if isinstance(node.test, ast.BoolOp):
-            self._conditions(node.test)
+        self._first_operand(node.test)
         self._visit_all(node.test, node.body, node.orelse)
 
     def visit_comprehension(self, node: ast.comprehension) -> None:
@@ -234,6 +233,10 @@ class _FunctionMutations(ast.NodeVisitor):
                 self._conditions(case.guard)
         self.generic_visit(node)
 
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        """Leave later operands alone."""
+        self.visit(node.values[0])
+
     def visit_Compare(self, node: ast.Compare) -> None:
         """Flip a comparison whose result is a value; those of conditions have been seen."""
         if not any(each.start == self._start(node) and each.end == self._end(node) for each in self._found):
@@ -248,12 +251,13 @@ class _FunctionMutations(ast.NodeVisitor):
             self._add(CHANGED_CONSTANT, node, hex(node.value + 1) if "x" in text else str(node.value + 1))
 
     def _conditions(self, test: ast.expr) -> None:
-        """Flip a condition, or each operand of `and` and `or`."""
+        """Flip a condition, and the first operand of `and` and `or`: whether others are evaluated, lines do not tell."""
+        self._add(FLIPPED_CONDITION, test, self._negated(test))
+        self._first_operand(test)
+
+    def _first_operand(self, test: ast.expr) -> None:
         if isinstance(test, ast.BoolOp):
-            for operand in test.values:
-                self._conditions(operand)
-        else:
-            self._add(FLIPPED_CONDITION, test, self._negated(test))
+            self._conditions(test.values[0])
 
     def _negated(self, test: ast.expr) -> str:
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
@@ -298,7 +302,7 @@ def _only_tells(statement: ast.stmt) -> bool:
 
 
 def _is_log_check(test: ast.expr) -> bool:
-    return any(isinstance(node, ast.Attribute) and node.attr == "isEnabledFor" for node in ast.walk(test))
+    return any(isinstance(node, ast.Attribute) and node.attr in LOG_CHECKS for node in ast.walk(test))
 
 
 def _one_line(text: str) -> str:

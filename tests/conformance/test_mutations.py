@@ -58,11 +58,11 @@ def test_a_condition_is_flipped(body: str, before: str, after: str) -> None:
     assert of(body) == [(mutations.FLIPPED_CONDITION, before, after)]
 
 
-def test_each_operand_of_a_condition_is_flipped() -> None:
-    assert of("if a and (b or a > b): return") == [
-        (mutations.FLIPPED_CONDITION, "a", "(not (a))"),
+def test_of_and_and_or_the_whole_and_the_first_operand_are_flipped() -> None:
+    assert of("if (b or a > b) and a == 1: return") == [
+        (mutations.FLIPPED_CONDITION, "(b or a > b) and a == 1", "(not ((b or a > b) and a == 1))"),
+        (mutations.FLIPPED_CONDITION, "b or a > b", "(not (b or a > b))"),
         (mutations.FLIPPED_CONDITION, "b", "(not (b))"),
-        (mutations.FLIPPED_CONDITION, "a > b", "a <= b"),
     ]
 
 
@@ -98,6 +98,7 @@ def test_branches_are_swapped(body: str, before: str, after: str) -> None:
         "if _LOG.isEnabledFor(10):\n    a.send(b)",
         "log_of_peer(_LOG, 1, a == b)",
         "if a:\n    _LOG.warning('text')\n    a.problem = f'{b} is wrong'",
+        "if packet_log.is_enabled():\n    a.send(b)",
         "return 'text'",
         "return 'text' if a else f'{b}'",
         "return f'{a + 1}'",

@@ -340,13 +340,20 @@ def test_offline_and_online_again(world: World, alpha: Node, beta: Node, manager
     name = beta.direct("q")
     alpha.create("here")
     alpha.create("in")
-    assert manager.action(MACHINE, "CONNECT") == 0, "already"
+    nowhere = r"DIRECT=TCP:127.0.0.77\private$\q"
     alpha.send(name, b"1", recoverable=False)
     world.tick(11)
+    assert manager.action(MACHINE, "CONNECT") == 0, "already"
+    assert manager.value(name, Property.STATE) == "CONNECTED"
+    alpha.send(nowhere, b"1", recoverable=False)
+    while manager.value(nowhere, Property.STATE) != "WAITING":
+        world._soon.popleft()()
     assert manager.action(MACHINE, "DISCONNECT") == 0
     world.run()
     assert manager.value(MACHINE, 4) == "DISCONNECTED"
+    assert manager.value(name, Property.STATE) == manager.value(nowhere, Property.STATE) == "DISCONNECTED"
     assert manager.action(MACHINE, "DISCONNECT") == 0, "already"
+    assert manager.value(name, Property.STATE) == "DISCONNECTED"
     assert manager.value(MACHINE, 4) == "DISCONNECTED"
     alpha.send(name, b"2", recoverable=False)
     beta.send(alpha.direct("in"), b"3", recoverable=False)

@@ -461,6 +461,7 @@ def test_a_message_expires_before_it_is_sent_and_while_its_session_ack_is_awaite
     say(b"unsent, dropped", kept=False)
     h.tick(11)
     assert h.waiting == []
+    assert h.table._entries == {}
     assert h.packets() == []
     h.acknowledge(*sent)  # too late
     assert sorted(h.dead_letters) == [b"sent, kept", b"unsent, kept"]
