@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -388,6 +389,10 @@ def test_pause_and_resume(world: World, alpha: Node, beta: Node, manager: Manage
     world.tick(12)
     assert beta.bodies("q") == [b"0", b"1", b"2", b"3"]
     assert manager.value(name, Property.MESSAGE_COUNT) == 0
+    # The sender had made its window smaller: the receiver takes the negotiated one again, step by step.
+    world.tick(120)
+    (link,) = beta.transfer.links.values()
+    assert (link.session.received_window_size, link.session._window_recovery.deadline) == (64, math.inf)
 
 
 @pytest.mark.spec("MQMR-3.1.4.2-15")
