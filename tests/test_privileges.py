@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 import lanner
+from lanner.daemon.privileges import _hand_over
+from lanner.daemon.settings import SettingsError
 from lanner.host import early_ports
 from tests.client.peers import free_address
 from tests.contract.service import LANNER
@@ -24,11 +26,11 @@ def shared() -> Iterator[Path]:
     yield from shared_directory()
 
 
-def serve(shared: Path, *arguments: str | Path) -> list[str | Path]:
+def serve(shared: Path, *arguments: str | Path, data: Path | None = None) -> list[str | Path]:
     config = shared / "lanner.toml"
     config.write_text(_SETTINGS)
     config.chmod(0o644)
-    return [LANNER, "serve", "--data", shared / "data", "--config", config, "--name", "ALPHA", *arguments]
+    return [LANNER, "serve", "--data", data or shared / "data", "--config", config, "--name", "ALPHA", *arguments]
 
 
 @needs_root
@@ -90,9 +92,9 @@ def test_users_that_it_cannot_become(shared: Path, user: str, owner: int, compla
     assert complaint in ran.stderr
 
 
-def refusal(directory: Path) -> str:
-    """Start it as the user on `directory`/data, and return what it says instead of starting."""
-    command = serve(directory, "--bind", free_address(), "--user", USER.pw_name)
+def refusal(directory: Path, data: Path | None = None) -> str:
+    """Start it as the user on `directory`/data or another one, and return what it says instead of starting."""
+    command = serve(directory, "--bind", free_address(), "--user", USER.pw_name, data=data)
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 1
     return ran.stderr
@@ -108,6 +110,45 @@ def test_a_link_of_the_user_gives_it_no_directory_of_root(tmp_path: Path, name: 
     os.chown(tmp_path / "data", USER.pw_uid, USER.pw_gid, follow_symlinks=False)
     assert "is a symbolic link" in refusal(tmp_path)
     assert {path.stat().st_uid for path in (target, target / name)} == {0}
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("mode", "owner", "complaint"),
+    [
+        (0o755, USER.pw_uid, "above/data, on the way to it, is a symbolic link in a directory that others than root"),
+        (0o1777, 0, "above/data, on the way to it, is a symbolic link in a directory that others than root"),
+        (0o777, 0, "above, on the way to it, has mode 0777"),
+        (0o755, 64_321, "above, on the way to it, belongs to uid 64321"),
+    ],
+)
+def test_nobody_leads_root_to_another_directory(tmp_path: Path, mode: int, owner: int, complaint: str) -> None:
+    """Whoever can write above the directory can put a link to any directory on the way."""
+    target = tmp_path / "roots"
+    (target / "data").mkdir(parents=True)
+    above = tmp_path / "above"
+    above.mkdir()
+    (above / "data").symlink_to(target)
+    above.chmod(mode)
+    os.chown(above, owner, owner)
+    assert complaint in refusal(tmp_path, above / "data" / "data")
+    assert (target / "data").stat().st_uid == 0
+    assert "on the way to it" in refusal(tmp_path, above / "data" / "new" / "data")
+    assert not (target / "new").exists()
+
+
+@needs_root
+def test_links_of_root_on_the_way_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "var").mkdir()
+    (tmp_path / "lib").symlink_to("var")
+    (tmp_path / "opt").symlink_to(tmp_path / "lib")
+    made = tmp_path / "var" / "lanner" / "data"
+    _hand_over(tmp_path / "opt" / "lanner" / "data", USER)
+    assert (made.stat().st_uid, made.stat().st_mode & 0o777) == (USER.pw_uid, 0o700)
+    assert made.parent.stat().st_uid == 0
+    (tmp_path / "round").symlink_to("round")
+    with pytest.raises(SettingsError, match="Too many levels of symbolic links"):
+        _hand_over(tmp_path / "round" / "data", USER)
 
 
 @needs_root

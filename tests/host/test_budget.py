@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lanner.host.budget import Budget, Descriptors, Door, Newcomers, Rate, Resource, Unfinished, Usage, peer_of
+from lanner.host.budget import Budget, Descriptors, Door, Newcomers, Rate, Resource, Unfinished, Usage
+from lanner.security.peer_address import peer_of
 
 
 @pytest.mark.parametrize(

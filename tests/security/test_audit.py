@@ -14,7 +14,7 @@ import pytest
 
 from lanner.model.errors import AccessDenied, QueueNotFound
 from lanner.security import audit
-from lanner.security.audit import MAX_REFUSALS, MAX_TEXT, OLD_FILES, PERIOD, AuditLog
+from lanner.security.audit import MAX_IN_TOTAL, MAX_PERIOD, MAX_REFUSALS, MAX_TEXT, OLD_FILES, PERIOD, AuditLog
 from lanner.security.identity import ANONYMOUS, SYSTEM
 
 MALLORY = ANONYMOUS.at("192.0.2.7")
@@ -149,8 +149,53 @@ def test_different_refusals_from_one_place_are_bounded(log: AuditLog) -> None:
 
 def test_the_places_are_bounded(log: AuditLog) -> None:
     for number in range(2000):
-        log.logon_failed("x", f"2001:db8::{number:x}", "NTLM", "wrong")
+        log.logon_failed("x", f"2001:db8:0:{number:x}::1", "NTLM", "wrong")
     assert len(log._places) <= audit._MAX_PLACES + 1
+
+
+def test_a_network_of_ipv6_is_one_place(log: AuditLog) -> None:
+    """Whoever has one has all of its addresses."""
+    for number in range(1000):
+        log.logon_failed("x", f"2001:db8::{number:x}", "NTLM", "wrong")
+    assert len(records(log)) == MAX_REFUSALS
+    log.close()
+    assert records(log)[-1]["from"] == "2001:db8::/64"
+
+
+def test_a_place_that_goes_on_is_heard_ever_less(log: AuditLog, clock: Clock) -> None:
+    """One refusal a second for a day, all different: few records, and the counts are complete."""
+    day = 24 * 3600
+    for number in range(day):
+        log.logon_failed(f"user{number}", "192.0.2.7", "NTLM", "wrong")
+        clock.now += 1
+    log.close()
+    found = records(log)
+    assert len(found) < 30 * (MAX_REFUSALS + 1)
+    assert sum(one.get("count", 1) for one in found) == day
+    # One that was quiet for as long as its last period took begins anew.
+    clock.now += MAX_PERIOD
+    for _ in range(2):
+        log.logon_failed("alice", "192.0.2.7", "NTLM", "wrong")
+        clock.now += PERIOD
+    assert [one["event"] for one in records(log)[len(found) :]] == ["log on", "log on"]
+
+
+def test_all_places_together_are_bounded(log: AuditLog, clock: Clock) -> None:
+    """Each of them may be one of a thousand that an attacker has."""
+    for number in range(20_000):
+        log.logon_failed("x", f"198.51.{number >> 8}.{number & 255}", "NTLM", "wrong")
+        clock.now += 0.1
+    assert len(records(log)) == MAX_IN_TOTAL
+    log.done("delete queue", MALLORY)
+    assert records(log)[-1]["event"] == "delete queue", "what was done is always recorded"
+    log.refused("purge queue", MALLORY, "no right")
+    assert records(log)[-1]["event"] == "purge queue", "logons hide nothing else"
+    clock.now += 3600
+    log.logon_failed("x", "192.0.2.7", "NTLM", "wrong")
+    assert [(one["event"], one["from"], one.get("count")) for one in records(log)[-2:]] == [
+        ("refusals not written", "all places", 20_000 - MAX_IN_TOTAL),
+        ("log on", "192.0.2.7", None),
+    ]
 
 
 def test_the_file_is_rotated(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from lanner.rpc.faults import FaultStatus, RpcFault
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.pdu import AuthLevel
 from lanner.rpc.security import Credentials
+from lanner.security import access_lists
 from lanner.security.identity import SYSTEM
 from lanner.services import lanner_session
 from lanner.services.interfaces.lanner import (
@@ -396,6 +397,28 @@ def test_an_access_list_can_be_as_large_as_a_descriptor_has_room_for(qm: QueueMa
     assert found is not None
     assert len(found) == 1_800
     qm.delete_queue("listed")
+
+
+def test_an_access_list_is_read_without_the_lock(
+    alpha: ServedManager, qm: QueueManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everybody else would wait for a long one."""
+    held: list[bool] = []
+
+    def watched(read: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*arguments: Any) -> Any:  # noqa: ANN401 (any function)
+            held.append(alpha.runtime.lock.is_mine)
+            return read(*arguments)
+
+        return wrapped
+
+    for name in ("parse_sddl", "mask_of"):
+        monkeypatch.setattr(access_lists, name, watched(getattr(access_lists, name)))
+    qm.open("kept").set_access(qm.open("kept").access().sddl or "")
+    for access in (sddl(3), {"bob": ["send"]}):
+        qm.create_queue("listed", access=access)
+        qm.delete_queue("listed")
+    assert held == [False] * 3
 
 
 def test_the_rights_of_one_account_are_so_many_words(qm: QueueManager) -> None:

@@ -15,7 +15,7 @@ from lanner.transfer import pins as pins_module
 from lanner.transfer.addresses import HopHost, NextHop
 from lanner.transfer.identities import Identities
 from lanner.transfer.peers import Peer, PeerPolicy
-from lanner.transfer.pins import MAX_CONFLICTS, UNUSED, Pins
+from lanner.transfer.pins import ESTABLISHED_AFTER, MAX_CONFLICTS, UNUSED, Pins
 from lanner.transfer.settings import TransferSettings
 from tests.engine.harness import Harness
 
@@ -192,27 +192,75 @@ def test_one_address_displaces_only_its_own(h: World, monkeypatch: pytest.Monkey
     monkeypatch.setattr(pins_module, "MAX_LEARNT_PER_ADDRESS", 3)
     pins = Pins(h.store, lambda: h.now)
     honest = uuid4()
-    assert pins.learn(honest, HERE)
+    pins.learn(honest, HERE)
     guids = [uuid4() for _ in range(5)]
     for guid, host in zip(guids, ("1", "2", "3", "4", "5"), strict=True):
         h.now += 1
-        assert pins.learn(guid, f"2001:db8::{host}"), "one IPv6 network counts as one address"
+        pins.learn(guid, f"2001:db8::{host}")  # one IPv6 network counts as one address
     assert pins.get(honest) is not None
     assert [guid for guid in guids if pins.get(guid) is not None] == guids[2:]
 
 
-def test_new_ones_displace_none_that_is_in_use(h: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pins_module, "MAX_LEARNT", 2)
+def exchange(identities: Identities, guid: UUID, address: str) -> None:
+    """A queue manager comes and delivers a message."""
+    standing = identities.admit(guid, address)
+    assert not standing.refusal
+    identities.prove(guid, address, standing)
+
+
+def test_new_ones_displace_none_that_came_back_after_a_day(h: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pins_module, "MAX_LEARNT", 4)
+    monkeypatch.setattr(pins_module, "MAX_ESTABLISHED", 3)
     identities = h.make()
-    one, two, three = uuid4(), uuid4(), uuid4()
-    for guid, address in ((one, HERE), (two, THERE)):
-        identities.prove(guid, address, identities.admit(guid, address))
-    assert "too many" in identities.admit(three, ELSEWHERE).refusal
-    h.now += UNUSED + 1
-    identities.admit(one, HERE)
-    assert not identities.admit(three, ELSEWHERE).refusal
-    assert identities.pins.get(two) is None
-    assert identities.pins.get(one) is not None
+    honest = [uuid4() for _ in range(3)]
+    for _ in range(2):
+        for guid in honest:
+            exchange(identities, guid, HERE)
+        h.now += ESTABLISHED_AFTER
+    liars = [uuid4() for _ in range(6)]
+    for number, guid in enumerate(liars):
+        exchange(identities, guid, f"198.51.100.{number}")
+        h.now += 1
+    assert {pin.guid for pin in identities.pins} == {*honest, liars[-1]}
+    h.now += UNUSED - 2 * ESTABLISHED_AFTER
+    for guid in honest[1:]:
+        exchange(identities, guid, HERE)
+    h.now += 2 * ESTABLISHED_AFTER
+    exchange(identities, liars[0], "198.51.100.0")
+    assert {pin.guid for pin in identities.pins} == {*honest[1:], liars[-1], liars[0]}, (
+        "one that was not used makes room"
+    )
+
+
+def test_one_message_each_keeps_no_new_queue_manager_out(h: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pins_module, "MAX_LEARNT", 8)
+    identities = h.make()
+    newcomer = uuid4()
+    exchange(identities, newcomer, THERE)
+    for _ in range(20):
+        h.now += 1
+        exchange(identities, uuid4(), HERE)
+        exchange(identities, uuid4(), ELSEWHERE)
+    assert identities.pins.get(newcomer) is not None, "the addresses with most of them make room"
+    late = uuid4()
+    exchange(identities, late, "203.0.113.5")
+    assert identities.admit(late, HERE).is_conflict
+
+
+def test_patient_liars_leave_a_quarter_to_new_queue_managers(h: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pins_module, "MAX_LEARNT", 4)
+    monkeypatch.setattr(pins_module, "MAX_ESTABLISHED", 3)
+    identities = h.make()
+    liars = [uuid4() for _ in range(4)]
+    for _ in range(3):
+        for guid in liars:
+            exchange(identities, guid, HERE)
+        h.now += ESTABLISHED_AFTER
+    for number in range(3):
+        newcomer = uuid4()
+        exchange(identities, newcomer, f"203.0.113.{number}")
+        assert identities.admit(newcomer, HERE).is_conflict
+    assert {pin.guid for pin in identities.pins} >= set(liars[:3])
 
 
 def test_those_that_only_opened_sessions_make_room_for_new_ones(h: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,17 +280,6 @@ def test_those_that_only_opened_sessions_make_room_for_new_ones(h: World, monkey
     # One that had to make room is remembered again when its first message comes.
     identities.prove(made_up[0], "198.51.100.0", identities.judge(made_up[0], "198.51.100.0"))
     assert identities.admit(made_up[0], THERE).is_conflict
-
-
-def test_a_session_that_is_opened_here_needs_no_room_for_its_peer(h: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pins_module, "MAX_LEARNT", 1)
-    identities = h.make()
-    one, two = uuid4(), uuid4()
-    identities.prove(one, HERE, identities.admit(one, HERE))
-    assert identities.admit(two, THERE).refusal
-    assert not identities.admit(two, THERE, is_initiator=True).refusal
-    assert identities.pins.get(two) is None
-    assert identities.admit(one, THERE, is_initiator=True).is_conflict
 
 
 def test_a_pin_of_an_older_version_is_read(h: World) -> None:
@@ -279,6 +316,6 @@ def test_when_it_was_seen_is_written_once_an_hour(h: World) -> None:
     h.now += 60
     pins.seen(pin)
     assert h.store.pending_batch() == 0
-    h.now += 3600
+    h.now += 3540
     pins.seen(pin)
     assert h.store.pending_batch()

@@ -213,3 +213,12 @@ def test_select_and_update_touch_only_the_named_parts() -> None:
     assert format_sddl(full.update(other, SecurityInformation.DACL)) == "O:BAG:SYD:(D;;0x4;;;AN)S:(AU;FA;GR;;;WD)"
     assert full.update(other, SecurityInformation.OWNER).owner == LOCAL_SYSTEM
     assert not full.update(SecurityDescriptor(), SecurityInformation.DACL).has_dacl
+
+
+def test_long_words_of_sddl_are_read_in_one_pass() -> None:
+    """As long as text may be: with a copy of the rest for each word, this would take minutes."""
+    read = parse_sddl(f"D:{'AI' * 50_000}(A;{'OI' * 50_000};{'CCDC' * 25_000};;;WD)")
+    assert read == parse_sddl("D:AI(A;OI;CCDC;;;WD)")
+    with pytest.raises(ValueError, match="does not start with a known right") as caught:
+        parse_sddl(f"D:(A;;CC{'?' * 100_000};;;WD)")
+    assert len(str(caught.value)) < 500

@@ -7,10 +7,12 @@ library covers all threads; capabilities belong to a thread, so they are cleared
 from __future__ import annotations
 
 import ctypes
+import errno
 import logging
 import os
 import pwd
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _ROOT: Final = 0
+_WRITERS: Final = stat.S_IWGRP | stat.S_IWOTH
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# As many as the kernel follows.
+_MAX_LINKS: Final = 40
 # Numbers of the manual pages prctl and capabilities.
 _PR_SET_NO_NEW_PRIVS: Final = 38
 _PR_CAPBSET_READ: Final = 23
@@ -92,12 +98,8 @@ def _hand_over(data: Path, account: pwd.struct_passwd) -> None:
     if os.geteuid() != _ROOT:
         return
     try:
-        data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Whoever may write to the directory above can put a link there, and change it at any time.
-        directory = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        directory = _Walk(data, account).open()
     except OSError as error:
-        if data.is_symlink():
-            raise SettingsError(f"data directory {data} is a symbolic link: give the directory itself") from None
         raise SettingsError(f"data directory {data}: {error.strerror}") from error
     try:
         owner = os.fstat(directory).st_uid
@@ -114,11 +116,86 @@ def _hand_over(data: Path, account: pwd.struct_passwd) -> None:
         )
 
 
+class _Walk:
+    """The way to a data directory, one name after the other, by descriptors.
+
+    Whoever can change a directory on the way can lead root to another one at any time, and root would give that away. So
+    every directory on the way belongs to root or to the user, and nobody else can write to it, unless it has the sticky bit:
+    then nobody else can move what is in it. A link is followed only if it lies in a directory that root alone can change.
+    """
+
+    def __init__(self, data: Path, account: pwd.struct_passwd) -> None:
+        self._data = data
+        self._owners = {_ROOT: "root", account.pw_uid: account.pw_name}
+        self._names = list(reversed(data.absolute().parts))  # still to go, the next one last
+        self._where = Path("/")
+        self._links = 0
+
+    def open(self) -> int:
+        """Open the directory and make what is missing; SettingsError if the way is not safe, or OSError."""
+        directory = os.open(self._names.pop(), _DIRECTORY)
+        try:
+            while self._names:
+                self._check(os.fstat(directory))
+                name = self._names.pop()
+                found = self._found(name, directory)
+                if not stat.S_ISLNK(found.st_mode):
+                    step = os.open(name, _DIRECTORY, dir_fd=directory)
+                    self._where /= name
+                else:
+                    step = self._follow(name, directory)
+                directory, left = step, directory
+                os.close(left)
+        except BaseException:
+            os.close(directory)
+            raise
+        return directory
+
+    def _found(self, name: str, directory: int) -> os.stat_result:
+        with suppress(FileNotFoundError):
+            return os.stat(name, dir_fd=directory, follow_symlinks=False)
+        os.mkdir(name, 0o755 if self._names else 0o700, dir_fd=directory)
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+
+    def _check(self, found: os.stat_result) -> None:
+        mode = stat.S_IMODE(found.st_mode)
+        if found.st_uid not in self._owners:
+            raise SettingsError(
+                f"data directory {self._data}: {self._where}, on the way to it, belongs to {user_name(found.st_uid)}, who "
+                f"could put another directory there: give it to {' or '.join(self._owners.values())}, or choose another path"
+            )
+        if mode & _WRITERS and not mode & stat.S_ISVTX:
+            raise SettingsError(
+                f"data directory {self._data}: {self._where}, on the way to it, has mode {mode:04o}, so that other users "
+                f"could put another directory there: run chmod go-w {self._where}"
+            )
+
+    def _follow(self, name: str, directory: int) -> int:
+        """Go where a link leads."""
+        found = os.fstat(directory)
+        self._links += 1
+        if not self._names:
+            raise SettingsError(f"data directory {self._data} is a symbolic link: give the directory itself")
+        if found.st_uid != _ROOT or stat.S_IMODE(found.st_mode) & _WRITERS:
+            raise SettingsError(
+                f"data directory {self._data}: {self._where / name}, on the way to it, is a symbolic link in a directory that "
+                "others than root can write to: give the path without it"
+            )
+        if self._links > _MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        target = Path(os.readlink(name, dir_fd=directory))
+        self._names.extend(reversed(target.parts))
+        if not target.is_absolute():
+            return os.dup(directory)
+        self._where = Path("/")
+        return os.open(self._names.pop(), _DIRECTORY)
+
+
 def _give(directory: int, data: Path, account: pwd.struct_passwd) -> None:
     """Give a directory of root to the user, itself last: until then only root can change what is in it."""
     mode = stat.S_IMODE(os.fstat(directory).st_mode)
     names = os.listdir(directory)
-    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if mode & _WRITERS:
         raise SettingsError(f"{data} has mode {mode:04o}, so that other users can change it: run chmod go-w {data}")
     if _MARKS.isdisjoint(names) and not _EMPTY.issuperset(names):
         raise SettingsError(

@@ -195,6 +195,7 @@ class TransferTable(_Table):
     max_pings_per_peer: Number = _TRANSFER.max_pings_per_peer
     max_queues_for_others: Number = _TRANSFER.max_queues_for_others
     max_queues_per_peer: Number = _TRANSFER.max_queues_per_peer
+    max_queues_per_user: Number = _TRANSFER.max_queues_per_user
     # Whose identifier is believed from where (PeerPolicy).
     peers: Literal["open", "pinned", "known"] = "pinned"
     # inf: any time.

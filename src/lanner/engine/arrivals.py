@@ -10,7 +10,7 @@ from lanner.model.enums import INFINITE, EnqueueStatus, OperationType
 from lanner.model.errors import InsufficientResources, InvalidParameter
 from lanner.model.live import DEAD_LETTER, MessagePosition, Record, TransactionalOperation
 from lanner.model.lookup_ids import LANE_SHIFT, LOWEST_LANE, SEQUENTIAL_ID_MASK
-from lanner.wire.envelope import WANTS_ATTENTION, Envelope, read_envelope
+from lanner.wire.envelope import RECOVERABLE, WANTS_ATTENTION, Envelope, read_envelope
 
 if TYPE_CHECKING:
     from lanner.engine.core import Core
@@ -66,15 +66,19 @@ class Arrivals:
         ttrq = envelope.time_to_reach_queue
         if ttrq != INFINITE and now - envelope.sent_time > ttrq:
             return EnqueueStatus.TIMED_OUT_IN_TRANSIT
-        if envelope.is_express:
+        if envelope.user_flags & RECOVERABLE:
+            if self._store.refuses_sends:
+                raise disk_full()
+        else:
             self._express_memory.check(len(packet), is_leaving=isinstance(queue, OutgoingQueue))
-        elif self._store.refuses_sends:
-            raise disk_full()
-        if self.shares.is_taking:
-            status = self.shares.check(queue, packet)
+        shares = self.shares
+        if shares.is_taking:
+            status = shares.take(queue, packet)
             if status is not _OK:
                 return status
-        position = self.new_position(queue, packet, envelope, now)
+        elif shares.sources:
+            shares.placed(queue, packet)
+        position = self._counted_position(queue, packet, envelope, now)
         if transaction is None:
             self.arrive(position, envelope)
             return _OK
@@ -105,13 +109,17 @@ class Arrivals:
 
         The bytes count from here on (DECISIONS, TotalBytes).
         """
+        if self.shares.sources:
+            self.shares.placed(queue, packet)
+        return self._counted_position(queue, packet, envelope, now)
+
+    def _counted_position(self, queue: Queue, packet: bytes, envelope: Envelope, now: int) -> MessagePosition:
+        """Return a place for a message that the share of its peer counts already."""
         sequential_id = self._numbers.sequential_id.next() & SEQUENTIAL_ID_MASK
         lookup_id = (LOWEST_LANE - envelope.priority) << LANE_SHIFT | sequential_id
         size = len(packet)
         queue.total_bytes += size
         self._queue_manager.total_bytes += size
-        if self.shares.sources:
-            self.shares.placed(queue, packet)
         return MessagePosition(queue, lookup_id, Record(packet, now))
 
     def arrive(self, position: MessagePosition, envelope: Envelope) -> None:

@@ -87,7 +87,7 @@ class OpenQueues:
         if queue is None:
             if access is not QueueAccessType.SEND:
                 raise self._registry.no_queue(name)
-            queue = self._outgoing.make(name, for_others=for_others)
+            queue = self._outgoing.make(name, identity, for_others=for_others)
         self._access.check_open(queue, access, identity)
         check_sharing(queue, access, share_mode)
         if isinstance(name, DirectFormatName) and name.is_on_this_computer:

@@ -73,6 +73,8 @@ class OutgoingQueues:
         # sent. A queue for that is not one of those made for others, because these may be used up by
         # strangers. One peer may cause so many of these too.
         self.acknowledged_peer = ""
+        # How many may exist for messages of one user who is no administrator; transfer sets it.
+        self.max_per_user = INFINITE
         self._order_queues: dict[int, str] = {}
         # Called with a cause that has reached the limit.
         self.too_many_subscribers: list[Callable[[str, str], None]] = []
@@ -97,11 +99,11 @@ class OutgoingQueues:
         self._register(queue)
         return queue
 
-    def make(self, name: FormatName, *, for_others: bool) -> OutgoingQueue:
+    def make(self, name: FormatName, identity: Identity, *, for_others: bool) -> OutgoingQueue:
         """Return a new outgoing queue for a destination that is not here (the steps of Open Queue).
 
-        `for_others`: a message of another computer causes it; InsufficientResources if there are
-        too many such queues.
+        `for_others`: a message of another computer causes it. InsufficientResources if there are
+        too many such queues, or too many of an identity that is no administrator.
         """
         acknowledged = self.acknowledged_peer if for_others else ""
         is_counted = for_others and not acknowledged
@@ -133,6 +135,9 @@ class OutgoingQueues:
         cause, causes = (acknowledged, self._order_queues) if acknowledged else (self.cause, self._causes)
         if for_others and cause:
             self._check_cause(name, cause, causes)
+        if not for_others and not identity.is_administrator:
+            self._check_user(name, identity)
+            queue.maker = str(identity.sid)
         queue.identifier = uuid.uuid4()
         queue.queue_type = QueueType.PRIVATE
         queue.pathname = str(name)
@@ -155,6 +160,16 @@ class OutgoingQueues:
             subscriber(cause, text)
         self._report_full()
         raise InsufficientResources(text)
+
+    def _check_user(self, name: FormatName, identity: Identity) -> None:
+        """InsufficientResources if a user has made too many queues: any name of a computer makes one."""
+        count = self._registry.count_made_by(str(identity.sid))
+        if count >= self.max_per_user:
+            self._report_full()
+            raise InsufficientResources(
+                f"{name}: there are {count} outgoing queues for messages of {identity.name} already, as many as "
+                "transfer.max_queues_per_user allows; empty ones are removed in a moment, and an administrator can purge others"
+            )
 
     def _report_full(self) -> None:
         for subscriber in self.full_subscribers:

@@ -121,20 +121,23 @@ class PeerShares:
         if peer is not None and not peer.sources and not peer.size and not self._changed:
             self._peers.pop(peer.name, None)
 
-    def check(self, queue: Queue, packet: bytes) -> EnqueueStatus:
-        """Judge a message that is about to be stored; if it is fine, `placed` follows."""
-        peer = self._peer
-        source = fields.source_queue_manager(packet)
-        if peer is None or source == self._own:
-            return _OK
+    def take(self, queue: Queue, packet: bytes) -> EnqueueStatus:
+        """Judge a message that is stored next, while `is_taking`. If it is fine, it counts as placed."""
         size = len(packet)
+        source = fields.source_queue_manager(packet)
+        if source == self._own:
+            return _OK
         if queue.quota == INFINITE and queue.total_bytes + size > self.queue_limit:
             return EnqueueStatus.QUEUE_QUOTA_EXCEEDED
         if size > self._room:
             return EnqueueStatus.QUEUE_MANAGER_QUOTA_EXCEEDED
         self._room -= size
-        if source != self._last_source and source not in self.sources:
-            self._add_source(source, peer)
+        if queue is self._last_queue and source == self._last_source and self._last.is_changed:
+            self._last.size += size
+            return _OK
+        if self._peer is not None and source not in self.sources:
+            self._add_source(source, self._peer)
+        self.placed(queue, packet)
         return _OK
 
     def explain(self) -> str:

@@ -49,11 +49,17 @@ class QueueRegistry:
         self._by_connector: dict[str, Queue] = {}
         # Numbers of the outgoing queues that were made for messages of other computers.
         self._for_others: set[int] = set()
+        # Numbers of those that were made for messages of users, by the SIDs of these.
+        self._by_maker: dict[str, set[int]] = {}
 
     @property
     def count_for_others(self) -> int:
         """How many outgoing queues were made for messages of other computers."""
         return len(self._for_others)
+
+    def count_made_by(self, maker: str) -> int:
+        """How many outgoing queues were made for messages of a user, by its SID."""
+        return len(self._by_maker.get(maker, ()))
 
     # Membership -----------------------------------------------------------------------------------
 
@@ -72,6 +78,8 @@ class QueueRegistry:
             by_name[FormatName.parse(queue.pathname).key] = queue
             if isinstance(queue, OutgoingQueue) and queue.is_for_others:
                 self._for_others.add(queue.number)
+            if isinstance(queue, OutgoingQueue) and queue.maker:
+                self._by_maker.setdefault(queue.maker, set()).add(queue.number)
             return
         part = PathName.parse(queue.pathname).queue_part
         self._by_path[path_key(part)] = queue
@@ -95,6 +103,10 @@ class QueueRegistry:
         if by_name is not None:
             by_name.pop(FormatName.parse(queue.pathname).key, None)
             self._for_others.discard(queue.number)
+            if isinstance(queue, OutgoingQueue) and queue.maker in self._by_maker:
+                self._by_maker[queue.maker].discard(queue.number)
+                if not self._by_maker[queue.maker]:
+                    del self._by_maker[queue.maker]
             return
         part = PathName.parse(queue.pathname).queue_part
         self._by_path.pop(path_key(part), None)

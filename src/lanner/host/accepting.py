@@ -15,9 +15,10 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from lanner.host.budget import Pass, peer_of
+from lanner.host.budget import Pass
 from lanner.host.early_ports import take_early
 from lanner.security.log_lines import log_of_peer
+from lanner.security.peer_address import peer_of
 
 if TYPE_CHECKING:
     from lanner.host.budget import Door
@@ -74,6 +75,18 @@ def peer_at(connected: socket.socket) -> str:
     return peer_of(str(connected.getpeername()[0]))
 
 
+class Handshake:
+    """A connection whose handshake of TLS is under way."""
+
+    def __init__(self, granted: Pass, task: asyncio.Task[None]) -> None:
+        self.granted = granted
+        self._task = task
+
+    def abort(self) -> None:
+        """End it; harmless if it has ended."""
+        self._task.cancel()
+
+
 class Acceptor:
     """Accepts for one listener in the running loop, until it is closed."""
 
@@ -85,14 +98,19 @@ class Acceptor:
         *,
         make_room: Callable[[str], bool] = lambda _: False,
         tls: ssl.SSLContext | None = None,
+        on_handshake: Callable[[Handshake], Callable[[], None]] | None = None,
     ) -> None:
-        """Begin. `make_room` ends a connection that has not said who it is, for a new one of a peer; False: there is none."""
+        """Begin. `make_room` ends a connection that has not said who it is, for a new one of a peer; False: there is none.
+
+        `on_handshake` hears of each handshake of TLS that begins, and what it returns is called at the end of it.
+        """
         self.port: int = 0 if listening.family == socket.AF_UNIX else listening.getsockname()[1]
         self._listening = listening
         self._door = door
         self._make_protocol = make_protocol
         self._make_room = make_room
         self._tls = tls
+        self._on_handshake = on_handshake
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
@@ -163,6 +181,9 @@ class Acceptor:
         task = self._loop.create_task(self._begin(connected, granted))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        if self._tls is not None and self._on_handshake is not None:
+            ended = self._on_handshake(Handshake(granted, task))
+            task.add_done_callback(lambda _: ended())
 
     async def _begin(self, connected: socket.socket, granted: Pass) -> None:
         options: dict[str, Any] = {} if self._tls is None else {"ssl": self._tls, "ssl_handshake_timeout": _TLS_TIMEOUT}

@@ -13,7 +13,6 @@ an address (`peer_of`), or a local user. `lanner status`, `lanner doctor` and th
 
 from __future__ import annotations
 
-import ipaddress
 import resource
 import threading
 from collections.abc import Callable
@@ -26,25 +25,10 @@ from lanner.host.memory import return_memory
 KEPT_BACK: Final = 96
 # More than this is of no use, and what a container calls unlimited may be a thousand million.
 _MOST_DESCRIPTORS: Final = 1 << 20
-# A network of one subscriber (RFC 6177): whoever has one has all of its addresses.
-_IPV6_PREFIX: Final = 64
 # From so many bytes of unfinished packets on, the memory is given back to the system when they are gone.
 _WORTH_RETURNING: Final = 8 << 20
 
 T = TypeVar("T")
-
-
-def peer_of(address: str) -> str:
-    """The peer whom an address belongs to: itself, or of IPv6 its network of 64 bits."""
-    if ":" not in address:
-        return address
-    try:
-        found = ipaddress.IPv6Address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return str(ipaddress.IPv6Network((found, _IPV6_PREFIX), strict=False))
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,17 +73,25 @@ class Operations:
 
     # Queues -------------------------------------------------------------------------------------------------
 
-    def create_queue(
-        self, pathname: str, attributes: Mapping[str, Any], access: Mapping[str, Any] | str | None = None
-    ) -> Queue:
-        """Create a queue with attributes of the data model.
+    def new_security(self, access: Mapping[str, Any] | str | None) -> bytes | None:
+        """Return the descriptor of a queue that is to be created; None: the default one.
 
-        `access` is rights by account, or SDDL; None: the default list.
+        `access` is rights by account, or SDDL. It can be large, so it is read without the store's lock, which is taken here for
+        the rights of the caller. The list of one without the right to create queues is not read: `create_queue` refuses it.
         """
+        if access is None:
+            return None
+        with self.engine.store.lock:
+            may_create = self.engine.may_create_queues(self.identity)
+        if not may_create:
+            return None
+        return packed(new_descriptor(access, self.engine.settings.accounts, self.identity.sid))
+
+    def create_queue(self, pathname: str, attributes: Mapping[str, Any], security: bytes | None = None) -> Queue:
+        """Create a queue with attributes of the data model, and what `new_security` has returned."""
         request = self.engine.set_queue_defaults(pathname)
-        # The list of a caller without the right is not read, because it can be large: the engine refuses the caller.
-        if access is not None and self.engine.may_create_queues(self.identity):
-            request.security = packed(new_descriptor(access, self.engine.settings.accounts, self.identity.sid))
+        if security is not None:
+            request.security = security
         for name, value in attributes.items():
             if name not in CHANGEABLE_ATTRIBUTES and name != "transactional":
                 known = ", ".join(CHANGEABLE_ATTRIBUTES)
@@ -142,16 +150,29 @@ class Operations:
         self.engine.check_queue_access(queue, self.identity, QueueAccess.GET_QUEUE_PERMISSIONS)
         return AccessList.of(_descriptor_of(queue), self.engine.settings.accounts)
 
-    def change_access(self, name: FormatName, change: AccessChange, *, force: bool = False) -> None:
-        """Change the owner or the access list of a queue.
+    def read_change(self, name: FormatName, change: AccessChange) -> AccessChange:
+        """Read the text of a change without the store's lock, which is taken here for the rights of the caller.
 
-        IllegalOperation if that takes the right to change it from the caller, unless forced.
+        They come first: the text can be large, and that of a caller without them is not read.
         """
+        with self.engine.store.lock:
+            self._securable(name, change)
+        return change.read()
+
+    def _securable(self, name: FormatName, change: AccessChange) -> Queue:
+        """Return a queue whose descriptor the caller may change. Raises AccessDenied."""
         queue = self._listed(name)
-        # The rights come first: a caller without them learns nothing about the list, and its text is not read.
         is_owner = change.verb == "owner"
         missing = QueueAccess.TAKE_QUEUE_OWNERSHIP if is_owner else QueueAccess.CHANGE_QUEUE_PERMISSIONS
         self.engine.check_securing(queue, self.identity, missing)
+        return queue
+
+    def change_access(self, name: FormatName, change: AccessChange, *, force: bool = False) -> None:
+        """Change the owner or the access list of a queue, as `read_change` has read it.
+
+        IllegalOperation if that takes the right to change it from the caller, unless forced.
+        """
+        queue = self._securable(name, change)
         before = _descriptor_of(queue)
         wanted, _ = changed(before, change, self.engine.settings.accounts)
         # As the engine keeps it: generic rights of SDDL are replaced by those of queues.

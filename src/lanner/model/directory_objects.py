@@ -158,6 +158,8 @@ class OutgoingQueue(Queue):
     state: OutgoingState = persistent(OutgoingState.INACTIVE)
     # Ours: it came into being for a message, or the acknowledgment of one, from another computer.
     is_for_others: bool = persistent(default=False)
+    # Ours: the SID of the user for whose message it came into being; empty: an administrator's, or another computer's.
+    maker: str = persistent("")
 
     next_hops: list[str] | None = None
     outgoing_transfer_info: live.OutgoingTransferInfo | None = None

@@ -121,6 +121,12 @@ class AccessChange:
     who: str = ""
     rights: tuple[str, ...] = ()
     sddl: str = ""
+    # What `sddl` says, once it was read.
+    given: tuple[SecurityDescriptor, SecurityInformation] | None = None
+
+    def read(self) -> AccessChange:
+        """Read the text, which takes a while if it is long: the store's lock should not be held."""
+        return replace(self, given=read_sddl(self.sddl)) if self.verb == "set" and self.given is None else self
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> AccessChange:
@@ -142,7 +148,7 @@ def changed(
     IllegalSecurityDescriptor for text that is no SDDL, and InvalidOwner.
     """
     if change.verb == "set":
-        given, parts = read_sddl(change.sddl)
+        given, parts = change.given or read_sddl(change.sddl)
         if given.owner != descriptor.owner:
             _check_owner(given.owner, accounts)
         return descriptor.update(given, parts), parts

@@ -4,9 +4,10 @@ A record goes to the logger `lanner.audit` and to a file of its own, which is ro
 is opened for each record, so that the service and a command can write it at the same time, and
 nobody has to be told when it is moved away. A record is one `write` in append mode.
 
-Failed logons and refused changes can come in floods. Identical ones, and too many from one place, are
-counted instead of written; the next record from there says how many. No record has a password or a
-message body.
+Failed logons and refused changes can come in floods, which must not push older records out of the
+rotated files. Identical ones, and too many from one place, are counted instead of written, and a later
+record says how many. While a place goes on, that takes ever longer. All places together have a limit, too.
+No record has a password or a message body.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
+import math
 import os
 import stat
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -26,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lanner.model.errors import AccessDenied, IllegalSecurityDescriptor, InvalidOwner
+from lanner.security.peer_address import peer_of
 
 if TYPE_CHECKING:
     from lanner.security.identity import Identity
@@ -38,8 +42,14 @@ OLD_FILES: Final = 5
 # Not in the specification: characters of a text that a peer chose.
 MAX_TEXT: Final = 512
 # Not in the specification: refusals from one place that are written in a period; more are counted.
+# After a period in which some were not written, the next one is twice as long.
 MAX_REFUSALS: Final = 20
 PERIOD: Final = 60.0  # seconds
+MAX_PERIOD: Final = 3600.0  # seconds
+# Not in the specification: records about refusals of one event that are written in an hour, from all places.
+# So failed logons of strangers hide nothing that a user was refused.
+MAX_IN_TOTAL: Final = 600
+_HOUR: Final = 3600.0  # seconds
 # Not in the specification: places whose refusals are counted at a time.
 _MAX_PLACES: Final = 1024
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
@@ -55,6 +65,7 @@ class _Place:
     """The refusals from one place in the current period."""
 
     since: float
+    period: float
     seen: set[str] = field(default_factory=set)
     suppressed: int = 0
 
@@ -76,6 +87,10 @@ class AuditLog:
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._places: dict[str, _Place] = {}
+        self._next_end = math.inf  # of a period
+        self._hour = monotonic()  # its beginning
+        self._in_hour: Counter[str] = Counter()  # records about refusals, by event
+        self._suppressed = 0  # refusals that all places together were too many for
         self._complained = -PERIOD
 
     # Records ----------------------------------------------------------------------------------------------
@@ -107,39 +122,73 @@ class AuditLog:
     # Floods -----------------------------------------------------------------------------------------------
 
     def _refuse(self, record: dict[str, object]) -> None:
-        address = str(record["from"])
+        place_name = peer_of(str(record["from"]))
         text = _line(record)
         with self._lock:
+            self._end_hour()
             self._end_periods()
-            place = self._places.get(address)
+            place = self._places.get(place_name)
             if place is None:
-                place = self._places[address] = _Place(self._monotonic())
+                place = self._add_place(place_name, PERIOD)
             if text in place.seen or len(place.seen) >= MAX_REFUSALS:
                 place.suppressed += 1
                 return
             place.seen.add(text)
-            self._write(record)
+            self._write_refusal(record, 1)
+
+    def _write_refusal(self, record: dict[str, object], count: int) -> None:
+        """Write a record about refusals, unless there were too many of them in this hour."""
+        event = str(record["event"])
+        if self._in_hour[event] >= MAX_IN_TOTAL:
+            self._suppressed += count
+            return
+        self._in_hour[event] += 1
+        self._write(record)
+
+    def _end_hour(self) -> None:
+        now = self._monotonic()
+        if now - self._hour >= _HOUR:
+            self._hour = now
+            self._in_hour.clear()
+            self._summarise_all()
+
+    def _summarise_all(self) -> None:
+        count, self._suppressed = self._suppressed, 0
+        if count:
+            self._write({"event": "refusals not written", "from": "all places", "count": count})
 
     def _end_periods(self) -> None:
-        """Forget the oldest places, and write how many of their refusals were not written."""
+        """End the periods that are over, and those of the oldest places if there are too many."""
         now = self._monotonic()
-        while self._places:
-            address, place = next(iter(self._places.items()))
-            if now - place.since < PERIOD and len(self._places) <= _MAX_PLACES:
-                return
-            del self._places[address]
-            self._summarise(address, place)
+        if now >= self._next_end:
+            over = [name for name, place in self._places.items() if now - place.since >= place.period]
+            for name in over:
+                place = self._places.pop(name)
+                self._summarise(name, place)
+                if place.suppressed:
+                    self._add_place(name, min(2 * place.period, MAX_PERIOD))
+            self._next_end = min((place.since + place.period for place in self._places.values()), default=math.inf)
+        while len(self._places) > _MAX_PLACES:
+            name = next(iter(self._places))
+            self._summarise(name, self._places.pop(name))
 
-    def _summarise(self, address: str, place: _Place) -> None:
+    def _add_place(self, name: str, period: float) -> _Place:
+        place = self._places[name] = _Place(self._monotonic(), period)
+        self._next_end = min(self._next_end, place.since + period)
+        return place
+
+    def _summarise(self, name: str, place: _Place) -> None:
         if place.suppressed:
-            self._write({"event": "refusals not written", "from": address, "count": place.suppressed})
+            record: dict[str, object] = {"event": "refusals not written", "from": name, "count": place.suppressed}
+            self._write_refusal(record, place.suppressed)
 
     def close(self) -> None:
         """Write what was only counted so far. Records may still follow."""
         with self._lock:
-            for address, place in self._places.items():
-                self._summarise(address, place)
+            for name, place in self._places.items():
+                self._summarise(name, place)
             self._places.clear()
+            self._summarise_all()
 
     # The file ---------------------------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ MAX_DELAY is refused without a look at the password. All tables are bounded.
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import threading
 import time
@@ -24,6 +23,7 @@ from typing import Final, NoReturn, TypeAlias
 
 from lanner.model.errors import LannerError
 from lanner.security.log_lines import log_of_peer
+from lanner.security.peer_address import peer_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -37,7 +37,6 @@ FORGET_AFTER: Final = 900.0
 KNOWN_FOR: Final = 7 * 86400.0
 # Not in the specification: entries of each table. What was not touched for longest goes first.
 MAX_ENTRIES: Final = 10_000
-_IPV6_NETWORK: Final = 64
 
 Key: TypeAlias = tuple[str, ...]
 
@@ -209,7 +208,7 @@ class Attempt:
         self.address = address
         self.protocol = protocol
         self.account_key: Key = (self.account.casefold(),)
-        self.address_key: Key = (_network(address),)
+        self.address_key: Key = (peer_of(address),)
         self.pair_key: Key = self.account_key + self.address_key
         # Seconds until the password may be looked at.
         self.wait = 0.0
@@ -227,17 +226,3 @@ _MAX_SHOWN: Final = 104
 def _delay(failures: int) -> float:
     beyond = failures - FREE_FAILURES
     return 0.0 if beyond <= 0 else min(FIRST_DELAY * 2.0 ** min(beyond - 1, 16), MAX_DELAY)
-
-
-def _network(address: str) -> str:
-    """Return what one sender has: an IPv4 address, or an IPv6 network of 64 bits."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if parsed.version == _IPV6:
-        return str(ipaddress.ip_network((parsed, _IPV6_NETWORK), strict=False))
-    return str(parsed)
-
-
-_IPV6: Final = 6

@@ -170,8 +170,9 @@ class LannerSession:
         del octets
         attributes = read_attributes(check_document(request.get("attributes"), "attributes"))
         access = None if request.get("access") is None else _access(request["access"])
+        security = self.operations.new_security(access)
         with self.committer.change() as change:
-            queue = self.operations.create_queue(_text(request, "path"), attributes, access)
+            queue = self.operations.create_queue(_text(request, "path"), attributes, security)
         return self._later(change, {"pathname": queue.pathname})
 
     def delete_queue(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
@@ -199,7 +200,8 @@ class LannerSession:
 
     def change_access(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
         del octets
-        wanted = AccessChange.from_document(check_document(request.get("change"), "change"))
+        given = AccessChange.from_document(check_document(request.get("change"), "change"))
+        wanted = self.operations.read_change(_name(request), given)
         with self.committer.change() as change:
             self.operations.change_access(_name(request), wanted, force=request.get("force") is True)
         return self._later(change, {})

@@ -110,11 +110,8 @@ class Identities:
             )
         return UNKNOWN
 
-    def admit(self, guid: UUID, address: str, *, is_proven: bool = False, is_initiator: bool = False) -> Standing:
-        """Do the same for a session that is being opened, and remember it.
-
-        `is_initiator`: this queue manager opens it. It is not refused because no more can be remembered.
-        """
+    def admit(self, guid: UUID, address: str, *, is_proven: bool = False) -> Standing:
+        """Do the same for a session that is being opened, and remember it."""
         standing = self.judge(guid, address, is_proven=is_proven)
         if self._policy is PeerPolicy.OPEN:
             return standing
@@ -126,8 +123,8 @@ class Identities:
             pass
         elif pin is not None and address in pin.addresses:
             self.pins.seen(pin)
-        elif self._is_learnt(guid, standing) and not self.pins.learn(guid, address) and not is_initiator:
-            return Standing("there are too many queue managers that nobody knows: lanner peer list shows them")
+        elif self._is_learnt(guid, standing):
+            self.pins.learn(guid, address)
         return standing
 
     def _is_learnt(self, guid: UUID, standing: Standing) -> bool:
@@ -140,9 +137,9 @@ class Identities:
             return
         address = parse_literal(address) or address
         pin = self.pins.get(guid)
-        if pin is None and self._is_learnt(guid, standing) and self.pins.learn(guid, address):
-            # It had to make room since its session was opened, or found none then.
-            pin = self.pins.get(guid)
+        if pin is None and self._is_learnt(guid, standing):
+            # It had to make room since its session was opened.
+            pin = self.pins.learn(guid, address)
         if pin is not None and address in pin.addresses:
             self.pins.prove(pin)
 

@@ -6,8 +6,9 @@ import itertools
 from collections import deque
 from typing import TYPE_CHECKING
 
-from lanner.host.budget import Resource, peer_of
+from lanner.host.budget import Resource
 from lanner.model.directory_objects import GUID_NULL
+from lanner.security.peer_address import peer_of
 from lanner.transfer.framing import CONNECTION_PARAMETERS_SIZE, ESTABLISH_CONNECTION_SIZE
 from lanner.transfer.identities import UNKNOWN, Standing
 from lanner.transfer.packet_log import PacketLog

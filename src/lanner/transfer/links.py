@@ -7,8 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lanner.engine.directory_events import identifier_is
-from lanner.host.budget import Budget, Newcomers, Resource, Unfinished, peer_of
+from lanner.host.budget import Budget, Newcomers, Resource, Unfinished
 from lanner.model.enums import DirectoryOperationResult
+from lanner.security.peer_address import peer_of
 from lanner.transfer.link import Link, Waiting
 from lanner.transfer.session import Session
 

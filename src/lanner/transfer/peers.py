@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
-from lanner.host.budget import peer_of
+from lanner.security.peer_address import peer_of
 
 
 class PeerPolicy(enum.Enum):

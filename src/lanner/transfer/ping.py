@@ -13,9 +13,10 @@ from collections.abc import Callable
 from typing import Any, cast
 from uuid import UUID
 
-from lanner.host.budget import Budget, Rate, peer_of
+from lanner.host.budget import Budget, Rate
 from lanner.model.enums import OperatingSystemType
 from lanner.model.errors import RemoteProtocolError
+from lanner.security.peer_address import peer_of
 from lanner.transfer import packet_log
 from lanner.transfer.settings import TransferSettings
 from lanner.wire.ping_packet import PingPacket

@@ -4,19 +4,26 @@ A pin binds the identifier of a queue manager to addresses. It is written when a
 about opens its first session (`learnt`), and by `lanner peer trust` (`trusted`). Sessions that were refused because of a pin are kept with
 it, so that an operator sees who else claims the identifier.
 
-A learnt pin is proven when a message has passed between that queue manager and this one. Opening sessions costs a liar nothing, so pins that
-are not proven make room for new ones as soon as there are too many, and displace no proven ones.
+If there are too many learnt pins, one makes room, so that a new queue manager is never kept out. What a liar can make many of goes first:
+
+1. pins of queue managers with which no message was exchanged: opening sessions costs nothing;
+2. *established* pins that were not used for a month. A pin is established if messages were exchanged and the queue manager came back after a day;
+3. the others, first those of the address that has most of them: one message each costs a liar little more, but needs many addresses.
+
+So established pins are displaced by no others that are new. They have three quarters of the room: a liar who is patient enough to make established
+ones leaves a quarter for new ones, which displace each other only.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import enum
-import ipaddress
 import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
+
+from lanner.security.peer_address import peer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,7 +35,11 @@ TABLE: Final = "peers"
 # Not in the specification: pins that were learnt; one address (or IPv6 network of 64 bits) has at most so many of them.
 MAX_LEARNT: Final = 10_000
 MAX_LEARNT_PER_ADDRESS: Final = 64
-# Not in the specification, seconds: a proven pin that was not used for so long makes room for a new one.
+# Not in the specification: how many of them may be established.
+MAX_ESTABLISHED: Final = 7_500
+# Not in the specification, seconds: a proven pin is established when it is used so long after its first use.
+ESTABLISHED_AFTER: Final = 24 * 3600
+# Not in the specification, seconds: an established pin that was not used for so long makes room for a new one.
 UNUSED: Final = 30 * 24 * 3600
 # Not in the specification, seconds: LastSeen is written at most so often.
 _SEEN_INTERVAL: Final = 3600
@@ -62,6 +73,8 @@ class Pin:
     conflicts: dict[str, Conflict] = field(default_factory=dict)
     # A message of this queue manager was stored here, or it has acknowledged one of ours.
     is_proven: bool = False
+    # `last_seen` as the table has it.
+    written_seen: int = 0
 
     @property
     def is_learnt(self) -> bool:
@@ -89,6 +102,7 @@ class Pin:
             {address: Conflict(*values) for address, values in document["conflicts"].items()},
             # Older rows do not say.
             document.get("proven", False),
+            document["last"],
         )
 
     def document(self) -> dict[str, object]:
@@ -109,12 +123,6 @@ def _moment(seconds: int) -> str | None:
     return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat() if seconds else None
 
 
-def network_of(address: str) -> str:
-    """Return what one computer has: an IPv4 address, or an IPv6 network of 64 bits."""
-    parsed = ipaddress.ip_address(address)
-    return str(ipaddress.ip_network(f"{parsed}/64", strict=False)) if parsed.version == 6 else address
-
-
 class Pins:
     """All pins. The store's lock is held."""
 
@@ -124,15 +132,17 @@ class Pins:
         self._by_guid: dict[UUID, Pin] = {}
         # Learnt pins by the network of their address, those that were seen last at the end.
         self._learnt: dict[str, dict[UUID, None]] = {}
-        # Those of them that are not proven, in the same order.
+        # The same pins divided, in the same order: not proven, established, and the others by network.
         self._unproven: dict[UUID, None] = {}
+        self._established: dict[UUID, None] = {}
+        self._fresh: dict[str, dict[UUID, None]] = {}
         self.reload()
 
     def reload(self) -> None:
         """Go back to what the table has: at the start, and when the store could not write."""
         self._by_guid = {pin.guid: pin for pin in (Pin.unpack(*row) for row in self._table.items())}
-        self._learnt = {}
-        self._unproven = {}
+        self._learnt, self._fresh = {}, {}
+        self._unproven, self._established = {}, {}
         for pin in sorted(self._by_guid.values(), key=lambda each: each.last_seen):
             self._index(pin)
 
@@ -147,51 +157,69 @@ class Pins:
         return sum(map(len, self._learnt.values()))
 
     def _index(self, pin: Pin) -> None:
-        self._unproven.pop(pin.guid, None)
-        if pin.is_learnt and pin.addresses and not pin.is_proven:
+        was_established = pin.guid in self._established
+        self._unindex(pin)
+        if not pin.is_learnt or not pin.addresses:
+            return
+        for address in pin.addresses:
+            self._learnt.setdefault(peer_of(address), {})[pin.guid] = None
+        if not pin.is_proven:
             self._unproven[pin.guid] = None
-        for address in pin.addresses if pin.is_learnt else ():
-            guids = self._learnt.setdefault(network_of(address), {})
-            guids.pop(pin.guid, None)
-            guids[pin.guid] = None
+        elif was_established or self._becomes_established(pin):
+            self._established[pin.guid] = None
+        else:
+            for address in pin.addresses:
+                self._fresh.setdefault(peer_of(address), {})[pin.guid] = None
+
+    def _becomes_established(self, pin: Pin) -> bool:
+        return pin.last_seen - pin.first_seen >= ESTABLISHED_AFTER and (
+            len(self._established) < MAX_ESTABLISHED or self._forget_unused()
+        )
 
     def _unindex(self, pin: Pin) -> None:
         self._unproven.pop(pin.guid, None)
-        for address in pin.addresses:
-            network = network_of(address)
-            guids = self._learnt.get(network, {})
-            guids.pop(pin.guid, None)
-            if not guids:
-                self._learnt.pop(network, None)
+        self._established.pop(pin.guid, None)
+        for networks in (self._learnt, self._fresh):
+            for network in set(map(peer_of, pin.addresses)):
+                guids = networks.get(network, {})
+                guids.pop(pin.guid, None)
+                if not guids:
+                    networks.pop(network, None)
 
     def _write(self, pin: Pin) -> None:
         self._table.put(pin.guid.bytes, pin.pack())
+        pin.written_seen = pin.last_seen
 
-    def learn(self, guid: UUID, address: str) -> bool:
-        """Bind an unknown identifier to the address that it came from; False: there are too many."""
-        guids = self._learnt.get(network_of(address), {})
+    def learn(self, guid: UUID, address: str) -> Pin:
+        """Bind an unknown identifier to the address that it came from."""
+        guids = self._learnt.get(peer_of(address), {})
         if len(guids) >= MAX_LEARNT_PER_ADDRESS:
             # The computers behind one address can take each other's places anyhow.
             self.forget(next(iter(guids)))
-        if self.learnt_count >= MAX_LEARNT and not self._make_room():
-            return False
+        if self.learnt_count >= MAX_LEARNT:
+            self._make_room()
         now = int(self._clock())
-        pin = self._by_guid.setdefault(guid, Pin(guid, now))
+        pin = self._by_guid.setdefault(guid, Pin(guid))
+        if not pin.addresses:
+            pin.first_seen = now
         pin.last_seen = now
         pin.addresses[address] = Trust.LEARNT
         self._index(pin)
         self._write(pin)
-        return True
+        return pin
 
-    def _make_room(self) -> bool:
+    def _make_room(self) -> None:
         if self._unproven:
-            return self.forget(next(iter(self._unproven)))
-        oldest = min(
-            (self._by_guid[guid] for guids in self._learnt.values() for guid in guids), key=lambda pin: pin.last_seen
-        )
-        if oldest.last_seen > self._clock() - UNUSED:
-            return False
-        return self.forget(oldest.guid)
+            self.forget(next(iter(self._unproven)))
+        elif not self._forget_unused():
+            # There are some: established ones have only a part of the room.
+            crowded = max(self._fresh.values(), key=len)
+            self.forget(next(iter(crowded)))
+
+    def _forget_unused(self) -> bool:
+        """Forget the established pin that was used least recently, if that is long ago."""
+        oldest = next((self._by_guid[guid] for guid in self._established), None)
+        return oldest is not None and oldest.last_seen <= self._clock() - UNUSED and self.forget(oldest.guid)
 
     def prove(self, pin: Pin) -> None:
         """Note that a message has passed between the queue manager of a pin and this one."""
@@ -202,11 +230,9 @@ class Pins:
 
     def seen(self, pin: Pin) -> None:
         """Note that a queue manager came from an address of its pin."""
-        now = int(self._clock())
-        is_old = now - pin.last_seen >= _SEEN_INTERVAL
-        pin.last_seen = now
+        pin.last_seen = int(self._clock())
         self._index(pin)
-        if is_old:
+        if pin.last_seen - pin.written_seen >= _SEEN_INTERVAL:
             self._write(pin)
 
     def conflict(self, guid: UUID, address: str) -> None:

@@ -89,14 +89,14 @@ class Routes:
     def remove_idle(self, now: float, *, makes_room: bool = False) -> bool:
         """Remove outgoing queues that were not used for a long time; return whether there were any.
 
-        `makes_room`: those that other computers have caused need not have been idle for long.
+        `makes_room`: those that other computers or users have caused need not have been idle for long.
         """
         engine = self._engine
         idle = {queue.number: queue for queue in engine.outgoing_queues() if engine.is_idle(queue)}
         self._idle_since = {number: self._idle_since.get(number, now) for number in idle}
         is_any_removed = False
         for number, since in list(self._idle_since.items()):
-            is_due = now - since >= _IDLE_LIMIT or (makes_room and idle[number].is_for_others)
+            is_due = now - since >= _IDLE_LIMIT or (makes_room and (idle[number].is_for_others or idle[number].maker))
             if not is_due or not engine.remove_idle_outgoing_queue(idle[number]):
                 continue
             is_any_removed = True

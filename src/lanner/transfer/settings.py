@@ -77,6 +77,8 @@ class TransferSettings:
     # Ours, against the same: outgoing queues that come into being for what others send, which name any destination.
     max_queues_for_others: int = 1000
     max_queues_per_peer: int = 100
+    # Ours: outgoing queues that a user who is no administrator may have here.
+    max_queues_per_user: int = 1000
     # Ours: transactional messages that wait for their OrderAck, per queue; and how many a receiver takes before it
     # sends one early.
     max_unacked_sequence: int = 16_384

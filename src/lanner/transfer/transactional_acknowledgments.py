@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Protocol
 
-from lanner.host.budget import peer_of
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import EnqueueStatus, MessageClass, SenderIdentifierType
 from lanner.model.errors import IllegalFormatname
 from lanner.model.live import DEAD_LETTER
 from lanner.security.log_lines import log_of_peer
+from lanner.security.peer_address import peer_of
 from lanner.transfer.packets import (
     ORDER_QUEUE_NAME,
     ORDER_QUEUE_NUMBER,

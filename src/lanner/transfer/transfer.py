@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from lanner.model.live import MessagePosition
     from lanner.transfer.events import Event
     from lanner.transfer.identities import Standing
-    from lanner.transfer.incoming import Link as IncomingLink
+    from lanner.transfer.incoming import IncomingLink
     from lanner.transfer.link import Link
     from lanner.transfer.network import Connection, Network
     from lanner.transfer.peers import Peer
@@ -104,6 +104,7 @@ class Transfer:
         self.monotonic = engine.monotonic
         engine.outgoing.max_for_others = settings.max_queues_for_others
         engine.outgoing.max_per_cause = settings.max_queues_per_peer
+        engine.outgoing.max_per_user = settings.max_queues_per_user
         # What peers did that was not followed.
         self.incidents = Incidents(engine.clock, engine.monotonic)
         self._is_running = False
@@ -356,9 +357,9 @@ class Transfer:
             return False
         return self.would_accept and not self._refusal(request.client_guid, address, is_proven=certified is not None)
 
-    def _refusal(self, guid: UUID, address: str, *, is_proven: bool, is_initiator: bool = False) -> str:
+    def _refusal(self, guid: UUID, address: str, *, is_proven: bool) -> str:
         """Why the queue manager at an address gets no session under this identifier; empty if it does."""
-        refusal = self.identities.admit(guid, address, is_proven=is_proven, is_initiator=is_initiator).refusal
+        refusal = self.identities.admit(guid, address, is_proven=is_proven).refusal
         # A pin may have been written, which nobody waits for.
         self._deliveries.removed()
         if refusal:
@@ -484,7 +485,7 @@ class Transfer:
             self._deliveries.removed()
 
     def _queues_full(self) -> None:
-        """Other computers have caused as many outgoing queues as they may. Not at once: a queue may be in use by the caller."""
+        """Other computers, or a user, have caused as many outgoing queues as they may. Not at once: a queue may be in use by the caller."""
         self._room_check.set_earlier(self.monotonic() + _ROOM_CHECK)
 
     def _make_room(self, now: float) -> None:
@@ -542,9 +543,7 @@ class Transfer:
             return
         # A peer that has connected was admitted before it was answered.
         if link.is_initiator and (
-            refusal := self._refusal(
-                link.remote_qm_guid, link.remote_address, is_proven=self._is_proven(link), is_initiator=True
-            )
+            refusal := self._refusal(link.remote_qm_guid, link.remote_address, is_proven=self._is_proven(link))
         ):
             self._close(link, refusal)
             return

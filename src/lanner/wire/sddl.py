@@ -27,6 +27,9 @@ from lanner.wire.sid import SDDL_ALIASES, SDDL_DOMAIN_ALIASES, Sid
 
 T = TypeVar("T")
 
+# Characters of a wrong text that an error shows.
+_MAX_SHOWN: Final = 80
+
 _ACE_TYPES: Final = {
     "A": AceType.ACCESS_ALLOWED,
     "D": AceType.ACCESS_DENIED,
@@ -210,13 +213,17 @@ def _format_rights(mask: int) -> str:
 
 
 def _letters(text: str, table: Mapping[str, T], what: str) -> list[T]:
+    """Divide a text into names of a table, the longest first. The time is linear: a client may send a long text."""
+    lengths = sorted(set(map(len, table)), reverse=True)
     found = []
-    while text:
-        name = next((name for name in sorted(table, key=len, reverse=True) if text.startswith(name)), None)
+    position = 0
+    while position < len(text):
+        name = next((name for length in lengths if (name := text[position : position + length]) in table), None)
         if name is None:
-            raise ValueError(f"SDDL: {text!r} does not start with a known {what} ({', '.join(table)})")
+            rest = text[position : position + _MAX_SHOWN]
+            raise ValueError(f"SDDL: {rest!r} does not start with a known {what} ({', '.join(table)})")
         found.append(table[name])
-        text = text[len(name) :]
+        position += len(name)
     return found
 
 

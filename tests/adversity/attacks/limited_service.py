@@ -24,6 +24,7 @@ from lanner.transfer.settings import TransferSettings
 
 ROOT = Path(__file__).resolve().parents[3]
 LANNER = Path(sys.executable).with_name("lanner")
+PASSWORD = "Correct-horse-9"
 PATIENCE = 30.0  # seconds
 MIB = 1 << 20
 _numbers = itertools.count(1)
@@ -131,6 +132,12 @@ class Session1801:
         self.connection.close()
 
 
+def add_user(service: LimitedService, name: str) -> None:
+    """Add an account with PASSWORD."""
+    command = [str(LANNER), "user", "add", name, "--password-stdin", "--data", str(service.data)]
+    subprocess.run(command, input=PASSWORD, text=True, capture_output=True, check=True, timeout=60)
+
+
 def read(connection: socket.socket, size: int) -> bytes:
     data = b""
     while len(data) < size:
@@ -140,11 +147,13 @@ def read(connection: socket.socket, size: int) -> bytes:
     return data
 
 
-def connect_many(address: str | Path, port: int, count: int, source: str = "") -> list[socket.socket]:
+def connect_many(
+    address: str | Path, port: int, count: int, source: str = "", kind: int = socket.SOCK_STREAM
+) -> list[socket.socket]:
     """Open connections, as many as are taken; nothing is said on them."""
     found = []
     for _ in range(count):
-        one = socket.socket(socket.AF_INET if port else socket.AF_UNIX)
+        one = socket.socket(socket.AF_INET if port else socket.AF_UNIX, kind)
         one.settimeout(PATIENCE)
         try:
             if source:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
+import ssl
 import subprocess
 import urllib.request
 from pathlib import Path
@@ -14,11 +15,21 @@ import pytest
 import lanner
 from lanner.rpc.pdu import NDR20, PacketType, SyntaxId
 from lanner.services.interfaces.mqmp import QMCOMM
-from tests.adversity.attacks.limited_service import LANNER, LimitedService, close_all, connect_many, until
+from tests.adversity.attacks.limited_service import (
+    LANNER,
+    PASSWORD,
+    LimitedService,
+    add_user,
+    close_all,
+    connect_many,
+    until,
+)
 from tests.rpc.harness import bind, element
+from tests.transfer.tls_files import issue
 
 ANONYMOUS_BIND = bind(element(0, SyntaxId(QMCOMM.uuid, *QMCOMM.version), NDR20))
-PASSWORD = "Correct-horse-9"
+# RFC 9113 3.4: and empty settings.
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 METRICS = '[metrics]\nbind = "127.0.0.1:0"\n'
 
 
@@ -35,32 +46,44 @@ def takes_messages(service: LimitedService, folder: Path) -> None:
             assert queue.receive(timeout=30).body_bytes == b"one"
 
 
-def add_user(service: LimitedService, name: str, password: str) -> None:
-    command = [str(LANNER), "user", "add", name, "--password-stdin", "--data", str(service.data)]
-    subprocess.run(command, input=password, text=True, capture_output=True, check=True, timeout=60)
-
-
 def free_sender(service: LimitedService) -> str:
     first, _, last = service.address.rpartition(".")
     return f"{first}.{int(last) % 250 + 3}"
 
 
 @pytest.mark.parametrize(
-    "listener", ["flight", "endpoint mapper", "rpc", "remote read", "com", "metrics", "local", "transfer"]
+    "listener",
+    [
+        "flight",
+        "endpoint mapper",
+        "rpc",
+        "remote read",
+        "com",
+        "metrics",
+        "local",
+        "streams",
+        "transfer",
+        "transfer over TLS",
+    ],
 )
 def test_idle_connections_to_a_listener_stop_nobody(tmp_path: Path, listener: str) -> None:
     """990 of them, and 1024 descriptors: those that are kept back for others are not given away."""
-    with LimitedService(tmp_path, settings=METRICS) as service:
-        if listener not in service.listeners:
+    issued = issue(tmp_path, "VICTIM")
+    tls = f'[transfer]\ntls_certificate = "{issued.certificate_file}"\ntls_key = "{issued.key_file}"\n'
+    with LimitedService(tmp_path, settings=METRICS + tls) as service:
+        is_there = "flight" in service.listeners if listener == "streams" else listener in service.listeners
+        if not is_there:
             pytest.skip(f"{listener} does not listen here")
-        where = service.listeners[listener]
         if listener == "local":
-            idle = connect_many(where, 0, 990)
+            idle = connect_many(service.data / "lanner.sock", 0, 990)
+        elif listener == "streams":
+            idle = connect_many(service.data / "streams.sock", 0, 990, kind=socket.SOCK_SEQPACKET)
         else:
             host = "127.0.0.1" if listener == "metrics" else service.address
             idle = connect_many(host, service.port(listener), 990)
         try:
-            assert len(idle) > 500
+            # A Unix socket takes no more than its backlog at a time; the limit of these is 64.
+            assert len(idle) > (64 if listener == "streams" else 500)
             takes_messages(service, tmp_path)
             with urllib.request.urlopen(service.listeners["metrics"], timeout=30) as answer:
                 assert b"lanner_budget_used" in answer.read()
@@ -110,7 +133,7 @@ def test_bound_strangers_at_2103_keep_no_account_out(tmp_path: Path) -> None:
     with LimitedService(tmp_path, settings="[rpc]\nmax_connections = 64\nmax_connections_per_peer = 20\n") as service:
         with service.manager() as manager:
             manager.create_queue("orders")
-        add_user(service, "alice", PASSWORD)
+        add_user(service, "alice")
         held = []
         for number in range(1, 5):
             for one in connect_many(service.address, service.port("rpc"), 16, f"127.9.9.{number}"):
@@ -129,15 +152,14 @@ def test_bound_strangers_at_2103_keep_no_account_out(tmp_path: Path) -> None:
 def test_prefaces_at_1810_keep_no_account_out(tmp_path: Path) -> None:
     client = pytest.importorskip("lanner.spark.flight.client")
     with LimitedService(tmp_path, settings="[flight]\nmax_connections = 32\n") as service:
-        add_user(service, "alice", PASSWORD)
+        add_user(service, "alice")
         with client.FlightQueues(service.listeners["flight"], user="alice", password=PASSWORD) as before:
             assert before.info()["user"] == "alice"
             held = []
             for number in range(1, 5):
                 for one in connect_many(service.address, service.port("flight"), 10, f"127.9.9.{number}"):
                     held.append(one)
-                    # RFC 9113 3.4: and empty settings.
-                    one.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
+                    one.sendall(PREFACE)
                     with contextlib.suppress(ConnectionError):
                         one.recv(100)
             try:
@@ -147,6 +169,33 @@ def test_prefaces_at_1810_keep_no_account_out(tmp_path: Path) -> None:
                 assert before.info()["user"] == "alice"
             finally:
                 close_all(held)
+        service.check()
+
+
+def test_unfinished_handshakes_of_tls_at_1810_keep_nobody_out(tmp_path: Path) -> None:
+    pytest.importorskip("lanner.spark.flight.client")
+    issued = issue(tmp_path, "VICTIM")
+    files = f'tls_certificate = "{issued.certificate_file}"\ntls_key = "{issued.key_file}"\n'
+    context = ssl.create_default_context(cafile=issued.certificate_file)
+    context.set_alpn_protocols(["h2"])
+    with LimitedService(tmp_path, settings=f"[flight]\nmax_connections = 32\n{files}") as service:
+        held = []
+        for number in range(1, 5):
+            for one in connect_many(service.address, service.port("flight"), 8, f"127.9.9.{number}"):
+                held.append(one)
+                # The first bytes of a ClientHello that never ends.
+                one.sendall(bytes((22, 3, 1, 2, 0, 1)))
+        try:
+            until(lambda: service.limit("flight connections")["used"] == 32)
+            with (
+                socket.create_connection((service.address, service.port("flight")), 30) as plain,
+                context.wrap_socket(plain, server_hostname="VICTIM") as connection,
+            ):
+                connection.sendall(PREFACE)
+                assert connection.recv(9)[3] == 4, "gRPC answers with its own SETTINGS"
+            assert service.limit("flight connections")["used"] <= 32
+        finally:
+            close_all(held)
         service.check()
 
 

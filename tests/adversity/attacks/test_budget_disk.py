@@ -7,12 +7,14 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 import lanner
 from lanner.model.enums import DeliveryGuarantee
 from lanner.wire.builder import MessageProperties, build
 from lanner.wire.format_name import parse
 from lanner.wire.sid import EVERYONE
-from tests.adversity.attacks.limited_service import MIB, LimitedService, Session1801, until
+from tests.adversity.attacks.limited_service import MIB, PASSWORD, LimitedService, Session1801, add_user, until
 
 QUOTA = 16 * MIB
 SETTINGS = (
@@ -93,4 +95,26 @@ def test_what_a_peer_has_is_known_after_a_restart_and_when_it_is_received(tmp_pa
             manager.open("a").purge()
         fill(service, "127.9.6.1", "b", QUOTA)
         until(lambda: QUOTA // 4 < used(service, "b") <= QUOTA // 2)
+        service.check()
+
+
+def test_a_user_without_rights_makes_no_outgoing_queues_without_end(tmp_path: Path) -> None:
+    with LimitedService(tmp_path, settings="[transfer]\nmax_queues_per_user = 3\n") as service:
+        for name in ("bob", "carol"):
+            add_user(service, name)
+
+        def send(manager: lanner.QueueManager, number: int) -> None:
+            manager.open(rf"DIRECT=TCP:127.9.9.{number}\private$\q").send(lanner.Message(body=b"x", recoverable=True))
+
+        with lanner.connect(service.address, "bob", PASSWORD) as bob:
+            for number in range(1, 4):
+                send(bob, number)
+            with pytest.raises(lanner.errors.InsufficientResources, match="max_queues_per_user"):
+                send(bob, 4)
+            send(bob, 1)
+        with lanner.connect(service.address, "carol", PASSWORD) as carol:
+            send(carol, 4)
+        with service.manager() as root:
+            for number in range(5, 10):
+                send(root, number)
         service.check()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+import json
+import os
+import pwd
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -74,6 +77,22 @@ def test_a_writers_name_is_its_owners(target: Victim) -> None:
         assert alice.last_published("nightly") is None
         assert alice.publish("nightly", 7, [hers])["is_new"]
         assert alice.last_published("nightly") == 7
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user for a moment")
+def test_others_do_not_learn_where_the_data_directory_is(target: Victim) -> None:
+    """Only the service's own user and root can open the socket in it, whatever account they log on with."""
+    os.seteuid(pwd.getpwnam("nobody").pw_uid)
+    try:
+        queues = connect(target, *login(ADMINISTRATOR))
+    finally:
+        os.seteuid(0)
+    with queues:
+        found = queues.info()
+        assert str(target.data) not in json.dumps(found)
+        assert found["near"] is None
+    with connect(target, *login(USER)) as bob:
+        assert bob.info()["near"] == str(target.data.resolve() / "streams.sock")
 
 
 def test_publications_and_writers_are_bounded(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from lanner.spark.columnar.vectors import Octets, Room
 from lanner.spark.flight import near_server, near_streams
 from lanner.spark.flight.client import MAX_TICKET, FlightQueues, _is_near
 from lanner.spark.flight.errors import EpochChanged, NotAuthenticated, TooBusy
+from lanner.spark.flight.local_user import user_of
 from lanner.spark.flight.near_server import SOCKET, NearServer
 from lanner.spark.flight.near_streams import SLOTS, NearReader, Slot
 from lanner.spark.flight.server import FlightListener
@@ -66,6 +67,28 @@ def far(queues: FlightQueues) -> FlightQueues:
 
 def numbers(batches: Iterator[pa.RecordBatch]) -> list[int]:
     return [number for batch in batches for number in batch.column("seq").to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("family", "address", "client"),
+    [
+        (socket.AF_INET, "127.0.0.1", socket.AF_INET),
+        (socket.AF_INET6, "::1", socket.AF_INET6),
+        (socket.AF_INET, "127.0.0.1", socket.AF_INET6),
+    ],
+)
+def test_the_user_of_a_connection_is_known(family: int, address: str, client: int) -> None:
+    with socket.socket(family) as listening:
+        listening.bind((address, 0))
+        listening.listen()
+        port = listening.getsockname()[1]
+        with socket.socket(client) as connecting:
+            connecting.connect((f"::ffff:{address}" if client != family else address, port))
+            accepted, _ = listening.accept()
+            ends = accepted.getsockname(), accepted.getpeername()
+            assert user_of(*ends) == os.geteuid()
+            accepted.close()
+    assert user_of(("192.0.2.1", 1810), ("192.0.2.2", 50_000)) is None
 
 
 def test_the_same_batches_come_through_memory_as_through_the_port(

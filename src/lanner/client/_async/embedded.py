@@ -159,8 +159,9 @@ class EmbeddedBackend(Asked):
     async def create_queue(
         self, path: str, attributes: Mapping[str, object], access: Mapping[str, list[str]] | str | None = None
     ) -> str:
+        security = self.operations.new_security(access)
         with self.waiter.change() as change:
-            queue = self.operations.create_queue(path, attributes, access)
+            queue = self.operations.create_queue(path, attributes, security)
         await durable(change)
         return queue.pathname
 
@@ -183,6 +184,7 @@ class EmbeddedBackend(Asked):
             return self.operations.access(name)
 
     async def change_access(self, name: FormatName, change: AccessChange, *, force: bool) -> None:
+        change = self.operations.read_change(name, change)
         with self.waiter.change() as written:
             self.operations.change_access(name, change, force=force)
         await durable(written)

@@ -15,17 +15,21 @@ import logging
 import secrets
 import socket
 import ssl
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
-from lanner.host.accepting import Acceptor
+from lanner.host.accepting import Acceptor, Handshake
 from lanner.host.budget import Newcomers
 from lanner.host.loop_thread import LoopThread
 from lanner.host.strangers import Strangers
 from lanner.rpc.unix_path import short_path
 from lanner.security.log_lines import log_of_peer
+from lanner.spark.flight.local_user import user_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lanner.host.budget import Door, Pass
     from lanner.spark.flight.settings import FlightSettings
 
@@ -61,9 +65,10 @@ class Front:
         self._backend = backend
         self._door = door
         self._name = f"lanner-{secrets.token_hex(8)}-"
-        self.new: Newcomers[_Client] = Newcomers(_MAX_NEW)
+        self.new: Newcomers[_Client | Handshake] = Newcomers(_MAX_NEW)
         # Through which no call of an account has come.
-        self.strangers: Strangers[_Client] = Strangers(lambda client: client.is_known)
+        self.strangers: Strangers[_Client | Handshake] = Strangers(_is_known)
+        self._handshakes: dict[Pass, Handshake] = {}
         self.clients: dict[int, _Client] = {}
         self._last = 0
         self.buffer = memoryview(bytearray(_READ_BUFFER))
@@ -75,7 +80,12 @@ class Front:
     async def _start(self, listening: socket.socket, tls: ssl.SSLContext | None) -> Acceptor:
         self._running = asyncio.get_running_loop()
         return Acceptor(
-            listening, self._door, lambda granted: _Client(self, granted), make_room=self._make_room, tls=tls
+            listening,
+            self._door,
+            lambda granted: _Client(self, granted),
+            make_room=self._make_room,
+            tls=tls,
+            on_handshake=self._handshake_began,
         )
 
     def stop(self) -> None:
@@ -99,6 +109,11 @@ class Front:
         client = self._client(grpc_peer)
         return "" if client is None else client.granted.peer
 
+    def user(self, grpc_peer: str) -> int | None:
+        """The user of this machine whose client it is; None: of another machine; any thread."""
+        client = self._client(grpc_peer)
+        return None if client is None else user_of(*client.ends)
+
     def logged_on(self, grpc_peer: str) -> None:
         """A call of an account has come from a client; any thread."""
         client = self._client(grpc_peer)
@@ -113,14 +128,30 @@ class Front:
 
     def add(self, client: _Client) -> int:
         """Count a connection, and give it a number."""
+        self._handshake_ended(client.granted)
         self._last += 1
         self.clients[self._last] = client
-        self.new.add(client, client.granted.peer)
-        self.strangers.add(client, client.granted.peer)
+        self._add_stranger(client)
+        return self._last
+
+    def _handshake_began(self, handshake: Handshake) -> Callable[[], None]:
+        """Count a connection from its first byte on, though its protocol hears of it only when the handshake of TLS is done."""
+        self._handshakes[handshake.granted] = handshake
+        self._add_stranger(handshake)
+        return partial(self._handshake_ended, handshake.granted)
+
+    def _handshake_ended(self, granted: Pass) -> None:
+        handshake = self._handshakes.pop(granted, None)
+        if handshake is not None:
+            self.new.remove(handshake)
+            self.strangers.remove(handshake)
+
+    def _add_stranger(self, one: _Client | Handshake) -> None:
+        self.new.add(one, one.granted.peer)
+        self.strangers.add(one, one.granted.peer)
         excess = self.new.excess()
         if excess is not None:
             self._hang_up(excess)
-        return self._last
 
     def _make_room(self, peer: str) -> bool:
         """End a connection of a stranger, or else one that has been silent for a while, for a new one of a peer."""
@@ -141,7 +172,7 @@ class Front:
                 silent.add(client, whose)
         return silent.oldest()
 
-    def _hang_up(self, client: _Client) -> None:
+    def _hang_up(self, client: _Client | Handshake) -> None:
         self.new.remove(client)
         self.strangers.remove(client)
         peer = client.granted.peer
@@ -165,6 +196,10 @@ class Front:
                 _LOG, logging.ERROR, "backend", peer, "%s: the Flight service cannot be reached: %s", peer, error
             )
             client.abort()
+
+
+def _is_known(one: _Client | Handshake) -> bool:
+    return isinstance(one, _Client) and one.is_known
 
 
 class _Half(asyncio.BufferedProtocol):
@@ -222,6 +257,7 @@ class _Client(_Half):
         loop = asyncio.get_running_loop()
         self.heard = loop.time()
         self._timer = loop.call_later(_FIRST_WORD, self.abort)
+        self.ends = (transport.get_extra_info("sockname"), transport.get_extra_info("peername"))
         self.number = self.front.add(self)
 
     def buffer_updated(self, nbytes: int) -> None:

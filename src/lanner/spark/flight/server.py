@@ -40,7 +40,7 @@ DoGet, ticket = {queue, queue_id, epoch, columns, include_body, compact, after, 
 Actions
 -------
 info        {} -> {queue_manager, queue_manager_id, user, horizon, near}
-            `near`: a Unix socket at which programs on the same machine get the packets that DoGet makes batches of, through memory (`near_streams`). Or null.
+            `near`: a Unix socket at which programs of the same user on the same machine get the packets that DoGet makes batches of, through memory (`near_streams`). Null for others.
 bounds      {queue, [queue_id]} -> as app_metadata of ListFlights
 measure     {queue, [after = 0], [upto], [max_messages], [max_bytes]} -> as bounds, with the range {after, upto, messages, bytes} that keeps
             to the limits; at least one message, if there is one
@@ -88,6 +88,7 @@ import logging
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -111,7 +112,7 @@ from lanner.spark.flight.front import Front, tls_context
 from lanner.spark.flight.near_server import NearServer
 from lanner.spark.flight.near_streams import SLOTS
 from lanner.spark.flight.requests import Request
-from lanner.spark.flight.service import Plan, Service
+from lanner.spark.flight.service import Client, Plan, Service
 from lanner.spark.flight.settings import FlightSettings
 
 _LOG = logging.getLogger(__name__)
@@ -256,6 +257,9 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
     def _peer(self, context: fl.ServerCallContext) -> str:
         return "" if self.front is None else self.front.peer(context.peer())
 
+    def _user(self, grpc_peer: str) -> int | None:
+        return None if self.front is None else self.front.user(grpc_peer)
+
     def _until_stopped(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             if self._stopping.is_set():
@@ -338,7 +342,8 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
     def do_action(self, context: fl.ServerCallContext, action: fl.Action) -> list[fl.Result]:
         with self._call(context):
             body = action.body.to_pybytes()
-            answer = self._service.act(self._caller(context), action.type, body, context.is_cancelled)
+            client = Client(context.is_cancelled, partial(self._user, context.peer()))
+            answer = self._service.act(self._caller(context), action.type, body, client)
         return [fl.Result(answer)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import json
+import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -73,6 +74,16 @@ class Plan:
     about: Answer
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Client:
+    """What is known about the connection of a caller."""
+
+    # Whether it has disconnected.
+    is_gone: Callable[[], bool]
+    # Whose it is, of the users of this machine; None: of none of them.
+    user: Callable[[], int | None]
+
+
 class Service:
     """One queue manager as the pipeline sees it. Called by many threads."""
 
@@ -84,7 +95,7 @@ class Service:
         self._writes = StagedWrites(runtime, settings)
         self._life = secrets.token_hex(4)
         self.near_socket: str | None = None  # where programs on this machine may read
-        self.actions: dict[str, tuple[Callable[[Operations, Request, Callable[[], bool]], Answer], str]] = {
+        self.actions: dict[str, tuple[Callable[[Operations, Request, Client], Answer], str]] = {
             "info": (self._info, "the queue manager, its epoch and the newest number of its visibility sequence"),
             "bounds": (self._bounds, "which numbers the messages of a queue have"),
             "measure": (self._measure, "how far a range reaches within limits of messages and bytes"),
@@ -116,13 +127,13 @@ class Service:
         """Return an answer as it is sent. Every answer has the epoch."""
         return json.dumps({"epoch": self._store.epoch, **values}, sort_keys=True).encode()
 
-    def act(self, identity: Identity, action: str, body: bytes, is_gone: Callable[[], bool]) -> bytes:
-        """Run an action. `is_gone` returns whether the caller has disconnected."""
+    def act(self, identity: Identity, action: str, body: bytes, client: Client) -> bytes:
+        """Run an action."""
         if action not in self.actions:
             raise InvalidParameter(f"there is no action {action!r}; there are {', '.join(self.actions)}")
         request = Request.parse(body, f"action {action}")
         self._check_epoch(request)
-        return self.answer(self.actions[action][0](self.operations(identity), request, is_gone))
+        return self.answer(self.actions[action][0](self.operations(identity), request, client))
 
     def _check_epoch(self, request: Request, *, is_needed: bool = False) -> None:
         epoch = request.number_or_none("epoch", MAX_EPOCH)
@@ -247,8 +258,10 @@ class Service:
 
     # Actions --------------------------------------------------------------------------------------------------------
 
-    def _info(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
+    def _info(self, operations: Operations, request: Request, client: Client) -> Answer:
         request.done()
+        # Only these can open the socket. Where the data directory lies is nobody else's business.
+        may_read_near = self.near_socket is not None and client.user() in (0, os.geteuid())
         qm = self._runtime.engine.queue_manager
         self._store.checkpoint()
         with self._runtime.lock:
@@ -258,15 +271,15 @@ class Service:
             "queue_manager_id": str(qm.identifier),
             "user": operations.identity.name,
             "horizon": horizon,
-            "near": self.near_socket,
+            "near": self.near_socket if may_read_near else None,
         }
 
-    def _bounds(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
+    def _bounds(self, operations: Operations, request: Request, _: Client) -> Answer:
         source = self._source(operations, request)
         request.done()
         return self._about(source)
 
-    def _measure(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
+    def _measure(self, operations: Operations, request: Request, _: Client) -> Answer:
         source, after, found = self._measured(operations, request)
         upto = request.number_or_none("upto")
         request.done()
@@ -285,7 +298,7 @@ class Service:
 
         return source, after, measure
 
-    def _poll(self, operations: Operations, request: Request, is_gone: Callable[[], bool]) -> Answer:
+    def _poll(self, operations: Operations, request: Request, client: Client) -> Answer:
         wait = request.number("timeout_ms", 0)
         if wait > MAX_WAIT:
             raise request.wrong("timeout_ms", f"0 to {MAX_WAIT}")
@@ -308,7 +321,7 @@ class Service:
 
         # Without messages a reader stays where it is: its offset does not change, so nothing happens.
         nothing = [Range(after, after, 0, 0) for _, after, _ in queues]
-        ranges = self._arrivals.wait(look, wait / 1000, is_gone) or nothing
+        ranges = self._arrivals.wait(look, wait / 1000, client.is_gone) or nothing
         answers = []
         for (source, _, _), part, none in zip(queues, ranges, nothing, strict=True):
             found = part if part.messages else none
@@ -325,7 +338,7 @@ class Service:
             )
         return {"queues": answers}
 
-    def _acquire(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
+    def _acquire(self, operations: Operations, request: Request, _: Client) -> Answer:
         mode = request.text_or("mode", "receive")
         if mode not in ("receive", "peek"):
             raise request.wrong("mode", "receive or peek")
@@ -351,21 +364,21 @@ class Service:
         request.done()
         return operations, queue, reader, fence
 
-    def _renew(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
+    def _renew(self, operations: Operations, request: Request, _: Client) -> Answer:
         return _lease(self._readers.renew(*self._reader(operations, request)))
 
-    def _release(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
+    def _release(self, operations: Operations, request: Request, _: Client) -> Answer:
         self._readers.release(*self._reader(operations, request))
         return {}
 
-    def _forget(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
+    def _forget(self, operations: Operations, request: Request, _: Client) -> Answer:
         queue, reader = request.text("queue"), request.text("reader")
         request.done()
         if is_events(queue):
             return {"forgotten": self._readers.forget_place(operations, EVENTS_NUMBER, reader)}
         return {"forgotten": self._readers.forget(operations, queue, reader)}
 
-    def _hold(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
+    def _hold(self, operations: Operations, request: Request, _: Client) -> Answer:
         self._check_epoch(request, is_needed=True)
         upto = request.number("upto")
         self._readers.hold(*self._reader(operations, request), upto)
@@ -375,7 +388,7 @@ class Service:
         """Incremented on every expiry. If it is unchanged after a count, no message expired meanwhile."""
         return f"{self._life}-{self._runtime.engine.expiries}"
 
-    def _acknowledge(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
+    def _acknowledge(self, operations: Operations, request: Request, _: Client) -> Answer:
         # Numbers of another epoch would remove other messages.
         self._check_epoch(request, is_needed=True)
         upto = request.number("upto")
@@ -393,14 +406,14 @@ class Service:
         contents = self._writes.stage(self.operations(identity), token, writer, batch, queue, schema, batches)
         return self.answer({"token": token.hex(), **_contents(contents)})
 
-    def _publish(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
+    def _publish(self, operations: Operations, request: Request, _: Client) -> Answer:
         writer, batch, tokens = request.text("writer"), request.number("batch", 0), request.octets_list("tokens")
         keep = request.number_or_none("keep_seconds")
         request.done()
         done = self._writes.publish(operations, writer, batch, tokens, keep=keep)
         return {"is_new": done.is_new, **_contents(done.contents)}
 
-    def _drop(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
+    def _drop(self, operations: Operations, request: Request, _: Client) -> Answer:
         if request.has("tokens"):
             tokens = request.octets_list("tokens")
             request.done()
@@ -409,7 +422,7 @@ class Service:
         request.done()
         return {"dropped": self._writes.drop_batch(operations, writer, batch)}
 
-    def _published(self, operations: Operations, request: Request, _: Callable[[], bool]) -> Answer:
+    def _published(self, operations: Operations, request: Request, _: Client) -> Answer:
         writer = request.text("writer")
         request.done()
         found = self._writes.last_published(operations, writer)
