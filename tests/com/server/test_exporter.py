@@ -477,7 +477,7 @@ class TestLevels:
                 toy_client(server, level=level, credentials=None if level == AuthLevel.NONE else CREDENTIALS) as client,
             ):
                 (std,) = await privileged.activate()
-                assert await fault(client.call(ICOUNTER, std.ipid, ADD, n=1)) == FaultStatus.ACCESS_DENIED
+                assert await refusal(client.call(ICOUNTER, std.ipid, ADD, n=1)) == FaultStatus.ACCESS_DENIED
                 assert await privileged.add(std, 0) == 0
                 for interface in (IREMUNKNOWN, IREMUNKNOWN2):
                     references = (RemInterfaceRef(std.ipid, 5, 0),)
