@@ -52,6 +52,10 @@ class Report:
         """Give the rows that are neither proven nor deferred."""
         return [row for row in self.of(document) if row.id not in self.proven and row.id not in self.deferred]
 
+    def clauses(self, row: Row) -> list[str]:
+        """Give the clauses of a proven row that tests name; the keys of `proven` have them after a slash."""
+        return [key.partition("/")[2] for key in self.proven if key.startswith(f"{row.id}/")]
+
     def table(self) -> Iterator[tuple[str, ...]]:
         """Yield document, area, MUST, all, at an interface and deferred: per area, then one line for the whole document."""
         for document in self.documents():
@@ -91,6 +95,7 @@ def as_text(report: Report) -> str:
     lines += _rows(
         "Deferred", report, _listed(report, report.deferred), lambda row: f"  {row.id}: {report.deferred[row.id]}"
     )
+    lines += _rows("By clause", report, _compound(report), lambda row: f"  {row.id}: {'; '.join(report.clauses(row))}")
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -102,6 +107,8 @@ def as_markdown(report: Report) -> str:
         "Each row of the tables in `conformance/` is one requirement of a document. A row counts as proven when a test",
         'marked with its id (`@pytest.mark.spec("...")`) passes. A row whose tests all call a function that the product',
         "itself does not use is proven at an interface only, and counted apart. `make conformance` writes this page.",
+        "`make mutants` checks that those tests notice when the code is wrong",
+        "([architecture.md](architecture.md#how-it-is-checked)).",
         "",
     ]
     for document in report.documents():
@@ -126,6 +133,13 @@ def as_markdown(report: Report) -> str:
         lambda row: bullet(row.id, row.level, f"{_escape(row.requirement)} *{_escape(report.deferred[row.id])}*"),
         gap=[""],
     )
+    lines += _rows(
+        "## Proven clause by clause",
+        report,
+        _compound(report),
+        lambda row: f"- `{row.id}`: {_escape('; '.join(report.clauses(row)))}",
+        gap=[""],
+    )
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -146,6 +160,10 @@ def _rows(
 
 def _listed(report: Report, ids: Mapping[str, str]) -> Callable[[str], list[Row]]:
     return lambda document: [row for row in report.of(document) if row.id in ids]
+
+
+def _compound(report: Report) -> Callable[[str], list[Row]]:
+    return lambda document: [row for row in report.of(document) if report.clauses(row)]
 
 
 def _interface(report: Report, row: Row) -> str:
@@ -175,7 +193,7 @@ def main(arguments: list[str] | None = None) -> int:
         rows=rows,
         proven=proven,
         deferred=spec_rows.load_deferred(rows, options.tables),
-        at_interface=_at_interface(proven, options.root),
+        at_interface=_at_interface({row: proven[row] for row in proven if "/" not in row}, options.root),
         reasons=spec_rows.load_at_interface(rows, options.tables),
     )
     print(as_text(report), end="")

@@ -148,6 +148,8 @@ class TestCommit:
     def test_an_ended_transaction_cannot_end_again(self, world: World, end: str) -> None:
         transaction = begin(world)
         assert world.status(transaction, end) == 0
+        assert transaction.transaction is not None
+        assert transaction.transaction.is_committed_or_aborted
         assert world.status(transaction, "commit") == MQ_ERROR_TRANSACTION_SEQUENCE
         assert world.status(transaction, "abort") == MQ_ERROR_TRANSACTION_SEQUENCE
         # The other check comes first.

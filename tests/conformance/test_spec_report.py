@@ -79,6 +79,14 @@ def test_page_names_each_unproven_row_with_its_text(report: spec_report.Report) 
     assert "`D-1`" not in page
 
 
+def test_clauses_are_listed_with_their_row(report: spec_report.Report) -> None:
+    report.proven.update({"D-1/in time": ["tests/test_a.py::test_b"], "D-1/or *late*": ["tests/test_a.py::test_c"]})
+    assert spec_report.as_text(report).endswith("\nBy clause: MS-MQDMPR, 1 rows\n  D-1: in time; or *late*\n")
+    assert spec_report.as_markdown(report).endswith(
+        "\n## Proven clause by clause: MS-MQDMPR, 1 rows\n\n- `D-1`: in time; or \\*late\\*\n"
+    )
+
+
 def test_command_prints_the_report_and_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x.csv").write_text("id,section,level,area,requirement\nX-1,1,MUST,a,One.\n", encoding="utf-8")
     results = tmp_path / "results.json"

@@ -294,6 +294,7 @@ def test_a_resumed_queue_sends_again(h: Harness) -> None:
     dispatch(h, queue, b"held")
     told: list[OutgoingState] = []
     h.engine.outgoing_state_subscribers.append(lambda changed: told.append(changed.state))
+    assert sent == []
     h.engine.resume_queue(queue)
     assert (queue.state, told, sent) == (OutgoingState.INACTIVE, [OutgoingState.INACTIVE], [b"held"])
 

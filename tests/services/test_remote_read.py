@@ -25,7 +25,7 @@ from lanner.services.interfaces.mqmq import DlId, MulticastId, QueueFormat
 from lanner.services.interfaces.mqqp import QM2QM
 from lanner.services.remote_read import MQ_ACTION_PEEK_CURRENT, MQ_ACTION_PEEK_NEXT, MQ_ACTION_RECEIVE
 from lanner.wire.message import Message
-from tests.services.remote_read_peer import CLIENT_ID, Fault, Site, served, serving
+from tests.services.remote_read_peer import CLIENT_ID, Fault, Read, Site, served, serving
 from tests.services.site import ADDRESS, until
 from tests.statuses import (
     MQ_ERROR_ACCESS_DENIED,
@@ -619,7 +619,7 @@ async def test_a_read_without_a_descriptor(site: Site) -> None:
         (mqqp.REMOTE_QM_START_RECEIVE_BY_LOOKUP_ID, {"lookup_id": 1}),
     ):
         read = await q._second(method, None, more)
-        assert (read.status, read.context, read.desc) == (MQ_ERROR_INVALID_HANDLE, NULL_HANDLE, None)
+        assert read == Read(MQ_ERROR_INVALID_HANDLE, NULL_HANDLE, None, sequential_id=0)
 
 
 @pytest.mark.spec("MQQP-3.1.4.1-5", "MQQP-3.1.4.1-6", "MQQP-3.1.4.10-2", "MQQP-2.2.2.1-5")

@@ -306,7 +306,7 @@ def test_only_what_is_for_here_is_examined(document: IncomingHarness) -> None:
 # Refusals -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.spec("QQB-3.1.5.8.2-6", "QQB-3.1.5.8-1")
+@pytest.mark.spec("QQB-3.1.5.8.2-6", "QQB-3.1.5.8-1/destination")
 def test_a_message_to_a_queue_that_is_not_there_is_dropped(h: IncomingHarness) -> None:
     """0x8000 to who asked, FinalAck 0x8000 for a transactional one; counted as received all the same."""
     nowhere = r"DIRECT=OS:ALPHA\private$\none"
@@ -317,7 +317,7 @@ def test_a_message_to_a_queue_that_is_not_there_is_dropped(h: IncomingHarness) -
     assert h.link.close_reasons == []
 
 
-@pytest.mark.spec("QQB-3.1.5.8.2-7", "QQB-3.1.5.8-1")
+@pytest.mark.spec("QQB-3.1.5.8.2-7", "QQB-3.1.5.8-1/type")
 def test_a_transactional_message_to_another_kind_of_queue_is_dropped(h: IncomingHarness) -> None:
     h.arrive(h.packet(number=1, **asking()), h.packet(number=2))
     assert h.bodies() == []
@@ -334,7 +334,7 @@ def test_a_plain_message_to_a_transactional_queue_is_dropped(h: IncomingHarness)
     assert h.all_outgoing() == {}, "no FinalAck"
 
 
-@pytest.mark.spec("QQB-3.1.1.1.1.4-1")
+@pytest.mark.spec("QQB-3.1.1.1.1.4-1", "QQB-3.1.5.8-1/expiry")
 def test_a_message_that_comes_too_late_is_dropped(h: IncomingHarness) -> None:
     h.arrive(
         h.packet(b"in time", age=10, time_to_reach_queue=10),
@@ -347,13 +347,14 @@ def test_a_message_that_comes_too_late_is_dropped(h: IncomingHarness) -> None:
     assert h.bodies() == [b"in time"]
     assert told(h) == [0x8002, 0x8002]
     assert final_acks(h) == [0x8002]
+    assert h.link.processed_numbers == [6]
     # Expiry comes before the queue's quota.
     h.engine.set_queue_properties(h.queue(), {"quota": 0})
     h.arrive(h.packet(age=11, time_to_reach_queue=10, **asking()))
     assert told(h) == [0x8002]
 
 
-@pytest.mark.spec("QQB-3.1.5.8.8-1", "QQB-3.1.5.8-1")
+@pytest.mark.spec("QQB-3.1.5.8.8-1", "QQB-3.1.5.8-1/queue quota")
 def test_a_full_queue_refuses_and_keeps_a_dead_letter_of_who_asked(h: IncomingHarness) -> None:
     """0x8003; a non-transactional message with JN to the local dead-letter queue; FinalAck for a transactional one."""
     for name in ("q", "ledger"):
@@ -712,7 +713,7 @@ def test_who_says_to_be_nobody_is_the_anonymous_user(h: IncomingHarness) -> None
     assert h.bodies() == []
 
 
-@pytest.mark.spec("QQB-3.1.5.8.3-1", "QQB-3.1.5.8.3-5")
+@pytest.mark.spec("QQB-3.1.5.8.3-1", "QQB-3.1.5.8.3-5", "QQB-3.1.5.8-1/security")
 def test_a_signature_that_is_wrong_refuses_the_message(h: IncomingHarness) -> None:
     """0x8006 to who asked, FinalAck 0x8006; without a signature there is nothing to be wrong."""
     h.arrive(
@@ -725,6 +726,7 @@ def test_a_signature_that_is_wrong_refuses_the_message(h: IncomingHarness) -> No
     assert h.bodies("ledger") == []
     assert told(h) == [0x8006]
     assert final_acks(h) == [0x8006]
+    assert h.link.processed_numbers == [4]
 
 
 @pytest.mark.spec("QQB-3.1.5.8.3-10", "QQB-3.1.5.8.3-15")

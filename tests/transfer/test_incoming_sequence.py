@@ -103,7 +103,7 @@ def test_acceptance_is_the_two_conditions_of_the_document(held: tuple[int, int],
     assert sequence.accepts(*came) == (first or second)
 
 
-@pytest.mark.spec("QQB-3.1.5.8.6-3")
+@pytest.mark.spec("QQB-3.1.5.8.6-3", "QQB-3.1.5.8-1/order")
 def test_rejections_are_counted_until_one_is_accepted(h: IncomingHarness) -> None:
     arrive(h, 1)
     arrive(h, 3)
@@ -112,6 +112,7 @@ def test_rejections_are_counted_until_one_is_accepted(h: IncomingHarness) -> Non
     (info,) = h.queue("ledger").incoming_transactional_transfer_info.values()
     assert info.reject_count == 3
     assert h.bodies("ledger") == [b"1"]
+    assert h.link.processed_numbers[-1] == 4, "the rejected ones are acknowledged to the session, too"
     arrive(h, 2)
     assert state(h)[2] == info.reject_count == 0
     assert h.incoming.out_of_order == 3

@@ -56,6 +56,7 @@ def test_a_transactional_message_is_sent_with_its_number_and_the_one_before(h: O
     h.table.session_closed()
     h.table.session_opened()
     assert [number for number, _ in numbers(h.packets())[1:]] == [1, 2, 3]
+    assert unacked(h) == [1, 2, 3], "once each"
 
 
 @pytest.mark.spec("QQB-3.1.1.5-2")

@@ -162,7 +162,7 @@ def test_a_peer_whose_messages_are_being_stored_hears_that_we_live() -> None:
     assert tick(pair) == b""
 
 
-@pytest.mark.spec("QQB-3.1.5.8-1")
+@pytest.mark.spec("QQB-3.1.5.8-1/the counts of the session")
 def test_what_is_rejected_is_counted_and_acknowledged_like_the_rest() -> None:
     """The session does not ask what becomes of a message: allowed is allowed."""
     pair = Pair()
