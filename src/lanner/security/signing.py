@@ -289,8 +289,10 @@ def _covers_destination(message: Message, level: AuthenticationLevel) -> bool:
     """
     if level is not AuthenticationLevel.SIG30:
         return level is AuthenticationLevel.SIG20
-    several = message.destination_multi_queue_format_name
-    return several is not None and message.destination_queue_format_name.key in {one.key for one in several.elements}
+    several, destination = message.destination_multi_queue_format_name, message.destination_queue_format_name
+    if several is None or destination is None:
+        return False
+    return destination.key in {one.key for one in several.elements}
 
 
 def is_signed(message: Message) -> bool:

@@ -352,6 +352,7 @@ class Incoming:
     def _begin(self, link: Link) -> None:
         """What is processed now comes from this session."""
         self._peer_address = link.remote_address
+        self.history.begin(link.remote_address)
         self._engine.outgoing.cause = peer = peer_of(link.remote_address)
         self._engine.shares.begin(peer, self.known_peers)
 

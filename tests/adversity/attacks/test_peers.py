@@ -297,6 +297,24 @@ def test_nobody_poisons_the_identifiers_of_another_sender(alpha: Served, beta: S
     assert beta.incidents("duplicate") == 0
 
 
+def test_a_flood_has_no_message_of_another_sender_forgotten(start: Callable[..., Served]) -> None:
+    """A recoverable message whose acknowledgment was lost comes again, and would be stored twice."""
+    alpha = start("HISTORY", "message_id_history_size = 20")
+    to = alpha.create("orders")
+    guid, liar, address = uuid.uuid4(), uuid.uuid4(), new_address()
+    with alpha.stranger(address, guid).open() as peer:
+        peer.say(message(to, b"pay", source=guid, ordinal=7))
+        wait_for(lambda: alpha.bodies("orders"), "the honest message does not come")
+    with alpha.stranger(guid=liar).open() as attacker:
+        for ordinal in range(1, 101):
+            attacker.say(message(to, b"", source=liar, ordinal=ordinal, recoverable=False))
+        wait_for(lambda: len(alpha.bodies("orders")) == 101, "the flood does not come")
+    with alpha.stranger(address, guid).open() as peer:
+        peer.say(message(to, b"pay", source=guid, ordinal=7))
+        wait_for(lambda: alpha.incidents("duplicate") == 1, "the copy is not recognised")
+    assert alpha.bodies("orders").count(b"pay") == 1
+
+
 def test_a_refused_message_of_the_sender_itself_is_not_remembered(alpha: Served) -> None:
     """A queue that was made later gets the message that was refused before."""
     guid = uuid.uuid4()

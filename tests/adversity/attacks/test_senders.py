@@ -122,7 +122,7 @@ def test_a_signature_for_one_queue_is_worth_nothing_in_another(service: Service,
             signing_key("bob"),
         )
     )
-    stolen = {
+    stolen: dict[str, Any] = {
         "sender_identifier": bob,
         "sender_certificate": captured.sender_certificate,
         "signature": captured.signature,
