@@ -1,16 +1,17 @@
-# make install   the environment in .venv, from the hash-locked requirements
-# make run       a queue manager on this machine, its data in ./data
-# make test      every test but the soak tests
+# make run       a queue manager on this machine, its data in ./data; installs only what it needs, from wheels
+# make install   the whole environment in .venv, from the hash-locked requirements
+# make test      every test but the soak tests; OPTIONS="--durations 20" and others as in pytest
 # make lint      ruff and mypy
 # make sync      the blocking client again, after the async one changed
 # make demo      two queue managers exchange messages, the data pipeline looks at them; the report is build/demo/report.html
 # make bench-against REV=main  the working tree against another commit; OPTIONS="--pairs 15" and others as in bench/against.py
 # make test-cluster  the jobs of the pipeline on a Spark cluster of this machine
-# make lock      requirements.lock again, after the dependencies in pyproject.toml changed
+# make lock      requirements.lock and requirements-core.lock again, after the dependencies in pyproject.toml changed
 
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+CORE_STAMP := .venv/.core-installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # What is built here is built with these; pip would fetch them by itself, but without looking at their hashes.
 BUILD_TOOLS := cython setuptools wheel
@@ -37,13 +38,22 @@ $(STAMP): requirements.lock pyproject.toml
 	$(PIP) --require-hashes --no-deps -r .venv/build-tools.lock
 	$(PIP) --require-hashes --no-build-isolation --use-pep517 -r requirements.lock
 	$(PIP) --no-deps --no-build-isolation -e .
-	touch $(STAMP)
+	touch $(STAMP) $(CORE_STAMP)
 
-run: install
+# What `lanner serve` needs. Nothing is compiled: hatchling, which makes the package itself importable, is pure Python.
+$(CORE_STAMP): requirements-core.lock pyproject.toml
+	$(eval MISSING := $(shell PYTHON=$(PYTHON) .ci/missing core))
+	$(if $(MISSING),$(error Debian packages are missing: $(MISSING). Install them with "sudo apt-get install $(MISSING)" and try again))
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) --require-hashes --only-binary :all: -r requirements-core.lock
+	$(PIP) --no-deps --no-build-isolation -e .
+	touch $(CORE_STAMP)
+
+run: $(CORE_STAMP)
 	$(BIN)/lanner serve --data ./data --bind 127.0.0.1
 
 test: install
-	$(PYTEST) tests $(SHARED)
+	$(PYTEST) tests $(SHARED) $(OPTIONS)
 
 # Spark needs Java 17 or newer; pip brings the rest of it.
 test-cluster: install
@@ -77,11 +87,13 @@ conformance: install
 soak: install
 	$(PYTEST) tests -m soak --timeout 0
 
+COMPILE := CUSTOM_COMPILE_COMMAND="make lock" .venv-lock/bin/pip-compile --quiet --strip-extras --allow-unsafe \
+    --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options
+
 lock:
 	test -x .venv-lock/bin/pip-compile || { $(PYTHON) -m venv .venv-lock && .venv-lock/bin/python -m pip install --quiet pip-tools; }
-	CUSTOM_COMPILE_COMMAND="make lock" .venv-lock/bin/pip-compile --quiet --strip-extras --allow-unsafe --generate-hashes \
-	    --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options \
-	    --all-extras --output-file requirements.lock pyproject.toml
+	$(COMPILE) --all-extras --output-file requirements.lock pyproject.toml
+	$(COMPILE) --extra build --constraint requirements.lock --output-file requirements-core.lock pyproject.toml
 
 clean:
 	rm -rf .venv .venv-lock build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -33,11 +33,11 @@ class _Receiver(asyncio.BufferedProtocol):
         self._buffer = memoryview(bytearray(256 << 10))
         self._rest = b""
         self._count = 0
-        self._environment = environment
+        self._is_durable = environment is not None
         self._waiting: queue.SimpleQueue[list[bytes]] = queue.SimpleQueue()
         self._loop = asyncio.get_running_loop()
         if environment is not None:
-            threading.Thread(target=self._write, daemon=True).start()
+            threading.Thread(target=self._write, args=(environment,), daemon=True).start()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -50,21 +50,25 @@ class _Receiver(asyncio.BufferedProtocol):
         step = len(PACKET)
         packets = [data[at : at + step] for at in range(0, len(data) - step + 1, step)]
         self._rest = data[len(packets) * step :]
-        if self._environment is None:
+        if not self._is_durable:
             self._acknowledge(len(packets))
         elif packets:
             self._waiting.put(packets)
 
-    def _write(self) -> None:
-        number = 0
+    def _write(self, environment: lmdb.Environment) -> None:
+        # An earlier connection may have left packets here. LMDB ignores an append that does not come after the last
+        # key, so numbering from 1 again would measure a receiver that stores nothing.
+        with environment.begin() as transaction, transaction.cursor() as cursor:
+            number = _KEY.unpack(cursor.key())[0] if cursor.last() else 0
         while True:
             packets = self._waiting.get()
             while not self._waiting.empty():
                 packets += self._waiting.get()
-            with self._environment.begin(write=True) as transaction:  # type: ignore[union-attr] # only with one
+            with environment.begin(write=True) as transaction:
                 for packet in packets:
                     number += 1
-                    transaction.put(_KEY.pack(number), packet, append=True)
+                    if not transaction.put(_KEY.pack(number), packet, append=True):
+                        raise RuntimeError(f"packet {number} was not stored: LMDB has a key at or after it")
             self._loop.call_soon_threadsafe(self._acknowledge, len(packets))
 
     def _acknowledge(self, count: int) -> None:

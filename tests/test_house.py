@@ -13,9 +13,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
-from vulture.core import Vulture
 
 import generate_sync
+from spec_interfaces import unused_code
 from tests import statuses
 from tests.vulture_whitelist import MEMBERS, WHITELIST
 
@@ -231,7 +231,7 @@ def test_batch_numbers_are_accepted_in_the_folders_that_may_use_them(tree: Path,
 
 
 def packets_read_by_offset(package: Path) -> list[str]:
-    """Return where code outside `wire` takes a packet apart by positions: only `wire` knows where fields are."""
+    """Return where code outside `wire` takes a packet or an identifier apart: only `wire` knows where fields are."""
     found = []
     for path in sorted(package.rglob("*.py")):
         where = path.relative_to(package)
@@ -244,7 +244,10 @@ def packets_read_by_offset(package: Path) -> list[str]:
                 of = node.args[0]
             else:
                 continue
-            if ast.unparse(of).rpartition(".")[2] == "packet":
+            name = ast.unparse(of).rpartition(".")[2]
+            if name == "packet" or (
+                name.endswith("identifier") and isinstance(getattr(node, "slice", None), ast.Slice)
+            ):
                 found.append(f"{where.as_posix()}:{node.lineno}: {ast.unparse(node)}")
     return found
 
@@ -254,7 +257,14 @@ def test_only_wire_takes_packets_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    "expression", ["packet[16:32]", "message.packet[61]", "position.record.packet[0]", "_U16.unpack_from(packet, 4)"]
+    "expression",
+    [
+        "packet[16:32]",
+        "message.packet[61]",
+        "position.record.packet[0]",
+        "_U16.unpack_from(packet, 4)",
+        "message.correlation_identifier[:16]",
+    ],
 )
 def test_a_packet_read_by_offset_is_found(tree: Path, expression: str) -> None:
     (tree / "engine").mkdir(exist_ok=True)
@@ -333,80 +343,139 @@ def test_a_retyped_status_is_found(tmp_path: Path) -> None:
     assert retyped_statuses(tmp_path) == ["test_a.py:1: 0xc00e0003"]
 
 
-# The names that running objects of ours have in tests; modules and classes have others.
-_RUNNING = (
-    r"(?:[\w.]+(?:\([^)]*\))?\.)?"
-    r"(?:_?(?:engine|store|commits|committer|connector|directory|route|session|table|transfer|write_ahead_log)"
-    r"|_timers|(?<=\.)maintenance)(?:\([^)]*\))?"
-)
-# One of them with a method of the test's own: by setattr, or by an assignment. `connected` is a directory's switch.
-PATCHED_OBJECT = re.compile(
-    rf"setattr\(\s*{_RUNNING},\s*(?!\"connected\")[\"\w]"
-    rf"|^[ \t]*{_RUNNING}\.\w+ = (?:lambda\b|.*type: ignore\[[^\]]*method-assign)",
-    re.MULTILINE,
-)
+def methods_of(*folders: Path) -> set[str]:
+    """Return the names of all methods under folders. A name that some class declares as a hook is none."""
+    methods, hooks = set(), set()
+    for path in itertools.chain(*(folder.rglob("*.py") for folder in folders)):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                methods |= {
+                    member.name
+                    for member in node.body
+                    if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef)
+                    if "property" not in {ast.unparse(decorator) for decorator in member.decorator_list}
+                }
+            elif (
+                isinstance(node, ast.AnnAssign)
+                and isinstance(node.target, ast.Attribute)
+                and "Callable" in ast.unparse(node.annotation)
+            ):
+                hooks.add(node.target.attr)
+    return methods - hooks
 
 
-def patched_objects(tests: Path) -> list[str]:
-    """List the places where a test sets a method on a running object of ours instead of passing a fake in."""
+def is_class_or_module(node: ast.expr, imported_names: set[str]) -> bool:
+    """Say whether an expression in a test is a class or a module, by its name; everything else is an object."""
+    match node:
+        case ast.Constant(value=str()) | ast.JoinedStr() | ast.Call(func=ast.Name(id="type")):
+            return True
+        case ast.Name(id=name):
+            return name in imported_names or name[:1].isupper() or name.endswith("module")
+        case ast.Attribute(value=value, attr=name):
+            return name[:1].isupper() or name.endswith("module") or is_class_or_module(value, imported_names)
+    return False
+
+
+def patches_in(tree: ast.Module, methods: set[str]) -> Iterator[int]:
+    """Yield the lines where a test sets a method on an object, or a function in place of a private attribute."""
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    imported_names = {alias.asname or alias.name.partition(".")[0] for node in imports for alias in node.names}
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    defined = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    own_methods = {node.name for node in defined if any(node in each.body for each in classes)}
+    # The name of a fixture is a parameter elsewhere.
+    functions = {node.name for node in defined if not node.decorator_list} - own_methods
+
+    def is_function(node: ast.expr) -> bool:
+        match node:
+            case ast.Lambda():
+                return True
+            case ast.Name(id=name):
+                return name in functions
+            case ast.Attribute(value=ast.Name(id="self"), attr=name):
+                return name in own_methods
+            case ast.Call():
+                return ast.unparse(node.func) in ("partial", "functools.partial")
+        return False
+
+    for node in ast.walk(tree):
+        match node:
+            # The first form is pytest's, which takes back what it has set; the second is the built-in function.
+            case ast.Call(func=ast.Attribute(attr="setattr"), args=[of, *_]):
+                if not is_class_or_module(of, imported_names):
+                    yield node.lineno
+            case ast.Call(func=ast.Name(id="setattr"), args=[_, ast.Constant(), value]):
+                if not isinstance(value, ast.Constant):
+                    yield node.lineno
+            case ast.Assign(targets=[ast.Attribute(value=of, attr=name)], value=value):
+                is_own = isinstance(of, ast.Name) and of.id in ("self", "cls")
+                is_hidden = name.startswith("_") or name in methods
+                if is_hidden and is_function(value) and not is_own and not is_class_or_module(of, imported_names):
+                    yield node.lineno
+
+
+METHOD_ASSIGNED = re.compile(r"type: ignore\[[^\]]*method-assign")
+
+
+def patched_objects(tests: Path, methods: set[str]) -> list[str]:
+    """List the places where a test changes an object instead of passing a fake in."""
     found = []
     for path in sorted(tests.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
-        found += [
-            f"{path.relative_to(tests).as_posix()}:{text.count(chr(10), 0, match.start()) + 1}"
-            for match in PATCHED_OBJECT.finditer(text)
-        ]
+        lines = {*patches_in(ast.parse(text), methods)}
+        # What mypy says of an assignment to a method.
+        lines |= {number for number, line in enumerate(text.splitlines(), 1) if METHOD_ASSIGNED.search(line)}
+        found += [f"{path.relative_to(tests).as_posix()}:{line}" for line in sorted(lines)]
     return found
 
 
 def test_tests_pass_fakes_in() -> None:
-    assert patched_objects(ROOT / "tests") == []
+    assert patched_objects(ROOT / "tests", methods_of(PACKAGE, ROOT / "tests")) == []
+
+
+def test_methods_are_no_hooks(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(
+        "class Route:\n  def send(self): ...\n  def wake(self): ...\n  @property\n  def state(self): ...\n"
+        "class Timer:\n  def __init__(self): self.wake: Callable[[], None] | None = None\n",
+        encoding="utf-8",
+    )
+    assert methods_of(tmp_path) == {"send", "__init__"}
 
 
 @pytest.mark.parametrize(
     ("line", "is_found"),
     [
-        ("monkeypatch.{}(engine, 'on_timer', fails)", True),
-        ("monkeypatch.{}(h.engine, 'on_timer', fails)", True),
-        ("patch.{}(runtime_of(qm).engine, 'on_timer', fails)", True),
-        ("patch.{}(\n    site.queue_client._committer, 'durable', lambda batch: never)", True),
-        ("patch.{}(runtime_of(qm)._timers, 'work_soon', fails)", True),
-        ("monkeypatch.{}(route.table, 'end_some', once)", True),
-        ("monkeypatch.{}(h.directory, 'read', lambda *_: failure)", True),
-        ("monkeypatch.{}(directory, name, watched)", True),
-        ("patch.{}(alpha.store._write_ahead_log, 'append', refuse)", True),
-        ("monkeypatch.{}(alpha.transfer._connector, 'link_to', watch)", True),
-        ("monkeypatch.{}(alpha.route(name), 'set_state', noted)", True),
-        ("monkeypatch.{}(alpha.route(name).table, 'next_unsent', fails)", True),
-        ("monkeypatch.{}(quiet._commits, '_write_slowly', waiting)", True),
-        ("monkeypatch.{}(quiet._commits.maintenance, 'wake', noted)", True),
-        ("    route.set_state = lambda state: states.append(state)", True),
-        ("site.queues.committer.durable = durable  # type: ignore[method-assign, assignment]", True),
-        ("link.session.send = watch  # type: ignore[method-assign]", True),
+        ("monkeypatch.setattr(engine, 'on_timer', fails)", True),
+        ("monkeypatch.setattr(h.engine, 'on_timer', fails)", True),
+        ("patch.setattr(runtime_of(qm).engine, 'on_timer', fails)", True),
+        ("patch.setattr(\n    site.queue_client._committer, 'durable', lambda batch: never)", True),
+        ("monkeypatch.setattr(directory, name, watched)", True),
+        ("monkeypatch.setattr(alpha.route(name).table, 'next_unsent', fails)", True),
+        ("monkeypatch.setattr(store._environment, 'env', Broken())", True),
+        ("setattr(engine, 'on_timer', fails)", True),
+        ("route.set_state = lambda state: states.append(state)", True),
+        ("exporter._clock = lambda: later", True),
+        ("def set_state(): ...\nroute.set_state = set_state", True),
+        ("class World:\n  def set_state(self): ...\n  def __init__(self): self.route.set_state = self.set_state", True),
+        ("route.set_state = partial(noted, 1)", True),
+        ("site.queues.committer.durable = x  # type: {}[method-assign, assignment]", True),
         ("link.session = overlay(link.session, send=watch)", False),
-        ("route.table = overlay(table, end_some=once)", False),
         ("h.directory.answers['read'] = lambda *_: failure", False),
-        ("h.before_start = lambda engine: {}(engine.directory, 'connected', False)", False),
-        ("monkeypatch.{}(maintenance, '_SLICE_SECONDS', 0.0001)", False),
-        ("monkeypatch.{}(Connector, 'link_to', watch)", False),
-        ("monkeypatch.{}(store_format, 'FORMAT', 3)", False),
-        ("monkeypatch.{}('lanner.host.reads.PURGE_SLICE', 4)", False),
+        ("clocks.wall = lambda: 1.0", False),
+        ("h.before_start = lambda engine: setattr(engine.directory, 'connected', False)", False),
+        ("setattr(queue, field, value)", False),
+        ("class Fake:\n  def __init__(self): self._clock = lambda: 1.0", False),
+        ("from lanner.store import maintenance\nmonkeypatch.setattr(maintenance, '_SLICE_SECONDS', 0.0001)", False),
+        ("monkeypatch.setattr(world.module, 'pause', pause)", False),
+        ("monkeypatch.setattr(Connector, 'link_to', watch)", False),
+        ("monkeypatch.setattr(type(h.store), 'refuses_sends', True)", False),
+        ("monkeypatch.setattr('lanner.host.reads.PURGE_SLICE', 4)", False),
         ("committer = Committer(overlay(store, sync=sync), loop)", False),
     ],
 )
 def test_a_patched_object_is_found(tmp_path: Path, line: str, is_found: bool) -> None:
-    (tmp_path / "test_a.py").write_text(line.format("setattr").replace("'", '"'), encoding="utf-8")
-    assert patched_objects(tmp_path) == (["test_a.py:1"] if is_found else [])
-
-
-def unused_code(package: Path) -> list[tuple[str, str, int]]:
-    """Return module, finding ("method get_label") and line of everything that vulture reports."""
-    finder = Vulture()
-    finder.scavenge([package])
-    return [
-        (item.filename.relative_to(package).as_posix(), f"{item.typ} {item.name}", item.first_lineno)
-        for item in finder.get_unused_code()
-    ]
+    (tmp_path / "test_a.py").write_text(line.format("ignore"), encoding="utf-8")
+    assert len(patched_objects(tmp_path, {"set_state"})) == is_found
 
 
 def whitelisted(entries: Iterable[Mapping[str, list[str]]]) -> set[tuple[str, str]]:
@@ -511,6 +580,39 @@ def test_the_glossary_names_what_exists_and_each_class_once() -> None:
 
 def test_words_that_the_glossary_forbids_do_not_occur() -> None:
     assert forbidden_words(PACKAGE, ARCHITECTURE.read_text(encoding="utf-8")) == []
+
+
+def unnamed_modules(package: Path, document: str, folders: Iterable[str]) -> list[str]:
+    """List the modules of folders that a document does not name: alone, or with their folder."""
+    return [
+        f"{folder}/{path.stem}"
+        for folder in folders
+        for path in sorted((package / folder).glob("[a-z]*.py"))
+        if not re.search(rf"`(?:[\w/]*/)?{path.stem}(?:\.py)?`", document)
+    ]
+
+
+def wrong_paths(package: Path, document: str) -> list[str]:
+    """List the modules of the table of first steps that are not there."""
+    named = re.findall(r"`([\w/]+\.py)`", str(table_rows(document, "| To | Open first | Then |")))
+    return [path for path in named if not (package / path).is_file()]
+
+
+def test_the_architecture_names_the_modules_of_its_folders() -> None:
+    assert unnamed_modules(PACKAGE, ARCHITECTURE.read_text(encoding="utf-8"), ["engine", "host", "transfer"]) == []
+
+
+def test_the_first_steps_lead_to_modules() -> None:
+    assert wrong_paths(PACKAGE, ARCHITECTURE.read_text(encoding="utf-8")) == []
+
+
+def test_modules_that_are_not_named_or_not_there_are_found(tree: Path) -> None:
+    (tree / "engine" / "timers.py").touch()
+    (tree / "engine" / "queues.py").touch()
+    document = "| To | Open first | Then |\n|---|---|---|\n| a | `engine/queues.py` | `engine/clocks.py` |\n"
+    assert unnamed_modules(tree, document, ["engine"]) == ["engine/timers"]
+    assert unnamed_modules(tree, document + "`timers`", ["engine"]) == []
+    assert wrong_paths(tree, document) == ["engine/clocks.py"]
 
 
 GLOSSARY = """

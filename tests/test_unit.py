@@ -29,10 +29,16 @@ def shared() -> Iterator[Path]:
     yield from shared_directory()
 
 
+class UnitParser(configparser.ConfigParser):
+    """The names of a unit's settings have capitals."""
+
+    def optionxform(self, optionstr: str) -> str:
+        return optionstr
+
+
 @pytest.fixture
 def service() -> configparser.SectionProxy:
-    parser = configparser.ConfigParser(strict=False, interpolation=None)
-    parser.optionxform = str  # type: ignore[assignment,method-assign] # the names have capitals
+    parser = UnitParser(strict=False, interpolation=None)
     parser.read(UNIT)
     return parser["Service"]
 

@@ -242,6 +242,19 @@ class TestHandle:
         assert world.status(destination, "put_handle", value) == 0
         assert world.call(destination, "get_is_open") is False
         assert q.open_queue_descriptors == []
+        assert world.call(destination, "get_handle") == Variant(VT.I8, 0)
+
+    @pytest.mark.spec("MQAC-3.12.4.2.2-1")
+    @pytest.mark.parametrize("value", [Variant(VT.I8, 0), Variant(VT.I8, 999_999)])
+    def test_no_handle_clears_the_names(
+        self, world: World, pub: Queue, destination: MSMQDestination, value: Variant
+    ) -> None:
+        for member, name in (("path_name", r".\pub"), ("ads_path", pub.directory_path)):
+            world.call(destination, f"put_{member}", name)
+            assert world.call(destination, f"get_{member}") == name
+            assert world.status(destination, "put_handle", value) == 0
+            assert world.call(destination, "get_path_name") == ""
+            assert world.call(destination, "get_ads_path") is None
 
     def test_nobody_sends_through_what_another_has_opened(self, world: World, destination: MSMQDestination) -> None:
         handle = self.handle(world, ALICE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from uuid import UUID
 
 import pytest
@@ -36,7 +36,7 @@ from lanner.model.errors import (
 )
 from lanner.security.identity import ANONYMOUS, SYSTEM, Identity
 from lanner.security.profile import Profile
-from lanner.security.signing import verify
+from lanner.security.signing import SigningKey, verify
 from lanner.transfer.incoming_senders import IncomingSenders
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.sddl import parse_sddl
@@ -60,6 +60,7 @@ from tests.activex.messages import (
     text,
 )
 from tests.activex.world import World
+from tests.overlay import overlay
 from tests.statuses import MQ_ERROR_INSUFFICIENT_PROPERTIES, MQ_ERROR_MISSING_CONNECTOR_TYPE
 
 ALICE = Identity("alice", Sid(5, (21, 1, 2, 3, 1001)), is_domain_user=True)
@@ -395,17 +396,24 @@ def test_the_certificate_is_the_callers_internal_one_where_there_is_one(world: W
 @pytest.mark.parametrize("attach", ["attach_current_security_context", "attach_current_security_context2"])
 def test_a_security_context_is_kept_and_the_message_stays_as_it_is(world: World, attach: str) -> None:
     name = create(world)
+    asked: list[Identity] = []
+    environment = world.environment
+
+    def internal_signing_key(identity: Identity) -> Coroutine[object, object, SigningKey]:
+        asked.append(identity)
+        return environment.internal_signing_key(identity)
+
+    world.environment = overlay(environment, internal_signing_key=internal_signing_key)
     message = new_message(world)
     world.call(message, attach, by=ALICE)
+    assert asked == [ALICE]
     assert world.call(message, "get_sender_id") == octets(b"")
     assert world.call(message, "get_sender_certificate") == octets(b"")
-    key = world.run(world.environment.internal_signing_key(ALICE))
-    asked: list[Identity] = []
-    world.environment.internal_signing_key = asked.append  # type: ignore[method-assign,assignment]  # not again
+    key = world.run(environment.internal_signing_key(ALICE))
     world.call(message, "put_auth_level", 4)
     send(world, message, name, by=ALICE)
     kept = packet(world, name)
-    assert not asked
+    assert asked == [ALICE]
     assert kept.sender_identifier == ALICE.sid.pack()
     assert kept.sender_certificate == key.certificate
     assert kept.authentication_level == AuthenticationLevel.SIG20

@@ -928,8 +928,8 @@ class TestElsewhere:
         assert world.status(made, "open", 2, 0, by=ANONYMOUS) == MQ_ERROR_ACCESS_DENIED
 
     @pytest.mark.spec("MQAC-3.10.6.1-4")
-    def test_a_computer_that_cannot_be_reached(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(world.environment, "remote_port", 1)
+    def test_a_computer_that_cannot_be_reached(self, world: World) -> None:
+        world.environment.remote_port = 1
         made = info(world, r"127.0.0.1\private$\q")
         assert world.status(made, "open", 2, 0) == RemoteMachineNotAvailable.status
         assert made.format_name is None

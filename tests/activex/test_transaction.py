@@ -218,6 +218,9 @@ class TestInitNew:
         "make",
         [
             lambda _: i4(1),
+            lambda _: Variant(BYREF | VT.I4, 1),
+            lambda _: Variant(VT.I8, 1),
+            lambda _: Variant(BYREF | VT.I8, 1),
             lambda _: Variant(VT.BSTR, "x"),
             lambda _: EMPTY,
             lambda _: Variant(VT.UNKNOWN, None),

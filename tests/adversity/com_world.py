@@ -8,12 +8,15 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from uuid import UUID
 
 from lanner.activex import COCLASSES
 from lanner.activex.environment import Environment
+from lanner.com.client.calls import Calls
 from lanner.com.client.client import ClientSettings, ComClient, RemoteInterface
 from lanner.com.client.dispatch import DISPATCH_METHOD, DISPATCH_PROPERTYGET, DISPATCH_PROPERTYPUT, DISPID_PROPERTYPUT
 from lanner.com.client.dispatch import get_ids_of_names as ids_of
+from lanner.com.client.tables import RemoteExporter
 from lanner.com.constants import IID_IDISPATCH, PING_PERIOD
 from lanner.com.known_classes import CLASSES
 from lanner.com.objects import ComObject
@@ -22,6 +25,7 @@ from lanner.com.server.ping_sets import PERIODS
 from lanner.host.addresses import local_settings
 from lanner.host.committer import Committer
 from lanner.host.runtime import Runtime
+from lanner.rpc.client_connection import Answered
 from lanner.rpc.ndr import Value
 from lanner.rpc.security import Credentials
 from lanner.security.users import UserFile
@@ -72,12 +76,7 @@ class World:
 
     def wait_for_pings(self, ping_period: float = PING_PERIOD) -> None:
         """As if so much time had passed that nobody who has not pinged has anything left."""
-        clock = asyncio.get_running_loop().time
-        later = clock() + (PERIODS + 1) * ping_period
-        exporter = self.com.exporter
-        exporter._clock = lambda: later
-        self.com.tick(later)
-        exporter._clock = clock
+        self.com.tick(asyncio.get_running_loop().time() + (PERIODS + 1) * ping_period)
 
     async def make_queue(self, *, is_transactional: bool) -> None:
         async with self.client() as client:
@@ -105,6 +104,26 @@ async def world(folder: Path, ping_period: float = PING_PERIOD) -> AsyncIterator
             await asyncio.to_thread(committer.close)
     finally:
         await asyncio.to_thread(runtime.close)
+
+
+class RecordedCalls(Calls):
+    """The calls of a client on objects, noted as they go out."""
+
+    def __init__(self, client: ComClient) -> None:
+        super().__init__(client.settings, client.calls.connections)
+        self.recorded: list[tuple[RemoteExporter, UUID, UUID, int, bytes]] = []
+
+    async def request(
+        self,
+        exporter: RemoteExporter,
+        iid: UUID,
+        ipid: UUID,
+        opnum: int,
+        stub: bytes,
+        timeout: float | None = None,  # noqa: ASYNC109 (as the client has it)
+    ) -> Answered:
+        self.recorded.append((exporter, iid, ipid, opnum, stub))
+        return await super().request(exporter, iid, ipid, opnum, stub, timeout)
 
 
 class Script:

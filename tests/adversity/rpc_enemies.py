@@ -7,11 +7,10 @@ import contextlib
 import socket
 from collections.abc import Iterator
 from typing import Any, Final
-from uuid import UUID
 
+from lanner.com.client.calls import Calls
 from lanner.com.client.client import ClientSettings, ComClient, RemoteInterface
 from lanner.com.client.connections import Address
-from lanner.com.client.tables import RemoteExporter
 from lanner.com.constants import IID_IDISPATCH, IID_IUNKNOWN
 from lanner.com.interfaces import (
     COMPLEX_PING,
@@ -37,7 +36,7 @@ from lanner.rpc.security import Credentials, SecurityError
 from lanner.services.interfaces.lanner import LANNER, LANNER_CALL, LANNER_OPEN_SESSION, pack_frame
 from lanner.services.interfaces.mqmp import QMCOMM, QMCOMM2
 from lanner.services.interfaces.mqqp import QM2QM
-from tests.adversity.com_world import RECEIVE, SEND, Script
+from tests.adversity.com_world import RECEIVE, SEND, RecordedCalls, Script
 from tests.adversity.rpc_mutator import SERVED, Mutator, calls, corpus, stub_of
 from tests.adversity.served import PASSWORD, Served
 from tests.adversity.test_rpc_fuzz import Holder
@@ -216,29 +215,30 @@ class Enemy:
         settings = ClientSettings(resolver_port=self.victim.port("endpoint mapper"), call_timeout=PATIENCE)
         client = ComClient(settings, credentials=credentials, local_address=self._source)
         async with client:
-            recorder = Recorder(client)
+            calls = client.calls
+            client.calls = recorder = RecordedCalls(client)
             with contextlib.suppress(ComError, RpcFault):
                 await ordinary_work(HostScript(client, self.victim.address))
             await self._resolver(client, recorder)
-            if recorder.calls:
-                await self._wrong_calls(recorder)
+            if recorder.recorded:
+                await self._wrong_calls(calls, recorder)
 
-    async def _wrong_calls(self, recorder: Recorder) -> None:
+    async def _wrong_calls(self, calls: Calls, recorder: RecordedCalls) -> None:
         chance = self.chance
         for _ in range(chance.choice((10, 40))):
-            exporter, iid, ipid, opnum, stub = chance.choice(recorder.calls)
+            exporter, iid, ipid, opnum, stub = chance.choice(recorder.recorded)
             start = 0 if chance.random() < 0.1 else _ORPCTHIS_SIZE
             changed = stub[:start] + self.mutator.octets(stub[start:])
             opnum = opnum if chance.random() < 0.95 else chance.randrange(100)
             self.calls += 1
             with contextlib.suppress(ComError, TimeoutError):
                 async with asyncio.timeout(MOMENT):
-                    await recorder.send(exporter, iid, ipid, opnum, changed)
+                    await calls.request(exporter, iid, ipid, opnum, changed)
 
-    async def _resolver(self, client: ComClient, recorder: Recorder) -> None:
+    async def _resolver(self, client: ComClient, recorder: RecordedCalls) -> None:
         """Ping sets and exporters that are somebody's or nobody's; references that nobody has."""
         chance, address = self.chance, Address(self.victim.address, client.settings.resolver_port)
-        oxids = [exporter.oxid for exporter, *_ in recorder.calls] + [0, chance.getrandbits(64)]
+        oxids = [exporter.oxid for exporter, *_ in recorder.recorded] + [0, chance.getrandbits(64)]
         resolve = {"p_oxid": chance.choice(oxids), "c_requested_protseqs": 1, "ar_requested_protseqs": (7,)}
         ping = {
             "p_set_id": chance.choice((0, 1, chance.getrandbits(64))),
@@ -262,7 +262,7 @@ class Enemy:
                 with contextlib.suppress(ComError):
                     await client.calls.ask(address, AuthLevel.PKT_INTEGRITY, IOBJECTEXPORTER, method, arguments)
                 self.calls += 1
-            for exporter, _, ipid, _, _ in recorder.calls[:1]:
+            for exporter, _, ipid, _, _ in recorder.recorded[:1]:
                 many = RemInterfaceRef(ipid, chance.getrandbits(32), chance.getrandbits(32))
                 for method in (REM_ADD_REF, REM_RELEASE):
                     if chance.random() < 0.3:
@@ -282,27 +282,6 @@ class HostScript(Script):
         made = await self.client.activate(self._host, CLASSES[f"MSMQ.{name}"], IID_IDISPATCH)
         self.kept.append(made)
         return made
-
-
-class Recorder:
-    """The calls of a client on objects, as they went out."""
-
-    def __init__(self, client: ComClient) -> None:
-        self.calls: list[tuple[RemoteExporter, UUID, UUID, int, bytes]] = []
-        self.send = request = client.calls.request
-
-        async def record(
-            exporter: RemoteExporter,
-            iid: UUID,
-            ipid: UUID,
-            opnum: int,
-            stub: bytes,
-            timeout: float | None = None,  # noqa: ASYNC109 (as the client has it)
-        ) -> Any:  # noqa: ANN401 (as the client has it)
-            self.calls.append((exporter, iid, ipid, opnum, stub))
-            return await request(exporter, iid, ipid, opnum, stub, timeout)
-
-        client.calls.request = record  # type: ignore[method-assign]
 
 
 async def ordinary_work(script: Script) -> None:

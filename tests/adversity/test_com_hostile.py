@@ -9,12 +9,11 @@ import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 
 from lanner.com.client.client import ComClient
-from lanner.com.client.tables import RemoteExporter
 from lanner.com.constants import (
     ERROR_OUTOFMEMORY,
     IID_IDISPATCH,
@@ -35,38 +34,15 @@ from lanner.com.interfaces import (
 )
 from lanner.com.known_classes import CLASSES
 from lanner.com.objects import ComError
-from lanner.rpc.client_connection import Answered
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.pdu import AuthLevel
-from tests.adversity.com_world import HOST, RECEIVE, SEND, Script, World, until, world
+from tests.adversity.com_world import HOST, RECEIVE, SEND, RecordedCalls, Script, World, until, world
 from tests.adversity.rpc_mutator import Mutator
 from tests.rpc.loops import run
 
 # A call that is wrong may be one that waits for a message.
 PATIENCE: Final = 0.1  # seconds
 ORPCTHIS_SIZE: Final = 32
-
-
-class Recorder:
-    """A client's calls on objects, as they went out."""
-
-    def __init__(self, client: ComClient) -> None:
-        self.calls: list[tuple[RemoteExporter, UUID, UUID, int, bytes]] = []
-        request = client.calls.request
-
-        async def record(
-            exporter: RemoteExporter,
-            iid: UUID,
-            ipid: UUID,
-            opnum: int,
-            stub: bytes,
-            timeout: float | None = None,  # noqa: ASYNC109 (as the client has it)
-        ) -> Answered:
-            self.calls.append((exporter, iid, ipid, opnum, stub))
-            return await request(exporter, iid, ipid, opnum, stub, timeout)
-
-        client.calls.request = record  # type: ignore[method-assign]
-        self.send = request
 
 
 async def ordinary_work(script: Script) -> None:
@@ -113,13 +89,14 @@ async def attacked(folder: Path, harm: Callable[[World, ComClient], Awaitable[No
 @pytest.mark.parametrize("seed", [6, *[pytest.param(seed, marks=pytest.mark.soak) for seed in range(100, 140)]])
 def test_calls_that_are_wrong(tmp_path: Path, caplog: pytest.LogCaptureFixture, seed: int) -> None:
     async def harm(made: World, enemy: ComClient) -> None:
-        recorder = Recorder(enemy)
+        calls = enemy.calls
+        enemy.calls = recorder = RecordedCalls(enemy)
         script = Script(enemy)
         await ordinary_work(script)
         chance, mutator = random.Random(seed), Mutator(seed)
         answered = 0
         for _ in range(600):
-            exporter, iid, ipid, opnum, stub = chance.choice(recorder.calls)
+            exporter, iid, ipid, opnum, stub = chance.choice(recorder.recorded)
             # Most of the time what stands behind ORPCTHIS.
             start = 0 if chance.random() < 0.1 else ORPCTHIS_SIZE
             changed = stub[:start] + mutator.octets(stub[start:])
@@ -127,7 +104,7 @@ def test_calls_that_are_wrong(tmp_path: Path, caplog: pytest.LogCaptureFixture, 
                 opnum = chance.randrange(100)
             with contextlib.suppress(ComError, TimeoutError):
                 async with asyncio.timeout(PATIENCE):
-                    await recorder.send(exporter, iid, ipid, opnum, changed)
+                    await calls.request(exporter, iid, ipid, opnum, changed)
                 answered += 1
         assert answered > 50
         assert len(made.com.exporter.objects) < 2000

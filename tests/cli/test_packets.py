@@ -48,6 +48,15 @@ def test_there_and_back(run: Run, orders: str, file: Path) -> None:
     assert [(line["priority"], line["label"]) for line in found] == [(5, ""), (1, "one")]
 
 
+def test_the_file_is_for_its_user_alone(run: Run, orders: str, file: Path) -> None:
+    fill(run)
+    planted = file.with_name(f"{file.name}.partial")
+    planted.touch(0o666)
+    planted.chmod(0o666)
+    run("export", orders, file)
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
 def test_as_json(run: Run, orders: str, file: Path) -> None:
     fill(run)
     document = run("export", orders, file, "--json").json

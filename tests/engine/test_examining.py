@@ -311,6 +311,7 @@ class TestEncryption:
         refused(other, encrypted(arriving(other)), 0x8007)
         other.close()
 
+    @pytest.mark.spec("QQB-3.1.5.8.3-13")
     def test_what_is_rejected_by_setting(self, tmp_path: Path) -> None:
         other = Harness(
             tmp_path / "other",

@@ -21,6 +21,15 @@ RECEIVE, PEEK, LOOKUP_LAST = 0, 0x80000000, 0x40000022
 HOST = "127.0.0.1"
 
 
+class Ndr64Client(rpcclient.DCERPC_Client):  # type: ignore[misc]  # of Any
+    """It would offer NDR before NDR64, and then that is chosen."""
+
+    def _get_bind_context(self, interface: Peer) -> Peer:
+        if interface not in self.contexts:
+            self.contexts[interface] = super()._get_bind_context(interface)[1:]
+        return self.contexts[interface]
+
+
 class Client:
     def __init__(self, port: int, handle: int, *, is_ndr64: bool, user: str, password: str) -> None:
         options: dict[str, Peer] = {}
@@ -28,17 +37,8 @@ class Client:
             ntlm: Peer = importlib.import_module("scapy.layers.ntlm")
             options["ssp"] = ntlm.NTLMSSP(UPN=user, PASSWORD=password)
             options["auth_level"] = dcerpc.RPC_C_AUTHN_LEVEL.PKT_PRIVACY
-        self._rpc = rpcclient.DCERPC_Client(dcerpc.DCERPC_Transport.NCACN_IP_TCP, ndr64=is_ndr64, verb=False, **options)
-        if is_ndr64:
-            # It would offer NDR before, and then that is chosen.
-            offered = self._rpc._get_bind_context
-
-            def without_ndr(interface: Peer) -> Peer:
-                if interface not in self._rpc.contexts:
-                    self._rpc.contexts[interface] = offered(interface)[1:]
-                return self._rpc.contexts[interface]
-
-            self._rpc._get_bind_context = without_ndr
+        client = Ndr64Client if is_ndr64 else rpcclient.DCERPC_Client
+        self._rpc = client(dcerpc.DCERPC_Transport.NCACN_IP_TCP, ndr64=is_ndr64, verb=False, **options)
         self._rpc.connect(HOST, port=port)
         if not self._rpc.bind(dcerpc.find_dcerpc_interface("qm2qm")):
             raise RuntimeError("the bind was refused")

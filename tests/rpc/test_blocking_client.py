@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import signal
 import socket
 import struct
@@ -21,12 +22,13 @@ import pytest
 from lanner.model.errors import RemoteProtocolError
 from lanner.rpc import async_client, blocking_client
 from lanner.rpc.blocking_client import BoundInterface, RpcClient, connect_tcp, connect_unix
-from lanner.rpc.client_connection import ClientConnection
+from lanner.rpc.client_connection import ClientConnection, ClientEvent
 from lanner.rpc.faults import FaultStatus, InterfaceRefused, RpcConnectionError, RpcFault
 from lanner.rpc.mgmt import MGMT
 from lanner.rpc.ndr import Syntax
 from lanner.rpc.pdu import AuthLevel, AuthType, Header, PacketType, SyntaxId, pack_empty
 from lanner.rpc.security import Credentials
+from tests.overlay import overlay
 from tests.rpc.harness import FIRST, PASSWORD, SECOND, USER, Harness
 from tests.rpc.serving import ANSWER, ECHO, ROOT, WAIT, EchoServer, serving, serving_process, until
 
@@ -56,6 +58,13 @@ def threads(client: RpcClient) -> Iterator[ThreadPoolExecutor]:
         finally:
             # A thread that waits in vain would keep the pool from ending.
             client.close()
+
+
+@contextlib.contextmanager
+def connected(server: EchoServer, core: ClientConnection) -> Iterator[RpcClient]:
+    """Connect a client whose core is the test's."""
+    with RpcClient(socket.create_connection(("127.0.0.1", server.port), timeout=10), core) as client:
+        yield client
 
 
 def test_both_colours_have_the_same_names_and_signatures() -> None:
@@ -155,24 +164,29 @@ def test_short_calls_proceed_while_others_wait(
     assert [one.result() for one in waiting] == [b"%d" % number for number in range(8)]
 
 
-def test_the_lead_passes_from_thread_to_thread(
-    server: EchoServer, client: RpcClient, threads: ThreadPoolExecutor
-) -> None:
+def test_the_lead_passes_from_thread_to_thread(server: EchoServer) -> None:
     """The thread that reads for the others gets its answer, and one of the others has to read on."""
-    bound = client.bind_raw(ECHO)
     gate = threading.Event()
-    receive = client._receive
-    client._receive = lambda: (gate.wait(), receive())[1]  # type: ignore[method-assign]
-    leader = threads.submit(bound.call_raw, ANSWER, b"leader")
-    until(lambda: client._leader is not None)
-    followers = [threads.submit(bound.call_raw, WAIT, b"%d" % number) for number in range(4)]
-    gate.set()
-    assert leader.result() == b"leader"
-    until(lambda: len(server.waiting) == 4)
-    server.release()
-    assert [one.result() for one in followers] == [b"0", b"1", b"2", b"3"]
-    assert client._leader is None
-    assert not client._followers
+    core = ClientConnection()
+
+    def receive(data: bytes) -> list[ClientEvent]:
+        gate.wait()
+        return core.receive(data)
+
+    with ThreadPoolExecutor(5) as threads, connected(server, overlay(core, receive=receive)) as client:
+        gate.set()
+        bound = client.bind_raw(ECHO)
+        gate.clear()
+        leader = threads.submit(bound.call_raw, ANSWER, b"leader")
+        until(lambda: client._leader is not None)
+        followers = [threads.submit(bound.call_raw, WAIT, b"%d" % number) for number in range(4)]
+        gate.set()
+        assert leader.result() == b"leader"
+        until(lambda: len(server.waiting) == 4)
+        server.release()
+        assert [one.result() for one in followers] == [b"0", b"1", b"2", b"3"]
+        assert client._leader is None
+        assert not client._followers
 
 
 def test_binds_of_several_threads_wait_for_each_other(client: RpcClient, threads: ThreadPoolExecutor) -> None:
@@ -255,7 +269,7 @@ def test_an_interrupted_leader_abandons_its_call_and_passes_the_lead_on(
 ) -> None:
     bound = client.bind_raw(ECHO)
     # The main thread is interrupted before it hears that another one could lead.
-    monkeypatch.setattr(client, "_ring", lambda: None)
+    monkeypatch.setattr(os, "eventfd_write", lambda *_: None)
 
     def follow() -> bytes:
         until(lambda: client._leader is not None)
@@ -372,22 +386,25 @@ def test_an_interrupted_bind_leaves_the_connection_usable() -> None:
         assert calling.result() == b"answer"
 
 
-def test_an_exception_in_the_middle_of_a_pdu_ends_the_connection(
-    server: EchoServer, client: RpcClient, threads: ThreadPoolExecutor
-) -> None:
-    bound = client.bind_raw(ECHO)
-    other = threads.submit(bound.call_raw, WAIT, b"")
-    until(lambda: client._leader is not None)
+def test_an_exception_in_the_middle_of_a_pdu_ends_the_connection(server: EchoServer) -> None:
+    interrupt = threading.Event()
+    core = ClientConnection()
 
-    def interrupted() -> bytes:
-        raise KeyboardInterrupt
+    def data_to_send() -> bytes:
+        if interrupt.is_set():
+            raise KeyboardInterrupt
+        return core.data_to_send()
 
-    client._core.data_to_send = interrupted  # type: ignore[method-assign]
-    with pytest.raises(KeyboardInterrupt):
-        bound.call_raw(ANSWER, b"")
-    with pytest.raises(RpcConnectionError, match="KeyboardInterrupt in the middle of a PDU; connect again"):
-        other.result()
-    assert not client.is_open
+    with ThreadPoolExecutor(1) as threads, connected(server, overlay(core, data_to_send=data_to_send)) as client:
+        bound = client.bind_raw(ECHO)
+        other = threads.submit(bound.call_raw, WAIT, b"")
+        until(lambda: client._leader is not None)
+        interrupt.set()
+        with pytest.raises(KeyboardInterrupt):
+            bound.call_raw(ANSWER, b"")
+        with pytest.raises(RpcConnectionError, match="KeyboardInterrupt in the middle of a PDU; connect again"):
+            other.result()
+        assert not client.is_open
 
 
 def test_a_signal_handler_cannot_call_on_the_connection_that_it_interrupts(

@@ -285,6 +285,16 @@ class TestVerify:
         assert verify(Message.unpack(packet)) is AuthenticationLevel.SIG20
         assert refusal_of(stolen) == 0x8006
 
+    @pytest.mark.spec("QQB-3.1.5.8.3-4")
+    @pytest.mark.parametrize("algorithm", HashAlgorithm)
+    def test_the_hash_is_the_one_that_hash_algorithm_names(self, algorithm: HashAlgorithm) -> None:
+        packet = sign(plain(), signing_key(), hash_algorithm=algorithm)
+        assert verify(Message.unpack(packet)) is AuthenticationLevel.SIG20
+        offset = at.locate(packet).properties + 44
+        assert int.from_bytes(packet[offset : offset + 4], "little") == algorithm
+        for other in set(HashAlgorithm) - {algorithm}:
+            assert refusal_of(changed(packet, offset, int(other).to_bytes(4, "little"))) == 0x8006
+
     @pytest.mark.parametrize("place", ["body", "label", "signature", "certificate", "priority", "tag"])
     def test_nothing_that_is_signed_may_change(self, place: str) -> None:
         packet = sign(plain(), signing_key())

@@ -26,6 +26,7 @@ from lanner.rpc.ndr import NULL_HANDLE, Syntax
 from lanner.rpc.pdu import AuthLevel
 from lanner.rpc.security import ServerSecurity, TargetNames
 from lanner.rpc.server import RpcServer, ServerInterface
+from lanner.services.guesses import Guesses
 from lanner.services.interfaces import mqmp, mqqp
 from lanner.services.interfaces.mqmp import QMCOMM, CACCreateRemoteCursor, CACTransferBufferV1
 from lanner.services.interfaces.mqmq import QueueFormat
@@ -393,6 +394,8 @@ class Site(BaseSite):
         self.queues = queues
         self.committer = committer
         self.service = service
+        # Of the clock for guesses at open queues.
+        self.now = 0.0
         self._peers: list[Peer] = []
 
     async def peer(self, *interfaces: Interface, **options: Any) -> Peer:
@@ -421,7 +424,7 @@ class Site(BaseSite):
 async def serving(path: Path, *, level: AuthLevel = AuthLevel.NONE, authenticates: bool = False) -> AsyncIterator[Site]:
     runtime = Runtime(path / "data", local_settings("alpha"))
     committer = SteeredCommitter(runtime.store, asyncio.get_running_loop())
-    queues = RemoteQueues(runtime.engine, committer)
+    queues = RemoteQueues(runtime.engine, committer, Guesses(lambda: site.now))
     ports = ServerPorts()
     service = RemoteRead(queues, ports)
     opens = ServerInterface(QMCOMM, RemoteOpens(queues).handlers)

@@ -59,8 +59,6 @@ async def test_who_guesses_numbers_of_open_queues_is_not_heard_any_more(
 ) -> None:
     """MS-MQQP has the number alone open a queue, to whoever knows it."""
     monkeypatch.setattr(guesses, "MAX_WRONG", 4)
-    now = [0.0]
-    site.queues._guesses._clock = lambda: now[0]
     site.send(b"secret")
     opened = await site.opened()
     local = "127.0.0.77"
@@ -78,7 +76,7 @@ async def test_who_guesses_numbers_of_open_queues_is_not_heard_any_more(
     assert site.count() == 1
     # Others go on, and whoever has been right once does so too.
     assert (await opened.read(MQ_ACTION_PEEK_CURRENT)).body == b"secret"
-    now[0] += 1.5
+    site.now += 1.5
     assert await try_one(right) == 0
     for number in range(4):
         assert await try_one(right ^ 1 + number) == MQ_ERROR_INVALID_HANDLE

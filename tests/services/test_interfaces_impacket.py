@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import random
 from typing import Any, TypeAlias
 
 import pytest
@@ -73,12 +74,12 @@ def peer_class(kind: Type) -> Peer:
             return make("ARRAY", ndr.NDRUniConformantArray, item=item(kind))
         case Struct():
             structure = tuple((field.name, peer_class(field.type)) for field in kind.fields)
-            made = make(kind.cls.__name__, ndr.NDRSTRUCT, structure=structure)
+            members: dict[str, Value] = {}
             if any(isinstance(field.type, Union) for field in kind.fields):
                 # It leaves the arms of a union out, and says of itself that this is against the rules (C706 14.3.2).
                 alignment = kind.alignment(representation(Syntax.NDR20))
-                made.getAlignment = lambda _: alignment
-            return made
+                members["getAlignment"] = lambda _: alignment
+            return make(kind.cls.__name__, ndr.NDRSTRUCT, structure=structure, **members)
         case Union():
             if id(kind) not in _unions:
                 # A PROPVARIANT holds PROPVARIANTs: the class must be there before its arms are.
@@ -181,7 +182,7 @@ STUBS = [
 @pytest.mark.parametrize(("call", "which"), STUBS, ids=str)
 def test_impacket_writes_the_same_octets(monkeypatch: pytest.MonkeyPatch, call: Call, which: str) -> None:
     monkeypatch.setattr(Encoder, "referent", lambda _: 0x20000)
-    monkeypatch.setattr(ndr.random, "randint", lambda *_: 0x20000)
+    monkeypatch.setattr(random, "randint", lambda *_: 0x20000)
     if which == "request":
         ours = call.method.encode_request(call.arguments)
         theirs = marshalled([each for each in call.method.parameters if each.is_in], call.arguments)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import lmdb
 import pytest
 
 from lanner.model.errors import InsufficientResources
@@ -105,21 +104,14 @@ def test_a_publication_reserves_numbers_for_the_time_it_takes(store: Store) -> N
     assert counter._limit == limit
 
 
-def test_a_counter_that_cannot_reserve_asks_for_a_commit(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The database does nothing more until it is opened again, and that is for a commit to do."""
+def test_a_counter_that_cannot_reserve_asks_for_a_commit(store: Store) -> None:
+    """LMDB may refuse every write until the database is opened again, and a commit does that."""
     store._commits.maintenance.stop()
     with store.lock:
         counter = store.counter("n", 1)
         first = counter.next()
-
-    class Broken:
-        def begin(self, *, write: bool = False) -> None:
-            raise lmdb.PanicError("update of meta page failed")
-
-    monkeypatch.setattr(store._environment, "env", Broken())
-    with store.lock, pytest.raises(InsufficientResources):
+    with store.lock, no_room(), pytest.raises(InsufficientResources):
         counter.next(10)
-    monkeypatch.undo()
     assert store._commits.counters.wanting
     with store.lock:
         assert counter.next(10) > first

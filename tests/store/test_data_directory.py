@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
 from lanner.store import Store
-from lanner.store.data_directory import UnsafeDirectory, check_data_directory
+from lanner.store.data_directory import UnsafeDirectory, check_data_directory, give_to_owner
 from tests.cli.conftest import LANNER
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -136,3 +139,60 @@ def test_root_gives_away_no_file_that_has_another_name(shared: Path) -> None:
     os.link(precious, data / "users.json")
     check_data_directory(data)
     assert precious.stat().st_uid == 0
+
+
+class Exchange:
+    """Exchange two names at chosen calls that the checked code makes, as an attacker's other process could."""
+
+    def __init__(self, one: Path, two: Path, *at: int) -> None:
+        self._names = one, two
+        self._at = at
+        self.calls = 0
+
+    def __call__(self, _frame: FrameType, event: str, _argument: object) -> None:
+        if event == "c_call":
+            if self.calls in self._at:
+                self._exchange()
+            self.calls += 1
+
+    def _exchange(self) -> None:
+        one, two = self._names
+        kept = one.with_name("kept")
+        one.rename(kept)
+        two.rename(one)
+        kept.rename(two)
+
+
+@needs_root
+@pytest.mark.parametrize("work", [check_data_directory, lambda data: give_to_owner(data / "secret")])
+def test_root_gives_away_no_file_of_its_own_when_the_directory_is_exchanged_for_a_link(
+    tmp_path: Path, work: Callable[[Path], None]
+) -> None:
+    """The owner of the parent directory exchanges names between any two steps of what root does."""
+    roots = tmp_path / "roots"
+    roots.mkdir()
+    secret = roots / "secret"
+    secret.touch(0o600)
+    calls, first = 1, 0
+    while first < calls:
+        second = first
+        while second < calls:
+            home = tmp_path / "home"
+            data, link = home / "data", home / "link"
+            data.mkdir(parents=True, mode=0o700)
+            os.chown(data, OWNER, OWNER)
+            (data / "secret").touch(0o600)
+            link.symlink_to(roots)
+            exchange = Exchange(data, link, first, second)
+            sys.setprofile(exchange)
+            try:
+                with suppress(UnsafeDirectory, OSError):
+                    work(data)
+            finally:
+                sys.setprofile(None)
+            assert secret.stat().st_uid == 0, f"given away with exchanges at calls {first} and {second}"
+            calls = max(calls, exchange.calls)
+            shutil.rmtree(home)
+            second += 1
+        first += 1
+    assert calls > 4

@@ -134,7 +134,6 @@ def test_what_was_acknowledged_has_left_when_the_queue_manager_has_stopped(
     alpha, beta, _ = network
     there = beta.direct("q")
     monkeypatch.setattr(outgoing_message_table, "_END_SLICE", 2)
-    wake = alpha.network.wake
     for number in range(20):
         alpha.send(there, b"%d" % number)
     alpha.sync()
@@ -142,13 +141,12 @@ def test_what_was_acknowledged_has_left_when_the_queue_manager_has_stopped(
     table = route.table
 
     def once() -> None:
-        # The loop has no more turns.
-        monkeypatch.setattr(alpha.network, "wake", lambda: None)
+        alpha.network.wakes = False
         table.end_some()
 
     route.table = overlay(table, end_some=once)
     world.tick(2)
-    monkeypatch.setattr(alpha.network, "wake", wake)
+    alpha.network.wakes = True
     left = alpha.outgoing(there).message_count
     assert left > 0
     alpha.transfer.stop()

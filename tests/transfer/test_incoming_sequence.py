@@ -300,7 +300,8 @@ def test_a_queue_shows_each_sequence_that_comes_to_it(h: IncomingHarness) -> Non
     arrive(h, 1, sequence=NEWER)
     assert list(queue.incoming_transactional_transfer_info.values()) == [info]
     assert (info.sequence_identifier, info.sequence_number) == (NEWER.value, 1)
-    h.arrive(h.packet(to=LEDGER, number=1, source=OTHER), link=FakeLink(OTHER))
+    # Its sender is the source, not the router at the other end of the session.
+    h.arrive(h.packet(to=LEDGER, number=1, source=OTHER), link=FakeLink(uuid.uuid4(), is_router=True))
     assert {each.sender_identifier for each in queue.incoming_transactional_transfer_info.values()} == {PEER, OTHER}
     h.restart()
     restored = h.queue("ledger").incoming_transactional_transfer_info[PEER, LEDGER]

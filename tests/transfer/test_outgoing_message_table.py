@@ -52,6 +52,15 @@ def forwarded(h: Outgoing, *, ordinal: int = 7, transactional: bool = True, sequ
     return packet
 
 
+@pytest.mark.spec("QQB-3.1.7.1.3-5")
+def test_what_was_sent_awaits_its_acknowledgment(h: Outgoing) -> None:
+    h.say(b"1", b"2")
+    entries = h.table.next_unsent(2)
+    assert [entry.awaiting_ack for entry in entries] == [False, False]
+    h.table.sent(entries[0])
+    assert [entry.awaiting_ack for entry in entries] == [True, False]
+
+
 # Order and what may leave -----------------------------------------------------------------------------------------
 
 

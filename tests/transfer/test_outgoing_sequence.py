@@ -124,6 +124,24 @@ def test_an_order_ack_updates_the_sequence(h: Outgoing) -> None:
     assert unacked(h) == [3]
 
 
+@pytest.mark.spec("QQB-3.1.5.6-1")
+def test_an_order_ack_of_a_message_that_has_expired_counts(h: Outgoing) -> None:
+    h.say(b"1", b"2", transactional=True)
+    h.say(b"3", transactional=True, time_to_reach_queue=10)
+    h.say(b"4", transactional=True)
+    h.transmit()
+    h.order_ack(2)
+    h.tick(11)
+    sequence = h.table.tx_outgoing_sequence
+    assert unacked(h) == [4]
+    h.order_ack(3)
+    assert (sequence.last_ack.seq_id, sequence.last_ack.seq_no) == (h.sequence_id.value, 3)
+    assert unacked(h) == [4]
+    # Nothing above what was sent is acknowledged.
+    h.order_ack(9)
+    assert (sequence.last_ack.seq_no, unacked(h)) == (4, [])
+
+
 @pytest.mark.spec("QQB-3.1.5.5.3-3")
 @pytest.mark.spec("QQB-3.1.5.6-3")
 @pytest.mark.parametrize("order_first", [True, False])

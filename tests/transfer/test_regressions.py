@@ -9,7 +9,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -39,7 +38,7 @@ from tests.store.conftest import no_room
 from tests.transfer.final_acks import build_final_ack
 from tests.transfer.outgoing import Outgoing
 from tests.transfer.test_shell import Manager, until
-from tests.transfer.world import FakeConnection, Node, World, strange_session
+from tests.transfer.world import Node, StrangeConnection, World, strange_session
 
 # Other tests have other addresses: the port is the same for all.
 ADDRESS = "127.0.0.58"
@@ -374,10 +373,8 @@ def test_a_queue_that_asks_for_a_connection_twice_is_served_by_it_once(world: Wo
     """Taken offline and brought online while it was being connected, it was on the session twice."""
     alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
     beta.create("q")
-    connect = alpha.network.connect
     attempts: list[Callable[[], None]] = []
-    later = lambda *args, **options: attempts.append(partial(connect, *args, **options))  # noqa: E731
-    alpha.network.connect = later  # type: ignore[method-assign]
+    alpha.network.attempts = attempts
     alpha.send(beta.direct("q"), b"one")
     alpha.sync()
     world.run()
@@ -449,8 +446,7 @@ def test_peers_that_do_not_answer_keep_nobody_out(world: World) -> None:
 
 def say_nothing(node: Node, address: str) -> Link:
     """A connection of somebody who does not begin the handshake."""
-    connection = FakeConnection(node)
-    connection.close = lambda: None  # type: ignore[method-assign]
+    connection = StrangeConnection(node)
     assert node.transfer.accepts(address)
     node.transfer.accepted(connection, address)
     assert connection.link is not None
@@ -577,8 +573,8 @@ def test_whether_anything_is_due_is_known_without_asking_each_queue_and_session(
     for address in ("127.0.0.66", "127.0.0.67"):
         strange_session(alpha, address)
     asked: list[object] = []
-    for each in (Route, Session):
-        monkeypatch.setattr(each, "next_deadline", asked.append)
+    monkeypatch.setattr(Route, "next_deadline", asked.append)
+    monkeypatch.setattr(Session, "next_deadline", asked.append)
     assert alpha.transfer.deadlines.earliest <= world.now + 5
     assert asked == []
 
@@ -642,9 +638,7 @@ def test_two_queue_managers_at_one_address_get_a_connection_each_at_once(world: 
     """The queue to the second was Waiting for five seconds, and nobody tried anything."""
     alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
     guids = iter((beta.guid, uuid4()))
-    alpha.network.resolve = lambda hosts, done: world.later(  # type: ignore[method-assign]
-        partial(done, [NextHop(next(guids), "", "127.0.0.3")])
-    )
+    alpha.network.hops = lambda _: [NextHop(next(guids), "", "127.0.0.3")]
     names = [beta.direct("one"), beta.direct("other")]
     for name in names:
         alpha.send(name, b"one")

@@ -82,29 +82,22 @@ async def until(condition: Callable[[], bool]) -> None:
 def test_sessions_are_on_port_1801_from_any_port_of_the_address_that_is_listened_on(
     tmp_path: Path, run: Callable[..., None]
 ) -> None:
-    peers: list[tuple[str, int]] = []
-
     async def main() -> None:
         async with (
             Manager(tmp_path / "A", ALPHA).listening() as alpha,
             Manager(tmp_path / "B", BETA).listening() as beta,
         ):
             assert beta.listener.address == f"{BETA}:1801"
-            opened = beta.listener.opened
-
-            def watch(connection: _TcpConnection, address: str) -> bool:
-                peers.append(connection._transport.get_extra_info("peername"))
-                return opened(connection, address)
-
-            beta.listener.opened = watch  # type: ignore[method-assign]
             alpha.send(beta, b"one", b"two")
             await until(lambda: beta.count == 2)
+            (link,) = beta.listener.transfer.links.values()
+            assert isinstance(link.connection, _TcpConnection)
+            address, port = link.connection._transport.get_extra_info("peername")
+            assert address == ALPHA
+            assert port != 1801
 
     run(main())
     assert TRANSFER_PORT == 1801
-    ((address, port),) = peers
-    assert address == ALPHA
-    assert port != 1801
 
 
 def test_messages_flow_both_ways(tmp_path: Path) -> None:

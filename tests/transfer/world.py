@@ -11,6 +11,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -152,12 +153,21 @@ class FakeNetwork:
         self._is_woken = False
         # False: the disk does not come to an end, and nothing becomes durable that transfer wants to be.
         self.writes = True
+        # False: the loop has no more turns.
+        self.wakes = True
+        # The attempts to connect, where a test makes them.
+        self.attempts: list[Callable[[], None]] | None = None
+        # What names are resolved to.
+        self.hops: Callable[[list[HopHost]], list[NextHop] | OSError] = self._hops
+
+    def _hops(self, hosts: list[HopHost]) -> list[NextHop] | OSError:
+        try:
+            return resolve_hosts(hosts, self._node.transfer.settings.peers)
+        except OSError as error:
+            return error
 
     def resolve(self, hosts: list[HopHost], done: Callable[[list[NextHop] | OSError], None]) -> None:
-        try:
-            found: list[NextHop] | OSError = resolve_hosts(hosts, self._node.transfer.settings.peers)
-        except OSError as error:
-            found = error
+        found = self.hops(hosts)
         self._world.later(lambda: self._alive(lambda: done(found)))
 
     def ping(self, address: str, done: Callable[[bool], None]) -> None:
@@ -166,7 +176,11 @@ class FakeNetwork:
 
     def connect(self, address: str, done: Callable[[Connection | OSError], None], *, over_tls: bool = False) -> None:
         assert not over_tls
-        self._world.later(lambda: self._alive(lambda: self._connect(address, done)))
+        attempt = partial(self._alive, partial(self._connect, address, done))
+        if self.attempts is None:
+            self._world.later(attempt)
+        else:
+            self.attempts.append(attempt)
 
     def _connect(self, address: str, done: Callable[[Connection | OSError], None]) -> None:
         world = self._world
@@ -197,7 +211,7 @@ class FakeNetwork:
         self._world.later(lambda: self._alive(lambda: done(result)))
 
     def wake(self) -> None:
-        if not self._is_woken:
+        if self.wakes and not self._is_woken:
             self._is_woken = True
             self._world.later(self._pump)
 
@@ -277,12 +291,25 @@ class FakeConnection:
         self.node.world.later(self._take)
 
 
+class StrangeConnection(FakeConnection):
+    """A connection of a peer that is no queue manager of this world; what it is sent goes into a session, if it has one."""
+
+    def __init__(self, node: Node, session: Session | None = None) -> None:
+        super().__init__(node)
+        self._session = session
+
+    def write(self, data: list[bytes]) -> None:
+        if self._session is not None:
+            self._session.receive(b"".join(data))
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
 def strange_session(node: Node, address: str, guid: UUID | None = None) -> tuple[Session, Link]:
     """An open session of somebody who is no queue manager of this world."""
     session = Session.initiate(own_guid=guid or uuid4(), settings=TransferSettings(), monotonic=lambda: node.world.now)
-    connection = FakeConnection(node)
-    connection.write = lambda data: session.receive(b"".join(data))  # type: ignore[method-assign,assignment]
-    connection.close = lambda: None  # type: ignore[method-assign]
+    connection = StrangeConnection(node, session)
     node.transfer.accepted(connection, address)
     assert connection.link is not None
     while data := session.data_to_send():

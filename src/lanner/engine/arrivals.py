@@ -10,7 +10,7 @@ from lanner.model.enums import INFINITE, EnqueueStatus, OperationType
 from lanner.model.errors import InsufficientResources, InvalidParameter
 from lanner.model.live import DEAD_LETTER, MessagePosition, Record, TransactionalOperation
 from lanner.model.lookup_ids import LANE_SHIFT, LOWEST_LANE, SEQUENTIAL_ID_MASK
-from lanner.wire.envelope import DELIVERY_MODE, WANTS_ATTENTION, Envelope, read_envelope
+from lanner.wire.envelope import RECOVERABLE, WANTS_ATTENTION, Envelope, read_envelope
 
 if TYPE_CHECKING:
     from lanner.engine.core import Core
@@ -66,10 +66,11 @@ class Arrivals:
         ttrq = envelope.time_to_reach_queue
         if ttrq != INFINITE and now - envelope.sent_time > ttrq:
             return EnqueueStatus.TIMED_OUT_IN_TRANSIT
-        if not envelope.user_flags & DELIVERY_MODE:  # express
+        if envelope.user_flags & RECOVERABLE:
+            if self._store.refuses_sends:
+                raise disk_full()
+        else:
             self._express_memory.check(len(packet), is_leaving=isinstance(queue, OutgoingQueue))
-        elif self._store.refuses_sends:
-            raise disk_full()
         shares = self.shares
         if shares.is_taking:
             status = shares.take(queue, packet)

@@ -31,7 +31,7 @@ from lanner.model.live import (
     MessagePosition,
     TransactionalOperation,
 )
-from lanner.wire.envelope import Envelope, is_express, may_expire
+from lanner.wire.envelope import RECOVERABLE, Envelope, is_express, may_expire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -355,7 +355,9 @@ class Positions:
         queue.message_count += 1
         if position.lookup_id <= queue.head_hint:
             queue.head_hint = position.lookup_id - 1
-        self._store.put(queue.number, position.lookup_id, position.record, express=envelope.is_express)
+        self._store.put(
+            queue.number, position.lookup_id, position.record, express=not envelope.user_flags & RECOVERABLE
+        )
         if envelope.time_to_be_received != INFINITE or isinstance(queue, OutgoingQueue):
             self.expiry.arm(position, envelope)
 

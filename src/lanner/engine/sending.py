@@ -27,7 +27,7 @@ from lanner.model.errors import (
 )
 from lanner.security.profile import Profile
 from lanner.wire.builder import build
-from lanner.wire.format_name import FormatName, PublicFormatName
+from lanner.wire.format_name import PublicFormatName, parse
 from lanner.wire.message import Message
 from lanner.wire.sid import Sid
 
@@ -131,7 +131,7 @@ class Sending:
         index = None if transaction is None else transaction.index
         sid = descriptor.sender_identifier
         source = self._queue_manager.identifier
-        name = FormatName.parse(descriptor.format_name)
+        name = parse(descriptor.format_name)
         host = self.host_of(queue, name) if isinstance(name, PublicFormatName) else None
         now = int(self._clocks.wall())
 
@@ -171,7 +171,7 @@ class Sending:
     ) -> EnqueueStatus:
         if not properties.sender_identifier:
             properties.sender_identifier = self.sender_identifier(descriptor, properties.sender_identifier_type)
-        whole = FormatName.parse(descriptor.format_name)
+        whole = parse(descriptor.format_name)
         properties = dataclasses.replace(properties, destination_multi_queue_format_name=whole)
         for child in descriptor.children:
             status = self.sender(child, transaction)(properties)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from lanner.model.errors import LannerError
 from lanner.rpc.pdu import AuthLevel, AuthType
@@ -20,6 +20,9 @@ from lanner.security.identity import ANONYMOUS, Identity
 from lanner.security.logons import Logons
 
 _LOG = logging.getLogger(__name__)
+_NO_KERBEROS: Final = (
+    "Kerberos needs packages that are not installed: install them with `pip install 'lanner[kerberos]'`"
+)
 
 
 class SecurityError(LannerError):
@@ -212,7 +215,7 @@ class ServerSecurity:
             if auth_type == AuthType.GSS_NEGOTIATE:
                 return self._negotiate(level, peer)
         except ImportError as error:
-            _LOG.warning("authentication type %d needs a package that is not installed: %s", auth_type, error)
+            _LOG.warning("authentication type %d cannot be offered: %s (%s)", auth_type, _NO_KERBEROS, error)
         except Exception as error:  # noqa: BLE001 (of other people's libraries: the keytab is missing, say)
             _LOG.error("authentication type %d cannot be offered: %s", auth_type, error)
         return None
@@ -254,7 +257,10 @@ class Credentials:
         from lanner.rpc.ntlm import NtlmInitiator
 
         if auth_type == AuthType.GSS_KERBEROS:
-            from lanner.rpc.kerberos import KerberosInitiator
+            try:
+                from lanner.rpc.kerberos import KerberosInitiator
+            except ImportError as error:
+                raise SecurityError(f"{_NO_KERBEROS} ({error})") from error
 
             kerberos = KerberosInitiator(self.user, self.password, host, level)
             return Context(kerberos, lambda: kerberos, level)

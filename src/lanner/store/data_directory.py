@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 import pwd
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -21,10 +23,12 @@ __all__ = ["UnsafeDirectory", "check_data_directory", "give_to_owner", "open_own
 MODE: Final = 0o600
 _WRITERS: Final = stat.S_IWGRP | stat.S_IWOTH
 _ROOT: Final = 0
+# Opens whatever has the name, a symbolic link or a socket too, without reading it.
+_ENTRY: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class UnsafeDirectory(LannerError):
-    """Somebody else can write to the data directory, or could have; the message says what to run."""
+    """Another user can write to the data directory, or could have; the message says what to run."""
 
 
 def user_name(uid: int) -> str:
@@ -35,44 +39,57 @@ def user_name(uid: int) -> str:
         return f"uid {uid}"
 
 
+@contextmanager
+def _opened(directory: Path) -> Iterator[int]:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def check_data_directory(directory: Path) -> None:
     """Raise UnsafeDirectory unless only its owner, who is this process's user, can write to a data directory.
 
     For root it may be any user's; files that root has left in it are given to the owner.
     """
-    found = directory.stat()
-    user = os.geteuid()
-    if user not in (_ROOT, found.st_uid):
-        raise UnsafeDirectory(
-            f"{directory} belongs to {user_name(found.st_uid)}, and this process runs as {user_name(user)}: "
-            "run as its owner, or give another data directory"
-        )
-    _check_mode(directory, found)
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            _check_entry(Path(entry.path), found)
+    with _opened(directory) as descriptor:
+        found = os.fstat(descriptor)
+        user = os.geteuid()
+        if user not in (_ROOT, found.st_uid):
+            raise UnsafeDirectory(
+                f"{directory} belongs to {user_name(found.st_uid)}, and this process runs as {user_name(user)}: "
+                "run as its owner, or give another data directory"
+            )
+        _check_mode(directory, found)
+        for name in os.listdir(descriptor):  # noqa: PTH208 (pathlib takes no descriptor)
+            _check_entry(directory / name, descriptor, found)
 
 
-def _check_entry(path: Path, directory: os.stat_result) -> None:
+def _check_entry(path: Path, parent: int, owner: os.stat_result) -> None:
     try:
-        found = path.lstat()
+        descriptor = os.open(path.name, _ENTRY, dir_fd=parent)
     except FileNotFoundError:
         # A running queue manager, or another command, has removed it meanwhile.
         return
-    if stat.S_ISLNK(found.st_mode):
-        raise UnsafeDirectory(
-            f"{path} is a symbolic link, and none is followed in a data directory: put the file itself there, or remove it"
-        )
-    if found.st_uid != directory.st_uid:
-        if os.geteuid() != _ROOT:
-            owner = user_name(directory.st_uid)
+    try:
+        found = os.fstat(descriptor)
+        if stat.S_ISLNK(found.st_mode):
             raise UnsafeDirectory(
-                f"{path} belongs to {user_name(found.st_uid)}, not to {owner}: run chown {directory.st_uid} {path} as root"
+                f"{path} is a symbolic link, and none is followed in a data directory: put the file itself there, or remove it"
             )
-        give_to_owner(path)
-    # Whoever can connect to a socket can write to it; the queue manager checks who that is.
-    if not stat.S_ISSOCK(found.st_mode):
-        _check_mode(path, found)
+        if found.st_uid != owner.st_uid:
+            if os.geteuid() != _ROOT:
+                name = user_name(owner.st_uid)
+                raise UnsafeDirectory(
+                    f"{path} belongs to {user_name(found.st_uid)}, not to {name}: run chown {owner.st_uid} {path} as root"
+                )
+            _give(descriptor, owner)
+        # Any user may connect to a socket; the queue manager checks who that is.
+        if not stat.S_ISSOCK(found.st_mode):
+            _check_mode(path, found)
+    finally:
+        os.close(descriptor)
 
 
 def _check_mode(path: Path, found: os.stat_result) -> None:
@@ -85,15 +102,27 @@ def give_to_owner(path: Path) -> None:
     """Give a file that root has made to the owner of its directory. For other users, do nothing."""
     if os.geteuid() != _ROOT:
         return
-    owner = path.parent.stat()
-    if _is_to_give(path.lstat(), owner):
-        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+    with _opened(path.parent) as parent:
+        descriptor = os.open(path.name, _ENTRY, dir_fd=parent)
+        try:
+            _give(descriptor, os.fstat(parent))
+        finally:
+            os.close(descriptor)
 
 
-def _is_to_give(found: os.stat_result, owner: os.stat_result) -> bool:
+def _give(descriptor: int, owner: os.stat_result) -> None:
+    """Change the owner of an open file to that of its directory.
+
+    The descriptor must come from the open directory that `owner` describes. The user who owns
+    the directory can exchange it and what is in it for links at any time; looked up by its path
+    once more, root could give away a file of its own.
+    """
+    found = os.fstat(descriptor)
     # A second name could be that of a file elsewhere.
     is_single = stat.S_ISDIR(found.st_mode) or found.st_nlink == 1
-    return (found.st_uid, found.st_gid) != (owner.st_uid, owner.st_gid) and is_single
+    if (found.st_uid, found.st_gid) != (owner.st_uid, owner.st_gid) and is_single:
+        # fchown(2) refuses descriptors of O_PATH; their link in /proc names the same file.
+        os.chown(f"/proc/self/fd/{descriptor}", owner.st_uid, owner.st_gid)
 
 
 def open_own(path: Path, flags: int) -> int:
@@ -101,14 +130,12 @@ def open_own(path: Path, flags: int) -> int:
 
     Raises OSError.
     """
-    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, MODE)
-    try:
-        if flags & os.O_CREAT and os.geteuid() == _ROOT:
-            # By the descriptor: the owner of the directory can put another file under the name at any time.
-            owner = path.parent.stat()
-            if _is_to_give(os.fstat(descriptor), owner):
-                os.fchown(descriptor, owner.st_uid, owner.st_gid)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+    with _opened(path.parent) as parent:
+        descriptor = os.open(path.name, flags | os.O_CLOEXEC | os.O_NOFOLLOW, MODE, dir_fd=parent)
+        try:
+            if flags & os.O_CREAT and os.geteuid() == _ROOT:
+                _give(descriptor, os.fstat(parent))
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor

@@ -42,6 +42,11 @@ class CertifiedPeers:
         self._names_of = names_of
         # The queue manager that has last shown the certificate of a peer whose entry has no GUID, by name of the peer.
         self._learnt: dict[str, UUID] = {}
+        # By name in lower case, all four from `set_peers`.
+        self._identity: TlsIdentity | None
+        self._peers: dict[str, Peer]
+        self._with_tls: dict[str, Peer]
+        self._guids: dict[str, frozenset[UUID]]
         self.set_peers(peers, identity)
 
     def set_peers(self, peers: Mapping[str, Peer | str], identity: TlsIdentity | None) -> None:

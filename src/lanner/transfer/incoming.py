@@ -75,8 +75,8 @@ _ACKNOWLEDGMENTS = (OrderAckReceived, FinalAckReceived)
 _MAX_CACHED = 4096
 
 
-class Link(AcknowledgingLink, Protocol):
-    """A session and who is at its other end (`transfer.link`)."""
+class IncomingLink(AcknowledgingLink, Protocol):
+    """What `Incoming` uses of a session and of who is at its other end (`transfer.link.Link`)."""
 
     standing: Standing
     # A message of this session was stored, here or there.
@@ -116,7 +116,7 @@ class Incoming:
         examine: Examine | None = None,
         forwarded: Callable[[OutgoingQueue], None] | None = None,
         is_known: Callable[[uuid.UUID], bool] | None = None,
-        first_stored: Callable[[Link], None] | None = None,
+        first_stored: Callable[[IncomingLink], None] | None = None,
     ) -> None:
         self._engine = engine
         self._examine = examine
@@ -135,14 +135,15 @@ class Incoming:
         )
         self.acknowledgments = TransactionalAcknowledgments(engine, self.sequences, is_known)
         self._own_guid = engine.queue_manager.identifier.bytes_le
-        self._waiting: dict[Link, deque[_Waiting]] = {}
-        self._held: dict[
-            Link, _Waiting
-        ] = {}  # the first message of each session that waits for the end of flow control
+        self._waiting: dict[IncomingLink, deque[_Waiting]] = {}
+        # The first message of each session that waits for the end of flow control.
+        self._held: dict[IncomingLink, _Waiting] = {}
         # Found before, by DQ and the bytes of the name; with the bytes of the source in front for sequences.
         self._queues: dict[tuple[int, bytes], Queue] = {}
         self._sequences: dict[tuple[bytes, int, bytes], IncomingSequence] = {}
-        self._ready: dict[Link, None] = {}  # sessions of which the message whose turn it is may have been examined
+        self._ready: dict[
+            IncomingLink, None
+        ] = {}  # sessions of which the message whose turn it is may have been examined
         self._is_busy = False
         self._senders = IncomingSenders(engine)
         # Plain senders who may send to a queue, found out in this call: nothing changes while the lock is held.
@@ -160,7 +161,7 @@ class Incoming:
         self._refused_as = ""
         engine.message_refused_subscribers.append(self._message_refused)
         engine.outgoing.too_many_subscribers.append(self._too_many_queues)
-        self._of_link: dict[Link, list[IncomingSequence]] = {}
+        self._of_link: dict[IncomingLink, list[IncomingSequence]] = {}
         self._show_sequences()
         store.on_failed(self._on_failed)
 
@@ -182,7 +183,7 @@ class Incoming:
         self._engine.outgoing.too_many_subscribers.remove(self._too_many_queues)
         self.refusals.flush()
 
-    def closed(self, link: Link) -> None:
+    def closed(self, link: IncomingLink) -> None:
         """The session has ended: what of it waits for its turn is not acknowledged and will come again."""
         self._waiting.pop(link, None)
         self._held.pop(link, None)
@@ -216,7 +217,7 @@ class Incoming:
 
     # Order of arrival -----------------------------------------------------------------------------------------
 
-    def receive(self, link: Link, events: Sequence[UserMessageReceived]) -> None:
+    def receive(self, link: IncomingLink, events: Sequence[UserMessageReceived]) -> None:
         """3.1.5.8 for what came on a session, in its order.
 
         OrderAcks and FinalAcks are only counted here: what they say is for the outgoing queues.
@@ -261,7 +262,7 @@ class Incoming:
             and not is_examined_at_once(Message(packet))
         )
 
-    def _wait(self, link: Link, number: int, packet: bytes | None, sender: bytes | None) -> None:
+    def _wait(self, link: IncomingLink, number: int, packet: bytes | None, sender: bytes | None) -> None:
         entry = _Waiting(number, packet, sender)
         self._waiting.setdefault(link, deque()).append(entry)
         if packet is None or sender is not None or self._examine is None or not self._is_slow(packet):
@@ -278,7 +279,7 @@ class Incoming:
 
         self._examine(Message(packet), done)
 
-    def _go_on(self, link: Link | None = None, done: int = 0) -> None:
+    def _go_on(self, link: IncomingLink | None = None, done: int = 0) -> None:
         """Process what has been examined, write what is remembered, and say how far each session is."""
         processed = {link: done} if link is not None and done else {}
         try:
@@ -293,7 +294,7 @@ class Incoming:
         for each, number in processed.items():
             each.processed(number)
 
-    def _advance(self, link: Link) -> int:
+    def _advance(self, link: IncomingLink) -> int:
         """Process what waits on a session up to the first message that is still being examined; the last number."""
         waiting = self._waiting.get(link)
         done = 0
@@ -318,7 +319,7 @@ class Incoming:
         return done
 
     def _is_processed(
-        self, link: Link, peer: bytes, packet: bytes, sender: bytes | None, examination: Examination | None
+        self, link: IncomingLink, peer: bytes, packet: bytes, sender: bytes | None, examination: Examination | None
     ) -> bool:
         """Process a message; False if there is no room for it, and flow control has begun."""
         try:
@@ -329,7 +330,7 @@ class Incoming:
             return False
         return True
 
-    def _hold(self, link: Link, entry: _Waiting) -> None:
+    def _hold(self, link: IncomingLink, entry: _Waiting) -> None:
         """Have a message wait for the end of flow control, before all others of its session."""
         entry.is_ready = False
         self._waiting.setdefault(link, deque()).appendleft(entry)
@@ -343,13 +344,13 @@ class Incoming:
                 self._ready[link] = None
         self._go_on()
 
-    def _give_up(self, link: Link, error: Exception) -> None:
+    def _give_up(self, link: IncomingLink, error: Exception) -> None:
         """The message cannot be stored (3.1.5.8.8), or breaks a rule: end the session, acknowledge nothing."""
         self._waiting.pop(link, None)
         self._held.pop(link, None)
         link.close(str(error))
 
-    def _begin(self, link: Link) -> None:
+    def _begin(self, link: IncomingLink) -> None:
         """What is processed now comes from this session."""
         self._peer_address = link.remote_address
         self.history.begin(link.remote_address)
@@ -366,7 +367,7 @@ class Incoming:
     # One message ----------------------------------------------------------------------------------------------
 
     def _process(
-        self, link: Link, peer: bytes, packet: bytes, sender: bytes | None, examination: Examination | None
+        self, link: IncomingLink, peer: bytes, packet: bytes, sender: bytes | None, examination: Examination | None
     ) -> None:
         flags, source, address, ordinal, user_flags = fields.arrival(packet)
         is_for_here = address in (fields.NO_QUEUE_MANAGER, self._own_guid)
@@ -394,7 +395,7 @@ class Incoming:
             if is_transactional:
                 is_stored = self._deliver_in_order(link, message, user_flags, sender, examination)
             else:
-                queue = self._destination(message)
+                queue = self._queue_of(message, fields.destination(packet))
                 is_stored = self._deliver(message, user_flags, queue, sender, examination) is _DELIVERED
                 if is_stored and user_flags & fields.RQ:
                     self._read_acknowledgment(link, message)
@@ -481,10 +482,9 @@ class Incoming:
             return f"{qm.computer_name}\\{str(name.queue_part).lower()}"
         return "no queue" if name is None else str(name)
 
-    def _read_acknowledgment(self, link: Link, message: Message) -> None:
+    def _read_acknowledgment(self, link: IncomingLink, message: Message) -> None:
         """Count an own message of which an administration acknowledgment (3.1.5.11) says that it was refused."""
-        identifier = message.correlation_identifier
-        if not is_refusal(message.message_class) or identifier[:16] != self._own_guid:
+        if not is_refusal(message.message_class) or message.correlated_queue_manager != self._own_guid:
             return
         # 3.1.7.15: ResponseQueue of an acknowledgment is the destination of the message that was sent.
         name = message.response_queue_format_name
@@ -493,7 +493,7 @@ class Incoming:
                 str(name),
                 message.message_class,
                 peer=link.remote_address,
-                message=MessageIdentifier.unpack(Reader(identifier)),
+                message=MessageIdentifier.unpack(Reader(message.correlation_identifier)),
                 is_known=self._engine.find_outgoing_queue(name) is not None,
             )
 
@@ -501,7 +501,10 @@ class Incoming:
 
     def _destination(self, message: Message) -> Queue | None:
         """3.1.5.8.5: the local queue that DestinationQueue names."""
-        key = fields.destination(message.packet)
+        return self._queue_of(message, fields.destination(message.packet))
+
+    def _queue_of(self, message: Message, key: tuple[int, bytes]) -> Queue | None:
+        """The same, by the kind and the octets of DestinationQueue."""
         queue = self._queues.get(key)
         if queue is None or queue.is_deleted:
             found = message.destination_queue_format_name
@@ -531,7 +534,12 @@ class Incoming:
     # Sequences ------------------------------------------------------------------------------------------------
 
     def _deliver_in_order(
-        self, link: Link, message: Message, user_flags: int, sender: bytes | None, examination: Examination | None
+        self,
+        link: IncomingLink,
+        message: Message,
+        user_flags: int,
+        sender: bytes | None,
+        examination: Examination | None,
     ) -> bool:
         """3.1.5.8.6 Transactional Message Processing, and what follows of it; whether the message is in its queue."""
         tx_sequence_id, number, previous = fields.transaction(message.packet, user_flags)
@@ -545,8 +553,9 @@ class Incoming:
                 Incident.SEQUENCE_AHEAD, link.remote_address, f"TxSequenceID.Timestamp is {time:%Y-%m-%d %H:%M:%S} UTC"
             )
             return False
-        queue = self._destination(message)
-        sequence = self._sequence(link, message)
+        key = fields.destination(message.packet)
+        queue = self._queue_of(message, key)
+        sequence = self._sequence(link, message, *key)
         if queue is not None and (sequence.info is None or sequence.info.queue is not queue):
             sequence.bind(queue, tx_sequence_id, previous)
         verdict = None
@@ -565,9 +574,8 @@ class Incoming:
         self.sequences.schedule_order_ack(sequence, self._monotonic())
         return verdict is _DELIVERED
 
-    def _sequence(self, link: Link, message: Message) -> IncomingSequence:
+    def _sequence(self, link: IncomingLink, message: Message, kind: int, name: bytes) -> IncomingSequence:
         source = fields.source_queue_manager(message.packet)
-        kind, name = fields.destination(message.packet)
         sequence = self._sequences.get((source, kind, name))
         if sequence is None or sequence.is_forgotten:
             destination = message.destination_queue_format_name
@@ -601,7 +609,7 @@ class Incoming:
 
     # Messages for others --------------------------------------------------------------------------------------
 
-    def _forward(self, link: Link, packet: bytes, flags: int) -> bool:
+    def _forward(self, link: IncomingLink, packet: bytes, flags: int) -> bool:
         """3.1.5.8.2, 3.1.5.8.5: pass it on as it is, but for the count of routers; whether it is in an outgoing queue."""
         message = Message(packet)
         name = message.destination_queue_format_name

@@ -95,7 +95,7 @@ def acknowledges(packet: bytes, guid: UUID) -> bool:
         return False
     if is_acknowledgment(packet):
         return message.message_class == _ORDER_ACK or FinalAckBody.from_packet(packet).source_guid == guid
-    return message.correlation_identifier[:16] == guid.bytes_le
+    return message.correlated_queue_manager == guid.bytes_le
 
 
 @dataclass(frozen=True, slots=True)

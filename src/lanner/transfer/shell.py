@@ -20,7 +20,7 @@ from lanner.host.committer import Committer
 from lanner.security.log_lines import log_of_peer
 from lanner.security.peer_address import peer_of
 from lanner.transfer.addresses import addresses_of, resolve_hosts
-from lanner.transfer.ping import PingInitiator, ping, start_ping_service
+from lanner.transfer.ping import PingInitiator, PingService, ping, start_ping_service
 from lanner.transfer.tls import TlsSettingsError, load_identity
 from lanner.transfer.tls_channel import TlsChannel
 from lanner.transfer.tls_errors import TlsError
@@ -83,6 +83,12 @@ class TransferListener:
         self._is_woken = False
         self._wake_lock = threading.Lock()
         self._timer: asyncio.TimerHandle | None = None
+        # These are there from `start` on.
+        self._loop: asyncio.AbstractEventLoop
+        self._committer: Committer
+        self._resolvers: ThreadPoolExecutor
+        self._ping_service: PingService | None
+        self._acceptors: list[Acceptor]
 
     @property
     def address(self) -> str:

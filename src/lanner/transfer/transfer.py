@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from lanner.model.live import MessagePosition
     from lanner.transfer.events import Event
     from lanner.transfer.identities import Standing
-    from lanner.transfer.incoming import Link as IncomingLink
+    from lanner.transfer.incoming import IncomingLink
     from lanner.transfer.link import Link
     from lanner.transfer.network import Connection, Network
     from lanner.transfer.peers import Peer

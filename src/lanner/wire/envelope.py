@@ -27,12 +27,13 @@ _FLAGS_0_TO_7, _FLAGS_8_TO_15 = 60, 61  # of UserHeader.Flags
 _new = tuple.__new__
 
 _PRIORITY = 0x0007
-DELIVERY_MODE = 0x0000_0060  # UserHeader.Flags.DM; 0: express
 _NEGATIVE_JOURNALING = 0x0000_0100
 _POSITIVE_JOURNALING = 0x0000_0200
 _ADMINISTRATION_QUEUE = 0x0000_E000
 _TRANSACTION_HEADER = 0x0010_0000
 
+# DM: a message with neither of these is express.
+RECOVERABLE = 0x0000_0060
 # A message with none of these needs no journal, dead-letter copy or acknowledgment when it arrives
 # or leaves.
 WANTS_ATTENTION = _NEGATIVE_JOURNALING | _POSITIVE_JOURNALING | _ADMINISTRATION_QUEUE
@@ -71,7 +72,7 @@ class Envelope(NamedTuple):
     @property
     def is_express(self) -> bool:
         """MS-MQMQ 2.2.19.2 DM."""
-        return not self.user_flags & DELIVERY_MODE
+        return not self.user_flags & RECOVERABLE
 
     @property
     def is_transactional(self) -> bool:
@@ -95,7 +96,7 @@ def read_envelope(packet: bytes) -> Envelope:
 
 def is_express(packet: bytes) -> bool:
     """MS-MQMQ 2.2.19.2 DM of a packet."""
-    return not packet[_FLAGS_0_TO_7] & DELIVERY_MODE
+    return not packet[_FLAGS_0_TO_7] & RECOVERABLE
 
 
 def may_expire(packet: bytes, *, in_transit: bool) -> bool:

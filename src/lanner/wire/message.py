@@ -391,6 +391,12 @@ class Message:
         return self.packet[offset : offset + 20]
 
     @property
+    def correlated_queue_manager(self) -> bytes:
+        """The queue manager whose message the correlation identifier names, if it is that of a message."""
+        offset = self._layout().properties + 4
+        return self.packet[offset : offset + 16]
+
+    @property
     def body_type(self) -> int:
         return self._property(24)
 

@@ -13,7 +13,7 @@ from lanner.model.directory_objects import GUID_NULL
 from lanner.model.enums import QueueNameType
 from lanner.model.errors import IllegalFormatname, RemoteProtocolError, UnsupportedFormatnameOperation
 from lanner.wire.format_name import DirectFormatName, FormatName, PrivateFormatName, PublicFormatName
-from lanner.wire.reader import decode_terminated, encode_terminated, guid_to_bytes, padding
+from lanner.wire.reader import decode_terminated, encode_terminated, guid_from_bytes, guid_to_bytes, padding
 
 NONE = int(QueueNameType.NONE)
 SAME_AS_ADMINISTRATION_QUEUE = int(QueueNameType.SAME_AS_ADMINISTRATION_QUEUE)
@@ -43,6 +43,11 @@ def decode_direct(data: bytes) -> DirectFormatName:
         return DirectFormatName(decode_terminated(data, "DirectFormatName"))
     except IllegalFormatname as error:
         raise RemoteProtocolError(f"DirectFormatName: {error}") from None
+
+
+def decode_private(data: bytes) -> PrivateFormatName:
+    """The name in a field with a private queue on any computer: queue manager and number."""
+    return PrivateFormatName(guid_from_bytes(data[:16]), _U32.unpack_from(data, 16)[0])
 
 
 @lru_cache(maxsize=4096)

@@ -24,7 +24,7 @@ from lanner.com.constants import (
     S_FALSE,
     S_OK,
 )
-from lanner.com.objects import ComCall, ComError, ComObject, Remote
+from lanner.com.objects import ComCall, ComError, ComObject
 from lanner.rpc.pdu import AuthLevel
 from lanner.security.identity import SYSTEM
 from tests.com.fakes import Caller, Exporter, Foreign
@@ -147,10 +147,12 @@ class Slow(Foreign):
     def __init__(self) -> None:
         super().__init__(EVENTS)
         self.may_answer = asyncio.Event()
+        self.answered: list[Foreign] = []
 
     async def query_interface(self, iid: UUID) -> Foreign:
         await self.may_answer.wait()
-        return await super().query_interface(iid)
+        self.answered.append(await super().query_interface(iid))
+        return self.answered[-1]
 
 
 def test_sinks_that_are_being_asked_have_their_places() -> None:
@@ -169,15 +171,6 @@ def test_sinks_that_are_being_asked_have_their_places() -> None:
 def test_an_event_that_is_released_meanwhile_keeps_nothing() -> None:
     async def both() -> None:
         event, slow = Event(), Slow()
-        kept: list[Remote] = []
-        asked = slow.query_interface
-
-        async def query_interface(iid: UUID) -> Foreign:
-            found = await asked(iid)
-            kept.append(found)
-            return found
-
-        slow.query_interface = query_interface  # type: ignore[method-assign]
         task = asyncio.create_task(event.advise(call_on(event), slow))
         await asyncio.sleep(0)
         event.released()
@@ -185,7 +178,7 @@ def test_an_event_that_is_released_meanwhile_keeps_nothing() -> None:
         with pytest.raises(ComError):
             await task
         assert not event.connections
-        assert all(isinstance(sink, Foreign) and sink.is_released for sink in [*kept, slow])
+        assert [sink.is_released for sink in (*slow.answered, slow)] == [True, True]
 
     asyncio.run(both())
 

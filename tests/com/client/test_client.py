@@ -54,6 +54,7 @@ from tests.com.toys import (
     Counter,
     ToyServer,
 )
+from tests.overlay import overlay
 from tests.rpc.loops import run
 
 HOST = "127.0.0.1"
@@ -359,14 +360,13 @@ def test_releases_go_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     async def main() -> None:
         async with pair(tmp_path) as pair_:
             counters = [await pair_.counter() for _ in range(10)]
-            calls = pair_.client.calls
-            call, sizes = calls.call_rem_unknown, []
+            calls, sizes = pair_.client.calls, []
 
             async def count(exporter: RemoteExporter, method: Method, arguments: Mapping[str, Value]) -> Value:
                 sizes.append(arguments["c_interface_refs"])
-                return await call(exporter, method, arguments)
+                return await calls.call_rem_unknown(exporter, method, arguments)
 
-            monkeypatch.setattr(calls, "call_rem_unknown", count)
+            pair_.client.calls = overlay(calls, call_rem_unknown=count)
             for counter in counters:
                 counter.release()
             await pair_.until_objects(0)
@@ -375,13 +375,12 @@ def test_releases_go_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     run(main())
 
 
-def test_an_exporter_that_does_not_answer_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exporter_that_does_not_answer_holds_up_no_other(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
 
     async def main() -> None:
         async with pair(tmp_path) as pair_, ToyServer(tmp_path / "other") as other:
-            calls = pair_.client.calls
-            call, silence = calls.call_rem_unknown, asyncio.Event()
+            calls, silence = pair_.client.calls, asyncio.Event()
             counter = await pair_.counter()
             dead = await pair_.client.activate(HOST, CLSID_COUNTER, IID_ICOUNTER, port=other.port)
             silent = dead.held.exporter
@@ -389,9 +388,9 @@ def test_an_exporter_that_does_not_answer_holds_up_no_other(tmp_path: Path, monk
             async def hang(exporter: RemoteExporter, method: Method, arguments: Mapping[str, Value]) -> Value:
                 if exporter is silent:
                     await silence.wait()
-                return await call(exporter, method, arguments)
+                return await calls.call_rem_unknown(exporter, method, arguments)
 
-            monkeypatch.setattr(calls, "call_rem_unknown", hang)
+            pair_.client.calls = overlay(calls, call_rem_unknown=hang)
             dead.release()
             await asyncio.sleep(0)
             counter.release()

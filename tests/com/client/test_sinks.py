@@ -124,19 +124,17 @@ def test_a_sink_is_pinged_while_it_is_held(server: AlbumServer, computer: Connec
     until(lambda: not any(len(one.pings) for one in server.com.client._resolvers.values()))
 
 
-def test_a_sink_that_is_not_pinged_any_more_is_dropped_by_the_client(
-    server: AlbumServer, computer: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sink_that_is_not_pinged_any_more_is_dropped_by_the_client(server: AlbumServer, computer: Connection) -> None:
     album = computer.dispatch(CLSID_ALBUM)
     with_events(album, Listener(), IALBUM_EVENTS)
     own = computer._parts.own
     assert own is not None
     assert len(own.exporter.objects) == 1
-    # Six minutes later, during which nobody has pinged.
-    monkeypatch.setattr(own.exporter, "_clock", lambda: asyncio.get_event_loop().time() + 1000)
 
     async def later() -> None:
-        own.exporter.reclaim(own._pings.expire(asyncio.get_running_loop().time() + 1000))
+        # More than six minutes, during which no peer has pinged.
+        now = asyncio.get_running_loop().time() + 1000
+        own.exporter.reclaim(own._pings.expire(now), now)
 
     computer._thread.call(later())
     assert not own.exporter.objects

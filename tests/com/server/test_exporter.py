@@ -97,7 +97,7 @@ class Bench:
 
     def wait(self, seconds: float) -> None:
         self.now += seconds
-        self.exporter.reclaim(self.pings.expire(self.now))
+        self.exporter.reclaim(self.pings.expire(self.now), self.now)
 
 
 async def fault(awaitable: object) -> int:
@@ -728,12 +728,12 @@ class TestReclaiming:
                 exporter, interface = server.com.exporter, server.com.exporter.find(std.ipid)
                 assert interface is not None
                 interface.exported.last_call = -1e9
-                exporter.reclaim([std.oid])
+                exporter.reclaim([std.oid], asyncio.get_running_loop().time())
                 assert exporter.objects == [counter]
                 counter.go_on.set()
                 assert (await waiting)[RETURNS] == S_OK
                 interface.exported.last_call = -1e9
-                exporter.reclaim([std.oid])
+                exporter.reclaim([std.oid], asyncio.get_running_loop().time())
                 assert exporter.objects == []
 
         run(main())

@@ -29,6 +29,7 @@ from lanner.spark.flight.client import FlightFailed, FlightQueues
 from lanner.spark.flight.errors import NotAuthenticated
 from lanner.spark.flight.server import FlightListener
 from lanner.spark.flight.settings import FlightSettings
+from tests.overlay import overlay
 
 Connect = Callable[..., FlightQueues]
 HERE = "127.0.0.1"
@@ -125,14 +126,12 @@ def test_a_password_that_was_right_is_not_worked_out_again_for_a_while(
     users = runtime_of(qm).users
     users.add("alice", "wonder")
     asked: list[tuple[str, str]] = []
-    verify = users.verify
 
     def counted(name: str, password: str) -> Identity | None:
         asked.append((name, password))
-        return verify(name, password)
+        return users.verify(name, password)
 
-    monkeypatch.setattr(users, "verify", counted)
-    tokens = Tokens(users)
+    tokens = Tokens(overlay(users, verify=counted))
     for _ in range(3):
         assert tokens.log_on("alice", "wonder", HERE)[0].name == "alice"
     assert asked == [("alice", "wonder")]

@@ -57,6 +57,7 @@ class EmbeddedQueue:
         self._exclusive = exclusive
         self._operations = backend.operations
         self._engine = backend.engine
+        self._identifier = backend.engine.queue_manager.identifier
         self._store = backend.runtime.store
         self._lock = backend.runtime.lock
         self._durable = backend.waiter.durable
@@ -113,7 +114,7 @@ class EmbeddedQueue:
                 message,
                 properties,
                 self.backend.key_to_sign_with(),
-                source=self._engine.queue_manager.identifier,
+                source=self._identifier,
                 # As packets carry it: the engine orders the names of several queues.
                 destination=parse(handle.format_name),
                 is_transactional=transaction is not None,
@@ -180,13 +181,13 @@ class EmbeddedQueue:
             except BaseException:
                 self._undo([position])
                 raise
-        return ReceivedMessage(position.lookup_id, position.record, self.backend.identifier)
+        return ReceivedMessage(position.lookup_id, position.record, self._identifier)
 
     async def _wait_to_receive(self, read: Read, timeout: float | None) -> ReceivedMessage:
         position = await waited(read, timeout)
         if read.transaction is None:
             await taken(read)
-        return ReceivedMessage(position.lookup_id, position.record, self.backend.identifier)
+        return ReceivedMessage(position.lookup_id, position.record, self._identifier)
 
     def _undo(self, positions: Sequence[MessagePosition]) -> None:
         """Put messages back whose receiver was cancelled or interrupted."""
@@ -223,8 +224,7 @@ class EmbeddedQueue:
             except BaseException:
                 self._undo(positions)
                 raise
-        keeper = self.backend.identifier
-        return [ReceivedMessage(position.lookup_id, position.record, keeper) for position in positions]
+        return [ReceivedMessage(position.lookup_id, position.record, self._identifier) for position in positions]
 
     @asynccontextmanager
     async def receiving(self, count: int, timeout: float | None) -> AsyncIterator[list[ReceivedMessage]]:
@@ -240,7 +240,7 @@ class EmbeddedQueue:
                 with self._lock, suppress(StatusError):
                     while reads and len(reads) < count:
                         reads.append(self._operations.receive(handle, 0))
-            yield [received(read, self.backend.identifier) for read in reads]
+            yield [received(read, self._identifier) for read in reads]
         except BaseException:
             for read in reversed(reads):
                 read.give_back()
@@ -253,7 +253,7 @@ class EmbeddedQueue:
         with self._lock:
             read = self._operations.look_up(handle, lookup_id, where, is_peek=False)
         try:
-            yield received(read, self.backend.identifier)
+            yield received(read, self._identifier)
         except BaseException:
             read.give_back()
             raise
@@ -277,7 +277,7 @@ class EmbeddedQueue:
         with self._lock:
             read = self._operations.peek(handle, milliseconds(timeout))
         await waited(read, timeout)
-        return received(read, self.backend.identifier)
+        return received(read, self._identifier)
 
     async def receive_by_lookup_id(
         self, lookup_id: int, where: str, unit: BackendTransaction | None
@@ -288,12 +288,12 @@ class EmbeddedQueue:
             read = self._operations.look_up(handle, lookup_id, where, is_peek=False, transaction=transaction)
         if transaction is None:
             await taken(read)
-        return received(read, self.backend.identifier)
+        return received(read, self._identifier)
 
     async def peek_by_lookup_id(self, lookup_id: int, where: str) -> ReceivedMessage:
         handle = await self.handle(_PEEK)
         with self._lock:
-            return received(self._operations.look_up(handle, lookup_id, where, is_peek=True), self.backend.identifier)
+            return received(self._operations.look_up(handle, lookup_id, where, is_peek=True), self._identifier)
 
     async def move(self, lookup_ids: Sequence[int], target: BackendQueue, unit: BackendTransaction | None) -> None:
         if not isinstance(target, EmbeddedQueue) or target.backend.embedded is not self.backend.embedded:

@@ -26,8 +26,8 @@ from lanner.rpc.endpoint_mapper import EPMAPPER_PORT
 from lanner.rpc.faults import FaultStatus, RpcConnectionError, RpcFault
 from lanner.rpc.interface import RETURNS, Interface, Method
 from lanner.rpc.ndr import ByteOrder, Syntax, Value
-from lanner.rpc.pdu import AuthLevel, AuthType, SyntaxId
-from lanner.rpc.security import Credentials, SecurityError
+from lanner.rpc.pdu import AuthLevel, SyntaxId
+from lanner.rpc.security import SecurityError
 
 if TYPE_CHECKING:
     from lanner.com.client.tables import RemoteExporter
@@ -76,22 +76,9 @@ def check_hresult(hresult: int, what: str) -> None:
 class Calls:
     """The calls of one client, and the connections they go through."""
 
-    def __init__(
-        self,
-        settings: ClientSettings,
-        credentials: Credentials | None,
-        auth_type: AuthType,
-        local_address: str | None = None,
-    ) -> None:
+    def __init__(self, settings: ClientSettings, connections: Connections) -> None:
         self.settings = settings
-        self.connections = Connections(
-            credentials,
-            auth_type,
-            connect_timeout=settings.connect_timeout,
-            max_connections=settings.max_connections,
-            max_connections_per_host=settings.max_connections_per_host,
-            local_address=local_address,
-        )
+        self.connections = connections
 
     async def ask(
         self,

@@ -20,7 +20,7 @@ from uuid import UUID
 
 from lanner.com.client.activation import OLDEST_VERSION, request_activation, server_alive
 from lanner.com.client.calls import Calls, ClientSettings, check_hresult
-from lanner.com.client.connections import Address
+from lanner.com.client.connections import Address, Connections
 from lanner.com.client.pings import ComplexPing, SimplePing
 from lanner.com.client.remote_interface import RemoteInterface
 from lanner.com.client.tables import (
@@ -121,7 +121,15 @@ class ComClient:
         """
         self.settings = ClientSettings() if settings is None else settings
         self.exporter = exporter
-        self.calls = Calls(self.settings, credentials, auth_type, local_address)
+        connections = Connections(
+            credentials,
+            auth_type,
+            connect_timeout=self.settings.connect_timeout,
+            max_connections=self.settings.max_connections,
+            max_connections_per_host=self.settings.max_connections_per_host,
+            local_address=local_address,
+        )
+        self.calls = Calls(self.settings, connections)
         self._loop = asyncio.get_running_loop()
         # Resolvers by the addresses that references give for them; OXIDs are unique at one resolver only.
         self._resolvers: dict[_Addresses, Resolver] = {}

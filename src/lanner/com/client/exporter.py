@@ -85,7 +85,8 @@ class OwnObjects:
 
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()
-        self.exporter.reclaim(self._pings.expire(loop.time()))
+        now = loop.time()
+        self.exporter.reclaim(self._pings.expire(now), now)
         self._timer = loop.call_later(PING_PERIOD, self._tick)
 
     async def stop(self) -> None:

@@ -370,9 +370,8 @@ class ObjectExporter:
         for exported in list(self._objects.values()):
             self._release(exported)
 
-    def reclaim(self, oids: Iterable[int]) -> None:
+    def reclaim(self, oids: Iterable[int], now: float) -> None:
         """Release objects that no client pings any more, except those being called (MS-DCOM 3.1.1.6.2)."""
-        now = self._clock()
         for oid in oids:
             exported = self._objects.get(oid)
             if exported is None:

@@ -137,7 +137,7 @@ class ComListener:
     def tick(self, now: float) -> None:
         """Reclaim objects that are not pinged. Deadlines begin three periods ahead, so looking once in a period misses none."""
         loop = asyncio.get_running_loop()
-        self.exporter.reclaim(self.pings.expire(now))
+        self.exporter.reclaim(self.pings.expire(now), now)
         deadline = self.pings.next_deadline()
         latest = now + self._settings.ping_period
         then = latest if deadline is None else min(deadline, latest)

@@ -100,7 +100,9 @@ class PacketWriter:
     def __init__(self, path: Path, origin: Origin) -> None:
         self.path = path
         self._partial = path.with_name(path.name + ".partial")
-        self._file: BinaryIO = self._partial.open("wb")
+        # A new file for this user alone: it has the bodies of messages, and one that is there may be another user's.
+        self._partial.unlink(missing_ok=True)
+        self._file: BinaryIO = os.fdopen(os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
         self._checksum = 0
         self._messages = 0
         self._bytes = 0

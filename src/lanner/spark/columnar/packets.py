@@ -21,7 +21,7 @@ from lanner.spark.columnar.rows import clean
 from lanner.spark.columnar.vectors import SLACK, Buffer, Ints, Mask, Octets, Room, are_alike, fresh, lean, parts
 from lanner.wire import layout as at
 from lanner.wire import queue_names as names
-from lanner.wire.format_name import PrivateFormatName, PublicFormatName
+from lanner.wire.format_name import PublicFormatName
 from lanner.wire.reader import guid_from_bytes
 from lanner.wire.security_header import MAX_SENDER_CERT_SIZE
 
@@ -359,4 +359,4 @@ def _public_text(raw: bytes) -> str:
 
 
 def _private_text(raw: bytes) -> str:
-    return str(PrivateFormatName(guid_from_bytes(raw[:16]), int.from_bytes(raw[16:], "little")))
+    return str(names.decode_private(raw))
