@@ -75,6 +75,8 @@ class IncomingSequence:
     has_delivered: bool = False
     # An address was stated for the peer that its messages came from (`identities`).
     is_known: bool = False
+    # Those of the same kind and address (`_Kept`), the one that was used least recently first.
+    among: OrderedDict[bytes, IncomingSequence] = field(default_factory=OrderedDict, repr=False)
     info: IncomingTransactionalTransferInfo | None = None
     # What is on disk, and what will be with which batch: an OrderAck speaks of the first; and what the last one said.
     durable: tuple[int, int] = (0, 0)
@@ -202,7 +204,8 @@ class _Kept:
 
     def add(self, sequence: IncomingSequence) -> None:
         addresses = self._networks.setdefault(peer_of(sequence.remote_address), {})
-        addresses.setdefault(sequence.remote_address, OrderedDict())[sequence.key] = sequence
+        sequence.among = addresses.setdefault(sequence.remote_address, OrderedDict())
+        sequence.among[sequence.key] = sequence
         self._count += 1
 
     def remove(self, sequence: IncomingSequence) -> None:
@@ -215,16 +218,13 @@ class _Kept:
         if not addresses:
             del self._networks[network]
 
-    def used(self, sequence: IncomingSequence) -> None:
-        self._networks[peer_of(sequence.remote_address)][sequence.remote_address].move_to_end(sequence.key)
-
     def excess(self, newest: IncomingSequence, limit: float, share: float) -> IncomingSequence | None:
         """Return one that must go because of the newest: of its own address, else of the network that has most.
 
         In that network it is one of the address that has most, of several such addresses the one that came last: an address
         that one network has for the asking displaces none that was there before.
         """
-        own = self._networks[peer_of(newest.remote_address)][newest.remote_address]
+        own = newest.among
         if len(own) > share:
             return next(iter(own.values()))
         if self._count <= limit:
@@ -346,7 +346,7 @@ class IncomingSequences:
         changed, self._changed = self._changed, {}
         for sequence in changed:
             self._by_key.move_to_end(sequence.key)
-            self._kept(sequence).used(sequence)
+            sequence.among.move_to_end(sequence.key)
             self._table.put(sequence.key, sequence.pack())
         # A batch number, not a change: order acknowledgments go out when `synced` has reached it.
         batch, synced = self._store.pending_batch(), self._store.synced

@@ -168,6 +168,9 @@ class Links:
         It is one of the peer that has most of them, if that has more than the new one's: the first over which no message has
         passed, else the first. Known peers never make room: strangers can have as many sessions as they like.
         """
+        if not self._sessions.has_room(newcomer):
+            # It would be refused all the same, and looking for one takes time.
+            return None
         strangers: dict[str, list[Link]] = {}
         for link in self.by_number.values():
             if not link.is_initiator and not link.standing.is_known:

@@ -100,9 +100,13 @@ class ExportedInterface:
     table: InterfaceTable
     exported: ExportedObject
     # Of each user; of None those that were given to nobody in particular, which whoever has them may release.
-    public_refs: dict[Sid | None, int] = field(default_factory=dict)
+    public_refs_of: dict[Sid | None, int] = field(default_factory=dict)
     # Of each client.
     private_refs: dict[Sid, int] = field(default_factory=dict)
+
+    @property
+    def public_refs(self) -> int:
+        return sum(self.public_refs_of.values())
 
 
 @dataclass(slots=True, eq=False)
@@ -331,7 +335,7 @@ class ObjectExporter:
 
     def _subtract(self, interface: ExportedInterface, public_refs: int, user: Sid | None) -> None:
         """Subtract references of a user, and what is more than that of those that nobody in particular has."""
-        counts = interface.public_refs
+        counts = interface.public_refs_of
         for one in dict.fromkeys((user, None)):
             taken = min(counts.get(one, 0), public_refs)
             public_refs -= taken
@@ -458,7 +462,7 @@ class ObjectExporter:
 
 def _add_public(interface: ExportedInterface, public_refs: int, user: Sid | None) -> None:
     if public_refs:
-        interface.public_refs[user] = interface.public_refs.get(user, 0) + public_refs
+        interface.public_refs_of[user] = interface.public_refs_of.get(user, 0) + public_refs
 
 
 def _release_object(obj: ComObject) -> None:
