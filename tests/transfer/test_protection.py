@@ -375,7 +375,7 @@ class TestProtect:
         b.engine.enqueue_message_to_an_open_queue(descriptor, properties)
         packet = b.protected(b.last(PRIVATE))
         assert Message(packet).is_body_encrypted == (SECRET not in packet) == bool(privacy)
-        found = received(packet)
+        found = received(packet, preferences=EncryptionPreferences(accepts_legacy_signatures=True))
         assert found.refusal is None
         assert found.authentication_level is level
         assert found.message.body == SECRET
@@ -648,7 +648,8 @@ class TestExamine:
 
     @pytest.mark.spec("QQB-3.1.5.8.3-1")
     def test_a_signature_in_either_place_is_checked_in_a_thread(self, b: Bench) -> None:
-        several = parse(r"DIRECT=OS:a\private$\q,DIRECT=OS:b\private$\q")
+        here = Message(arriving(b)).destination_queue_format_name
+        several = parse(rf"{here},DIRECT=OS:b\private$\q")
         b.register()
         cases: list[tuple[dict[str, Any], int]] = [({}, 3), ({"destination_multi_queue_format_name": several}, 5)]
         for more, level in cases:

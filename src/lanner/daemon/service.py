@@ -131,6 +131,7 @@ class Daemon:
             "send_insecure_nacks": settings.security.send_insecure_nacks,
             "trust_unsigned_sid": settings.security.trust_unsigned_sid,
             "legacy_crypto": settings.security.legacy_crypto,
+            "legacy_signatures": settings.security.legacy_signatures,
             "events": settings.events.settings,
             "audit": AuditLog(None if settings.log.audit == "none" else settings.data / settings.log.audit),
             "local_origin": f"service uid {os.geteuid()}",

@@ -70,6 +70,7 @@ DOCUMENT_DEFAULTS: dict[str, object] = {
     "quota.strangers_share": 1.0,
     "security.trust_unsigned_sid": True,
     "security.legacy_crypto": True,
+    "security.legacy_signatures": True,
     "rpc.authentication_level": "none",
     "transfer.peers": "open",
     "transfer.max_clock_skew": math.inf,
@@ -149,6 +150,8 @@ class SecuritySettings(_Table):
     trust_unsigned_sid: bool = False
     # Use RSA keys below 1,024 bits, as the base provider of MS-MQDMPR 3.1.3 has them.
     legacy_crypto: bool = False
+    # MS-MQQB 3.1.5.8.3: believe signatures over the hash of MSMQ 1.0, which does not say what queue a message is for.
+    legacy_signatures: bool = False
     # Wrong passwords after which an account is locked for everybody, wherever they come from; 0: it never is.
     lockout_failures: Annotated[int, Field(ge=0)] = 0
     lockout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 900.0
