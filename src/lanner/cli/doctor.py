@@ -100,6 +100,7 @@ def _running(data: Path) -> Iterator[Finding]:
         transactions = manager.transactions()
     yield from in_doubt(transactions, data)
     yield from _refusals(status["refused"])
+    yield from _incidents(status["incidents"])
     yield from _conflicts(peers)
     yield from _limits(status["limits"])
 
@@ -114,6 +115,15 @@ def _refusals(rows: list[dict[str, Any]]) -> Iterator[Finding]:
             f"{counted(one['messages'])} for {one['queue']} {by}: {one['class']}, the last peer is {one['last_peer']}"
         )
         yield Finding("refusals", Verdict.WARN, text, one["advice"])
+
+
+def _incidents(rows: list[dict[str, Any]]) -> Iterator[Finding]:
+    """What peers did since it started that was not followed: their messages may be missing without a refusal."""
+    for one in rows:
+        if not one["is_usual"]:
+            detail = f" ({one['detail']})" if one["detail"] else ""
+            text = f"{one['count']} {one['text']}; the last peer is {one['last_peer']}{detail}"
+            yield Finding("peers", Verdict.WARN, text, f"docs/security.md, section Peers, explains {one['kind']}")
 
 
 def _conflicts(peers: list[dict[str, Any]]) -> Iterator[Finding]:

@@ -85,6 +85,7 @@ class Count:
             "last_time": dt.datetime.fromtimestamp(self.last_time, dt.UTC).isoformat(timespec="seconds"),
             "last_peer": self.last_peer,
             "detail": self.last_detail,
+            "is_usual": self.kind in _USUAL,
         }
 
 

@@ -4,7 +4,8 @@ Duplicates are dropped and transactional messages are put in order. Then the mes
 engine, or on to another queue manager. Whether a message is accepted is decided by the engine
 (`engine/admission.py`). Here are decided the refusals that have to do with the peer: a message from another computer than
 its sender, one whose sequence has a time far ahead, one that is not to be passed on (`forwarding`) or has passed too many routing
-servers. `refusals` counts and logs all of them by queue, `incidents` by peer.
+servers. `refusals` counts and logs by queue what the sender may be told, `incidents` by kind and
+peer what breaks a rule between queue managers.
 
 The message and what is remembered about it (its identifier, the state of its sequence) go into the
 same batch of the store, because both are written under one hold of its lock.
