@@ -1,11 +1,12 @@
 # make run       a queue manager on this machine, its data in ./data; installs only what it needs, from wheels
 # make install   the whole environment in .venv, from the hash-locked requirements
-# make test      every test but the soak tests
+# make test      every test but the soak tests; OPTIONS="--durations 20" and others as in pytest
 # make lint      ruff and mypy
 # make sync      the blocking client again, after the async one changed
 # make demo      two queue managers exchange messages, the data pipeline looks at them; the report is build/demo/report.html
 # make bench-against REV=main  the working tree against another commit; OPTIONS="--pairs 15" and others as in bench/against.py
 # make test-cluster  the jobs of the pipeline on a Spark cluster of this machine
+# make mutants SEED=1 SAMPLE=100  do the tests of a requirement notice when its code is wrong? ROW=QQB-2.2.7-6 asks for one; JOBS=1 leaves a core free
 # make lock      requirements.lock and requirements-core.lock again, after the dependencies in pyproject.toml changed
 
 PYTHON ?= python3
@@ -22,11 +23,15 @@ SCRATCH := $(shell test "$$(df --output=avail -B 1M /dev/shm 2>/dev/null | tail 
 PYTEST := $(if $(SCRATCH),TMPDIR=$(SCRATCH) )$(BIN)/python -m pytest
 # Two processes share the tests: files, or folders whose files must not run at once (tests/conftest.py).
 SHARED := -n 2
+# What `make mutants` takes.
+SEED ?= 1
+SAMPLE ?= 100
+JOBS ?= 2
 # The tests start hundreds of Pythons: each would compile Lanner anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := install
-.PHONY: install run test test-cluster demo lint sync bench bench-against conformance soak lock clean
+.PHONY: install run test test-cluster demo lint sync bench bench-against conformance mutants soak lock clean
 
 install: $(STAMP)
 
@@ -53,7 +58,7 @@ run: $(CORE_STAMP)
 	$(BIN)/lanner serve --data ./data --bind 127.0.0.1
 
 test: install
-	$(PYTEST) tests $(SHARED)
+	$(PYTEST) tests $(SHARED) $(OPTIONS)
 
 # Spark needs Java 17 or newer; pip brings the rest of it.
 test-cluster: install
@@ -83,6 +88,9 @@ conformance: install
 	@mkdir -p build
 	@status=0; $(PYTEST) tests $(SHARED) --spec-results build/spec-results.json || status=$$?; \
 	$(BIN)/python tools/spec_report.py build/spec-results.json --write docs/conformance.md || status=$$?; exit $$status
+
+mutants: install
+	$(if $(SCRATCH),TMPDIR=$(SCRATCH) )$(BIN)/python tools/mutants.py --seed $(SEED) --sample $(SAMPLE) --jobs $(JOBS) $(addprefix --row ,$(ROW))
 
 soak: install
 	$(PYTEST) tests -m soak --timeout 0

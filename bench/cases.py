@@ -24,6 +24,7 @@ from bench.peers.rabbit import Rabbit
 from bench.peers.redis import Redis
 from bench.report import Contender, Figures, Goal, Table, Writer, alternate, print_table
 from bench.rpc import CREDENTIALS, MQMP, MQQP, SHAPES, Remote
+from bench.service import CLIENT_COST, SERVER_COST, Clients, Service, by_clients
 from bench.transfer import Pair
 from bench.workload import BODY, Scale
 
@@ -88,6 +89,12 @@ class Bench:
         return remote
 
     @cached_property
+    def service(self) -> Service:
+        service = Service(self.directory)
+        self._stack.callback(service.close)
+        return service
+
+    @cached_property
     def rabbit(self) -> Rabbit | None:
         return self._start(lambda: Rabbit(self.directory / "rabbit"))
 
@@ -115,6 +122,17 @@ class Bench:
         table = alternate(title, contenders, self.scale.rounds, is_lower_better=is_lower_better)
         print_table(table, goals, self.out)
         return table
+
+    def report_costs(self, title: str, contenders: list[Contender], *goals: Goal) -> None:
+        """Report rates, and what each message costs in a table of its own."""
+        whole = alternate(title, contenders, self.scale.rounds)
+        costs = SERVER_COST, CLIENT_COST
+        for name, columns, is_cost in (
+            (f"{title}: messages/s", [one for one in whole.columns if one not in costs], False),
+            (f"{title}: microseconds of processor time", list(costs), True),
+        ):
+            rows = {row: {one: found[one] for one in columns if one in found} for row, found in whole.rows.items()}
+            print_table(Table(name, rows, is_lower_better=is_cost), () if is_cost else goals, self.out)
 
 
 def at_rate(name: str, measure: Callable[[], float]) -> Contender:
@@ -322,6 +340,94 @@ def rpc(bench: Bench) -> None:
     )
 
 
+def service(bench: Bench) -> None:
+    """Server and clients in processes of their own. Sends of the peers are confirmed after the sync, and so are ours."""
+    rabbit, redis, clients = bench.rabbit, bench.redis, Clients(bench.service, bench.rabbit, bench.redis)
+    quorum_c, pika, redis_py = f"{QUORUM}, C client", f"{QUORUM}, pika", f"{REDIS}, redis-py"
+    ways = {f"{LANNER} by TCP": True, f"{LANNER} by lanner.sock": False}
+    count = bench.scale.count(40_000, multiple=3000)
+
+    def ours(kind: str, messages: int, per: int, way: str, *, filled: bool = False) -> Callable[[int], Figures]:
+        return lambda n: clients.lanner(kind, messages, per, tcp=ways[way], filled=filled, clients=n)
+
+    contenders = [
+        Contender(f"{way}, {what}", partial(by_clients, ours(kind, count, per, way)))
+        for way in ways
+        for what, kind, per in (
+            ("send_many(100)", "lanner_send", 100),
+            ("send_many(1000)", "lanner_send", 1000),
+            ("await send, 200 tasks", "lanner_send_tasks", 200),
+        )
+    ]
+    if rabbit is not None:
+        run_c = partial(rabbit.run, "send", "quorum", count, window=WINDOW)
+        contenders += [
+            Contender(quorum_c, lambda: by_clients(lambda n: clients.in_c(rabbit, partial(run_c, senders=n), count))),
+            Contender(
+                f"{pika}, window 480",
+                lambda: by_clients(lambda n: clients.pika("pika_send_window", count, 480, filled=False, clients=n)),
+            ),
+        ]
+    if redis is not None:
+        send_c = partial(redis.run, "send", count, window=WINDOW)
+        contenders += [
+            Contender(
+                f"{REDIS}, C client",
+                lambda: by_clients(lambda n: clients.in_c(redis, partial(send_c, senders=n), count)),
+            ),
+            Contender(
+                f"{redis_py}, pipeline(100)",
+                lambda: by_clients(lambda n: clients.redis("redis_send", count, 100, filled=False, clients=n)),
+            ),
+        ]
+    tcp = f"{LANNER} by TCP"
+    goals: list[Goal] = [Goal(quorum_c, must=1, aim=1.5, ours=tcp), Goal(pika, ours=tcp), Goal(REDIS, ours=tcp)]
+    bench.report_costs("Service: durable send, many under way", contenders, *goals)
+
+    few = bench.scale.count(2000, multiple=2)
+    alone = [Contender(f"{way}, send", partial(_latency, ours("lanner_send", few, 1, way))) for way in ways]
+    if rabbit is not None:
+        alone.append(
+            Contender(pika, partial(_latency, lambda n: clients.pika("pika_send", few, 1, filled=False, clients=n)))
+        )
+    if redis is not None:
+        alone.append(
+            Contender(
+                redis_py, partial(_latency, lambda n: clients.redis("redis_send", few, 1, filled=False, clients=n))
+            )
+        )
+    goals = [Goal(pika, must=1, ours=tcp), Goal(redis_py, aim=1, ours=tcp)]
+    bench.report("Service: durable send, one at a time: microseconds", alone, *goals, is_lower_better=True)
+
+    count = bench.scale.count(15_000, multiple=3000)
+    for title, mine, theirs, per, must in (
+        ("acknowledged each", ("await receive, 100 tasks", "lanner_receive_tasks", 100), "pika_receive", 1, 1.0),
+        ("acknowledged per 100", ("receive_many(100)", "lanner_receive", 100), "pika_receive", 100, 1.0),
+        ("consume, prefetch 200", ("consume", "lanner_consume", 1), "pika_consume", 100, 1.2),
+    ):
+        what, kind, size = mine
+        receivers = [
+            Contender(f"{way}, {what}", partial(by_clients, ours(kind, count, size, way, filled=True))) for way in ways
+        ]
+        if rabbit is not None:
+            measure = partial(clients.pika, theirs, count, per, filled=True)
+            receivers.append(Contender(f"{pika}, {title}", partial(_by_clients, measure)))
+        if redis is not None and kind == "lanner_receive":
+            measure = partial(clients.redis, "redis_receive", count, 100, filled=True)
+            receivers.append(Contender(f"{redis_py}, {title}", partial(_by_clients, measure)))
+        goals = [Goal(pika, must=must, ours=tcp), Goal(redis_py, ours=tcp)]
+        bench.report_costs(f"Service: durable receive, {title}", receivers, *goals)
+
+
+def _by_clients(measure: Callable[..., Figures]) -> Figures:
+    return by_clients(lambda n: measure(clients=n))
+
+
+def _latency(measure: Callable[[int], Figures]) -> Figures:
+    found = measure(1)
+    return {name: found[name] for name in ("p50", "p99")}
+
+
 def spark(bench: Bench) -> None:
     """Java and the packages of the extra `spark` are needed."""
     from bench.spark import spark as measure
@@ -340,5 +446,6 @@ CASES: dict[str, Callable[[Bench], None]] = {
     "share": share,
     "transfer": transfer,
     "rpc": rpc,
+    "service": service,
     "spark": spark,
 }

@@ -13,7 +13,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from lanner.security.log_lines import LINES
 
-pytest_plugins = ["pytester", "spec_plugin"]
+pytest_plugins = ["pytester", "spec_plugin", "skip_plugin"]
 
 # How long an example takes depends on what else the machine does.
 hypothesis.settings.register_profile("untimed", deadline=None)

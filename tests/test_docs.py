@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.postgresql import postgresql
 from tests.spark.small import SUBMIT_ENVIRONMENT
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,6 +26,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 RUNNABLE = ("python", "console")
 
+# The page whose reader has a PostgreSQL.
+WITH_POSTGRESQL = "exactly-once.md"
 # Page and first line of a block, and why it is not run.
 EXCLUDED = {
     (
@@ -40,6 +43,10 @@ EXCLUDED = {
         "operator-guide.md",
         "$ sudo lanner serve --user lanner --config /etc/lanner/lanner.toml --data /var/lib/lanner",
     ): "does not end; tests/test_privileges.py does it",
+    (
+        "exactly-once.md",
+        "$ psql -c 'ALTER SYSTEM SET max_prepared_transactions = 20'",
+    ): "needs an administrator; tests/postgresql.py has it in its settings",
     (
         "operator-guide.md",
         "$ lanner user certificate alice alice.pem --data data",
@@ -108,6 +115,10 @@ def test_every_example_runs(page: Path, tmp_path: Path) -> None:
     }
     environment.pop("LANNER_DATA", None)
     sessions: list[int] = []
+    stack = contextlib.ExitStack()
+    if page.name == WITH_POSTGRESQL:
+        directory = str(stack.enter_context(postgresql()).directory)
+        environment |= {"PGHOST": directory, "PGUSER": "tester", "PGDATABASE": "postgres"}
     try:
         for block in blocks(page):
             if block.language in RUNNABLE and not block.is_excluded:
@@ -117,6 +128,7 @@ def test_every_example_runs(page: Path, tmp_path: Path) -> None:
         for session in sessions:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(session, signal.SIGKILL)
+        stack.close()
     shutil.rmtree(tmp_path)
 
 

@@ -13,9 +13,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
-from vulture.core import Vulture
 
 import generate_sync
+from spec_interfaces import unused_code
 from tests import statuses
 from tests.vulture_whitelist import MEMBERS, WHITELIST
 
@@ -476,16 +476,6 @@ def test_methods_are_no_hooks(tmp_path: Path) -> None:
 def test_a_patched_object_is_found(tmp_path: Path, line: str, is_found: bool) -> None:
     (tmp_path / "test_a.py").write_text(line.format("ignore"), encoding="utf-8")
     assert len(patched_objects(tmp_path, {"set_state"})) == is_found
-
-
-def unused_code(package: Path) -> list[tuple[str, str, int]]:
-    """Return module, finding ("method get_label") and line of everything that vulture reports."""
-    finder = Vulture()
-    finder.scavenge([package])
-    return [
-        (item.filename.relative_to(package).as_posix(), f"{item.typ} {item.name}", item.first_lineno)
-        for item in finder.get_unused_code()
-    ]
 
 
 def whitelisted(entries: Iterable[Mapping[str, list[str]]]) -> set[tuple[str, str]]:

@@ -39,6 +39,8 @@ REPLACEMENTS = [
     (r"\baclose\b", "close"),
     (r"\bCallable\[\[([^\]]*)\], Awaitable\[(\w+)\]\]", r"Callable[[\1], \2]"),
     (r"\bAwaitable\[None\]", "None"),
+    (r"\bAwaitable\[(list\[\w+\])\]", r"\1"),
+    (r"^from collections\.abc import Awaitable\n", ""),
     (r"^from collections\.abc import (.*)\bAwaitable, (.*)$", r"from collections.abc import \1\2"),
 ]
 # A linter rule that only async code knows.

@@ -4,6 +4,9 @@
 names it passed and none that names it failed; a skipped or expected failure proves nothing. A name that no
 table has stops the run at collection. A row that is proven and still deferred fails the run.
 
+A row that makes several demands can be proven demand by demand: `spec("DMPR-3.1.7.1.10-3/the copy in the journal")`
+names the clause after a slash, and the report lists the clauses of the row.
+
 Under xdist the workers only attach the names to their reports; the controller counts.
 """
 
@@ -45,6 +48,8 @@ class SpecCoverage:
         self._deferred = deferred
         self._passed: defaultdict[str, set[str]] = defaultdict(set)
         self._failed: set[str] = set()
+        # Per row, its clauses with the tests of each.
+        self._clauses: defaultdict[str, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
         self._counts = not hasattr(config, "workerinput")
 
     # A collection error, since that is what xdist passes on to its controller; deselected tests are checked too.
@@ -66,9 +71,12 @@ class SpecCoverage:
         for marker in item.iter_markers("spec"):
             if not marker.args or marker.kwargs:
                 mistakes.append(f"{item.nodeid}: spec() takes one or more row ids")
-            for row_id in marker.args:
-                if row_id in self._rows:
-                    item.user_properties.append((PROPERTY, row_id))
+            for name in marker.args:
+                row_id, slash, clause = name.partition("/")
+                if slash and not clause.strip():
+                    mistakes.append(f"{item.nodeid}: {name!r} names no clause after the slash")
+                elif row_id in self._rows:
+                    item.user_properties.append((PROPERTY, name))
                 else:
                     mistakes.append(f"{item.nodeid}: no row {row_id!r} in the requirement tables")
         return mistakes
@@ -77,11 +85,13 @@ class SpecCoverage:
         for name, value in report.user_properties:
             if name != PROPERTY:
                 continue
-            row_id = str(value)
+            row_id, _, clause = str(value).partition("/")
             if report.failed:
                 self._failed.add(row_id)
             elif report.when == "call" and report.passed and not hasattr(report, "wasxfail"):
                 self._passed[row_id].add(report.nodeid)
+                if clause:
+                    self._clauses[row_id][clause].add(report.nodeid)
 
     def proven(self) -> dict[str, list[str]]:
         """Give the proven rows, in table order, with the tests that prove each."""
@@ -91,6 +101,15 @@ class SpecCoverage:
             if row_id in self._passed and row_id not in self._failed
         }
 
+    def results(self) -> dict[str, list[str]]:
+        """Give what the report is made of: the proven rows, and after each its clauses as "row/clause"."""
+        results: dict[str, list[str]] = {}
+        for row_id, tests in self.proven().items():
+            results[row_id] = tests
+            for clause, of_clause in sorted(self._clauses[row_id].items()):
+                results[f"{row_id}/{clause}"] = sorted(of_clause)
+        return results
+
     def _conflicts(self) -> list[str]:
         return [row_id for row_id in self.proven() if row_id in self._deferred]
 
@@ -99,7 +118,7 @@ class SpecCoverage:
             return
         path = session.config.getoption("--spec-results")
         if path:
-            Path(path).write_text(json.dumps(self.proven(), indent=1) + "\n", encoding="utf-8")
+            Path(path).write_text(json.dumps(self.results(), indent=1) + "\n", encoding="utf-8")
         if self._conflicts() and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 TABLES = Path(__file__).resolve().parent.parent / "conformance"
 DEFERRED = "deferred.toml"
+AT_INTERFACE = "at_interface.toml"
 
 DOCUMENTS = {
     "dmpr": "MS-MQDMPR",
@@ -55,13 +56,22 @@ def load_rows(folder: Path = TABLES) -> dict[str, Row]:
 
 def load_deferred(rows: dict[str, Row], folder: Path = TABLES) -> dict[str, str]:
     """Read which rows wait for a later stage, and why."""
-    path = folder / DEFERRED
+    return _load_reasons(DEFERRED, rows, folder)
+
+
+def load_at_interface(rows: dict[str, Row], folder: Path = TABLES) -> dict[str, str]:
+    """Read which rows are proven at an interface that is not shipped, and what would ship it."""
+    return _load_reasons(AT_INTERFACE, rows, folder)
+
+
+def _load_reasons(name: str, rows: dict[str, Row], folder: Path) -> dict[str, str]:
+    path = folder / name
     if not path.exists():
         return {}
-    deferred = tomllib.loads(path.read_text(encoding="utf-8"))
-    for row_id, reason in deferred.items():
+    reasons = tomllib.loads(path.read_text(encoding="utf-8"))
+    for row_id, reason in reasons.items():
         if row_id not in rows:
-            raise TableError(f"{DEFERRED}: no row {row_id} in the tables")
+            raise TableError(f"{name}: no row {row_id} in the tables")
         if not isinstance(reason, str) or not reason.strip():
-            raise TableError(f"{DEFERRED}: {row_id} has no reason")
-    return deferred
+            raise TableError(f"{name}: {row_id} has no reason")
+    return reasons

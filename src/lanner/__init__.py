@@ -14,13 +14,25 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lanner import com, errors
-    from lanner.client import Cursor, Message, Queue, QueueManager, ReceivedMessage, Sender, Transaction, connect
+    from lanner.client import (
+        Cursor,
+        DistributedTransaction,
+        Message,
+        Queue,
+        QueueManager,
+        ReceivedMessage,
+        Sender,
+        Transaction,
+        connect,
+        distributed,
+    )
     from lanner.model.enums import Acknowledgements, EncryptionAlgorithm, HashAlgorithm, MessageClass
     from lanner.transfer.settings import TransferSettings
 
 __all__ = [
     "Acknowledgements",
     "Cursor",
+    "DistributedTransaction",
     "EncryptionAlgorithm",
     "HashAlgorithm",
     "Message",
@@ -33,6 +45,7 @@ __all__ = [
     "TransferSettings",
     "com",
     "connect",
+    "distributed",
     "errors",
 ]
 __version__ = "0.1.0.dev0"

@@ -27,6 +27,7 @@ from lanner.wire.sid import Sid
 from lanner.wire.user_certificates import UserSignCerts
 from lanner.wire.vartypes import VT
 from tests.activex.world import World
+from tests.engine.harness import Harness
 from tests.statuses import (
     MQ_ERROR_ACCESS_DENIED,
     MQ_ERROR_DS_ERROR,
@@ -283,13 +284,15 @@ class TestQueueManager:
         assert world.call(application, "get_bytes_in_all_queues") == Variant(VT.I8, total)
 
     @pytest.mark.spec("MQAC-3.2.4.3.10-1")
-    def test_tidy_removes_no_message(self, world: World, application: MSMQApplication) -> None:
+    def test_tidy_frees_what_no_message_needs_and_removes_none(
+        self, world: World, application: MSMQApplication
+    ) -> None:
         with world.held() as h:
-            h.create("q")
-            h.send(body=b"1")
+            abandon(h)
         assert world.call(application, "tidy") is None
         with world.held() as h:
             assert h.bodies() == [b"1"]
+            assert h.engine.store.drop_stage(b"abandoned") is False, "its room is free"
 
     @pytest.mark.spec("MQAC-3.2.4.3.6-1", "MQAC-3.2.3-1")
     def test_machine(self, world: World, application: MSMQApplication) -> None:
@@ -308,6 +311,13 @@ class TestQueueManager:
         assert world.engine.queue_manager.connection_active
         world.engine.queue_manager.queue_manager_state = QueueManagerState.STOPPING
         assert world.status(application, member) == MQ_ERROR_SERVICE_NOT_AVAILABLE
+
+
+def abandon(h: Harness) -> None:
+    """A queue with a message, and a stage that nobody will publish."""
+    h.create("q")
+    h.send(body=b"1")
+    h.engine.store.stage(b"abandoned", h.queue().number, [(3, [bytes(1000)])], 0)
 
 
 @contextmanager
@@ -340,9 +350,10 @@ class TestElsewhere:
             directory_integrated=True,
             resolve_identity=lambda sid: OPERATOR if sid == ANONYMOUS.sid else None,
         )
+        with here.held() as h:
+            abandon(h)
         with there.held() as h:
-            h.create("q")
-            h.send(body=b"1")
+            abandon(h)
             total = h.queue().total_bytes
             h.engine.queue_manager.directory_server_list = ["dc"]
             h.open()
@@ -363,6 +374,9 @@ class TestElsewhere:
         assert there.engine.queue_manager.connection_active
         with there.held() as h:
             assert h.bodies() == [b"1"]
+            assert h.engine.store.drop_stage(b"abandoned") is False, "its room is free"
+        with here.held() as h:
+            assert h.engine.store.drop_stage(b"abandoned") is True, "this one was not asked"
 
     @pytest.mark.spec("MQAC-3.2.4.3.1-2", "MQAC-3.2.4.3.8-1")
     def test_its_error_is_passed_on(self, new_world: Callable[..., World]) -> None:

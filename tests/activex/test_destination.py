@@ -183,7 +183,14 @@ class TestNames:
         assert world.status(destination, "put_ads_path", pub.directory_path) == MQ_ERROR_QUEUE_NOT_FOUND
 
     @pytest.mark.spec("MQAC-3.12.4.1.11-2")
-    @pytest.mark.parametrize("member", ["put_format_name", "put_path_name", "put_ads_path"])
+    @pytest.mark.parametrize(
+        "member",
+        [
+            "put_format_name",
+            pytest.param("put_path_name", marks=pytest.mark.spec("MQAC-3.12.4.1.9-1/an open one")),
+            pytest.param("put_ads_path", marks=pytest.mark.spec("MQAC-3.12.4.1.7-1/an open one")),
+        ],
+    )
     def test_an_open_one_opens_the_new_target(
         self, world: World, q: Queue, pub: Queue, destination: MSMQDestination, member: str
     ) -> None:
@@ -242,6 +249,19 @@ class TestHandle:
         assert world.status(destination, "put_handle", value) == 0
         assert world.call(destination, "get_is_open") is False
         assert q.open_queue_descriptors == []
+        assert world.call(destination, "get_handle") == Variant(VT.I8, 0)
+
+    @pytest.mark.spec("MQAC-3.12.4.2.2-1")
+    @pytest.mark.parametrize("value", [Variant(VT.I8, 0), Variant(VT.I8, 999_999)])
+    def test_no_handle_clears_the_names(
+        self, world: World, pub: Queue, destination: MSMQDestination, value: Variant
+    ) -> None:
+        for member, name in (("path_name", r".\pub"), ("ads_path", pub.directory_path)):
+            world.call(destination, f"put_{member}", name)
+            assert world.call(destination, f"get_{member}") == name
+            assert world.status(destination, "put_handle", value) == 0
+            assert world.call(destination, "get_path_name") == ""
+            assert world.call(destination, "get_ads_path") is None
 
     def test_nobody_sends_through_what_another_has_opened(self, world: World, destination: MSMQDestination) -> None:
         handle = self.handle(world, ALICE)

@@ -101,7 +101,7 @@ def event(world: World) -> MSMQEvent:
     return made
 
 
-@pytest.mark.spec("MQAC-3.16.4-1")
+@pytest.mark.spec("MQAC-3.16.4-1", "MQAC-3.2.4.2.7-1")
 def test_revisions(world: World, event: MSMQEvent) -> None:
     assert IMSMQ_EVENT.members == ()
     for table in (IMSMQ_EVENT2, IMSMQ_EVENT3):

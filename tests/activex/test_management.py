@@ -256,6 +256,8 @@ def test_the_machine_is_the_one_that_was_given_or_this_one(world: World) -> None
     found = managed(world, machine=text("localhost"))
     assert world.call(found, "get_machine") == "localhost"
     assert world.call(found, "get_format_name") == Q
+    for member in ("get_format_name", "get_machine"):
+        assert world.status(MSMQManagement(world.environment), member) == UninitializedObject.status
 
 
 @pytest.mark.spec("MQAC-3.3.4.1.4-1", "MQAC-3.3.4.1.9-1")

@@ -526,6 +526,7 @@ def test_the_lookup_identifier_is_a_number_in_decimal_and_is_taken_back(world: W
     assert world.call(world.call(receiver, "receive_by_lookup_id", found), "get_body") == text("second")
 
 
+@pytest.mark.spec("MQAC-3.2.4.2.7-1")
 def test_properties_are_not_implemented(world: World) -> None:
     assert world.status(new_message(world), "get_properties") == E_NOTIMPL
 

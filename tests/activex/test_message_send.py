@@ -502,7 +502,8 @@ def test_no_identity_is_sent_where_none_is_wanted(world: World, new_world: Calla
 
 @pytest.mark.spec("MQAC-2.2.2.16-1", "MQAC-3.17.4.1.48-12")
 @pytest.mark.parametrize(("requested", "level"), [(0, 0), (1, 5), (2, 1), (4, 3), (8, 5)])
-def test_each_level_signs_as_it_says(world: World, requested: int, level: int) -> None:
+def test_each_level_signs_as_it_says(new_world: Callable[..., World], requested: int, level: int) -> None:
+    world = new_world(profile=Profile.DOCUMENT)
     name = create(world)
     message = new_message(world, text("signed"), auth_level=requested)
     for target in (name, ELSEWHERE):
@@ -513,10 +514,20 @@ def test_each_level_signs_as_it_says(world: World, requested: int, level: int) -
     found = receive(world, name)
     assert world.call(found, "get_received_authentication_level") == level
     kept = packet(world, ELSEWHERE)
-    assert verify(kept) == level
+    assert verify(kept, preferences=world.engine.settings.encryption_preferences) == level
     assert bool(kept.signature) is bool(level)
     assert world.call(message, "get_signature") == octets(kept.signature)
     assert kept.hash_algorithm == HashAlgorithm.SHA1
+
+
+def test_a_signature_for_one_queue_says_which(world: World) -> None:
+    """The default profile: level 1 leaves the choice to the sender, and the 3.0 hash does not cover one destination."""
+    name = create(world)
+    send(world, new_message(world, auth_level=1), name, by=ALICE)
+    assert packet(world, name).authentication_level == AuthenticationLevel.SIG20
+    for level in (2, 8):
+        message = new_message(world, auth_level=level)
+        assert world.status(message, "send", open_queue(world, name), by=ALICE) == MessageNotAuthenticated.status
 
 
 @pytest.mark.spec("MQAC-2.2.2.18-1", "MQAC-3.17.4.1.48-12")
@@ -558,7 +569,7 @@ def test_a_signature_that_is_given_is_not_replaced(world: World) -> None:
 
 
 def test_a_certificate_whose_key_is_elsewhere_does_not_sign(world: World) -> None:
-    message = new_message(world, auth_level=8, sender_certificate=octets(b"of a smart card"))
+    message = new_message(world, auth_level=4, sender_certificate=octets(b"of a smart card"))
     queue = open_queue(world, create(world))
     assert world.status(message, "send", queue, by=ALICE) == CannotSignDataEx.status
     key = world.run(world.environment.internal_signing_key(ALICE))
@@ -716,29 +727,6 @@ def test_no_other_transaction_argument_is_taken(world: World, argument: Variant)
     assert packets(world, name) == []
 
 
-class Context:
-    """A transaction manager that finds a transaction in every caller's context."""
-
-    def __init__(self) -> None:
-        self.identifiers = {1: UUID(int=1), 2: UUID(int=2)}
-
-    def of_context(self, call: object, kind: int) -> UUID:
-        del call
-        return self.identifiers[kind]
-
-
-@pytest.mark.spec("MQAC-2.2.2.1-2", "MQAC-2.2.2.1-3", "MQAC-3.17.4.1.48-6", "MQAC-3.17.4.1.48-15")
-@pytest.mark.parametrize(("argument", "kind"), [(MISSING, 1), (number(1), 1), (number(2), 2)])
-def test_a_context_transaction_is_joined(world: World, argument: Variant, kind: int) -> None:
-    world.environment.transaction_manager = context = Context()  # type: ignore[assignment]  # all that is needed
-    name = create(world, transactional=True)
-    send(world, new_message(world), name, argument)
-    assert receive(world, name, number(3)) is None
-    with world.held() as h:
-        h.engine.transaction_commit(context.identifiers[kind])
-    assert packet(world, name).is_transactional
-
-
 @pytest.mark.spec("MQAC-3.17.4.1.48-7", "MQAC-2.2.2.1-4", "MQAC-3.17.4.1.48-6")
 def test_a_single_message_is_a_transaction_of_its_own(world: World) -> None:
     name = create(world, transactional=True)
@@ -771,7 +759,7 @@ def test_a_single_message_is_on_disk_when_it_is_sent(world: World) -> None:
 
 def test_what_is_put_while_a_message_is_signed_is_for_the_next_one(world: World) -> None:
     name = create(world)
-    message: MSMQMessage = new_message(world, text("first"), auth_level=8)
+    message: MSMQMessage = new_message(world, text("first"), auth_level=4)
     task = world.start(message, "send", open_queue(world, name), by=ALICE)
     world.call(message, "put_body", text("second"))
     world.call(message, "put_label", "later")

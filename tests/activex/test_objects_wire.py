@@ -96,7 +96,7 @@ def test_a_message_goes_through_a_queue(world: World, wire: Wire) -> None:
         ("put_connector_type_guid", "{00112233-4455-6677-8899-AABBCCDDEEFF}"),
         ("putref_response_queue_info", info),
         ("put_delivery", 1),
-        ("put_auth_level", 8),
+        ("put_auth_level", 4),
     ):
         wire.call(message, IMSMQ_MESSAGE4, member, value)
     target = wire.call(info, IMSMQ_QUEUE_INFO4, "open", 2, 0)
@@ -109,7 +109,7 @@ def test_a_message_goes_through_a_queue(world: World, wire: Wire) -> None:
         ("get_app_specific", -5),
         ("get_is_authenticated", 1),
         ("get_is_authenticated2", True),
-        ("get_received_authentication_level", 5),
+        ("get_received_authentication_level", 3),
         ("get_delivery", 1),
         ("get_id", wire.call(message, IMSMQ_MESSAGE4, "get_id")),
     ):

@@ -21,7 +21,7 @@ from lanner.model.enums import OutgoingState, QueueAccessType
 from lanner.model.errors import AccessDenied, QueueNotActive, ServiceNotAvailable
 from lanner.security.identity import ANONYMOUS
 from lanner.transfer.packets import OrderAckBody
-from lanner.wire.identifiers import TxSequenceID
+from lanner.wire.identifiers import SequenceInfo, TxSequenceID
 from lanner.wire.vartypes import VT
 from tests.activex.managed import FAR, FarManager
 from tests.activex.world import World, invoke
@@ -173,6 +173,33 @@ def test_the_eleven_properties_are_read_and_one_that_fails_is_all_there_is(world
     assert len(far.objects) == 11
     far.status, far.successes = 0xC00E_1234, 10
     assert world.status(found, "eod_get_send_info") == 0xC00E_1234
+
+
+@pytest.mark.spec("MQAC-3.5.4.1.3-1", "MQAC-2.2.4.2-1", "MQAC-2.2.4.2-2")
+def test_each_value_stands_under_its_own_key(world: World) -> None:
+    sequences = {
+        "EOD_FIRST_NON_ACK": SequenceInfo(11, 12, 13),
+        "EOD_LAST_ACK": SequenceInfo(21, 22, 23),
+        "EOD_LAST_NON_ACK": SequenceInfo(31, 32, 33),
+        "EOD_NEXT_SEQ": SequenceInfo(41, 42, 43),
+    }
+    FarManager(
+        world,
+        EOD_LAST_ACK_COUNT=1,
+        EOD_NO_ACK_COUNT=2,
+        EOD_NO_READ_COUNT=3,
+        EOD_RESEND_COUNT=4,
+        EOD_RESEND_INTERVAL=5,
+        EOD_LAST_ACK_TIME=6,
+        EOD_RESEND_TIME=7,
+        **{name: info.pack() for name, info in sequences.items()},
+    )
+    found = values(world.call(managed(world, machine=text(FAR)), "eod_get_send_info"))
+    # In the order of COUNTERS.
+    assert {key: found[key] for key in COUNTERS} == {
+        key: Variant(vt, number) for number, (key, vt) in enumerate(COUNTERS.items(), 1)
+    }
+    assert [sequence(found[key]) for key in SEQUENCES] == [(11, 12, 13), (21, 22, 23), (31, 32, 33), (41, 42, 43)]
 
 
 # Orders ---------------------------------------------------------------------------------------------------------------

@@ -140,6 +140,7 @@ class TestQuery:
         """In braces, and always for equality."""
         for queue in queues:
             assert ask(world, text(f"{{{queue.identifier}}}")) == [queue.label]
+            assert ask(world, text(f"{{{queue.identifier}}}"), member="lookup_queue_v2") == [queue.label]
             assert ask(world, Variant(VT.BYREF | VT.BSTR, f"{{{str(queue.identifier).upper()}}}")) == [queue.label]
         assert ask(world, text(f"{{{uuid.uuid4()}}}")) == []
         query = MSMQQuery(world.environment)
@@ -155,9 +156,12 @@ class TestQuery:
             assert world.status(query, "lookup_queue", *arguments) == MQ_ERROR_ILLEGAL_PROPERTY_VALUE
         assert world.status(query, "lookup_queue", *NOT_GIVEN[:place], i4(1)) == E_INVALIDARG
 
-    @pytest.mark.spec("MQAC-3.13.4.1.1-3", "MQAC-2.2.2.20-1")
+    @pytest.mark.spec("MQAC-3.13.4.1.1-1", "MQAC-3.13.4.1.1-3", "MQAC-2.2.2.20-1")
+    @pytest.mark.parametrize("member", ["lookup_queue", "lookup_queue_v2"])
     @pytest.mark.parametrize(("relation", "found"), RELATIONS)
-    def test_every_relation(self, world: World, queues: list[Queue], relation: int | None, found: str) -> None:
+    def test_every_relation(
+        self, world: World, queues: list[Queue], relation: int | None, found: str, member: str
+    ) -> None:
         """2.2.2.20, for types, labels and times; REL_EQ where none is given."""
         middle = START_TIME + HOUR
         for place, value, relation_place in (
@@ -166,7 +170,8 @@ class TestQuery:
             (3, date(middle), 7),
             (4, date(middle + HOUR / 2), 8),
         ):
-            assert "".join(ask(world, *criterion(place, value, relation_place, relation))) == found, place
+            arguments = criterion(place, value, relation_place, relation)[:9]
+            assert "".join(ask(world, *arguments, member=member)) == found, place
 
     @pytest.mark.spec("MQAC-3.13.4.1.3-1")
     @pytest.mark.parametrize(

@@ -270,6 +270,8 @@ class TestState:
         world.objects.append(queue)
         assert world.call(queue, "get_queue_info") is made
         assert world.call(queue, "get_queue_info", revision=1) is made
+        world.call(queue, "close")
+        assert world.status(queue, "get_queue_info") == MQ_ERROR_INVALID_HANDLE
 
     @pytest.mark.spec("MQAC-3.11.4.1.4-1")
     def test_handle(self, world: World, q: Queue) -> None:

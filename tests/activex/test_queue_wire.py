@@ -41,6 +41,7 @@ from lanner.com.members import InterfaceTable
 from lanner.com.objects import ComError
 from lanner.com.server.holdings import HoldingLimits
 from lanner.model.directory_objects import Queue
+from lanner.rpc.faults import FaultStatus, RpcFault
 from lanner.wire.vartypes import VT
 from tests.activex.wire import HOST, Wire
 from tests.activex.world import World
@@ -207,8 +208,11 @@ def test_a_transaction_passed_over_the_wire(world: World, wire: Wire, q: Queue) 
         wire.call(transaction, IMSMQ_TRANSACTION3, "abort", MISSING, MISSING)
         assert bodies(world) == [b"1"]
     inner = wire.query(wire.call(transaction, IMSMQ_TRANSACTION3, "get_i_transaction").value, ITRANSACTION)
-    with pytest.raises(ComError):
+    with pytest.raises(ComError) as caught:
         wire.call(inner, ITRANSACTION, "commit", 0, 2, 0)
+    fault = caught.value.__cause__
+    assert isinstance(fault, RpcFault)
+    assert (fault.status, fault.did_not_execute) == (FaultStatus.NCA_OP_RNG_ERROR, True)
 
 
 def test_a_transaction_that_its_client_forgot_is_aborted(world: World, wire: Wire, q: Queue) -> None:

@@ -47,6 +47,26 @@ def test_the_ids_that_the_idl_fixes() -> None:
     assert events == {"Arrived": 0, "ArrivedError": 1}
 
 
+@pytest.mark.spec("MQAC-3.2.4.2.7-1")
+def test_the_opnums_of_properties() -> None:
+    classes = {
+        tables.MSMQ_APPLICATION: 14,
+        tables.MSMQ_TRANSACTION_DISPENSER: 8,
+        tables.MSMQ_COORDINATED_TRANSACTION_DISPENSER: 8,
+        tables.MSMQ_TRANSACTION: 11,
+        tables.MSMQ_QUEUE_INFO: 38,
+        tables.MSMQ_QUEUE: 25,
+        tables.MSMQ_DESTINATION: 20,
+        tables.MSMQ_QUERY: 8,
+        tables.MSMQ_QUEUE_INFOS: 9,
+        tables.MSMQ_EVENT: 7,
+        tables.MSMQ_MESSAGE: 73,
+    }
+    for coclass, opnum in classes.items():
+        (member,) = (one for one in coclass.interfaces[-1].members if one.name == "Properties")
+        assert (coclass.name, member.opnum) == (coclass.name, opnum)
+
+
 def test_dispids_count_names_and_step_with_inheritance() -> None:
     queue = tables.IMSMQ_QUEUE.members
     assert [(member.name, member.dispid) for member in queue[:3]] == [

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
+from lanner.activex.coordinated import CoordinatedTransactions
 from lanner.activex.environment import Environment
 from lanner.activex.tables import IMSMQ_TRANSACTION, IMSMQ_TRANSACTION2, IMSMQ_TRANSACTION3, ITRANSACTION
 from lanner.activex.transaction import (
-    MqTransaction,
     MSMQTransaction,
     TransactionImpl,
     XactTransInfo,
@@ -20,10 +20,15 @@ from lanner.activex.transaction_dispensers import MSMQCoordinatedTransactionDisp
 from lanner.com.automation.values import EMPTY, MISSING, Variant
 from lanner.com.constants import E_INVALIDARG, E_NOTIMPL, IID_IDISPATCH
 from lanner.com.objects import ComCall, ComError, ComObject
-from lanner.model.errors import DtcConnect, TransactionEnlist
+from lanner.engine.tables import COORDINATOR
+from lanner.host.coordinator import Coordinator
+from lanner.model.enums import OperationType
+from lanner.model.errors import DtcConnect
 from lanner.model.live import Transaction
 from lanner.wire.vartypes import VT
+from tests.activex.messages import receive
 from tests.activex.world import World, status_of
+from tests.coordinators import HeardCoordinator
 from tests.statuses import (
     MQ_ERROR_DTC_CONNECT,
     MQ_ERROR_TRANSACTION_SEQUENCE,
@@ -36,6 +41,10 @@ BYREF = VT.BYREF
 
 def yes(vt: int = VT.BOOL) -> Variant:
     return Variant(vt, value=True)
+
+
+def no() -> Variant:
+    return Variant(VT.BOOL, value=False)
 
 
 def i4(value: int) -> Variant:
@@ -139,6 +148,8 @@ class TestCommit:
     def test_an_ended_transaction_cannot_end_again(self, world: World, end: str) -> None:
         transaction = begin(world)
         assert world.status(transaction, end) == 0
+        assert transaction.transaction is not None
+        assert transaction.transaction.is_committed_or_aborted
         assert world.status(transaction, "commit") == MQ_ERROR_TRANSACTION_SEQUENCE
         assert world.status(transaction, "abort") == MQ_ERROR_TRANSACTION_SEQUENCE
         # The other check comes first.
@@ -218,6 +229,9 @@ class TestInitNew:
         "make",
         [
             lambda _: i4(1),
+            lambda _: Variant(BYREF | VT.I4, 1),
+            lambda _: Variant(VT.I8, 1),
+            lambda _: Variant(BYREF | VT.I8, 1),
             lambda _: Variant(VT.BSTR, "x"),
             lambda _: EMPTY,
             lambda _: Variant(VT.UNKNOWN, None),
@@ -280,40 +294,26 @@ def call(world: World) -> ComCall:
     return None  # type: ignore[return-value]
 
 
-class FakeManager:
-    """A distributed transaction manager that remembers what it was asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[object, ...]] = []
-        self.context: dict[MqTransaction, uuid.UUID] = {}
-        self.is_failing = False
-
-    async def begin(self) -> uuid.UUID:
-        self._note("begin")
-        return uuid.UUID(int=7)
-
-    async def commit(self, identifier: uuid.UUID, *, retaining: bool, grf_tc: int, grf_rm: int) -> None:
-        self._note("commit", identifier, retaining, grf_tc, grf_rm)
-
-    async def abort(self, identifier: uuid.UUID, *, retaining: bool, is_async: bool) -> None:
-        self._note("abort", identifier, retaining, is_async)
-
-    async def information(self, identifier: uuid.UUID) -> XactTransInfo:
-        return XactTransInfo(identifier, iso_level=5)
-
-    def of_context(self, call: ComCall, kind: MqTransaction) -> uuid.UUID | None:
-        return self.context.get(kind)
-
-    def _note(self, *asked: object) -> None:
-        if self.is_failing:
-            raise TransactionEnlist("no")
-        self.asked.append(asked)
-
-
 @pytest.fixture
-def manager(queue: World) -> FakeManager:
-    queue.environment.transaction_manager = manager = FakeManager()
-    return manager
+def coordinated(queue: World) -> World:
+    """A queue manager with its coordinator, as the daemon makes them."""
+    with queue.held() as h:
+        queue.engine.dtc.coordinator = HeardCoordinator(h.store)
+    queue.environment.transaction_manager = CoordinatedTransactions(queue.engine, queue.environment.committer)
+    return queue
+
+
+def heard(world: World) -> list[tuple[str, uuid.UUID]]:
+    """What the queue manager has told its coordinator."""
+    coordinator = world.engine.dtc.coordinator
+    assert isinstance(coordinator, HeardCoordinator)
+    return coordinator.heard
+
+
+def begin_coordinated(world: World) -> MSMQTransaction:
+    transaction = world.call(MSMQCoordinatedTransactionDispenser(world.environment), "begin_transaction")
+    assert isinstance(transaction, MSMQTransaction)
+    return transaction
 
 
 class TestExternal:
@@ -323,87 +323,117 @@ class TestExternal:
         assert world.status(dispenser, "begin_transaction") == DtcConnect.status == MQ_ERROR_DTC_CONNECT
 
     @pytest.mark.spec("MQAC-3.7.4.1.1-1")
-    def test_begun_by_the_manager_and_enlisted_under_its_identifier(self, queue: World, manager: FakeManager) -> None:
-        dispenser = MSMQCoordinatedTransactionDispenser(queue.environment)
-        transaction = queue.call(dispenser, "begin_transaction")
-        assert manager.asked == [("begin",)]
-        assert unit(queue, transaction).identifier == uuid.UUID(int=7)
-        manager.is_failing = True
-        assert queue.status(dispenser, "begin_transaction") == TransactionEnlist.status
+    def test_begun_by_the_coordinator_and_enlisted_under_its_identifier(self, coordinated: World) -> None:
+        transaction = begin_coordinated(coordinated)
+        found = unit(coordinated, transaction)
+        assert coordinated.engine.queue_manager.transaction_collection == {found.identifier: found}
+        other = begin_coordinated(coordinated)
+        assert unit(coordinated, other).identifier != found.identifier
+
+    @pytest.mark.spec("MQAC-3.7.4.1.1-1")
+    def test_a_coordinator_without_its_log_begins_nothing(self, coordinated: World) -> None:
+        engine = coordinated.engine
+        with coordinated.held() as h:
+            engine.store.table(COORDINATOR).put(uuid.uuid4().bytes, b"no document")
+            engine.dtc.coordinator = Coordinator(h.store)
+        dispenser = MSMQCoordinatedTransactionDispenser(coordinated.environment)
+        assert coordinated.status(dispenser, "begin_transaction") == MQ_ERROR_DTC_CONNECT
+        assert engine.queue_manager.transaction_collection == {}
 
     @pytest.mark.spec("MQAC-3.8.4.1.1-4")
-    def test_commit_is_the_managers(self, queue: World, manager: FakeManager) -> None:
-        """What it means reaches the queue manager as an event of its own."""
-        transaction = queue.call(MSMQCoordinatedTransactionDispenser(queue.environment), "begin_transaction")
-        with queue.held() as h:
-            h.send(body=b"x", transaction=unit(queue, transaction))
-        assert queue.status(transaction, "commit", yes(), i4(3), i4(1)) == 0
-        assert manager.asked[-1] == ("commit", uuid.UUID(int=7), True, 3, 1)
-        assert bodies(queue) == []
-        with queue.held() as h:
-            h.engine.dtc_transaction_prepare(uuid.UUID(int=7), single_phase=False)
-            h.engine.dtc_transaction_commit(uuid.UUID(int=7))
-        assert bodies(queue) == [b"x"]
+    @pytest.mark.parametrize("tc", [0, 1, 2])
+    def test_commit_goes_through_the_coordinator(self, coordinated: World, tc: int) -> None:
+        """Its event ends the queue manager's transaction, and what was sent is there."""
+        transaction = begin_coordinated(coordinated)
+        pending = unit(coordinated, transaction)
+        with coordinated.held() as h:
+            h.send(body=b"x", transaction=pending)
+        assert coordinated.status(transaction, "commit", no(), i4(tc), i4(0)) == 0
+        assert heard(coordinated) == [("committed", pending.identifier)]
+        assert pending.is_over
+        assert bodies(coordinated) == [b"x"]
 
     @pytest.mark.spec("MQAC-3.8.4.1.1-4")
-    def test_abort_is_the_managers(self, queue: World, manager: FakeManager) -> None:
-        transaction = queue.call(MSMQCoordinatedTransactionDispenser(queue.environment), "begin_transaction")
-        assert queue.status(transaction, "abort", yes(), yes()) == 0
-        assert manager.asked[-1] == ("abort", uuid.UUID(int=7), True, True)
-        assert not unit(queue, transaction).is_over
-        with queue.held() as h:
-            h.engine.dtc_transaction_abort(uuid.UUID(int=7))
-            assert uuid.UUID(int=7) not in h.engine.queue_manager.transaction_collection
+    @pytest.mark.parametrize("is_async", [True, False])
+    def test_abort_goes_through_the_coordinator(self, coordinated: World, *, is_async: bool) -> None:
+        transaction = begin_coordinated(coordinated)
+        pending = unit(coordinated, transaction)
+        with coordinated.held() as h:
+            h.send(body=b"x", transaction=pending)
+        assert coordinated.status(transaction, "abort", no(), yes() if is_async else no()) == 0
+        assert heard(coordinated) == [("aborted", pending.identifier)]
+        assert pending.is_over
+        assert bodies(coordinated) == []
 
     @pytest.mark.spec("MQAC-3.8.4.1.1-5")
     @pytest.mark.parametrize("end", ["commit", "abort"])
-    def test_what_the_manager_refuses_has_not_ended(self, queue: World, manager: FakeManager, end: str) -> None:
-        transaction = queue.call(MSMQCoordinatedTransactionDispenser(queue.environment), "begin_transaction")
-        manager.is_failing = True
-        assert queue.status(transaction, end) == TransactionEnlist.status
+    def test_what_the_coordinator_refuses_has_not_ended(self, coordinated: World, end: str) -> None:
+        """It retains nothing: the transaction goes on, and can still be ended."""
+        transaction = begin_coordinated(coordinated)
+        assert coordinated.status(transaction, end, yes()) == XACT_E_NOTSUPPORTED
+        assert transaction.transaction is not None
         assert not transaction.transaction.is_committed_or_aborted
-        manager.is_failing = False
-        assert queue.status(transaction, end) == 0
+        assert not unit(coordinated, transaction).is_over
+        assert coordinated.status(transaction, end) == 0
         assert transaction.transaction.is_committed_or_aborted
 
-    def test_the_manager_knows_its_details(self, queue: World, manager: FakeManager) -> None:
-        transaction = queue.call(MSMQCoordinatedTransactionDispenser(queue.environment), "begin_transaction")
-        assert queue.run(transaction.transaction.transaction_info()) == XactTransInfo(uuid.UUID(int=7), iso_level=5)
+    @pytest.mark.spec("MQAC-3.8.4.1.1-5")
+    @pytest.mark.parametrize("end", ["commit", "abort"])
+    def test_one_that_the_queue_manager_has_aborted_cannot_end_again(self, coordinated: World, end: str) -> None:
+        transaction = begin_coordinated(coordinated)
+        with coordinated.held() as h:
+            h.engine.transaction_abort(unit(coordinated, transaction).identifier)
+        assert coordinated.status(transaction, end) == MQ_ERROR_TRANSACTION_SEQUENCE
+        assert transaction.transaction is not None
+        assert not transaction.transaction.is_committed_or_aborted
+
+    @pytest.mark.spec("MQAC-3.11.4.1.14-7")
+    def test_one_that_the_queue_manager_does_not_know_yet_is_added(self, coordinated: World) -> None:
+        """Before the dequeue, which is part of it then."""
+        with coordinated.held() as h:
+            first = h.begin()
+            h.send(body=b"x", transaction=first)
+            h.commit(first)
+        manager = coordinated.environment.transaction_manager
+        assert manager is not None
+        identifier = coordinated.run(manager.begin())
+        impl = TransactionImpl(coordinated.environment, identifier, is_internal=False)
+        transaction = MSMQTransaction(coordinated.environment, impl)
+        collection = coordinated.engine.queue_manager.transaction_collection
+        assert identifier not in collection
+        assert receive(coordinated, r"DIRECT=OS:.\private$\q", Variant(VT.DISPATCH, transaction)) is not None
+        (operation,) = collection[identifier].transactional_operations
+        assert operation.operation_type is OperationType.DEQUEUE
+        assert coordinated.status(transaction, "commit") == 0
+        assert bodies(coordinated) == []
+
+    def test_one_that_no_client_has_is_aborted(self, coordinated: World) -> None:
+        transaction = begin_coordinated(coordinated)
+        pending = unit(coordinated, transaction)
+        transaction.released()
+        assert pending.is_over
+
+    def test_the_coordinator_knows_its_details(self, coordinated: World) -> None:
+        transaction = begin_coordinated(coordinated)
+        assert transaction.transaction is not None
+        identifier = transaction.transaction.identifier
+        assert coordinated.run(transaction.transaction.transaction_info()) == XactTransInfo(identifier)
 
 
 def resolve(environment: Environment, variant: Variant) -> Transaction | None:
-    return resolve_transaction(environment, None, variant).transaction  # type: ignore[arg-type]
+    return resolve_transaction(environment, variant).transaction
 
 
 class TestArguments:
-    @pytest.mark.spec("MQAC-2.2.2.1-2", "MQAC-2.2.2.1-3", "MQAC-3.11.4.1.14-7")
-    @pytest.mark.parametrize("kind", [MqTransaction.MQ_MTS_TRANSACTION, MqTransaction.MQ_XA_TRANSACTION])
-    def test_a_context_transaction_is_joined(self, queue: World, manager: FakeManager, kind: MqTransaction) -> None:
-        """One that the queue manager does not know yet is added to its collection."""
-        identifier = uuid.uuid4()
-        manager.context[kind] = identifier
-        assert identifier not in queue.engine.queue_manager.transaction_collection
-        found = resolve(queue.environment, i4(kind))
-        assert found is queue.engine.queue_manager.transaction_collection[identifier]
-        assert resolve(queue.environment, i4(kind)) is found
-        other = {1: 2, 2: 1}[kind]
-        assert resolve(queue.environment, i4(other)) is None
-
     @pytest.mark.spec("MQAC-3.11.4.1.14-6")
     @pytest.mark.parametrize("variant", [MISSING, i4(1), i4(2), Variant(VT.I2, 1)])
     def test_without_a_context_transaction_there_is_none(self, queue: World, variant: Variant) -> None:
-        argument = resolve_transaction(queue.environment, call(queue), variant)
+        argument = resolve_transaction(queue.environment, variant)
         assert argument.transaction is None
         assert not argument.is_single_message
 
-    def test_an_omitted_argument_joins_the_context_transaction(self, queue: World, manager: FakeManager) -> None:
-        manager.context[MqTransaction.MQ_MTS_TRANSACTION] = identifier = uuid.uuid4()
-        found = resolve(queue.environment, MISSING)
-        assert found is not None
-        assert found.identifier == identifier
-
     def test_a_single_message_has_a_transaction_of_its_own(self, queue: World) -> None:
-        argument = resolve_transaction(queue.environment, call(queue), i4(3))
+        argument = resolve_transaction(queue.environment, i4(3))
         assert argument.is_single_message
         assert argument.transaction is None
 

@@ -16,6 +16,7 @@ import contextlib, resource, sys, uuid
 from lanner.client import Message, QueueManager
 from lanner.client.runtimes import runtime_of
 from lanner.errors import InsufficientResources, QueueNotFound
+from lanner.host.coordinator import Coordinator
 
 @contextlib.contextmanager
 def broken_disk():
@@ -29,17 +30,15 @@ def broken_disk():
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
-class Coordinator:
-    def __init__(self): self.told = []
+class HeardCoordinator(Coordinator):
+    told = []
     def prepare_request_done(self, i): self.told.append("prepared")
     def commit_request_done(self, i): self.told.append("committed")
     def abort_request_done(self, i): self.told.append("aborted")
-    def reenlist(self, i): raise AssertionError("nothing is in doubt at the start")
 
 def bodies(queue): return [m.body_bytes for m in queue]
 
-coordinator = Coordinator()
-with QueueManager(sys.argv[1], name="ALPHA", coordinator=coordinator) as qm:
+with QueueManager(sys.argv[1], name="ALPHA") as qm:
     plain, ledger, express = qm.create_queue("plain"), qm.create_queue("ledger", transactional=True), qm.create_queue("express")
     plain.send_many(Message(body=b"%d" % i, recoverable=True) for i in range(3))
     with qm.transaction() as tx:
@@ -71,6 +70,8 @@ with QueueManager(sys.argv[1], name="ALPHA", coordinator=coordinator) as qm:
     # Two phases: a promise that is not on disk was not made, an outcome that is not on disk was not reached.
     runtime = runtime_of(qm)
     engine = runtime.engine
+    with runtime.lock:
+        engine.dtc.coordinator = coordinator = HeardCoordinator(runtime.store)
     def event(name, *args, **kw):
         with runtime.lock:
             getattr(engine, name)(*args, **kw)
@@ -95,6 +96,14 @@ with QueueManager(sys.argv[1], name="ALPHA", coordinator=coordinator) as qm:
     assert coordinator.told == ["prepared", "committed"]
     assert bodies(ledger) == [b"1", b"2", b"promised"], bodies(ledger)
     assert ledger.attributes().total_bytes == sum(len(m.packet) for m in ledger)
+
+    # A decision that is not on disk was not made.
+    backend, distributed = qm._backend, str(uuid.uuid4())
+    backend.distributed("begin distributed", identifier=distributed)
+    with broken_disk():
+        backend.distributed("decide", identifier=distributed, resources=["far"])
+    assert backend.distributed("outcomes", transactions=[distributed]) == {"outcomes": {distributed: "aborted"}}
+    assert qm.transactions() == []
     plain.send(Message(body=b"after", recoverable=True))
     qm.create_queue("never")
 with QueueManager(sys.argv[1]) as qm:

@@ -52,7 +52,9 @@ def test_a_conflict_is_shown_and_ended(
     run("send", name, "two", "--data", other)
     wait_for(lambda: run("status", "--json").json["peer_conflicts"], lambda count: count == 1)
     assert "identifier claimed from several addresses" in run("status").out
-    assert f"queue manager {guid} is bound to {old}; {new} claimed to be it" in run("doctor").out
+    found = run("doctor").out
+    assert f"queue manager {guid} is bound to {old}; {new} claimed to be it" in found
+    assert f"sessions refused; the last peer is {new}" in found
     text = run("peer", "list").out
     assert f"{new} (" in text
     assert "lanner peer trust GUID ADDRESS" in text

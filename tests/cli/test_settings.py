@@ -54,6 +54,7 @@ def test_without_a_file_everything_has_a_default(monkeypatch: pytest.MonkeyPatch
         "security.send_insecure_nacks": False,
         "security.trust_unsigned_sid": False,
         "security.legacy_crypto": False,
+        "security.legacy_signatures": False,
         "security.lockout_failures": 0,
         "security.lockout_seconds": 900.0,
         "security.min_password_length": 8,
@@ -91,6 +92,8 @@ def test_without_a_file_everything_has_a_default(monkeypatch: pytest.MonkeyPatch
         "events.enabled": False,
         "events.keep_days": 7,
         "events.max_mb": 1024,
+        "coordinator.resources": {},
+        "coordinator.interval": 60.0,
     }
 
 

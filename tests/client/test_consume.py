@@ -25,11 +25,14 @@ import lanner.aio
 from lanner import errors
 from lanner.client._async import consume as async_consume
 from lanner.client._async.lanner_connection import LannerConnection as AsyncConnection
+from lanner.client._async.lanner_units import LannerTransaction as AsyncTransaction
 from lanner.client._sync import consume as sync_consume
 from lanner.client._sync.lanner_connection import LannerConnection
-from lanner.client.consuming import Consumed, Failures, Options, passing
+from lanner.client._sync.lanner_units import LannerTransaction
+from lanner.client.consuming import MAX_PREFETCH, Consumed, Failures, Options, passing
 from lanner.client.message import ReceivedMessage
 from lanner.rpc.faults import RpcConnectionError
+from lanner.services import stream_entries as entries
 from tests.cli.conftest import free_address
 from tests.client.conftest import no_keys
 from tests.client.served import ServedManager
@@ -635,21 +638,21 @@ def test_a_commit_in_doubt_is_counted_and_no_failure(
     """The commit is done there, and its answer is lost."""
     served.send("a", "b")
     cut = 0
-    call, async_call = LannerConnection.call, AsyncConnection.call
+    exchange, async_exchange = LannerConnection.exchange, AsyncConnection.exchange
 
-    def lose(self: LannerConnection, request: dict[str, Any], octets: bytes = b"") -> Any:  # noqa: ANN401
+    def lose(self: LannerConnection, kind: int, *parts: bytes) -> memoryview:
         nonlocal cut
-        answer = call(self, request, octets)
-        if request["request"] == "commit" and not cut:
+        answer = exchange(self, kind, *parts)
+        if kind == entries.COMMIT and not cut:
             cut += 1
             self.close()
             raise RpcConnectionError("cut")
         return answer
 
-    async def async_lose(self: AsyncConnection, request: dict[str, Any], octets: bytes = b"") -> Any:  # noqa: ANN401
+    async def async_lose(self: AsyncConnection, kind: int, *parts: bytes) -> memoryview:
         nonlocal cut
-        answer = await async_call(self, request, octets)
-        if request["request"] == "commit" and not cut:
+        answer = await async_exchange(self, kind, *parts)
+        if kind == entries.COMMIT and not cut:
             cut += 1
             await self.close()
             raise RpcConnectionError("cut")
@@ -657,12 +660,83 @@ def test_a_commit_in_doubt_is_counted_and_no_failure(
 
     handler = Handler()
     with monkeypatch.context() as patch:
-        patch.setattr(LannerConnection, "call", lose)
-        patch.setattr(AsyncConnection, "call", async_lose)
+        patch.setattr(LannerConnection, "exchange", lose)
+        patch.setattr(AsyncConnection, "exchange", async_lose)
         assert served.consume(handler, idle=0) == Consumed(handled=1, in_doubt=1)
     assert handler.seen == ["a", "b"]
     assert served.bodies() == []
     assert re.search(r"orders: message \S+, label 'label of a': .* whether it is committed is unknown", caplog.text)
+
+
+# Messages received ahead -----------------------------------------------------------------------------------------------
+
+
+def test_messages_received_ahead_are_handled_once_and_in_order(world: World) -> None:
+    sent = [f"message {number}" for number in range(25)]
+    world.send(*sent)
+    handler = Handler()
+    assert world.consume(handler, idle=0, prefetch=10) == Consumed(handled=25)
+    assert handler.seen == sent
+    assert world.bodies() == []
+
+
+def test_a_failure_among_messages_received_ahead_is_that_message_s_alone(world: World) -> None:
+    world.send("a", "bad", "b", "c")
+    counts: dict[str, list[int]] = {}
+
+    def handle(message: ReceivedMessage) -> None:
+        counts.setdefault(str(message.body), []).append(message.abort_count)
+        if message.body == "bad":
+            raise ValueError("bad is bad")
+
+    assert world.consume(handle, idle=0, retries=2, prefetch=50) == Consumed(handled=3, retried=2, poisoned=1)
+    assert counts == {"a": [0], "bad": [0, 1], "b": [0], "c": [0]}
+    assert world.bodies("orders;poison") == ["bad"]
+    assert world.bodies() == []
+
+
+def test_what_was_received_ahead_and_is_not_wanted_returns(world: World) -> None:
+    world.send("a", "b", "c", "d", "e")
+    handler = Handler()
+    assert world.consume(handler, count=2, prefetch=50) == Consumed(handled=2)
+    stopped: list[ReceivedMessage] = []
+    assert world.consume(stopped.append, stop=lambda: bool(stopped), prefetch=50) == Consumed(handled=1)
+    assert handler.seen == ["a", "b"]
+    assert [(message.body, message.abort_count) for message in world.messages()] == [("d", 0), ("e", 0)]
+
+
+def test_a_commit_of_several_in_doubt_is_counted_for_each(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    served.send("a", "b")
+    commit, async_commit = LannerTransaction.commit, AsyncTransaction.commit
+    lost = errors.CommitInDoubt("the answer was lost")
+    cut = 0
+
+    def lose(self: LannerTransaction) -> None:
+        nonlocal cut
+        commit(self)
+        cut += 1
+        if cut == 1:
+            raise lost
+
+    async def async_lose(self: AsyncTransaction) -> None:
+        nonlocal cut
+        await async_commit(self)
+        cut += 1
+        if cut == 1:
+            raise lost
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LannerTransaction, "commit", lose)
+        patch.setattr(AsyncTransaction, "commit", async_lose)
+        assert served.consume(Handler(), idle=0, prefetch=2) == Consumed(in_doubt=2)
+    assert served.bodies() == []
+
+
+@pytest.mark.parametrize("prefetch", [0, -1, 1.5, MAX_PREFETCH + 1])
+def test_so_many_messages_cannot_be_received_ahead(world: World, prefetch: object) -> None:
+    with pytest.raises(ValueError, match=f"prefetch {prefetch}"):
+        world.consume(Handler(), prefetch=prefetch)
+    assert world.consume(Handler(), idle=0, prefetch=MAX_PREFETCH) == Consumed()
 
 
 def test_a_full_poison_queue_loses_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -855,5 +929,5 @@ def test_the_failures_that_are_oldest_are_forgotten_first() -> None:
 
 
 def test_a_pause_never_exceeds_its_bounds() -> None:
-    options = Options.of(retries=1, concurrency=1, backoff=(0.1, 30), stop=None, idle=None, count=None)
+    options = Options.of(retries=1, concurrency=1, backoff=(0.1, 30), stop=None, idle=None, count=None, prefetch=1)
     assert all(0.1 <= options.pause(failures) <= 30 for failures in range(1, 5000))

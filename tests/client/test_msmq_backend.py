@@ -21,13 +21,15 @@ import pytest
 
 import lanner
 from lanner import errors
-from lanner.model.directory_objects import OutgoingQueue
+from lanner.model.directory_objects import GUID_NULL, OutgoingQueue
 from lanner.model.enums import OutgoingState
 from lanner.rpc.calls import ServerCall
 from lanner.rpc.interface import Method
 from lanner.rpc.pdu import SyntaxId
+from lanner.rpc.server import ServerInterface
 from lanner.security.identity import SYSTEM
 from lanner.services.interfaces.lanner import LANNER, LANNER_OPEN_SESSION
+from lanner.services.interfaces.mqmp import QMCOMM
 from lanner.services.interfaces.mqqp import QM2QM, REMOTE_QM_GET_QMQM_SERVER_PORT
 from tests.cli.conftest import free_address
 from tests.client import both_colours
@@ -533,6 +535,51 @@ def test_a_server_that_never_answers_is_given_up(colour: str) -> None:
             both_colours.connect(colour, address, port=port, timeout=0.05),
         ):
             pass
+
+
+def watched(interface: ServerInterface, place: str, calls: list[tuple[str, str, dict[str, Any]]]) -> ServerInterface:
+    """The same interface for another port; each call is noted with the place, its name and its arguments."""
+
+    def watching(method: Method, handler: Any) -> Any:
+        def handle(call: ServerCall, **arguments: Any) -> Any:
+            calls.append((place, method.name, arguments))
+            return handler(call, **arguments)
+
+        return handle
+
+    handlers = {found[0].name: watching(*found) for found in interface._methods if found is not None}
+    return ServerInterface(interface.interface, handlers)
+
+
+@pytest.mark.spec("MQQP-3.2.4.1-1", "MQQP-3.2.4.1-2")
+def test_a_program_asks_where_to_read_and_says_who_it_is(colour: str, bare: OtherManager) -> None:
+    calls: list[tuple[str, str, dict[str, Any]]] = []
+    qmcomm = next(one for one in bare.queue_client if one.syntax.uuid == QMCOMM.uuid)
+    others = [one for one in bare.queue_client if one is not qmcomm]
+    bare.ports.ip_read = 2105
+    bare.serve([*others, watched(qmcomm, "asked", calls), watched(bare.remote_read, "asked", calls)])
+    reading = bare.serve([watched(bare.remote_read, "told", calls)], port=2105)
+    with connected(colour, bare) as one, connected(colour, bare) as two:
+        queue = one.create_queue("q")
+        queue.send("1")
+        queue.send("2")
+        assert queue.receive(timeout=0).body == "1"
+        assert two.open("q").receive(timeout=0).body == "2"
+        # One of each connection, and none that is left of the first binding.
+        assert reading.connections == 2
+    asked = [(place, arguments) for place, name, arguments in calls if name == "RemoteQMGetQMQMServerPort"]
+    assert asked == [("asked", {"dw_port_type": 1})] * 2
+    assert {place for place, name, _ in calls if name.startswith("RemoteQMStartReceive")} == {"told"}
+    opened = [(place, arguments) for place, name, arguments in calls if name == "RemoteQMOpenQueue"]
+    assert [place for place, _ in opened] == ["told", "told"]
+    # A new program has another GUID; this one has it in every call.
+    guids = {arguments["p_lic_guid"] for _, _, arguments in calls if "p_lic_guid" in arguments}
+    assert guids == {opened[0][1]["p_lic_guid"]}
+    assert GUID_NULL not in guids
+    for _, arguments in opened:
+        number = arguments["h_queue"]
+        assert number
+        assert (arguments["p_queue"], arguments["dwp_context"], arguments["dw_mqs"]) == (number, number, 0)
 
 
 @pytest.mark.parametrize("method", [LANNER_OPEN_SESSION, REMOTE_QM_GET_QMQM_SERVER_PORT])

@@ -70,6 +70,38 @@ def test_a_marker_without_a_row_stops_the_run(run: Run) -> None:
     result.stdout.fnmatch_lines(["*test_a: spec() takes one or more row ids"])
 
 
+def test_clauses_of_a_row_are_listed_with_it(run: Run) -> None:
+    result = run(
+        "@pytest.mark.spec('X-2/in time', 'X-1')\ndef test_a(): pass\n\n"
+        "@pytest.mark.spec('X-2/and late')\ndef test_b(): pass"
+    )
+    assert result.ret == 0
+    assert json.loads(run.results.read_text(encoding="utf-8")) == {
+        "X-1": ["test_it.py::test_a"],
+        "X-2": ["test_it.py::test_a", "test_it.py::test_b"],
+        "X-2/and late": ["test_it.py::test_b"],
+        "X-2/in time": ["test_it.py::test_a"],
+    }
+
+
+def test_a_row_with_a_failing_clause_is_not_proven(run: Run) -> None:
+    run(
+        "@pytest.mark.spec('X-2/in time')\ndef test_a(): pass\n\n"
+        "@pytest.mark.spec('X-2/and late')\ndef test_b(): assert False"
+    )
+    assert run.proven() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [("X-1/ ", "'X-1/ ' names no clause after the slash"), ("X-9/a", "no row 'X-9' in the requirement tables")],
+)
+def test_a_wrong_clause_stops_the_run(run: Run, name: str, complaint: str) -> None:
+    result = run(f"@pytest.mark.spec({name!r})\ndef test_a(): pass")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines([f"*test_a: {complaint}"])
+
+
 def test_a_failing_test_proves_nothing(run: Run) -> None:
     result = run("@pytest.mark.spec('X-1')\ndef test_a(): assert False")
     assert result.ret == pytest.ExitCode.TESTS_FAILED

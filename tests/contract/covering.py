@@ -21,6 +21,7 @@ CLASSES: dict[str, type] = {
     "Queue": lanner.aio.Queue,
     "Cursor": lanner.aio.Cursor,
     "Transaction": lanner.aio.Transaction,
+    "DistributedTransaction": lanner.aio.DistributedTransaction,
     "Enterprise": Enterprise,
     "Message": lanner.Message,
     "ReceivedMessage": lanner.ReceivedMessage,
@@ -47,7 +48,7 @@ def documented_errors(of: object) -> set[str]:
 
 
 def _wanted() -> set[str]:
-    found = {"connect", *(f"connect: {error}" for error in documented_errors(lanner.aio.connect))}
+    found = {"connect", *(f"connect: {error}" for error in documented_errors(lanner.aio.connect)), "distributed"}
     for name, kind in CLASSES.items():
         found |= {f"{name}: {error}" for error in documented_errors(kind)}
         for member in public_members(kind):

@@ -31,6 +31,7 @@ TWINS: dict[type, type] = {
     lanner.Queue: lanner.aio.Queue,
     lanner.Cursor: lanner.aio.Cursor,
     lanner.Transaction: lanner.aio.Transaction,
+    lanner.DistributedTransaction: lanner.aio.DistributedTransaction,
     Enterprise: AsyncEnterprise,
 }
 _END = object()
@@ -134,6 +135,13 @@ class Form:
         if self.is_async:
             return await lanner.aio.connect(*arguments, **named)
         return cast("lanner.aio.QueueManager", await _in_thread(lanner.connect, *arguments, **named))
+
+    def distributed(self, qm: lanner.aio.QueueManager, resources: dict[str, Any]) -> lanner.aio.DistributedTransaction:
+        """Call `distributed` of this form."""
+        if self.is_async:
+            return lanner.aio.distributed(qm, resources)
+        given = {name: blocking(resource) for name, resource in resources.items()}
+        return cast("lanner.aio.DistributedTransaction", Adapted(lanner.distributed(blocking(qm), given)))
 
 
 FORMS = [Form(is_async=is_async, where=where) for where in ("embedded", "unix", "tcp") for is_async in (False, True)]

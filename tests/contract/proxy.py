@@ -1,7 +1,7 @@
 """A connection to a service that is cut at a chosen point, on a Unix socket or TCP.
 
-It counts the last fragments of PDUs (MS-RPCE 2.2.2), which are readable whatever the level of
-protection: one for each request, one for each answer.
+It counts the last fragments of PDUs (MS-RPCE 2.2.2) and the frames between them, whose headers are readable
+whatever the level of protection: one for each request, one for each answer.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 from typing import Final, Literal, Self
 
+from lanner.rpc.frames import FIRST_OCTET, HEADER_SIZE
 from lanner.services.ports import LOCAL_SOCKET
 from tests.client.peers import free_address
 from tests.contract.service import Service
@@ -77,12 +78,16 @@ class Proxy:
             while data := source.recv(_CHUNK):
                 received += data
                 while len(received) >= _HEADER:
-                    size = int.from_bytes(received[_LENGTH : _LENGTH + 2], "little")
+                    is_frame = received[0] == FIRST_OCTET
+                    if is_frame:
+                        size = HEADER_SIZE + int.from_bytes(received[4:HEADER_SIZE], "little")
+                    else:
+                        size = int.from_bytes(received[_LENGTH : _LENGTH + 2], "little")
                     if len(received) < size:
                         break
                     pdu = bytes(received[:size])
                     del received[:size]
-                    if pdu[_FLAGS] & _LAST_FRAGMENT and self._is_lost(is_answer=is_answer):
+                    if (is_frame or pdu[_FLAGS] & _LAST_FRAGMENT) and self._is_lost(is_answer=is_answer):
                         self._cut(source, sink)
                         return
                     sink.sendall(pdu)
@@ -103,11 +108,15 @@ class Proxy:
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
 
-    def close(self) -> None:
-        """Accept no more connections. Those that are open end with their clients."""
+    def listen_no_more(self) -> None:
+        """Accept no more connections; those that are open stay."""
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
+
+    def close(self) -> None:
+        """Accept no more connections. Those that are open end with their clients."""
+        self.listen_no_more()
         for thread in self._threads:
             thread.join(30)
 

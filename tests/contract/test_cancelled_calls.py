@@ -7,8 +7,8 @@ import contextlib
 import itertools
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator
-from typing import Any, Literal, TypeAlias
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import pytest
 
@@ -18,9 +18,11 @@ from lanner import errors
 from lanner.client._async.lanner_connection import LannerConnection as AsyncConnection
 from lanner.client._sync.lanner_connection import LannerConnection
 from lanner.host.change import Change
+from lanner.services import stream_entries as entries
 from tests.contract.forms import FORMS, Place, bodies, new_name, new_queue
 from tests.contract.test_interruptions import in_this_thread
 
+T = TypeVar("T")
 When: TypeAlias = Literal["asked", "answered"]
 
 ASYNC_REMOTE = pytest.mark.parametrize(
@@ -38,27 +40,39 @@ BLOCKING_EMBEDDED = pytest.mark.parametrize(
 WHEN = pytest.mark.parametrize("when", ["asked", "answered"])
 # More messages than one answer has: a receive of them is three requests, and one that removes them.
 MANY = 2500
-STEPS = pytest.mark.parametrize(("request_", "number"), [("receive", 1), ("receive", 2), ("receive", 3), ("end", 1)])
+STEPS = pytest.mark.parametrize(
+    ("kind", "number"), [(entries.RECEIVE, 1), (entries.RECEIVE, 2), (entries.RECEIVE, 3), (entries.REMOVE, 1)]
+)
 
 
-def cancel_at(monkeypatch: pytest.MonkeyPatch, request_: str, number: int, when: When) -> None:
-    """Cancel the task that makes a certain request, before its answer comes or together with it."""
-    original, counts = AsyncConnection.call, Counter[object]()
+def cancel_at(monkeypatch: pytest.MonkeyPatch, kind: int | str, number: int, when: When) -> None:
+    """Cancel the task that makes a certain request, before its answer comes or together with it.
 
-    async def call(self: AsyncConnection, request: dict[str, Any], octets: bytes = b"") -> Any:  # noqa: ANN401
-        counts[request["request"]] += 1
-        is_it = request["request"] == request_ and counts[request_] == number
+    `kind` is that of an entry of the stream, or the name of a request in a call.
+    """
+    exchange, call, counts = AsyncConnection.exchange, AsyncConnection.call, Counter[int | str]()
+
+    async def observed(this: int | str, work: Callable[[], Awaitable[T]]) -> T:
+        counts[this] += 1
+        is_it = this == kind and counts[kind] == number
         task = asyncio.current_task()
         assert task is not None
         if is_it and when == "asked":
             task.cancel()
-        answer = await original(self, request, octets)
+        answer = await work()
         if is_it:
             task.cancel()
             await asyncio.sleep(0)
         return answer
 
-    monkeypatch.setattr(AsyncConnection, "call", call)
+    async def observed_exchange(self: AsyncConnection, this: int, *parts: bytes) -> memoryview:
+        return await observed(this, lambda: exchange(self, this, *parts))
+
+    async def observed_call(self: AsyncConnection, request: dict[str, Any], octets: bytes = b"") -> Any:  # noqa: ANN401
+        return await observed(request["request"], lambda: call(self, request, octets))
+
+    monkeypatch.setattr(AsyncConnection, "exchange", observed_exchange)
+    monkeypatch.setattr(AsyncConnection, "call", observed_call)
 
 
 async def cancelled(work: Any) -> None:  # noqa: ANN401 (a coroutine)
@@ -94,7 +108,7 @@ async def test_a_cancelled_receive_of_many_loses_nothing(
     qm: lanner.aio.QueueManager,
     place: Place,
     monkeypatch: pytest.MonkeyPatch,
-    request_: str,
+    kind: int,
     number: int,
     when: When,
 ) -> None:
@@ -104,7 +118,7 @@ async def test_a_cancelled_receive_of_many_loses_nothing(
     with contextlib.suppress(errors.MessageNotFound):
         await q.receive_by_lookup_id(1)
     with monkeypatch.context() as patched:
-        cancel_at(patched, request_, number, when)
+        cancel_at(patched, kind, number, when)
         await cancelled(q.receive_many(MANY, timeout=30))
     async with another(place) as other:
         assert sorted(map(str, await received_in_the_end(other.open(q.name), MANY))) == sorted(sent)
@@ -146,19 +160,19 @@ async def test_many_receives_cancelled_together_lose_nothing(
     q = await new_queue(qm)
     sent = [str(number) for number in range(count)]
     await q.send_many(sent)
-    original, removed, every = AsyncConnection.call, [], asyncio.Event()
+    original, removed, every = AsyncConnection.exchange, [], asyncio.Event()
 
-    async def call(self: AsyncConnection, request: dict[str, Any], octets: bytes = b"") -> Any:  # noqa: ANN401
-        answer = await original(self, request, octets)
-        if request.get("remove"):
-            removed.append(request)
+    async def exchange(self: AsyncConnection, kind: int, *parts: bytes) -> memoryview:
+        answer = await original(self, kind, *parts)
+        if kind == entries.REMOVE:
+            removed.append(parts)
             if len(removed) == count:
                 every.set()
             await asyncio.Event().wait()
         return answer
 
     with monkeypatch.context() as patched:
-        patched.setattr(AsyncConnection, "call", call)
+        patched.setattr(AsyncConnection, "exchange", exchange)
         tasks = [asyncio.create_task(q.receive(30)) for _ in sent]
         await every.wait()
         for task in tasks:
@@ -173,16 +187,16 @@ async def test_many_receives_cancelled_together_lose_nothing(
 @STEPS
 @WHEN
 def test_ctrl_c_in_a_receive_of_many_loses_nothing(
-    place: Place, monkeypatch: pytest.MonkeyPatch, request_: str, number: int, when: When
+    place: Place, monkeypatch: pytest.MonkeyPatch, kind: int, number: int, when: When
 ) -> None:
-    original, counts = LannerConnection.call, Counter[object]()
+    original, counts = LannerConnection.exchange, Counter[int]()
 
-    def call(self: LannerConnection, request: dict[str, Any], octets: bytes = b"") -> Any:  # noqa: ANN401
-        counts[request["request"]] += 1
-        is_it = request["request"] == request_ and counts[request_] == number
+    def exchange(self: LannerConnection, this: int, *parts: bytes) -> memoryview:
+        counts[this] += 1
+        is_it = this == kind and counts[kind] == number
         if is_it and when == "asked":
             signal.raise_signal(signal.SIGINT)
-        answer = original(self, request, octets)
+        answer = original(self, this, *parts)
         if is_it and when == "answered":
             signal.raise_signal(signal.SIGINT)
         return answer
@@ -192,7 +206,7 @@ def test_ctrl_c_in_a_receive_of_many_loses_nothing(
         sent = [str(number) for number in range(MANY)]
         q.send_many(sent)
         with monkeypatch.context() as patched:
-            patched.setattr(LannerConnection, "call", call)
+            patched.setattr(LannerConnection, "exchange", exchange)
             with pytest.raises(KeyboardInterrupt):
                 q.receive_many(MANY, timeout=30)
         assert sorted(str(message.body) for message in q.receive_many(MANY)) == sorted(sent)
@@ -236,7 +250,7 @@ async def test_a_transaction_whose_first_call_is_cancelled_stays_usable(
         await q.send("a", transaction=tx)
     tx = qm.transaction()
     with monkeypatch.context() as patched:
-        cancel_at(patched, "begin", 1, when)
+        cancel_at(patched, entries.RECEIVE, 1, when)
         await cancelled(q.receive(30, transaction=tx))
     assert (await q.receive(10, transaction=tx)).body == "a"
     await tx.commit()

@@ -179,6 +179,29 @@ async def test_a_send_that_is_cut_says_that_it_may_have_been_done(
         assert await bodies(mine) == ["a", "b", "c"]
 
 
+@WHEN
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
+async def test_a_send_of_several_frames_that_is_cut_between_them_loses_and_doubles_nothing(
+    form: Form, proxy: Proxy, qm: lanner.aio.QueueManager, number: int, when: Literal["asked", "done"]
+) -> None:
+    async with through(form, proxy) as cut:
+        q = await new_queue(qm)
+        mine = cut.open(q.name)
+        await mine.send("first")
+        sent = [lanner.Message(body=bytes([one]) * 60_000) for one in range(15)]
+        proxy.lose_call(number, when=when)
+        with contextlib.suppress(errors.RemoteMachineNotAvailable):
+            await mine.send_many(sent)
+        known = sum(message.id is not None for message in sent)
+        # The service may still be busy with what came before the cut.
+        await q.send("last")
+        found = await bodies(q)
+        assert found[0] == "first"
+        there = [body for body in found if isinstance(body, bytes)]
+        assert there == [message.body for message in sent[: len(there)]]
+        assert len(there) >= known
+
+
 async def test_what_was_open_on_a_lost_connection_says_so(
     form: Form, proxy: Proxy, qm: lanner.aio.QueueManager
 ) -> None:

@@ -955,6 +955,9 @@ def test_the_enumeration_has_the_results_of_the_document_and_each_is_given() -> 
         world.directory.read("Queue", None, ["Security"])[0],
         world.directory.create_object(Queue(pathname="alpha\\orders"))[0],
     }
+    # A value of a kind that has no order beside the attribute's: no object satisfies it.
+    unordered = [AttributeFilter("Pathname", Operator.LESS_THAN, 1)]
+    assert world.directory.read("Queue", unordered)[0] is DirectoryOperationResult.OBJECT_NOT_FOUND
     _, handle = world.directory.read_begin("RoutingLink", None)
     assert handle is not None
     given_results.add(world.directory.read_next(handle)[0])

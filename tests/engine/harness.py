@@ -17,7 +17,7 @@ import pytest
 
 from lanner.directory import AttributeFilter, Directory, EmbeddedDirectory, SortOrder, Table
 from lanner.engine import Engine, EngineSettings
-from lanner.engine.dtc import Coordinator
+from lanner.engine.dtc import LocalTransactionManager
 from lanner.engine.reading import ReadStart
 from lanner.model.directory_objects import DirectoryObject, Queue
 from lanner.model.enums import (
@@ -96,13 +96,16 @@ class Harness:
         *,
         before_start: Callable[[Engine], None] | None = None,
         wrap_directory: Callable[[Directory], object] | None = None,
-        coordinator: Coordinator | None = None,
+        coordinator: LocalTransactionManager | None = None,
+        make_coordinator: Callable[[Store], LocalTransactionManager] | None = None,
         **settings: object,
     ) -> None:
         self.path = path
         self.settings: dict[str, object] = {"computer_name": "ALPHA", "dns_domain": "example.com"} | settings
         self.now = START_TIME
         self.coordinator = coordinator
+        # Makes the coordinator of each life, whose log is in the store.
+        self.make_coordinator = make_coordinator
         # Called with the new engine before it starts.
         self.before_start = before_start
         # Makes the directory that the engine gets of the one in the store.
@@ -120,6 +123,8 @@ class Harness:
             profile=Profile(self.settings.get("profile", Profile.SAFE)),
         )
         site = self.directory.provision()
+        if self.make_coordinator is not None:
+            self.coordinator = self.make_coordinator(self.store)
         directory = self.directory if self.wrap_directory is None else self.wrap_directory(self.directory)
         self.engine = Engine(
             self.store,

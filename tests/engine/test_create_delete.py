@@ -540,7 +540,11 @@ def test_a_transaction_outlives_a_queue_that_it_touched(h: Harness, end: str, *,
     assert (gone.total_bytes, h.engine.queue_manager.total_bytes) == (0, kept.total_bytes)
     if prepared:
         h.engine.transaction_prepare(transaction.identifier, single_phase=False)
+    told: list[tuple[Queue, MessageClass]] = []
+    h.engine.position_deleted_subscribers.append(lambda queue, _, reason: told.append((queue, reason)))
     (h.commit if end == "commit" else h.abort)(transaction)
+    # Only a commit makes a message, of whose end its sender hears.
+    assert ((gone, MessageClass.NACK_QUEUE_DELETED) in told) is (end == "commit")
     assert h.bodies("kept") == ([b"sent"] if end == "commit" else [b"received"])
     assert (gone.total_bytes, h.engine.queue_manager.total_bytes) == (0, kept.total_bytes)
     assert h.store.stats(gone.number) == (0, 0)

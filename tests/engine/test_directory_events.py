@@ -146,6 +146,17 @@ def test_deleting_a_site_is_told_to_nobody(h: Harness) -> None:
     assert journal.entries == ["delete_object"]
 
 
+@pytest.mark.spec("DMPR-3.1.7.1.19-1")
+def test_a_deleted_routing_link_is_not_used_from_memory(h: Harness) -> None:
+    """3.1.7.1.19, the delegation: what was read within the last minute is not kept over a deletion."""
+    sites = [new_site(h, name) for name in ("Paris", "Lyon")]
+    link = RoutingLink(site1_identifier=sites[0].identifier, site2_identifier=sites[1].identifier)
+    h.engine.create_directory_object(link)
+    assert len(h.engine.routing_links()) == 1
+    assert h.engine.delete_directory_object(link) is SUCCESS
+    assert h.engine.routing_links() == []
+
+
 @pytest.mark.spec("DMPR-3.1.7.1.24-1")
 def test_a_write_updates_the_listed_attributes_or_all(h: Harness) -> None:
     """3.1.7.1.24 iAttributeList; the status is that of MS-MQDSSM 3.1.6.7."""

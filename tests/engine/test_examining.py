@@ -27,6 +27,7 @@ from lanner.security.encryption import EncryptionPreferences, SessionKey, encryp
 from lanner.security.examination import examine
 from lanner.security.identity import ANONYMOUS, SYSTEM, Identity
 from lanner.security.keys import Provider
+from lanner.security.profile import Profile
 from lanner.security.signing import SigningKey, sign, sign_properties
 from lanner.wire import layout as at
 from lanner.wire.builder import set_authentication
@@ -87,6 +88,8 @@ def refused(h: Harness, packet: bytes, expected: int, queue: str = "q") -> None:
 class TestSignature:
     @pytest.mark.parametrize("level", [AuthenticationLevel.SIG10, AuthenticationLevel.SIG20, AuthenticationLevel.SIG30])
     def test_what_was_verified_is_stored_in_as(self, h: Harness, level: AuthenticationLevel) -> None:
+        h.settings |= {"profile": Profile.DOCUMENT}
+        h.restart()
         register(h)
         packet = sign(arriving(h, sender_identifier=ALICE.pack()), signing_key(), level=level)
         for queue in ("q", "signed"):
@@ -94,6 +97,18 @@ class TestSignature:
             (stored,) = h.messages(queue)
             assert stored.authentication_level is level
             assert stored.body == b"body"
+
+    @pytest.mark.parametrize("level", [AuthenticationLevel.SIG10, AuthenticationLevel.SIG30])
+    def test_a_signature_must_be_for_the_queue(self, h: Harness, level: AuthenticationLevel) -> None:
+        """Neither hash of a message to one queue says which, so its signature could be for another."""
+        register(h)
+        packet = sign(arriving(h, sender_identifier=ALICE.pack()), signing_key(), level=level)
+        for queue in ("q", "signed"):
+            refused(h, packet, 0x8006, queue)
+        # The setting wins over the profile.
+        h.settings |= {"legacy_signatures": True}
+        h.restart()
+        assert insert(h, packet, "signed") is MessageClass.ACK_REACH_QUEUE
 
     def test_a_peer_cannot_write_as_itself(self, h: Harness) -> None:
         """AS is 0 on the wire (MS-MQMQ 2.2.20.6); what stands there all the same is not believed."""
@@ -296,6 +311,7 @@ class TestEncryption:
         refused(other, encrypted(arriving(other)), 0x8007)
         other.close()
 
+    @pytest.mark.spec("QQB-3.1.5.8.3-13")
     def test_what_is_rejected_by_setting(self, tmp_path: Path) -> None:
         other = Harness(
             tmp_path / "other",

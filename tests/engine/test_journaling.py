@@ -174,7 +174,6 @@ def test_the_source_keeps_an_undelivered_message_if_asked(h: Harness) -> None:
     assert MessageProperties().negative_journaling_requested is False
 
 
-@pytest.mark.spec("DMPR-3.1.1.12-12")
 def test_the_class_of_a_dead_letter_says_why_it_is_one(h: Harness) -> None:
     """As on Windows, where the class of the copy is the reason; everything else is as it was sent."""
     h.create()
@@ -185,6 +184,7 @@ def test_the_class_of_a_dead_letter_says_why_it_is_one(h: Harness) -> None:
     assert (letter.body, letter.label) == (b"late", "kept")
 
 
+@pytest.mark.spec("DMPR-3.1.1.12-12")
 def test_a_full_dead_letter_queue_drops_the_copy(h: Harness) -> None:
     """If the quota for the dead-letter queue is exceeded, the message is discarded."""
     queue = h.engine.queue_manager.system_deadletter_queue

@@ -197,8 +197,10 @@ def test_a_restored_backup_begins_a_new_sequence_and_numbers_again_what_waits(h:
     assert numbers(transactional)[-1] == (b"c", 3, 2)
     assert sequence(h).tx_sequence_id > before.tx_sequence_id
     renewed = sequence(h)
-    h.restart()
+    h.sync()
+    h.crash()
     assert sequence(h) == renewed
+    assert numbers([m for m in stored(h) if m.is_transactional]) == numbers(transactional)
 
 
 def test_the_number_after_the_highest_begins_a_new_sequence(h: Harness) -> None:

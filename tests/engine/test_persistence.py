@@ -71,8 +71,7 @@ class Undecided:
         self.outcome = outcome
         self.seen: list[tuple[uuid.UUID, bool, list[tuple[OperationType, bytes, Any, Any]], set[PositionState]]] = []
 
-    def reenlist(self, identifier: uuid.UUID) -> Outcome:
-        transaction = self.h.engine.queue_manager.transaction_collection[identifier]
+    def reenlist(self, transaction: Transaction) -> Outcome:
         operations = [
             (
                 operation.operation_type,

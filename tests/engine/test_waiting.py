@@ -294,11 +294,11 @@ def test_a_resumed_queue_sends_again(h: Harness) -> None:
     dispatch(h, queue, b"held")
     told: list[OutgoingState] = []
     h.engine.outgoing_state_subscribers.append(lambda changed: told.append(changed.state))
+    assert sent == []
     h.engine.resume_queue(queue)
     assert (queue.state, told, sent) == (OutgoingState.INACTIVE, [OutgoingState.INACTIVE], [b"held"])
 
 
-@pytest.mark.spec("DMPR-3.1.7.2.5-1", "DMPR-3.1.7.2.6-1")
 def test_flow_control_refuses_messages_everywhere(h: Harness) -> None:
     """3.1.7.2.5: Throttled True, so every enqueue returns 2; 3.1.7.2.6: False, and they succeed again."""
     h.create()

@@ -14,6 +14,7 @@ Peer: TypeAlias = Any
 dtypes: Peer = importlib.import_module("impacket.dcerpc.v5.dtypes")
 ndr: Peer = importlib.import_module("impacket.dcerpc.v5.ndr")
 rpcrt: Peer = importlib.import_module("impacket.dcerpc.v5.rpcrt")
+_epm: Peer = importlib.import_module("impacket.dcerpc.v5.epm")
 _transport: Peer = importlib.import_module("impacket.dcerpc.v5.transport")
 _uuid: Peer = importlib.import_module("impacket.uuid")
 
@@ -29,12 +30,19 @@ def interface(uuid: str, version: str = "1.0") -> bytes:
 
 QMCOMM = interface("fdb3a030-065f-11d1-bb9b-00a024ea5525")
 QMCOMM2 = interface("76d12b80-3467-11d3-91ff-0090272f9ea3")
+QMMGMT = interface("41208ee0-e970-11d1-9b9e-00e02c064c39")
 QM2QM = interface("1088a980-eae5-11d0-8d9b-00a02453c337")
 
 
-def connect(port: int, level: int, user: str, password: str) -> Peer:
+def mapped(address: str, interface_id: bytes) -> int:
+    """The port of an interface, from the endpoint mapper at its well-known port."""
+    binding: str = _epm.hept_map(address, interface_id, protocol="ncacn_ip_tcp")
+    return int(binding.rpartition("[")[2].rstrip("]"))
+
+
+def connect(port: int, level: int, user: str, password: str, address: str = "127.0.0.1") -> Peer:
     """A connection that has not been bound."""
-    channel = _transport.DCERPCTransportFactory(f"ncacn_ip_tcp:127.0.0.1[{port}]")
+    channel = _transport.DCERPCTransportFactory(f"ncacn_ip_tcp:{address}[{port}]")
     channel.set_credentials(user, password, "MQ")
     rpc = channel.get_dce_rpc()
     rpc.set_auth_level(level)

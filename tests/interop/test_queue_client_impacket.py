@@ -112,8 +112,10 @@ OPEN = call_class(
 class Client:
     """qmcomm and qmcomm2 on one connection."""
 
-    def __init__(self, port: int, level: int) -> None:
-        self._qmcomm = impacket_stubs.connect(port, level, USER, f"{USER}-secret")
+    def __init__(
+        self, port: int, level: int, user: str = USER, password: str = f"{USER}-secret", address: str = "127.0.0.1"
+    ) -> None:
+        self._qmcomm = impacket_stubs.connect(port, level, user, password, address)
         self._qmcomm.bind(QMCOMM)
         self._qmcomm2 = self._qmcomm.alter_ctx(QMCOMM2)
 

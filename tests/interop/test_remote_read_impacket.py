@@ -106,8 +106,8 @@ STATUS = call_class(None, ("ErrorCode", DWORD))
 class Client:
     """qmcomm and qm2qm on one connection."""
 
-    def __init__(self, port: int, level: int) -> None:
-        self.qm2qm = impacket_stubs.connect(port, level, USER, PASSWORD)
+    def __init__(self, port: int, level: int, password: str = PASSWORD, address: str = "127.0.0.1") -> None:
+        self.qm2qm = impacket_stubs.connect(port, level, USER, password, address)
         self.qm2qm.bind(QM2QM)
         self.qmcomm = self.qm2qm.alter_ctx(QMCOMM)
         self.handle = 0

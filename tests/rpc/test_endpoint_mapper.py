@@ -50,6 +50,19 @@ def test_tower_pack_and_unpack() -> None:
     assert Tower.unpack(TOWER) == TOWER_VALUE
 
 
+def test_a_request_may_leave_out_the_minor_version_of_the_protocol() -> None:
+    """C706 appendix L, third floor: its right side has the minor version, which says nothing about where to connect."""
+    without = TOWER.replace(bytes.fromhex("01000b02000000"), bytes.fromhex("01000b0000"))
+    assert len(without) == len(TOWER) - 2
+    assert Tower.unpack(without) == TOWER_VALUE
+
+
+@pytest.mark.parametrize("right", ["010000", "0300000000", "040000000000"])
+def test_a_third_floor_of_another_form_is_refused(right: str) -> None:
+    with pytest.raises(RemoteProtocolError, match="ncacn_ip_tcp"):
+        Tower.unpack(TOWER.replace(bytes.fromhex("01000b02000000"), bytes.fromhex("01000b" + right)))
+
+
 @pytest.mark.parametrize("size", range(len(TOWER)))
 def test_every_truncation_of_a_tower_is_refused(size: int) -> None:
     with pytest.raises(RemoteProtocolError):

@@ -403,7 +403,6 @@ def test_security_contexts_have_a_limit() -> None:
         (AuthType.WINNT, 0, RejectReason.REASON_NOT_SPECIFIED),
         (AuthType.WINNT, AuthLevel.NONE, RejectReason.REASON_NOT_SPECIFIED),
         (AuthType.WINNT, 7, RejectReason.REASON_NOT_SPECIFIED),
-        (AuthType.WINNT, AuthLevel.CALL, RejectReason.INVALID_CHECKSUM),
         (AuthType.NONE, AuthLevel.CONNECT, RejectReason.AUTHENTICATION_TYPE_NOT_RECOGNIZED),
         (AuthType.GSS_SCHANNEL, AuthLevel.CONNECT, RejectReason.AUTHENTICATION_TYPE_NOT_RECOGNIZED),
         (AuthType.GSS_KERBEROS, AuthLevel.CONNECT, RejectReason.AUTHENTICATION_TYPE_NOT_RECOGNIZED),
@@ -524,6 +523,145 @@ def test_the_challenge_names_this_queue_manager() -> None:
     challenge = server.step(RIGHT.initiate(AuthType.WINNT, AuthLevel.CONNECT, "qm1").step(b""))
     for name in (NAMES.computer, NAMES.domain, NAMES.dns_computer, NAMES.dns_domain):
         assert name.encode("utf-16-le") in challenge
+
+
+@pytest.mark.parametrize("wants_version", [True, False])
+def test_the_challenge_always_has_eight_octets_of_version(wants_version: bool) -> None:
+    """MS-NLMP 2.2.1.2: where NTLMSSP_NEGOTIATE_VERSION is not set they are zero, and what they precede begins after them."""
+    server = SECURITY.accept(AuthType.WINNT, AuthLevel.CONNECT)
+    assert server is not None
+    client = NtlmInitiator(RIGHT, AuthLevel.CONNECT, "qm1")
+    negotiate = client.step(b"")
+    assert negotiate is not None
+    flags = struct.unpack_from("<I", negotiate, 12)[0]
+    wanted = flags | NegotiateFlags.version if wants_version else flags & ~NegotiateFlags.version
+    challenge = server.step(negotiate[:12] + struct.pack("<I", wanted) + negotiate[16:])
+    assert bool(struct.unpack_from("<I", challenge, 20)[0] & NegotiateFlags.version) == wants_version
+    assert (challenge[48:56] != bytes(8)) == wants_version
+    assert challenge[55:56] == (b"\x0f" if wants_version else b"\0")  # NTLMRevisionCurrent, 2.2.2.10
+    (name_size, name_at), (info_size, info_at) = (struct.unpack_from("<H2xI", challenge, at) for at in (12, 40))
+    assert challenge[name_at : name_at + name_size].decode("utf-16-le") == NAMES.computer
+    assert min(name_at, info_at) == 56
+    assert challenge[info_at : info_at + info_size].endswith(bytes(4))
+
+
+class WithoutSigning(NtlmInitiator):
+    """A client that asks for no signatures (its level is connect), and sends what MS-NLMP 3.4.4.3 has instead."""
+
+    def __init__(self) -> None:
+        super().__init__(RIGHT, AuthLevel.CONNECT, "qm1")
+
+    def check_level(self, level: AuthLevel) -> None:
+        del level
+
+
+DUMMY = b"\1" + bytes(15)
+
+
+def unsigned_request(level: int, token: bytes, kind: PacketType = PacketType.BIND) -> tuple[Harness, list[bytes]]:
+    """What a server says to a call of a client that has not agreed on signing."""
+    server = Harness(SECURITY)
+    if kind == PacketType.ALTER_CONTEXT:
+        server.send(bind(element()))
+    client = WithoutSigning()
+    first = client.step(b"")
+    assert first is not None
+    pdu = Bind(5840, 5840, 0, (element(),), SecTrailer(AuthType.WINNT, level, 7, first)).pack(kind, PFC_WHOLE, 1)
+    (ack,) = server.send(pdu)
+    last = client.step(token_of(ack))
+    assert last is not None
+    server.send(Auth3(SecTrailer(AuthType.WINNT, level, 7, last)).pack(PFC_WHOLE, 1))
+    body = Request(0, 0, 0).pack_front() + b"sixteen octets.."
+    answer = server.send(assemble(PacketType.REQUEST, PFC_WHOLE, 2, body, SecTrailer(AuthType.WINNT, level, 7, token)))
+    return server, answer
+
+
+@pytest.mark.parametrize("kind", [PacketType.BIND, PacketType.ALTER_CONTEXT])
+@pytest.mark.parametrize("level", [AuthLevel.PKT, AuthLevel.CALL])
+def test_at_level_packet_a_client_may_send_the_dummy_signature(level: AuthLevel, kind: PacketType) -> None:
+    """MS-NLMP 3.4.4.3; MS-RPCE 2.2.1.1.8 has servers process "call" as "packet"."""
+    server, _ = unsigned_request(level, DUMMY, kind)
+    (call,) = server.calls
+    assert (call.stub, call.identity, call.auth_level) == (b"sixteen octets..", ALICE, AuthLevel.PKT)
+    server.connection.respond(call, b"answer of sixte.")
+    (response,) = server.sent()
+    assert response.endswith(DUMMY)
+    assert b"answer of sixte." in response
+
+
+@pytest.mark.parametrize("token", [bytes(16), DUMMY[:-1] + b"\1", DUMMY[:-1], DUMMY + b"\0"])
+def test_another_signature_is_not_the_dummy(token: bytes) -> None:
+    server, answer = unsigned_request(AuthLevel.PKT, token)
+    assert fault_of(answer).status == FaultStatus.SEC_PKG_ERROR
+    assert server.calls == []
+
+
+def test_the_dummy_signature_is_no_signature_at_integrity() -> None:
+    server, answer = unsigned_request(AuthLevel.PKT_INTEGRITY, DUMMY)
+    assert fault_of(answer).status == FaultStatus.SEC_PKG_ERROR
+    assert server.calls == []
+
+
+def test_a_client_that_signs_may_not_send_the_dummy_signature() -> None:
+    pair = Pair(level=AuthLevel.PKT)
+    pair.bind()
+    pair.call(b"signed")
+    body = Request(0, 0, 0).pack_front() + b"sixteen octets.."
+    pdu = assemble(PacketType.REQUEST, PFC_WHOLE, 9, body, SecTrailer(AuthType.WINNT, AuthLevel.PKT, 0, DUMMY))
+    assert fault_of(pair.server.send(pdu)).status == FaultStatus.SEC_PKG_ERROR
+
+
+def test_our_clients_accept_no_dummy_signature() -> None:
+    """Somebody in between may have taken the flag away."""
+    client = NtlmInitiator(RIGHT, AuthLevel.PKT, "qm1")
+    server = SECURITY.accept(AuthType.WINNT, AuthLevel.PKT)
+    assert server is not None
+    negotiate = client.step(b"")
+    assert negotiate is not None
+    challenge = bytearray(server.step(negotiate))
+    flags = struct.unpack_from("<I", challenge, 20)[0] & ~(NegotiateFlags.sign | NegotiateFlags.seal)
+    struct.pack_into("<I", challenge, 20, flags)
+    client.step(bytes(challenge))
+    client.check_level(AuthLevel.PKT)
+    for use in (
+        lambda: client.protect(b"", b"", b"", seal=False),
+        lambda: client.unprotect(b"", b"", b"", DUMMY, seal=False),
+    ):
+        with pytest.raises(SecurityError, match="not agreed on"):
+            use()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_ntlm_may_come_without_spnego_around_it(level: AuthLevel) -> None:
+    """Under auth_type 9 Windows' servers take a bare NTLM message, as its clients send where they know no other mechanism."""
+    server = SECURITY.accept(AuthType.GSS_NEGOTIATE, level)
+    assert server is not None
+    client = RIGHT.initiate(AuthType.WINNT, level, "qm1")
+    challenge = server.step(client.step(b""))
+    assert challenge.startswith(b"NTLMSSP\0\2")
+    assert server.step(client.step(challenge)) == b""
+    assert (server.is_complete, server.identity) == (True, ALICE)
+    if level > AuthLevel.CONNECT:
+        body, token = client.protect(b"head", b"stub", b"tail", header_signing=True)
+        assert server.unprotect(b"head", body, b"tail", token, header_signing=True) == b"stub"
+
+
+def test_bare_ntlm_does_not_follow_spnego() -> None:
+    server = SECURITY.accept(AuthType.GSS_NEGOTIATE, AuthLevel.PKT_PRIVACY)
+    assert server is not None
+    server.step(RIGHT.initiate(AuthType.GSS_NEGOTIATE, AuthLevel.PKT_PRIVACY, "qm1").step(b""))
+    with pytest.raises(SecurityError):
+        server.step(RIGHT.initiate(AuthType.WINNT, AuthLevel.PKT_PRIVACY, "qm1").step(b""))
+
+
+def test_a_wrong_password_in_bare_ntlm_is_refused() -> None:
+    server = SECURITY.accept(AuthType.GSS_NEGOTIATE, AuthLevel.PKT_PRIVACY)
+    assert server is not None
+    client = Credentials(USER, "wrong", "MQ").initiate(AuthType.WINNT, AuthLevel.PKT_PRIVACY, "qm1")
+    challenge = server.step(client.step(b""))
+    with pytest.raises(SecurityError, match="wrong"):
+        server.step(client.step(challenge))
+    assert not server.is_complete
 
 
 def test_the_mic_covers_every_message() -> None:

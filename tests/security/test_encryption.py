@@ -19,6 +19,7 @@ from lanner.security.encryption import (
     PROVIDERS,
     EncryptionPreferences,
     SessionKey,
+    _wrap,
     check_privacy_level,
     decrypt_body,
     encrypt_body,
@@ -73,6 +74,13 @@ def preferring(provider: Provider, algorithm: EncryptionAlgorithm, **more: bool)
 def session_key(provider: Provider, algorithm: EncryptionAlgorithm, **more: bool) -> SessionKey:
     preferences = preferring(provider, algorithm, **more)
     return SessionKey.generate(select(keys_of(provider), PRIVACY_LEVELS[provider], preferences))
+
+
+def replace_key(key: SessionKey, octets: bytes) -> SessionKey:
+    """The same with another symmetric key, wrapped for the same receiver."""
+    public_key = keys_of(key.provider).keys[0].public_key
+    blob = SimpleBlob(key.algorithm, _wrap(octets, public_key))
+    return dataclasses.replace(key, symmetric_key=octets, encrypted_symmetric_key=blob.pack())
 
 
 def encrypted(
@@ -267,7 +275,9 @@ class TestSelect:
         assert decrypted(packet).body == b"weak"
         strict = EncryptionPreferences(reject_enhanced_rc2_using_40_bit_keys=True)
         assert refusal_of(packet, strict) == 0x8007
-        # Neither a full key nor another algorithm is meant.
+        # Neither a full key nor another algorithm is meant, nor one with fewer zero bits at its end.
+        nearly = replace_key(short, short.symmetric_key[:5] + b"\1" + bytes(10))
+        assert decrypted(encrypt_body(make(body=b"weak"), nearly), strict).body == b"weak"
         assert decrypted(encrypted(Provider.ENHANCED, RC2), strict).body == b"a secret"
         blob = SimpleBlob(RC4, SimpleBlob.unpack(short.encrypted_symmetric_key).encrypted_key)
         other = dataclasses.replace(short, algorithm=RC4, encrypted_symmetric_key=blob.pack())

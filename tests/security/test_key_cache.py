@@ -31,12 +31,15 @@ from tests.wire.samples import OTHER, SOURCE, make
 Cache = TimedCache[Any, Any]
 Kind = Callable[[Callable[[], float]], Cache]
 
-ALL = [
-    pytest.param(SendSymmetricKeyCache, 53, 600, id="send"),
-    pytest.param(ReceiveSymmetricKeyCache, 127, 600, id="receive"),
-    pytest.param(UserCertCache, 53, 1200, id="certificates"),
+CERTIFICATES = pytest.mark.spec("QQB-3.1.3.1-2")
+KEYS = pytest.mark.spec("QQB-3.1.3.1-3")
+ALL: list[tuple[Kind, int, int, str, pytest.MarkDecorator]] = [
+    (SendSymmetricKeyCache, 53, 600, "send", KEYS),
+    (ReceiveSymmetricKeyCache, 127, 600, "receive", KEYS),
+    (UserCertCache, 53, 1200, "certificates", CERTIFICATES),
 ]
-every_cache = pytest.mark.parametrize(("kind", "size", "lifetime"), ALL)
+FIGURES = ("kind", "size", "lifetime")
+every_cache = pytest.mark.parametrize(FIGURES, [pytest.param(*figures, id=name) for *figures, name, _ in ALL])
 
 
 class Clock:
@@ -57,8 +60,7 @@ def expire(clock: Clock, cache: Cache) -> float:
 
 
 class TestSizes:
-    @pytest.mark.spec("QQB-3.1.3.1-2", "QQB-3.1.3.1-3")
-    @every_cache
+    @pytest.mark.parametrize(FIGURES, [pytest.param(*figures, id=name, marks=row) for *figures, name, row in ALL])
     def test_empty_at_first_with_the_documents_sizes_and_lifetimes(self, kind: Kind, size: int, lifetime: int) -> None:
         cache = kind(Clock())
         assert len(cache) == 0

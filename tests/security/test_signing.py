@@ -15,6 +15,7 @@ from cryptography.x509 import load_der_x509_certificate
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lanner.engine.settings import EngineSettings
 from lanner.model.enums import Acknowledgements, AuthenticationLevel, HashAlgorithm, MessageClass, SenderIdentifierType
 from lanner.model.errors import CannotSignDataEx, InvalidCertificate
 from lanner.security.encryption import EncryptionPreferences
@@ -45,6 +46,8 @@ from tests.security.samples import SID, certificate_of, changed, queue_manager_k
 from tests.wire.samples import DIRECT, OTHER, SENT_TIME, SOURCE, make
 
 SEVERAL = parse(r"DIRECT=OS:a\private$\q,DIRECT=OS:b\private$\q")
+# As `security.profile = "document"` has them.
+DOCUMENT = EngineSettings("ALPHA", profile=Profile.DOCUMENT).encryption_preferences
 LEVELS = (AuthenticationLevel.SIG10, AuthenticationLevel.SIG20, AuthenticationLevel.SIG30)
 
 
@@ -110,7 +113,7 @@ class TestSign:
         digest = hashes.Hash(hashes.SHA512())
         digest.update(hash_input_30(message))
         assert opened(message, message.multiple_destination_signature) == digest.finalize()
-        assert verify(message) is AuthenticationLevel.SIG30
+        assert verify(message, preferences=DOCUMENT) is AuthenticationLevel.SIG30
 
     @pytest.mark.spec("MQMQ-2.2.19.3-9")
     def test_the_hash_is_sha_512_unless_another_is_chosen(self) -> None:
@@ -202,7 +205,7 @@ class TestSignProperties:
         assert properties.signature == b""
         for name in (r"DIRECT=OS:a\private$\q", r"DIRECT=OS:b\private$\q"):
             packet = build(properties, source=SOURCE, ordinal=1, sent_time=SENT_TIME, destination=parse(name))
-            assert verify(Message.unpack(packet)) is AuthenticationLevel.SIG30
+            assert verify(Message.unpack(packet), preferences=DOCUMENT) is AuthenticationLevel.SIG30
 
     def test_the_properties_given_stay_as_they_are(self) -> None:
         properties = MessageProperties(body=b"body")
@@ -214,13 +217,50 @@ class TestVerify:
     @pytest.mark.spec("QQB-3.1.5.8.3-2", "QQB-3.1.5.8.3-21", "DMPR-3.1.7.1.31-3")
     @pytest.mark.parametrize("level", LEVELS)
     def test_the_level_is_that_of_the_hash_that_fits(self, level: AuthenticationLevel) -> None:
-        assert verify(Message.unpack(sign(plain(), signing_key(), level=level))) is level
+        message = Message.unpack(sign(plain(), signing_key(), level=level))
+        assert verify(message, preferences=DOCUMENT) is level
         assert [int(one) for one in LEVELS] == [1, 3, 5]
+
+    @pytest.mark.parametrize("level", [AuthenticationLevel.SIG10, AuthenticationLevel.SIG30])
+    def test_a_signature_that_leaves_out_the_destination_proves_nothing(self, level: AuthenticationLevel) -> None:
+        """Not in the documents: only with `security.legacy_signatures`."""
+        packet = sign(plain(), signing_key(), level=level)
+        with pytest.raises(Refusal, match=r"does not say that the message is for DIRECT.*security.legacy_signatures"):
+            verify(Message.unpack(packet))
+
+    @pytest.mark.parametrize("level", LEVELS)
+    def test_a_signature_of_another_message_cannot_be_used_again(self, level: AuthenticationLevel) -> None:
+        """No input has lengths: what was hashed of one message is put into the body of another."""
+        captured = Message(sign(plain(), signing_key(), level=level))
+        covered = {1: hash_input_10, 3: hash_input_20, 5: hash_input_30}[level](captured)
+        forged = make(
+            parse(r"DIRECT=OS:other\private$\pay"),
+            body=covered[24:],
+            sender_identifier=SID,
+            signature=captured.signature,
+            sender_certificate=captured.sender_certificate,
+            hash_algorithm=captured.hash_algorithm,
+        )
+        assert verify(Message.unpack(forged), preferences=DOCUMENT) is AuthenticationLevel.SIG10
+        assert refusal_of(forged) == 0x8006
+
+    @pytest.mark.parametrize("several", [SEVERAL, parse(f"DL={OTHER}")])
+    def test_a_signature_for_several_destinations_is_for_those(self, several: FormatName) -> None:
+        properties = sign_properties(MessageProperties(body=b"body"), signing_key(), source=SOURCE, destination=several)
+
+        def level_at(name: FormatName) -> AuthenticationLevel:
+            packet = build(properties, source=SOURCE, ordinal=1, sent_time=SENT_TIME, destination=name)
+            return verify(Message.unpack(packet))
+
+        if several is SEVERAL:
+            assert {level_at(one) for one in several.elements} == {AuthenticationLevel.SIG30}
+        with pytest.raises(Refusal, match="does not say"):
+            level_at(parse(r"DIRECT=OS:c\private$\q"))
 
     @pytest.mark.spec("QQB-3.1.5.8.3-3")
     def test_a_signature_for_several_destinations_is_a_3_0_one(self) -> None:
         packet = sign(plain(destination_multi_queue_format_name=SEVERAL), signing_key())
-        assert verify(Message.unpack(packet)) is AuthenticationLevel.SIG30
+        assert verify(Message.unpack(packet), preferences=DOCUMENT) is AuthenticationLevel.SIG30
         offset = packet.rindex(Message(packet).multiple_destination_signature)
         assert refusal_of(changed(packet, offset, packet[offset] ^ 1)) == 0x8006
         # A 2.0 signature has no business there.
@@ -244,6 +284,16 @@ class TestVerify:
         stolen = sign(plain(), SigningKey(signing_key("bob").key, signing_key().certificate))
         assert verify(Message.unpack(packet)) is AuthenticationLevel.SIG20
         assert refusal_of(stolen) == 0x8006
+
+    @pytest.mark.spec("QQB-3.1.5.8.3-4")
+    @pytest.mark.parametrize("algorithm", HashAlgorithm)
+    def test_the_hash_is_the_one_that_hash_algorithm_names(self, algorithm: HashAlgorithm) -> None:
+        packet = sign(plain(), signing_key(), hash_algorithm=algorithm)
+        assert verify(Message.unpack(packet)) is AuthenticationLevel.SIG20
+        offset = at.locate(packet).properties + 44
+        assert int.from_bytes(packet[offset : offset + 4], "little") == algorithm
+        for other in set(HashAlgorithm) - {algorithm}:
+            assert refusal_of(changed(packet, offset, int(other).to_bytes(4, "little"))) == 0x8006
 
     @pytest.mark.parametrize("place", ["body", "label", "signature", "certificate", "priority", "tag"])
     def test_nothing_that_is_signed_may_change(self, place: str) -> None:

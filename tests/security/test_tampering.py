@@ -120,7 +120,9 @@ def accepted(packet: bytes, symmetric_key: bytes | None = None) -> bool:
         message = Message.unpack(packet)
     except RemoteProtocolError:
         return False
-    found = examine(message, queue_manager_keys().encryption, symmetric_key=symmetric_key)
+    # Those of the profile "document", which all three kinds of signatures count with.
+    preferences = EncryptionPreferences(accepts_legacy_signatures=True)
+    found = examine(message, queue_manager_keys().encryption, symmetric_key=symmetric_key, preferences=preferences)
     return (
         found.refusal is None
         and found.authentication_level != AuthenticationLevel.NONE

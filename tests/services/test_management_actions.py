@@ -152,6 +152,7 @@ def test_storage_is_tidied_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyP
                     break
             time.sleep(0.001)
         with runtime.lock:
+            assert not runtime.store.staged([b"abandoned"])
             assert runtime.store.drop_stage(b"abandoned") is False
     finally:
         runtime.close()

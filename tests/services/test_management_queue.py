@@ -236,7 +236,7 @@ def test_what_would_keep_the_queue_from_being_opened_is_told(manager: Managed, h
     assert manager.status(MACHINE) == MQ_ERROR_SERVICE_NOT_AVAILABLE
 
 
-@pytest.mark.spec("MQMR-3.1.4.1-22", "MQMR-3.1.4.1-23")
+@pytest.mark.spec("MQMR-3.1.4.1-21", "MQMR-3.1.4.1-22", "MQMR-3.1.4.1-23")
 def test_a_query_leaves_no_trace(manager: Managed, h: Harness) -> None:
     h.create("q")
     queues = set(h.engine.queue_manager.queue_collection)

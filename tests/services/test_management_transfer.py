@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -204,8 +205,11 @@ def test_resends(world: World, alpha: Node, beta: Node, manager: Managed) -> Non
     assert resends() == (PropVariant(VT.UI4, 30), PropVariant(VT.UI4, 0))
     world.tick(31)
     assert resends() == (PropVariant(VT.UI4, 30), PropVariant(VT.UI4, 1))
+    (sequence,) = beta.transfer.incoming.sequences
+    assert sequence.reject_count == 1, "it came again"
     world.tick(60)
     assert resends() == (PropVariant(VT.UI4, 300), PropVariant(VT.UI4, 3))
+    assert sequence.reject_count == 3
     go_on(world, beta)
     assert resends() == (PropVariant(VT.UI4, 30), PropVariant(VT.UI4, 0)), "it starts over"
 
@@ -337,13 +341,20 @@ def test_offline_and_online_again(world: World, alpha: Node, beta: Node, manager
     name = beta.direct("q")
     alpha.create("here")
     alpha.create("in")
-    assert manager.action(MACHINE, "CONNECT") == 0, "already"
+    nowhere = r"DIRECT=TCP:127.0.0.77\private$\q"
     alpha.send(name, b"1", recoverable=False)
     world.tick(11)
+    assert manager.action(MACHINE, "CONNECT") == 0, "already"
+    assert manager.value(name, Property.STATE) == "CONNECTED"
+    alpha.send(nowhere, b"1", recoverable=False)
+    while manager.value(nowhere, Property.STATE) != "WAITING":
+        world._soon.popleft()()
     assert manager.action(MACHINE, "DISCONNECT") == 0
     world.run()
     assert manager.value(MACHINE, 4) == "DISCONNECTED"
+    assert manager.value(name, Property.STATE) == manager.value(nowhere, Property.STATE) == "DISCONNECTED"
     assert manager.action(MACHINE, "DISCONNECT") == 0, "already"
+    assert manager.value(name, Property.STATE) == "DISCONNECTED"
     assert manager.value(MACHINE, 4) == "DISCONNECTED"
     alpha.send(name, b"2", recoverable=False)
     beta.send(alpha.direct("in"), b"3", recoverable=False)
@@ -378,6 +389,10 @@ def test_pause_and_resume(world: World, alpha: Node, beta: Node, manager: Manage
     world.tick(12)
     assert beta.bodies("q") == [b"0", b"1", b"2", b"3"]
     assert manager.value(name, Property.MESSAGE_COUNT) == 0
+    # The sender had made its window smaller: the receiver takes the negotiated one again, step by step.
+    world.tick(120)
+    (link,) = beta.transfer.links.values()
+    assert (link.session.received_window_size, link.session._window_recovery.deadline) == (64, math.inf)
 
 
 @pytest.mark.spec("MQMR-3.1.4.2-15")

@@ -25,7 +25,7 @@ from lanner.services.interfaces.mqmq import DlId, MulticastId, QueueFormat
 from lanner.services.interfaces.mqqp import QM2QM
 from lanner.services.remote_read import MQ_ACTION_PEEK_CURRENT, MQ_ACTION_PEEK_NEXT, MQ_ACTION_RECEIVE
 from lanner.wire.message import Message
-from tests.services.remote_read_peer import CLIENT_ID, Fault, Site, served, serving
+from tests.services.remote_read_peer import CLIENT_ID, Fault, Read, Site, served, serving
 from tests.services.site import ADDRESS, until
 from tests.statuses import (
     MQ_ERROR_ACCESS_DENIED,
@@ -149,13 +149,23 @@ async def test_rights_are_asked_for_when_the_queue_is_opened_and_never_again(sit
     site.create("peeked", QueueAccess.PEEK_MESSAGE)
     assert (await peer.open_remote_queue("OS:.\\private$\\peeked"))[RETURNS] == MQ_ERROR_ACCESS_DENIED
     assert (await peer.open_remote_queue("OS:.\\private$\\peeked", 0x20))[RETURNS] == OK
-    site.send(b"one", b"two")
+    _, two, _, _ = site.send(b"one", b"two", b"three", b"four")
     q = await peer.opened()
     site.set("q", security=_nobody())
     assert (await peer.open_remote_queue())[RETURNS] == MQ_ERROR_ACCESS_DENIED
-    # Who has the number may read, on a connection of its own.
+    assert (await peer.open_remote_queue(access=0x20))[RETURNS] == MQ_ERROR_ACCESS_DENIED
+    # Who has the number may read, on a connection of its own, and from an address that has not been heard of.
+    site.queues._queues[q.handle].peers.clear()
     other = await site.peer()
     assert (await q.begin(peer=other)).body == b"one"
+    assert (await q.read(MQ_ACTION_PEEK_CURRENT)).body == b"two"
+    assert (await q.look_up(two, 0x40000020)).body == b"two"
+    assert (await q.read2()).body == b"three"
+    assert await q.purge() == OK
+    # Who has not may not.
+    wrong = q.handle ^ 1
+    assert (await q.begin(peer=other, h_remote_queue=wrong, dw_queue=wrong)).status == MQ_ERROR_INVALID_PARAMETER
+    assert await q.purge(h_queue=wrong) == MQ_ERROR_INVALID_HANDLE
 
 
 def _nobody() -> bytes:
@@ -609,7 +619,7 @@ async def test_a_read_without_a_descriptor(site: Site) -> None:
         (mqqp.REMOTE_QM_START_RECEIVE_BY_LOOKUP_ID, {"lookup_id": 1}),
     ):
         read = await q._second(method, None, more)
-        assert (read.status, read.context, read.desc) == (MQ_ERROR_INVALID_HANDLE, NULL_HANDLE, None)
+        assert read == Read(MQ_ERROR_INVALID_HANDLE, NULL_HANDLE, None, sequential_id=0)
 
 
 @pytest.mark.spec("MQQP-3.1.4.1-5", "MQQP-3.1.4.1-6", "MQQP-3.1.4.10-2", "MQQP-2.2.2.1-5")

@@ -80,7 +80,7 @@ def test_what_waits_and_what_has_ended_is_intact_after_a_crash(h: Outgoing) -> N
 
 
 @pytest.mark.spec("QQB-3.1.5.7-1")
-@pytest.mark.spec("QQB-3.1.5.7-3")
+@pytest.mark.spec("QQB-3.1.5.7-3/a receipt")
 @pytest.mark.parametrize(("asked", "journaled"), [("positive", True), ("negative", False)])
 def test_a_received_message_goes_to_the_journal_if_that_was_asked_for(
     h: Outgoing, asked: str, *, journaled: bool
@@ -96,7 +96,7 @@ def test_a_received_message_goes_to_the_journal_if_that_was_asked_for(
 
 
 @pytest.mark.spec("QQB-3.1.5.7-2")
-@pytest.mark.spec("QQB-3.1.5.7-3")
+@pytest.mark.spec("QQB-3.1.5.7-3/any other class")
 @pytest.mark.parametrize("message_class", [PURGED, 0x8005, 0xC0FF])
 @pytest.mark.parametrize(("asked", "kept"), [("negative", True), ("positive", False)])
 def test_any_other_end_makes_a_dead_letter_if_that_was_asked_for(
@@ -119,7 +119,7 @@ def test_the_applications_own_dead_letter_queue_comes_first(h: Outgoing) -> None
 
 
 @pytest.mark.spec("QQB-3.1.5.7-1")
-@pytest.mark.spec("QQB-3.1.5.7-3")
+@pytest.mark.spec("QQB-3.1.5.7-3/before the OrderAck")
 def test_a_final_ack_may_come_before_the_order_ack(h: Outgoing) -> None:
     h.say(b"a", b"b", b"c", transactional=True, positive_journaling_requested=True)
     sent = h.transmit()
@@ -134,7 +134,7 @@ def test_a_final_ack_may_come_before_the_order_ack(h: Outgoing) -> None:
 
 
 @pytest.mark.spec("QQB-3.1.5.7-2")
-@pytest.mark.spec("QQB-3.1.5.7-3")
+@pytest.mark.spec("QQB-3.1.5.7-3/a rejected message is not resent, its successors are bridged")
 def test_a_rejected_message_is_not_sent_again_and_its_successors_are_bridged(h: Outgoing) -> None:
     h.say(b"a", transactional=True)
     h.say(b"b", transactional=True, negative_journaling_requested=True)

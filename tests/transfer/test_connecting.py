@@ -166,6 +166,28 @@ def test_a_failed_attempt_is_recorded_and_tried_again_after_five_seconds(
     assert beta.bodies("q") == [b"one"]
 
 
+@pytest.mark.spec("QQB-3.1.1.1.1.1-1")
+def test_only_the_timer_ends_the_wait_for_another_attempt(world: World, alpha: Node, beta: Node) -> None:
+    name = beta.direct("q")
+    world.unreachable["127.0.0.3"] = errno.ECONNREFUSED
+    send(alpha, name, b"one")
+    world.run()
+    route = alpha.route(name)
+    assert route.stage is Stage.WAITING_RECONNECT
+    world.unreachable.clear()
+    # Neither that a session could be opened, nor another message.
+    send(alpha, name, b"two")
+    world.tick(4.5)
+    assert alpha.route(name).stage is Stage.WAITING_RECONNECT
+    assert world.connections == []
+    world.tick(0.5)
+    assert alpha.route(name).stage is Stage.ATTACHED
+    link = route.link
+    assert link is not None
+    assert link.session.state is SessionState.OPEN
+
+
+@pytest.mark.spec("QQB-3.1.2.3-1")
 def test_a_slow_network_has_its_delay_added_to_the_retry_interval(world: World, beta: Node) -> None:
     alpha = world.node("ALPHA", "127.0.0.2", round_trip_delay=2.0, try_connect_interval=3.0)
     world.unreachable["127.0.0.3"] = errno.ECONNREFUSED

@@ -74,15 +74,16 @@ def test_messages_wait_while_the_disk_is_full_and_arrive_when_there_is_room(
     assert beta.bodies("q") == [b"first"]
     # Not more than a window of them is here.
     assert link.session.total_received == 1 + 64
-    # 3.1.7.2.5: no enqueue succeeds meanwhile.
-    assert beta.send("q", b"own") is EnqueueStatus.QUEUE_MANAGER_QUOTA_EXCEEDED
+    # 3.1.7.2.5: no enqueue succeeds meanwhile, here or to another computer, express or not.
+    own = [("q", True), ("q", False), (alpha.direct("back"), True), (alpha.direct("back"), False)]
+    assert {int(beta.send(name, b"own", recoverable=recoverable)) for name, recoverable in own} == {2}
     set_disk_full(beta, is_full=False)
     world.tick(5)
     assert not is_throttled(beta)
     assert beta.bodies("q") == [b"first", *(b"%d" % number for number in range(100))]
     assert beta.bodies("tx") == [b"transactional"]
     assert not link.is_closed
-    assert beta.send("q", b"own") is EnqueueStatus.OK
+    assert [beta.send(name, b"own", recoverable=recoverable) for name, recoverable in own] == [EnqueueStatus.OK] * 4
     assert [queue for queue in alpha.engine.outgoing_queues() if queue.message_count] == []
     assert [record.getMessage() for record in caplog.records if "flow control" in record.getMessage()] == [
         "flow control is on: the disk is full, and messages of peers wait until there is room",

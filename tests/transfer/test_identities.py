@@ -194,11 +194,56 @@ def test_one_address_displaces_only_its_own(h: World, monkeypatch: pytest.Monkey
     honest = uuid4()
     pins.learn(honest, HERE)
     guids = [uuid4() for _ in range(5)]
-    for guid, host in zip(guids, ("1", "2", "3", "4", "5"), strict=True):
+    for guid in guids:
         h.now += 1
-        pins.learn(guid, f"2001:db8::{host}")  # one IPv6 network counts as one address
+        pins.learn(guid, "2001:db8::1")
     assert pins.get(honest) is not None
     assert [guid for guid in guids if pins.get(guid) is not None] == guids[2:]
+    # One IPv6 network counts as one address, and another address in it displaces nothing.
+    assert pins.learn(uuid4(), "2001:db8::2") is None
+    assert [guid for guid in guids if pins.get(guid) is not None] == guids[2:]
+
+
+def test_a_neighbour_displaces_no_pin(h: World) -> None:
+    """Sessions with made-up identifiers, from the same network of 64 bits and from the same address."""
+    identities = h.make()
+    proven, opened, shared = uuid4(), uuid4(), uuid4()
+    exchange(identities, proven, "2001:db8::3")
+    identities.admit(opened, "2001:db8::4")
+    exchange(identities, shared, "2001:db8::66")
+    for _ in range(pins_module.MAX_LEARNT_PER_ADDRESS + 1):
+        h.now += 1
+        identities.admit(uuid4(), "2001:db8::66")
+    for guid in (proven, opened, shared):
+        assert identities.admit(guid, "2001:db8::67").is_conflict
+    # An address where all have exchanged messages takes no further ones.
+    for _ in range(2 * pins_module.MAX_LEARNT_PER_ADDRESS):
+        exchange(identities, uuid4(), THERE)
+    assert sum(THERE in pin.addresses for pin in identities.pins) == pins_module.MAX_LEARNT_PER_ADDRESS
+    late = uuid4()
+    exchange(identities, late, THERE)
+    assert identities.pins.get(late) is None
+
+
+def test_an_address_in_the_settings_comes_before_one_that_was_learnt(h: World) -> None:
+    """Any session tells the identifier of a queue manager, so a liar can claim it first."""
+    identities = h.make(BETA=HERE, GAMMA=ELSEWHERE)
+    guid = uuid4()
+    exchange(identities, guid, THERE)
+    displaced: list[bool] = []
+    identities.displaced = lambda: displaced.append(True)
+    assert identities.admit(guid, HERE).is_known
+    assert displaced == [True]
+    assert identities.admit(guid, THERE).is_conflict
+    assert identities.judge(guid, HERE).is_known
+    assert identities.admit(guid, ELSEWHERE).is_conflict, "of two that are named the first stays"
+    h.sync()
+    h.restart()
+    identities = h.make(BETA=HERE)
+    assert identities.judge(guid, THERE).is_conflict
+    # `lanner peer trust` has the last word.
+    identities.pins.trust(guid, [THERE])
+    assert identities.admit(guid, HERE).is_conflict
 
 
 def exchange(identities: Identities, guid: UUID, address: str) -> None:

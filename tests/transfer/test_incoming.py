@@ -95,7 +95,7 @@ def test_transactional_messages_are_judged_by_their_numbers_alone(h: IncomingHar
     assert h.incoming.duplicates == 0
 
 
-@pytest.mark.spec("QQB-3.1.1.3-3", "QQB-3.1.5.8.7-1")
+@pytest.mark.spec("QQB-3.1.1.3-3")
 def test_a_message_and_that_it_came_are_on_disk_together(h: IncomingHarness) -> None:
     """Nothing may be acknowledged before: when a message counts as processed it is in a batch that can be waited for."""
     h.sync()
@@ -151,6 +151,79 @@ def test_an_express_message_puts_nothing_on_disk(h: IncomingHarness) -> None:
     h.arrive(h.packet(b"quick", recoverable=False))
     assert h.bodies() == [b"quick"]
     assert h.store.pending_batch() == 0
+
+
+# The order of the steps -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("QQB-3.1.5.8-2")
+def test_the_first_step_that_refuses_a_message_decides_what_its_sender_is_told(h: IncomingHarness) -> None:
+    """Destination and type, then security, then expiry; each of these messages breaks all rules from there on."""
+    h.create("signed", authentication=True)
+    late: dict[str, Any] = {"age": 11, "time_to_reach_queue": 10}
+    h.arrive(
+        h.packet(to=r"DIRECT=OS:ALPHA\private$\none", **late, **asking()),
+        h.packet(to=LEDGER, **late, **asking()),
+        h.packet(to=r"DIRECT=OS:ALPHA\private$\signed", **late, **asking()),
+        h.packet(**late, **asking()),
+    )
+    assert told(h) == [0x8000, 0x800A, 0x8006, 0x8002]
+
+
+@pytest.mark.spec("QQB-3.1.5.8-2")
+def test_a_duplicate_is_dropped_before_anything_else_is_looked_at(h: IncomingHarness) -> None:
+    packet = h.packet(b"once", time_to_reach_queue=10, **asking())
+    h.arrive(packet)
+    assert told(h) == [0x0002]
+    h.now += 11
+    h.arrive(packet)
+    assert told(h) == []
+
+
+@pytest.mark.spec("QQB-3.1.5.8-2")
+@pytest.mark.parametrize("cause", ["expiry", "security"])
+def test_the_order_of_a_transactional_message_is_checked_before_security_and_expiry(
+    h: IncomingHarness, cause: str
+) -> None:
+    """DECISIONS: a message that was delivered is sent again when its OrderAck was lost.
+
+    If it were refused then, the negative FinalAck would make a dead letter of it at its sender.
+    """
+    lifetime: dict[str, Any] = {"time_to_reach_queue": 10} if cause == "expiry" else {}
+    first = h.packet(b"1", to=LEDGER, number=1, **lifetime, **asking())
+    h.arrive(first)
+    assert told(h) == [0x0002]
+    if cause == "expiry":
+        h.now += 11
+    else:
+        h.queue("ledger").authentication = True
+    # One that was here before, one that is too early, one that is next.
+    h.arrive(
+        first,
+        h.packet(b"3", to=LEDGER, number=3, age=11, **lifetime, **asking()),
+        h.packet(b"2", to=LEDGER, number=2, age=11, **lifetime, **asking()),
+    )
+    refusal = 0x8002 if cause == "expiry" else 0x8006
+    assert (told(h), final_acks(h)) == ([refusal], [refusal])
+    assert h.incoming.out_of_order == 2
+
+
+@pytest.mark.spec("QQB-3.1.5.8-2")
+def test_only_a_message_that_is_taken_is_reported(h: IncomingHarness) -> None:
+    reports = h.create(r".\reports")
+    traced: dict[str, Any] = {"tracing_requested": True, "tracing_queue_identifier": reports.identifier}
+    twice = h.packet(**traced)
+    h.arrive(twice, h.packet(to=LEDGER, number=1, **traced))
+    assert len(h.messages(r"DIRECT=OS:.\reports")) == 2
+    h.arrive(
+        twice,
+        h.packet(to=r"DIRECT=OS:ALPHA\private$\none", **traced),
+        h.packet(to=LEDGER, **traced),
+        h.packet(age=11, time_to_reach_queue=10, **traced),
+        h.packet(to=LEDGER, number=2, age=11, time_to_reach_queue=10, **traced),
+        h.packet(to=LEDGER, number=4, **traced),
+    )
+    assert h.messages(r"DIRECT=OS:.\reports") == []
 
 
 # Order ----------------------------------------------------------------------------------------------------------
@@ -233,7 +306,7 @@ def test_only_what_is_for_here_is_examined(document: IncomingHarness) -> None:
 # Refusals -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.spec("QQB-3.1.5.8.2-6", "QQB-3.1.5.8-1")
+@pytest.mark.spec("QQB-3.1.5.8.2-6", "QQB-3.1.5.8-1/destination")
 def test_a_message_to_a_queue_that_is_not_there_is_dropped(h: IncomingHarness) -> None:
     """0x8000 to who asked, FinalAck 0x8000 for a transactional one; counted as received all the same."""
     nowhere = r"DIRECT=OS:ALPHA\private$\none"
@@ -244,7 +317,7 @@ def test_a_message_to_a_queue_that_is_not_there_is_dropped(h: IncomingHarness) -
     assert h.link.close_reasons == []
 
 
-@pytest.mark.spec("QQB-3.1.5.8.2-7", "QQB-3.1.5.8-1")
+@pytest.mark.spec("QQB-3.1.5.8.2-7", "QQB-3.1.5.8-1/type")
 def test_a_transactional_message_to_another_kind_of_queue_is_dropped(h: IncomingHarness) -> None:
     h.arrive(h.packet(number=1, **asking()), h.packet(number=2))
     assert h.bodies() == []
@@ -261,7 +334,7 @@ def test_a_plain_message_to_a_transactional_queue_is_dropped(h: IncomingHarness)
     assert h.all_outgoing() == {}, "no FinalAck"
 
 
-@pytest.mark.spec("QQB-3.1.1.1.1.4-1")
+@pytest.mark.spec("QQB-3.1.1.1.1.4-1", "QQB-3.1.5.8-1/expiry")
 def test_a_message_that_comes_too_late_is_dropped(h: IncomingHarness) -> None:
     h.arrive(
         h.packet(b"in time", age=10, time_to_reach_queue=10),
@@ -274,13 +347,14 @@ def test_a_message_that_comes_too_late_is_dropped(h: IncomingHarness) -> None:
     assert h.bodies() == [b"in time"]
     assert told(h) == [0x8002, 0x8002]
     assert final_acks(h) == [0x8002]
+    assert h.link.processed_numbers == [6]
     # Expiry comes before the queue's quota.
     h.engine.set_queue_properties(h.queue(), {"quota": 0})
     h.arrive(h.packet(age=11, time_to_reach_queue=10, **asking()))
     assert told(h) == [0x8002]
 
 
-@pytest.mark.spec("QQB-3.1.5.8.8-1", "QQB-3.1.5.8-1")
+@pytest.mark.spec("QQB-3.1.5.8.8-1", "QQB-3.1.5.8-1/queue quota")
 def test_a_full_queue_refuses_and_keeps_a_dead_letter_of_who_asked(h: IncomingHarness) -> None:
     """0x8003; a non-transactional message with JN to the local dead-letter queue; FinalAck for a transactional one."""
     for name in ("q", "ledger"):
@@ -639,7 +713,7 @@ def test_who_says_to_be_nobody_is_the_anonymous_user(h: IncomingHarness) -> None
     assert h.bodies() == []
 
 
-@pytest.mark.spec("QQB-3.1.5.8.3-1", "QQB-3.1.5.8.3-5")
+@pytest.mark.spec("QQB-3.1.5.8.3-1", "QQB-3.1.5.8.3-5", "QQB-3.1.5.8-1/security")
 def test_a_signature_that_is_wrong_refuses_the_message(h: IncomingHarness) -> None:
     """0x8006 to who asked, FinalAck 0x8006; without a signature there is nothing to be wrong."""
     h.arrive(
@@ -652,6 +726,7 @@ def test_a_signature_that_is_wrong_refuses_the_message(h: IncomingHarness) -> No
     assert h.bodies("ledger") == []
     assert told(h) == [0x8006]
     assert final_acks(h) == [0x8006]
+    assert h.link.processed_numbers == [4]
 
 
 @pytest.mark.spec("QQB-3.1.5.8.3-10", "QQB-3.1.5.8.3-15")

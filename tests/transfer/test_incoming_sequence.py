@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from lanner.model.enums import MessageClass
 from lanner.transfer import incoming_sequence
 from lanner.transfer.deadlines import NEVER
+from lanner.transfer.identities import UNKNOWN
 from lanner.transfer.incidents import Incident
 from lanner.transfer.incoming import Incoming
 from lanner.transfer.incoming_sequence import IncomingSequence
@@ -102,7 +104,7 @@ def test_acceptance_is_the_two_conditions_of_the_document(held: tuple[int, int],
     assert sequence.accepts(*came) == (first or second)
 
 
-@pytest.mark.spec("QQB-3.1.5.8.6-3")
+@pytest.mark.spec("QQB-3.1.5.8.6-3", "QQB-3.1.5.8-1/order")
 def test_rejections_are_counted_until_one_is_accepted(h: IncomingHarness) -> None:
     arrive(h, 1)
     arrive(h, 3)
@@ -111,6 +113,7 @@ def test_rejections_are_counted_until_one_is_accepted(h: IncomingHarness) -> Non
     (info,) = h.queue("ledger").incoming_transactional_transfer_info.values()
     assert info.reject_count == 3
     assert h.bodies("ledger") == [b"1"]
+    assert h.link.processed_numbers[-1] == 4, "the rejected ones are acknowledged to the session, too"
     arrive(h, 2)
     assert state(h)[2] == info.reject_count == 0
     assert h.incoming.out_of_order == 3
@@ -194,21 +197,82 @@ def test_a_sequence_goes_on_over_the_life_of_its_queue(h: IncomingHarness) -> No
     assert info.queue is h.queue("ledger")
 
 
+class Unknown(FakeLink):
+    def __init__(self, remote_qm_guid: uuid.UUID, remote_address: str) -> None:
+        super().__init__(remote_qm_guid, remote_address)
+        self.standing = UNKNOWN
+
+
 def test_sequences_that_never_delivered_are_bounded(h: IncomingHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Anybody can begin one; they must not fill memory and disk, nor push out those of real senders."""
     monkeypatch.setattr(incoming_sequence, "MAX_REFUSED_SEQUENCES", 5)
     arrive(h, 1)
+    stranger = Unknown(PEER, "192.0.2.66")
     for n in range(20):
-        h.arrive(h.packet(to=rf"DIRECT=OS:ALPHA\private$\none{n}", number=1))
+        h.arrive(h.packet(to=rf"DIRECT=OS:ALPHA\private$\none{n}", number=1), link=stranger)
     names = {sequence.format_name for sequence in h.incoming.sequences}
     assert names == {LEDGER} | {rf"DIRECT=OS:ALPHA\private$\none{n}" for n in range(15, 20)}
     assert len(list(h.store.table(incoming_sequence.TABLE).items())) == 6
     h.restart()
     assert len(list(h.incoming.sequences)) == 6
     # One that was forgotten begins anew, though it was found without a search before.
-    h.arrive(h.packet(to=r"DIRECT=OS:ALPHA\private$\none0", number=1))
+    h.arrive(h.packet(to=r"DIRECT=OS:ALPHA\private$\none0", number=1), link=stranger)
     arrive(h, 1, 2)
     assert h.bodies("ledger") == [b"1", b"2"]
+
+
+def flood(h: IncomingHarness, count: int, addresses: Sequence[str]) -> None:
+    """Made-up senders, each with a message that is stored."""
+    for n in range(count):
+        guid = uuid.uuid4()
+        h.arrive(h.packet(to=LEDGER, number=1, source=guid), link=Unknown(guid, addresses[n % len(addresses)]))
+
+
+def is_remembered(h: IncomingHarness, source: uuid.UUID) -> bool:
+    return (source, LEDGER) in h.queue("ledger").incoming_transactional_transfer_info
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    [
+        ["192.0.2.66"],
+        ["192.0.2.66", "192.0.2.67"],
+        ["2001:db8::66"],
+        # A neighbour has all addresses of its network for the asking.
+        [f"2001:db8::{n:x}" for n in range(0x66, 0xA0)],
+    ],
+    ids=["one", "two", "neighbour", "network"],
+)
+def test_strangers_displace_no_sequence_of_another_address(
+    h: IncomingHarness, monkeypatch: pytest.MonkeyPatch, addresses: list[str]
+) -> None:
+    """A sender that is forgotten is delivered twice, or not any more: made-up senders displace each other only."""
+    monkeypatch.setattr(incoming_sequence, "MAX_SEQUENCES_PER_ADDRESS", 4)
+    monkeypatch.setattr(incoming_sequence, "MAX_SEQUENCES_OF_STRANGERS", 8)
+    honest = Unknown(OTHER, "2001:db8::3")
+    h.arrive(h.packet(b"once", to=LEDGER, number=1, source=OTHER), link=honest)
+    arrive(h, 1)
+    flood(h, 50, addresses)
+    assert is_remembered(h, OTHER)
+    assert is_remembered(h, PEER)
+    assert len(h.queue("ledger").incoming_transactional_transfer_info) <= 9
+    assert h.incoming.incidents.count(Incident.TOO_MANY_SEQUENCES) >= 42
+    h.restart()
+    h.arrive(h.packet(b"once", to=LEDGER, number=1, source=OTHER), link=honest)
+    h.arrive(h.packet(b"next", to=LEDGER, number=2, previous=1, source=OTHER), link=honest)
+    flood(h, 1, addresses)
+    assert [body for body in h.bodies("ledger") if body in (b"once", b"next")] == [b"once", b"next"]
+
+
+def test_an_honest_sender_of_many_that_have_one_sequence_each_is_not_the_first_to_go(
+    h: IncomingHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of addresses that have nothing more than others, one makes room; what is being processed stays."""
+    monkeypatch.setattr(incoming_sequence, "MAX_SEQUENCES_OF_STRANGERS", 2)
+    flood(h, 3, ["192.0.2.1", "192.0.2.2", "192.0.2.3"])
+    sequences = list(h.incoming.sequences)
+    assert {sequence.remote_address for sequence in sequences} > {"192.0.2.3"}
+    assert len(sequences) == 2
 
 
 # What an administrator sees -------------------------------------------------------------------------------------
@@ -237,7 +301,8 @@ def test_a_queue_shows_each_sequence_that_comes_to_it(h: IncomingHarness) -> Non
     arrive(h, 1, sequence=NEWER)
     assert list(queue.incoming_transactional_transfer_info.values()) == [info]
     assert (info.sequence_identifier, info.sequence_number) == (NEWER.value, 1)
-    h.arrive(h.packet(to=LEDGER, number=1, source=OTHER), link=FakeLink(OTHER))
+    # Its sender is the source, not the router at the other end of the session.
+    h.arrive(h.packet(to=LEDGER, number=1, source=OTHER), link=FakeLink(uuid.uuid4(), is_router=True))
     assert {each.sender_identifier for each in queue.incoming_transactional_transfer_info.values()} == {PEER, OTHER}
     h.restart()
     restored = h.queue("ledger").incoming_transactional_transfer_info[PEER, LEDGER]

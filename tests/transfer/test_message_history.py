@@ -170,3 +170,48 @@ def test_what_the_store_could_not_write_has_not_come(bench: Bench) -> None:
     assert bench.known(10) == [1]
     bench.history.write()
     assert bench.rows() == 1
+
+
+def of(number: int) -> bytes:
+    return b"\x18" * 16 + number.to_bytes(4, "little")
+
+
+def test_an_address_has_only_its_own_forgotten(bench: Bench) -> None:
+    """What a flood had forgotten was stored twice when its sender sent it again."""
+    bench.make(message_id_history_size=10)
+    bench.history.begin("192.0.2.7")
+    bench.add(1, 2)
+    bench.history.begin("192.0.2.66")
+    for number in range(100):
+        bench.history.add(of(number), is_lasting=True)
+        bench.history.write()
+    assert bench.known(10) == [1, 2]
+    assert len(bench.history) == 12
+    bench.close()
+    bench.open(message_id_history_size=10)
+    assert bench.known(10) == [1, 2]
+    assert len(bench.history) == 12
+    # One that comes again from another address is remembered there.
+    bench.history.begin("192.0.2.66")
+    bench.add(1)
+    assert bench.known(10) == [1, 2]
+    assert len(bench.history) == 12 + 1 - 1
+    bench.now += 1801
+    bench.history.on_timer()
+    assert (len(bench.history), bench.rows()) == (0, 0)
+
+
+@pytest.mark.parametrize("flood", ["192.0.2.{}", "2001:db8:0:1::{}", "2001:db8::{}"])
+def test_of_too_many_addresses_those_of_the_largest_network_are_forgotten(bench: Bench, flood: str) -> None:
+    bench.make(message_id_history_size=10)
+    bench.history.begin("2001:db8::3" if ":" in flood else "192.0.2.3")
+    bench.add(1)
+    numbers = iter(range(1000))
+    for host in range(10, 40):
+        bench.history.begin(flood.format(host))
+        for _ in range(10):
+            bench.history.add(of(next(numbers)), is_lasting=True)
+        bench.history.write()
+    assert bench.known(10) == [1]
+    assert len(bench.history) <= 120
+    assert bench.rows() <= 12

@@ -52,6 +52,15 @@ def forwarded(h: Outgoing, *, ordinal: int = 7, transactional: bool = True, sequ
     return packet
 
 
+@pytest.mark.spec("QQB-3.1.7.1.3-5")
+def test_what_was_sent_awaits_its_acknowledgment(h: Outgoing) -> None:
+    h.say(b"1", b"2")
+    entries = h.table.next_unsent(2)
+    assert [entry.awaiting_ack for entry in entries] == [False, False]
+    h.table.sent(entries[0])
+    assert [entry.awaiting_ack for entry in entries] == [True, False]
+
+
 # Order and what may leave -----------------------------------------------------------------------------------------
 
 
@@ -461,11 +470,19 @@ def test_a_message_expires_before_it_is_sent_and_while_its_session_ack_is_awaite
     say(b"unsent, dropped", kept=False)
     h.tick(11)
     assert h.waiting == []
+    assert h.table._entries == {}
     assert h.packets() == []
     h.acknowledge(*sent)  # too late
     assert sorted(h.dead_letters) == [b"sent, kept", b"unsent, kept"]
     assert h.journal == []
     assert (h.far.message_count, h.far.total_bytes) == (0, 0)
+    # A transactional one is no longer shown as waiting for its OrderAck.
+    h.say(b"transactional", transactional=True, time_to_reach_queue=10)
+    h.transmit()
+    assert h.far.outgoing_transfer_info is not None
+    assert h.far.outgoing_transfer_info.eod_no_ack_count == 1
+    h.tick(11)
+    assert h.far.outgoing_transfer_info.eod_no_ack_count == 0
 
 
 def test_a_message_that_expired_is_not_sent_on_the_next_session(h: Outgoing) -> None:

@@ -56,6 +56,7 @@ def test_a_transactional_message_is_sent_with_its_number_and_the_one_before(h: O
     h.table.session_closed()
     h.table.session_opened()
     assert [number for number, _ in numbers(h.packets())[1:]] == [1, 2, 3]
+    assert unacked(h) == [1, 2, 3], "once each"
 
 
 @pytest.mark.spec("QQB-3.1.1.5-2")
@@ -122,6 +123,24 @@ def test_an_order_ack_updates_the_sequence(h: Outgoing) -> None:
     assert (sequence.time_of_last_ack, sequence.last_ack_count) == (NOW + 6, 2)
     assert sequence.last_ack.seq_no == 2
     assert unacked(h) == [3]
+
+
+@pytest.mark.spec("QQB-3.1.5.6-1")
+def test_an_order_ack_of_a_message_that_has_expired_counts(h: Outgoing) -> None:
+    h.say(b"1", b"2", transactional=True)
+    h.say(b"3", transactional=True, time_to_reach_queue=10)
+    h.say(b"4", transactional=True)
+    h.transmit()
+    h.order_ack(2)
+    h.tick(11)
+    sequence = h.table.tx_outgoing_sequence
+    assert unacked(h) == [4]
+    h.order_ack(3)
+    assert (sequence.last_ack.seq_id, sequence.last_ack.seq_no) == (h.sequence_id.value, 3)
+    assert unacked(h) == [4]
+    # Nothing above what was sent is acknowledged.
+    h.order_ack(9)
+    assert (sequence.last_ack.seq_no, unacked(h)) == (4, [])
 
 
 @pytest.mark.spec("QQB-3.1.5.5.3-3")

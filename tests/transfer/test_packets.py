@@ -176,7 +176,7 @@ def test_an_order_ack_byte_by_byte() -> None:
     )
 
 
-@pytest.mark.spec("QQB-2.2.4-2", "QQB-2.2.4-3", "QQB-2.2.5-1", "QQB-2.2.5-2")
+@pytest.mark.spec("QQB-2.2.4-2", "QQB-2.2.4-3")
 def test_acknowledgments_by_direct_name() -> None:
     """2.2.4, 2.2.5: DQ 7 and a direct name, whose address is all that says for whom."""
     for packet, flags in ((order_ack(BY_NAME), 7 << 10 | 1 << 21), (final_ack(BY_NAME), 7 << 10 | 1 << 21 | 1 << 5)):
@@ -265,7 +265,6 @@ def final_ack(destination: FormatName = BY_NUMBER, message_class: int = MessageC
     return build_final_ack(body, message_class, source=THEIRS, ordinal=9, sent_time=0x11223344, destination=destination)
 
 
-@pytest.mark.spec("QQB-2.2.5-1", "QQB-2.2.5-2", "QQB-2.2.5.1-1")
 def test_a_final_ack_byte_by_byte() -> None:
     """2.2.5: as an OrderAck but for DM, the class and the last 20 bytes of the body."""
     order = order_ack()

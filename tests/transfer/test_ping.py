@@ -238,6 +238,17 @@ def test_a_response_to_another_request_is_disregarded(clock: list[float], offset
     assert asked.status is True
 
 
+@pytest.mark.spec("QQB-2.2.7-6")
+def test_a_ping_to_another_computer_meanwhile_does_not_make_the_first_fail(clock: list[float]) -> None:
+    """DECISIONS: the text compares a response with the newest request of all."""
+    initiator = an_initiator(clock)
+    first, second = initiator.begin(), initiator.begin()
+    first.receive(response_to(second))
+    assert statuses_of(first, second) == [None, None]
+    first.receive(response_to(first))
+    assert statuses_of(first, second) == [True, None]
+
+
 @pytest.mark.spec("QQB-3.1.7.8-1")
 def test_a_response_after_the_end_has_no_effect(clock: list[float]) -> None:
     """3.1.7.8: ignored unless a request waits, whether an answer or the timer has ended it."""

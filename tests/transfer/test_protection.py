@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import uuid
 from collections.abc import Iterator
@@ -374,7 +375,7 @@ class TestProtect:
         b.engine.enqueue_message_to_an_open_queue(descriptor, properties)
         packet = b.protected(b.last(PRIVATE))
         assert Message(packet).is_body_encrypted == (SECRET not in packet) == bool(privacy)
-        found = received(packet)
+        found = received(packet, preferences=EncryptionPreferences(accepts_legacy_signatures=True))
         assert found.refusal is None
         assert found.authentication_level is level
         assert found.message.body == SECRET
@@ -540,17 +541,7 @@ class TestFailure:
         self, b: Bench, *, transactional: bool, journaling: bool
     ) -> None:
         """As `OutgoingMessageTable` does it with what the failure says."""
-        b.sent(DIRECT, transactional=transactional, negative_journaling_requested=journaling)
-        b.sync()
-        queue = b.outgoing(DIRECT)
-        table = OutgoingMessageTable(b.engine, queue, TransferSettings(), b.engine.monotonic)
-        table.session_opened()
-        (entry,) = table.next_unsent(10)
-        with pytest.raises(EncryptionFailed) as caught:
-            b.protection.protect(entry.packet, BETA, queue)
-        table.refused(entry, caught.value.message_class)
-        assert table.next_unsent(10) == []
-        assert table.is_empty
+        self._fail(b, transactional=transactional, negative_journaling_requested=journaling)
         queue_manager = b.engine.queue_manager
         plain, transacted = (
             queue_manager.system_deadletter_queue,
@@ -566,6 +557,38 @@ class TestFailure:
             # Readable where it stays, and the class says why it does.
             assert Message(kept.record.packet).body == SECRET
             assert Message(kept.record.packet).message_class is MessageClass.NACK_BAD_ENCRYPTION
+
+    @pytest.mark.spec("QQB-3.1.7.1.5.1-1")
+    @pytest.mark.parametrize("transactional", [False, True])
+    def test_the_dead_letter_goes_where_the_application_said(self, b: Bench, *, transactional: bool) -> None:
+        """DECISIONS: one rule for all dead letters; the text names the queues of the system alone."""
+        failed = b.create("failed", transactional=transactional)
+        self._fail(
+            b,
+            transactional=transactional,
+            negative_journaling_requested=True,
+            application_deadletter_queue=failed.pathname,
+        )
+        queue_manager = b.engine.queue_manager
+        for queue in (queue_manager.system_deadletter_queue, queue_manager.system_transactional_deadletter_queue):
+            assert queue is not None
+            assert queue.message_count == 0
+        assert [message.message_class for message in b.messages("failed")] == [MessageClass.NACK_BAD_ENCRYPTION]
+
+    @staticmethod
+    def _fail(b: Bench, **properties: Any) -> None:  # noqa: ANN401 - any property
+        """Have a message that cannot be encrypted leave its outgoing queue."""
+        b.sent(DIRECT, **properties)
+        b.sync()
+        queue = b.outgoing(DIRECT)
+        table = OutgoingMessageTable(b.engine, queue, TransferSettings(), b.engine.monotonic)
+        table.session_opened()
+        (entry,) = table.next_unsent(10)
+        with pytest.raises(EncryptionFailed) as caught:
+            b.protection.protect(entry.packet, BETA, queue)
+        table.refused(entry, caught.value.message_class)
+        assert table.next_unsent(10) == []
+        assert table.is_empty
 
     @pytest.mark.spec("QQB-3.1.7.1.5.1-1")
     def test_what_the_connection_history_says(self, b: Bench) -> None:
@@ -625,7 +648,8 @@ class TestExamine:
 
     @pytest.mark.spec("QQB-3.1.5.8.3-1")
     def test_a_signature_in_either_place_is_checked_in_a_thread(self, b: Bench) -> None:
-        several = parse(r"DIRECT=OS:a\private$\q,DIRECT=OS:b\private$\q")
+        here = Message(arriving(b)).destination_queue_format_name
+        several = parse(rf"{here},DIRECT=OS:b\private$\q")
         b.register()
         cases: list[tuple[dict[str, Any], int]] = [({}, 3), ({"destination_multi_queue_format_name": several}, 5)]
         for more, level in cases:
@@ -795,6 +819,20 @@ class TestExamine:
                 assert found == []
                 assert b.threads.run() == 1
                 assert [one.message.body for one in found] == [body]
+
+    @pytest.mark.spec("QQB-3.1.5.8.3-13")
+    @pytest.mark.parametrize("is_rejected", [False, True])
+    def test_rc2_with_40_bits_is_rejected_by_setting(self, tmp_path: Path, *, is_rejected: bool) -> None:
+        """Every message of a key, whether the key is opened for it or has been before."""
+        weak = EncryptionPreferences(
+            preferred_enhanced_algorithm=EncryptionAlgorithm.RC2, send_enhanced_rc2_using_40_bit_keys=True
+        )
+        key = SessionKey.generate(select(MqdsPublicKeys.unpack(only(Provider.ENHANCED)), 3, weak))
+        source = uuid.uuid4()
+        settings = EncryptionPreferences(reject_enhanced_rc2_using_40_bit_keys=is_rejected)
+        with contextlib.closing(Bench(tmp_path / "other", encryption=settings)) as b:
+            found = [b.examined(encrypted(arriving(b, source=source), key)).refusal for _ in range(2)]
+        assert found == [MessageClass.NACK_BAD_ENCRYPTION if is_rejected else None] * 2
 
     @pytest.mark.spec("QQB-3.1.5.8.3-10")
     @pytest.mark.parametrize("level", [0, 2, 4, 6, 0xFFFF_FFFF])

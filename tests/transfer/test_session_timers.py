@@ -109,6 +109,7 @@ def test_how_long_an_acknowledgment_is_waited_for(
         pair = Pair(settings=settings, remote_guid=THEIRS if remote_guid == THEIRS else GUID_NULL)
         session = pair.ours if sender == "ours" else pair.theirs
         before = session.next_deadline()
+        assert [session.session_active] == [False]
         session.send(EXPRESS, 1)
         assert session.session_active
         assert session.next_deadline() == pytest.approx(pair.clock.now + seconds)
@@ -133,6 +134,20 @@ def test_a_peer_that_says_nothing_is_given_up() -> None:
     event = closed(pair.ours)
     assert event.is_error
     assert "1 messages were not acknowledged" in event.reason
+
+
+@pytest.mark.spec("QQB-3.1.7.1.3-5")
+def test_a_peer_that_says_nothing_is_given_up_also_by_a_sender_that_goes_on_sending() -> None:
+    pair = Pair(remote_guid=THEIRS)
+    pair.ours.send(EXPRESS, 1)
+    pair.advance(20.0)
+    pair.ours.on_timer()
+    for number in range(2, 21):
+        pair.advance(1.0)
+        pair.ours.send(EXPRESS, number)
+        assert pair.ours.on_timer() == []
+    pair.advance(1.0)
+    assert "20 messages were not acknowledged" in closed(pair.ours).reason
 
 
 @pytest.mark.spec("QQB-3.1.6.3-2", "QQB-3.1.5.1-1")

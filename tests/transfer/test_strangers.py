@@ -327,11 +327,11 @@ def number_of(node: Node, queue: str) -> str:
     return f"{node.queue(queue).private_queue_number:x}"
 
 
-def test_a_queue_remembers_so_many_senders_and_those_that_were_heard_of_last(
+def test_an_address_has_so_many_senders_and_those_that_were_heard_of_last(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Made-up senders to a queue that is open to all were remembered, each with a row on disk."""
-    monkeypatch.setattr(incoming_sequence, "MAX_SEQUENCES_PER_QUEUE", 3)
+    monkeypatch.setattr(incoming_sequence, "MAX_SEQUENCES_PER_ADDRESS", 3)
     alpha = world.node("ALPHA", "127.0.0.2", profile=Profile.DOCUMENT)
     alpha.create("tx", transactional=True)
     to = f"PRIVATE={alpha.guid}\\{number_of(alpha, 'tx')}"
@@ -343,7 +343,7 @@ def test_a_queue_remembers_so_many_senders_and_those_that_were_heard_of_last(
     alpha.now += 1
     stranger.send(to, source=one, address=alpha.guid, number=2, previous=1)
     stranger.send(to, source=four, address=alpha.guid, number=1)
-    assert senders_at(alpha, "tx") == [three, one, four]
+    assert senders_at(alpha, "tx") == [one, three, four]
     assert rows_of_sequences(alpha) == 3
     alpha.sync()
     world.now = alpha.now

@@ -12,6 +12,7 @@ from lanner.transfer.packets import OrderAckBody
 from lanner.transfer.session_states import SessionState
 from lanner.wire.internal_header import InternalHeader, PacketType, pack_internal
 from lanner.wire.session_header import SessionHeader
+from tests.transfer.pairs import headers, split
 from tests.transfer.world import FakeConnection, Node, World
 
 
@@ -65,6 +66,46 @@ def test_transactional_messages_arrive_in_order_and_leave_after_their_order_ack(
     world.run()
     assert beta.bodies("tx") == [b"%d" % number for number in range(100)]
     world.tick(12)
+    assert alpha.outgoing(name).message_count == 0
+
+
+@pytest.mark.spec("QQB-3.1.5.8.7-1")
+@pytest.mark.parametrize("transactional", [False, True])
+def test_nothing_is_acknowledged_on_the_wire_before_the_disk_has_it(
+    world: World, alpha: Node, beta: Node, *, transactional: bool
+) -> None:
+    name = beta.direct("tx" if transactional else "q")
+    # The session is open, and what came first is acknowledged.
+    alpha.commit_one(name, b"first") if transactional else alpha.send(name, b"first")
+    alpha.sync()
+    world.tick(15)
+    (wire,) = [one for one in world.connections if one.node is beta]
+    before = headers(b"".join(wire.sent))[-1]
+    assert (before.ack_sequence_number, before.recoverable_msg_ack_seq_number) == (1, 1)
+    beta.network.writes = False
+    wire.sent.clear()
+    alpha.commit_one(name, b"second") if transactional else alpha.send(name, b"second")
+    alpha.sync()
+    world.run()
+    # Looking for what has become possible, because of something else, changes nothing.
+    beta.network.wake()
+    world.tick(15)
+    assert beta.bodies("tx" if transactional else "q") == [b"first", b"second"]
+    # SessionAcks that repeat what was on disk before, and no OrderAck.
+    sent = headers(b"".join(wire.sent))
+    assert {(header.ack_sequence_number, header.recoverable_msg_ack_flags) for header in sent} == {(1, 0)}
+    assert {len(packet) for packet in split(b"".join(wire.sent))} == {36}
+    assert alpha.outgoing(name).message_count == 1
+    beta.network.writes = True
+    beta.sync()
+    world.tick(15)
+    sent = headers(b"".join(wire.sent))
+    assert max(header.ack_sequence_number for header in sent) == 2
+    assert [
+        (header.recoverable_msg_ack_seq_number, header.recoverable_msg_ack_flags)
+        for header in sent
+        if header.recoverable_msg_ack_flags
+    ] == [(2, 1)]
     assert alpha.outgoing(name).message_count == 0
 
 

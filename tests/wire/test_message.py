@@ -263,7 +263,8 @@ class TestUserHeader:
     @pytest.mark.spec("MQMQ-2.2.18.1.5.2-1", "MQMQ-2.1.2-1")
     @pytest.mark.parametrize("queue", ["q", "qu", "que", "queu"])
     def test_a_direct_name_is_counted_with_its_null_and_padded_to_four(self, queue: str) -> None:
-        packet = make(parse(f"DIRECT=OS:a\\{queue}"), body=b"x")
+        name = parse(f"DIRECT=OS:a\\{queue}")
+        packet = make(name, body=b"x")
         text = f"OS:a\\{queue}\0".encode("utf-16-le")
         assert packet[64:66] == len(text).to_bytes(2, "little")
         assert packet[66 : 66 + len(text)] == text
@@ -273,6 +274,10 @@ class TestUserHeader:
         # Padding is not counted and may hold anything.
         noisy = patch(packet, 66 + len(text), b"\xee" * padding)
         assert read_everything(Message.unpack(noisy)) == read_everything(Message.unpack(packet))
+        # What follows the padding is found.
+        in_transaction = make(name, body=b"x", transaction=5, connector_queue_manager_identifier=OTHER)
+        message = Message.unpack(patch(in_transaction, 66 + len(text), b"\xee" * padding))
+        assert (message.body, message.connector_queue_manager_identifier) == (b"x", OTHER)
 
     @pytest.mark.parametrize(
         "text", ["OS:a\\q", "OS:a\\q\0\0", "OS:a\0\\q\0", "\0", "FTP:a\\q\0", "OS:aq\0", "OS:\\q\0", "OS:a\\\0"]

@@ -455,7 +455,7 @@ class MSMQMessage(ComObject):
             self._soap_body,
         )
         sending.check()
-        argument = resolve_transaction(self._environment, call, transaction)
+        argument = resolve_transaction(self._environment, transaction)
         await sending.send(_descriptor(destination_queue), argument)
 
     async def attach_current_security_context(self, call: ComCall) -> None:

@@ -39,8 +39,9 @@ if TYPE_CHECKING:
     from lanner.wire.builder import MessageProperties
 
 # 2.2.2.16 MQMSGAUTHLEVEL. MQMSG_AUTH_LEVEL_ALWAYS is the newest.
+AUTH_LEVEL_ALWAYS: Final = 1
 SIGNATURE_LEVELS: Final = {
-    1: AuthenticationLevel.SIG30,
+    AUTH_LEVEL_ALWAYS: AuthenticationLevel.SIG30,
     2: AuthenticationLevel.SIG10,
     4: AuthenticationLevel.SIG20,
     8: AuthenticationLevel.SIG30,
@@ -98,10 +99,18 @@ class Sending:
         name_here(self.environment.engine, properties)
         level = AuthenticationLevel.NONE
         if self.requested_authentication_level and not properties.signature:
-            level = SIGNATURE_LEVELS[self.requested_authentication_level]
+            level = self._signature_level()
             is_transactional = argument.transaction is not None or argument.is_single_message
             properties = await self._signed(properties, descriptor, level, is_transactional=is_transactional)
         await self._enqueue(descriptor, properties, argument, level)
+
+    def _signature_level(self) -> AuthenticationLevel:
+        requested = self.requested_authentication_level
+        preferences = self.environment.engine.settings.encryption_preferences
+        if requested == AUTH_LEVEL_ALWAYS and not preferences.accepts_legacy_signatures:
+            # The 3.0 hash of a message to one queue does not say which, so receivers like this one refuse it.
+            return AuthenticationLevel.SIG20
+        return SIGNATURE_LEVELS[requested]
 
     # What the message says ----------------------------------------------------------------------------------------
 

@@ -93,7 +93,7 @@ def _receive_by(
     ) -> MSMQMessage:
         position = _lookup_id(lookup_id)
         self.require(RECEIVE_ACCESS)
-        unit = resolve_transaction(self.environment, call, transaction).transaction
+        unit = resolve_transaction(self.environment, transaction).transaction
         wants = _Wants.of(want_destination_queue, want_body, want_connector_type)
         return await self.receive_at(call, seek, position, unit, wants, allow_peek=allow_peek)
 
@@ -114,7 +114,7 @@ def _receive_from(
         want_connector_type: Variant,
     ) -> MSMQMessage:
         self.require(RECEIVE_ACCESS)
-        unit = resolve_transaction(self.environment, call, transaction).transaction
+        unit = resolve_transaction(self.environment, transaction).transaction
         wants = _Wants.of(want_destination_queue, want_body, want_connector_type)
         return await self.receive_at(call, seek, _ANYWHERE, unit, wants)
 
@@ -287,7 +287,7 @@ class MSMQQueue(ComObject):
     ) -> MSMQMessage | None:
         """3.11.4.1.14."""
         self.require(RECEIVE_ACCESS)
-        unit = resolve_transaction(self.environment, call, transaction).transaction
+        unit = resolve_transaction(self.environment, transaction).transaction
         wants = _Wants.of(want_destination_queue, want_body, want_connector_type)
         return await self._receive(call, unit, wants, _milliseconds(receive_timeout), None)
 
@@ -302,7 +302,7 @@ class MSMQQueue(ComObject):
     ) -> MSMQMessage | None:
         """3.11.4.1.16."""
         self.require(RECEIVE_ACCESS)
-        unit = resolve_transaction(self.environment, call, transaction).transaction
+        unit = resolve_transaction(self.environment, transaction).transaction
         wants = _Wants.of(want_destination_queue, want_body, want_connector_type)
         return await self._receive(call, unit, wants, _milliseconds(receive_timeout), self._own_cursor())
 

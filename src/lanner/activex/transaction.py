@@ -74,9 +74,6 @@ class TransactionManager(Protocol):
     async def information(self, identifier: uuid.UUID) -> XactTransInfo:
         """What it knows of a transaction."""
 
-    def of_context(self, call: ComCall, kind: MqTransaction) -> uuid.UUID | None:
-        """The transaction of the caller's activation context: of MTS or of XA."""
-
 
 class TransactionImpl(ComObject):
     """3.8 TransactionImpl. Its methods are not those of ITransaction's table: that interface takes no remote calls (3.8.4.1)."""
@@ -94,7 +91,7 @@ class TransactionImpl(ComObject):
 
     def enlisted(self) -> Transaction:
         """The unit of work of the queue manager, made if there is none yet; called with the lock held."""
-        if self.is_committed_or_aborted and self.is_internal:
+        if self.is_committed_or_aborted:
             raise TransactionSequence(f"transaction {self.identifier} has ended: begin another one")
         return enlisted(self._environment, self.identifier)
 
@@ -166,8 +163,7 @@ class TransactionImpl(ComObject):
         self._abort_if_forgotten()
 
     def _abort_if_forgotten(self) -> None:
-        """An external one is its manager's to end."""
-        if self._holders or self._is_exported or self.is_committed_or_aborted or not self.is_internal:
+        if self._holders or self._is_exported or self.is_committed_or_aborted:
             return
         self.is_committed_or_aborted = True
         environment = self._environment
@@ -247,7 +243,6 @@ class TransactionArgument:
 
 def resolve_transaction(
     environment: Environment,
-    call: ComCall,
     variant: Variant,
     *,
     default: MqTransaction = MqTransaction.MQ_MTS_TRANSACTION,
@@ -258,13 +253,13 @@ def resolve_transaction(
     """
     found = arguments.given(variant)
     if found is None:
-        return _numbered(environment, call, default)
+        return _numbered(default)
     if found.vt in _NUMBERS:
         try:
             kind = MqTransaction(found.value)
         except ValueError:
             raise ComError(E_INVALIDARG, f"Transaction {found.value}") from None
-        return _numbered(environment, call, kind)
+        return _numbered(kind)
     if found.vt != VT.DISPATCH or not isinstance(found.value, MSMQTransaction):
         raise ComError(E_INVALIDARG, f"Transaction: {found!r} is no MSMQTransaction")
     transaction = found.value.transaction
@@ -274,18 +269,10 @@ def resolve_transaction(
         return TransactionArgument(transaction.enlisted())
 
 
-def _numbered(environment: Environment, call: ComCall, kind: MqTransaction) -> TransactionArgument:
-    if kind is MqTransaction.MQ_NO_TRANSACTION:
-        return TransactionArgument()
-    if kind is MqTransaction.MQ_SINGLE_MESSAGE:
-        return TransactionArgument(is_single_message=True)
-    manager = environment.transaction_manager
-    identifier = None if manager is None else manager.of_context(call, kind)
-    if identifier is None:
-        # DECISIONS: without a context transaction these are none.
-        return TransactionArgument()
-    with environment.lock:
-        return TransactionArgument(enlisted(environment, identifier))
+def _numbered(kind: MqTransaction) -> TransactionArgument:
+    # DECISIONS: without a context transaction MQ_MTS_TRANSACTION and MQ_XA_TRANSACTION are none, and no activation
+    # context that reaches us has one.
+    return TransactionArgument(is_single_message=kind is MqTransaction.MQ_SINGLE_MESSAGE)
 
 
 def enlisted(environment: Environment, identifier: uuid.UUID) -> Transaction:

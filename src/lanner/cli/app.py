@@ -29,6 +29,7 @@ from lanner.cli import (
     sending,
     serving,
     tracing,
+    transactions,
     users,
 )
 from lanner.cli.errors import EXIT_ERROR, Command, Group, Root
@@ -64,6 +65,7 @@ for name, group in (
     ("outgoing", outgoing.app),
     ("deadletter", deadletters.app),
     ("peer", peer.app),
+    ("transaction", transactions.app),
     ("user", users.app),
     ("certificate", certificates.app),
     ("directory", directory.app),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import json
 import os
 import shutil
 import stat
@@ -20,6 +21,7 @@ from lanner.cli.output import counted, size
 from lanner.directory import EmbeddedDirectory
 from lanner.engine import tables
 from lanner.engine.persistence import load_attributes
+from lanner.engine.transactions import read_branch
 from lanner.model.directory_objects import DEFAULT_QUEUE_MANAGER_QUOTA, KILOBYTE, User
 from lanner.model.enums import INFINITE, DirectoryOperationResult, OutgoingState
 from lanner.model.errors import LannerError, StoreLocked
@@ -167,12 +169,7 @@ def _content(store: Store, data: Path, now: dt.datetime) -> Iterator[Finding]:
         yield _warn("records", text, "the disk or the memory is failing: check both; send the messages again")
     else:
         yield _ok("records", "none was put aside for a wrong checksum")
-    in_doubt = [str(uuid.UUID(bytes=key)) for key, _ in store.table(tables.TRANSACTIONS).items()]
-    if in_doubt:
-        text = f"{len(in_doubt)} are prepared and not decided, their messages are locked: {', '.join(in_doubt)}"
-        yield _warn("transactions", text, "bring back the coordinator that prepared them; it knows the outcome")
-    else:
-        yield _ok("transactions", "none is in doubt")
+    yield from _transactions(store, data)
     queues = {
         tables.QUEUE_KEY.unpack(key)[0]: load_attributes(value) for key, value in store.table(tables.QUEUES).items()
     }
@@ -180,6 +177,45 @@ def _content(store: Store, data: Path, now: dt.datetime) -> Iterator[Finding]:
     yield from _dead_letters(store, queues, data)
     yield from _outgoing(store, queues, data)
     yield from _certificates(store, now)
+
+
+def _transactions(store: Store, data: Path) -> Iterator[Finding]:
+    """What is in doubt in a store that no queue manager runs on."""
+    prepared = {
+        uuid.UUID(bytes=key): read_branch(json.loads(value).get("branch"))
+        for key, value in store.table(tables.TRANSACTIONS).items()
+    }
+    rows: list[dict[str, Any]] = [
+        {"transaction": str(identifier if branch is None else branch.transaction), "kind": "branch"}
+        | {"resources": [] if branch is None else [branch.resource]}
+        for identifier, branch in prepared.items()
+    ]
+    rows += [
+        {"transaction": str(uuid.UUID(bytes=key)), "kind": "decision", "resources": json.loads(value)["resources"]}
+        for key, value in store.table(tables.COORDINATOR).items()
+        if key != tables.COORDINATOR_KEY
+    ]
+    yield from in_doubt(rows, data)
+
+
+def in_doubt(rows: list[dict[str, Any]], data: Path) -> Iterator[Finding]:
+    """Prepared transactions, whose messages are locked, and commits that a resource has not heard of."""
+    advice = f"`lanner transaction list --data {data}` shows them; "
+    is_calm = True
+    for row in rows:
+        names = ", ".join(row["resources"]) or "not known"
+        if row["kind"] == "branch":
+            is_calm = False
+            text = f"{row['transaction']} is prepared and not decided, its messages are locked (resource: {names})"
+            yield _warn("transactions", text, advice + "a program that gives its coordinator this resource resolves it")
+        elif row["kind"] == "decision":
+            is_calm = False
+            text = f"{row['transaction']} is committed, and resources have not heard of it: {names}"
+            yield _warn(
+                "transactions", text, advice + "a program that gives the resource, or a table of it, resolves it"
+            )
+    if is_calm:
+        yield _ok("transactions", "none is in doubt")
 
 
 Stored = dict[int, tuple[str, "dict[str, Any]"]]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from lanner.cli.checks import QUOTA_WARN, Finding, Verdict, examine
+from lanner.cli.checks import QUOTA_WARN, Finding, Verdict, examine, in_doubt
 from lanner.cli.errors import EXIT_ERROR
 from lanner.cli.options import Json, duration
 from lanner.cli.output import console, counted, write_json
@@ -65,7 +65,9 @@ def doctor(
     found: Iterator[Finding]
     if peer is None:
         now = dt.datetime.now(dt.UTC)
-        found = itertools.chain(examine(settings.data, now), _running(settings.data), _tls(settings, now))
+        found = itertools.chain(
+            examine(settings.data, now), _running(settings.data), _tls(settings, now), _resources(settings)
+        )
     else:
         found = _examine_peer(peer, settings, duration(timeout, "--timeout") or DEFAULT_TIMEOUT)
     if not json:
@@ -95,7 +97,10 @@ def _running(data: Path) -> Iterator[Finding]:
     with manager:
         status = manager.status()
         peers = manager.peers() if status["peer_conflicts"] else []
+        transactions = manager.transactions()
+    yield from in_doubt(transactions, data)
     yield from _refusals(status["refused"])
+    yield from _incidents(status["incidents"])
     yield from _conflicts(peers)
     yield from _limits(status["limits"])
 
@@ -110,6 +115,15 @@ def _refusals(rows: list[dict[str, Any]]) -> Iterator[Finding]:
             f"{counted(one['messages'])} for {one['queue']} {by}: {one['class']}, the last peer is {one['last_peer']}"
         )
         yield Finding("refusals", Verdict.WARN, text, one["advice"])
+
+
+def _incidents(rows: list[dict[str, Any]]) -> Iterator[Finding]:
+    """What peers did since it started that was not followed: their messages may be missing without a refusal."""
+    for one in rows:
+        if not one["is_usual"]:
+            detail = f" ({one['detail']})" if one["detail"] else ""
+            text = f"{one['count']} {one['text']}; the last peer is {one['last_peer']}{detail}"
+            yield Finding("peers", Verdict.WARN, text, f"docs/security.md, section Peers, explains {one['kind']}")
 
 
 def _conflicts(peers: list[dict[str, Any]]) -> Iterator[Finding]:
@@ -136,6 +150,24 @@ def _tls(settings: Settings, now: dt.datetime) -> Iterator[Finding]:
         with manager:
             transfer = _told(transfer, manager.status())
     yield from examine_files(transfer, now)
+
+
+def _resources(settings: Settings) -> Iterator[Finding]:
+    """The databases whose in-doubt branches the queue manager resolves: whether they can take part."""
+    from lanner.daemon.resources import open_resource
+
+    for name, table in settings.coordinator.resources.items():
+        try:
+            connection, database = open_resource(name, table)
+            try:
+                database.check()
+            finally:
+                connection.close()
+        except LannerError as error:
+            advice = "without it, what is in doubt there stays in doubt"
+            yield Finding("resources", Verdict.FAIL, str(error.args[0]), advice)
+        else:
+            yield Finding("resources", Verdict.OK, f"{name} takes part in distributed transactions")
 
 
 def _told(transfer: TransferSettings, status: Document) -> TransferSettings:

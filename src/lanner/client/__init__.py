@@ -6,10 +6,22 @@ for a queue manager in this process and for one that runs elsewhere.
 """
 
 from lanner.client._sync.cursor import Cursor
+from lanner.client._sync.distributed import DistributedTransaction, distributed
 from lanner.client._sync.queue import Queue
 from lanner.client._sync.queue_manager import QueueManager, connect
 from lanner.client._sync.sender import Sender
 from lanner.client._sync.transaction import Transaction
 from lanner.client.message import Message, ReceivedMessage
 
-__all__ = ["Cursor", "Message", "Queue", "QueueManager", "ReceivedMessage", "Sender", "Transaction", "connect"]
+__all__ = [
+    "Cursor",
+    "DistributedTransaction",
+    "Message",
+    "Queue",
+    "QueueManager",
+    "ReceivedMessage",
+    "Sender",
+    "Transaction",
+    "connect",
+    "distributed",
+]

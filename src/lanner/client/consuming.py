@@ -26,6 +26,8 @@ class HasIsSet(Protocol):
 
 Stop: TypeAlias = HasIsSet | Callable[[], object]
 
+# Messages that a worker receives ahead; as many as a receive on the stream has.
+MAX_PREFETCH: Final = 1000
 # Not in the specification: messages whose failures one consumer remembers.
 _MAX_REMEMBERED: Final = 10_000
 # The longest wait that doubles: more would only overflow.
@@ -56,6 +58,7 @@ class Options:
     idle: float | None
     count: int | None
     is_stopped: Callable[[], bool] | None
+    prefetch: int
 
     @classmethod
     def of(
@@ -67,14 +70,22 @@ class Options:
         stop: Stop | None,
         idle: float | None,
         count: int | None,
+        prefetch: int,
     ) -> Options:
         """Return the options; ValueError names an argument that has no meaning."""
-        for name, value in (("retries", retries), ("concurrency", concurrency), ("count", count)):
+        for name, value in (
+            ("retries", retries),
+            ("concurrency", concurrency),
+            ("count", count),
+            ("prefetch", prefetch),
+        ):
             if value is not None and (type(value) is not int or value < 1):
                 raise ValueError(f"{name} {value!r}: a whole number, 1 or more")
         if idle is not None and not _is_duration(idle):
             raise ValueError(f"idle {idle!r}: seconds, 0 or more, or None")
-        return cls(retries, concurrency, _bounds(backoff), idle, count, _is_stopped(stop))
+        if prefetch > MAX_PREFETCH:
+            raise ValueError(f"prefetch {prefetch}: at most {MAX_PREFETCH}")
+        return cls(retries, concurrency, _bounds(backoff), idle, count, _is_stopped(stop), prefetch)
 
     def pause(self, failures: int) -> float:
         """Return how many seconds to pause after so many failures in a row."""

@@ -24,11 +24,13 @@ import uvloop
 
 import lanner
 from lanner.activex import COCLASSES
+from lanner.activex.coordinated import CoordinatedTransactions
 from lanner.activex.environment import ActivexSettings, Environment
 from lanner.com.server.listener import ComListener, ComSettings
 from lanner.daemon.metrics import MetricsListener
 from lanner.daemon.notification import notify
 from lanner.daemon.privileges import prepare
+from lanner.daemon.resources import Resolver
 from lanner.daemon.settings import (
     AUTHENTICATION_LEVELS,
     RELOADABLE,
@@ -129,6 +131,7 @@ class Daemon:
             "send_insecure_nacks": settings.security.send_insecure_nacks,
             "trust_unsigned_sid": settings.security.trust_unsigned_sid,
             "legacy_crypto": settings.security.legacy_crypto,
+            "legacy_signatures": settings.security.legacy_signatures,
             "events": settings.events.settings,
             "audit": AuditLog(None if settings.log.audit == "none" else settings.data / settings.log.audit),
             "local_origin": f"service uid {os.geteuid()}",
@@ -196,6 +199,7 @@ class Daemon:
                 transfer=transfer,
                 users=runtime.users,
                 certificates=runtime.certificates,
+                transaction_manager=CoordinatedTransactions(runtime.engine, rpc.committer),
                 settings=ActivexSettings(**settings.activex.model_dump()),
             )
             return {clsid: partial(coclass, environment) for clsid, coclass in COCLASSES.items()}
@@ -302,6 +306,7 @@ class Daemon:
         for number, handler in handlers.items():
             loop.add_signal_handler(number, handler)
         started: list[Listener] = []
+        resolver = Resolver(self.runtime, self.settings.coordinator)
         try:
             for listener in self.listeners:
                 try:
@@ -312,11 +317,13 @@ class Daemon:
                     ) from error
                 started.append(listener)
             close_early()
+            resolver.start()
             on_ready(self)
             notify("READY=1")
             await self._stop.wait()
         finally:
             notify("STOPPING=1")
+            await asyncio.to_thread(resolver.stop)
             for listener in reversed(started):
                 await listener.stop()
             await asyncio.to_thread(self.runtime.close)

@@ -14,12 +14,22 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from lanner.activex.environment import ActivexSettings
 from lanner.com.server.listener import ComSettings
 from lanner.engine.settings import MIN_EXPRESS_MEMORY, EngineSettings, EventSettings
+from lanner.model.branches import OWN_RESOURCE, check_resource_name
 from lanner.model.enums import INFINITE
 from lanner.model.errors import LannerError
 from lanner.rpc.pdu import AuthLevel
@@ -60,6 +70,7 @@ DOCUMENT_DEFAULTS: dict[str, object] = {
     "quota.strangers_share": 1.0,
     "security.trust_unsigned_sid": True,
     "security.legacy_crypto": True,
+    "security.legacy_signatures": True,
     "rpc.authentication_level": "none",
     "transfer.peers": "open",
     "transfer.max_clock_skew": math.inf,
@@ -139,6 +150,8 @@ class SecuritySettings(_Table):
     trust_unsigned_sid: bool = False
     # Use RSA keys below 1,024 bits, as the base provider of MS-MQDMPR 3.1.3 has them.
     legacy_crypto: bool = False
+    # MS-MQQB 3.1.5.8.3: believe signatures over the hash of MSMQ 1.0, which does not say what queue a message is for.
+    legacy_signatures: bool = False
     # Wrong passwords after which an account is locked for everybody, wherever they come from; 0: it never is.
     lockout_failures: Annotated[int, Field(ge=0)] = 0
     lockout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 900.0
@@ -361,6 +374,33 @@ class MetricsSettings(_Table):
         return value
 
 
+class ResourceTable(_Table):
+    """A database whose in-doubt branches the daemon resolves: a PEP 249 module, and what its `connect` is given."""
+
+    module: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")]
+    # It may have a password, so it is never shown.
+    connection: SecretStr
+
+
+class CoordinatorTable(_Table):
+    # By the name that programs give it in `lanner.distributed`.
+    resources: dict[str, ResourceTable] = Field(default_factory=dict)
+    # Seconds from one look at them to the next.
+    interval: Interval = 60.0
+
+    @field_validator("resources")
+    @classmethod
+    def _can_be_named(cls, value: dict[str, ResourceTable]) -> dict[str, ResourceTable]:
+        for name in value:
+            if name == OWN_RESOURCE:
+                raise ValueError("the queue manager itself needs no table")
+            try:
+                check_resource_name(name)
+            except LannerError as error:
+                raise ValueError(str(error.args[0])) from None
+        return value
+
+
 class PeerTable(_Table):
     """What is known about another computer. Its address alone may stand for the table."""
 
@@ -409,6 +449,7 @@ class Settings(BaseSettings):
     activex: ActivexTable = ActivexTable()
     flight: FlightTable = FlightTable()
     events: EventsTable = EventsTable()
+    coordinator: CoordinatorTable = CoordinatorTable()
     # By computer name.
     peers: dict[str, PeerTable] = Field(default_factory=dict)
     metrics: MetricsSettings = MetricsSettings()
@@ -460,6 +501,10 @@ class Settings(BaseSettings):
         except ValueError:
             raise ValueError("an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all") from None
         return value
+
+
+# Settings that are tables under names of the operator's own.
+_NAMED_TABLES: dict[str, type[BaseModel]] = {"peers": PeerTable, "coordinator.resources": ResourceTable}
 
 
 def split_address(text: str) -> tuple[str, int]:
@@ -525,13 +570,14 @@ def _complaints(error: ValidationError) -> Iterator[str]:
         # A union names its member last: no part of the key.
         parts = [str(part) for part in item["loc"]]
         key = next((".".join(parts[:end]) for end in (2, 1) if ".".join(parts[:end]) in known), ".".join(parts))
-        if key == "peers":
+        if key in _NAMED_TABLES:
             # The names in it are the operator's own.
             key = ".".join(parts)
         if item["type"] == "extra_forbidden":
             table = key.rpartition(".")[0]
-            if parts[0] == "peers":
-                yield f"unknown setting {key}; {table} can have {', '.join(PeerTable.model_fields)}"
+            named = next((one for name, one in _NAMED_TABLES.items() if key.startswith(f"{name}.")), None)
+            if named is not None:
+                yield f"unknown setting {key}; {table} can have {', '.join(named.model_fields)}"
                 continue
             near = [name for name in known if name.startswith(f"{table}.")] if table else [*known, *tables]
             yield f"unknown setting {key}; the nearest known one is {difflib.get_close_matches(key, near, 1, 0)[0]}"

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from lanner.engine.core import Core
     from lanner.engine.transactions import Transactions
+    from lanner.model.live import Transaction
 
 
 class Outcome(enum.Enum):
@@ -21,10 +22,12 @@ class Outcome(enum.Enum):
     COMMITTED = "committed"
     ABORTED = "aborted"
     TIMEOUT = "timeout"
+    # Not in the specification: another coordinator decides, and will call when it has.
+    IN_DOUBT = "in doubt"
 
 
-class Coordinator(Protocol):
-    """The external transaction manager. Each `_done` method is called when the step is durable."""
+class LocalTransactionManager(Protocol):
+    """What decides external transactions: `host.coordinator`. Each `_done` method is called when the step is durable."""
 
     def prepare_request_done(self, identifier: uuid.UUID) -> None:
         """TXUSER_ENLISTMENT_MTAG_PREPAREREQDONE."""
@@ -35,18 +38,19 @@ class Coordinator(Protocol):
     def abort_request_done(self, identifier: uuid.UUID) -> None:
         """TXUSER_ENLISTMENT_MTAG_ABORTREQDONE."""
 
-    def reenlist(self, identifier: uuid.UUID) -> Outcome:
+    def reenlist(self, transaction: Transaction) -> Outcome:
         """Return the outcome of a transaction that was prepared before the last stop."""
 
 
 class DistributedTransactions:
     """Transactions whose outcome an external coordinator decides."""
 
-    def __init__(self, core: Core, transactions: Transactions, coordinator: Coordinator | None) -> None:
+    def __init__(self, core: Core, transactions: Transactions, coordinator: LocalTransactionManager | None) -> None:
         self._store = core.store
         self._queue_manager = core.queue_manager
         self._transactions = transactions
-        self._coordinator = coordinator
+        # None: there is nobody to tell.
+        self.coordinator = coordinator
         # Calls that wait until a batch of the store is synced.
         self._durable_callbacks: list[tuple[int, Callable[[], None]]] = []
 
@@ -93,7 +97,7 @@ class DistributedTransactions:
 
     def reenlist(self) -> None:
         """3.1.3: ask the coordinator for the outcome of each recovered transaction."""
-        if self._coordinator is None:
+        if self.coordinator is None:
             return
         answers = {
             Outcome.COMMITTED: self.dtc_reenlistment_commit,
@@ -102,10 +106,12 @@ class DistributedTransactions:
         }
         for transaction in list(self._queue_manager.transaction_collection.values()):
             if not transaction.single_phase:
-                answers[self._coordinator.reenlist(transaction.identifier)](transaction.identifier)
+                outcome = self.coordinator.reenlist(transaction)
+                if outcome is not Outcome.IN_DOUBT:
+                    answers[outcome](transaction.identifier)
 
-    def _tell_when_durable(self, tell: Callable[[Coordinator], None]) -> None:
-        coordinator = self._coordinator
+    def _tell_when_durable(self, tell: Callable[[LocalTransactionManager], None]) -> None:
+        coordinator = self.coordinator
         if coordinator is not None:
             self._when_durable(lambda: tell(coordinator))
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lanner.directory import Directory
-    from lanner.engine.dtc import Coordinator
+    from lanner.engine.dtc import LocalTransactionManager
     from lanner.engine.settings import EngineSettings
     from lanner.store import Store
 
@@ -65,7 +65,7 @@ class Engine:
         directory: Directory,
         clock: Callable[[], float],
         monotonic: Callable[[], float],
-        coordinator: Coordinator | None = None,
+        coordinator: LocalTransactionManager | None = None,
     ) -> None:
         """`clock` returns seconds since 1970 UTC, `monotonic` seconds that are never set back."""
         self.store = store
@@ -159,6 +159,8 @@ class Engine:
         self.enqueue_message = arrivals.enqueue_message
         self.enqueue_message_to_an_open_queue = sending.enqueue_message_to_an_open_queue
         self.enqueue_messages_to_an_open_queue = sending.enqueue_messages_to_an_open_queue
+        self.enqueue_packets_to_an_open_queue = sending.enqueue_packets_to_an_open_queue
+        self.sender_shown = sending.sender_shown
         self.restore_message = arrivals.restore_message
         self.dequeue_message = reading.dequeue_message
         self.dequeue_messages = reading.dequeue_messages

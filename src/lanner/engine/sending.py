@@ -21,12 +21,14 @@ from lanner.model.enums import (
 )
 from lanner.model.errors import (
     IllegalPropertyValue,
+    InvalidParameter,
     MessageNotAuthenticated,
     RemoteProtocolError,
     TransactionUsage,
 )
 from lanner.security.profile import Profile
-from lanner.wire.builder import build
+from lanner.wire.builder import MessageProperties, build
+from lanner.wire.client_packet import Stamp
 from lanner.wire.format_name import PublicFormatName, parse
 from lanner.wire.message import Message
 from lanner.wire.sid import Sid
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
     from lanner.engine.names import Names
     from lanner.model.directory_objects import Queue
     from lanner.model.live import OpenQueueDescriptor, Transaction
-    from lanner.wire.builder import MessageProperties
 
 # Module-level names, because each message asks and an enumeration looks up its members slowly
 # (Python 3.11).
@@ -50,6 +51,8 @@ _OK: Final = EnqueueStatus.OK
 _SEND: Final = QueueAccessType.SEND
 _SID: Final = SenderIdentifierType.SID
 _NO_SENDER: Final = SenderIdentifierType.NONE
+# What queues demand of a message is compared with this, if it is neither signed nor encrypted.
+_PLAIN: Final = MessageProperties()
 # Not in the specification: SIDs that are not looked up again.
 _MAX_SIDS: Final = 1024
 
@@ -106,6 +109,43 @@ class Sending:
             is_limited = properties.time_to_reach_queue > self._long_live_time
             yield send(self._limited(properties) if is_limited else properties)
 
+    def enqueue_packets_to_an_open_queue(
+        self, descriptor: OpenQueueDescriptor, packets: Iterable[bytes], transaction: Transaction | None = None
+    ) -> Iterator[EnqueueStatus]:
+        """Yield the results of Enqueue Message To An Open Queue for messages whose packets a program has built.
+
+        What only the queue manager can say is written into them; the rest is checked (`wire.client_packet`).
+        """
+        require_ready(self._queue_manager)
+        if descriptor.multiple:
+            raise InvalidParameter(f"{descriptor.format_name}: packets are built for one destination")
+        queue, transaction = self._destination(descriptor, transaction)
+        if not isinstance(queue, OutgoingQueue):
+            check_demands(queue, _PLAIN)
+        name = parse(descriptor.format_name)
+        stamp = Stamp(
+            source=self._queue_manager.identifier,
+            destination=name,
+            host=self.host_of(queue, name) if isinstance(name, PublicFormatName) else None,
+            sender=self.sender_shown(descriptor),
+            transaction=None if transaction is None else transaction.index,
+            now=int(self._clocks.wall()),
+            longest=self._long_live_time,
+        )
+        enqueue, next_ordinal = self._arrivals.enqueue, self._numbers.next_message_ordinal
+        for packet in packets:
+            ordinal = next_ordinal()
+            status = enqueue(queue, stamp.stamped(packet, ordinal), transaction)
+            # Set only now: the arrival may have sent an acknowledgment, which is a message too.
+            self.last_ordinal = ordinal
+            yield status
+
+    def sender_shown(self, descriptor: OpenQueueDescriptor) -> bytes:
+        """Return the SID that a message without a signature names as its sender; empty: none."""
+        properties = MessageProperties(sender_identifier=descriptor.sender_identifier)
+        is_local = not isinstance(descriptor.queue, OutgoingQueue)
+        return b"" if not is_local and self.withholds_sender(properties) else descriptor.sender_identifier
+
     def _limited(self, properties: MessageProperties) -> MessageProperties:
         """Return the properties with TimeToReachQueue set to LongLiveTime, the longest allowed."""
         return dataclasses.replace(properties, time_to_reach_queue=self._long_live_time)
@@ -121,20 +161,8 @@ class Sending:
             raise wrong_access(descriptor)
         if descriptor.multiple:
             return partial(self._send_to_each, descriptor, transaction)
-        queue = descriptor.queue
-        if queue is None:
-            raise not_available(descriptor)
-        if transaction is not None and transaction.is_null:
-            transaction = None
+        queue, transaction = self._destination(descriptor, transaction)
         is_local = not isinstance(queue, OutgoingQueue)
-        if is_local and queue.transactional != (transaction is not None):
-            if queue.transactional:
-                message = f"queue {queue.pathname} is transactional: send to it in a transaction"
-            else:
-                message = f"queue {queue.pathname} is not transactional: send to it outside transactions"
-            raise TransactionUsage(message)
-        if transaction is not None:
-            require_open(transaction)
         may_withhold = self._withholds_local_senders and not is_local
         has_demands = is_local and (queue.authentication or queue.privacy_level is not QueuePrivacyLevel.OPTIONAL)
         index = None if transaction is None else transaction.index
@@ -176,6 +204,28 @@ class Sending:
             return status
 
         return send
+
+    @staticmethod
+    def _destination(
+        descriptor: OpenQueueDescriptor, transaction: Transaction | None
+    ) -> tuple[Queue, Transaction | None]:
+        """Return the queue of a handle, and the transaction that messages to it are sent in."""
+        if descriptor.access_type is not _SEND:
+            raise wrong_access(descriptor)
+        queue = descriptor.queue
+        if queue is None:
+            raise not_available(descriptor)
+        if transaction is not None and transaction.is_null:
+            transaction = None
+        if not isinstance(queue, OutgoingQueue) and queue.transactional != (transaction is not None):
+            if queue.transactional:
+                message = f"queue {queue.pathname} is transactional: send to it in a transaction"
+            else:
+                message = f"queue {queue.pathname} is not transactional: send to it outside transactions"
+            raise TransactionUsage(message)
+        if transaction is not None:
+            require_open(transaction)
+        return queue, transaction
 
     def _send_to_each(
         self, descriptor: OpenQueueDescriptor, transaction: Transaction | None, properties: MessageProperties

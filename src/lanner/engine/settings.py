@@ -99,6 +99,9 @@ class EngineSettings:
     encryption: EncryptionPreferences = DEFAULT_PREFERENCES
     # Whether RSA keys below 1,024 bits are used. None: as the profile says.
     legacy_crypto: bool | None = None
+    # Whether a signature counts whose hash leaves out the destination (the 1.0 hash, for one). None: as
+    # the profile says.
+    legacy_signatures: bool | None = None
     # Whether the log of events is kept, and for how long; True: with the defaults of EventSettings.
     events: EventSettings | bool = False
 
@@ -122,9 +125,17 @@ class EngineSettings:
 
     @property
     def encryption_preferences(self) -> EncryptionPreferences:
-        """`encryption`, with what the profile and `legacy_crypto` say about short keys."""
-        is_legacy = self.profile is Profile.DOCUMENT if self.legacy_crypto is None else self.legacy_crypto
-        return replace(self.encryption, accepts_short_keys=True) if is_legacy else self.encryption
+        """`encryption`, with what the profile says about short keys and old signatures.
+
+        `legacy_crypto` and `legacy_signatures` come before the profile.
+        """
+        default = self.profile is Profile.DOCUMENT
+        preferences = self.encryption
+        if default if self.legacy_crypto is None else self.legacy_crypto:
+            preferences = replace(preferences, accepts_short_keys=True)
+        if default if self.legacy_signatures is None else self.legacy_signatures:
+            preferences = replace(preferences, accepts_legacy_signatures=True)
+        return preferences
 
     @property
     def trusts_unsigned_sid(self) -> bool:

@@ -2,7 +2,8 @@
 
 The directory, the counters and the store itself have tables of their own. Each table has one owner:
 `persistence` (QUEUES, SETTINGS), `transactions`, `positions` (PURGE_PENDING), `expiry` (EXPIRY,
-EXPIRY_HOLDS), `outgoing_sequences`, `staging` (STAGE_VISITS), `peer_shares` (PEER_BYTES).
+EXPIRY_HOLDS), `outgoing_sequences`, `staging` (STAGE_VISITS), `peer_shares` (PEER_BYTES), and
+`host.coordinator` (COORDINATOR).
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ QUEUES: Final = "queues"  # QUEUE_KEY: attributes of a queue
 # message identifier
 SETTINGS: Final = "settings"
 TRANSACTIONS: Final = "transactions"  # GUID of a prepared transaction: its operations
+# COORDINATOR_KEY: who this coordinator is; GUID of a distributed transaction that it has committed:
+# the resources that have not heard of it
+COORDINATOR: Final = "coordinator"
 PURGE_PENDING: Final = "purge_pending"  # POSITION_KEY: a message that was purged while it was locked
 EXPIRY: Final = "expiry"  # EXPIRY_KEY: recoverable messages that expire
 OUTGOING_SEQUENCES: Final = "outgoing_sequences"  # QUEUE_KEY: the transactional sequence to its destination
@@ -30,4 +34,5 @@ EXPIRY_BLOCK: Final = 64
 HOLD: Final = struct.Struct(">QI")  # visibility number, seconds that it lasts after a start
 QUEUE_MANAGER_KEY: Final = b"queue_manager"
 EPOCH_KEY: Final = b"epoch"
+COORDINATOR_KEY: Final = b"coordinator"
 EPOCH: Final = struct.Struct(">Q")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from lanner.engine.checks import require_ready
 from lanner.engine.tables import TRANSACTIONS
+from lanner.model.branches import Branch
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import MessageClass, OperationType, PositionState
 from lanner.model.errors import TransactionSequence
@@ -189,7 +190,14 @@ class Transactions:
                 express=is_express(position.record.packet),
             )
         transaction.is_prepared = True
-        document = {"index": transaction.index, "operations": operations}
+        document: dict[str, object] = {
+            "index": transaction.index,
+            "operations": operations,
+            "owner": transaction.owner,
+        }
+        branch = transaction.branch
+        if branch is not None:
+            document["branch"] = [str(branch.coordinator), str(branch.transaction), branch.resource]
         self._table.put(transaction.identifier.bytes, json.dumps(document).encode())
 
     def recover_prepared(self) -> None:
@@ -200,7 +208,13 @@ class Transactions:
                 continue
             document = json.loads(value)
             transaction = Transaction(
-                uuid.UUID(bytes=key), single_phase=False, is_prepared=True, index=document["index"]
+                uuid.UUID(bytes=key),
+                single_phase=False,
+                is_prepared=True,
+                index=document["index"],
+                # Stores of before have neither.
+                branch=read_branch(document.get("branch")),
+                owner=document.get("owner", ""),
             )
             for kind, number, lookup_id, target, reason in document["operations"]:
                 queue = collection.get(number)
@@ -229,6 +243,14 @@ class Transactions:
             if transaction.is_prepared and self._table.get(transaction.identifier.bytes) is None:
                 transaction.is_prepared = False
                 transaction.single_phase = True
+
+
+def read_branch(value: list[str] | None) -> Branch | None:
+    """Return the branch of a stored transaction; None if its coordinator is not known."""
+    if value is None:
+        return None
+    coordinator, transaction, resource = value
+    return Branch(uuid.UUID(coordinator), uuid.UUID(transaction), resource)
 
 
 def _is_gone(position: MessagePosition) -> bool:

@@ -4,6 +4,7 @@
         engine.set_queue_properties(queue, changes)
     change.wait()        # in a thread
     await change         # in an event loop
+    change.then(answer)  # in an event loop, without a task
 
 The block runs with the store's lock held. Waiting happens without it: one thread commits for every
 change made meanwhile (group commit, store/commit.py). A block that raises has nothing to wait for.
@@ -77,6 +78,15 @@ class Change:
             if self._committer is None:
                 raise RuntimeError("this change was not made for an event loop: use wait()")
             yield from self._committer.durable(self.batch).__await__()
+
+    def then(self, callback: Callable[[BaseException | None], None]) -> None:
+        """Call back in the event loop when the change is durable, or with the error if it could not be written."""
+        if not self.batch:
+            callback(None)
+        elif self._committer is None:
+            raise RuntimeError("this change was not made for an event loop: use wait()")
+        else:
+            self._committer.durable(self.batch).add_done_callback(lambda future: callback(future.exception()))
 
     def soon(self) -> None:
         """Have the change written without waiting for it."""

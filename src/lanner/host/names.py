@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from lanner.wire import spelling
-from lanner.wire.format_name import DirectFormatName, FormatName, MultipleElementFormatName
+from lanner.wire.format_name import DirectFormatName, FormatName, MultipleElementFormatName, is_relative
 from lanner.wire.path_name import PathName
 from lanner.wire.spelling import is_format_name
 
@@ -50,8 +50,3 @@ def named(name: FormatName, computer_name: str) -> FormatName:
         # The name of a computer goes with OS: only, whichever protocol stood before the dot.
         return DirectFormatName.to_path(name.path_name.with_computer(computer_name))
     return name
-
-
-def is_relative(name: FormatName) -> bool:
-    """Return whether a name means the computer on which it is read, whichever that is: `.` or `localhost`."""
-    return isinstance(name, DirectFormatName) and (name.is_on_this_computer or name.address.lower() == "localhost")

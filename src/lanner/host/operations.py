@@ -41,6 +41,7 @@ from lanner.security.access_lists import AccessList, changed, new_descriptor, pa
 from lanner.security.access_masks import QueueAccess
 from lanner.security.identity import SYSTEM
 from lanner.security.queue_security import Guarded, checked_descriptor
+from lanner.wire.client_packet import body_size
 from lanner.wire.security_descriptor import SecurityDescriptor
 
 if TYPE_CHECKING:
@@ -247,6 +248,17 @@ class Operations:
             if status is not _OK:
                 raise self._refusal(status, descriptor, len(properties.body))
             yield engine.last_message_identifier
+
+    def send_packets(
+        self, descriptor: OpenQueueDescriptor, packets: Sequence[bytes], transaction: Transaction | None
+    ) -> Iterator[int]:
+        """Send messages whose packets the program has built, and yield the ordinal of each, as `send_many` does."""
+        engine = self.engine
+        statuses = engine.enqueue_packets_to_an_open_queue(descriptor, packets, transaction)
+        for packet, status in zip(packets, statuses, strict=True):
+            if status is not _OK:
+                raise self._refusal(status, descriptor, body_size(packet))
+            yield engine.sending.last_ordinal
 
     def _refusal(self, status: EnqueueStatus, descriptor: OpenQueueDescriptor, size: int) -> StatusError:
         qm, queue = self.engine.queue_manager, descriptor.queue

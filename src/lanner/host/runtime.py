@@ -17,6 +17,7 @@ from lanner.directory import EmbeddedDirectory
 from lanner.engine import Engine, EngineSettings
 from lanner.host.access_migration import migrate
 from lanner.host.change import Change
+from lanner.host.coordinator import Coordinator
 from lanner.host.event_keeper import EventKeeper
 from lanner.host.internal_signing_key import internal_signing_key
 from lanner.host.timers import Timers
@@ -31,7 +32,6 @@ from lanner.store import Store
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lanner.engine.dtc import Coordinator
     from lanner.security.encryption import PrivateKeys
     from lanner.security.identity import Identity
     from lanner.security.signing import SigningKey
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 class Runtime:
     """One running queue manager."""
 
-    def __init__(self, data: str | Path, settings: EngineSettings, *, coordinator: Coordinator | None = None) -> None:
+    def __init__(self, data: str | Path, settings: EngineSettings) -> None:
         self.path = Path(data)
         self.store = Store.open(self.path)
         self._profile = settings.profile
@@ -71,7 +71,7 @@ class Runtime:
                     directory=directory,
                     clock=time.time,
                     monotonic=time.monotonic,
-                    coordinator=coordinator,
+                    coordinator=Coordinator(self.store),
                 )
                 self._timers = Timers(self)
                 self.engine.clocks.deadline_changed = self._timers.wake

@@ -148,6 +148,7 @@ __all__ = [
     "StoreVersion",
     "SymmKeyBufferTooSmall",
     "TooManyProperties",
+    "TransactionAborted",
     "TransactionEnlist",
     "TransactionImport",
     "TransactionSequence",
@@ -217,6 +218,10 @@ class InDoubt(LannerError):
 
 class CommitInDoubt(InDoubt):
     """A transaction was committed, or aborted with the lost connection."""
+
+
+class TransactionAborted(LannerError):
+    """A distributed transaction was aborted, because a resource or the coordinator could not commit it."""
 
 
 class ReceiveInDoubt(InDoubt):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lanner.model import directory_objects
+from lanner.model.branches import Branch
 from lanner.model.enums import (
     CursorState,
     MessageClass,
@@ -86,6 +87,9 @@ class Transaction:
     index: int = 0
     # Committed or aborted; ours.
     is_over: bool = False
+    # Which part of which distributed transaction it is, and the SID of the user who prepared it; ours.
+    branch: Branch | None = None
+    owner: str = ""
     # Reads in this transaction that wait for a message: they end with it; ours.
     waiting_reads: dict[WaitingMessageReadOperation, None] = field(default_factory=dict)
     # A transaction without an identifier is none (DMPR-3.1.7.1.10-9); ours.

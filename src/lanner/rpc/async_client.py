@@ -11,18 +11,26 @@ import asyncio
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from uuid import UUID
 
 from lanner.model.errors import LannerError, RemoteProtocolError
 from lanner.rpc import client_shared
 from lanner.rpc.client_connection import Answered, Bound, ClientConnection, ClientEvent, Failed
 from lanner.rpc.faults import RpcConnectionError
+from lanner.rpc.frames import Entry
 from lanner.rpc.interface import Interface, Method
 from lanner.rpc.liveness import notice_death
 from lanner.rpc.ndr import Syntax, Value
 from lanner.rpc.pdu import NDR20, AuthLevel, AuthType, SyntaxId
 from lanner.rpc.security import Credentials, SecurityError
+
+
+class Posted(NamedTuple):
+    """An entry that was sent, and the wait for its answer."""
+
+    number: int
+    waiting: asyncio.Future[Entry]
 
 
 class BoundInterface:
@@ -58,6 +66,8 @@ class RpcClient(asyncio.Protocol):
         self._process = os.getpid()
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, asyncio.Future[Answered]] = {}
+        self._entries: dict[int, asyncio.Future[Entry]] = {}
+        self._is_flushing = False
         self._binding: asyncio.Future[Bound] | None = None
         self._binding_lock = asyncio.Lock()
         self._error: LannerError | None = None
@@ -120,11 +130,47 @@ class RpcClient(asyncio.Protocol):
             self._flush()
             raise
 
+    def begin_frames(self, keys: bytes) -> None:
+        """Exchange frames beside PDUs from now on, as the answer to a call has said."""
+        self._core.begin_frames(keys)
+
+    def post(self, kind: int, *parts: bytes) -> Posted:
+        """Send an entry of a frame, together with those that other tasks send now."""
+        client_shared.check_process(self._process)
+        self._check()
+        number = self._core.post(kind, parts)
+        waiting: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
+        self._entries[number] = waiting
+        if self._core.is_frame_large:
+            self._flush()
+        elif not self._is_flushing:
+            self._is_flushing = True
+            waiting.get_loop().call_soon(self._flush)
+        return Posted(number, waiting)
+
+    def tell(self, kind: int, *parts: bytes) -> None:
+        """Send an entry that is not answered, in the frame of the next one that is."""
+        self._core.tell(kind, parts)
+
+    async def answer(self, posted: Posted) -> Entry:
+        """Wait for the answer to an entry; RpcConnectionError if the connection ends before."""
+        try:
+            return await posted.waiting
+        except asyncio.CancelledError:
+            self.forget(posted)
+            raise
+
+    def forget(self, posted: Posted) -> None:
+        """Drop the answer to an entry when it comes."""
+        self._entries.pop(posted.number, None)
+        posted.waiting.cancel()
+
     def _check(self) -> None:
         if self._error is not None:
             raise RpcConnectionError(str(self._error)) from self._error
 
     def _flush(self) -> None:
+        self._is_flushing = False
         data = self._core.data_to_send()
         if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
@@ -146,6 +192,10 @@ class RpcClient(asyncio.Protocol):
 
     def _happened(self, event: ClientEvent) -> None:
         match event:
+            case Entry():
+                posted = self._entries.pop(event.number, None)
+                if posted is not None and not posted.done():
+                    posted.set_result(event)
             case Bound():
                 if self._binding is not None and not self._binding.done():
                     self._binding.set_result(event)
@@ -176,10 +226,11 @@ class RpcClient(asyncio.Protocol):
         """End every call with the error that came first."""
         if self._error is None:
             self._error = error
-        waiting: list[asyncio.Future[Any]] = [*self._calls.values()]
+        waiting: list[asyncio.Future[Any]] = [*self._calls.values(), *self._entries.values()]
         if self._binding is not None:
             waiting.append(self._binding)
         self._calls.clear()
+        self._entries.clear()
         for one in waiting:
             if not one.done():
                 one.set_exception(client_shared.repeated(self._error))

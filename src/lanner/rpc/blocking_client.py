@@ -42,23 +42,24 @@ from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 from uuid import UUID
 
 from lanner.model.errors import LannerError, RemoteProtocolError
 from lanner.rpc import client_shared
 from lanner.rpc.client_connection import Answered, Bound, ClientConnection, ClientEvent, Failed
 from lanner.rpc.faults import RpcConnectionError
+from lanner.rpc.frames import Entry
 from lanner.rpc.interface import Interface, Method
 from lanner.rpc.liveness import notice_death
 from lanner.rpc.ndr import Syntax, Value
 from lanner.rpc.pdu import NDR20, AuthLevel, AuthType, SyntaxId
 from lanner.rpc.security import Credentials, SecurityError
 
-_READ_SIZE: Final = 65536
+_READ_SIZE: Final = 0x0004_0000
 _TIMEVAL: Final = struct.Struct("ll")
 # What comes of a call or bind; None before that.
-_Outcome = Bound | Answered | LannerError | None
+_Outcome = Bound | Answered | Entry | LannerError | None
 
 
 class BoundInterface:
@@ -89,15 +90,23 @@ class BoundInterface:
 class _Wait:
     """One thread's wait for the answer to its call or bind."""
 
-    __slots__ = ("call_id", "is_main", "outcome", "turn")
+    __slots__ = ("call_id", "entry", "is_main", "outcome", "turn")
 
     def __init__(self) -> None:
         self.call_id: int | None = None
+        self.entry: int | None = None
         self.outcome: _Outcome = None
         # Whether it is the main thread that waits, which signal handlers interrupt.
         self.is_main = False
         # Held while the thread follows; released to wake it.
         self.turn: threading.Lock
+
+
+class Posted(NamedTuple):
+    """An entry that was sent, and the wait for its answer."""
+
+    number: int
+    wait: _Wait
 
 
 class RpcClient:
@@ -120,6 +129,7 @@ class RpcClient:
         self._awaits_room = False
         self._unsent: deque[memoryview] = deque()
         self._calls: dict[int, _Wait] = {}
+        self._entries: dict[int, _Wait] = {}
         self._binding: _Wait | None = None
         self._leader: _Wait | None = None
         # In the order in which they get the lead.
@@ -189,6 +199,53 @@ class RpcClient:
             return outcome
         raise _failure(outcome)
 
+    def begin_frames(self, keys: bytes) -> None:
+        """Exchange frames beside PDUs from now on, as the answer to a call has said."""
+        with self._lock:
+            self._core.begin_frames(keys)
+
+    def post(self, kind: int, *parts: bytes) -> Posted:
+        """Send an entry of a frame. Entries that the socket has no room for go into one frame."""
+        client_shared.check_process(self._process)
+        caller = threading.get_ident()
+        self._check_caller(caller)
+        wait = _Wait()
+        wait.is_main = caller == threading.main_thread().ident
+
+        def ask() -> None:
+            number = self._core.post(kind, parts)
+            wait.entry = number
+            self._entries[number] = wait
+
+        try:
+            self._callers.add(caller)
+            with self._lock:
+                if self._error is not None:
+                    raise RpcConnectionError(str(self._error)) from self._error
+                self._exchange(ask, self._send)
+        finally:
+            self._callers.discard(caller)
+        # An exchange that failed has ended the connection, which `answer` says.
+        return Posted(wait.entry or 0, wait)
+
+    def tell(self, kind: int, *parts: bytes) -> None:
+        """Send an entry that is not answered, in the frame of the next one that is."""
+        with self._lock:
+            self._core.tell(kind, parts)
+
+    def answer(self, posted: Posted) -> Entry:
+        """Wait for the answer to an entry; RpcConnectionError if the connection ends before."""
+        outcome = posted.wait.outcome
+        if outcome is None:
+            outcome = self._perform(posted.wait, None)
+        if isinstance(outcome, Entry):
+            return outcome
+        raise _failure(outcome)
+
+    def forget(self, posted: Posted) -> None:
+        """Drop the answer to an entry when it comes."""
+        self._abandon(posted.wait)
+
     def close(self) -> None:
         """End the connection. Calls under way in other threads raise RpcConnectionError."""
         if self._process != os.getpid():
@@ -213,9 +270,7 @@ class RpcClient:
     def _perform(self, wait: _Wait, ask: Callable[[], None] | None) -> _Outcome:
         """Put a question into the core and return what came of it."""
         caller = threading.get_ident()
-        if caller in self._callers:
-            # It may be the leader, which can neither go on nor be replaced.
-            raise RuntimeError("a signal handler or finalizer cannot make a call on a connection that it interrupts")
+        self._check_caller(caller)
         wait.is_main = caller == threading.main_thread().ident
         try:
             self._callers.add(caller)
@@ -238,6 +293,11 @@ class RpcClient:
             finally:
                 self._callers.discard(caller)
         return wait.outcome
+
+    def _check_caller(self, caller: int) -> None:
+        if caller in self._callers:
+            # It may be the leader, which can neither go on nor be replaced.
+            raise RuntimeError("a signal handler or finalizer cannot make a call on a connection that it interrupts")
 
     def _until_answered(self, wait: _Wait) -> None:
         while True:
@@ -311,6 +371,8 @@ class RpcClient:
         What the socket does not take at once is sent by the leader, or with the next call.
         """
         with self._lock:
+            if wait.entry is not None:
+                self._entries.pop(wait.entry, None)
             call_id = wait.call_id
             if call_id is not None and self._calls.pop(call_id, None) is not None:
                 self._exchange(lambda: self._core.abandon(call_id), self._send)
@@ -338,10 +400,13 @@ class RpcClient:
             self._send()
 
     def _send(self) -> None:
-        data = self._core.data_to_send()
-        if data:
-            self._unsent.append(memoryview(data))
-        while self._unsent:
+        while True:
+            if not self._unsent:
+                # Only now, so that entries which come while the socket is full share a frame.
+                data = self._core.data_to_send()
+                if not data:
+                    break
+                self._unsent.append(memoryview(data))
             first = self._unsent[0]
             try:
                 sent = self._socket.send(first, socket.MSG_NOSIGNAL)
@@ -369,6 +434,8 @@ class RpcClient:
 
     def _happened(self, event: ClientEvent) -> None:
         match event:
+            case Entry():
+                self._answer(self._entries.pop(event.number, None), event)
             case Bound():
                 self._answer(self._binding, event)
             case Answered():
@@ -385,8 +452,9 @@ class RpcClient:
         """End the connection and every call on it with the error that came first."""
         if self._error is None:
             self._error = error
-        waits = [*self._calls.values(), *([] if self._binding is None else [self._binding])]
+        waits = [*self._calls.values(), *self._entries.values(), *([] if self._binding is None else [self._binding])]
         self._calls.clear()
+        self._entries.clear()
         for wait in waits:
             self._answer(wait, client_shared.repeated(self._error))
         # Wakes the leader. Its poll needs the descriptor, which it releases when it leaves.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -11,6 +12,7 @@ from lanner.model.errors import RemoteProtocolError
 from lanner.rpc.call_log import call_log
 from lanner.rpc.faults import FORBIDDEN_STATUS, FaultStatus, InterfaceRefused, RpcConnectionError, RpcFault
 from lanner.rpc.fragments import pack_fragments, pack_signed_fragments
+from lanner.rpc.frames import FIRST_OCTET, KEY_SIZE, Entry, Frames, pack_entry, unpack_entries
 from lanner.rpc.pdu import (
     HEADER_SIZE,
     NDR20,
@@ -48,6 +50,8 @@ from lanner.rpc.security import Context, Credentials, SecurityError
 MAX_FRAGMENT: Final = 5840
 # Ours: no answer of a queue manager is larger, and nobody else's has a claim on our memory.
 MAX_RESPONSE_SIZE: Final = 64 << 20
+# Ours: the server handles a frame of this size while the next one is made.
+_LARGE_FRAME: Final = 0x0002_0000
 _REQUEST_MIDDLE: Final = struct.Struct("<HH")
 # MS-RPCE 3.3.3.5.2: call ids grow, and Windows refuses them beyond this.
 _MAX_CALL_ID: Final = 0x7FFF_FFFF
@@ -78,7 +82,7 @@ class Failed:
     error: RpcFault | RpcConnectionError
 
 
-ClientEvent = Bound | Answered | Failed
+ClientEvent = Bound | Answered | Failed | Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +130,8 @@ class ClientConnection:
         self._binding: int | None = None
         self._pending: dict[int, _Pending] = {}
         self._rest = b""
+        self._frames: Frames | None = None
+        self._next_entry = 0
         self._out: list[bytes] = []
         # The interface of each context id, for the log.
         self._interfaces: dict[int, UUID] = {}
@@ -135,7 +141,32 @@ class ClientConnection:
     def _asks_for_header_signing(self) -> bool:
         return self.level >= AuthLevel.PKT_INTEGRITY
 
+    def begin_frames(self, keys: bytes) -> None:
+        """Exchange frames beside PDUs from now on, with the keys of both directions, or none."""
+        self._frames = Frames(keys[:KEY_SIZE], keys[KEY_SIZE:])
+
+    def post(self, kind: int, parts: Iterable[bytes]) -> int:
+        """Send an entry with the next flush, and return its number; the answer is an Entry."""
+        if self._frames is None:
+            raise RpcConnectionError("the connection has no stream")
+        # 0 is for entries that are not answered.
+        number = self._next_entry = self._next_entry % _MAX_CALL_ID + 1
+        self._out += self._frames.put(pack_entry(number, kind, parts))
+        return number
+
+    @property
+    def is_frame_large(self) -> bool:
+        """Whether it pays to send the frame of what was posted, though more may be posted soon."""
+        return self._frames is not None and self._frames.waiting >= _LARGE_FRAME
+
+    def tell(self, kind: int, parts: Iterable[bytes]) -> None:
+        """Send an entry that is not answered, in the frame of the next one that is."""
+        if self._frames is not None:
+            self._out += self._frames.put(pack_entry(0, kind, parts))
+
     def data_to_send(self) -> bytes:
+        if self._frames is not None:
+            self._out += self._frames.flush()
         data = b"".join(self._out)
         self._out.clear()
         return data
@@ -166,6 +197,9 @@ class ClientConnection:
 
     def request(self, context_id: int, opnum: int, stub: bytes, object_uuid: UUID | None = None) -> int:
         """Send a call; the answer is Answered or Failed."""
+        if self._frames is not None:
+            # Entries that were posted before are before it on the wire, too.
+            self._out += self._frames.flush()
         call_id = self._new_call_id()
         middle = _REQUEST_MIDDLE.pack(context_id, opnum)
         flags = 0
@@ -206,9 +240,16 @@ class ClientConnection:
 
     def receive(self, data: bytes) -> list[ClientEvent]:
         events: list[ClientEvent] = []
-        data = self._rest + data
-        position = 0
-        while len(data) - position >= HEADER_SIZE:
+        if self._rest:
+            data = self._rest + data
+        position, end = 0, len(data)
+        frames = self._frames
+        while position < end:
+            if frames is not None and (frames.unfinished or data[position] == FIRST_OCTET):
+                position = frames.take(data, position)
+                continue
+            if end - position < HEADER_SIZE:
+                break
             header = Header.unpack(data[position : position + HEADER_SIZE])
             if header.frag_length < HEADER_SIZE:
                 raise RemoteProtocolError(f"a PDU of {header.frag_length} bytes")
@@ -218,6 +259,9 @@ class ClientConnection:
             position += header.frag_length
             self._pdu(pdu, header, events)
         self._rest = data[position:]
+        if frames is not None:
+            for content in frames.received():
+                events += unpack_entries(content)
         return events
 
     def _new_call_id(self) -> int:

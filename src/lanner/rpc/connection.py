@@ -10,15 +10,16 @@ import logging
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from lanner.host.budget import Resource
 from lanner.model.errors import RemoteProtocolError
 from lanner.rpc.association import AssociationGroup, AssociationGroups
 from lanner.rpc.call_log import call_log
 from lanner.rpc.calls import CallCancelled, CallReceived, ConnectionClosed, Event, Registered, ServerCall
-from lanner.rpc.faults import FORBIDDEN_STATUS, FaultStatus
+from lanner.rpc.faults import FORBIDDEN_STATUS, FaultStatus, RpcFault
 from lanner.rpc.fragments import pack_fragments, pack_signed_fragments
+from lanner.rpc.frames import FIRST_OCTET, Frames
 from lanner.rpc.pdu import (
     DREP_LITTLE,
     HEADER_SIZE,
@@ -47,7 +48,7 @@ from lanner.rpc.pdu import (
 )
 from lanner.rpc.presentation import MAX_PRESENTATION_CONTEXTS, PresentationContexts, offered_features
 from lanner.rpc.refusals import Nak, Refused, not_executed
-from lanner.rpc.security import LogonDelayed, SecurityProviders
+from lanner.rpc.security import LogonDelayed, SecurityError, SecurityProviders
 from lanner.rpc.security_contexts import MAX_SECURITY_CONTEXTS, SecurityContexts
 from lanner.rpc.verification_trailer import MAX_SIZE as MAX_TRAILER
 from lanner.rpc.verification_trailer import SIGNATURE, check_trailer, find_trailer
@@ -75,6 +76,20 @@ class ConnectionLimits:
     max_calls: int = MAX_CALLS
     max_presentation_contexts: int = MAX_PRESENTATION_CONTEXTS
     max_security_contexts: int = MAX_SECURITY_CONTEXTS
+
+
+def _nothing() -> None:
+    """There is no socket."""
+
+
+class Stream(Protocol):
+    """What the frames of a connection are given to."""
+
+    def frames_received(self, contents: list[bytes]) -> None:
+        """Handle frames that came together; RemoteProtocolError ends the connection."""
+
+    def close(self) -> None:
+        """The connection has ended."""
 
 
 class ServerConnection:
@@ -119,6 +134,11 @@ class ServerConnection:
         self.delay = 0.0
         self._out: list[bytes] = []
         self._closed: str | None = None
+        # Beside the PDUs, once a call has begun them: frames, and what they are given to.
+        self.frames: Frames | None = None
+        self.stream: Stream | None = None
+        # Has the socket send what the stream has put; the socket sets it.
+        self.flush_soon: Callable[[], None] = _nothing
         self._log = call_log("server", peer)
 
     # What the shell asks ---------------------------------------------------------------------------------------
@@ -143,8 +163,9 @@ class ServerConnection:
 
     @property
     def unfinished(self) -> int:
-        """Bytes of a request of which fragments are missing."""
-        return 0 if self._fragmented is None else self._fragmented.size
+        """Bytes of a request of which fragments are missing, and of a frame."""
+        fragments = 0 if self._fragmented is None else self._fragmented.size
+        return fragments if self.frames is None else fragments + self.frames.unfinished
 
     @property
     def is_logging_on(self) -> bool:
@@ -176,7 +197,19 @@ class ServerConnection:
             data = self._rest + data
         end = len(data)
         position = 0
-        while end - position >= HEADER_SIZE:
+        frames = self.frames
+        while position < end:
+            if frames is not None and (frames.unfinished or data[position] == FIRST_OCTET):
+                position = self._frame(frames, data, position, events)
+                if self.is_closed:
+                    return events
+                continue
+            if frames is not None and frames.has_received:
+                # What came first is handled first.
+                self.has_more = True
+                break
+            if end - position < HEADER_SIZE:
+                break
             order = data[position + 4] & 0xF0
             first, second = data[position + 8], data[position + 9]
             length = first | second << 8 if order == DREP_LITTLE else first << 8 | second
@@ -205,6 +238,24 @@ class ServerConnection:
         self._rest = data[position:] if position < end else b""
         return events
 
+    def _frame(self, frames: Frames, data: bytes, position: int, events: list[Event]) -> int:
+        try:
+            return frames.take(data, position)
+        except (RemoteProtocolError, SecurityError) as error:
+            self._close(events, str(error))
+            return len(data)
+
+    def begin_frames(self, frames: Frames, stream: Stream) -> None:
+        """Take frames beside PDUs from now on, and give them to a stream."""
+        if self.frames is not None:
+            raise RpcFault(FaultStatus.NCA_FAULT_CONTEXT_MISMATCH, "the connection has a stream")
+        self.frames, self.stream = frames, stream
+
+    def send_entry(self, entry: bytes) -> None:
+        """Have an entry of the stream sent with the next flush."""
+        if self.frames is not None and self._closed is None:
+            self._out += self.frames.put(entry)
+
     def keep(self, data: bytes) -> None:
         """Take what came while a logon waits; it is looked at behind it."""
         if self._closed is None:
@@ -212,6 +263,8 @@ class ServerConnection:
 
     def data_to_send(self) -> bytes:
         out = self._out
+        if self.frames is not None:
+            out += self.frames.flush()
         if not out:
             return b""
         data = out[0] if len(out) == 1 else b"".join(out)
@@ -261,6 +314,9 @@ class ServerConnection:
         self._rest = b""
         self.has_more = False
         self._security.close()
+        if self.stream is not None:
+            self.stream.close()
+            self.stream = None
         if self._group is not None:
             group, self._group = self._group, None
             self._groups.leave(group)

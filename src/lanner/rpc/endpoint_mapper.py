@@ -157,10 +157,12 @@ class Tower:
             for _ in range(count)
         ]
         interface, transfer_syntax = _floor_syntax(*floors[0]), _floor_syntax(*floors[1])
-        for (left, right), protocol, size in zip(
-            floors[2:], (_PROTOCOL_NCACN, _PROTOCOL_TCP, _PROTOCOL_IP), (2, 2, 4), strict=True
+        # C706 appendix L: the right side of the third floor is the minor version of the RPC protocol. Clients that ask for
+        # a port may leave it out.
+        for (left, right), protocol, sizes in zip(
+            floors[2:], (_PROTOCOL_NCACN, _PROTOCOL_TCP, _PROTOCOL_IP), ((0, 2), (2,), (4,)), strict=True
         ):
-            if left[:1] != bytes([protocol]) or len(right) != size:
+            if left[:1] != bytes([protocol]) or len(right) not in sizes:
                 raise RemoteProtocolError(f"floor {left.hex()} {right.hex()} is not of ncacn_ip_tcp")
         port = int.from_bytes(floors[3][1], "big")
         return cls(interface, transfer_syntax, port, str(ipaddress.IPv4Address(floors[4][1])))

@@ -11,6 +11,7 @@ from typing import Final
 
 from spnego._spnego import NegState, NegTokenInit, NegTokenResp, pack_mech_type_list, unpack_token
 
+from lanner.rpc.ntlm import MESSAGE_SIGNATURE
 from lanner.rpc.security import Mechanism, SecurityError
 
 NTLM_OID: Final = "1.3.6.1.4.1.311.2.2.10"
@@ -58,8 +59,11 @@ class NegotiateAcceptor(Negotiator):
         super().__init__()
         self._mechanisms = mechanisms
         self._needs_mic = False
+        self._is_bare = False
 
     def step(self, token: bytes) -> bytes:
+        if self._is_bare or (self._chosen is None and token.startswith(MESSAGE_SIGNATURE)):
+            return self._step_bare(token)
         message = unpack_token(token)
         if self._chosen is None:
             if not isinstance(message, NegTokenInit):
@@ -70,6 +74,15 @@ class NegotiateAcceptor(Negotiator):
         if message.neg_state == NegState.reject:
             raise SecurityError("SPNEGO: the client refuses")
         return self._go_on(message)
+
+    def _step_bare(self, token: bytes) -> bytes:
+        """NTLM without SPNEGO around it, which Windows' Negotiate takes too: there is no list that could be tampered with."""
+        if self._chosen is None:
+            self._is_bare = True
+            self._chosen = self._mechanisms[NTLM_OID]()
+        answer = self._chosen.step(token) or b""
+        self._is_complete = self._chosen.is_complete
+        return answer
 
     def _begin(self, message: NegTokenInit) -> bytes:
         self._offered = message.mech_types

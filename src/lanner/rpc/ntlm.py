@@ -30,8 +30,10 @@ from lanner.security.md4 import nt_hash as nt_hash_of
 from lanner.wire.reader import Reader
 
 SIGNATURE_SIZE: Final = 16
-_SIGNATURE: Final = b"NTLMSSP\0"
+MESSAGE_SIGNATURE: Final = b"NTLMSSP\0"
 _VERSION: Final = b"\x01\x00\x00\x00"  # MS-NLMP 2.2.2.9.1
+# MS-NLMP 3.4.4.3: what stands in for the signature of a message where signing was not negotiated.
+_DUMMY_SIGNATURE: Final = _VERSION + bytes(12)
 _U32: Final = struct.Struct("<I")
 
 # MS-NLMP 2.2.2.1.
@@ -78,7 +80,7 @@ class Authenticate:
     @classmethod
     def unpack(cls, token: bytes) -> Authenticate:
         reader = Reader(token)
-        if reader.take(12, "NTLM header") != _SIGNATURE + b"\x03\0\0\0":
+        if reader.take(12, "NTLM header") != MESSAGE_SIGNATURE + b"\x03\0\0\0":
             raise RemoteProtocolError("NTLM: an AUTHENTICATE_MESSAGE was expected")
         fields = []
         for what in (
@@ -141,6 +143,7 @@ class _Ntlm(NTLMProxy):
         self.can_sign = False
         self._has_key_exchange = False
         self._has_extended_security = False
+        self._level = AuthLevel.NONE
 
     @property
     def is_complete(self) -> bool:
@@ -163,6 +166,7 @@ class _Ntlm(NTLMProxy):
 
     def check_level(self, level: AuthLevel) -> None:
         """MS-RPCE 3.3.1.5.2.2: what the provider cannot give is an error. A missing signature shows at the first call."""
+        self._level = level
         if level == AuthLevel.PKT_PRIVACY and not self._context_attr & NegotiateFlags.seal:
             raise SecurityError("NTLM: encryption was not agreed on")
         if level >= AuthLevel.PKT and not self._is_anonymous and not self._is_strong:
@@ -183,7 +187,8 @@ class _Ntlm(NTLMProxy):
         del header_signing
         handle, key = self._handle_out, self._sign_key_out
         if handle is None or key is None or not self.can_sign:
-            raise SecurityError("NTLM: signatures were not agreed on")
+            self._check_unsigned()
+            return stub, _DUMMY_SIGNATURE
         if not self._has_extended_security:
             # Only anonymous users come here, whose keys everybody knows.
             body = handle.update(stub) if seal else stub
@@ -202,7 +207,12 @@ class _Ntlm(NTLMProxy):
         del header_signing
         handle, key = self._handle_in, self._sign_key_in
         if handle is None or key is None or not self.can_sign:
-            raise SecurityError("NTLM: signatures were not agreed on")
+            self._check_unsigned()
+            if token != _DUMMY_SIGNATURE:
+                raise SecurityError(
+                    "NTLM: the signature does not fit: signing was not agreed on, and this is not the dummy"
+                )
+            return stub
         if not self._has_extended_security:
             body = handle.update(stub) if seal else stub
             self.verify(body, token)
@@ -216,6 +226,10 @@ class _Ntlm(NTLMProxy):
         if not hmac.compare_digest(_VERSION + checksum + number, token):
             raise SecurityError("NTLM: the signature does not fit")
         return body
+
+    def _check_unsigned(self) -> None:
+        """SecurityError where messages may not go without signatures."""
+        raise SecurityError("NTLM: signatures were not agreed on")
 
     # RC4 begins anew behind the signatures over the list of mechanisms, but the numbers go on.
 
@@ -273,11 +287,14 @@ class NtlmAcceptor(_Ntlm):
             info[AvId.dns_domain_name] = self._names.dns_domain
         info[AvId.dns_computer_name] = self._names.dns_computer or self._names.computer.lower()
         info[AvId.timestamp] = FileTime.now()
-        version = Version.get_current() if flags & NegotiateFlags.version else None
+        # MS-NLMP 2.2.1.2: Version is always there, and zero where it was not negotiated. pyspnego leaves it out without a
+        # value, and sets the flag with one.
+        version = Version.get_current() if flags & NegotiateFlags.version else Version(revision=0)
         self._server_challenge = os.urandom(8)
         challenge = Challenge(
             flags, self._server_challenge, target_name=self._names.computer, target_info=info, version=version
         )
+        challenge.flags = flags
         self._temp_negotiate = negotiate
         self._temp_challenge = challenge
         self._negotiate = token
@@ -304,6 +321,12 @@ class NtlmAcceptor(_Ntlm):
         self._session_key = key
         self._context_attr = message.flags
         self._complete = True
+
+    def _check_unsigned(self) -> None:
+        # MS-RPCE 3.3.1.5.2.2: at level packet no part of a PDU is protected, and some clients do not ask for signing then.
+        # Interfaces that demand integrity refuse such calls because of their level. Our own clients insist on signatures.
+        if self._level != AuthLevel.PKT or not self._context_attr & NegotiateFlags.always_sign:
+            super()._check_unsigned()
 
     def _verified(self, message: Authenticate) -> bytes:
         """The session base key of a user who knows the password (MS-NLMP 3.3.2, NTLMv2 and nothing older)."""

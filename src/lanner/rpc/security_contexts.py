@@ -39,6 +39,11 @@ _MECHANISMS: Final = {
 _SEC_TRAILER: Final = struct.Struct("<BBBBI")
 
 
+def _processed_as(level: int) -> int:
+    """MS-RPCE 2.2.1.1.8: a PDU of level "call" is processed as one of level "packet"."""
+    return AuthLevel.PKT if level == AuthLevel.CALL else level
+
+
 class Busy(Exception):
     """There are too many logons at a time."""
 
@@ -68,7 +73,7 @@ class SecurityContext:
         self.last_token_size = 0
         # MS-RPCE 3.3.1.5.2.1: nobody answers an rpc_auth_3, so its failure is told to the first call.
         self.is_invalid = False
-        # Samba and Windows treat "packet" as integrity.
+        # Samba and Windows treat "packet" as integrity, where the client can sign.
         self.signs = level >= AuthLevel.PKT
 
 
@@ -96,7 +101,7 @@ class SecurityContexts:
         if trailer is None:
             return None
         try:
-            level = AuthLevel(trailer.auth_level)
+            level = AuthLevel(_processed_as(trailer.auth_level))
         except ValueError:
             raise Nak(RejectReason.REASON_NOT_SPECIFIED, f"authentication level {trailer.auth_level}") from None
         if level < AuthLevel.CONNECT:
@@ -109,9 +114,6 @@ class SecurityContexts:
             raise Nak(
                 RejectReason.AUTHENTICATION_TYPE_NOT_RECOGNIZED, f"authentication type {trailer.auth_type} is not known"
             )
-        # MS-RPCE 2.2.1.1.8 has servers treat "call" as "packet"; what Windows does is this.
-        if level == AuthLevel.CALL:
-            raise Nak(RejectReason.INVALID_CHECKSUM, "authentication level call")
         context = SecurityContext(trailer.auth_context_id, trailer.auth_type, level, acceptor)
         self._contexts[trailer.auth_context_id] = context
         try:
@@ -145,9 +147,9 @@ class SecurityContexts:
     def _new(self, trailer: SecTrailer) -> SecurityContext:
         if len(self._contexts) >= self._limit:
             raise RemoteProtocolError(f"{len(self._contexts)} security contexts on one connection")
-        if not AuthLevel.CONNECT <= trailer.auth_level <= AuthLevel.PKT_PRIVACY or trailer.auth_level == AuthLevel.CALL:
+        if not AuthLevel.CONNECT <= trailer.auth_level <= AuthLevel.PKT_PRIVACY:
             raise not_executed(FaultStatus.ACCESS_DENIED, f"authentication level {trailer.auth_level}")
-        level = AuthLevel(trailer.auth_level)
+        level = AuthLevel(_processed_as(trailer.auth_level))
         try:
             acceptor = self._accept(trailer, level)
         except Busy as error:
@@ -162,7 +164,7 @@ class SecurityContexts:
     @staticmethod
     def _check(context: SecurityContext, trailer: SecTrailer) -> None:
         """A later leg speaks of the same thing as the first (MS-RPCE 3.3.1.5.2.1)."""
-        if trailer.auth_level != context.level or trailer.auth_type == 0:
+        if _processed_as(trailer.auth_level) != context.level or trailer.auth_type == 0:
             raise not_executed(FaultStatus.ACCESS_DENIED, "another authentication level than before")
         if trailer.auth_type != context.auth_type:
             raise not_executed(FaultStatus.SEC_PKG_ERROR, "another authentication type than before")
@@ -263,7 +265,7 @@ class SecurityContexts:
             if not is_little:
                 security_id = int.from_bytes(pdu[where + 4 : where + 8], "big")
             found = self._contexts.get(security_id)
-            if found is None or found.auth_type != auth_type or found.level != level:
+            if found is None or found.auth_type != auth_type or found.level != _processed_as(level):
                 raise Refused(FaultStatus.ACCESS_DENIED, "a security context that is not there", context_id=context_id)
         if found is None:
             return None

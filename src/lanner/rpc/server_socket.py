@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from lanner.host.accepting import local_user
+from lanner.model.errors import RemoteProtocolError
 from lanner.rpc.calls import CallCancelled, CallReceived, Event, ServerCall
 from lanner.rpc.connection import ServerConnection
 from lanner.rpc.liveness import notice_death
@@ -73,6 +74,8 @@ class ServerSocket(asyncio.Protocol):
         self._is_held = False
         # It may have as much unsent as those who have logged on.
         self._has_high_water = False
+        # A flush was asked for and has not come yet.
+        self._is_flushing = False
         # Bytes of a request that has come in part.
         self._unfinished = 0
 
@@ -117,6 +120,7 @@ class ServerSocket(asyncio.Protocol):
             limits=limits,
             logons=None if self._is_local else self._server.logons,
         )
+        self._core.flush_soon = self._flush_soon
         self._timer = asyncio.get_running_loop().call_later(self._server.limits.bind_timeout, self._is_overdue)
 
     def _is_overdue(self) -> None:
@@ -177,6 +181,8 @@ class ServerSocket(asyncio.Protocol):
                 self._has_high_water = True
                 self._transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
             self._handle(events)
+            if core.stream is not None and not self._handle_frames(core):
+                return
             self._flush()
             if core.delay:
                 self._delayed = asyncio.get_running_loop().call_later(core.delay, self._go_on)
@@ -215,6 +221,24 @@ class ServerSocket(asyncio.Protocol):
                 if waiting is not None:
                     cancel_soon(waiting)
 
+    def _handle_frames(self, core: ServerConnection) -> bool:
+        """Give the frames that have come to the stream; return whether the connection can go on."""
+        contents = [] if core.frames is None else core.frames.received()
+        if not contents or core.stream is None:
+            return True
+        try:
+            core.stream.frames_received(contents)
+        except RemoteProtocolError as error:
+            log_of_peer(_LOG, logging.INFO, "closed", self.peer, "%s: %s", self.peer, error)
+            self.abort()
+            return False
+        except Exception:  # noqa: BLE001 (a fault of ours, which costs this peer its connection and nobody else)
+            text = "%s: a frame could not be handled"
+            log_of_peer(_LOG, logging.ERROR, "not understood", self.peer, text, self.peer, exc_info=True)
+            self.abort()
+            return False
+        return True
+
     def _set_pace(self, core: ServerConnection) -> None:
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -246,7 +270,14 @@ class ServerSocket(asyncio.Protocol):
 
     # Writing ---------------------------------------------------------------------------------------------------
 
+    def _flush_soon(self) -> None:
+        """Send what the stream has put, together with what it puts until the loop comes to it."""
+        if not self._is_flushing:
+            self._is_flushing = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
     def _flush(self) -> None:
+        self._is_flushing = False
         core, transport = self._core, self._transport
         if core is None or transport is None:
             return

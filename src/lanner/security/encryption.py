@@ -71,6 +71,8 @@ class EncryptionPreferences:
     reject_enhanced_rc2_using_40_bit_keys: bool = False
     # Not in the specification: whether RSA keys below SHORTEST_KEY_BITS are used, for decrypting and verifying too.
     accepts_short_keys: bool = False
+    # Not in the specification: whether a signature counts that does not say which queue it is for.
+    accepts_legacy_signatures: bool = False
 
     def __post_init__(self) -> None:
         for provider in Provider:

@@ -268,10 +268,31 @@ def verify(
         for level in levels:
             info = function.digest_info(_INPUTS[level](message))
             if any(_encode(info, len(one)) == one for one in encoded if len(one) >= len(info) + _ENCODING_OVERHEAD):
+                if not preferences.accepts_legacy_signatures and not _covers_destination(message, level):
+                    raise Refusal.bad_signature(
+                        f"the signature ({level.name}) does not say that the message is for "
+                        f"{message.destination_queue_format_name}: have the sender sign with the hash of MSMQ 2.0, "
+                        "or set security.legacy_signatures"
+                    )
                 return level
     except InputTooLong as error:
         raise Refusal.bad_signature(str(error)) from None
     raise Refusal.bad_signature("the signature does not fit the message")
+
+
+def _covers_destination(message: Message, level: AuthenticationLevel) -> bool:
+    """Whether the signature is for this destination alone, so that it proves nothing in another queue.
+
+    The 1.0 input is application data only. It has no lengths either: the whole 2.0 input of another message, with its
+    source and destination, can stand in it as a body. The 3.0 input has the list of destinations, where there is one; a
+    distribution list in it does not say which queues it is for.
+    """
+    if level is not AuthenticationLevel.SIG30:
+        return level is AuthenticationLevel.SIG20
+    several, destination = message.destination_multi_queue_format_name, message.destination_queue_format_name
+    if several is None or destination is None:
+        return False
+    return destination.key in {one.key for one in several.elements}
 
 
 def is_signed(message: Message) -> bool:

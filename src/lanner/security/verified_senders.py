@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lanner.model.enums import SenderIdentifierType
+from lanner.model.enums import AuthenticationLevel, SenderIdentifierType
 from lanner.wire.sid import ANONYMOUS_LOGON
 
 if TYPE_CHECKING:
@@ -31,9 +31,11 @@ def is_sender_verified(message: Message, keeper: UUID | None) -> bool | None:
     sender = message.sender_identifier
     if kind is SenderIdentifierType.NONE or not sender or sender == ANONYMOUS_SID:
         return False
-    if message.authentication_level:
+    level = message.authentication_level
+    # Any message of the sender, to any queue, can be made into one that has its 1.0 hash.
+    if level > AuthenticationLevel.SIG10:
         return True
     if keeper is None:
-        return None
+        return False if level else None
     # Users may name the queue manager as the sender, so only a signature proves that it is.
     return kind is SenderIdentifierType.SID and message.source_machine_identifier == keeper

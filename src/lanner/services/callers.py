@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lanner.host.administrators import is_administrator
 from lanner.model.errors import AccessDenied
 from lanner.rpc.faults import FaultStatus, RpcFault
 
@@ -15,16 +16,8 @@ if TYPE_CHECKING:
 
 
 def require_administrator(engine: Engine, identity: Identity) -> None:
-    """Raise AccessDenied unless the caller is an administrator now.
-
-    A connection may live longer than a right: whoever the accounts know is asked for anew with each call (MS-MQMR 5.1), and whoever
-    they know no more is nobody.
-    """
-    if identity.is_system:
-        return
-    resolve = engine.settings.resolve_identity
-    current = identity if resolve is None else resolve(identity.sid)
-    if current is None or not current.is_administrator:
+    """Raise AccessDenied unless the caller is an administrator now."""
+    if not is_administrator(engine, identity):
         raise AccessDenied(f"{identity.name} is no administrator of {engine.queue_manager.computer_name}")
 
 

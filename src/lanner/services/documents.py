@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -25,6 +26,7 @@ from lanner.services.management_properties import QUEUE_PROPERTIES, QueriedQueue
 from lanner.services.outgoing_documents import PROGRESS, outgoing_document, values_of
 from lanner.services.outgoing_queues import transfer_info
 from lanner.services.peer_documents import PeerDocuments
+from lanner.services.transaction_documents import TransactionDocuments
 from lanner.transfer.addresses import format_address, get_destination_info
 from lanner.wire.format_name import FormatName, parse
 from lanner.wire.sid import Sid
@@ -69,6 +71,7 @@ class Documents:
             "peer": self._peer,
             "peers": self._peers,
             "directory": self._directory,
+            "transactions": self._transactions,
         }
         self._orders: dict[str, _Handler] = {
             "provision": self._provision,
@@ -76,6 +79,8 @@ class Documents:
             "register certificate": self._register_certificate,
             "trust peer": self._trust_peer,
             "forget peer": self._forget_peer,
+            "commit transaction": partial(self._end_transaction, is_commit=True),
+            "abort transaction": partial(self._end_transaction, is_commit=False),
         }
         # The actions of MS-MQMR 3.1.4.2.
         self._actions = {"pause": "PAUSE", "resume": "RESUME", "resend": "EOD_RESEND"}
@@ -207,6 +212,24 @@ class Documents:
         return info.host_name.lower() == name.lower() or (
             known is not None and info.queue_manager_guid == known.identifier
         )
+
+    # Distributed transactions -------------------------------------------------------------------------------------
+
+    def _transactions(self, identity: Identity, request: Request) -> object:
+        """Return what is in doubt here, and what programs are about to end."""
+        del identity, request
+        return TransactionDocuments(self._engine).describe()
+
+    def _end_transaction(self, identity: Identity, request: Request, *, is_commit: bool) -> object:
+        text = _text(request, "transaction")
+        try:
+            transaction = UUID(text)
+        except ValueError:
+            raise InvalidParameter(f"{text} is no identifier of a transaction") from None
+        # The other resources may end otherwise, so it is kept who has done it.
+        event = "commit transaction" if is_commit else "abort transaction"
+        with self._engine.audit.change(event, identity, {"transaction": str(transaction)}):
+            return TransactionDocuments(self._engine).end(transaction, is_commit=is_commit)
 
     # The enterprise -----------------------------------------------------------------------------------------------
 

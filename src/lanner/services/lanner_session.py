@@ -15,9 +15,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 from uuid import UUID, uuid4
 
+from lanner.host.distributed import DistributedRequests
 from lanner.host.operations import Operations
 from lanner.host.queue_documents import check_document, read_attributes, to_document
 from lanner.host.reads import purge
@@ -31,6 +32,7 @@ from lanner.model.errors import (
 )
 from lanner.model.live import MessagePosition
 from lanner.security.access_lists import AccessChange
+from lanner.services import lanner_transactions
 from lanner.services.message_documents import document_to_properties, position_to_document
 from lanner.services.sending import check_sender, name_here
 from lanner.wire.format_name import FormatName, parse
@@ -98,11 +100,15 @@ class LannerSession:
     unconfirmed: dict[int, list[Read]] = field(default_factory=dict)
     # Receives that wait for a message, by their number.
     waiting: dict[int, Read] = field(default_factory=dict)
+    # Distributed transactions that the client coordinates through this queue manager.
+    coordinated: set[UUID] = field(default_factory=set)
     _numbers: count[int] = field(default_factory=lambda: count(1))
     operations: Operations = field(init=False)
+    distributed: DistributedRequests = field(init=False)
 
     def __post_init__(self) -> None:
         self.operations = Operations(self.engine, self.committer, self.identity)
+        self.distributed = DistributedRequests(self.engine, self.identity)
 
     def handle(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
         """Answer a request; StatusError and SendRefused are answers too."""
@@ -111,14 +117,14 @@ class LannerSession:
         if handler is None:
             raise InvalidParameter(f"unknown request {name!r}: one of {', '.join(_REQUESTS)}")
         for number in request.get("done", ()) if isinstance(request.get("done"), list) else ():
-            self._confirm(number)
+            if type(number) is int:
+                self.confirm(number)
         return handler(self, request, octets)
 
-    def _confirm(self, number: object) -> None:
+    def confirm(self, number: int) -> None:
         """Forget a read whose answer the client has: it will not take it back any more."""
-        if type(number) is int:
-            self.ended.pop(number, None)
-            self.unconfirmed.pop(number, None)
+        self.ended.pop(number, None)
+        self.unconfirmed.pop(number, None)
 
     def close(self) -> None:
         """Give back what is held, abort what is open, close the queues."""
@@ -126,6 +132,7 @@ class LannerSession:
             for transaction in self.transactions.values():
                 if not transaction.is_over:
                     self.engine.transaction_abort(transaction.identifier)
+            lanner_transactions.close(self)
             for descriptor in self.queues.values():
                 self.engine.close_queue(descriptor)
         change.soon()
@@ -140,9 +147,8 @@ class LannerSession:
                 f"{MAX_OPEN} queues, cursors, reads and transactions are open on this connection: close some"
             )
 
-    def _new_read(self, request: Mapping[str, Any]) -> int:
-        """Return the number that the client has chosen for a receive."""
-        number = _number(request, "read")
+    def new_read(self, number: int) -> int:
+        """Check the number that the client has chosen for a receive."""
         if number in self.held or number in self.unconfirmed or number in self.waiting:
             raise InvalidParameter(f"read {number} is in use")
         self._require_room()
@@ -150,15 +156,15 @@ class LannerSession:
         return number
 
     def _queue(self, request: Mapping[str, Any], key: str = "queue") -> OpenQueueDescriptor:
-        return _find(self.queues, request, key, "queue")
+        return find(self.queues, request.get(key), "queue")
 
     def _cursor(self, request: Mapping[str, Any]) -> Cursor | None:
-        return None if request.get("cursor") is None else _find(self.cursors, request, "cursor", "cursor")
+        return None if request.get("cursor") is None else find(self.cursors, request.get("cursor"), "cursor")
 
     def _transaction(self, request: Mapping[str, Any]) -> Transaction | None:
         if request.get("transaction") is None:
             return None
-        return _find(self.transactions, request, "transaction", "transaction")
+        return find(self.transactions, request.get("transaction"), "transaction")
 
     async def _later(self, change: Awaitable[None], document: Document) -> Reply:
         await change
@@ -237,7 +243,10 @@ class LannerSession:
         with self.committer.change() as change:
             descriptor = self.operations.open(_name(request), access, share_mode)
         self.queues[number] = descriptor
-        document = {"format_name": descriptor.format_name}
+        document: Document = {"format_name": descriptor.format_name}
+        if access is QueueAccessType.SEND and not descriptor.multiple:
+            # What packets built for this handle name as their sender.
+            document["sender"] = self.engine.sender_shown(descriptor).hex()
         return self._later(change, document) if change.batch else (document, b"")
 
     def close_queue(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
@@ -315,7 +324,7 @@ class LannerSession:
     def receive(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
         """Begin a receive of up to `count` messages; only the first is waited for."""
         del octets
-        number, wanted = self._new_read(request), _number(request, "count")
+        number, wanted = self.new_read(_number(request, "read")), _number(request, "count")
         read = self.operations.receive(
             self._queue(request),
             min(_number(request, "timeout"), INFINITE),
@@ -323,7 +332,7 @@ class LannerSession:
             transaction=self._transaction(request),
         )
         if not read.is_waiting:
-            return self._hold(number, read, wanted)
+            return _messages(self.hold(number, read, wanted))
         self.waiting[number] = read
         return self._receive_later(number, read, wanted)
 
@@ -332,10 +341,10 @@ class LannerSession:
             await read.wait()
         finally:
             self.waiting.pop(number, None)
-        return self._hold(number, read, wanted)
+        return _messages(self.hold(number, read, wanted))
 
-    def _hold(self, number: int, first: Read, wanted: int) -> Reply:
-        """Answer with a message, and others that are there."""
+    def hold(self, number: int, first: Read, wanted: int) -> list[MessagePosition]:
+        """Hold a message, and others that are there, for the client to acknowledge."""
         reads = [first]
         size = len(first.position.record.packet)
         # Whatever ends this, an empty queue or one that was deleted: the first message is answered.
@@ -350,12 +359,12 @@ class LannerSession:
             self.unconfirmed[number] = reads
             if len(self.unconfirmed) > _MAX_UNCONFIRMED:
                 del self.unconfirmed[next(iter(self.unconfirmed))]
-        return _messages([read.position for read in reads])
+        return [read.position for read in reads]
 
     def look_up(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
         del octets
         is_peek = request.get("peek") is True
-        number = None if is_peek else self._new_read(request)
+        number = None if is_peek else self.new_read(_number(request, "read"))
         transaction = self._transaction(request)
         read = self.operations.look_up(
             self._queue(request),
@@ -364,45 +373,48 @@ class LannerSession:
             is_peek=is_peek,
             transaction=transaction,
         )
-        return _messages([read.position]) if number is None else self._hold(number, read, 1)
+        return _messages([read.position] if number is None else self.hold(number, read, 1))
 
     def end(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
         """End a receive: remove its messages, or give them back, however far it has come."""
         del octets
         numbers = [_read_number(value) for value in _list(request, "reads", _MAX_MOVES)]
-        if request.get("remove") is not True:
-            return self._give_back(numbers)
+        with self.committer.change() as change:
+            failed = self.remove(numbers) if request.get("remove") is True else self.give_back(numbers)
+        document = {"failed": [[index, error.status, error.args[0]] for index, error in failed]}
+        return self._later(change, document) if change.is_pending else (document, b"")
+
+    def remove(self, numbers: list[int]) -> list[tuple[int, StatusError]]:
+        """Remove what receives hold; return which of their messages could not be, and why. Needs the store's lock."""
         for number in numbers:
             if number not in self.held:
                 raise InvalidHandle(f"read {number} is not held: its queue was closed, and its messages are back in it")
-        failed: list[list[object]] = []
+        failed: list[tuple[int, StatusError]] = []
         index = 0
-        with self.committer.change() as change:
-            for number in numbers:
-                removed = []
-                for read in self.held.pop(number):
-                    try:
-                        read.remove()
-                        removed.append(read)
-                    except StatusError as error:
-                        failed.append([index, error.status, error.args[0]])
-                    index += 1
-                self._remember(number, removed)
-        return self._later(change, {"failed": failed}) if change.is_pending else ({"failed": failed}, b"")
+        for number in numbers:
+            removed = []
+            for read in self.held.pop(number):
+                try:
+                    read.remove()
+                    removed.append(read)
+                except StatusError as error:
+                    failed.append((index, error))
+                index += 1
+            self._remember(number, removed)
+        return failed
 
-    def _give_back(self, numbers: list[int]) -> Replies:
-        """Give back what receives have got, however far they have come."""
+    def give_back(self, numbers: list[int]) -> list[tuple[int, StatusError]]:
+        """Give back what receives have got, however far they have come. Needs the store's lock."""
         for number in reversed(numbers):
             waiting = self.waiting.pop(number, None)
             if waiting is not None:
                 waiting.cancel()
             for read in reversed(self.held.pop(number, []) or self.unconfirmed.pop(number, [])):
                 read.give_back()
-        with self.committer.change() as change:
-            # The client was cancelled while the removal was on its way to the disk, or its answer to the client.
-            for number in numbers:
-                self.operations.undo_receive([read.position for read in self.ended.pop(number, ())])
-        return self._later(change, {}) if change.is_pending else ({}, b"")
+        # The client was cancelled while the removal was on its way to the disk, or its answer to the client.
+        for number in numbers:
+            self.operations.undo_receive([read.position for read in self.ended.pop(number, ())])
+        return []
 
     def _remember(self, number: int, reads: list[Read]) -> None:
         """Keep what was removed until the client has the answer: it may be cancelled before."""
@@ -450,7 +462,6 @@ class LannerSession:
     def begin(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
         """Begin a transaction under the identifier that the client has chosen."""
         del octets
-        self._require_room()
         try:
             identifier = UUID(_text(request, "identifier"))
         except ValueError:
@@ -459,13 +470,20 @@ class LannerSession:
             if transaction.identifier == identifier:
                 # The client was cancelled before it had the answer, and asks again.
                 return {"transaction": number}, b""
+        # Numbers that the client has chosen are taken, too.
+        number = next(number for number in self._numbers if number not in self.transactions)
+        self.begin_as(number, identifier)
+        return {"transaction": number}, b""
+
+    def begin_as(self, number: int, identifier: UUID) -> None:
+        """Begin a transaction under a number and an identifier."""
+        self._require_room()
+        if number in self.transactions:
+            raise InvalidParameter(f"transaction {number} is in use")
         with self.engine.store.lock:
             if identifier in self.engine.queue_manager.transaction_collection:
                 raise InvalidParameter(f"there is a transaction {identifier} already")
-            transaction = self.operations.begin(identifier)
-        number = next(self._numbers)
-        self.transactions[number] = transaction
-        return {"transaction": number}, b""
+            self.transactions[number] = self.operations.begin(identifier)
 
     def commit(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
         del octets
@@ -476,13 +494,21 @@ class LannerSession:
         return self._end_transaction(request, self.operations.abort)
 
     def _end_transaction(self, request: Mapping[str, Any], event: Callable[[Transaction], None]) -> Replies:
-        transaction = _find(self.transactions, request, "transaction", "transaction")
-        del self.transactions[request["transaction"]]
-        for number in [number for number, reads in self.unconfirmed.items() if reads[0].transaction is transaction]:
-            del self.unconfirmed[number]
         with self.committer.change() as change:
-            event(transaction)
+            self.end_transaction(request.get("transaction"), event)
         return self._later(change, {}) if change.batch else ({}, b"")
+
+    def end_transaction(self, number: object, event: Callable[[Transaction], None]) -> None:
+        """Commit or abort a transaction. Needs the store's lock."""
+        transaction = find(self.transactions, number, "transaction")
+        self.forget_transaction(cast("int", number), transaction)
+        event(transaction)
+
+    def forget_transaction(self, number: int, transaction: Transaction) -> None:
+        """Forget a transaction that the session no longer has, and the receives in it."""
+        del self.transactions[number]
+        for read in [read for read, reads in self.unconfirmed.items() if reads[0].transaction is transaction]:
+            del self.unconfirmed[read]
 
 
 _REQUESTS: Final[dict[str, Callable[[LannerSession, Mapping[str, Any], memoryview], Replies]]] = {
@@ -510,6 +536,7 @@ _REQUESTS: Final[dict[str, Callable[[LannerSession, Mapping[str, Any], memoryvie
     "begin": LannerSession.begin,
     "commit": LannerSession.commit,
     "abort": LannerSession.abort,
+    **lanner_transactions.REQUESTS,
 }
 
 
@@ -518,8 +545,8 @@ def _messages(positions: list[MessagePosition]) -> Reply:
     return {"messages": [position_to_document(position) for position in positions]}, b"".join(packets)
 
 
-def _find(table: Mapping[int, T], request: Mapping[str, Any], key: str, what: str) -> T:
-    number = request.get(key)
+def find(table: Mapping[int, T], number: object, what: str) -> T:
+    """Return what a client means by a number."""
     found = table.get(number) if type(number) is int else None
     if found is None:
         raise InvalidHandle(f"there is no {what} {number!r} on this connection: it was closed, or has ended")

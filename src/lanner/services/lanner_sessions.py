@@ -7,6 +7,8 @@ Rights are checked by the engine, for the identity of the caller, when a queue i
 from __future__ import annotations
 
 import logging
+import secrets
+import uuid
 from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Final, cast
 
@@ -14,14 +16,17 @@ from lanner.model.errors import (
     MQ_OK,
     GenericError,
     InsufficientResources,
+    InvalidParameter,
     RemoteProtocolError,
     StatusError,
 )
+from lanner.rpc import frames
 from lanner.rpc.faults import RpcFault
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.ndr import NULL_HANDLE
 from lanner.security.log_lines import log_of_peer
 from lanner.services.interfaces.lanner import (
+    LANNER_BEGIN_STREAM,
     LANNER_CALL,
     LANNER_CLOSE_SESSION,
     LANNER_OPEN_SESSION,
@@ -31,6 +36,7 @@ from lanner.services.interfaces.lanner import (
     unpack_frame,
 )
 from lanner.services.lanner_session import LannerSession, Reply, SendRefused
+from lanner.services.lanner_stream import LannerStream
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
@@ -50,6 +56,7 @@ class LannerSessions:
     def __init__(self, engine: Engine, committer: Committer) -> None:
         self._engine = engine
         self._committer = committer
+        self._run = uuid.uuid4()
 
     @property
     def handlers(self) -> dict[str, Handler]:
@@ -58,6 +65,7 @@ class LannerSessions:
             LANNER_OPEN_SESSION.name: self.open_session,
             LANNER_CLOSE_SESSION.name: self.close_session,
             LANNER_CALL.name: self.call,
+            LANNER_BEGIN_STREAM.name: self.begin_stream,
         }
 
     def open_session(self, call: ServerCall) -> Results:
@@ -73,6 +81,25 @@ class LannerSessions:
     def close_session(self, call: ServerCall, session: bytes) -> Results:
         cast("LannerSession", call.caller.remove(session, _KIND)).close()
         return {"session": NULL_HANDLE, RETURNS: MQ_OK}
+
+    def begin_stream(self, call: ServerCall, session: bytes, version: int) -> Results:
+        """Begin the stream of a session on the connection of the call."""
+        opened = cast("LannerSession", call.caller.get(session, _KIND))
+        connection = call.connection
+        if version < frames.VERSION:
+            return InvalidParameter.status
+        # The keys travel in the answer, which is sealed. On a Unix socket the kernel vouches for the peer.
+        keys = b"" if call.security is None else secrets.token_bytes(2 * frames.KEY_SIZE)
+        to_server, to_client = keys[: frames.KEY_SIZE], keys[frames.KEY_SIZE :]
+        stream = LannerStream(opened, self._committer, connection)
+        connection.begin_frames(frames.Frames(to_client, to_server), stream)
+        return {
+            "agreed": frames.VERSION,
+            "run": self._run,
+            "keys_size": len(keys),
+            "keys": keys,
+            RETURNS: MQ_OK,
+        }
 
     def call(self, call: ServerCall, session: bytes, size: int, request: bytes) -> Results | Awaitable[Results]:
         del size

@@ -1,7 +1,8 @@
 """Internal transactions of the queue client (MS-MQMP 3.1.1.9, 3.1.4.12 to 3.1.4.16, 3.1.7.3).
 
 A transaction has two names: a context handle that ends it, and the XACTUOW that sends and receives in it carry. Both are good in the
-association that made it; with that, a transaction that nobody ended is aborted. There is no distributed transaction coordinator.
+association that made it; with that, a transaction that nobody ended is aborted. There is no transaction manager of MS-DTCO that could
+be named (3.1.4.12, 3.1.4.13).
 """
 
 from __future__ import annotations

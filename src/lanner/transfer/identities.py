@@ -3,7 +3,8 @@
 MS-MQQB has no proof of identity: a peer says its identifier in EstablishConnection (2.2.3), and anybody can say any. So an
 identifier is bound to addresses. Three sources say to which, in this order:
 
-1. an operator: `lanner peer trust`, and `[peers]` of the settings where it has the identifier;
+1. an operator: `lanner peer trust`, and `[peers]` of the settings where it has the identifier. An address in `[peers]` without an
+   identifier comes before addresses that were learnt;
 2. the directory, where it has the identifier: the addresses of the computer's name, in `[peers]` or in DNS;
 3. the first session of a queue manager that nobody says anything about, or whose name has no address (`pins`).
 
@@ -24,12 +25,13 @@ from lanner.transfer.peers import PeerPolicy, as_peer, find_peer
 from lanner.transfer.pins import Pins, Trust
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from uuid import UUID
 
     from lanner.engine import Engine
     from lanner.transfer.network import Network
     from lanner.transfer.peers import Peer
+    from lanner.transfer.pins import Pin
     from lanner.transfer.settings import TransferSettings
 
 # Not in the specification, seconds: how long the addresses of a name are believed.
@@ -73,6 +75,8 @@ class Identities:
         self._network = network
         self._monotonic = engine.monotonic
         self.peers: Mapping[str, Peer | str] = settings.peers
+        # Called when an identifier is no longer believed from an address that it was learnt from.
+        self.displaced: Callable[[], None] | None = None
         self.pins = Pins(engine.store, engine.clock)
         # By identifier: until when it holds, and the addresses of its names; None: they are being looked up.
         self._lookups: dict[UUID, tuple[float, frozenset[str] | None]] = {}
@@ -97,12 +101,12 @@ class Identities:
             )
         if stated is not None and (stated.addresses or stated.is_strict):
             return self._conflict(guid, address, ", ".join(sorted(stated.addresses)) or "names without an address")
+        if self._is_named(address) and (pin is None or self._is_outranked(pin, address)):
+            return self._known(guid)
         if trust is not None:
             return UNKNOWN
         if pin is not None and pin.addresses:
             return self._conflict(guid, address, ", ".join(pin.addresses))
-        if self._is_named(address):
-            return self._known(guid)
         if self._policy is PeerPolicy.KNOWN and stated is None:
             return Standing(
                 f"queue manager {guid} is not known, and transfer.peers is known; "
@@ -124,8 +128,19 @@ class Identities:
         elif pin is not None and address in pin.addresses:
             self.pins.seen(pin)
         elif self._is_learnt(guid, standing):
-            self.pins.learn(guid, address)
+            is_claimed = pin is not None and bool(pin.addresses) and self._is_named(address)
+            self.pins.learn(guid, address, replaces=is_claimed)
+            if is_claimed and self.displaced is not None:
+                self.displaced()
         return standing
+
+    def _is_outranked(self, pin: Pin, address: str) -> bool:
+        """Whether an address that an operator has named comes before those of a pin.
+
+        They were learnt: any address can claim an identifier before its owner connects. Of two addresses that are named
+        the first stays.
+        """
+        return pin.is_learnt and not any(self._is_named(each) for each in pin.addresses if each != address)
 
     def _is_learnt(self, guid: UUID, standing: Standing) -> bool:
         """Whether the address of a peer with this standing is not stated, so that it is to be remembered."""

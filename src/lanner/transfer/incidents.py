@@ -37,6 +37,7 @@ class Incident(enum.StrEnum):
     SEQUENCE_AHEAD = "sequence_ahead"
     NOT_FORWARDED = "not_forwarded"
     TOO_MANY_QUEUES = "too_many_queues"
+    TOO_MANY_SEQUENCES = "too_many_sequences"
     DUPLICATE = "duplicate"
 
 
@@ -49,6 +50,7 @@ _TEXTS: Final = {
     Incident.SEQUENCE_AHEAD: "transactional messages dropped because the time of their sequence is too far ahead",
     Incident.NOT_FORWARDED: "messages for other computers not passed on",
     Incident.TOO_MANY_QUEUES: "outgoing queues not made: this peer has caused too many",
+    Incident.TOO_MANY_SEQUENCES: "transactional sequences forgotten: this peer has begun too many",
     Incident.DUPLICATE: "messages dropped because they had come before",
 }
 # These happen between honest peers too, after a broken connection.
@@ -83,6 +85,7 @@ class Count:
             "last_time": dt.datetime.fromtimestamp(self.last_time, dt.UTC).isoformat(timespec="seconds"),
             "last_peer": self.last_peer,
             "detail": self.last_detail,
+            "is_usual": self.kind in _USUAL,
         }
 
 

@@ -4,7 +4,8 @@ Duplicates are dropped and transactional messages are put in order. Then the mes
 engine, or on to another queue manager. Whether a message is accepted is decided by the engine
 (`engine/admission.py`). Here are decided the refusals that have to do with the peer: a message from another computer than
 its sender, one whose sequence has a time far ahead, one that is not to be passed on (`forwarding`) or has passed too many routing
-servers. `refusals` counts and logs all of them by queue, `incidents` by peer.
+servers. `refusals` counts and logs by queue what the sender may be told, `incidents` by kind and
+peer what breaks a rule between queue managers.
 
 The message and what is remembered about it (its identifier, the state of its sequence) go into the
 same batch of the store, because both are written under one hold of its lock.
@@ -130,7 +131,9 @@ class Incoming:
         self._forwarding = Forwarding(engine)
         self._max_clock_skew = settings.max_clock_skew
         self.history = MessageIDHistory(store.table(message_history.TABLE), settings, engine.clock, engine.monotonic)
-        self.sequences = IncomingSequences(store, settings, engine.clock, engine.monotonic)
+        self.sequences = IncomingSequences(
+            store, settings, engine.clock, engine.monotonic, displaced=self._sequence_displaced
+        )
         self.acknowledgments = TransactionalAcknowledgments(engine, self.sequences, is_known)
         self._own_guid = engine.queue_manager.identifier.bytes_le
         self._waiting: dict[IncomingLink, deque[_Waiting]] = {}
@@ -351,6 +354,7 @@ class Incoming:
     def _begin(self, link: IncomingLink) -> None:
         """What is processed now comes from this session."""
         self._peer_address = link.remote_address
+        self.history.begin(link.remote_address)
         self._engine.outgoing.cause = peer = peer_of(link.remote_address)
         self._engine.shares.begin(peer, self.known_peers)
 
@@ -580,15 +584,25 @@ class Incoming:
                 raise RemoteProtocolError("UserHeader.Flags.DQ: 0 in a transactional message")
             sequence = self.sequences.find(source, destination)
             if sequence is None:
-                sequence = self.sequences.begin(source, destination, is_direct=kind == names.DIRECT_QUEUE)
+                sequence = self.sequences.begin(
+                    source,
+                    destination,
+                    link.remote_address,
+                    is_direct=kind == names.DIRECT_QUEUE,
+                    is_known=link.standing.is_known,
+                )
             if len(self._sequences) >= _MAX_CACHED:
                 self._sequences.clear()
             self._sequences[source, kind, name] = sequence
         if sequence.link is not link:
             sequence.link = link
-            sequence.remote_address = link.remote_address
+            self.sequences.came_from(sequence, link.remote_address, is_known=link.standing.is_known)
             self._of_link.setdefault(link, []).append(sequence)
         return sequence
+
+    def _sequence_displaced(self, sequence: IncomingSequence) -> None:
+        detail = f"the one of {sequence.source} for {sequence.format_name}"
+        self.incidents.add(Incident.TOO_MANY_SEQUENCES, sequence.remote_address, detail)
 
     def _refuse(self, sequence: IncomingSequence, packet: bytes, verdict: MessageClass) -> bool:
         destination = order_queue_of(sequence.source, sequence.remote_address, is_direct=sequence.is_direct)

@@ -6,7 +6,9 @@ two names at once. It is kept whether there is such a queue or not: a message to
 when somebody makes the queue.
 
 A row is written in the batch of the message that changed it. Senders that are gone for good are forgotten: a sequence that nobody has
-used for a long time, and of too many for one queue those that were used least recently. A sender that comes back after all begins anew.
+used for a long time, and of too many from one address those that were used least recently. A sender that comes back after all begins anew:
+what it sends again is delivered twice, or is never in order. So nobody may have the sequences of another address forgotten, and strangers
+have no effect on those of known peers.
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ import hashlib
 import heapq
 import itertools
 import struct
+import sys
 import uuid
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lanner.model.live import IncomingTransactionalTransferInfo
+from lanner.security.peer_address import peer_of
 from lanner.transfer.deadlines import NEVER, Deadline
 from lanner.transfer.transactional_acknowledgments import AcknowledgingLink
 from lanner.wire.format_name import FormatName
@@ -36,9 +40,12 @@ TABLE = "incoming_sequences"
 
 # Not in the specification: sequences of which no message came to a queue. Any peer can begin one; so many are kept.
 MAX_REFUSED_SEQUENCES = 4096
-# Not in the specification: sequences of one queue. A peer that may send to it can begin any number, under made-up
-# names and identifiers.
-MAX_SEQUENCES_PER_QUEUE = 10_000
+# Not in the specification: the other sequences of peers that are not known, of one address and of all. A peer that may send to
+# a queue can begin any number, under made-up names and identifiers.
+MAX_SEQUENCES_PER_ADDRESS = 1000
+MAX_SEQUENCES_OF_STRANGERS = 50_000
+# Not in the specification: sequences of one address of a known peer, which may pass on those of many senders.
+MAX_SEQUENCES_OF_KNOWN_PEER = 10_000
 # Not in the specification: seconds after which an unused sequence is forgotten; messages travel for days at most.
 SEQUENCE_LIFETIME = 30 * 24 * 3600
 # Not in the specification: seconds until a due OrderAck is tried again when what it would acknowledge is not on disk yet.
@@ -47,6 +54,7 @@ NOT_DURABLE_DELAY = 0.02
 _ROW = struct.Struct("<QIIIBH")
 _DIRECT = 1
 _DELIVERED = 2
+_KNOWN = 4
 
 
 @dataclass(slots=True, eq=False)
@@ -65,6 +73,10 @@ class IncomingSequence:
     remote_address: str = ""
     # A message of this sender came to the queue, so it is not among the first to be forgotten.
     has_delivered: bool = False
+    # An address was stated for the peer that its messages came from (`identities`).
+    is_known: bool = False
+    # Those of the same kind and address (`_Kept`), the one that was used least recently first.
+    among: OrderedDict[bytes, IncomingSequence] = field(default_factory=OrderedDict, repr=False)
     info: IncomingTransactionalTransferInfo | None = None
     # What is on disk, and what will be with which batch: an OrderAck speaks of the first; and what the last one said.
     durable: tuple[int, int] = (0, 0)
@@ -146,7 +158,7 @@ class IncomingSequence:
 
     def pack(self) -> bytes:
         address, name = self.remote_address.encode(), self.format_name.encode()
-        flags = _DIRECT * self.is_direct | _DELIVERED * self.has_delivered
+        flags = _DIRECT * self.is_direct | _DELIVERED * self.has_delivered | _KNOWN * self.is_known
         row = _ROW.pack(
             self.tx_sequence_id,
             self.tx_sequence_number,
@@ -172,6 +184,7 @@ class IncomingSequence:
             time,
             row[_ROW.size : end].decode(),
             bool(flags & _DELIVERED),
+            bool(flags & _KNOWN),
             durable=(sequence_id, number),
         )
 
@@ -181,20 +194,71 @@ def sequence_key(source: bytes, name: FormatName) -> bytes:
     return source + hashlib.blake2b(name.key.encode(), digest_size=16).digest()
 
 
+class _Kept:
+    """Sequences of some kind, by the address that they came from, with a limit for all addresses and for each."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        # By network and address. The first is the one that was used least recently.
+        self._networks: dict[str, dict[str, OrderedDict[bytes, IncomingSequence]]] = {}
+
+    def add(self, sequence: IncomingSequence) -> None:
+        addresses = self._networks.setdefault(peer_of(sequence.remote_address), {})
+        sequence.among = addresses.setdefault(sequence.remote_address, OrderedDict())
+        sequence.among[sequence.key] = sequence
+        self._count += 1
+
+    def remove(self, sequence: IncomingSequence) -> None:
+        network = peer_of(sequence.remote_address)
+        addresses = self._networks[network]
+        del addresses[sequence.remote_address][sequence.key]
+        self._count -= 1
+        if not addresses[sequence.remote_address]:
+            del addresses[sequence.remote_address]
+        if not addresses:
+            del self._networks[network]
+
+    def excess(self, newest: IncomingSequence, limit: float, share: float) -> IncomingSequence | None:
+        """Return one that must go because of the newest: of its own address, else of the network that has most.
+
+        In that network it is one of the address that has most, of several such addresses the one that came last: an address
+        that one network has for the asking displaces none that was there before.
+        """
+        own = newest.among
+        if len(own) > share:
+            return next(iter(own.values()))
+        if self._count <= limit:
+            return None
+        # The newest stays: its message is being processed.
+        crowded = max(self._networks.values(), key=lambda addresses: sum(map(len, addresses.values())))
+        if len(crowded) == 1 and len(own) == 1 and own in crowded.values():
+            crowded = next(addresses for addresses in self._networks.values() if addresses is not crowded)
+        most = max((each for each in reversed(crowded.values()) if each is not own or len(own) > 1), key=len)
+        return next(iter(most.values()))
+
+
 class IncomingSequences:
     """All of them, their table, and their Order Ack Send Timers. The store's lock is held."""
 
     def __init__(
-        self, store: Store, settings: TransferSettings, clock: Callable[[], float], monotonic: Callable[[], float]
+        self,
+        store: Store,
+        settings: TransferSettings,
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
+        displaced: Callable[[IncomingSequence], None],
     ) -> None:
+        """`displaced` is called with each sequence that had to make room for another."""
+        self._displaced = displaced
         self._store = store
         self._table = store.table(TABLE)
         self._settings = settings
         self._clock = clock
         self._monotonic = monotonic
-        # Those that were used least recently come first; so they do at their queues.
+        # Those that were used least recently come first.
         self._by_key: OrderedDict[bytes, IncomingSequence] = OrderedDict()
-        self._refused: OrderedDict[bytes, None] = OrderedDict()  # keys of those that have delivered nothing
+        # The same: those of known peers, and of the others those that have delivered nothing, and the rest.
+        self._of_known, self._refused, self._of_strangers = _Kept(), _Kept(), _Kept()
         self._changed: dict[IncomingSequence, None] = {}
         self._timers: list[tuple[float, int, IncomingSequence]] = []
         # Of the Order Ack Send Timers.
@@ -209,8 +273,10 @@ class IncomingSequences:
         """The sequence of a source (its GUID as packets carry it) for a destination name."""
         return self._by_key.get(sequence_key(source, name))
 
-    def begin(self, source: bytes, name: FormatName, *, is_direct: bool) -> IncomingSequence:
-        """A new one; IncomingTxSequenceID 0. The old make room for it."""
+    def begin(
+        self, source: bytes, name: FormatName, address: str, *, is_direct: bool, is_known: bool
+    ) -> IncomingSequence:
+        """A new one, from an address; IncomingTxSequenceID 0. The old make room for it."""
         oldest = self._oldest_access_time
         while self._by_key and (first := next(iter(self._by_key.values()))).last_access_time < oldest:
             self._forget(first)
@@ -218,11 +284,36 @@ class IncomingSequences:
         sequence = IncomingSequence(key, uuid.UUID(bytes_le=source), str(name), is_direct)
         sequence.last_order_ack_send_time = self._monotonic()
         sequence.last_access_time = int(self._clock())
+        sequence.remote_address, sequence.is_known = address, is_known
         self._by_key[key] = sequence
-        self._refused[key] = None
-        if len(self._refused) > MAX_REFUSED_SEQUENCES:
-            self._forget(self._by_key[next(iter(self._refused))])
+        self._keep(sequence)
         return sequence
+
+    def came_from(self, sequence: IncomingSequence, address: str, *, is_known: bool) -> None:
+        """A message of a sequence came on another session."""
+        if (sequence.remote_address, sequence.is_known) != (address, is_known):
+            self._kept(sequence).remove(sequence)
+            sequence.remote_address, sequence.is_known = address, is_known
+            self._keep(sequence)
+
+    def _kept(self, sequence: IncomingSequence) -> _Kept:
+        if sequence.is_known:
+            return self._of_known
+        return self._of_strangers if sequence.has_delivered else self._refused
+
+    def _keep(self, sequence: IncomingSequence) -> None:
+        """Count a sequence where it belongs; one of too many goes."""
+        kept = self._kept(sequence)
+        kept.add(sequence)
+        limit, share = MAX_SEQUENCES_OF_STRANGERS, MAX_SEQUENCES_PER_ADDRESS
+        if kept is self._of_known:
+            limit, share = sys.maxsize, MAX_SEQUENCES_OF_KNOWN_PEER
+        elif kept is self._refused:
+            limit = share = MAX_REFUSED_SEQUENCES
+        excess = kept.excess(sequence, limit, share)
+        if excess is not None:
+            self._forget(excess)
+            self._displaced(excess)
 
     @property
     def _oldest_access_time(self) -> int:
@@ -231,7 +322,7 @@ class IncomingSequences:
     def _forget(self, sequence: IncomingSequence) -> None:
         key = sequence.key
         del self._by_key[key]
-        self._refused.pop(key, None)
+        self._kept(sequence).remove(sequence)
         sequence.is_forgotten = True
         sequence.order_ack_due = None
         self._changed.pop(sequence, None)
@@ -241,25 +332,12 @@ class IncomingSequences:
     def changed(self, sequence: IncomingSequence) -> None:
         """To be written; `write` follows before the lock is released."""
         self._changed[sequence] = None
-        if not sequence.has_delivered:
-            self._refused.move_to_end(sequence.key)
 
     def delivered(self, sequence: IncomingSequence) -> None:
         """A message came to the queue."""
+        self._kept(sequence).remove(sequence)
         sequence.has_delivered = True
-        self._refused.pop(sequence.key, None)
-        self._used(sequence)
-        shown = {} if sequence.info is None else sequence.info.queue.incoming_transactional_transfer_info
-        while len(shown) > MAX_SEQUENCES_PER_QUEUE:
-            source, name = next(iter(shown))
-            self._forget(self._by_key[sequence_key(source.bytes_le, FormatName.parse(name))])
-
-    def _used(self, sequence: IncomingSequence) -> None:
-        self._by_key.move_to_end(sequence.key)
-        if sequence.info is not None:
-            shown = sequence.info.queue.incoming_transactional_transfer_info
-            place = sequence.source, sequence.format_name
-            shown[place] = shown.pop(place)
+        self._keep(sequence)
 
     def write(self) -> None:
         """Put what has changed since the last call into the current batch."""
@@ -267,7 +345,8 @@ class IncomingSequences:
             return
         changed, self._changed = self._changed, {}
         for sequence in changed:
-            self._used(sequence)
+            self._by_key.move_to_end(sequence.key)
+            sequence.among.move_to_end(sequence.key)
             self._table.put(sequence.key, sequence.pack())
         # A batch number, not a change: order acknowledgments go out when `synced` has reached it.
         batch, synced = self._store.pending_batch(), self._store.synced
@@ -286,8 +365,7 @@ class IncomingSequences:
                 continue
             sequence.last_order_ack_send_time = self._monotonic()
             self._by_key[sequence.key] = sequence
-            if not sequence.has_delivered:
-                self._refused[sequence.key] = None
+            self._kept(sequence).add(sequence)
 
     def reload(self) -> None:
         """The store could not write: go back with it. No peer has an acknowledgment of what is undone."""
@@ -295,7 +373,7 @@ class IncomingSequences:
             sequence.order_ack_due = None
             sequence.unbind()
         self._by_key.clear()
-        self._refused.clear()
+        self._of_known, self._refused, self._of_strangers = _Kept(), _Kept(), _Kept()
         self._changed.clear()
         self._timers.clear()
         self.deadline.clear()

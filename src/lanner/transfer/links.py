@@ -162,6 +162,24 @@ class Links:
         """Of the connections whose handshake is not done, the oldest of a peer, or of the one that has most of them."""
         return self._half_open.oldest(peer)
 
+    def dispensable(self, newcomer: str) -> Link | None:
+        """Of the sessions that peers who are not known have opened, one that makes room for a new connection; None: there is none.
+
+        It is one of the peer that has most of them, if that has more than the new one's: the first over which no message has
+        passed, else the first. Known peers never make room: strangers can have as many sessions as they like.
+        """
+        if not self._sessions.has_room(newcomer):
+            # It would be refused all the same, and looking for one takes time.
+            return None
+        strangers: dict[str, list[Link]] = {}
+        for link in self.by_number.values():
+            if not link.is_initiator and not link.standing.is_known:
+                strangers.setdefault(link.budget_peer, []).append(link)
+        most = max(strangers.values(), key=len, default=[])
+        if len(most) <= len(strangers.get(newcomer, ())):
+            return None
+        return next((link for link in most if not link.has_exchanged), most[0])
+
     def handshake_done(self, link: Link) -> None:
         """The session is open."""
         self._half_open.remove(link)

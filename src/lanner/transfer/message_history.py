@@ -1,16 +1,21 @@
 """Which messages have come already (MS-MQQB 3.1.1.3 MessageIDHistoryTable, 3.1.2.8, 3.1.5.8.1, 3.1.6.7).
 
-In memory, the oldest first. On disk, one row for all recoverable messages of one call, in the batch of the messages
+In memory, the oldest first. On disk, one row for all recoverable messages of one call and address, in the batch of the messages
 themselves: after a crash both are there or neither. An express message does not outlive the process, and neither does what is
 remembered of it, or a copy that the sender sends again would be dropped although the first is gone.
+
+Each address has a table of its own: a peer that sends many messages has only its own forgotten. If all together have too many, one table
+goes: of the network that has most entries, that of the address that came last.
 """
 
 from __future__ import annotations
 
 import struct
-from collections import OrderedDict, deque
-from typing import TYPE_CHECKING
+from collections import Counter, OrderedDict, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
+from lanner.security.peer_address import peer_of
 from lanner.transfer.deadlines import NEVER, Deadline
 
 if TYPE_CHECKING:
@@ -21,8 +26,24 @@ if TYPE_CHECKING:
 
 TABLE = "message_history"
 
-_CHUNK = struct.Struct(">Q")
+# Not in the specification: addresses with a table, and how many full tables there may be.
+MAX_SHARES: Final = 10_000
+MAX_FULL_SHARES: Final = 10
+
+_CHUNK = struct.Struct(">Q")  # with the address behind it; rows of older versions have none
 _ENTRY = struct.Struct("<20sI")  # MessageIdentifier, TimeStamp
+
+
+@dataclass(slots=True, eq=False)
+class _Share:
+    """What came from one address."""
+
+    address: str
+    entries: OrderedDict[bytes, int] = field(default_factory=OrderedDict)  # by TimeStamp, seconds since 1970
+    unwritten: list[bytes] = field(default_factory=list)
+    # Rows of the table, the oldest first: number, entries, the newest TimeStamp.
+    chunks: deque[tuple[int, int, int]] = field(default_factory=deque)
+    stored: int = 0  # entries in all rows
 
 
 class MessageIDHistory:
@@ -36,81 +57,128 @@ class MessageIDHistory:
         self._duration = settings.message_id_history_cleanup
         self._clock = clock
         self._monotonic = monotonic
-        self._entries: OrderedDict[bytes, int] = OrderedDict()  # by TimeStamp, seconds since 1970
-        self._unwritten: list[bytes] = []
-        # Rows of the table, the oldest first: number, entries, the newest TimeStamp.
-        self._chunks: deque[tuple[int, int, int]] = deque()
-        self._stored = 0  # entries in all rows
+        self._shares: dict[str, _Share] = {}
+        self._current = _Share("")
+        # Whose entry an identifier is.
+        self._share_of: dict[bytes, _Share] = {}
+        self._changed: dict[_Share, None] = {}
         self._next_chunk = 0
         # MessageIDHistory Cleanup Timer.
         self.deadline = Deadline()
         self.reload()
 
     def __contains__(self, identifier: bytes) -> bool:
-        return identifier in self._entries
+        return identifier in self._share_of
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._share_of)
 
     def time_stamp(self, identifier: bytes) -> int:
         """When this message last came, in seconds since 1970."""
-        return self._entries[identifier]
+        return self._share_of[identifier].entries[identifier]
+
+    def begin(self, address: str) -> None:
+        """What is added from now on came from this address."""
+        if address != self._current.address or address not in self._shares:
+            self._current = self._share(address)
+        if len(self._share_of) > MAX_FULL_SHARES * self._size or len(self._shares) > MAX_SHARES:
+            self._make_room()
+
+    def _share(self, address: str) -> _Share:
+        share = self._shares.get(address)
+        if share is None:
+            share = self._shares[address] = _Share(address)
+        return share
+
+    def _make_room(self) -> None:
+        """Forget what came from an address, but not from the one that messages are coming from."""
+        sizes: Counter[str] = Counter()
+        for share in self._shares.values():
+            sizes[peer_of(share.address)] += 1 + len(share.entries)
+        others = [share for share in reversed(self._shares.values()) if share is not self._current]
+        # The first of those that are equal came last.
+        self._forget(max(others, key=lambda share: sizes[peer_of(share.address)], default=self._current))
+
+    def _forget(self, share: _Share) -> None:
+        del self._shares[share.address]
+        self._changed.pop(share, None)
+        for identifier in share.entries:
+            del self._share_of[identifier]
+        while share.chunks:
+            self._drop_chunk(share)
+        if share is self._current:
+            self._current = self._share(share.address)
 
     def add(self, identifier: bytes, *, is_lasting: bool) -> None:
         """A message has come, or come again. `write` follows before the lock is released."""
-        entries = self._entries
+        share = self._current
+        entries = share.entries
         now = int(self._clock())
-        if identifier in entries:
-            entries.move_to_end(identifier)
+        before = self._share_of.get(identifier)
+        if before is not None:
+            del before.entries[identifier]
         elif len(entries) >= self._size:
             if not self._size:
                 return
-            entries.popitem(last=False)
+            oldest, _ = entries.popitem(last=False)
+            del self._share_of[oldest]
         entries[identifier] = now
+        self._share_of[identifier] = share
         if is_lasting:
-            self._unwritten.append(_ENTRY.pack(identifier, now))
+            share.unwritten.append(_ENTRY.pack(identifier, now))
+            self._changed[share] = None
         if self.deadline.due == NEVER:
             self.deadline.set(self._monotonic() + self._duration)
 
     def write(self) -> None:
         """Put what has come since the last call into the current batch."""
-        if not self._unwritten:
-            return
-        entries, self._unwritten = self._unwritten, []
-        self._table.put(_CHUNK.pack(self._next_chunk), b"".join(entries))
-        self._note(self._next_chunk, len(entries), int(self._clock()))
-        while self._stored - self._chunks[0][1] >= self._size:
-            self._drop_chunk()
+        while self._changed:
+            share, _ = self._changed.popitem()
+            entries, share.unwritten = share.unwritten, []
+            self._table.put(self._row(self._next_chunk, share), b"".join(entries))
+            self._note(share, self._next_chunk, len(entries), int(self._clock()))
+            while share.stored - share.chunks[0][1] >= self._size:
+                self._drop_chunk(share)
 
-    def _note(self, number: int, entries: int, newest: int) -> None:
-        self._chunks.append((number, entries, newest))
-        self._stored += entries
+    @staticmethod
+    def _row(number: int, share: _Share) -> bytes:
+        return _CHUNK.pack(number) + share.address.encode()
+
+    def _note(self, share: _Share, number: int, entries: int, newest: int) -> None:
+        share.chunks.append((number, entries, newest))
+        share.stored += entries
         self._next_chunk = number + 1
 
-    def _drop_chunk(self) -> None:
-        number, entries, _ = self._chunks.popleft()
-        self._stored -= entries
-        self._table.delete(_CHUNK.pack(number))
+    def _drop_chunk(self, share: _Share) -> None:
+        number, entries, _ = share.chunks.popleft()
+        share.stored -= entries
+        self._table.delete(self._row(number, share))
 
     def reload(self) -> None:
         """Go back to what the table has: at the start, and when the store could not write.
 
         Express messages stay where they are when the store fails, but are forgotten here: a copy of one may come through.
         """
-        entries = self._entries
-        entries.clear()
-        self._unwritten.clear()
-        self._chunks.clear()
-        self._stored = 0
+        self._shares.clear()
+        self._share_of.clear()
+        self._changed.clear()
         for key, value in self._table.items():
+            (number,) = _CHUNK.unpack_from(key)
+            share = self._share(key[_CHUNK.size :].decode())
             newest = 0
             for identifier, newest in _ENTRY.iter_unpack(value):
-                entries[identifier] = newest
-                entries.move_to_end(identifier)
-            self._note(_CHUNK.unpack(key)[0], len(value) // _ENTRY.size, newest)
-        while len(entries) > self._size:
-            entries.popitem(last=False)
-        self.deadline.set(self._monotonic() + self._duration if entries else NEVER)
+                before = self._share_of.get(identifier)
+                if before is not None:
+                    del before.entries[identifier]
+                share.entries[identifier] = newest
+                self._share_of[identifier] = share
+            self._note(share, number, len(value) // _ENTRY.size, newest)
+        for share in self._shares.values():
+            while len(share.entries) > self._size:
+                oldest, _ = share.entries.popitem(last=False)
+                del self._share_of[oldest]
+        self._current = self._share(self._current.address)
+        self.deadline.set(self._monotonic() + self._duration if self._share_of else NEVER)
 
     # MessageIDHistory Cleanup Timer -------------------------------------------------------------------------
 
@@ -120,9 +188,11 @@ class MessageIDHistory:
         if self.deadline.due > now:
             return
         before = self._clock() - self._duration
-        entries = self._entries
-        for identifier in [identifier for identifier, time in entries.items() if time < before]:
-            del entries[identifier]
-        while self._chunks and self._chunks[0][2] < before:
-            self._drop_chunk()
-        self.deadline.set(now + self._duration if entries else NEVER)
+        for share in list(self._shares.values()):
+            for identifier in [identifier for identifier, time in share.entries.items() if time < before]:
+                del share.entries[identifier], self._share_of[identifier]
+            while share.chunks and share.chunks[0][2] < before:
+                self._drop_chunk(share)
+            if not share.entries and not share.chunks and share is not self._current:
+                del self._shares[share.address]
+        self.deadline.set(now + self._duration if self._share_of else NEVER)

@@ -479,7 +479,7 @@ class OutgoingMessageTable:
             return False
         if body.tx_sequence_id == current.tx_sequence_id:
             self.take_back()
-            acked = self.tx_outgoing_sequence.order_ack(body.tx_sequence_number)
+            acked = self.tx_outgoing_sequence.order_ack(body.tx_sequence_id, body.tx_sequence_number)
             for entry in acked:
                 entry.received_order_ack = True
             # What waits to be sent again has no SessionAck to come: its destination has it, so it need not be sent.

@@ -106,16 +106,22 @@ class OutgoingTransferSequence(Generic[Entry]):
         place = len(unacked) - 1 if is_last else bisect_left(unacked, number, key=_number)
         return unacked[place - 1] if place else None
 
-    def order_ack(self, number: int) -> list[Entry]:
+    def order_ack(self, tx_sequence_id: TxSequenceID, number: int) -> list[Entry]:
         """3.1.5.6: take out what is acknowledged. A number that was never sent acknowledges no more than was."""
         unacked = self.unacked
-        count = bisect_right(unacked, min(number, self.highest_sent), key=_number)
+        number = min(number, self.highest_sent)
+        count = bisect_right(unacked, number, key=_number)
         acked = unacked[:count]
         del unacked[:count]
         self.time_of_last_ack = int(self._clock())
         self.last_ack_count += 1
+        # Numbers of another sequence cannot be compared with these.
+        if number > (self.last_ack.seq_no if self.last_ack.seq_id == tx_sequence_id.value else 0):
+            # The message itself may be gone: it has expired since it was sent.
+            is_here = acked and acked[-1].tx_sequence_number == number
+            previous = acked[-1].previous_tx_sequence_number if is_here else number - 1
+            self.last_ack = SequenceInfo(tx_sequence_id.value, number, previous)
         if acked:
-            self.last_ack = sequence_info(acked[-1])
             # DECISIONS: progress resets the interval, time-outs lengthen it.
             self.resend_interval_index = 0
             self._restart()

@@ -10,6 +10,9 @@ If there are too many learnt pins, one makes room, so that a new queue manager i
 2. *established* pins that were not used for a month. A pin is established if messages were exchanged and the queue manager came back after a day;
 3. the others, first those of the address that has most of them: one message each costs a liar little more, but needs many addresses.
 
+One address, or IPv6 network of 64 bits, has a few of them. There only pins of the same address with which no message was exchanged make room; if
+there is none, nothing is learnt: a neighbour in a network must not have the pins of others forgotten.
+
 So established pins are displaced by no others that are new. They have three quarters of the room: a liar who is patient enough to make established
 ones leaves a quarter for new ones, which displace each other only.
 """
@@ -190,12 +193,21 @@ class Pins:
         self._table.put(pin.guid.bytes, pin.pack())
         pin.written_seen = pin.last_seen
 
-    def learn(self, guid: UUID, address: str) -> Pin:
-        """Bind an unknown identifier to the address that it came from."""
+    def learn(self, guid: UUID, address: str, *, replaces: bool = False) -> Pin | None:
+        """Bind an unknown identifier to the address that it came from; None if this address has too many.
+
+        `replaces`: it is no longer bound to the addresses that were learnt before.
+        """
+        if replaces:
+            self._unbind(guid)
         guids = self._learnt.get(peer_of(address), {})
         if len(guids) >= MAX_LEARNT_PER_ADDRESS:
             # The computers behind one address can take each other's places anyhow.
-            self.forget(next(iter(guids)))
+            own = (one for one in guids if one in self._unproven and address in self._by_guid[one].addresses)
+            displaced = next(own, None)
+            if displaced is None:
+                return None
+            self.forget(displaced)
         if self.learnt_count >= MAX_LEARNT:
             self._make_room()
         now = int(self._clock())
@@ -207,6 +219,14 @@ class Pins:
         self._index(pin)
         self._write(pin)
         return pin
+
+    def _unbind(self, guid: UUID) -> None:
+        pin = self._by_guid.get(guid)
+        if pin is not None:
+            self._unindex(pin)
+            pin.addresses = {address: trust for address, trust in pin.addresses.items() if trust is Trust.TRUSTED}
+            pin.is_proven = False
+            self._write(pin)
 
     def _make_room(self) -> None:
         if self._unproven:

@@ -135,7 +135,7 @@ class TransferListener:
         self.transfer.start()
         protocols: tuple[Callable[[Pass], _TcpConnection], ...] = (partial(_TcpConnection, self), self._tls_connection)
         self._acceptors = [
-            Acceptor(one, self._door, protocol, make_room=lambda _: self._make_room(None))
+            Acceptor(one, self._door, protocol, make_room=self._make_room_for)
             for one, protocol in zip(listening, protocols, strict=False)
         ]
         self.port = self._acceptors[0].port
@@ -324,9 +324,18 @@ class TransferListener:
         self.transfer.accepted(connection, address)
         return True
 
-    def _make_room(self, peer: str | None) -> bool:
-        """End a connection whose handshake is not done, of a peer or of all, for there is no room for another one."""
-        found = self.transfer.end_half_open(peer)
+    def _make_room(self, peer: str) -> bool:
+        """End a connection of a peer whose handshake is not done, for the peer has no room for another one."""
+        return self._has_ended(self.transfer.end_half_open(peer))
+
+    def _make_room_for(self, newcomer: str) -> bool:
+        """End a connection whose handshake is not done, else a stranger's session, for there is no room for another one."""
+        return self._has_ended(self.transfer.end_half_open()) or self._has_ended(
+            self.transfer.end_dispensable(newcomer)
+        )
+
+    @staticmethod
+    def _has_ended(found: Connection | None) -> bool:
         if isinstance(found, _TcpConnection):
             found.abort()
             found.granted.give_back()

@@ -80,18 +80,18 @@ class TransactionalAcknowledgments:
     def stop(self) -> None:
         self._engine.position_deleted_subscribers.remove(self._message_position_deleted)
 
-    def send_order_ack(self, sequence: IncomingSequence, link: AcknowledgingLink | None) -> bool:
-        """3.1.6.9: one OrderAck for what is on disk; False, and none, when the session is closed or nothing has come."""
+    def send_order_ack(self, sequence: IncomingSequence, link: AcknowledgingLink | None) -> None:
+        """3.1.6.9: send one OrderAck for what is on disk, unless the session is closed or nothing has come."""
         sequence_id, number = sequence.durable
         if not number or link is None or not link.is_open:
-            return False
+            return
         engine = self._engine
         body = OrderAckBody.of(TxSequenceID.from_value(sequence_id), number)
         destination = order_queue_of(sequence.source, sequence.remote_address, is_direct=sequence.is_direct)
         if not sequence.is_direct and link.remote_qm_guid != sequence.source:
             # It came through a router, which only passes on what is addressed to the sender itself.
             self._send(destination, acknowledgment_properties(MessageClass.ORDER_ACK, body), sequence.remote_address)
-            return True
+            return
         packet = build_order_ack(
             body,
             source=engine.queue_manager.identifier,
@@ -100,7 +100,6 @@ class TransactionalAcknowledgments:
             destination=destination,
         )
         link.send_express(packet)
-        return True
 
     def send_final_ack(
         self, packet: bytes, message_class: MessageClass, destination: FormatName, remote_address: str

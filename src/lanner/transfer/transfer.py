@@ -139,6 +139,7 @@ class Transfer:
         # What is remembered of messages is read from the store, which other threads are using already.
         with self.lock:
             self.identities = Identities(engine, settings, network)
+            self.identities.displaced = self.judge_peers
             self.incoming = Incoming(
                 engine,
                 settings,
@@ -387,12 +388,18 @@ class Transfer:
 
     def end_half_open(self, peer: str | None = None) -> Connection | None:
         """There is no room for another connection, of a peer or at all: end one whose handshake is not done; None: there is none."""
+        return self._end(self._links.oldest_half_open(peer), "its handshake was not done")
+
+    def end_dispensable(self, newcomer: str) -> Connection | None:
+        """There is no room for another connection at all: end the session of a stranger for that of another peer; None: there is none."""
+        return self._end(self._links.dispensable(newcomer), "nobody has named this peer")
+
+    def _end(self, link: Link | None, reason: str) -> Connection | None:
+        if link is None:
+            return None
         with self._turn():
-            found = self._links.oldest_half_open(peer)
-            if found is None:
-                return None
-            self._close(found, "its handshake was not done, and another connection needed the room")
-            return found.connection
+            self._close(link, f"{reason}, and another connection needed the room")
+            return link.connection
 
     @property
     def would_accept(self) -> bool:

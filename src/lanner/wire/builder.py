@@ -191,7 +191,7 @@ def build(
             # A transactional packet has PR 0 and is always recoverable (MS-MQMQ 2.2.19.1, 2.2.19.2).
             base_flags = 0
             flags |= at.TH | _RECOVERABLE
-            front.append(_transaction_header(properties, transaction))
+            front.append(transaction_header(properties, transaction))
         sender = properties.sender_identifier
         if sender and not (
             properties.signature
@@ -200,7 +200,7 @@ def build(
             or properties.authentication_provider_name
         ):
             # Who sends, and nothing else: the same bytes for every message of that sender.
-            security = _sender_header(sender, properties.sender_identifier_type, bool(properties.privacy_level))
+            security = sender_header(sender, properties.sender_identifier_type, bool(properties.privacy_level))
         else:
             security = _security_header(properties)
         if security:
@@ -286,7 +286,7 @@ def _encode_text(text: str, what: str) -> bytes:
     return encode_terminated(text)
 
 
-def _transaction_header(properties: MessageProperties, transaction: int) -> bytes:
+def transaction_header(properties: MessageProperties, transaction: int) -> bytes:
     if not 0 <= transaction <= at.ID_MASK:
         raise IllegalPropertyValue(f"transaction number {transaction:#x} does not fit 20 bits")
     flags = transaction << at.ID_SHIFT
@@ -315,7 +315,7 @@ def _transaction_header(properties: MessageProperties, transaction: int) -> byte
 
 
 @lru_cache(maxsize=256)
-def _sender_header(sender: bytes, sender_type: SenderIdentifierType, is_private: bool) -> bytes:
+def sender_header(sender: bytes, sender_type: SenderIdentifierType, is_private: bool) -> bytes:
     return _security_header(
         MessageProperties(
             sender_identifier=sender,

@@ -434,3 +434,8 @@ def parse(text: str) -> FormatName:
     if "," not in text:
         return _parse_element(text)
     return MultipleElementFormatName(tuple(map(_parse_element, text.split(","))))
+
+
+def is_relative(name: FormatName) -> bool:
+    """Return whether a name means the computer on which it is read, whichever that is: `.` or `localhost`."""
+    return isinstance(name, DirectFormatName) and (name.is_on_this_computer or name.address.lower() == "localhost")

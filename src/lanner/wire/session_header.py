@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,24 +18,6 @@ WINDOW_RECOVERY_INTERVAL = 30.0
 # RecoverableMsgAckFlags has a bit for each.
 MAX_RECOVERABLE_ACKS = 32
 _NUMBER_MASK = 0xFFFF
-
-
-def recoverable_acks(persisted: Iterable[int]) -> tuple[int, int]:
-    """RecoverableMsgAckSeqNumber and RecoverableMsgAckFlags for messages on disk that are not acknowledged yet.
-
-    Their numbers count from 1 for the life of the session; the packet has the lower 16 bits. What is too far above
-    the lowest for a bit of its own waits for the next SessionHeader. None: 0 and no bits.
-    """
-    numbers = sorted(persisted)
-    if not numbers:
-        return 0, 0
-    lowest = numbers[0]
-    flags = 0
-    for number in numbers:
-        if number - lowest >= MAX_RECOVERABLE_ACKS:
-            break
-        flags |= 1 << number - lowest
-    return lowest & _NUMBER_MASK, flags
 
 
 def recovered_window(window_size: int, maximum: int = DEFAULT_WINDOW_SIZE) -> int:

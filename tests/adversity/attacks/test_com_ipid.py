@@ -9,7 +9,14 @@ import pytest
 
 from lanner.com.client.client import ComClient, RemoteInterface
 from lanner.com.client.tables import HeldInterface
-from lanner.com.constants import CO_E_OBJNOTREG, IID_IDISPATCH, IID_IUNKNOWN, RPC_E_ACCESS_DENIED
+from lanner.com.constants import (
+    CO_E_OBJNOTREG,
+    IID_ICLASSFACTORY,
+    IID_IDISPATCH,
+    IID_IUNKNOWN,
+    RPC_E_ACCESS_DENIED,
+    S_OK,
+)
 from lanner.com.interfaces import REM_ADD_REF, REM_QUERY_INTERFACE, REM_RELEASE, RemInterfaceRef
 from lanner.com.known_classes import CLASSES
 from lanner.com.objects import ComError
@@ -59,6 +66,31 @@ async def attack(target: Victim) -> None:
             await Script(bob).put(message, "ResponseQueueInfo", RemoteInterface(bob, stolen))
         # She still has it.
         await Script(alice).put(hers, "PathName", HERS)
+
+
+async def factory_of(client: ComClient, target: Victim) -> RemoteInterface:
+    clsid = CLASSES["MSMQ.MSMQQuery"]
+    (found,) = await client.activate_all(target.address, clsid, (IID_ICLASSFACTORY,), is_class_object=True)
+    assert isinstance(found, RemoteInterface)
+    return found
+
+
+async def release_a_factory(target: Victim) -> None:
+    """A class factory is one object for all users."""
+    async with ComClient(credentials=ADMINISTRATOR) as alice, ComClient(credentials=USER) as bob:
+        hers, his = await factory_of(alice, target), await factory_of(bob, target)
+        assert hers.ipid == his.ipid
+        all_there_are = {"c_interface_refs": 1, "interface_refs": (RemInterfaceRef(hers.ipid, 1_000_000, 1_000_000),)}
+        await bob.calls.call_rem_unknown(his.held.exporter, REM_RELEASE, all_there_are)
+        query = {"ripid": hers.ipid, "c_refs": 1, "c_iids": 1, "iids": (IID_IUNKNOWN,)}
+        answer = await alice.calls.call_rem_unknown(hers.held.exporter, REM_QUERY_INTERFACE, query)
+        assert [one.hresult for one in answer["pp_qi_results"]] == [S_OK]
+
+
+def test_another_users_references_to_a_factory_cannot_be_released(tmp_path: Path) -> None:
+    needs_endpoint_mapper_port("127.0.0.1")
+    with victim(tmp_path, com=True) as target:
+        asyncio.run(asyncio.wait_for(release_a_factory(target), 60))
 
 
 def test_another_users_object_cannot_be_used(tmp_path: Path) -> None:

@@ -297,6 +297,24 @@ def test_nobody_poisons_the_identifiers_of_another_sender(alpha: Served, beta: S
     assert beta.incidents("duplicate") == 0
 
 
+def test_a_flood_has_no_message_of_another_sender_forgotten(start: Callable[..., Served]) -> None:
+    """A recoverable message whose acknowledgment was lost comes again, and would be stored twice."""
+    alpha = start("HISTORY", "message_id_history_size = 20")
+    to = alpha.create("orders")
+    guid, liar, address = uuid.uuid4(), uuid.uuid4(), new_address()
+    with alpha.stranger(address, guid).open() as peer:
+        peer.say(message(to, b"pay", source=guid, ordinal=7))
+        wait_for(lambda: alpha.bodies("orders"), "the honest message does not come")
+    with alpha.stranger(guid=liar).open() as attacker:
+        for ordinal in range(1, 101):
+            attacker.say(message(to, b"", source=liar, ordinal=ordinal, recoverable=False))
+        wait_for(lambda: len(alpha.bodies("orders")) == 101, "the flood does not come")
+    with alpha.stranger(address, guid).open() as peer:
+        peer.say(message(to, b"pay", source=guid, ordinal=7))
+        wait_for(lambda: alpha.incidents("duplicate") == 1, "the copy is not recognised")
+    assert alpha.bodies("orders").count(b"pay") == 1
+
+
 def test_a_refused_message_of_the_sender_itself_is_not_remembered(alpha: Served) -> None:
     """A queue that was made later gets the message that was refused before."""
     guid = uuid.uuid4()
@@ -337,6 +355,27 @@ def test_nobody_fixes_the_sequence_of_another_sender(alpha: Served, beta: Served
     alpha.commit(to, "real")
     wait_for(lambda: beta.bodies("unfixed"), "the real sender is blocked")
     assert [one.body for one in beta.manager.open("unfixed")] == ["real"]
+
+
+def test_made_up_sequences_displace_none_of_another_sender(alpha: Served) -> None:
+    """A sequence that is forgotten begins anew, so that its messages come twice."""
+    to = alpha.create("flooded", transactional=True)
+    guid, liar, sequence = uuid.uuid4(), uuid.uuid4(), TxSequenceID(1, int(time.time()))
+    address = new_address()
+    once = message(to, b"once", source=guid, sequence=sequence)
+    with alpha.stranger(address, guid).open() as peer:
+        peer.say(once)
+        wait_for(lambda: alpha.bodies("flooded"), "the honest message does not come")
+    with alpha.stranger(guid=liar).open() as attacker:
+        for n in range(1100):
+            name = rf"DIRECT=TCP:127.9.{n >> 8}.{n & 255}\private$\flooded"
+            attacker.say(message(name, b"", source=liar, sequence=sequence, recoverable=False))
+        wait_for(lambda: alpha.incidents("too_many_sequences") == 100, "the attacker's sequences do not make room")
+    with alpha.stranger(address, guid).open() as peer:
+        peer.say(once)
+        peer.say(message(to, b"next", source=guid, sequence=sequence, number=2, ordinal=2))
+        wait_for(lambda: b"next" in alpha.bodies("flooded"), "the honest sender is silenced")
+    assert [body for body in alpha.bodies("flooded") if body] == [b"once", b"next"]
 
 
 def test_a_sender_whose_messages_are_taken_for_old_ones_sees_it(alpha: Served) -> None:
@@ -489,6 +528,22 @@ def test_whoever_comes_first_does_not_lock_the_owner_out_unseen(start: Callable[
     assert not opens(beta, new_address(), alpha.guid)
 
 
+def test_whoever_comes_first_makes_room_for_the_address_in_the_settings(
+    start: Callable[..., Served], alpha: Served
+) -> None:
+    """Any session tells the identifier of a queue manager, so a liar can claim it before its owner comes."""
+    beta = start("GAMMA", more=f'[peers]\nALPHA = "{alpha.address}"')
+    to = beta.create("orders")
+    attacker = beta.stranger(guid=alpha.guid).open()
+    attacker.say(message(to, b"forged", source=alpha.guid))
+    wait_for(lambda: beta.bodies("orders"), "the liar is not heard while nobody else claims the identifier")
+    alpha.manager.open(to).send(lanner.Message(body="real", recoverable=True))
+    wait_for(lambda: len(beta.bodies("orders")) == 2, "the owner is locked out")
+    attacker.wait_for_end()
+    attacker.connection.close()
+    assert not opens(beta, new_address(), alpha.guid)
+
+
 def test_a_peer_that_answers_under_a_stolen_identifier_gets_nothing(alpha: Served, beta: Served) -> None:
     """The same on sessions that are opened from here, to an address that an attacker has named."""
     to = beta.create("known")
@@ -505,6 +560,29 @@ def test_a_peer_that_answers_under_a_stolen_identifier_gets_nothing(alpha: Serve
             assert thief.received == []
         wait_for(lambda: "lanner peer trust" in (alpha.outgoing(evil)["problem"] or ""), "the reason is not shown")
     assert alpha.outgoing(evil)["messages"] == 1
+
+
+def test_finished_sessions_of_strangers_make_room(start: Callable[..., Served]) -> None:
+    """Each of some addresses has as many sessions as it may; all of them are finished, so none is a half-open one."""
+    known, guid = new_address(), uuid.uuid4()
+    limits = "max_connections = 8\nmax_sessions_per_peer = 4"
+    alpha = start("FULL", limits, more=f'[peers]\nBETA = "{known}"')
+    with contextlib.ExitStack() as stack:
+
+        def hold(address: str, guid: uuid.UUID | None = None) -> Stranger:
+            return stack.enter_context(alpha.stranger(address, guid)).open()
+
+        greedy = new_address(), new_address()
+        held = [hold(address) for address in greedy for _ in range(4)]
+        hold(known, guid)
+        held[0].wait_for_end()
+        # Neither does a stranger with one session stand back, nor does the known peer.
+        newcomer = hold(new_address())
+        held[4].wait_for_end()
+        for address in greedy:
+            assert not all(opens(alpha, address, uuid.uuid4()) for _ in range(4))
+        rows = alpha.manager.status()["sessions"]
+        assert {row["address"] for row in rows} >= {known, newcomer.connection.getsockname()[0]}
 
 
 def test_only_known_peers_connect_where_that_is_wanted(start: Callable[..., Served]) -> None:

@@ -14,14 +14,18 @@ import pytest
 
 import lanner
 from lanner.model.enums import AuthenticationLevel
+from lanner.security.signing import sign
 from lanner.security.users import USER_FILE, UserFile
 from lanner.wire.builder import MessageProperties, build, set_authentication
 from lanner.wire.format_name import parse
+from lanner.wire.message import Message
 from lanner.wire.sid import LOCAL_SYSTEM
+from lanner.wire.signature_input import hash_input_20
 from tests.adversity.network import PORT
 from tests.adversity.stranger import GUID, Stranger
 from tests.client.peers import free_address
 from tests.contract.service import LANNER, Service
+from tests.security.samples import signing_key
 
 _PATIENCE = 20.0  # seconds
 
@@ -41,7 +45,7 @@ class Liar(Stranger):
     def tell(self, service: Service, queue: str, *, source: UUID = GUID, mark: bool = False, **properties: Any) -> None:  # noqa: ANN401 (of MessageProperties)
         self.ordinal += 1
         packet = build(
-            MessageProperties(body=queue.encode(), **properties),
+            MessageProperties(**{"body": queue.encode(), **properties}),
             source=source,
             ordinal=self.ordinal,
             sent_time=int(time.time()),
@@ -94,6 +98,46 @@ def test_a_claim_is_shown_as_a_claim(service: Service) -> None:
         documents = shown(service, "q")
         assert [one["sender_verified"] for one in documents] == expected
         assert [one["sender_id"] for one in documents] == [bob.hex()] * 3
+
+
+def test_a_signature_for_one_queue_is_worth_nothing_in_another(service: Service, tmp_path: Path) -> None:
+    """Bob has signed a message to the attacker's own computer. What was hashed of it becomes the body of another message.
+
+    The hash of MSMQ 1.0 has no lengths and no destination, so it is the same for both.
+    """
+    certificate = tmp_path / "bob.der"
+    certificate.write_bytes(signing_key("bob").certificate)
+    register: list[str | Path] = [LANNER, "user", "certificate", "bob", certificate, "--data", service.data]
+    subprocess.run(register, check=True, capture_output=True)
+    bob = sid_of(service, "bob")
+    captured = Message(
+        sign(
+            build(
+                MessageProperties(body=b"pay 10", sender_identifier=bob),
+                source=UUID(int=5),
+                ordinal=1,
+                sent_time=int(time.time()),
+                destination=parse(r"DIRECT=TCP:127.0.0.9\private$\mine"),
+            ),
+            signing_key("bob"),
+        )
+    )
+    stolen: dict[str, Any] = {
+        "sender_identifier": bob,
+        "sender_certificate": captured.sender_certificate,
+        "signature": captured.signature,
+        "hash_algorithm": captured.hash_algorithm,
+    }
+    with lanner.connect(data=service.data) as qm, Liar.connect(free_address(), service.address) as liar:
+        bobs = qm.create_queue("bobs", access={"bob": "send"})
+        signed = qm.create_queue("signed", authentication=True)
+        last = qm.create_queue("open")
+        liar.open()
+        for queue in ("bobs", "signed", "open"):
+            liar.tell(service, queue, body=hash_input_20(captured)[24:], **stolen)
+        liar.tell(service, "open")
+        assert last.receive(timeout=_PATIENCE).body_bytes == b"open"
+        assert (bobs.count(), signed.count()) == (0, 0)
 
 
 def test_nobody_passes_for_this_queue_manager(service: Service) -> None:

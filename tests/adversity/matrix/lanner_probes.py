@@ -16,6 +16,7 @@ from lanner.security.certificates import generate_certificate
 from lanner.services.interfaces.lanner import (
     LANNER,
     LANNER_ASK,
+    LANNER_BEGIN_STREAM,
     LANNER_CALL,
     LANNER_CLOSE_SESSION,
     LANNER_OPEN_SESSION,
@@ -44,6 +45,12 @@ async def anothers_session(caller: Caller) -> str:
     """A request on a session: its own, or the owner's."""
     status, _ = await caller.request(await caller.session(), {"request": "exists", "name": name_of("payroll")})
     return outcome(status)
+
+
+async def anothers_stream(caller: Caller) -> str:
+    """Begin a stream on a session: its own, or the owner's."""
+    session = await caller.session()
+    return outcome(await caller.status(LANNER, LANNER_BEGIN_STREAM, session=session, version=1))
 
 
 async def session_of(caller: Caller) -> bytes:
@@ -189,6 +196,72 @@ def about_peer(request: str) -> Probe:
     return probe
 
 
+async def left_behind(whose: Caller) -> dict[str, object]:
+    """Leave a branch of a coordinator elsewhere behind, prepared by a caller; return its name."""
+    session = await session_of(whose)
+    _, answer = await whose.request(session, {"request": "begin", "identifier": str(uuid4())})
+    branch: dict[str, object] = {"coordinator": str(uuid4()), "identifier": str(uuid4()), "resource": "here"}
+    document = {"request": "prepare", "transaction": answer["transaction"], **branch}
+    status, _ = await whose.request(session, document)
+    assert status == MQ_OK, hex(status)
+    return branch
+
+
+async def prepare(caller: Caller) -> str:
+    """Prepare a transaction: its own, or one of the owner's session."""
+    whose = caller.owner if caller.takes_anothers else caller
+    _, answer = await whose.request(await session_of(whose), {"request": "begin", "identifier": str(uuid4())})
+    branch = {"coordinator": str(uuid4()), "identifier": str(uuid4()), "resource": "here"}
+    document = {"request": "prepare", "transaction": answer["transaction"], **branch}
+    return outcome((await caller.request(await session_of(caller), document))[0])
+
+
+def on_branch(*, is_commit: bool) -> Probe:
+    async def probe(caller: Caller) -> str:
+        whose = caller.owner if caller.takes_anothers or caller.column == "administrator" else caller
+        document = {"request": "end branch", "commit": is_commit, **await left_behind(whose)}
+        return outcome((await caller.request(await session_of(caller), document))[0])
+
+    return probe
+
+
+def on_distributed(request: str, **arguments: object) -> Probe:
+    """A request about a distributed transaction that its coordinator here knows."""
+
+    async def probe(caller: Caller) -> str:
+        whose = caller.owner if caller.takes_anothers else caller
+        identifier = str(uuid4())
+        begun = {"request": "begin distributed", "identifier": identifier}
+        status, _ = await whose.request(await session_of(whose), begun)
+        assert status == MQ_OK, hex(status)
+        document = {"request": request, "identifier": identifier, "transactions": [identifier], **arguments}
+        return outcome((await caller.request(await session_of(caller), document))[0])
+
+    return probe
+
+
+async def begin_distributed(caller: Caller) -> str:
+    document = {"request": "begin distributed", "identifier": str(uuid4())}
+    return outcome((await caller.request(await session_of(caller), document))[0])
+
+
+def about_coordinator(request: str, **arguments: object) -> Probe:
+    async def probe(caller: Caller) -> str:
+        return outcome((await caller.request(await session_of(caller), {"request": request, **arguments}))[0])
+
+    return probe
+
+
+def about_transaction(request: str) -> Probe:
+    """About a transaction that is in doubt."""
+
+    async def probe(caller: Caller) -> str:
+        branch = await left_behind(caller.owner)
+        return outcome(await ask(caller, request=request, transaction=branch["identifier"]))
+
+    return probe
+
+
 async def requests(world: World, method: Method) -> list[str]:
     """Return the requests that a method knows: it names them all to whom asks for another."""
     root, unknown = world.callers["root"], {"request": "what is there"}
@@ -218,6 +291,7 @@ LANNER_PROBES: Final[Probes] = {
     (LANNER_OPEN_SESSION.name, ""): plainly(LANNER, LANNER_OPEN_SESSION),
     (LANNER_CLOSE_SESSION.name, ""): close_session,
     (LANNER_CALL.name, ""): anothers_session,
+    (LANNER_BEGIN_STREAM.name, ""): anothers_stream,
 }
 ASK_PROBES: Final[Probes] = {
     ("status", ""): asking("status"),
@@ -234,6 +308,9 @@ ASK_PROBES: Final[Probes] = {
     ("pause", ""): about_outgoing("pause"),
     ("resume", ""): about_outgoing("resume"),
     ("resend", ""): about_outgoing("resend"),
+    ("transactions", ""): asking("transactions"),
+    ("commit transaction", ""): about_transaction("commit transaction"),
+    ("abort transaction", ""): about_transaction("abort transaction"),
 }
 SESSION_PROBES: Final[Probes] = {
     ("create queue", ""): create,
@@ -264,4 +341,13 @@ SESSION_PROBES: Final[Probes] = {
     ("begin", ""): begin,
     ("commit", ""): ending("commit"),
     ("abort", ""): ending("abort"),
+    ("coordinator", ""): about_coordinator("coordinator", resource="ledger"),
+    ("outcomes", ""): about_coordinator("outcomes", transactions=[str(uuid4())]),
+    ("begin distributed", ""): begin_distributed,
+    ("decide", ""): on_distributed("decide", resources=["ledger"]),
+    ("end distributed", ""): on_distributed("end distributed", resources=[]),
+    ("prepare", ""): prepare,
+    ("branches", ""): about_coordinator("branches", coordinator=str(uuid4()), resource="ledger"),
+    ("end branch", "to commit"): on_branch(is_commit=True),
+    ("end branch", "to abort"): on_branch(is_commit=False),
 }

@@ -565,9 +565,20 @@ def test_what_the_client_does_not_want_is_empty() -> None:
 @pytest.mark.spec("MQAC-3.1-14")
 def test_a_result_that_nobody_wants_is_not_given_out() -> None:
     """No reference is made that the client would never release."""
+    released: list[ComObject] = []
+
+    class Made(Queue):
+        def released(self) -> None:
+            released.append(self)
+
+    class Opening(Info):
+        async def open(self, call: ComCall, access: int, share_mode: int) -> ComObject:
+            return Made()
+
     exporter = Exporter()
-    Caller(Info(), exporter=exporter).invoke("Open", METHOD | DISPATCH_ZERO_VAR_RESULT, ONE, ONE)
+    Caller(Opening(), exporter=exporter).invoke("Open", METHOD | DISPATCH_ZERO_VAR_RESULT, ONE, ONE)
     assert exporter.objects == {}
+    assert len(released) == 1
 
 
 def test_an_object_without_a_dispatch_interface() -> None:

@@ -117,8 +117,9 @@ def test_a_cursor_and_lookup_ids(computer: Connection, info: Dispatch) -> None:
     assert source.PeekNextByLookupId(labels[0][1]).Label == "three"
 
 
-def test_transactional_work(computer: Connection, info: Dispatch) -> None:
-    dispenser = computer.dispatch("MSMQ.MSMQTransactionDispenser")
+@pytest.mark.parametrize("name", ["MSMQTransactionDispenser", "MSMQCoordinatedTransactionDispenser"])
+def test_transactional_work(computer: Connection, info: Dispatch, name: str) -> None:
+    dispenser = computer.dispatch(f"MSMQ.{name}")
     for verb, count in (("Abort", 0), ("Commit", 2)):
         transaction = dispenser.BeginTransaction()
         send(computer, info, "one", "two", transaction=transaction)

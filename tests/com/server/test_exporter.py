@@ -106,6 +106,14 @@ async def fault(awaitable: object) -> int:
     return caught.value.status
 
 
+async def refusal(awaitable: object) -> int:
+    """Return the status of a fault that says that the call was not begun."""
+    with pytest.raises(RpcFault) as caught:
+        await awaitable  # type: ignore[misc]
+    assert caught.value.did_not_execute
+    return caught.value.status
+
+
 # Marshaling ----------------------------------------------------------------------------------------------------------
 
 
@@ -303,7 +311,7 @@ class TestCalls:
             async with ToyServer(tmp_path) as server, toy_client(server) as client:
                 (std,) = await client.activate()
                 call = client.call(ICOUNTER, std.ipid, ADD, this=replace(THIS, flags=flags), n=1)
-                assert await fault(call) == RPC_E_INVALID_HEADER
+                assert await refusal(call) == RPC_E_INVALID_HEADER
                 assert await client.add(std) == 1
                 # Those of an activation are not looked at.
                 assert (await client.create(this=replace(THIS, flags=flags)))[RETURNS] == S_OK
@@ -316,9 +324,9 @@ class TestCalls:
             async with ToyServer(tmp_path) as server, toy_client(server) as client:
                 (std,) = await client.activate()
                 for ipid in (uuid4(), None, UUID(int=0), UUID(int=(1 << 128) - 1)):
-                    assert await fault(client.call(ICOUNTER, ipid, ADD, n=1)) == RPC_E_DISCONNECTED
+                    assert await refusal(client.call(ICOUNTER, ipid, ADD, n=1)) == RPC_E_DISCONNECTED
                     call = client.call(IREMUNKNOWN, ipid, REM_RELEASE, c_interface_refs=0, interface_refs=())
-                    assert await fault(call) == RPC_E_DISCONNECTED
+                    assert await refusal(call) == RPC_E_DISCONNECTED
                 assert await client.add(std) == 1
 
         run(main())
@@ -353,11 +361,11 @@ class TestCalls:
                 bound = await client.objects.bind(ICOUNTER)
                 stub = ADD.encode_request({"orpc_this": THIS, "n": 1})
                 call = bound.call_raw(opnum, stub, std.ipid)
-                assert await fault(call) == FaultStatus.NCA_OP_RNG_ERROR
+                assert await refusal(call) == FaultStatus.NCA_OP_RNG_ERROR
                 rem = await client.objects.bind(IREMUNKNOWN)
                 beyond = opnum if opnum < 3 else opnum - 1
                 call = rem.call_raw(beyond, stub, server.com.exporter.ipid_rem_unknown)
-                assert await fault(call) == FaultStatus.NCA_OP_RNG_ERROR
+                assert await refusal(call) == FaultStatus.NCA_OP_RNG_ERROR
                 assert await client.add(std) == 1
 
         run(main())
@@ -469,7 +477,7 @@ class TestLevels:
                 toy_client(server, level=level, credentials=None if level == AuthLevel.NONE else CREDENTIALS) as client,
             ):
                 (std,) = await privileged.activate()
-                assert await fault(client.call(ICOUNTER, std.ipid, ADD, n=1)) == FaultStatus.ACCESS_DENIED
+                assert await refusal(client.call(ICOUNTER, std.ipid, ADD, n=1)) == FaultStatus.ACCESS_DENIED
                 assert await privileged.add(std, 0) == 0
                 for interface in (IREMUNKNOWN, IREMUNKNOWN2):
                     references = (RemInterfaceRef(std.ipid, 5, 0),)

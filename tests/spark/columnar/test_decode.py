@@ -138,9 +138,12 @@ def test_which_senders_are_verified(keeper: UUID | None) -> None:
     marked = [set_authentication(packet, signed) for packet in plain[:4]]
     unsigned_user = {SOURCE: True, None: None}.get(keeper, False)
     unsigned_machine = None if keeper is None else False
-    packets = plain + marked
+    # A 1.0 hash does not say which queue a message is for.
+    weak = set_authentication(plain[0], AuthenticationLevel.SIG10)
+    packets = [*plain, *marked, weak]
     column = decode_packets(packets, place=Place(None if keeper is None else str(keeper))).column("sender_verified")
-    assert column.to_pylist() == [unsigned_user, unsigned_user, False, unsigned_machine, False, True, True, False, True]
+    expected = [unsigned_user, unsigned_user, False, unsigned_machine, False, True, True, False, True]
+    assert column.to_pylist() == [*expected, keeper == SOURCE]
     for some in (packets, *([packet] * 3 for packet in packets)):
         check(some, keeper=keeper)
 

@@ -11,7 +11,7 @@ read every spelling. Time-outs are seconds; None is no time-out.
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -95,6 +95,15 @@ class Backend(Protocol):
     def transaction(self) -> BackendTransaction:
         """Return a transaction, which begins when it is first used."""
 
+    async def distributed(self, request: str, **arguments: object) -> Document:
+        """Make a request about distributed transactions (host/distributed.py).
+
+        UnsupportedOperation if the queue manager has no coordinator.
+        """
+
+    async def prepare(self, unit: BackendTransaction, **arguments: object) -> None:
+        """Prepare a transaction as a branch of a distributed one: from then on its coordinator ends it."""
+
     # For administrators -----------------------------------------------------------------------------------------
 
     async def outgoing(self) -> list[Document]:
@@ -149,6 +158,26 @@ class BackendQueue(Protocol):
     async def purge(self) -> int: ...
 
     def cursor(self, *, peek_only: bool) -> BackendCursor: ...
+
+
+class BackendBatch(Protocol):
+    """Messages that were asked for ahead, in a transaction."""
+
+    async def messages(self) -> list[ReceivedMessage]:
+        """Return the messages that were there; IOTimeout if none was."""
+
+    async def keep(self, count: int) -> None:
+        """Give back all but the first so many messages."""
+
+    def confirm(self) -> None:
+        """Say that nothing of it will be given back any more."""
+
+
+@runtime_checkable
+class ReceivesAhead(Protocol):
+    """A queue whose messages can be received ahead."""
+
+    async def receive_ahead(self, most: int, unit: BackendTransaction) -> BackendBatch: ...
 
 
 class BackendCursor(Protocol):

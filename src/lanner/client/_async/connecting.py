@@ -10,7 +10,8 @@ from lanner.client._async.lanner_connection import LannerConnection
 from lanner.client._async.msmq_backend import MsmqBackend
 from lanner.client.target import check, first_contact
 from lanner.rpc.faults import InterfaceRefused
-from lanner.services.interfaces.lanner import LANNER, LANNER_OPEN_SESSION, LANNER_WHO
+from lanner.rpc.frames import VERSION
+from lanner.services.interfaces.lanner import LANNER, LANNER_BEGIN_STREAM, LANNER_OPEN_SESSION, LANNER_WHO
 
 if TYPE_CHECKING:
     from lanner.client._async.backend import Backend
@@ -31,6 +32,9 @@ async def _make(target: Target) -> LannerConnection:
                 raise _NoLanner from None
             opened: dict[str, Any] = await bound.call(LANNER_OPEN_SESSION)
             check(opened)
+            stream: dict[str, Any] = await bound.call(LANNER_BEGIN_STREAM, session=opened["session"], version=VERSION)
+            check(stream)
+            client.begin_frames(bytes(stream["keys"] or b""))
             who: dict[str, Any] = await bound.call(LANNER_WHO)
             return LannerConnection(client, bound, opened["session"], who["name"], who["identifier"])
     except BaseException:

@@ -19,6 +19,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
+from lanner.client._async.backend import ReceivesAhead
 from lanner.client._async.embedded import EmbeddedBackend
 from lanner.client._async.io import AWAITS, Event, Lock, call, pause, sleep, supervise
 from lanner.client._async.transaction import Transaction
@@ -46,7 +47,7 @@ from lanner.wire.format_name import DirectFormatName
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lanner.client._async.backend import Backend
+    from lanner.client._async.backend import Backend, BackendBatch, BackendQueue
     from lanner.client._async.queue import Queue
     from lanner.client.consuming import Options
     from lanner.client.message import ReceivedMessage
@@ -148,6 +149,8 @@ class _Worker:
         # Failures in a row: of the handler, and of the queue manager or the way to it.
         self.failures = 0
         self.losses = 0
+        # The next message is received by itself, whatever `prefetch` says.
+        self.is_careful = False
 
 
 class Consumer:
@@ -156,12 +159,14 @@ class Consumer:
     def __init__(
         self,
         queue: Queue,
+        source: BackendQueue,
         backend: Backend,
         handler: Callable[..., object],
         poison: str | Queue | None,
         options: Options,
     ) -> None:
         self._queue = queue
+        self._source = source
         self._backend = backend
         self._handler = handler
         self._passing = passing(handler, is_awaited=AWAITS)
@@ -234,6 +239,89 @@ class Consumer:
         return self._stopping.is_set()
 
     async def _step(self, worker: _Worker) -> bool:
+        """Handle messages, or wait until there may be one. Return whether the handler failed."""
+        if self._options.prefetch > 1 and not self._passing and not worker.is_careful:
+            try:
+                found = await self._step_ahead(worker)
+            except BaseException:
+                self._unreserve()
+                raise
+            if found is not None:
+                self._unreserve()
+                return found
+        worker.is_careful = False
+        return await self._step_one(worker)
+
+    async def _step_ahead(self, worker: _Worker) -> bool | None:
+        """Handle messages received ahead, and commit those that were handled.
+
+        Return whether the handler failed; None if a message must be received by itself, or none is there.
+        """
+        source = self._source
+        if not isinstance(source, ReceivesAhead):
+            return None
+        unit = Transaction(self._backend)
+        claimed = self._claim(self._options.prefetch - 1)
+        self._count_busy(1)
+        try:
+            batch = await source.receive_ahead(1 + claimed, unit.unit(self._backend))
+            return await self._handle_batch(worker, batch, unit)
+        except IOTimeout:
+            return None
+        except BaseException:
+            if not unit.is_over:
+                with contextlib.suppress(LannerError):
+                    await unit.abort()
+            raise
+        finally:
+            self._count_busy(-1)
+            self._unreserve(claimed)
+
+    async def _handle_batch(self, worker: _Worker, batch: BackendBatch, unit: Transaction) -> bool | None:
+        messages = await batch.messages()
+        handled = 0
+        failed: Exception | None = None
+        for message in messages:
+            if handled and self._is_stopped():
+                break
+            if self._failures.count(message):
+                # It has failed before: what follows of that is for a transaction of its own.
+                worker.is_careful = True
+                break
+            try:
+                await call(self._handler, message)
+            except Exception as error:  # noqa: BLE001 (a handler may raise anything)
+                failed = error
+                break
+            handled += 1
+        if handled < len(messages):
+            await batch.keep(handled)
+        batch.confirm()
+        try:
+            await unit.commit()
+        except CommitInDoubt as error:
+            _log.warning("%s: %d messages: %s", self._queue.name, handled, error)
+            self._add(in_doubt=handled)
+            raise
+        self._add(handled=handled)
+        if failed is None:
+            worker.failures = 0 if handled else worker.failures
+            return False if handled else None
+        worker.failures += 1
+        await self._fail_alone(messages[handled], failed)
+        return True
+
+    async def _fail_alone(self, message: ReceivedMessage, error: Exception) -> None:
+        """Count the failure of a message that has been given back with those behind it."""
+        unit = Transaction(self._backend)
+        try:
+            await self._queue.receive_by_lookup_id(message.lookup_id, transaction=unit)
+        except (MessageNotFound, MessageAlreadyReceived):
+            # Another worker has it by now: here it failed all the same.
+            await unit.abort()
+        await self._fail(message, self._failures.count(message), unit, error)
+
+    async def _step_one(self, worker: _Worker) -> bool:
         """Handle a message, or wait until there may be one. Return whether the handler failed."""
         unit = worker.unit = worker.unit or Transaction(self._backend)
         try:
@@ -408,9 +496,18 @@ class Consumer:
             self._reserved += 1
             return True
 
-    def _unreserve(self) -> None:
+    def _claim(self, most: int) -> int:
+        """Claim up to so many more of the `count` messages, and return how many."""
         with self._lock:
-            self._reserved -= 1
+            count = self._options.count
+            if count is not None:
+                most = max(min(most, count - self._result.handled - self._reserved), 0)
+            self._reserved += most
+            return most
+
+    def _unreserve(self, number: int = 1) -> None:
+        with self._lock:
+            self._reserved -= number
 
     def _add(self, *, handled: int = 0, retried: int = 0, poisoned: int = 0, in_doubt: int = 0) -> None:
         with self._lock:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from lanner.client._async.asked import Asked
 from lanner.client._async.embedded_queue import EmbeddedQueue
-from lanner.client._async.embedded_units import EmbeddedTransaction
+from lanner.client._async.embedded_units import EmbeddedTransaction, prepared
 from lanner.client._async.io import Opening, Waiter, durable, in_thread, open_early
+from lanner.host.distributed import DistributedRequests
 from lanner.host.operations import Operations
 from lanner.host.runtime import Runtime
 from lanner.security.identity import SYSTEM
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from lanner.client._async.backend import Backend, BackendQueue, BackendTransaction
+    from lanner.client._async.backend import Backend, BackendQueue, BackendTransaction, Document
     from lanner.engine import Engine, EngineSettings
-    from lanner.engine.dtc import Coordinator
     from lanner.host.names import QueueNames
     from lanner.model.directory_objects import Queue as QueueObject
+    from lanner.model.live import Transaction
     from lanner.security.access_lists import AccessChange, AccessList
     from lanner.security.identity import Identity
     from lanner.security.signing import SigningKey
@@ -47,9 +48,8 @@ class Embedded:
         *,
         bind: str | None,
         transfer: TransferSettings | None,
-        coordinator: Coordinator | None,
     ) -> None:
-        self.runtime = Runtime(data, settings, coordinator=coordinator)
+        self.runtime = Runtime(data, settings)
         self.transfer: EmbeddedTransfer | None = None
         # In hardened mode it accepts no sessions (MS-MQDMPR 3.1.1.1).
         if bind is not None and not self.runtime.engine.queue_manager.hardened_security:
@@ -81,14 +81,11 @@ class EmbeddedBackend(Asked):
         *,
         bind: str | None = None,
         transfer: TransferSettings | None = None,
-        coordinator: Coordinator | None = None,
     ) -> None:
         self._data = data
         self._embedded: Embedded | None = None
         self._operations: Operations | None = None
-        self._opening = Opening(
-            partial(Embedded, data, settings, bind=bind, transfer=transfer, coordinator=coordinator), Embedded.close
-        )
+        self._opening = Opening(partial(Embedded, data, settings, bind=bind, transfer=transfer), Embedded.close)
         self._forget_keys()
         open_early(self.open)
 
@@ -211,6 +208,18 @@ class EmbeddedBackend(Asked):
 
     def transaction(self) -> BackendTransaction:
         return EmbeddedTransaction(self)
+
+    async def distributed(self, request: str, **arguments: object) -> Document:
+        return await self._distributed({"request": request, **arguments})
+
+    async def prepare(self, unit: BackendTransaction, **arguments: object) -> None:
+        await self._distributed({"request": "prepare", **arguments}, prepared(unit))
+
+    async def _distributed(self, request: Document, transaction: Transaction | None = None) -> Document:
+        with self.waiter.change() as change:
+            answer = DistributedRequests(self.engine, self.operations.identity).answer(request, transaction)
+        await durable(change)
+        return answer()
 
     def key_to_sign_with(self) -> SigningKey:
         """Return the program's own key, else that of the user's internal certificate; receivers learn it."""

@@ -139,6 +139,14 @@ async def _salvage(
         await undo(await task)
 
 
+async def unbroken(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Do something that must not be left half done: if the caller is cancelled, it goes on in the background."""
+    task = asyncio.ensure_future(work())
+    _background.add(task)
+    task.add_done_callback(_background.discard)
+    return await asyncio.shield(task)
+
+
 async def gather(works: Sequence[Callable[[], Awaitable[T]]]) -> list[T | BaseException]:
     """Run several things at once and return their results, or their errors."""
     return await asyncio.gather(*(work() for work in works), return_exceptions=True)

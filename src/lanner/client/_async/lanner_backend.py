@@ -15,7 +15,7 @@ import json
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -136,6 +136,12 @@ class LannerBackend(Asked):
 
     def transaction(self) -> BackendTransaction:
         return LannerTransaction(self)
+
+    async def distributed(self, request: str, **arguments: object) -> Document:
+        return await self._request("", request, **arguments)
+
+    async def prepare(self, unit: BackendTransaction, **arguments: object) -> None:
+        await cast("LannerTransaction", unit).prepare({"request": "prepare", **arguments})
 
     async def key_to_sign_with(self) -> SigningKey | None:
         """Return the program's own key, else that of the user's internal certificate; receivers learn it, if we may say so."""

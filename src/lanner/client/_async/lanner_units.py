@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 from lanner.client._async.io import Lock
 from lanner.client._async.lanner_connection import LannerConnection
@@ -20,11 +21,13 @@ from lanner.model.errors import (
     RemoteMachineNotAvailable,
     TransactionSequence,
 )
+from lanner.services import stream_entries as entries
 
 if TYPE_CHECKING:
     from lanner.client._async.backend import BackendTransaction
     from lanner.client._async.lanner_backend import LannerBackend
     from lanner.client._async.lanner_queue import LannerQueue
+    from lanner.services.interfaces.lanner import Document
 
 
 class LannerCursor:
@@ -80,6 +83,10 @@ class LannerCursor:
         return await self._queue.receive_at(self, timeout, unit)
 
 
+# Sends what ends a transaction: its connection and its number there.
+_End: TypeAlias = Callable[[LannerConnection, int], Awaitable[object]]
+
+
 class LannerTransaction:
     """A transaction of the queue manager, begun when it is first used, and aborted with its connection."""
 
@@ -100,24 +107,32 @@ class LannerTransaction:
         """Return the transaction's number on a connection."""
         async with self._enlisting:
             if self._enlisted is None:
-                document, _ = await connection.call({"request": "begin", "identifier": str(self.identifier)})
-                self._enlisted = connection, document["transaction"]
+                number = connection.new_number()
+                # Goes with the first request of the transaction, which hears why it could not be begun.
+                connection.tell(entries.BEGIN, entries.pack_begin(number, self.identifier))
+                self._enlisted = connection, number
             elif self._enlisted[0] is not connection:
                 raise TransactionSequence(f"transaction {self.identifier} was aborted: the connection was lost")
             return self._enlisted[1]
 
     async def commit(self) -> None:
         try:
-            await self._end("commit")
+            await self._end(_ending(entries.COMMIT))
         except RemoteMachineNotAvailable as error:
             raise CommitInDoubt(
                 f"transaction {self.identifier}: {error.args[0]}: whether it is committed is unknown"
             ) from error
 
     async def abort(self) -> None:
-        await self._end("abort")
+        await self._end(_ending(entries.ABORT))
 
-    async def _end(self, request: str) -> None:
+    async def prepare(self, request: Document) -> None:
+        """Have the transaction prepared: from then on it is its coordinator's to end, and survives the connection."""
+        if self._enlisted is None:
+            raise TransactionSequence(f"transaction {self.identifier} was never begun")
+        await self._end(lambda connection, number: connection.call({**request, "transaction": number}))
+
+    async def _end(self, send: _End) -> None:
         self.is_over = True
         if self._enlisted is None:
             return
@@ -125,5 +140,8 @@ class LannerTransaction:
         if not self._backend.connections.is_current(made):
             raise TransactionSequence(f"transaction {self.identifier} was aborted: the connection was lost")
         what = f"transaction {self.identifier}"
-        document = {"request": request, "transaction": number}
-        await self._backend.connections.on(made, what, lambda connection: connection.call(document))
+        await self._backend.connections.on(made, what, lambda connection: send(connection, number))
+
+
+def _ending(kind: int) -> _End:
+    return lambda connection, number: connection.exchange(kind, entries.pack_transaction(number))

@@ -259,6 +259,20 @@ class MsmqBackend:
     def transaction(self) -> BackendTransaction:
         return MsmqTransaction(self.connections)
 
+    async def distributed(self, request: str, **arguments: object) -> Document:
+        del request, arguments
+        raise self._without_coordinator
+
+    async def prepare(self, unit: BackendTransaction, **arguments: object) -> None:
+        del unit, arguments
+        raise self._without_coordinator
+
+    @property
+    def _without_coordinator(self) -> UnsupportedOperation:
+        return UnsupportedOperation(
+            f"{self.place} is no Lanner: it takes no part in distributed transactions of Lanner"
+        )
+
     # For administrators -------------------------------------------------------------------------------------------
 
     async def outgoing(self) -> list[Document]:

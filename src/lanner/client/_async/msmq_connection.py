@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from lanner.client._async.remote_reader import RemoteReader
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from lanner.rpc.interface import Interface, Method
     from lanner.rpc.ndr import Value
 
+# MS-MQQP 3.2.4.1: "the QueueManager.Identifier of the queue manager". A program has none (DECISIONS).
+CLIENT_ID: Final = uuid4()
+
 
 class MsmqConnection:
     """One connection, or two where qm2qm has a port of its own; context handles end with them."""
@@ -35,7 +38,7 @@ class MsmqConnection:
     async def make(cls, target: Target) -> MsmqConnection:
         """Connect to the interfaces that are always needed; others are bound when they are used."""
         with first_contact(target):
-            reader = await RemoteReader.connect(target, client_id=uuid4())
+            reader = await RemoteReader.connect(target, client_id=CLIENT_ID)
             try:
                 # A wrong password is refused at the first call only.
                 await reader.version()

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lanner.client._async.backend import Backend, Document
-    from lanner.engine.dtc import Coordinator
     from lanner.host.names import QueueNames
     from lanner.security.identity import Identity
     from lanner.security.signing import SigningKey
@@ -51,7 +50,6 @@ class QueueManager(Closeable):
         *,
         bind: str | None = None,
         transfer: TransferSettings | None = None,
-        coordinator: Coordinator | None = None,
         **settings: object,
     ) -> None:
         """Prepare a queue manager in this process.
@@ -60,9 +58,7 @@ class QueueManager(Closeable):
         them wait. Other settings are those of the engine (`EngineSettings`).
         """
         values = bound_settings(bind, transfer, settings)
-        self._backend = EmbeddedBackend(
-            data, local_settings(name, **values), bind=bind, transfer=transfer, coordinator=coordinator
-        )
+        self._backend = EmbeddedBackend(data, local_settings(name, **values), bind=bind, transfer=transfer)
 
     @classmethod
     def over(cls, backend: Backend) -> Self:
@@ -236,6 +232,29 @@ class QueueManager(Closeable):
     async def forget_peer(self, guid: uuid.UUID | str) -> None:
         """Bind a queue manager identifier to no address; its sessions end. InvalidParameter if it is bound to none."""
         await self._backend.ask("forget peer", guid=str(guid))
+
+    async def transactions(self) -> list[Document]:
+        """Return the distributed transactions that are in doubt here, and those that programs are about to end."""
+        documents: list[Document] = await self._backend.ask("transactions")
+        return documents
+
+    async def commit_transaction(self, transaction: uuid.UUID | str) -> list[Document]:
+        """Commit by hand what is in doubt here of a distributed transaction, and return what that was.
+
+        InvalidParameter if nothing is; TransactionSequence if a program is about to end it, or the
+        coordinator of this queue manager has another outcome in its log.
+        """
+        documents: list[Document] = await self._backend.ask("commit transaction", transaction=str(transaction))
+        return documents
+
+    async def abort_transaction(self, transaction: uuid.UUID | str) -> list[Document]:
+        """Abort by hand what is in doubt here of a distributed transaction, and return what that was.
+
+        InvalidParameter if nothing is; TransactionSequence if a program is about to end it, or the
+        coordinator of this queue manager has another outcome in its log.
+        """
+        documents: list[Document] = await self._backend.ask("abort transaction", transaction=str(transaction))
+        return documents
 
     async def register_certificate(self, certificate: str, sid: str | None = None) -> None:
         """Make the certificate (PEM) of a user known to receivers; without a SID, of the user of this object."""

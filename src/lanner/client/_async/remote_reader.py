@@ -52,6 +52,8 @@ from lanner.wire.message import Message
 
 # MS-MQQP 3.2.4.1: "the client SHOULD cancel the call" when it takes longer than five minutes.
 OPEN_TIMEOUT: Final = 300.0  # seconds
+# MS-MQQP 3.2.4.1 dwMQS: 1 is for routing and directory servers.
+_NO_SERVER: Final = 0
 # MS-MQQP 3.2.4.2: servers before this have no RemoteQMStartReceive2.
 _FIRST_WITH_SEQUENTIAL_ID: Final = (5, 1)
 _MAX_REQUEST_ID: Final = 0xFFFF_FFFF
@@ -75,8 +77,6 @@ class RemoteReader(Closeable):
     """A connection to the queues of another computer."""
 
     client_id: UUID
-    # MS-MQQP 3.2.4.1 dwMQS: 1 for a routing or directory server.
-    mqs: int
     open_timeout: float
     handshake_client: RpcClient
     handshake: BoundInterface
@@ -97,7 +97,6 @@ class RemoteReader(Closeable):
         target: Target,
         *,
         client_id: UUID,
-        is_server: bool = False,
         syntaxes: tuple[Syntax, ...] | None = None,
         open_timeout: float = OPEN_TIMEOUT,
     ) -> Self:
@@ -128,7 +127,7 @@ class RemoteReader(Closeable):
             await reading_client.close()
             await handshake_client.close()
             raise
-        return cls(client_id, int(is_server), open_timeout, handshake_client, handshake, reading_client, reading)
+        return cls(client_id, open_timeout, handshake_client, handshake, reading_client, reading)
 
     async def close(self) -> None:
         """Hang up; the server closes what is open and takes back what was not acknowledged."""
@@ -150,7 +149,7 @@ class RemoteReader(Closeable):
             dw_desired_access=access.value,
             dw_share_mode=int(share_mode),
             p_lic_guid=self.client_id,
-            dw_mqs=0,
+            dw_mqs=_NO_SERVER,
         )
         try:
             async with time_limit(self.open_timeout):
@@ -159,7 +158,7 @@ class RemoteReader(Closeable):
                     self.reading,
                     mqqp.REMOTE_QM_OPEN_QUEUE,
                     p_lic_guid=self.client_id,
-                    dw_mqs=self.mqs,
+                    dw_mqs=_NO_SERVER,
                     h_queue=first["ph_queue"],
                     p_queue=first["dwp_queue"],
                     dwp_context=first["pdw_context"],

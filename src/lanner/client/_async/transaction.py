@@ -58,7 +58,7 @@ class Transaction:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._unit.is_over:
+        if self.is_over:
             return
         if kind is None:
             await self.commit()

@@ -9,7 +9,7 @@ read every spelling. Time-outs are seconds; None is no time-out.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -93,6 +93,15 @@ class Backend(Protocol):
     def transaction(self) -> BackendTransaction:
         """Return a transaction, which begins when it is first used."""
 
+    def distributed(self, request: str, **arguments: object) -> Document:
+        """Make a request about distributed transactions (host/distributed.py).
+
+        UnsupportedOperation if the queue manager has no coordinator.
+        """
+
+    def prepare(self, unit: BackendTransaction, **arguments: object) -> None:
+        """Prepare a transaction as a branch of a distributed one: from then on its coordinator ends it."""
+
     # For administrators -----------------------------------------------------------------------------------------
 
     def outgoing(self) -> list[Document]:
@@ -145,6 +154,26 @@ class BackendQueue(Protocol):
     def purge(self) -> int: ...
 
     def cursor(self, *, peek_only: bool) -> BackendCursor: ...
+
+
+class BackendBatch(Protocol):
+    """Messages that were asked for ahead, in a transaction."""
+
+    def messages(self) -> list[ReceivedMessage]:
+        """Return the messages that were there; IOTimeout if none was."""
+
+    def keep(self, count: int) -> None:
+        """Give back all but the first so many messages."""
+
+    def confirm(self) -> None:
+        """Say that nothing of it will be given back any more."""
+
+
+@runtime_checkable
+class ReceivesAhead(Protocol):
+    """A queue whose messages can be received ahead."""
+
+    def receive_ahead(self, most: int, unit: BackendTransaction) -> BackendBatch: ...
 
 
 class BackendCursor(Protocol):

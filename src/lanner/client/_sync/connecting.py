@@ -11,7 +11,8 @@ from lanner.client._sync.lanner_connection import LannerConnection
 from lanner.client._sync.msmq_backend import MsmqBackend
 from lanner.client.target import check, first_contact
 from lanner.rpc.faults import InterfaceRefused
-from lanner.services.interfaces.lanner import LANNER, LANNER_OPEN_SESSION, LANNER_WHO
+from lanner.rpc.frames import VERSION
+from lanner.services.interfaces.lanner import LANNER, LANNER_BEGIN_STREAM, LANNER_OPEN_SESSION, LANNER_WHO
 
 if TYPE_CHECKING:
     from lanner.client._sync.backend import Backend
@@ -32,6 +33,9 @@ def _make(target: Target) -> LannerConnection:
                 raise _NoLanner from None
             opened: dict[str, Any] = bound.call(LANNER_OPEN_SESSION)
             check(opened)
+            stream: dict[str, Any] = bound.call(LANNER_BEGIN_STREAM, session=opened["session"], version=VERSION)
+            check(stream)
+            client.begin_frames(bytes(stream["keys"] or b""))
             who: dict[str, Any] = bound.call(LANNER_WHO)
             return LannerConnection(client, bound, opened["session"], who["name"], who["identifier"])
     except BaseException:

@@ -102,3 +102,10 @@ def received(read: Read, keeper: uuid.UUID) -> ReceivedMessage:
 def inner(unit: BackendTransaction) -> Transaction:
     """Return the engine's transaction; `Transaction.unit` has checked whose it is."""
     return cast("EmbeddedTransaction", unit).inner
+
+
+def prepared(unit: BackendTransaction) -> Transaction:
+    """Return the engine's transaction of a unit that its coordinator ends from now on."""
+    own = cast("EmbeddedTransaction", unit)
+    own.is_over = True
+    return own.inner

@@ -114,6 +114,12 @@ def salvaged(work: Callable[[], T], cancel: Callable[[], None], undo: Callable[[
         raise
 
 
+def unbroken(work: Callable[[], T]) -> T:
+    """Do something that must not be left half done: Ctrl-C waits for its end, and a second one does not."""
+    with Uninterrupted():
+        return work()
+
+
 def gather(works: Sequence[Callable[[], T]]) -> list[T | BaseException]:
     """Run several things, one after the other, and return their results, or their errors."""
     results: list[T | BaseException] = []

@@ -14,7 +14,7 @@ import json
 import uuid
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -135,6 +135,12 @@ class LannerBackend(Asked):
 
     def transaction(self) -> BackendTransaction:
         return LannerTransaction(self)
+
+    def distributed(self, request: str, **arguments: object) -> Document:
+        return self._request("", request, **arguments)
+
+    def prepare(self, unit: BackendTransaction, **arguments: object) -> None:
+        cast("LannerTransaction", unit).prepare({"request": "prepare", **arguments})
 
     def key_to_sign_with(self) -> SigningKey | None:
         """Return the program's own key, else that of the user's internal certificate; receivers learn it, if we may say so."""

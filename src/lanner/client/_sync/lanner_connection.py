@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 from lanner.client.message import ReceivedMessage
 from lanner.model.errors import (
     LannerError,
+    RemoteProtocolError,
     StatusError,
     status_error,
 )
 from lanner.model.live import Record
 from lanner.rpc.interface import RETURNS
+from lanner.services import stream_entries as entries
 from lanner.services.interfaces.lanner import (
     LANNER_ASK,
     LANNER_CALL,
@@ -27,7 +29,9 @@ from lanner.services.interfaces.lanner import (
 )
 
 if TYPE_CHECKING:
-    from lanner.rpc.blocking_client import BoundInterface, RpcClient
+    from collections.abc import Iterable
+
+    from lanner.rpc.blocking_client import BoundInterface, Posted, RpcClient
 
 
 class SendError(Exception):
@@ -50,7 +54,10 @@ class LannerConnection:
         self._client = client
         self._bound = bound
         self._session = session
+        self._identifier_text = str(identifier)
         self._numbers = itertools.count(1)
+        # Far above those that are taken one by one.
+        self._blocks = itertools.count(1 << 40, entries.MAX_MESSAGES)
         # Reads whose answers have come: the queue manager need not keep their messages for us.
         self.done: deque[int] = deque()
         # Requests that end what no program can reach any more, to be made before the next one.
@@ -85,6 +92,47 @@ class LannerConnection:
             raise SendError(error, document["ids"]) if document.get("ids") else error
         return document, rest
 
+    # The stream -----------------------------------------------------------------------------------------------------
+
+    def post(self, kind: int, *parts: bytes) -> Posted:
+        """Send a request on the stream, in a frame with those that others send now."""
+        if self.done:
+            numbers = sorted(self.done.popleft() for _ in range(len(self.done)))
+            self._client.tell(entries.CONFIRM, entries.pack_reads(numbers))
+        return self._client.post(kind, *parts)
+
+    def tell(self, kind: int, *parts: bytes) -> None:
+        """Send a request that is not answered, in the frame of the next one that is."""
+        self._client.tell(kind, *parts)
+
+    def exchange(self, kind: int, *parts: bytes) -> memoryview:
+        """Send a request on the stream and return its answer."""
+        return self.answer(self.post(kind, *parts))
+
+    def answer(self, posted: Posted) -> memoryview:
+        """Return the answer to a request on the stream; failures are as in `call`."""
+        number, kind, body = self._client.answer(posted)
+        if kind == entries.DONE:
+            return body
+        if kind != entries.FAILED:
+            raise RemoteProtocolError(f"an answer of kind {kind} to request {number}")
+        status, text, ordinals = entries.unpack_error(body)
+        error = status_error(status, text)
+        raise SendError(error, self.identifiers(ordinals)) if ordinals else error
+
+    def forget(self, posted: Posted) -> None:
+        """Drop the answer to a request when it comes."""
+        self._client.forget(posted)
+
+    def identifiers(self, ordinals: Iterable[int]) -> list[str]:
+        """Return the identifiers of messages that were sent."""
+        return [f"{self._identifier_text}\\{ordinal}" for ordinal in ordinals]
+
+    def received(self, body: memoryview) -> list[ReceivedMessage]:
+        """Return the messages in the answer to a receive."""
+        keeper = self.identifier
+        return [ReceivedMessage(lookup_id, record, keeper) for lookup_id, record in entries.unpack_messages(body)]
+
     def ask(self, text: str) -> Any:  # noqa: ANN401 (JSON)
         """Return the answer to an administrator's question."""
         results: dict[str, Any] = self._bound.call(LANNER_ASK, request=text)
@@ -96,10 +144,14 @@ class LannerConnection:
         """Return a number for a read, a queue or a cursor, by which it can be ended without its answer."""
         return next(self._numbers)
 
+    def new_numbers(self) -> int:
+        """Return the first of as many numbers in a row as a receive has messages."""
+        return next(self._blocks)
+
     def give_back(self, numbers: list[int]) -> None:
         """Give back what receives have got. If the connection is lost, that has happened with it."""
         with contextlib.suppress(LannerError):
-            self.call({"request": "end", "reads": numbers, "remove": False})
+            self.exchange(entries.GIVE_BACK, entries.pack_reads(sorted(numbers)))
 
     def tidy(self) -> None:
         """Close queues and abort transactions that were abandoned."""

@@ -9,10 +9,13 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from lanner.client._sync.io import Lock, Uninterrupted, spawn
+from lanner.client._sync.lanner_batches import LannerBatch, ask_for_batch
 from lanner.client._sync.lanner_connection import LannerConnection, SendError
+from lanner.client._sync.lanner_sending import Sending, is_plain
 from lanner.client._sync.lanner_units import LannerCursor, LannerTransaction
 from lanner.client.message import ReceivedMessage
 from lanner.client.preparing import signed, to_message
@@ -27,11 +30,11 @@ from lanner.model.errors import (
     RemoteMachineNotAvailable,
     status_error,
 )
+from lanner.services import stream_entries as entries
 from lanner.services.interfaces.lanner import (
     MAX_REQUEST_SIZE,
     Document,
 )
-from lanner.services.message_documents import properties_to_document
 from lanner.wire.builder import build
 from lanner.wire.format_name import parse
 
@@ -47,12 +50,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Octets of bodies in one request: what is larger goes alone.
-_MAX_BODIES: Final = 0x0010_0000
 # What is larger fits no request: the packet's own error says how large it would be.
 _LARGEST_BODY: Final = MAX_REQUEST_SIZE - 0x0001_0000
-# Messages of one request.
-_MAX_MESSAGES: Final = 1000
 
 
 class LannerQueue:
@@ -67,6 +66,8 @@ class LannerQueue:
         self._open: dict[str, tuple[LannerConnection, int]] = {}
         # As packets carry it: the queue manager orders the names of several queues.
         self._packet_name = name
+        # Who packets to this queue are from; None: they are built there.
+        self._sender: bytes | None = None
         # A queue object that is dropped without being closed must not keep its queue open.
         weakref.finalize(self, _abandon, self._open).atexit = False
 
@@ -131,6 +132,9 @@ class LannerQueue:
             connection.abandoned.append({"request": "close", "queue": number})
             raise
         self._packet_name = parse(document["format_name"])
+        if access == "send":
+            # Messages to several queues are built there.
+            self._sender = None if document.get("sender") is None else bytes.fromhex(document["sender"])
         return number
 
     # Sending ------------------------------------------------------------------------------------------------------
@@ -161,44 +165,59 @@ class LannerQueue:
     def send_many(self, messages: Sequence[Sendable], unit: BackendTransaction | None) -> list[str]:
         prepared = [to_message(message) for message in messages]
         properties = [self._prepare(message, is_transactional=unit is not None) for message in prepared]
-        identifiers: list[str] = []
-        is_under_way = False
-
-        def send(connection: LannerConnection) -> None:
-            nonlocal is_under_way
-            first = len(identifiers)
-            request: Document = {"request": "send", "queue": self.handle(connection, "send")}
-            if unit is not None:
-                request["transaction"] = _own(unit).enlist(connection)
-            batch = _batch(properties[first:])
-            request["messages"] = [{**properties_to_document(one), "size": len(one.body)} for one in batch]
-            is_under_way = True
-            document, _ = connection.call(request, b"".join(bytes(one.body) for one in batch))
-            is_under_way = False
-            identifiers.extend(document["ids"])
-
+        sending = Sending(properties, None if unit is None else _own(unit))
         try:
-            while len(identifiers) < len(prepared):
-                self.do(send)
+            while len(sending.identifiers) < len(prepared):
+                self.do(partial(self._send, sending))
         except SendError as error:
-            identifiers += error.sent
+            sending.identifiers += error.sent
             raise error.error from None
         except RemoteMachineNotAvailable as error:
-            if not (is_under_way or identifiers):
+            if not (sending.is_under_way or sending.identifiers):
                 raise
             raise RemoteMachineNotAvailable(
                 f"{error.args[0]}; messages that were under way may have been sent: "
-                f"{len(identifiers)} of {len(prepared)} are known to be"
+                f"{len(sending.identifiers)} of {len(prepared)} are known to be"
             ) from error
         finally:
-            for message, identifier in zip(prepared, identifiers, strict=False):
+            for message, identifier in zip(prepared, sending.identifiers, strict=False):
                 message.id = identifier
-        return identifiers
+        return sending.identifiers
+
+    def _send(self, sending: Sending, connection: LannerConnection) -> None:
+        """Send the messages that go in the same way as the first that is left."""
+        queue = self.handle(connection, "send")
+        transaction = 0 if sending.unit is None else sending.unit.enlist(connection)
+        if self._sender is not None and is_plain(sending.next):
+            sending.in_packets(connection, queue, transaction, self._packet_name, self._sender)
+        else:
+            sending.in_documents(connection, queue, transaction)
 
     # Receiving ----------------------------------------------------------------------------------------------------
 
     def receive(self, timeout: float | None, unit: BackendTransaction | None) -> ReceivedMessage:
-        return self._receive_one({"request": "receive", "timeout": milliseconds(timeout), "count": 1}, unit)
+        own = None if unit is None else _own(unit)
+        held = self._receive(1, milliseconds(timeout), own)
+        return held.confirmed()[0] if own is not None else (self._remove([held]))[0]
+
+    def _receive(self, count: int, limit: int, unit: LannerTransaction | None) -> Held:
+        """Make the first step of a receive of up to `count` messages, which waits for the first `limit` ms."""
+
+        def begin(connection: LannerConnection) -> Held:
+            number = connection.new_number()
+            queue = self.handle(connection, "receive")
+            transaction = 0 if unit is None else unit.enlist(connection)
+            request = entries.ReceiveRequest(queue, transaction, number, count, limit)
+            try:
+                body = connection.exchange(entries.RECEIVE, entries.pack_receive(request))
+                return Held(connection, number, connection.received(body))
+            except LannerError:
+                raise
+            except BaseException:
+                spawn(connection.give_back, [number])
+                raise
+
+        return self.do(begin)
 
     def _receive_one(
         self, request: Document, unit: BackendTransaction | None, cursor: LannerCursor | None = None
@@ -217,6 +236,14 @@ class LannerQueue:
             return [message for one in held for message in one.confirmed()]
         return self._remove(held)
 
+    def receive_ahead(self, most: int, unit: BackendTransaction) -> LannerBatch:
+        """Ask for up to so many messages that are there, in a transaction."""
+
+        def ask(connection: LannerConnection) -> LannerBatch:
+            return ask_for_batch(self, connection, _own(unit).enlist(connection), most)
+
+        return self.do(ask)
+
     def _gather(
         self, held: list[Held], count: int, timeout: float | None, unit: LannerTransaction | None = None
     ) -> None:
@@ -225,10 +252,9 @@ class LannerQueue:
         try:
             while (found := sum(len(one.messages) for one in held)) < count:
                 # An answer is bounded: many messages, or large ones, take several.
-                wanted = min(count - found, _MAX_MESSAGES)
-                request = {"request": "receive", "timeout": 0 if held else limit, "count": wanted}
+                wanted = min(count - found, entries.MAX_MESSAGES)
                 try:
-                    held.append(self._begin(request, unit))
+                    held.append(self._receive(wanted, 0 if held else limit, unit))
                 except IOTimeout:
                     if held:
                         return
@@ -272,10 +298,9 @@ class LannerQueue:
         messages = [message for one in held for message in one.messages]
         if any(one.connection is not connection for one in held) or not connections.is_current(connection):
             raise InvalidHandle(f"{self.text}: the connection was lost, and the messages are in their queue again")
-        request = {"request": "end", "reads": numbers, "remove": True}
         with Uninterrupted() as step:
             try:
-                document, _ = connections.on(connection, self.text, lambda one: one.call(request))
+                body = connections.on(connection, self.text, partial(_end, numbers))
             except RemoteMachineNotAvailable as error:
                 raise ReceiveInDoubt(
                     f"{error.args[0]}: the messages are here, and whether they are gone from their queue is unknown",
@@ -289,7 +314,8 @@ class LannerQueue:
             if step.is_interrupted:
                 connection.give_back(numbers)
         connection.done.extend(numbers)
-        failed = {index: status_error(status, text) for index, status, text in document["failed"]}
+        refused = entries.unpack_refused(body)
+        failed = {index: status_error(status, text) for index, (status, text) in refused.items()}
         if failed and len(failed) == len(messages):
             raise failed[0]
         return [message for index, message in enumerate(messages) if index not in failed]
@@ -413,11 +439,5 @@ def _look_up(lookup_id: int, where: str) -> Document:
     return {"request": "look up", "lookup_id": lookup_id, "where": where}
 
 
-def _batch(properties: list[MessageProperties]) -> list[MessageProperties]:
-    """Return the messages that go in one request."""
-    size = 0
-    for count, one in enumerate(properties[:_MAX_MESSAGES]):
-        size += len(one.body)
-        if size > _MAX_BODIES and count:
-            return properties[:count]
-    return properties[:_MAX_MESSAGES]
+def _end(numbers: list[int], connection: LannerConnection) -> memoryview:
+    return connection.exchange(entries.REMOVE, entries.pack_reads(numbers))

@@ -260,6 +260,20 @@ class MsmqBackend:
     def transaction(self) -> BackendTransaction:
         return MsmqTransaction(self.connections)
 
+    def distributed(self, request: str, **arguments: object) -> Document:
+        del request, arguments
+        raise self._without_coordinator
+
+    def prepare(self, unit: BackendTransaction, **arguments: object) -> None:
+        del unit, arguments
+        raise self._without_coordinator
+
+    @property
+    def _without_coordinator(self) -> UnsupportedOperation:
+        return UnsupportedOperation(
+            f"{self.place} is no Lanner: it takes no part in distributed transactions of Lanner"
+        )
+
     # For administrators -------------------------------------------------------------------------------------------
 
     def outgoing(self) -> list[Document]:

@@ -59,7 +59,7 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._unit.is_over:
+        if self.is_over:
             return
         if kind is None:
             self.commit()

@@ -126,6 +126,7 @@ class Activator:
                     reached=call.connection.local_address,
                     # A factory is everybody's.
                     owner=None if is_class_object else call.identity.sid,
+                    user=call.identity.sid,
                 )
             except ComError as error:
                 results.append(InterfaceResult(iid, error.hresult))

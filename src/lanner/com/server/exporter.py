@@ -99,9 +99,14 @@ class ExportedInterface:
     ipid: UUID
     table: InterfaceTable
     exported: ExportedObject
-    public_refs: int = 0
+    # Of each user; of None those that were given to nobody in particular, which whoever has them may release.
+    public_refs_of: dict[Sid | None, int] = field(default_factory=dict)
     # Of each client.
     private_refs: dict[Sid, int] = field(default_factory=dict)
+
+    @property
+    def public_refs(self) -> int:
+        return sum(self.public_refs_of.values())
 
 
 @dataclass(slots=True, eq=False)
@@ -161,7 +166,7 @@ class CallExporter:
         self._consumed: list[ExportedObject] = []
 
     def marshal(self, obj: ComObject, iid: UUID, public_refs: int = PUBLIC_REFS) -> ObjRefStandard:
-        return self._exporter.marshal(obj, iid, public_refs, reached=self._reached, owner=self._owner)
+        return self._exporter.marshal(obj, iid, public_refs, reached=self._reached, owner=self._owner, user=self._owner)
 
     async def unmarshal(self, objref: ObjRef) -> ComObject | Remote | None:
         local = self._exporter.unmarshal_local(objref, self._owner)
@@ -230,16 +235,20 @@ class ObjectExporter:
         *,
         reached: str = "",
         owner: Sid | None = None,
+        user: Sid | None = None,
     ) -> ObjRefStandard:
         """Make a reference to an interface of an object; ComError E_NOINTERFACE if it has no such interface.
 
-        `reached` is the address of ours that its holder uses, and `owner` whose object it counts as if it is new.
+        `reached` is the address of ours that its holder uses, `owner` whose object it counts as if it is new, and `user` who gets
+        the references, and alone can release them.
         """
-        std = self.add_references(obj, iid, public_refs, owner)
+        std = self.add_references(obj, iid, public_refs, owner, user=user)
         return ObjRefStandard(iid, std, self.addresses.resolver(reached))
 
-    def add_references(self, obj: ComObject, iid: UUID, public_refs: int, owner: Sid | None = None) -> StdObjRef:
-        """Export an interface of an object, if it is not exported yet, and add references to it, for `owner` if there is one."""
+    def add_references(
+        self, obj: ComObject, iid: UUID, public_refs: int, owner: Sid | None = None, *, user: Sid | None = None
+    ) -> StdObjRef:
+        """Export an interface of an object, if it is not exported yet, for `owner`, and add references of `user` to it."""
         exported = self._by_object.get(id(obj))
         interface = None if exported is None else exported.interfaces.get(iid)
         if interface is None:
@@ -254,7 +263,7 @@ class ObjectExporter:
         holders = interface.exported.holders
         if owner is not None and holders is not None:
             holders.add(owner)
-        interface.public_refs += public_refs
+        _add_public(interface, public_refs, user)
         interface.exported.last_call = self._clock()
         return StdObjRef(0, public_refs, self.oxid, interface.exported.oid, interface.ipid)
 
@@ -286,7 +295,7 @@ class ObjectExporter:
             raise ComError(E_NOINTERFACE, f"no interface {std.ipid}")
         if user is not None and not interface.exported.serves(user):
             raise ComError(RPC_E_ACCESS_DENIED, f"the object of {std.ipid} was not given to {user}")
-        self._subtract(interface, std.public_refs)
+        self._subtract(interface, std.public_refs, user)
         return interface.exported
 
     async def unmarshal(self, objref: ObjRef, *, peer: str | None = None) -> ComObject | Remote | None:
@@ -306,13 +315,13 @@ class ObjectExporter:
         interface = self._interfaces.get(ipid)
         if interface is None or not interface.exported.serves(owner):
             return False
-        interface.public_refs += public_refs
+        _add_public(interface, public_refs, owner)
         if private_refs:
             interface.private_refs[owner] = interface.private_refs.get(owner, 0) + private_refs
         return True
 
     def release(self, ipid: UUID, public_refs: int, private_refs: int, owner: Sid) -> None:
-        """Subtract references, down to none; an interface that is not there, or another user's, is passed over."""
+        """Subtract references of a user, down to none; an interface that is not there, or another user's, is passed over."""
         interface = self._interfaces.get(ipid)
         if interface is None or not interface.exported.serves(owner):
             return
@@ -321,11 +330,19 @@ class ObjectExporter:
             interface.private_refs[owner] = private - private_refs
         else:
             interface.private_refs.pop(owner, None)
-        self._subtract(interface, public_refs)
+        self._subtract(interface, public_refs, owner)
         self.release_if_unreferenced(interface.exported)
 
-    def _subtract(self, interface: ExportedInterface, public_refs: int) -> None:
-        interface.public_refs = max(interface.public_refs - public_refs, 0)
+    def _subtract(self, interface: ExportedInterface, public_refs: int, user: Sid | None) -> None:
+        """Subtract references of a user, and what is more than that of those that nobody in particular has."""
+        counts = interface.public_refs_of
+        for one in dict.fromkeys((user, None)):
+            taken = min(counts.get(one, 0), public_refs)
+            public_refs -= taken
+            if taken and taken == counts[one]:
+                del counts[one]
+            elif taken:
+                counts[one] -= taken
         if not interface.public_refs and not interface.private_refs:
             del self._interfaces[interface.ipid]
             del interface.exported.interfaces[interface.table.iid]
@@ -441,6 +458,11 @@ class ObjectExporter:
             exported.last_call = self._clock()
             self._weigh(exported)
             view.close()
+
+
+def _add_public(interface: ExportedInterface, public_refs: int, user: Sid | None) -> None:
+    if public_refs:
+        interface.public_refs_of[user] = interface.public_refs_of.get(user, 0) + public_refs
 
 
 def _release_object(obj: ComObject) -> None:

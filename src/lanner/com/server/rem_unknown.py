@@ -94,7 +94,8 @@ class RemUnknown(ServerInterface):
         results = []
         for iid in iids:
             try:
-                results.append(RemQiResult(S_OK, exporter.add_references(interface.exported.object, iid, refs)))
+                std = exporter.add_references(interface.exported.object, iid, refs, user=user)
+                results.append(RemQiResult(S_OK, std))
             except ComError as error:
                 results.append(RemQiResult(error.hresult, NULL_STDOBJREF))
         return results

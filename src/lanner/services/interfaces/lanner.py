@@ -52,12 +52,25 @@ LANNER_CALL: Final = Method(
     Out("answer", Unique(Conformant(u8)), size_is="answer_size"),
     returns=HRESULT,
 )
+# Begins the stream of a session on this connection (docs/protocol.md). The client says which version it speaks at
+# most; the answer has the version to speak, the run of the server, and the keys of both directions, or none.
+LANNER_BEGIN_STREAM: Final = Method(
+    5,
+    "LannerBeginStream",
+    In("session", LANNER_SESSION_HANDLE),
+    In("version", u32),
+    Out("agreed", u32),
+    Out("run", guid),
+    Out("keys_size", u32),
+    Out("keys", Unique(Conformant(u8)), size_is="keys_size"),
+    returns=HRESULT,
+)
 
 LANNER: Final = Interface(
     "lanner",
     UUID("8d8e1a4c-5b0f-4c1d-9f5e-3a6e0c7b2f41"),
-    (1, 1),
-    [LANNER_WHO, LANNER_ASK, LANNER_OPEN_SESSION, LANNER_CLOSE_SESSION, LANNER_CALL],
+    (1, 2),
+    [LANNER_WHO, LANNER_ASK, LANNER_OPEN_SESSION, LANNER_CLOSE_SESSION, LANNER_CALL, LANNER_BEGIN_STREAM],
 )
 
 

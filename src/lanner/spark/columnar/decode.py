@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lanner.model.enums import INFINITE, SenderIdentifierType
+from lanner.model.enums import INFINITE, AuthenticationLevel, SenderIdentifierType
 from lanner.security.verified_senders import ANONYMOUS_SID
 from lanner.spark.columnar.expansion import Expansion
 from lanner.spark.columnar.packet_source import Facts, PacketSource, Place
@@ -300,9 +300,9 @@ class _Common:
             found = self.buffer.block(place, len(ANONYMOUS_SID))
             is_anonymous = (found == np.frombuffer(ANONYMOUS_SID, np.uint8)).all(axis=1)
             is_named = is_named & ~(is_anonymous & (size == len(ANONYMOUS_SID)))
-        is_signed = self.authentication_level > 0
+        is_signed = self.authentication_level > AuthenticationLevel.SIG10
         if self._keeper is None:
-            return self.some_numbers(is_named & is_signed, ~is_named | is_signed)
+            return self.some_numbers(is_named & is_signed, ~is_named | (self.authentication_level > 0))
         is_from_here = (self.header["source"] == np.frombuffer(self._keeper.bytes_le, np.uint8)).all(axis=1)
         is_user = kind == SenderIdentifierType.SID
         return pa.array(self.full(is_named & (is_signed | (is_from_here & is_user))), BOOLEAN)

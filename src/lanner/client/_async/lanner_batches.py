@@ -1,0 +1,56 @@
+"""Messages of another Lanner that are received ahead, in a transaction that is committed for many of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lanner.client._async.io import Uninterrupted
+from lanner.services import stream_entries as entries
+
+if TYPE_CHECKING:
+    from lanner.client._async.lanner_connection import LannerConnection
+    from lanner.client._async.lanner_queue import LannerQueue
+    from lanner.client.message import ReceivedMessage
+    from lanner.rpc.async_client import Posted
+
+
+class LannerBatch:
+    """Messages that were asked for; `messages` waits for them."""
+
+    def __init__(self, queue: LannerQueue, connection: LannerConnection, first: int, posted: Posted) -> None:
+        self._queue = queue
+        self._connection = connection
+        self._first = first
+        self._posted = posted
+        self._count = 0
+
+    async def messages(self) -> list[ReceivedMessage]:
+        """Return the messages that were there; IOTimeout if none was."""
+        connections = self._queue.backend.connections
+        body = await connections.on(self._connection, self._queue.text, self._answered)
+        found = self._connection.received(body)
+        self._count = len(found)
+        return found
+
+    async def _answered(self, connection: LannerConnection) -> memoryview:
+        return await connection.answer(self._posted)
+
+    async def keep(self, count: int) -> None:
+        """Give back all but the first so many messages."""
+        numbers = list(range(self._first + count, self._first + self._count))
+        self._count = min(self._count, count)
+        if numbers and self._queue.backend.connections.is_current(self._connection):
+            with Uninterrupted():
+                await self._connection.give_back(numbers)
+
+    def confirm(self) -> None:
+        """Let the queue manager forget how messages could be given back: they are handled."""
+        self._connection.done.extend(range(self._first, self._first + self._count))
+
+
+async def ask_for_batch(queue: LannerQueue, connection: LannerConnection, transaction: int, most: int) -> LannerBatch:
+    """Ask for messages that are there, each under a number of its own."""
+    handle = await queue.handle(connection, "receive")
+    first = connection.new_numbers()
+    request = entries.ReceiveRequest(handle, transaction, first, most | entries.NUMBERED, 0)
+    return LannerBatch(queue, connection, first, connection.post(entries.RECEIVE, entries.pack_receive(request)))

@@ -1,0 +1,266 @@
+"""The stream of one session: requests about messages in frames, answered when they are durable (docs/protocol.md).
+
+Requests that came together are one change of the store, and those of them that must be durable are answered
+together, by one commit and in one frame. There is no task for a request: a receive that waits is a callback.
+What is open, held and under way is the session's (`lanner_session`). Everything here runs in the event loop's
+thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from lanner.model.enums import INFINITE
+from lanner.model.errors import GenericError, RemoteProtocolError, StatusError
+from lanner.rpc.frames import Entry, pack_entry, unpack_entries
+from lanner.security.log_lines import log_of_peer
+from lanner.services import stream_entries as entries
+from lanner.services.lanner_session import MAX_ANSWER, find
+from lanner.wire import client_packet
+from lanner.wire.envelope import is_express
+
+if TYPE_CHECKING:
+    from lanner.host.committer import Committer
+    from lanner.host.reads import Read
+    from lanner.model.live import MessagePosition, Transaction
+    from lanner.rpc.connection import ServerConnection
+    from lanner.services.lanner_session import LannerSession
+
+_LOG: Final = logging.getLogger(__name__)
+# Number of the request, kind, body.
+_Answer: TypeAlias = tuple[int, int, bytes]
+# Not in the specification: sends of several parts, and transactions, whose failure is remembered, because more of them
+# may still come.
+_MAX_BROKEN: Final = 1024
+
+
+class _Refused(Exception):
+    """A send was refused at one of its messages: the others before it are sent."""
+
+    def __init__(self, error: StatusError, ordinals: list[int]) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.ordinals = ordinals
+
+
+class LannerStream:
+    """The requests of one client, as they come in frames."""
+
+    def __init__(self, session: LannerSession, committer: Committer, connection: ServerConnection) -> None:
+        self._session = session
+        self._committer = committer
+        self._connection = connection
+        self._loop = asyncio.get_running_loop()
+        self._is_closed = False
+        # The first entries of sends of which a part has failed.
+        self._broken: dict[int, None] = {}
+        # Why transactions could not be begun: those who use them hear it.
+        self._not_begun: dict[int, StatusError] = {}
+        # Answers of this turn that wait for the disk.
+        self._unsynced: list[_Answer] = []
+
+    def close(self) -> None:
+        """The connection has ended; what the session holds is given back with its association."""
+        self._is_closed = True
+
+    def frames_received(self, contents: list[bytes]) -> None:
+        """Handle the frames that have come."""
+        malformed: RemoteProtocolError | None = None
+        self._unsynced = []
+        with self._committer.change() as change:
+            try:
+                for content in contents:
+                    for entry in unpack_entries(content):
+                        self._handle(entry)
+            except RemoteProtocolError as error:
+                # What came before it has happened, and must become durable though nobody hears of it.
+                malformed = error
+        unsynced, self._unsynced = self._unsynced, []
+        if malformed is not None:
+            change.soon()
+            raise malformed
+        if unsynced:
+            change.then(partial(self._durable, unsynced))
+        else:
+            change.soon()
+
+    def _durable(self, answers: list[_Answer], error: BaseException | None) -> None:
+        if error is None:
+            self._answer_all(answers)
+        else:
+            body = entries.pack_error(_as_status(error))
+            self._answer_all([(number, entries.FAILED, body) for number, _, _ in answers])
+
+    def _answer_all(self, answers: list[_Answer]) -> None:
+        for number, kind, body in answers:
+            self._answer(number, kind, body)
+
+    def _answer(self, number: int, kind: int, body: bytes) -> None:
+        if not self._is_closed:
+            self._connection.send_entry(pack_entry(number, kind, (body,)))
+            self._connection.flush_soon()
+
+    def _handle(self, entry: Entry) -> None:
+        handler = _HANDLERS.get(entry.kind)
+        if handler is None:
+            raise RemoteProtocolError(f"an entry of kind {entry.kind}")
+        try:
+            handler(self, entry)
+        except _Refused as refused:
+            self._fail(entry.number, refused.error, refused.ordinals)
+        except StatusError as error:
+            self._fail(entry.number, error)
+        except RemoteProtocolError:
+            raise
+        except Exception as error:  # noqa: BLE001 (logged and answered)
+            peer = self._connection.peer
+            log_of_peer(_LOG, logging.ERROR, "failed", peer, "%s: entry of kind %d", peer, entry.kind, exc_info=error)
+            text = f"{type(error).__name__}: {error}; this is a fault of Lanner, and its log shows where"
+            self._fail(entry.number, GenericError(text))
+
+    def _fail(self, number: int, error: StatusError, ordinals: list[int] | None = None) -> None:
+        # Messages before the refused one are sent, and durable when this is read.
+        self._unsynced.append((number, entries.FAILED, entries.pack_error(error, ordinals or ())))
+
+    def _transaction(self, number: int) -> Transaction | None:
+        if number in self._not_begun:
+            raise self._not_begun[number]
+        return find(self._session.transactions, number, "transaction") if number else None
+
+    # Requests ----------------------------------------------------------------------------------------------------
+
+    def _send(self, entry: Entry) -> None:
+        number, transaction_number, first = entries.unpack_send(entry.body)
+        if first in self._broken:
+            self._answer(entry.number, entries.SKIPPED, b"")
+            return
+        session = self._session
+        ordinals: list[int] = []
+        packets: list[bytes] = []
+        try:
+            packets = client_packet.split(entry.body[entries.SEND_SIZE :], entries.MAX_MESSAGES)
+            descriptor = find(session.queues, number, "queue")
+            transaction = self._transaction(transaction_number)
+            ordinals.extend(session.operations.send_packets(descriptor, packets, transaction))
+        except StatusError as error:
+            self._broken[first or entry.number] = None
+            if len(self._broken) > _MAX_BROKEN:
+                del self._broken[next(iter(self._broken))]
+            raise _Refused(error, ordinals) from None
+        body = entries.pack_ordinals(ordinals)
+        if transaction is not None or all(map(is_express, packets)):
+            self._answer(entry.number, entries.DONE, body)
+        else:
+            self._unsynced.append((entry.number, entries.DONE, body))
+
+    def _receive(self, entry: Entry) -> None:
+        request = entries.unpack_receive(entry.body)
+        is_numbered = bool(request.most & entries.NUMBERED)
+        request = request._replace(most=request.most & ~entries.NUMBERED)
+        entries.check_count(request.most)
+        session = self._session
+        for number in range(request.read, request.read + (request.most if is_numbered else 1)):
+            session.new_read(number)
+        if is_numbered:
+            self._receive_numbered(entry, request)
+            return
+        read = session.operations.receive(
+            find(session.queues, request.queue, "queue"),
+            min(request.timeout, INFINITE),
+            transaction=self._transaction(request.transaction),
+        )
+        if not read.is_waiting:
+            self._received(entry.number, request, read)
+            return
+        session.waiting[request.read] = read
+        read.when_over(partial(self._loop.call_soon_threadsafe, self._over, entry.number, request, read))
+
+    def _receive_numbered(self, entry: Entry, request: entries.ReceiveRequest) -> None:
+        """Receive what is there, each message under a number of its own."""
+        session = self._session
+        descriptor, transaction = find(session.queues, request.queue, "queue"), self._transaction(request.transaction)
+        positions: list[MessagePosition] = []
+        size = 0
+        try:
+            while len(positions) < request.most and size < MAX_ANSWER:
+                read = session.operations.receive(descriptor, 0, transaction=transaction)
+                positions += session.hold(request.read + len(positions), read, 1)
+                size += len(read.position.record.packet)
+        except StatusError:
+            # An empty queue, or one that was deleted: what was received before is answered.
+            if not positions:
+                raise
+        self._answer(entry.number, entries.DONE, entries.pack_messages(positions))
+
+    def _received(self, number: int, request: entries.ReceiveRequest, read: Read) -> None:
+        positions = self._session.hold(request.read, read, request.most)
+        self._answer(number, entries.DONE, entries.pack_messages(positions))
+
+    def _over(self, number: int, request: entries.ReceiveRequest, read: Read) -> None:
+        """The wait of a receive is over."""
+        self._session.waiting.pop(request.read, None)
+        if self._is_closed:
+            read.give_back()
+            return
+        try:
+            with self._committer.change():
+                self._received(number, request, read)
+        except StatusError as error:
+            self._answer(number, entries.FAILED, entries.pack_error(error))
+
+    def _remove(self, entry: Entry) -> None:
+        refused = self._session.remove(entries.unpack_reads(entry.body))
+        self._unsynced.append((entry.number, entries.DONE, entries.pack_refused(refused)))
+
+    def _give_back(self, entry: Entry) -> None:
+        self._session.give_back(entries.unpack_reads(entry.body))
+        self._unsynced.append((entry.number, entries.DONE, b""))
+
+    def _confirm(self, entry: Entry) -> None:
+        for number in entries.unpack_reads(entry.body):
+            self._session.confirm(number)
+
+    def _begin(self, entry: Entry) -> None:
+        number, identifier = entries.unpack_begin(entry.body)
+        try:
+            self._session.begin_as(number, identifier)
+        except StatusError as error:
+            self._not_begun[number] = error
+            if len(self._not_begun) > _MAX_BROKEN:
+                del self._not_begun[next(iter(self._not_begun))]
+
+    def _commit(self, entry: Entry) -> None:
+        self._end_transaction(entry, self._session.operations.commit)
+
+    def _abort(self, entry: Entry) -> None:
+        self._end_transaction(entry, self._session.operations.abort)
+
+    def _end_transaction(self, entry: Entry, event: Callable[[Transaction], None]) -> None:
+        number = entries.unpack_transaction(entry.body)
+        self._transaction(number)
+        self._session.end_transaction(number, event)
+        self._unsynced.append((entry.number, entries.DONE, b""))
+
+    def _ping(self, entry: Entry) -> None:
+        self._answer(entry.number, entries.DONE, b"")
+
+
+_HANDLERS: Final[dict[int, Callable[[LannerStream, Entry], None]]] = {
+    entries.SEND: LannerStream._send,  # noqa: SLF001 (its own table)
+    entries.RECEIVE: LannerStream._receive,  # noqa: SLF001
+    entries.REMOVE: LannerStream._remove,  # noqa: SLF001
+    entries.GIVE_BACK: LannerStream._give_back,  # noqa: SLF001
+    entries.CONFIRM: LannerStream._confirm,  # noqa: SLF001
+    entries.BEGIN: LannerStream._begin,  # noqa: SLF001
+    entries.COMMIT: LannerStream._commit,  # noqa: SLF001
+    entries.ABORT: LannerStream._abort,  # noqa: SLF001
+    entries.PING: LannerStream._ping,  # noqa: SLF001
+}
+
+
+def _as_status(error: BaseException) -> StatusError:
+    return error if isinstance(error, StatusError) else GenericError(f"{type(error).__name__}: {error}")

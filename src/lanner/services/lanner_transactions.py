@@ -1,0 +1,94 @@
+"""The requests about distributed transactions on a session of Lanner's own interface (host/distributed.py).
+
+What a session has begun as a coordinator's client ends with it: a transaction that is not decided is
+aborted. A branch that was prepared no longer belongs to the session, and survives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from uuid import UUID
+
+from lanner.host.distributed import Answer, Document
+from lanner.model.errors import InsufficientResources, InvalidHandle, StatusError
+
+if TYPE_CHECKING:
+    from lanner.host.change import Change
+    from lanner.model.live import Transaction
+    from lanner.services.lanner_session import LannerSession
+
+Reply: TypeAlias = tuple[Document, bytes]
+
+# Not in the specification: distributed transactions that one session may coordinate at once.
+MAX_COORDINATED: Final = 10_000
+Handler: TypeAlias = Callable[["LannerSession", Mapping[str, Any], memoryview], Awaitable[Reply]]
+
+
+def _handle(session: LannerSession, request: Mapping[str, Any], octets: memoryview) -> Awaitable[Reply]:
+    del octets
+    with session.committer.change() as change:
+        answer = session.distributed.answer(request)
+    return _later(change, answer)
+
+
+def _begin(session: LannerSession, request: Mapping[str, Any], octets: memoryview) -> Awaitable[Reply]:
+    if len(session.coordinated) >= MAX_COORDINATED:
+        raise InsufficientResources(f"{MAX_COORDINATED} distributed transactions are open on this connection: end some")
+    reply = _handle(session, request, octets)
+    session.coordinated.add(UUID(request["identifier"]))
+    return reply
+
+
+def _end(session: LannerSession, request: Mapping[str, Any], octets: memoryview) -> Awaitable[Reply]:
+    reply = _handle(session, request, octets)
+    session.coordinated.difference_update(UUID(value) for value in request["transactions"])
+    return reply
+
+
+def _prepare(session: LannerSession, request: Mapping[str, Any], octets: memoryview) -> Awaitable[Reply]:
+    del octets
+    number = request.get("transaction")
+    transaction = session.transactions.get(number) if type(number) is int else None
+    if transaction is None:
+        raise InvalidHandle(f"there is no transaction {number!r} on this connection: it has ended")
+    with session.committer.change() as change:
+        answer = session.distributed.answer(request, transaction)
+    session.forget_transaction(request["transaction"], transaction)
+    return _prepared(session, request["transaction"], transaction, _later(change, answer))
+
+
+async def _prepared(
+    session: LannerSession, number: int, transaction: Transaction, reply: Coroutine[Any, Any, Reply]
+) -> Reply:
+    try:
+        return await reply
+    except StatusError:
+        if not transaction.is_over and not transaction.is_prepared:
+            # It could not be written: it still ends with the session.
+            session.transactions[number] = transaction
+        raise
+
+
+async def _later(change: Change, answer: Answer) -> Reply:
+    await change
+    return answer(), b""
+
+
+def close(session: LannerSession) -> None:
+    """End what the session has begun. The caller holds the lock."""
+    for identifier in session.coordinated:
+        session.distributed.abandon(identifier)
+    session.coordinated.clear()
+
+
+REQUESTS: Final[dict[str, Handler]] = {
+    "coordinator": _handle,
+    "outcomes": _handle,
+    "begin distributed": _begin,
+    "decide": _handle,
+    "end distributed": _end,
+    "prepare": _prepare,
+    "branches": _handle,
+    "end branch": _handle,
+}

@@ -1,0 +1,241 @@
+"""The entries of Lanner's stream: requests about messages, and the answers to them (docs/protocol.md).
+
+Numbers are little-endian. A message is its packet, which says its own size. Queues and transactions are
+named by the numbers that the session has given them (`lanner_session`), reads by those that the client has.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
+
+from lanner.model.errors import InvalidParameter, RemoteProtocolError, StatusError
+from lanner.model.live import Record
+from lanner.wire import layout as at
+
+if TYPE_CHECKING:
+    from lanner.model.live import MessagePosition
+
+# Requests. CONFIRM and BEGIN are not answered.
+SEND: Final = 1
+RECEIVE: Final = 2
+REMOVE: Final = 3
+GIVE_BACK: Final = 4
+CONFIRM: Final = 5
+PING: Final = 6
+BEGIN: Final = 7
+COMMIT: Final = 8
+ABORT: Final = 9
+# Answers.
+DONE: Final = 0x80
+FAILED: Final = 0x81
+# An earlier part of the same send has failed, and this one was not looked at.
+SKIPPED: Final = 0x82
+
+# Of the number of messages in a receive: each has a read of its own, with the numbers from that of the request on.
+NUMBERED: Final = 0x8000_0000
+# Packets of one send, messages of one receive.
+MAX_MESSAGES: Final = 1000
+# Reads that one request ends.
+MAX_READS: Final = 10_000
+
+# Queue, transaction (0: none), the entry that a send of several parts began with (0: this one).
+_SEND: Final = struct.Struct("<QQI")
+SEND_SIZE: Final = _SEND.size
+# Queue, transaction, read, messages at most, milliseconds.
+_RECEIVE: Final = struct.Struct("<QQQII")
+# Transaction, its identifier as RPC writes one.
+_BEGIN: Final = struct.Struct("<Q16s")
+_TRANSACTION: Final = struct.Struct("<Q")
+# First and last of reads with numbers in a row.
+_RANGE: Final = struct.Struct("<QQ")
+_COUNT: Final = struct.Struct("<I")
+# Lookup id, arrival time, aborts, moves.
+_ROW: Final = struct.Struct("<QQII")
+# Status, octets of the text.
+_ERROR: Final = struct.Struct("<IH")
+# Of a message that could not be removed: its place among those of the request, and the error.
+_REFUSED: Final = struct.Struct("<IIH")
+_MAX_TEXT: Final = 0xFFFF
+_packet_size = struct.Struct("<8xI").unpack_from
+
+
+class ReceiveRequest(NamedTuple):
+    """A receive of up to `most` messages; only the first is waited for."""
+
+    queue: int
+    transaction: int
+    read: int
+    most: int
+    timeout: int  # milliseconds
+
+
+# Requests --------------------------------------------------------------------------------------------------------------
+
+
+def pack_send(queue: int, transaction: int, first: int) -> bytes:
+    return _SEND.pack(queue, transaction, first)
+
+
+def unpack_send(body: memoryview) -> tuple[int, int, int]:
+    if len(body) < SEND_SIZE:
+        raise RemoteProtocolError(f"a send of {len(body)} octets")
+    queue, transaction, first = _SEND.unpack_from(body)
+    return queue, transaction, first
+
+
+def pack_receive(request: ReceiveRequest) -> bytes:
+    return _RECEIVE.pack(*request)
+
+
+def unpack_receive(body: memoryview) -> ReceiveRequest:
+    if len(body) != _RECEIVE.size:
+        raise RemoteProtocolError(f"a receive of {len(body)} octets")
+    return ReceiveRequest(*_RECEIVE.unpack(body))
+
+
+def pack_begin(transaction: int, identifier: UUID) -> bytes:
+    return _BEGIN.pack(transaction, identifier.bytes_le)
+
+
+def unpack_begin(body: memoryview) -> tuple[int, UUID]:
+    if len(body) != _BEGIN.size:
+        raise RemoteProtocolError(f"the begin of a transaction of {len(body)} octets")
+    transaction, identifier = _BEGIN.unpack(body)
+    return transaction, UUID(bytes_le=identifier)
+
+
+def pack_transaction(transaction: int) -> bytes:
+    return _TRANSACTION.pack(transaction)
+
+
+def unpack_transaction(body: memoryview) -> int:
+    if len(body) != _TRANSACTION.size:
+        raise RemoteProtocolError(f"the end of a transaction of {len(body)} octets")
+    transaction: int = _TRANSACTION.unpack(body)[0]
+    return transaction
+
+
+def pack_reads(numbers: Sequence[int]) -> bytes:
+    """Return the numbers of reads as ranges."""
+    packed = []
+    first = last = numbers[0]
+    for number in numbers[1:]:
+        if number == last + 1:
+            last = number
+            continue
+        packed.append(_RANGE.pack(first, last))
+        first = last = number
+    packed.append(_RANGE.pack(first, last))
+    return b"".join(packed)
+
+
+def unpack_reads(body: memoryview) -> list[int]:
+    """Return the numbers of reads; RemoteProtocolError for too many, and for one that is named twice."""
+    if len(body) % _RANGE.size:
+        raise RemoteProtocolError(f"{len(body)} octets with numbers of reads")
+    numbers: list[int] = []
+    for first, last in _RANGE.iter_unpack(body):
+        if not first <= last < first + MAX_READS or len(numbers) + last - first >= MAX_READS:
+            raise RemoteProtocolError(f"reads {first} to {last}: at most {MAX_READS} in one request")
+        numbers += range(first, last + 1)
+    if len(set(numbers)) < len(numbers):
+        raise RemoteProtocolError("a read is named twice")
+    return numbers
+
+
+# Answers ---------------------------------------------------------------------------------------------------------------
+
+
+def pack_ordinals(ordinals: Sequence[int]) -> bytes:
+    return struct.pack(f"<{len(ordinals)}Q", *ordinals)
+
+
+def unpack_ordinals(body: memoryview) -> tuple[int, ...]:
+    if len(body) % 8:
+        raise RemoteProtocolError(f"{len(body)} octets with numbers of messages")
+    return struct.unpack(f"<{len(body) // 8}Q", body)
+
+
+def pack_messages(positions: Sequence[MessagePosition]) -> bytes:
+    """Return messages as they were read: a row for each, then their packets."""
+    parts = [_COUNT.pack(len(positions))]
+    row = _ROW.pack
+    packets = []
+    for position in positions:
+        record = position.record
+        parts.append(row(position.lookup_id, record.arrived, record.abort_count, record.move_count))
+        packets.append(record.packet)
+    parts += packets
+    return b"".join(parts)
+
+
+def unpack_messages(body: memoryview) -> list[tuple[int, Record]]:
+    """Return messages as (lookup id, record)."""
+    if len(body) < _COUNT.size:
+        raise RemoteProtocolError(f"messages in {len(body)} octets")
+    (count,) = _COUNT.unpack_from(body)
+    place, end = _COUNT.size + count * _ROW.size, len(body)
+    if place > end:
+        raise RemoteProtocolError(f"{count} messages in {end} octets")
+    messages = []
+    for lookup_id, arrived, abort_count, move_count in _ROW.iter_unpack(body[_COUNT.size : place]):
+        if end - place < at.MINIMUM_SIZE:
+            raise RemoteProtocolError(f"a packet where {end - place} octets are left")
+        stop = place + _packet_size(body, place)[0]
+        if not place + at.MINIMUM_SIZE <= stop <= end:
+            raise RemoteProtocolError(f"a packet that ends at octet {stop} of {end}")
+        record = Record(bytes(body[place:stop]), arrived, abort_count=abort_count, move_count=move_count)
+        messages.append((lookup_id, record))
+        place = stop
+    if place < end:
+        raise RemoteProtocolError(f"{end - place} octets behind the last packet")
+    return messages
+
+
+def pack_refused(refused: Iterable[tuple[int, StatusError]]) -> bytes:
+    """Return which messages of a request could not be removed."""
+    parts = []
+    for index, error in refused:
+        text = _text(error)
+        parts.append(_REFUSED.pack(index, error.status, len(text)) + text)
+    return b"".join(parts)
+
+
+def unpack_refused(body: memoryview) -> dict[int, tuple[int, str]]:
+    """Return status and text by the place of the message."""
+    refused = {}
+    position = 0
+    while position < len(body):
+        if len(body) - position < _REFUSED.size:
+            raise RemoteProtocolError(f"a refusal in {len(body) - position} octets")
+        index, status, size = _REFUSED.unpack_from(body, position)
+        position += _REFUSED.size
+        refused[index] = status, bytes(body[position : position + size]).decode(errors="replace")
+        position += size
+    return refused
+
+
+def pack_error(error: StatusError, ordinals: Sequence[int] = ()) -> bytes:
+    """Return an error, with the messages of a send that came before it."""
+    text = _text(error)
+    return b"".join((_ERROR.pack(error.status, len(text)), text, pack_ordinals(ordinals)))
+
+
+def unpack_error(body: memoryview) -> tuple[int, str, tuple[int, ...]]:
+    if len(body) < _ERROR.size:
+        raise RemoteProtocolError(f"an error of {len(body)} octets")
+    status, size = _ERROR.unpack_from(body)
+    end = _ERROR.size + size
+    return status, bytes(body[_ERROR.size : end]).decode(errors="replace"), unpack_ordinals(body[end:])
+
+
+def _text(error: StatusError) -> bytes:
+    return str(error.args[0]).encode()[:_MAX_TEXT]
+
+
+def check_count(count: int) -> None:
+    if count > MAX_MESSAGES:
+        raise InvalidParameter(f"{count} messages in one request, at most {MAX_MESSAGES}")

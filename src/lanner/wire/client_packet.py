@@ -1,0 +1,200 @@
+"""Packets that a program has built for a queue manager to send: what is checked in them, and what is stamped.
+
+The queue manager believes nothing of such a packet that is its own to say: source, identifier, sent time,
+destination, sender and transaction are written over, or must be as the queue manager would write them. What a
+program may set is checked as in a packet that comes from another queue manager.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+from uuid import UUID
+
+from lanner.model.enums import SenderIdentifierType
+from lanner.model.errors import InvalidParameter, RemoteProtocolError
+from lanner.wire import layout as at
+from lanner.wire.builder import MessageProperties, sender_header, transaction_header
+from lanner.wire.format_name import FormatName, is_relative
+from lanner.wire.message import Message
+from lanner.wire.queue_names import NAME_SIZES, encode_destination
+from lanner.wire.reader import guid_to_bytes
+
+# BaseHeader and the fixed part of UserHeader, without what is written over.
+_read_front = struct.Struct("<BxHIII32xI8xI").unpack_from
+_FRONT: Final = struct.Struct("<BxHIII16s16sIIII")
+# MessagePropertiesHeader: Flags, LabelLength, MessageClass, MessageSize, AllocationBodySize, PrivacyLevel, ExtensionSize.
+_read_properties = struct.Struct("<BBH28xIII8xI").unpack_from
+_packet_size = struct.Struct("<8xI").unpack_from
+_message_size = struct.Struct("<32xI").unpack_from
+_u16 = struct.Struct("<H").unpack_from
+
+_RECOVERABLE: Final = 1 << at.DM_SHIFT
+_NAMED: Final = 7 << at.AQ_SHIFT | 7 << at.RQ_SHIFT | at.CQ
+# What a program may choose among UserHeader.Flags.
+_CHOSEN: Final = _RECOVERABLE | at.JN | at.JP | _NAMED
+_U32: Final = 0xFFFF_FFFF
+
+
+def split(octets: memoryview, most: int) -> list[bytes]:
+    """Return the packets that follow each other; RemoteProtocolError if they do not fill the octets."""
+    packets = []
+    position, end = 0, len(octets)
+    while position < end:
+        if end - position < at.MINIMUM_SIZE:
+            raise RemoteProtocolError(f"a packet of {end - position} octets, at least {at.MINIMUM_SIZE}")
+        (size,) = _packet_size(octets, position)
+        if not at.MINIMUM_SIZE <= size <= at.MAX_PACKET_SIZE or size > end - position:
+            raise RemoteProtocolError(f"a packet of {size} octets where {end - position} are left")
+        packets.append(bytes(octets[position : position + size]))
+        position += size
+        if len(packets) > most:
+            raise RemoteProtocolError(f"more than {most} packets")
+    return packets
+
+
+class Stamp:
+    """Makes the packets of a program the queue manager's own, for one destination, sender and time."""
+
+    __slots__ = (
+        "_address",
+        "_destination",
+        "_longest",
+        "_middle",
+        "_now",
+        "_properties",
+        "_required",
+        "_source",
+        "_transaction",
+        "_transaction_at",
+    )
+
+    def __init__(
+        self,
+        *,
+        source: UUID,
+        destination: FormatName,
+        host: UUID | None,
+        sender: bytes,
+        transaction: int | None,
+        now: int,
+        longest: int,
+    ) -> None:
+        """`host`: of a public destination; `sender`: a SID; `longest`: the limit of TimeToReachQueue."""
+        kind, address, name = encode_destination(destination)
+        if address is None:
+            address = bytes(16) if host is None else guid_to_bytes(host)
+        # By place, as `build` asks for it: the header of each sender is kept.
+        security = sender_header(sender, SenderIdentifierType.SID, False) if sender else b""
+        self._source, self._address = guid_to_bytes(source), address
+        self._destination = name
+        self._transaction = b"" if transaction is None else transaction_header(MessageProperties(), transaction)
+        self._transaction_at = at.DESTINATION_OFFSET + len(name)
+        # What a packet without other names has between its fixed part and its properties.
+        self._middle = security
+        self._properties = self._transaction_at + len(self._transaction) + len(security)
+        self._required = at.MP | kind << at.DQ_SHIFT
+        if security:
+            self._required |= at.SH
+        if self._transaction:
+            self._required |= at.TH | _RECOVERABLE
+        self._now, self._longest = now & _U32, longest
+
+    def stamped(self, packet: bytes, ordinal: int) -> bytes:
+        """Return a packet as the queue manager sends it; InvalidParameter for one that a program cannot send."""
+        size = len(packet)
+        version, base_flags, signature, packet_size, reach, received, flags = _read_front(packet)
+        if version != at.VERSION_NUMBER or signature != at.SIGNATURE or packet_size != size:
+            raise _wrong("its BaseHeader is damaged")
+        required = self._required
+        if flags & ~_CHOSEN != required & ~_RECOVERABLE or flags & required != required:
+            raise _wrong(f"UserHeader.Flags {flags:#010x}, {required:#010x} expected")
+        transaction = self._transaction
+        if base_flags & ~(0 if transaction else at.PRIORITY_MASK):
+            raise _wrong(f"BaseHeader.Flags {base_flags:#06x}")
+        if not packet.startswith(self._destination, at.DESTINATION_OFFSET):
+            raise _wrong("it is for another destination")
+        place = self._transaction_at
+        properties = self._properties
+        if flags & _NAMED:
+            shift = self._after_names(packet, flags) - place
+            place += shift
+            properties += shift
+        label = properties + at.PROPERTIES_HEADER_SIZE
+        if label > size:
+            raise _wrong("it ends before its properties")
+        if self._middle and not packet.startswith(self._middle, place + len(transaction)):
+            raise _wrong("it names another sender")
+        asked, label_length, message_class, body_size, allocation, privacy, extension = _read_properties(
+            packet, properties
+        )
+        end = label + 2 * label_length
+        if (
+            message_class
+            or privacy
+            or asked > at.ACKNOWLEDGE_MASK
+            or allocation != body_size
+            or label_length > at.MAX_LABEL_LENGTH
+            or end + extension + body_size + 3 & ~3 != size
+        ):
+            raise _wrong("its MessagePropertiesHeader is not one of a message to send")
+        # One null character, the last (quick_check has the same test).
+        if label_length and (packet.find(b"\0\0", label, end) < end - 3 or packet[end - 1]):
+            _check_label(packet[label:end])
+        if flags & _NAMED:
+            _check_names(packet)
+        front = _FRONT.pack(
+            version,
+            base_flags,
+            signature,
+            size,
+            min(reach, self._longest),
+            self._source,
+            self._address,
+            received,
+            self._now,
+            ordinal & _U32,
+            flags,
+        )
+        if not transaction:
+            return front + packet[at.DESTINATION_OFFSET :]
+        return b"".join((front, packet[at.DESTINATION_OFFSET : place], transaction, packet[place + len(transaction) :]))
+
+    def _after_names(self, packet: bytes, flags: int) -> int:
+        """Return where the administration queue, response queue and connector type end."""
+        position, size = self._transaction_at, len(packet)
+        for shift in (at.AQ_SHIFT, at.RQ_SHIFT):
+            step = NAME_SIZES[flags >> shift & 7]
+            if step < 0:
+                if position + 2 > size:
+                    raise _wrong("it ends in a queue name")
+                step = (2 + _u16(packet, position)[0] + 3) & ~3
+            position += step
+        return position + 16 if flags & at.CQ else position
+
+
+def body_size(packet: bytes) -> int:
+    """Return MessageSize of a packet that was checked."""
+    found: int = _message_size(packet, at.locate(packet).properties)[0]
+    return found
+
+
+def _check_label(data: bytes) -> None:
+    units = [data[i : i + 2] for i in range(0, len(data), 2)]
+    if b"\0\0" in units[:-1] or units[-1] != b"\0\0":
+        raise _wrong("its label does not end with its only null character")
+
+
+def _check_names(packet: bytes) -> None:
+    try:
+        message = Message.unpack(packet)
+    except RemoteProtocolError as error:
+        raise _wrong(str(error)) from None
+    for name in (message.administration_queue_format_name, message.response_queue_format_name):
+        # Every computer would take "." for itself.
+        if name is not None and is_relative(name):
+            raise _wrong(f"{name} means another queue on each computer")
+
+
+def _wrong(why: str) -> InvalidParameter:
+    return InvalidParameter(f"a packet to send: {why}")

@@ -1,0 +1,221 @@
+"""`make mutants`: which mutants a row has, and what becomes of them, on a small project."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import mutants
+import spec_rows
+
+MODULE = '''\
+"""A small module (MS-MQQB 3.1)."""
+
+
+def grade(points):
+    if points > 10:
+        return 1
+    return 2
+
+
+def double(number):
+    return number * 2
+
+
+def unmarked(number):
+    return number + 3
+'''
+
+TESTS = """\
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pack.mod import double, grade, unmarked
+
+
+@pytest.mark.spec("X-1/high", "X-1/low")
+def test_grade():
+    assert grade(11) == 1
+    assert grade(9) == 2
+
+
+@pytest.mark.spec("X-2")
+def test_double_is_called():
+    double(2)
+
+
+@pytest.mark.spec("X-3")
+def test_double_in_another_process():
+    double(2)
+    program = "from pack.mod import double; raise SystemExit(double(2) != 4)"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_unmarked():
+    assert unmarked(1) == 4
+"""
+
+TABLE = """\
+id,section,level,area,requirement
+X-1,3.1.1,MUST,a,Grades.
+X-2,3.1.2,MUST,a,Doubles.
+X-3,3.1.3,MUST,a,Doubles elsewhere.
+"""
+
+CONFIGURATION = """\
+[pytest]
+pythonpath = src {tools}
+addopts = -p spec_plugin
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> mutants.Project:
+    project = mutants.Project(tmp_path)
+    for path, text in {
+        project.source / "pack" / "__init__.py": "",
+        project.source / "pack" / "mod.py": MODULE,
+        project.tests / "unit" / "test_mod.py": TESTS,
+        project.tables / "x.csv": TABLE,
+        # PYTHONPATH goes first, as it does before an installed package.
+        project.root / "pytest.ini": CONFIGURATION.format(tools=Path(mutants.__file__).parent).replace("src ", ""),
+    }.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(project.source))
+    # Four tests: a line that one in four runs is not common here.
+    monkeypatch.setattr(mutants, "COMMON_SHARE", 0.6)
+    return project
+
+
+def run(project: mutants.Project, *options: str) -> int:
+    return mutants.main(["--root", str(project.root), "--jobs", "1", *options])
+
+
+def files(project: mutants.Project) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in project.root.rglob("*") if path.suffix in {".py", ".csv", ".ini"}}
+
+
+def test_mutants_of_a_row_die_by_its_own_tests_also_in_another_process(
+    project: mutants.Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = files(project)
+    assert run(project, "--row", "X-1", "--row", "X-3") == 0
+    assert "killed 5 of 5" in capsys.readouterr().out
+    assert files(project) == before
+
+
+def test_a_survivor_is_listed_with_place_row_and_tests(
+    project: mutants.Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(project, "--row", "X-2") == 1
+    assert capsys.readouterr().out.endswith(
+        "src/pack/mod.py:11: double: changed constant: 2 -> 3\n"
+        "  row X-2: Doubles.\n"
+        "  tests:\n"
+        "    tests/unit/test_mod.py::test_double_is_called\n"
+        "killed 0 of 1 (0 of them did not end), seed 1\n"
+    )
+
+
+def test_an_equivalent_mutant_is_not_tried(project: mutants.Project, capsys: pytest.CaptureFixture[str]) -> None:
+    (project.tables / mutants.EQUIVALENTS).write_text(
+        '[[mutant]]\nmodule = "pack/mod.py"\nmutation = "double: changed constant: 2 -> 3"\nreason = "as an example"\n',
+        encoding="utf-8",
+    )
+    assert run(project) == 0
+    assert "1 mutants; 1 equivalent ones are known" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("entry", "complaint"),
+    [
+        ('mutation = "double: changed constant: 9 -> 3"\nreason = "gone"', "names mutants that do not exist"),
+        ('mutation = "double: changed constant: 2 -> 3"', "has no reason"),
+    ],
+)
+def test_a_wrong_list_of_equivalent_mutants_is_refused(project: mutants.Project, entry: str, complaint: str) -> None:
+    (project.tables / mutants.EQUIVALENTS).write_text(
+        f'[[mutant]]\nmodule = "pack/mod.py"\n{entry}\n', encoding="utf-8"
+    )
+    with pytest.raises((SystemExit, spec_rows.TableError), match=complaint):
+        run(project)
+
+
+def test_a_test_that_fails_without_mutation_stops_the_run(project: mutants.Project) -> None:
+    test_file = project.tests / "unit" / "test_mod.py"
+    test_file.write_text(
+        TESTS.replace("    double(2)\n", "    assert Path('flag').exists()\n    double(2)\n"), encoding="utf-8"
+    )
+    (project.root / "flag").touch()
+    assert run(project, "--list") == 0
+    (project.root / "flag").unlink()
+    with pytest.raises(SystemExit, match="fail without any mutation"):
+        run(project, "--row", "X-2")
+
+
+def test_a_failing_test_is_measured_again_and_has_no_mutants(
+    project: mutants.Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    test_file = project.tests / "unit" / "test_mod.py"
+    test_file.write_text(TESTS.replace("    double(2)\n", "    double(2)\n    assert False\n"), encoding="utf-8")
+    for _ in range(2):
+        run(project, "--list")
+        printed = capsys.readouterr().out
+        assert "some of them fail (they are left out)" in printed
+        assert {line.split()[0] for line in printed.splitlines()[3:]} == {"X-1"}
+
+
+def test_what_was_measured_is_measured_again_when_it_has_changed(
+    project: mutants.Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(project, "--list") == 0
+    assert "measuring the lines of 1 test files" in capsys.readouterr().out
+    assert run(project, "--list") == 0
+    assert "measuring" not in capsys.readouterr().out
+    (project.source / "pack" / "mod.py").write_text(MODULE.replace("+ 3", "+ 1 + 2"), encoding="utf-8")
+    assert run(project, "--list") == 0
+    assert "measuring" in capsys.readouterr().out
+
+
+def test_a_seed_gives_the_same_sample_and_another_seed_another(
+    project: mutants.Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    samples = []
+    for seed in (1, 1, 2, 3, 4, 5):
+        run(project, "--list", "--seed", str(seed), "--sample", "1")
+        samples.append(capsys.readouterr().out.splitlines()[-1])
+    assert samples[0] == samples[1]
+    assert len(set(samples)) > 1
+
+
+def test_a_line_that_most_tests_run_belongs_to_no_row(
+    project: mutants.Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(mutants, "COMMON_SHARE", 0.3)
+    run(project, "--list")
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:]] == ["X-1"]
+    module = project.source / "pack" / "mod.py"
+    module.write_text(
+        MODULE.replace("def double(number):\n", 'def double(number):\n    """3.1.2."""\n'), encoding="utf-8"
+    )
+    (project.tables / "x.csv").rename(project.tables / "qqb.csv")
+    run(project, "--list")
+    assert {line.split()[0] for line in capsys.readouterr().out.splitlines()[2:]} == {"X-1", "X-2"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("3.1.5.8 of the document", {("MS-MQQB", "3.1.5.8", None)}),
+        ("MS-MQDMPR 3.1.7", {("MS-MQDMPR", "3.1.7", None)}),
+        ("as row DMPR-3.1.7.1-4 says", {("MS-MQDMPR", "3.1.7.1", "4")}),
+        ("RFC 8017 8.2.2, C706 4.2.22, MS-RPCE 2.2.1", {("MS-MQQB", "8.2.2", None)}),
+    ],
+)
+def test_citations(text: str, expected: set[mutants.Citation]) -> None:
+    assert mutants.cited(text, "MS-MQQB") == expected

@@ -1,0 +1,573 @@
+"""Do the tests of a row notice when the code that the row is about is wrong? `make mutants` asks with small mutations.
+
+Per row of the requirement tables the candidates are the mutations (see mutations.py) of lines that the row's
+tests run and that fewer than one test in twenty runs, and of functions that cite the row's section. Tests of many
+rows run most of these lines on their way: a line is held only against the rows that it is typical of (see Chooser). A seed chooses rows, and one mutant of each. Only the row's own tests run against it, the fastest first.
+A mutant is killed when one of them fails or does not end. Survivors are printed.
+
+The working tree stays as it is: a mutant is a file in a copy of the package, which PYTHONPATH puts before
+the real one, in the processes that the tests start too. Which lines a test runs is measured once and kept
+in build/mutants as long as the test file, the helpers of the tests and the modules it runs are the same.
+
+conformance/equivalent_mutants.toml names mutants that behave as the original does, each with the reason. They are
+never chosen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import functools
+import hashlib
+import json
+import math
+import operator
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+import line_coverage
+import mutations
+import spec_rows
+from mutations import Mutation
+
+EQUIVALENTS = "equivalent_mutants.toml"
+
+# A line that more tests than this run is the business of no row in particular.
+COMMON_SHARE = 0.05
+# How typical of a row a line must be (see Chooser) to be held against it. At a half, most tests that run it are the row's,
+# or there are few of them; a function that cites the row needs less.
+TYPICAL = 0.5
+TYPICAL_WHEN_CITED = 0.25
+# Folders whose tests mostly watch other processes, which are not traced: measured only where a test names a row.
+# Those of the store interrupt threads by signals: coverage.py's own lock is not made for that.
+UNTRACED = ("adversity", "bench", "cli", "contract", "demo", "interop", "spark", "store")
+# Tests here listen on ports that others have fixed: one mutant at a time.
+FIXED_PORTS = ("tests/interop/", "tests/com/server/test_listener.py")
+# Seconds that the tests of a mutant may take beyond ten times what they took when they were measured.
+PATIENCE = 60
+
+DOCUMENT_NAMES = {name.upper(): document for name, document in spec_rows.DOCUMENTS.items()}
+CITATION = re.compile(r"(?:\b(?P<document>[A-Z][A-Z0-9-]*)[ -])?\b(?P<section>\d+(?:\.\d+)+)(?:-(?P<number>\d+))?\b")
+# Document, section, and the number of the row where a single one is cited.
+Citation = tuple[str, str, str | None]
+DOCUMENT = re.compile(r"\bM[SC]-[A-Z]+\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """Where things are."""
+
+    root: Path
+
+    @property
+    def source(self) -> Path:
+        return self.root / "src"
+
+    @property
+    def tests(self) -> Path:
+        return self.root / "tests"
+
+    @property
+    def tables(self) -> Path:
+        return self.root / "conformance"
+
+    @property
+    def build(self) -> Path:
+        return self.root / "build" / "mutants"
+
+    def log(self, name: str) -> Path:
+        """Return the path of a log whose folder exists."""
+        self.build.mkdir(parents=True, exist_ok=True)
+        return self.build / name
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """A test that passed, and the rows that it names."""
+
+    id: str
+    rows: tuple[str, ...]
+    seconds: float
+
+
+class Measured:
+    """Which lines each test ran. A set of tests is a mask: bit n stands for test n."""
+
+    def __init__(self) -> None:
+        self.tests: list[Test] = []
+        self.lines: defaultdict[str, Counter[int]] = defaultdict(Counter)
+        self.of_row: Counter[str] = Counter()
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Add the tests of a file, as line_coverage wrote it."""
+        offset = len(self.tests)
+        for test, facts in record["tests"].items():
+            rows = dict.fromkeys(row.partition("/")[0] for row in facts["rows"])
+            for row in rows:
+                self.of_row[row] |= 1 << len(self.tests)
+            self.tests.append(Test(test, tuple(rows), facts["seconds"]))
+        for module, lines in record["lines"].items():
+            for line, mask in lines.items():
+                self.lines[module][int(line)] |= int(mask, 16) << offset
+
+    def members(self, mask: int) -> Iterator[Test]:
+        """Yield the tests of a mask."""
+        while mask:
+            lowest = mask & -mask
+            yield self.tests[lowest.bit_length() - 1]
+            mask ^= lowest
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A mutation of a module, held against a row."""
+
+    row: str
+    module: str
+    mutation: Mutation
+    # The row's tests: those that run the line first, the fastest of them first.
+    tests: tuple[str, ...]
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.module}: {self.mutation.name}"
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def files_to_measure(tests: Path) -> list[Path]:
+    """Return the test files to measure."""
+    return [
+        path
+        for path in sorted(tests.rglob("test_*.py"))
+        if (len(path.relative_to(tests).parts) > 1 and path.relative_to(tests).parts[0] not in UNTRACED)
+        or "mark.spec(" in path.read_text(encoding="utf-8")
+    ]
+
+
+class Measurements:
+    """The records of line_coverage, kept in a folder, each with what it depends on."""
+
+    def __init__(self, project: Project, jobs: int) -> None:
+        self._project = project
+        self._jobs = jobs
+        self._folder = project.build / "coverage"
+        helpers = hashlib.sha256()
+        for path in sorted(project.tests.rglob("*.py")):
+            if not path.name.startswith("test_"):
+                helpers.update(path.read_bytes())
+        self._helpers = helpers.hexdigest()
+        self._modules = {
+            path.relative_to(project.source).as_posix(): digest(path) for path in project.source.rglob("*.py")
+        }
+
+    def read(self) -> Measured:
+        """Measure what has changed, and read everything."""
+        files = {
+            path.relative_to(self._project.root).as_posix(): path for path in files_to_measure(self._project.tests)
+        }
+        stale = [name for name, path in files.items() if not self._is_valid(name, path)]
+        if stale:
+            self._measure(stale)
+        measured = Measured()
+        for name in files:
+            path = self._folder / line_coverage.file_name(name)
+            if path.exists():
+                measured.add(json.loads(path.read_text(encoding="utf-8")))
+        return measured
+
+    def _measure(self, names: list[str]) -> None:
+        print(f"measuring the lines of {len(names)} test files", flush=True)
+        for name in names:
+            (self._folder / line_coverage.file_name(name)).unlink(missing_ok=True)
+        command = ["-q", "-p", "line_coverage", "--line-coverage", str(self._folder), "-p", "no:cacheprovider", *names]
+        log = self._project.log("measuring.log")
+        with log.open("w", encoding="utf-8") as file:
+            status = run_pytest(self._project.root, [*command, "-n", str(self._jobs)], {}, None, file)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            raise SystemExit(f"the tests could not be measured: {log}")
+        if status != pytest.ExitCode.OK:
+            print(f"some of them fail (they are left out): {log}", flush=True)
+        for name in names:
+            path = self._folder / line_coverage.file_name(name)
+            # Where nothing passed there is no record: the tests were skipped.
+            text = path.read_text(encoding="utf-8") if path.exists() else line_coverage.EMPTY
+            record = json.loads(text)
+            if not record.pop("failed"):
+                record["depends"] = {
+                    "test": digest(self._project.root / name),
+                    "helpers": self._helpers,
+                    "modules": {module: self._modules[module] for module in record["lines"]},
+                }
+            path.write_text(json.dumps(record), encoding="utf-8")
+
+    def _is_valid(self, name: str, path: Path) -> bool:
+        record = self._folder / line_coverage.file_name(name)
+        if not record.exists():
+            return False
+        depends = json.loads(record.read_text(encoding="utf-8")).get("depends")
+        return (
+            depends is not None
+            and depends["test"] == digest(path)
+            and depends["helpers"] == self._helpers
+            and all(self._modules.get(module) == value for module, value in depends["modules"].items())
+        )
+
+
+def run_pytest(
+    root: Path,
+    arguments: Sequence[str],
+    environment: dict[str, str],
+    timeout: float | None,
+    output: int | IO[str] = subprocess.DEVNULL,
+) -> int | None:
+    """Return pytest's exit code; None after the timeout, when it and what it started have been killed."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", *arguments],
+        cwd=root,
+        env=os.environ | environment,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        return process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def cited(text: str, document: str | None) -> set[Citation]:
+    """Return the sections that a text cites, each with its document: the one named, else the given one."""
+    found = set()
+    for match in CITATION.finditer(text):
+        named = match["document"]
+        of = document if named is None else DOCUMENT_NAMES.get(named, named)
+        if of in spec_rows.DOCUMENTS.values():
+            found.add((str(of), match["section"], match["number"]))
+    return found
+
+
+def main_document(source: str) -> str | None:
+    """Return the first document that a module's docstring names."""
+    match = DOCUMENT.search(ast.get_docstring(ast.parse(source)) or "")
+    return match[0] if match else None
+
+
+def _most_typical(scores: dict[str, float], least: float) -> set[str]:
+    """Return the rows that a line is most typical of, if it is typical of any."""
+    most = max(scores.values(), default=0.0)
+    return {row for row, score in scores.items() if most >= least and math.isclose(score, most)}
+
+
+class Chooser:
+    """Knows the candidates of every row.
+
+    Tests of many rows run a line on their way. It is held against the row whose tests run it most exclusively, in Ochiai's
+    coefficient, as tools that locate faults use it: |own and runners| / sqrt(|own| * |runners|). A function that cites
+    sections is held against their rows only.
+    """
+
+    def __init__(
+        self, source: Path, measured: Measured, rows: dict[str, spec_rows.Row], equivalents: Iterable[str]
+    ) -> None:
+        self._source = source
+        self._measured = measured
+        self._rows = rows
+        self._equivalents = frozenset(equivalents)
+        self._marked = functools.reduce(operator.or_, measured.of_row.values(), 0)
+        self._by_row: defaultdict[str, list[tuple[str, Mutation]]] = defaultdict(list)
+        for module in sorted(measured.lines):
+            self._add_module(module)
+
+    def _add_module(self, module: str) -> None:
+        source = (self._source / module).read_text(encoding="utf-8")
+        document = main_document(source)
+        citations = {each.name: cited(each.text, document) for each in mutations.functions(source)}
+        by_line: defaultdict[int, list[Mutation]] = defaultdict(list)
+        for mutation in mutations.mutations(source):
+            by_line[mutation.statement].append(mutation)
+        for line, found in by_line.items():
+            runners = self._measured.lines[module][line]
+            is_common = runners.bit_count() >= COMMON_SHARE * len(self._measured.tests)
+            rows = {row for test in self._measured.members(runners & self._marked) for row in test.rows}
+            scores = {row: self._typical(row, runners) for row in rows}
+            for mutation in found:
+                citing = {row for row in rows if self._is_cited(row, citations[mutation.function])}
+                if citations[mutation.function]:
+                    own = _most_typical({row: scores[row] for row in citing}, TYPICAL_WHEN_CITED)
+                else:
+                    own = set() if is_common else _most_typical(scores, TYPICAL)
+                for row in own:
+                    self._by_row[row].append((module, mutation))
+
+    def _is_cited(self, row_id: str, citations: set[Citation]) -> bool:
+        row = self._rows[row_id]
+        number = row_id.rpartition("-")[2]
+        return any((row.document, row.section, each) in citations for each in (None, number))
+
+    def _typical(self, row: str, runners: int) -> float:
+        """Return how typical a line is of a row (Ochiai's coefficient): 1 where the row's tests run it, and no others."""
+        own = self._measured.of_row[row]
+        return (own & runners).bit_count() / math.sqrt(own.bit_count() * runners.bit_count())
+
+    def candidates(self, row: str) -> list[Mutant]:
+        """Return the mutants of the lines that are the row's own."""
+        return [
+            self._mutant(row, module, mutation)
+            for module, mutation in self._by_row.get(row, [])
+            if f"{module}: {mutation.name}" not in self._equivalents
+        ]
+
+    def _mutant(self, row: str, module: str, mutation: Mutation) -> Mutant:
+        runners = {test.id for test in self._measured.members(self._measured.lines[module][mutation.statement])}
+        tests = sorted(
+            self._measured.members(self._measured.of_row[row]),
+            key=lambda test: (test.id not in runners, test.seconds, test.id),
+        )
+        return Mutant(row, module, mutation, tuple(test.id for test in tests), sum(test.seconds for test in tests))
+
+    def sample(self, seed: int, size: int) -> list[Mutant]:
+        """Choose rows, and a mutant of each. A change of one row's candidates leaves the others' choice alone."""
+        chosen: list[Mutant] = []
+        for row in sorted(self._measured.of_row, key=lambda row: _lot(seed, row)):
+            if len(chosen) == size:
+                break
+            if candidates := self.candidates(row):
+                chosen.append(_choice(candidates, seed))
+        return chosen
+
+    def without_candidates(self) -> list[str]:
+        """Return the rows whose tests run no line of which a mutant could be made."""
+        return [row for row in self._rows if row in self._measured.of_row and not self._by_row.get(row)]
+
+
+def _choice(candidates: list[Mutant], seed: int) -> Mutant:
+    """Choose a kind, then a mutant of the kind, so that rare kinds have their turn too."""
+    row = candidates[0].row
+    kind = min({each.mutation.kind for each in candidates}, key=lambda kind: _lot(seed, row, kind))
+    alike = [each for each in candidates if each.mutation.kind == kind]
+    return min(alike, key=lambda each: (_lot(seed, row, each.name), each.mutation.start))
+
+
+def _lot(seed: int, *names: str) -> bytes:
+    return hashlib.sha256("\0".join((str(seed), *names)).encode()).digest()
+
+
+KILLED = "killed"
+ENDLESS = "did not end"
+# pytest itself failed: that says nothing about the mutant.
+BROKEN = "broken run"
+SURVIVED = "survived"
+# By pytest's exit code. A mutant may make the import of a test file or of a conftest fail (a usage error); with the
+# same arguments the unchanged copy has passed.
+OUTCOMES: dict[int | None, str] = {
+    None: ENDLESS,
+    pytest.ExitCode.OK: SURVIVED,
+    pytest.ExitCode.TESTS_FAILED: KILLED,
+    pytest.ExitCode.INTERRUPTED: KILLED,
+    pytest.ExitCode.USAGE_ERROR: KILLED,
+}
+
+
+class Overlay:
+    """A copy of the package in a folder that PYTHONPATH names; one module of it is a mutant's."""
+
+    def __init__(self, project: Project, folder: Path) -> None:
+        self._root = project.root
+        self._folder = folder
+        shutil.copytree(project.source, folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+        # Hypothesis would otherwise keep the failing examples in the working tree, and try them on the next mutant.
+        self.environment = {
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(folder / "src"), os.environ.get("PYTHONPATH")))),
+            "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis"),
+        }
+
+    @contextlib.contextmanager
+    def holding(self, mutant: Mutant) -> Iterator[None]:
+        path = self._folder / "src" / mutant.module
+        original = path.read_text(encoding="utf-8")
+        try:
+            self._write(path, mutant.mutation.apply(original))
+            yield
+        finally:
+            self._write(path, original)
+
+    def _write(self, path: Path, source: str) -> None:
+        # Bytecode is matched by size and second: a mutant of the same size may be written within the second.
+        for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
+            compiled.unlink()
+        path.write_text(source, encoding="utf-8")
+
+    def run(
+        self, tests: Sequence[str], seconds: float, *options: str, output: int | IO[str] = subprocess.DEVNULL
+    ) -> int | None:
+        """Run tests against the copy."""
+        with tempfile.TemporaryDirectory() as scratch:
+            arguments = [
+                "-q",
+                "-p",
+                "no:cacheprovider",
+                "--hypothesis-seed=0",
+                f"--basetemp={scratch}/tests",
+            ]
+            return run_pytest(
+                self._root, [*arguments, *options, *tests], self.environment, PATIENCE + 10 * seconds, output
+            )
+
+
+class Runner:
+    """Holds mutants against their tests, several at a time."""
+
+    def __init__(self, project: Project, folder: Path, jobs: int) -> None:
+        self._project = project
+        self._overlays = [Overlay(project, folder / str(number)) for number in range(jobs)]
+        self._free = list(self._overlays)
+        self._ports = threading.Lock()
+        self._done = 0
+
+    def check(self, mutants: Sequence[Mutant]) -> None:
+        """Raise SystemExit unless the tests of the mutants pass on the unchanged copy."""
+        tests = sorted({test for mutant in mutants for test in mutant.tests})
+        log = self._project.log("unchanged.log")
+        with log.open("w", encoding="utf-8") as file:
+            status = self._overlays[0].run(tests, sum(mutant.seconds for mutant in mutants) + 600, output=file)
+        if status != 0:
+            raise SystemExit(f"tests of the sampled rows fail without any mutation: {log}")
+
+    def run(self, mutants: Sequence[Mutant]) -> list[str]:
+        """Return the outcome of each mutant."""
+        with ThreadPoolExecutor(len(self._overlays)) as pool:
+            return list(pool.map(lambda mutant: self._try(mutant, len(mutants)), mutants))
+
+    def _try(self, mutant: Mutant, total: int) -> str:
+        overlay = self._free.pop()
+        needs_ports = any(test.startswith(FIXED_PORTS) for test in mutant.tests)
+        began = time.monotonic()
+        try:
+            with self._ports if needs_ports else contextlib.nullcontext(), overlay.holding(mutant):
+                status = overlay.run(mutant.tests, mutant.seconds, "-x")
+        finally:
+            self._free.append(overlay)
+        outcome = OUTCOMES.get(status, BROKEN)
+        self._done += 1
+        took = time.monotonic() - began
+        print(f"{self._done}/{total} {outcome:<11} {took:5.1f} s  {mutant.row}  {mutant.name}", flush=True)
+        return outcome
+
+
+def load_equivalents(path: Path) -> dict[str, str]:
+    """Return the names of the equivalent mutants, each with the reason."""
+    if not path.exists():
+        return {}
+    equivalents: dict[str, str] = {}
+    for entry in tomllib.loads(path.read_text(encoding="utf-8")).get("mutant", []):
+        name = f"{entry['module']}: {entry['mutation']}"
+        if not entry.get("reason", "").strip():
+            raise spec_rows.TableError(f"{path.name}: {name} has no reason")
+        equivalents[name] = entry["reason"]
+    return equivalents
+
+
+def stale_equivalents(equivalents: Iterable[str], source: Path) -> list[str]:
+    """Return the names that no mutation of the sources has."""
+    stale = []
+    for name in equivalents:
+        module, _, rest = name.partition(": ")
+        path = source / module
+        if not path.exists() or rest not in {
+            each.name for each in mutations.mutations(path.read_text(encoding="utf-8"))
+        }:
+            stale.append(name)
+    return stale
+
+
+def survivor_text(mutant: Mutant, rows: dict[str, spec_rows.Row]) -> str:
+    """Say where a survivor is, what it changes, and which tests did not notice."""
+    change = mutant.mutation
+    tests = [f"    {test}" for test in mutant.tests[:5]]
+    if len(mutant.tests) > len(tests):
+        tests.append(f"    and {len(mutant.tests) - len(tests)} more")
+    return "\n".join(
+        [
+            f"src/{mutant.module}:{change.line}: {change.name}",
+            f"  row {mutant.row}: {rows[mutant.row].requirement}",
+            "  tests:",
+            *tests,
+        ]
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=1, help="which sample (1)")
+    parser.add_argument("--sample", type=int, default=100, metavar="N", help="how many mutants (100)")
+    parser.add_argument("--row", action="append", default=[], metavar="ID", help="all candidates of this row instead")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="how many mutants at a time (2)")
+    parser.add_argument(
+        "--at-least", type=float, default=95, metavar="PERCENT", help="fail below this share of killed ones (95)"
+    )
+    parser.add_argument(
+        "--root", type=Path, default=Path(__file__).resolve().parent.parent, metavar="FOLDER", help="another project"
+    )
+    parser.add_argument("--list", action="store_true", help="only print the chosen mutants")
+    options = parser.parse_args(arguments)
+    project = Project(options.root)
+    rows = spec_rows.load_rows(project.tables)
+    equivalents = load_equivalents(project.tables / EQUIVALENTS)
+    if stale := stale_equivalents(equivalents, project.source):
+        raise SystemExit("\n".join((f"{EQUIVALENTS} names mutants that do not exist:", *stale)))
+    chooser = Chooser(project.source, Measurements(project, options.jobs).read(), rows, equivalents)
+    if options.row:
+        chosen = [mutant for row in options.row for mutant in chooser.candidates(row)]
+    else:
+        chosen = chooser.sample(options.seed, options.sample)
+    print(
+        f"{len(chosen)} mutants; {len(equivalents)} equivalent ones are known; "
+        f"{len(chooser.without_candidates())} rows have no line of their own"
+    )
+    if options.list:
+        for mutant in chosen:
+            print(mutant.row, mutant.name)
+        return 0
+    if not chosen:
+        raise SystemExit("no mutant to try: the rows' tests fail, or run no line of their own")
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        runner = Runner(project, Path(folder), options.jobs)
+        runner.check(chosen)
+        outcomes = runner.run(chosen)
+    survivors = [mutant for mutant, outcome in zip(chosen, outcomes, strict=True) if outcome in (SURVIVED, BROKEN)]
+    for mutant in survivors:
+        print(survivor_text(mutant, rows))
+    counts = Counter(outcomes)
+    killed = len(chosen) - len(survivors)
+    print(f"killed {killed} of {len(chosen)} ({counts[ENDLESS]} of them did not end), seed {options.seed}")
+    return 0 if killed * 100 >= options.at_least * len(chosen) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
