@@ -21,6 +21,7 @@ import lanner
 from lanner.errors import AccessDenied, InsufficientResources, LannerError
 from lanner.rpc.security import Credentials
 from lanner.security.log_lines import PER_PEER
+from tests.adversity.attacks.limited_service import until
 from tests.adversity.attacks.victim import ADMINISTRATOR, USER, Victim, victim
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -152,6 +153,45 @@ def test_stages_count_in_the_quota(tmp_path: Path) -> None:
                 qm.open("open").send(bytes(2_000_000))
             with pytest.raises(InsufficientResources, match="messages and stages"):
                 alice.stage([pa.record_batch({"body": [bytes(200_000)]})], ROWS.schema, writer="w", queue="open")
+
+
+def test_a_dead_letter_queue_is_no_way_into_a_queue(target: Victim) -> None:
+    with lanner.connect(data=target.data) as qm:
+        hers = qm.create_queue("hers", access={ADMINISTRATOR.user: "full"})
+        rows = pa.record_batch(
+            {
+                "body": [b"planted"],
+                "time_to_reach_queue": pa.array([1], pa.int64()),
+                "deadletter_format_name": [r"VICTIM\private$\hers"],
+                "journal": pa.array([1], pa.int32()),
+            }
+        )
+        with connect(target, *login(USER)) as bob, pytest.raises(AccessDenied, match="its dead-letter queue"):
+            bob.stage([rows], rows.schema, writer="w", queue=r"DIRECT=TCP:127.0.51.99\private$\nowhere")
+        assert hers.count() == 0
+
+
+def test_one_account_does_not_hold_all_streams(tmp_path: Path) -> None:
+    """A client that begins to write and says nothing more holds a stream."""
+    with victim(tmp_path, "max_streams = 2\n", flight=True) as target:
+        make_queue(target)
+        with fl.connect(target.listeners["flight"]) as silent, connect(target, *login(ADMINISTRATOR)) as alice:
+            options = fl.FlightCallOptions(headers=[silent.authenticate_basic_token(*login(USER))])
+            command = json.dumps({"token": "ab", "writer": "w", "batch": 0, "queue": "open"}).encode()
+            put, _ = silent.do_put(fl.FlightDescriptor.for_command(command), ROWS.schema, options)
+            put.write_batch(ROWS)
+            with connect(target, *login(USER)) as bob:
+                until(lambda: is_refused(bob))
+            alice.stage([ROWS], ROWS.schema, writer="w", queue="open")
+
+
+def is_refused(queues: Queues) -> bool:
+    """Whether a user gets no further stream."""
+    try:
+        queues.stage([ROWS], ROWS.schema, writer="again", queue="open")
+    except flight_errors.TooBusy as error:
+        return "bob has 1 streams" in str(error)
+    return False
 
 
 def test_nobody_can_take_the_names_of_connections_to_come(target: Victim) -> None:
