@@ -9,9 +9,11 @@ imported on first use, so that `settings` can be imported without pyarrow.
     service       what the server does, without Flight: requests in, answers out
     requests      strict parsing of the JSON that callers send
     auth          who calls: passwords and tokens
+    local_user    who calls from this machine: the user that the kernel names
     errors        the errors of the service, beside those of the queue manager
     readers       named readers of a queue and their leases
     writing       staged and published writes
+    staged_room   how much each user may have staged
     arrivals      waits until a queue has new messages
     courtesy      limits the CPU and memory that streams take from the queue manager
     near_streams  streams to programs on the same machine, through shared memory
