@@ -26,8 +26,8 @@ from bench.workload import DEFAULT, QUICK
 
 PREAMBLE = """\
 Bodies of 1 KiB. Medians of {rounds} alternating rounds; ± is half the range between the slowest and the fastest round. A ratio above 1
-means that Lanner is better. Lanner runs in the benchmark's own Python process, its peers in theirs, reached over
-loopback by a C client on the same machine.
+means that Lanner is better. Under "Service", server and clients are processes of their own. Elsewhere Lanner runs in the benchmark's own
+Python process, its peers in theirs, reached over loopback by a C client on the same machine.
 """
 
 
