@@ -100,33 +100,21 @@ class Input(enum.Enum):
     LOST = "lost"
 
 
-STAGES: Final[dict[tuple[Stage, Input], Stage]] = {
-    (Stage.BEGINNING, Input.DONE): Stage.PREPARING,
-    (Stage.BEGINNING, Input.FAILED): Stage.ABORTING,
-    (Stage.BEGINNING, Input.LOST): Stage.ABORTING,
-    (Stage.PREPARING, Input.DONE): Stage.DECIDING,
-    (Stage.PREPARING, Input.FAILED): Stage.ABORTING,
-    (Stage.PREPARING, Input.LOST): Stage.ABORTING,
-    (Stage.DECIDING, Input.DONE): Stage.COMMITTING,
-    (Stage.DECIDING, Input.FAILED): Stage.ABORTING,
+# What follows a step that is done, one that failed, and one whose answer was lost.
+_NEXT: Final = {
+    Stage.BEGINNING: (Stage.PREPARING, Stage.ABORTING, Stage.ABORTING),
+    Stage.PREPARING: (Stage.DECIDING, Stage.ABORTING, Stage.ABORTING),
     # Neither outcome may be guessed: the log has it, and the branches wait for it.
-    (Stage.DECIDING, Input.LOST): Stage.IN_DOUBT,
+    Stage.DECIDING: (Stage.COMMITTING, Stage.ABORTING, Stage.IN_DOUBT),
     # What one participant has not heard, it hears later: the others are told now.
-    (Stage.COMMITTING, Input.DONE): Stage.FORGETTING,
-    (Stage.COMMITTING, Input.FAILED): Stage.FORGETTING,
-    (Stage.COMMITTING, Input.LOST): Stage.FORGETTING,
-    (Stage.FORGETTING, Input.DONE): Stage.COMMITTED,
-    (Stage.FORGETTING, Input.FAILED): Stage.COMMITTED,
-    (Stage.FORGETTING, Input.LOST): Stage.COMMITTED,
-    (Stage.COMMITTING_ALONE, Input.DONE): Stage.COMMITTED,
-    (Stage.COMMITTING_ALONE, Input.FAILED): Stage.ABORTED,
-    (Stage.COMMITTING_ALONE, Input.LOST): Stage.IN_DOUBT,
-    (Stage.ABORTING, Input.DONE): Stage.ABANDONING,
-    (Stage.ABORTING, Input.FAILED): Stage.ABANDONING,
-    (Stage.ABORTING, Input.LOST): Stage.ABANDONING,
-    (Stage.ABANDONING, Input.DONE): Stage.ABORTED,
-    (Stage.ABANDONING, Input.FAILED): Stage.ABORTED,
-    (Stage.ABANDONING, Input.LOST): Stage.ABORTED,
+    Stage.COMMITTING: (Stage.FORGETTING, Stage.FORGETTING, Stage.FORGETTING),
+    Stage.FORGETTING: (Stage.COMMITTED, Stage.COMMITTED, Stage.COMMITTED),
+    Stage.COMMITTING_ALONE: (Stage.COMMITTED, Stage.ABORTED, Stage.IN_DOUBT),
+    Stage.ABORTING: (Stage.ABANDONING, Stage.ABANDONING, Stage.ABANDONING),
+    Stage.ABANDONING: (Stage.ABORTED, Stage.ABORTED, Stage.ABORTED),
+}
+STAGES: Final[dict[tuple[Stage, Input], Stage]] = {
+    (stage, how): after for stage, row in _NEXT.items() for how, after in zip(Input, row, strict=True)
 }
 ENDS: Final = frozenset((Stage.COMMITTED, Stage.ABORTED, Stage.IN_DOUBT))
 # The stages with a step for each participant, and those that a failure does not end.
