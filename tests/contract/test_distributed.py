@@ -369,11 +369,13 @@ async def test_a_decision_whose_answer_is_lost_is_in_doubt(
             assert len(server.prepared()) == 1
     while any(row["kind"] != "decision" for row in await qm.transactions()):
         pass
+    # On a busy machine the cut can hit an answer that was still on its way before the decision, so
+    # "done" alone does not say that there is one.
+    is_commit = bool(await qm.transactions())
+    assert not (is_commit and when == "asked")
     async with connected(server) as connection, form.distributed(qm, {"ledger": connection}):
         pass
-    is_commit = when == "done"
-    assert await bodies(source) == ([] if is_commit else ["7"])
-    assert numbers(server, table) == ([7] if is_commit else [])
+    assert (await bodies(source), numbers(server, table)) == (([], [7]) if is_commit else (["7"], []))
     assert (server.prepared(), await qm.transactions()) == ([], [])
 
 
