@@ -48,7 +48,7 @@ __all__ = [
     "distributed",
     "errors",
 ]
-__version__ = "0.1.0.dev0"
+__version__ = "0.2.0"
 
 # Names that are not the client's.
 _ELSEWHERE = dict.fromkeys(

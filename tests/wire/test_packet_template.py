@@ -73,7 +73,7 @@ def test_it_makes_what_build_makes(
             properties, source=SOURCE, ordinal=ordinal, sent_time=9, destination=name, transaction=transaction
         )
         encoded = encode_label(label) if label else b""
-        assert template.pack(ordinal, encoded, body, transaction or 0) == wanted
+        assert template.pack([ordinal], [encoded], [body], [transaction or 0]) == [wanted]
 
 
 def test_a_body_that_no_packet_has_room_for_is_refused() -> None:
@@ -81,7 +81,7 @@ def test_a_body_that_no_packet_has_room_for_is_refused() -> None:
         MessageProperties(), source=SOURCE, sent_time=9, destination=parse(NAMES[0]), is_transactional=False
     )
     with pytest.raises(InsufficientResources, match=f"body of {MAX_PACKET_SIZE} bytes"):
-        template.pack(1, b"", bytes(MAX_PACKET_SIZE))
+        template.pack([1, 2], [b"", b""], [b"small", bytes(MAX_PACKET_SIZE)])
 
 
 def test_a_run_of_one_has_label_and_body_of_its_message() -> None:

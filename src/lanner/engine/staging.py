@@ -101,11 +101,10 @@ class Staging:
             destination=name,
             is_transactional=is_transactional,
         )
-        contents = zip(self._numbers.next_message_ordinals(len(run)), run.labels, run.bodies, strict=True)
-        if is_transactional:
-            index = self._numbers.next_transaction_index
-            return [template.pack(ordinal, label, body, index()) for ordinal, label, body in contents]
-        return [template.pack(ordinal, label, body) for ordinal, label, body in contents]
+        ordinals = self._numbers.next_message_ordinals(len(run))
+        index = self._numbers.next_transaction_index
+        transactions = [index() for _ in ordinals] if is_transactional else []
+        return template.pack(ordinals, run.labels, run.bodies, transactions)
 
     def _stageable(self, descriptor: OpenQueueDescriptor) -> Queue:
         require_ready(self._queue_manager)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator
 from itertools import islice
 
@@ -14,7 +13,8 @@ from lanner.store.event_log import EVENT, EventBlock, encode_block, put_block
 from lanner.store.format import table_key
 from lanner.store.overlay import Layer
 from lanner.store.queue_view import STATISTICS, MessageLayer, QueueView, Totals
-from lanner.store.record import INDEX_ENTRY, MESSAGE_KEY, encode, encode_staged
+from lanner.store.record import MESSAGE_KEY, encode_staged
+from lanner.store.rows import checkpoint_rows, log_deletions, log_rows
 from lanner.store.staging import Publication
 from lanner.store.table import Table
 from lanner.store.write_ahead_log import Operation
@@ -27,14 +27,9 @@ MAX_LOGGED = 128 << 10
 # Not in the specification: rows written between two pauses, about a millisecond.
 _PIECE = 500
 # No queue has so many lives.
-_NO_GENERATION = 0xFFFF_FFFF
+NO_GENERATION = 0xFFFF_FFFF
 _key = MESSAGE_KEY.pack
-_entry = INDEX_ENTRY.pack
 _head = Operation.HEAD.pack
-# The deletion of a message with a staged row ends with the key of that; of any other it is this, with its head made once.
-_number = struct.Struct(">Q").pack
-_deletion = struct.Struct(f">{Operation.HEAD.size}sIIQQ").pack
-_DELETE_HEAD = Operation.HEAD.pack(Operation.DELETE_MESSAGE, 16, 8)
 
 
 class Batch:
@@ -196,23 +191,17 @@ class Batch:
         size = 0
         for queue, layer in self.queues.items():
             number, generation, rows = queue.number, layer.generation, layer.rows
-            references = layer.references
-            # Also of what is replaced: its index entry ends.
-            for lookup_id, visibility in layer.hidden.items():
-                if lookup_id in references:
-                    key, reference = _key(number, generation, lookup_id), references[lookup_id]
-                    add(_head(Operation.DELETE_MESSAGE, 16, 8 + len(reference)) + key + _number(visibility) + reference)
-                else:
-                    add(_deletion(_DELETE_HEAD, number, generation, lookup_id, visibility))
-            visible, encoded = layer.visible, layer.encoded
-            for lookup_id, record in rows.items():
-                value = encoded[lookup_id] = encode(record, visible.get(lookup_id, 0))
-                length = len(value)
-                size += length
-                if size > MAX_LOGGED:
+            if layer.hidden:
+                # Also of what is replaced: its index entry ends.
+                add(log_deletions(Operation.DELETE_MESSAGE, number, generation, layer.hidden, layer.references))
+            if rows:
+                logged = log_rows(
+                    Operation.PUT_MESSAGE, number, generation, rows, layer.visible, layer.encoded, MAX_LOGGED - size
+                )
+                if logged is None:
                     return None
-                add(_head(Operation.PUT_MESSAGE, 16, length) + _key(number, generation, lookup_id))
-                add(value)
+                size += logged[0]
+                parts += logged[1]
         for queue, totals in self.totals.items():
             value = STATISTICS.pack(*totals)
             add(_head(Operation.PUT_TOTALS, 16, len(value)) + _totals_key(queue.number) + value)
@@ -252,21 +241,10 @@ class Batch:
         # By number, since appending fills pages to the end.
         ordered = iter(sorted(rows.items()) if len(rows) > _PIECE else rows.items())
         while some := list(islice(ordered, _PIECE)):
-            entries = [
-                (
-                    _key(number, generation, lookup_id),
-                    encoded.get(lookup_id) or encode(record, visible.get(lookup_id, 0)),
-                )
-                for lookup_id, record in some
-            ]
+            entries, index = checkpoint_rows(number, generation, some, visible, encoded)
             _put(txn.cursor(environment.messages), entries)
-            numbers = [
-                (_key(number, generation, visible[lookup_id]), _entry(lookup_id, len(record.packet)))
-                for lookup_id, record in some
-                if lookup_id in visible
-            ]
-            if numbers:
-                txn.cursor(environment.visible).putmulti(numbers)
+            if index:
+                txn.cursor(environment.visible).putmulti(index)
             if len(some) == _PIECE:
                 yield
 
@@ -282,7 +260,7 @@ def _put(cursor: lmdb.Cursor[bytes], entries: list[tuple[bytes, bytes]]) -> None
 
 def _totals_key(queue: int) -> bytes:
     """Give the key of a queue's totals: behind its index entries, so that a commit seldom writes a page more for them."""
-    return _key(queue, _NO_GENERATION, 0)
+    return _key(queue, NO_GENERATION, 0)
 
 
 def load_totals(environment: Environment, queue: int) -> Totals:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
 from lanner.model.errors import InsufficientResources
+from lanner.native import chosen
 from lanner.wire import layout as at
 from lanner.wire.builder import MessageProperties, build, encode_label
 from lanner.wire.format_name import FormatName
@@ -46,7 +47,7 @@ class MessageRun:
 class PacketTemplate:
     """Makes what `build` makes, for messages with the same properties, destination and time."""
 
-    __slots__ = ("_allocation", "_before_transaction", "_extension", "_front", "_pieces", "_tail", "_transaction_flags")
+    __slots__ = ("_allocation", "_extension", "_front", "_properties_at", "_tail", "_transaction_at")
 
     def __init__(
         self,
@@ -63,46 +64,95 @@ class PacketTemplate:
             bare, source=source, ordinal=0, sent_time=sent_time, destination=destination, transaction=transaction
         )
         found = locate(sample)
-        middle = sample[_MESSAGE_ID + 4 : found.properties]
-        split = found.transaction - _MESSAGE_ID - 4 if is_transactional else len(middle)
-        self._transaction_flags = _U32.unpack_from(sample, found.transaction)[0] if is_transactional else None
-        flags, _, before, _, allocation, after = _PROPERTIES.unpack_from(sample, found.properties)
-        self._allocation = None if properties.allocation_body_size is None else allocation
-        self._extension = properties.extension
-        end = found.properties + at.PROPERTIES_HEADER_SIZE + len(self._extension)
+        self._properties_at = found.properties
+        self._transaction_at = found.transaction if is_transactional else -1
+        allocation = _PROPERTIES.unpack_from(sample, found.properties)[4]
+        self._allocation = -1 if properties.allocation_body_size is None else allocation
+        self._extension = bytes(properties.extension)
+        front = found.properties + at.PROPERTIES_HEADER_SIZE
+        end = front + len(self._extension)
+        self._front = sample[:front]
         self._tail = sample[end + (-len(self._extension) & 3) :]
-        # One struct for all headers; what a transaction adds is an empty string without one.
-        self._before_transaction = middle[:split]
-        rest = middle[split + 4 :] if is_transactional else b""
-        number = "I" if is_transactional else "0s"
-        self._front = struct.Struct(f"<8sI44sI{split}s{number}{len(rest)}sBB30sII16s")
-        self._pieces = sample[:_PACKET_SIZE], sample[_PACKET_SIZE + 4 : _MESSAGE_ID], rest, flags, before, after
 
-    def pack(self, ordinal: int, label: bytes, body: bytes, transaction: int = 0) -> bytes:
-        """The packet of one message. `label` as MessageRun has it."""
-        first, second, rest, flags, before, after = self._pieces
-        extension, tail, size = self._extension, self._tail, len(body)
+    def pack(
+        self,
+        ordinals: Iterable[int],
+        labels: Sequence[bytes],
+        bodies: Sequence[bytes],
+        transactions: Iterable[int] = (),
+    ) -> list[bytes]:
+        """Return the packets of messages; labels as MessageRun has them, indexes of transactions if there are any."""
+        template = self._front, self._transaction_at, self._properties_at, self._extension, self._tail
+        contents = list(ordinals), list(labels), list(bodies), [index << at.ID_SHIFT for index in transactions]
+        try:
+            return pack_packets(*template, self._allocation, MAX_PACKET_SIZE, *contents)
+        except OverflowError:
+            beside = len(self._front) + len(self._extension) + len(self._tail)
+            for label, body in zip(labels, bodies, strict=True):
+                packet_size = beside + len(label) + len(body) + (-(len(self._extension) + len(label) + len(body)) & 3)
+                if packet_size > MAX_PACKET_SIZE:
+                    raise InsufficientResources(
+                        f"the message makes a packet of {packet_size} bytes, at most {MAX_PACKET_SIZE} can be sent "
+                        f"(body of {len(body)} bytes)"
+                    ) from None
+            raise
+
+
+def _pack_packets(
+    front: bytes,
+    transaction_at: int,
+    properties_at: int,
+    extension: bytes,
+    tail: bytes,
+    allocation: int,
+    highest: int,
+    ordinals: list[int],
+    labels: list[bytes],
+    bodies: list[bytes],
+    transactions: list[int],
+) -> list[bytes]:
+    """Return packets whose headers are `front`, with the numbers of each message filled in.
+
+    Raises OverflowError if a packet is longer than `highest`. An `allocation` of -1 is the size of the
+    body. If `transaction_at` is not -1, the flags there are or-ed with the message's entry in
+    `transactions`.
+    """
+    is_transactional = transaction_at >= 0
+    split = transaction_at if is_transactional else properties_at
+    first, second, third = front[:_PACKET_SIZE], front[_PACKET_SIZE + 4 : _MESSAGE_ID], front[_MESSAGE_ID + 4 : split]
+    rest = front[split + 4 : properties_at] if is_transactional else b""
+    of_transaction = _U32.unpack_from(front, split)[0] if is_transactional else 0
+    flags, _, before, _, _, after = _PROPERTIES.unpack_from(front, properties_at)
+    # One struct for all headers; what a transaction adds is an empty string without one.
+    number = "I" if is_transactional else "0s"
+    fill = struct.Struct(f"<8sI44sI{len(third)}s{number}{len(rest)}sBB30sII16s").pack
+    fixed = len(front) + len(tail)
+    indexes = transactions if is_transactional else [0] * len(bodies)
+    packets = []
+    for ordinal, label, body, index in zip(ordinals, labels, bodies, indexes, strict=True):
+        size = len(body)
         content = len(label) + len(extension) + size
         gap = -content & 3
-        packet_size = self._front.size + content + gap + len(tail)
-        if packet_size > MAX_PACKET_SIZE:
-            raise InsufficientResources(
-                f"the message makes a packet of {packet_size} bytes, at most {MAX_PACKET_SIZE} can be sent (body of {size} bytes)"
-            )
-        of_transaction = self._transaction_flags
-        front = self._front.pack(
+        packet_size = fixed + content + gap
+        if packet_size > highest:
+            raise OverflowError(f"a packet of {packet_size} bytes, at most {highest}")
+        headers = fill(
             first,
             packet_size,
             second,
             ordinal & 0xFFFF_FFFF,
-            self._before_transaction,
-            b"" if of_transaction is None else of_transaction | transaction << at.ID_SHIFT,
+            third,
+            of_transaction | index if is_transactional else b"",
             rest,
             flags,
             len(label) >> 1,
             before,
             size,
-            size if self._allocation is None else self._allocation,
+            size if allocation < 0 else allocation,
             after,
         )
-        return b"".join((front, label, extension, body, _PADDING[gap], tail))
+        packets.append(b"".join((headers, label, extension, body, _PADDING[gap], tail)))
+    return packets
+
+
+pack_packets = chosen(_pack_packets)

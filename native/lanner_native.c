@@ -1,0 +1,669 @@
+/* lanner._native: the loops of Lanner that run once for each message and are worth a compiler.
+ *
+ * Every function here has a reference in Python beside the code that calls it (lanner/native.py names
+ * the rule), and the same tests run both. A function returns the same bytes as its reference. It reads
+ * and writes only memory of objects that it has checked and holds a reference to, whatever its
+ * arguments are: wrong types raise TypeError, numbers that do not fit raise OverflowError.
+ *
+ * Only the limited API of Python 3.11 is used, so one build serves every later version.
+ */
+#define Py_LIMITED_API 0x030B0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+/* CRC-32 ------------------------------------------------------------------------------------------ */
+
+/* The polynomial of zlib, reflected. Eight bytes per step by eight tables, made when the module loads. */
+static uint32_t crc_tables[8][256];
+
+static void
+make_crc_tables(void)
+{
+    for (uint32_t n = 0; n < 256; n++) {
+        uint32_t c = n;
+        for (int k = 0; k < 8; k++)
+            c = c & 1 ? 0xEDB88320u ^ (c >> 1) : c >> 1;
+        crc_tables[0][n] = c;
+    }
+    for (uint32_t n = 0; n < 256; n++)
+        for (int t = 1; t < 8; t++)
+            crc_tables[t][n] = crc_tables[0][crc_tables[t - 1][n] & 0xFF] ^ (crc_tables[t - 1][n] >> 8);
+}
+
+/* Both inner functions take and return the register itself, which is the inverted checksum. */
+static uint32_t
+crc_by_tables(uint32_t c, const unsigned char *p, size_t n)
+{
+    while (n >= 8) {
+        c ^= (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+        c = crc_tables[7][c & 0xFF] ^ crc_tables[6][c >> 8 & 0xFF] ^ crc_tables[5][c >> 16 & 0xFF]
+            ^ crc_tables[4][c >> 24] ^ crc_tables[3][p[4]] ^ crc_tables[2][p[5]] ^ crc_tables[1][p[6]]
+            ^ crc_tables[0][p[7]];
+        p += 8;
+        n -= 8;
+    }
+    while (n--)
+        c = crc_tables[0][(c ^ *p++) & 0xFF] ^ (c >> 8);
+    return c;
+}
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+#define HAS_CLMUL __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1")
+
+/* "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction" (Intel, 2009): fold 64 bytes
+ * at a time, then 16, then reduce by Barrett. n is at least 64 and a multiple of 16. */
+__attribute__((target("pclmul,sse4.1"))) static uint32_t
+crc_by_clmul(uint32_t c, const unsigned char *p, size_t n)
+{
+    const __m128i k1k2 = _mm_set_epi64x(0x01c6e41596, 0x0154442bd4);
+    const __m128i k3k4 = _mm_set_epi64x(0x00ccaa009e, 0x01751997d0);
+    const __m128i k5k0 = _mm_set_epi64x(0, 0x0163cd6124);
+    const __m128i poly = _mm_set_epi64x(0x01f7011641, 0x01db710641);
+    const __m128i mask = _mm_setr_epi32(~0, 0, ~0, 0);
+    __m128i x1 = _mm_xor_si128(_mm_loadu_si128((const __m128i *)p), _mm_cvtsi32_si128((int)c));
+    __m128i x2 = _mm_loadu_si128((const __m128i *)(p + 16));
+    __m128i x3 = _mm_loadu_si128((const __m128i *)(p + 32));
+    __m128i x4 = _mm_loadu_si128((const __m128i *)(p + 48));
+    p += 64;
+    n -= 64;
+#define FOLD(x, k, next)                                                                                       \
+    _mm_xor_si128(_mm_xor_si128(_mm_clmulepi64_si128(x, k, 0x00), _mm_clmulepi64_si128(x, k, 0x11)), next)
+    while (n >= 64) {
+        x1 = FOLD(x1, k1k2, _mm_loadu_si128((const __m128i *)p));
+        x2 = FOLD(x2, k1k2, _mm_loadu_si128((const __m128i *)(p + 16)));
+        x3 = FOLD(x3, k1k2, _mm_loadu_si128((const __m128i *)(p + 32)));
+        x4 = FOLD(x4, k1k2, _mm_loadu_si128((const __m128i *)(p + 48)));
+        p += 64;
+        n -= 64;
+    }
+    x1 = FOLD(x1, k3k4, x2);
+    x1 = FOLD(x1, k3k4, x3);
+    x1 = FOLD(x1, k3k4, x4);
+    while (n >= 16) {
+        x1 = FOLD(x1, k3k4, _mm_loadu_si128((const __m128i *)p));
+        p += 16;
+        n -= 16;
+    }
+#undef FOLD
+    /* 128 bits to 64. */
+    x2 = _mm_clmulepi64_si128(x1, k3k4, 0x10);
+    x1 = _mm_xor_si128(_mm_srli_si128(x1, 8), x2);
+    x2 = _mm_srli_si128(x1, 4);
+    x1 = _mm_clmulepi64_si128(_mm_and_si128(x1, mask), k5k0, 0x00);
+    x1 = _mm_xor_si128(x1, x2);
+    /* Barrett: 64 bits to 32. */
+    x2 = _mm_clmulepi64_si128(_mm_and_si128(x1, mask), poly, 0x10);
+    x2 = _mm_clmulepi64_si128(_mm_and_si128(x2, mask), poly, 0x00);
+    x1 = _mm_xor_si128(x1, x2);
+    return (uint32_t)_mm_extract_epi32(x1, 1);
+}
+#else
+#define HAS_CLMUL 0
+static uint32_t
+crc_by_clmul(uint32_t c, const unsigned char *p, size_t n)
+{
+    return crc_by_tables(c, p, n);
+}
+#endif
+
+static int has_clmul;
+
+static uint32_t
+checksum(const unsigned char *p, size_t n, uint32_t value)
+{
+    uint32_t c = ~value;
+    if (has_clmul && n >= 64) {
+        size_t most = n & ~(size_t)15;
+        c = crc_by_clmul(c, p, most);
+        p += most;
+        n -= most;
+    }
+    return ~crc_by_tables(c, p, n);
+}
+
+/* Numbers and arguments --------------------------------------------------------------------------- */
+
+static void
+put_le(unsigned char *p, uint64_t v, int size)
+{
+    for (int i = 0; i < size; i++)
+        p[i] = (unsigned char)(v >> 8 * i);
+}
+
+static void
+put_be(unsigned char *p, uint64_t v, int size)
+{
+    for (int i = 0; i < size; i++)
+        p[i] = (unsigned char)(v >> 8 * (size - 1 - i));
+}
+
+/* Read an int of Python. Return -1 with an exception set if it is none, or above `highest`. */
+static int
+as_number(PyObject *value, uint64_t highest, const char *what, uint64_t *number)
+{
+    unsigned long long got = PyLong_AsUnsignedLongLong(value);
+    if (got == (unsigned long long)-1 && PyErr_Occurred())
+        return -1;
+    if (got > highest) {
+        PyErr_Format(PyExc_OverflowError, "%s: %llu is above %llu", what, got, (unsigned long long)highest);
+        return -1;
+    }
+    *number = got;
+    return 0;
+}
+
+static int
+has_count(Py_ssize_t found, Py_ssize_t wanted, const char *name)
+{
+    if (found == wanted)
+        return 1;
+    PyErr_Format(PyExc_TypeError, "%s takes %zd arguments, %zd were given", name, wanted, found);
+    return 0;
+}
+
+static int
+is_kind(int is_right, const char *what, const char *kind)
+{
+    if (!is_right)
+        PyErr_Format(PyExc_TypeError, "%s must be a %s", what, kind);
+    return is_right;
+}
+
+/* Return a new reference to the value of a dictionary; NULL without an exception if there is none. */
+static PyObject *
+found_in(PyObject *dict, PyObject *key)
+{
+    PyObject *value = PyDict_GetItemWithError(dict, key);
+    Py_XINCREF(value);
+    return value;
+}
+
+static int
+append_new(PyObject *list, PyObject *item)
+{
+    if (!item)
+        return -1;
+    int result = PyList_Append(list, item);
+    Py_DECREF(item);
+    return result;
+}
+
+/* Records of messages (store/record.py) ----------------------------------------------------------- */
+
+#define RECORD_HEADER 24
+#define KEY_SIZE 16
+#define INDEX_ENTRY_SIZE 12
+#define OPERATION_HEAD 7
+#define FORMAT_INLINE 1
+#define STATE_AVAILABLE 0
+#define STATE_LOCKED 1
+#define MAX_U64 UINT64_MAX
+#define MAX_U32 UINT32_MAX
+
+typedef struct {
+    PyObject *packet, *flags, *abort_count, *move_count, *arrived;
+} State;
+
+static int
+attribute(PyObject *record, PyObject *name, uint64_t highest, int is_count, const char *what, uint64_t *number)
+{
+    PyObject *value = PyObject_GetAttr(record, name);
+    if (!value)
+        return -1;
+    int result = as_number(value, is_count ? MAX_U64 : highest, what, number);
+    Py_DECREF(value);
+    if (!result && *number > highest)
+        *number = highest; /* a count stays at its highest value */
+    return result;
+}
+
+static PyObject *
+packet_of(State *state, PyObject *record)
+{
+    PyObject *packet = PyObject_GetAttr(record, state->packet);
+    if (packet && !PyBytes_Check(packet)) {
+        Py_DECREF(packet);
+        PyErr_SetString(PyExc_TypeError, "the packet of a record must be bytes");
+        return NULL;
+    }
+    return packet;
+}
+
+/* Return the stored form of a record, as record.encode does. */
+static PyObject *
+encoded_record(State *state, PyObject *record, uint64_t visibility)
+{
+    uint64_t flags, aborts, moves, arrived;
+    if (attribute(record, state->flags, 0xFFFF, 0, "flags", &flags) < 0
+        || attribute(record, state->abort_count, 0xFFFF, 1, "abort_count", &aborts) < 0
+        || attribute(record, state->move_count, 0xFFFF, 1, "move_count", &moves) < 0
+        || attribute(record, state->arrived, MAX_U32, 0, "arrived", &arrived) < 0)
+        return NULL;
+    PyObject *packet = packet_of(state, record);
+    if (!packet)
+        return NULL;
+    Py_ssize_t size = PyBytes_Size(packet);
+    if (size > (Py_ssize_t)(MAX_U32 - RECORD_HEADER)) {
+        Py_DECREF(packet);
+        PyErr_SetString(PyExc_OverflowError, "the packet of a record is longer than an operation can say");
+        return NULL;
+    }
+    PyObject *value = PyBytes_FromStringAndSize(NULL, RECORD_HEADER + size);
+    if (value) {
+        unsigned char *p = (unsigned char *)PyBytes_AsString(value);
+        p[4] = FORMAT_INLINE;
+        p[5] = visibility ? STATE_AVAILABLE : STATE_LOCKED;
+        put_le(p + 6, flags, 2);
+        put_le(p + 8, aborts, 2);
+        put_le(p + 10, moves, 2);
+        put_le(p + 12, visibility, 8);
+        put_le(p + 20, arrived, 4);
+        memcpy(p + RECORD_HEADER, PyBytes_AsString(packet), (size_t)size);
+        put_le(p, checksum(p + 4, (size_t)(RECORD_HEADER - 4 + size), 0), 4);
+    }
+    Py_DECREF(packet);
+    return value;
+}
+
+static void
+put_key(unsigned char *p, uint64_t number, uint64_t generation, uint64_t last)
+{
+    put_be(p, number, 4);
+    put_be(p + 4, generation, 4);
+    put_be(p + 8, last, 8);
+}
+
+static PyObject *
+new_key(uint64_t number, uint64_t generation, uint64_t last)
+{
+    PyObject *key = PyBytes_FromStringAndSize(NULL, KEY_SIZE);
+    if (key)
+        put_key((unsigned char *)PyBytes_AsString(key), number, generation, last);
+    return key;
+}
+
+static void
+put_head(unsigned char *p, uint64_t kind, uint64_t key_size, uint64_t value_size)
+{
+    put_le(p, kind, 1);
+    put_le(p + 1, key_size, 2);
+    put_le(p + 3, value_size, 4);
+}
+
+/* The number of a key in `visible`, 0 if it has none. Return -1 with an exception, 0 if there is none, 1. */
+static int
+visibility_of(PyObject *visible, PyObject *key, uint64_t *number)
+{
+    *number = 0;
+    PyObject *value = found_in(visible, key);
+    if (!value)
+        return PyErr_Occurred() ? -1 : 0;
+    int result = as_number(value, MAX_U64, "visibility number", number);
+    Py_DECREF(value);
+    return result < 0 ? -1 : 1;
+}
+
+/* log_rows(kind, number, generation, rows, visible, encoded, limit) -> (size, parts) | None */
+static PyObject *
+log_rows(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    State *state = PyModule_GetState(module);
+    uint64_t kind, number, generation, limit, lookup_id, visibility, size = 0;
+    if (!has_count(count, 7, "log_rows") || as_number(args[0], 0xFF, "kind", &kind) < 0
+        || as_number(args[1], MAX_U32, "number", &number) < 0
+        || as_number(args[2], MAX_U32, "generation", &generation) < 0
+        || !is_kind(PyDict_Check(args[3]), "rows", "dict") || !is_kind(PyDict_Check(args[4]), "visible", "dict")
+        || !is_kind(PyDict_Check(args[5]), "encoded", "dict") || as_number(args[6], MAX_U64, "limit", &limit) < 0)
+        return NULL;
+    PyObject *visible = args[4], *encoded = args[5];
+    /* A list of its own, so that nothing that the records' attributes might run can change it. */
+    PyObject *items = PyDict_Items(args[3]);
+    PyObject *parts = items ? PyList_New(0) : NULL;
+    if (!parts)
+        goto bad;
+    Py_ssize_t length = PyList_Size(items);
+    for (Py_ssize_t i = 0; i < length; i++) {
+        PyObject *item = PyList_GetItem(items, i);
+        PyObject *key = PyTuple_GetItem(item, 0), *record = PyTuple_GetItem(item, 1);
+        if (as_number(key, MAX_U64, "lookup id", &lookup_id) < 0 || visibility_of(visible, key, &visibility) < 0)
+            goto bad;
+        PyObject *value = encoded_record(state, record, visibility);
+        if (!value)
+            goto bad;
+        uint64_t value_size = (uint64_t)PyBytes_Size(value);
+        size += value_size;
+        int is_set = PyDict_SetItem(encoded, key, value);
+        if (is_set < 0 || size > limit) {
+            Py_DECREF(value);
+            if (is_set < 0)
+                goto bad;
+            Py_DECREF(items);
+            Py_DECREF(parts);
+            Py_RETURN_NONE;
+        }
+        PyObject *head = PyBytes_FromStringAndSize(NULL, OPERATION_HEAD + KEY_SIZE);
+        if (!head) {
+            Py_DECREF(value);
+            goto bad;
+        }
+        unsigned char *p = (unsigned char *)PyBytes_AsString(head);
+        put_head(p, kind, KEY_SIZE, value_size);
+        put_key(p + OPERATION_HEAD, number, generation, lookup_id);
+        if (append_new(parts, head) < 0) {
+            Py_DECREF(value);
+            goto bad;
+        }
+        if (append_new(parts, value) < 0)
+            goto bad;
+    }
+    Py_DECREF(items);
+    return Py_BuildValue("(KN)", (unsigned long long)size, parts);
+bad:
+    Py_XDECREF(items);
+    Py_XDECREF(parts);
+    return NULL;
+}
+
+/* log_deletions(kind, number, generation, hidden, references) -> bytes */
+static PyObject *
+log_deletions(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t kind, number, generation, lookup_id, visibility;
+    if (!has_count(count, 5, "log_deletions") || as_number(args[0], 0xFF, "kind", &kind) < 0
+        || as_number(args[1], MAX_U32, "number", &number) < 0
+        || as_number(args[2], MAX_U32, "generation", &generation) < 0
+        || !is_kind(PyDict_Check(args[3]), "hidden", "dict")
+        || !is_kind(PyDict_Check(args[4]), "references", "dict"))
+        return NULL;
+    const Py_ssize_t each = OPERATION_HEAD + KEY_SIZE + 8;
+    PyObject *result = NULL, *references = args[4];
+    PyObject *items = PyDict_Items(args[3]);
+    if (!items)
+        return NULL;
+    Py_ssize_t length = PyList_Size(items);
+    /* The references of the keys, held while the size is added up and again while they are written. */
+    PyObject *found = PyList_New(length);
+    if (!found)
+        goto done;
+    Py_ssize_t total = length * each;
+    for (Py_ssize_t i = 0; i < length; i++) {
+        PyObject *reference = found_in(references, PyTuple_GetItem(PyList_GetItem(items, i), 0));
+        if (!reference) {
+            if (PyErr_Occurred())
+                goto done;
+            reference = PyBytes_FromStringAndSize(NULL, 0);
+            if (!reference)
+                goto done;
+        }
+        if (!is_kind(PyBytes_Check(reference), "a reference", "bytes")) {
+            Py_DECREF(reference);
+            goto done;
+        }
+        Py_ssize_t size = PyBytes_Size(reference);
+        PyList_SetItem(found, i, reference); /* takes the reference over */
+        if (size > (Py_ssize_t)0xFFFFFF || total > PY_SSIZE_T_MAX - size) {
+            PyErr_SetString(PyExc_OverflowError, "the key of a staged row is too long");
+            goto done;
+        }
+        total += size;
+    }
+    result = PyBytes_FromStringAndSize(NULL, total);
+    if (!result)
+        goto done;
+    unsigned char *p = (unsigned char *)PyBytes_AsString(result);
+    for (Py_ssize_t i = 0; i < length; i++) {
+        PyObject *item = PyList_GetItem(items, i), *reference = PyList_GetItem(found, i);
+        if (as_number(PyTuple_GetItem(item, 0), MAX_U64, "lookup id", &lookup_id) < 0
+            || as_number(PyTuple_GetItem(item, 1), MAX_U64, "visibility number", &visibility) < 0) {
+            Py_DECREF(result);
+            result = NULL;
+            goto done;
+        }
+        Py_ssize_t size = PyBytes_Size(reference);
+        put_head(p, kind, KEY_SIZE, (uint64_t)(8 + size));
+        put_key(p + OPERATION_HEAD, number, generation, lookup_id);
+        put_be(p + OPERATION_HEAD + KEY_SIZE, visibility, 8);
+        memcpy(p + each, PyBytes_AsString(reference), (size_t)size);
+        p += each + size;
+    }
+done:
+    Py_DECREF(items);
+    Py_XDECREF(found);
+    return result;
+}
+
+/* checkpoint_rows(number, generation, some, visible, encoded) -> (messages, index) */
+static PyObject *
+checkpoint_rows(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    State *state = PyModule_GetState(module);
+    uint64_t number, generation, lookup_id, visibility;
+    if (!has_count(count, 5, "checkpoint_rows") || as_number(args[0], MAX_U32, "number", &number) < 0
+        || as_number(args[1], MAX_U32, "generation", &generation) < 0
+        || !is_kind(PyList_Check(args[2]), "some", "list") || !is_kind(PyDict_Check(args[3]), "visible", "dict")
+        || !is_kind(PyDict_Check(args[4]), "encoded", "dict"))
+        return NULL;
+    PyObject *visible = args[3], *encoded = args[4], *pair = NULL, *value = NULL;
+    PyObject *messages = PyList_New(0), *index = PyList_New(0);
+    if (!messages || !index)
+        goto bad;
+    /* The size is asked for again each time, and the pair is held: the list is the caller's. */
+    for (Py_ssize_t i = 0; i < PyList_Size(args[2]); i++) {
+        pair = PyList_GetItem(args[2], i);
+        if (!pair)
+            goto bad;
+        Py_INCREF(pair);
+        if (!is_kind(PyTuple_Check(pair) && PyTuple_Size(pair) == 2, "a row", "pair"))
+            goto bad;
+        PyObject *key = PyTuple_GetItem(pair, 0), *record = PyTuple_GetItem(pair, 1);
+        int is_visible = visibility_of(visible, key, &visibility);
+        if (is_visible < 0 || as_number(key, MAX_U64, "lookup id", &lookup_id) < 0)
+            goto bad;
+        value = found_in(encoded, key);
+        if (!value && PyErr_Occurred())
+            goto bad;
+        if (value && !is_kind(PyBytes_Check(value), "an encoded row", "bytes"))
+            goto bad;
+        if (!value && !(value = encoded_record(state, record, visibility)))
+            goto bad;
+        if (append_new(messages, Py_BuildValue("(NO)", new_key(number, generation, lookup_id), value)) < 0)
+            goto bad;
+        if (is_visible) {
+            PyObject *packet = packet_of(state, record);
+            if (!packet)
+                goto bad;
+            Py_ssize_t size = PyBytes_Size(packet);
+            Py_DECREF(packet);
+            if (size > (Py_ssize_t)MAX_U32) {
+                PyErr_SetString(PyExc_OverflowError, "the packet of a record is longer than its index can say");
+                goto bad;
+            }
+            PyObject *entry = PyBytes_FromStringAndSize(NULL, INDEX_ENTRY_SIZE);
+            if (!entry)
+                goto bad;
+            unsigned char *p = (unsigned char *)PyBytes_AsString(entry);
+            put_be(p, lookup_id, 8);
+            put_be(p + 8, (uint64_t)size, 4);
+            if (append_new(index, Py_BuildValue("(NN)", new_key(number, generation, visibility), entry)) < 0)
+                goto bad;
+        }
+        Py_CLEAR(value);
+        Py_CLEAR(pair);
+    }
+    return Py_BuildValue("(NN)", messages, index);
+bad:
+    Py_XDECREF(pair);
+    Py_XDECREF(value);
+    Py_XDECREF(messages);
+    Py_XDECREF(index);
+    return NULL;
+}
+
+/* crc32(data, value=0) -> int */
+static PyObject *
+crc32(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    unsigned long value = 0;
+    Py_buffer data;
+    if (count < 1 || count > 2) {
+        PyErr_Format(PyExc_TypeError, "crc32 takes 1 or 2 arguments, %zd were given", count);
+        return NULL;
+    }
+    if (count == 2) {
+        value = PyLong_AsUnsignedLongMask(args[1]);
+        if (value == (unsigned long)-1 && PyErr_Occurred())
+            return NULL;
+    }
+    if (PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE) < 0)
+        return NULL;
+    uint32_t result = checksum(data.buf, (size_t)data.len, (uint32_t)value);
+    PyBuffer_Release(&data);
+    return PyLong_FromUnsignedLong(result);
+}
+
+/* Packets of equal shape (wire/packet_template.py) ------------------------------------------------ */
+
+/* pack_packets(front, transaction_at, properties_at, extension, tail, allocation, highest, ordinals,
+ *              labels, bodies, transactions) -> list[bytes]
+ * `front` holds the headers of a packet up to the label. The numbers in them are filled in: PacketSize,
+ * MessageID, the flags of the TransactionHeader (or-ed; if it is at -1 there is none), LabelLength,
+ * MessageSize and AllocationBodySize (-1: that of the body). A packet above `highest` raises OverflowError. */
+static PyObject *
+pack_packets(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (!has_count(count, 11, "pack_packets") || !is_kind(PyBytes_Check(args[0]), "front", "bytes")
+        || !is_kind(PyBytes_Check(args[3]), "extension", "bytes") || !is_kind(PyBytes_Check(args[4]), "tail", "bytes")
+        || !is_kind(PyList_Check(args[7]) && PyList_Check(args[8]) && PyList_Check(args[9]) && PyList_Check(args[10]),
+                    "ordinals, labels, bodies and transactions each", "list"))
+        return NULL;
+    const Py_ssize_t transaction_at = PyLong_AsSsize_t(args[1]), properties_at = PyLong_AsSsize_t(args[2]);
+    const long long allocation = PyLong_AsLongLong(args[5]);
+    uint64_t highest, transaction;
+    if (PyErr_Occurred() || as_number(args[6], INT32_MAX, "highest", &highest) < 0)
+        return NULL;
+    const Py_ssize_t front_size = PyBytes_Size(args[0]), extension_size = PyBytes_Size(args[3]);
+    const Py_ssize_t tail_size = PyBytes_Size(args[4]), length = PyList_Size(args[9]);
+    if (properties_at < 60 || front_size - 56 != properties_at || transaction_at < -1
+        || (transaction_at >= 0 && (transaction_at < 60 || transaction_at > properties_at - 4)) || allocation < -1
+        || allocation > (long long)MAX_U32 || PyList_Size(args[7]) != length || PyList_Size(args[8]) != length
+        || (transaction_at >= 0 && PyList_Size(args[10]) != length)) {
+        PyErr_SetString(PyExc_ValueError, "the template is wrong, or its lists are not equally long");
+        return NULL;
+    }
+    const uint64_t fixed = (uint64_t)front_size + (uint64_t)extension_size + (uint64_t)tail_size;
+    PyObject *packets = PyList_New(0);
+    if (!packets)
+        return NULL;
+    for (Py_ssize_t i = 0; i < length; i++) {
+        /* No code of Python runs in this loop, so the lists and what is in them stay as they are. */
+        PyObject *label = PyList_GetItem(args[8], i), *body = PyList_GetItem(args[9], i);
+        PyObject *ordinal_object = PyList_GetItem(args[7], i);
+        if (!label || !body || !ordinal_object)
+            goto bad;
+        if (!is_kind(PyBytes_Check(label) && PyBytes_Check(body), "a label and a body each", "bytes")
+            || !is_kind(PyLong_Check(ordinal_object), "an ordinal", "int"))
+            goto bad;
+        unsigned long long ordinal = PyLong_AsUnsignedLongLongMask(ordinal_object);
+        if (ordinal == (unsigned long long)-1 && PyErr_Occurred())
+            goto bad;
+        const Py_ssize_t label_size = PyBytes_Size(label), body_size = PyBytes_Size(body);
+        const uint64_t gap = -((uint64_t)label_size + (uint64_t)extension_size + (uint64_t)body_size) & 3;
+        const uint64_t size = fixed + (uint64_t)label_size + (uint64_t)body_size + gap;
+        if (size > highest || label_size > 511) {
+            PyErr_Format(PyExc_OverflowError, "message %zd: a packet of %llu bytes, a label of %zd", i,
+                         (unsigned long long)size, label_size);
+            goto bad;
+        }
+        transaction = 0;
+        if (transaction_at >= 0) {
+            PyObject *number = PyList_GetItem(args[10], i);
+            if (!number || !is_kind(PyLong_Check(number), "a transaction", "int")
+                || as_number(number, MAX_U32, "transaction", &transaction) < 0)
+                goto bad;
+        }
+        PyObject *packet = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
+        if (!packet)
+            goto bad;
+        unsigned char *start = (unsigned char *)PyBytes_AsString(packet), *p = start;
+        memcpy(p, PyBytes_AsString(args[0]), (size_t)front_size);
+        put_le(p + 8, size, 4);
+        put_le(p + 56, ordinal, 4);
+        if (transaction_at >= 0)
+            for (int k = 0; k < 4; k++)
+                p[transaction_at + k] |= (unsigned char)(transaction >> 8 * k);
+        p[properties_at + 1] = (unsigned char)(label_size >> 1);
+        put_le(p + properties_at + 32, (uint64_t)body_size, 4);
+        put_le(p + properties_at + 36, allocation < 0 ? (uint64_t)body_size : (uint64_t)allocation, 4);
+        p += front_size;
+        memcpy(p, PyBytes_AsString(label), (size_t)label_size);
+        p += label_size;
+        memcpy(p, PyBytes_AsString(args[3]), (size_t)extension_size);
+        p += extension_size;
+        memcpy(p, PyBytes_AsString(body), (size_t)body_size);
+        p += body_size;
+        memset(p, 0, (size_t)gap);
+        memcpy(p + gap, PyBytes_AsString(args[4]), (size_t)tail_size);
+        if (append_new(packets, packet) < 0)
+            goto bad;
+    }
+    return packets;
+bad:
+    Py_DECREF(packets);
+    return NULL;
+}
+
+/* The module -------------------------------------------------------------------------------------- */
+
+#define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
+static PyMethodDef functions[] = {
+    FUNCTION(crc32),        FUNCTION(log_rows),     FUNCTION(log_deletions),
+    FUNCTION(pack_packets), FUNCTION(checkpoint_rows), {NULL, NULL, 0, NULL},
+};
+
+static int
+prepare(PyObject *module)
+{
+    State *state = PyModule_GetState(module);
+    make_crc_tables();
+    has_clmul = HAS_CLMUL;
+    state->packet = PyUnicode_InternFromString("packet");
+    state->flags = PyUnicode_InternFromString("flags");
+    state->abort_count = PyUnicode_InternFromString("abort_count");
+    state->move_count = PyUnicode_InternFromString("move_count");
+    state->arrived = PyUnicode_InternFromString("arrived");
+    return state->packet && state->flags && state->abort_count && state->move_count && state->arrived ? 0 : -1;
+}
+
+static int
+clear(PyObject *module)
+{
+    State *state = PyModule_GetState(module);
+    if (state) {
+        Py_CLEAR(state->packet);
+        Py_CLEAR(state->flags);
+        Py_CLEAR(state->abort_count);
+        Py_CLEAR(state->move_count);
+        Py_CLEAR(state->arrived);
+    }
+    return 0;
+}
+
+static void
+destroy(void *module)
+{
+    clear(module);
+}
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, prepare}, {0, NULL}};
+static PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "lanner._native", NULL, sizeof(State), functions, slots, NULL, clear, destroy,
+};
+
+PyMODINIT_FUNC
+PyInit__native(void)
+{
+    return PyModuleDef_Init(&definition);
+}

@@ -1,0 +1,91 @@
+"""The rows of a layer of messages as the write-ahead log and the database take them.
+
+These loops run once for each message. `lanner.native` chooses between them and the same functions in C.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from lanner.native import chosen
+from lanner.store.record import INDEX_ENTRY, MESSAGE_KEY, Record, encode
+from lanner.store.write_ahead_log import Operation
+
+__all__ = ["checkpoint_rows", "log_deletions", "log_rows"]
+
+_key = MESSAGE_KEY.pack
+_entry = INDEX_ENTRY.pack
+_head = Operation.HEAD.pack
+_number = struct.Struct(">Q").pack
+_deletion = struct.Struct(f">{Operation.HEAD.size}sIIQQ").pack
+
+
+def _log_rows(
+    kind: int,
+    number: int,
+    generation: int,
+    rows: dict[int, Record],
+    visible: dict[int, int],
+    encoded: dict[int, bytes],
+    limit: int,
+) -> tuple[int, list[bytes]] | None:
+    """Return the size of the stored form of rows and their operations; None if the size is above `limit`.
+
+    The stored form of each row goes into `encoded`.
+    """
+    parts: list[bytes] = []
+    add = parts.append
+    size = 0
+    for lookup_id, record in rows.items():
+        value = encoded[lookup_id] = encode(record, visible.get(lookup_id, 0))
+        length = len(value)
+        size += length
+        if size > limit:
+            return None
+        add(_head(kind, 16, length) + _key(number, generation, lookup_id))
+        add(value)
+    return size, parts
+
+
+def _log_deletions(
+    kind: int, number: int, generation: int, hidden: dict[int, int], references: dict[int, bytes]
+) -> bytes:
+    """Return the operations that delete messages.
+
+    `hidden` has their visibility numbers, `references` the keys of the staged rows of some of them.
+    """
+    parts: list[bytes] = []
+    head = _head(kind, 16, 8)  # of all without a staged row
+    for lookup_id, visibility in hidden.items():
+        if lookup_id in references:
+            reference = references[lookup_id]
+            key = _key(number, generation, lookup_id)
+            parts.append(_head(kind, 16, 8 + len(reference)) + key + _number(visibility) + reference)
+        else:
+            parts.append(_deletion(head, number, generation, lookup_id, visibility))
+    return b"".join(parts)
+
+
+def _checkpoint_rows(
+    number: int,
+    generation: int,
+    some: list[tuple[int, Record]],
+    visible: dict[int, int],
+    encoded: dict[int, bytes],
+) -> tuple[list[tuple[bytes, bytes]], list[tuple[bytes, bytes]]]:
+    """Return the entries of rows in the database of messages and in the index of visibility numbers."""
+    messages = [
+        (_key(number, generation, lookup_id), encoded.get(lookup_id) or encode(record, visible.get(lookup_id, 0)))
+        for lookup_id, record in some
+    ]
+    index = [
+        (_key(number, generation, visible[lookup_id]), _entry(lookup_id, len(record.packet)))
+        for lookup_id, record in some
+        if lookup_id in visible
+    ]
+    return messages, index
+
+
+log_rows = chosen(_log_rows)
+log_deletions = chosen(_log_deletions)
+checkpoint_rows = chosen(_checkpoint_rows)

@@ -1,0 +1,379 @@
+"""The functions of lanner._native and their references in Python: the same bytes, and no memory but their own."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.machinery
+import importlib.util
+import os
+import struct
+import subprocess
+import sys
+import sysconfig
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lanner import native
+from lanner.model.live import Record
+from lanner.store import rows
+from lanner.store.checksum import crc32
+from lanner.store.record import HEADER, INDEX_ENTRY, MESSAGE_KEY, encode
+from lanner.wire import packet_template
+from lanner.wire.builder import MessageProperties, build
+from lanner.wire.format_name import FormatName
+from lanner.wire.layout import locate
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "native" / "lanner_native.c"
+REFERENCES = SimpleNamespace(
+    crc32=crc32,
+    log_rows=rows._log_rows,
+    log_deletions=rows._log_deletions,
+    checkpoint_rows=rows._checkpoint_rows,
+    pack_packets=packet_template._pack_packets,
+)
+PUT, DELETE = 1, 2
+# What a wrong argument may raise: the references leave it to struct and to the objects themselves.
+REFUSALS = (TypeError, ValueError, OverflowError, AttributeError, struct.error)
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """The extension, compiled from its source here, whatever the environment has installed."""
+    target = tmp_path_factory.mktemp("native") / "_native.abi3.so"
+    command = ["gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-cast-function-type", "-std=c11", "-shared", "-fPIC"]
+    include = f"-I{sysconfig.get_path('include')}"
+    subprocess.run([*command, include, str(SOURCE), "-o", str(target)], check=True)
+    loader = importlib.machinery.ExtensionFileLoader("lanner._native", str(target))
+    spec = importlib.util.spec_from_file_location("lanner._native", target, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(params=["references", "compiled"])
+def functions(request: pytest.FixtureRequest) -> SimpleNamespace:
+    if request.param == "references":
+        return REFERENCES
+    module = request.getfixturevalue("compiled")
+    return SimpleNamespace(**{name: getattr(module, name) for name in vars(REFERENCES)})
+
+
+# Each function, in both forms -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [*range(200), 1023, 1024, 4096, 65_537])
+def test_checksum_is_that_of_zlib(functions: SimpleNamespace, size: int) -> None:
+    data = os.urandom(size + 3)
+    # At every alignment, because the compiled form reads 16 bytes at a time.
+    for start in range(4):
+        part = data[start : start + size]
+        assert functions.crc32(part) == zlib.crc32(part)
+        assert functions.crc32(memoryview(data)[start : start + size], 0xDEADBEEF) == zlib.crc32(part, 0xDEADBEEF)
+
+
+def test_log_rows_are_operations_that_put_messages(functions: SimpleNamespace) -> None:
+    layer = {7: Record(b"first", 1_700_000_000), 9: Record(b"second" * 50, 5, abort_count=70_000, flags=3)}
+    encoded: dict[int, bytes] = {}
+    size, parts = functions.log_rows(PUT, 3, 2, layer, {7: 11}, encoded, 10_000)
+    assert encoded == {7: encode(layer[7], 11), 9: encode(layer[9], 0)}
+    assert size == sum(map(len, encoded.values()))
+    assert parts[1::2] == list(encoded.values())
+    for head, (lookup_id, value) in zip(parts[::2], encoded.items(), strict=True):
+        assert struct.unpack("<BHI", head[:7]) == (PUT, 16, len(value))
+        assert MESSAGE_KEY.unpack(head[7:]) == (3, 2, lookup_id)
+    assert HEADER.unpack_from(encoded[9])[4] == 0xFFFF  # a count does not wrap
+
+
+def test_log_rows_above_the_limit_are_none(functions: SimpleNamespace) -> None:
+    layer = {1: Record(bytes(100)), 2: Record(bytes(100))}
+    whole = 2 * (HEADER.size + 100)
+    assert functions.log_rows(PUT, 1, 0, layer, {}, {}, whole)[0] == whole
+    assert functions.log_rows(PUT, 1, 0, layer, {}, {}, whole - 1) is None
+
+
+def test_log_deletions_name_the_number_and_the_staged_row(functions: SimpleNamespace) -> None:
+    found = functions.log_deletions(DELETE, 3, 2, {7: 11, 8: 0}, {8: b"staged"})
+    key = MESSAGE_KEY.pack(3, 2, 7)
+    assert found[:31] == struct.pack("<BHI", DELETE, 16, 8) + key + (11).to_bytes(8)
+    assert found[31:] == struct.pack("<BHI", DELETE, 16, 14) + MESSAGE_KEY.pack(3, 2, 8) + bytes(8) + b"staged"
+
+
+def test_checkpoint_rows_take_what_was_logged_and_index_what_is_visible(functions: SimpleNamespace) -> None:
+    some = [(7, Record(b"first")), (8, Record(b"second"))]
+    messages, index = functions.checkpoint_rows(3, 2, some, {8: 21}, {7: b"as it was logged"})
+    assert messages == [
+        (MESSAGE_KEY.pack(3, 2, 7), b"as it was logged"),
+        (MESSAGE_KEY.pack(3, 2, 8), encode(some[1][1], 21)),
+    ]
+    assert index == [(MESSAGE_KEY.pack(3, 2, 21), INDEX_ENTRY.pack(8, 6))]
+
+
+@pytest.mark.parametrize("index", [None, 77])
+@pytest.mark.parametrize("extension", [b"", b"extra"])
+def test_packets_are_those_of_build(functions: SimpleNamespace, index: int | None, extension: bytes) -> None:
+    properties = MessageProperties(extension=extension)
+    name = FormatName.parse("DIRECT=OS:server\\private$\\orders")
+    bodies = [b"", b"x", bytes(1000)]
+
+    def built(ordinal: int, body: bytes) -> bytes:
+        properties.body = body
+        return build(properties, source=UUID(int=5), ordinal=ordinal, sent_time=9, destination=name, transaction=index)
+
+    wanted = [built(ordinal, body) for ordinal, body in enumerate(bodies, 2**32 - 1)]
+    sample, found = built(0, b""), locate(built(0, b""))
+    front = found.properties + 56
+    found_packets = functions.pack_packets(
+        sample[:front] if index is None else built(0, b"")[:front],
+        -1 if index is None else found.transaction,
+        found.properties,
+        extension,
+        sample[front + len(extension) + (-len(extension) & 3) :],
+        -1,
+        1 << 22,
+        list(range(2**32 - 1, 2**32 + 2)),
+        [b""] * 3,
+        bodies,
+        [] if index is None else [0, 0, 0],
+    )
+    assert found_packets == wanted
+
+
+def test_a_packet_that_is_too_long_is_refused(functions: SimpleNamespace) -> None:
+    front = bytes(60 + 56)
+    with pytest.raises(OverflowError):
+        functions.pack_packets(front, -1, 60, b"", b"", -1, 120, [1], [b""], [bytes(5)], [])
+    assert len(functions.pack_packets(front, -1, 60, b"", b"", -1, 120, [1], [b""], [bytes(4)], [])[0]) == 120
+
+
+# Both forms, compared -------------------------------------------------------------------------------------------
+
+NUMBERS = st.integers(0, 2**64 - 1)
+SMALL = st.integers(0, 2**32 - 1)
+RECORDS = st.builds(
+    Record,
+    st.binary(max_size=300),
+    arrived=SMALL,
+    abort_count=st.integers(0, 2**40),
+    move_count=st.integers(0, 2**40),
+    flags=st.integers(0, 0xFFFF),
+)
+ROWS = st.dictionaries(st.integers(0, 20) | NUMBERS, RECORDS, max_size=8)
+VISIBLE = st.dictionaries(st.integers(0, 20), NUMBERS, max_size=20)
+
+
+@given(ROWS, VISIBLE, SMALL, SMALL, st.integers(0, 3000))
+def test_log_rows_are_the_same(
+    compiled: ModuleType, layer: dict[int, Record], visible: dict[int, int], number: int, generation: int, limit: int
+) -> None:
+    one: dict[int, bytes] = {}
+    other: dict[int, bytes] = {}
+    wanted = REFERENCES.log_rows(PUT, number, generation, layer, visible, one, limit)
+    assert compiled.log_rows(PUT, number, generation, layer, visible, other, limit) == wanted
+    assert other == one
+
+
+@given(VISIBLE, st.dictionaries(st.integers(0, 20), st.binary(min_size=1, max_size=30)), SMALL, SMALL)
+def test_log_deletions_are_the_same(
+    compiled: ModuleType, hidden: dict[int, int], references: dict[int, bytes], number: int, generation: int
+) -> None:
+    wanted = REFERENCES.log_deletions(DELETE, number, generation, hidden, references)
+    assert compiled.log_deletions(DELETE, number, generation, hidden, references) == wanted
+
+
+@given(ROWS, VISIBLE, st.dictionaries(st.integers(0, 20), st.binary(min_size=24, max_size=60)), SMALL, SMALL)
+def test_checkpoint_rows_are_the_same(
+    compiled: ModuleType,
+    layer: dict[int, Record],
+    visible: dict[int, int],
+    encoded: dict[int, bytes],
+    number: int,
+    generation: int,
+) -> None:
+    arguments = number, generation, list(layer.items()), visible, encoded
+    assert compiled.checkpoint_rows(*arguments) == REFERENCES.checkpoint_rows(*arguments)
+
+
+@given(
+    st.binary(min_size=120, max_size=200),
+    st.booleans(),
+    st.binary(max_size=9),
+    st.binary(max_size=9),
+    st.integers(-1, 2**32 - 1),
+    st.lists(st.tuples(NUMBERS, st.binary(max_size=250), st.binary(max_size=300), SMALL), max_size=5),
+)
+def test_packets_are_the_same(
+    compiled: ModuleType,
+    front: bytes,
+    is_transactional: bool,
+    extension: bytes,
+    tail: bytes,
+    allocation: int,
+    contents: list[tuple[int, bytes, bytes, int]],
+) -> None:
+    lists = [list(column) for column in zip(*contents, strict=True)] or [[], [], [], []]
+    at = 60 if is_transactional else -1
+    arguments = front, at, len(front) - 56, extension, tail, allocation, 1 << 20, *lists
+    assert compiled.pack_packets(*arguments) == REFERENCES.pack_packets(*arguments)
+
+
+# Wrong arguments ------------------------------------------------------------------------------------------------
+
+WRONG: list[Any] = [
+    None,
+    -1,
+    2**64,
+    2**70,
+    1.5,
+    "text",
+    b"bytes",
+    [],
+    {},
+    [()],
+    {1: 2},
+    {"a": "b"},
+    object(),
+    [(1, 2, 3)],
+]
+RIGHT: dict[str, list[Any]] = {
+    "crc32": [b"data", 0],
+    "log_rows": [PUT, 1, 1, {1: Record(b"x")}, {1: 5}, {}, 1000],
+    "log_deletions": [DELETE, 1, 1, {1: 5}, {1: b"r"}],
+    "checkpoint_rows": [1, 1, [(1, Record(b"x"))], {1: 5}, {}],
+    "pack_packets": [bytes(120), 60, 64, b"", b"", -1, 1000, [1], [b""], [b"body"], [0]],
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_wrong_arguments_are_refused_or_ignored(compiled: ModuleType, name: str) -> None:
+    """Every wrong value in every place, every number of arguments: an exception at worst."""
+    function: Callable[..., Any] = getattr(compiled, name)
+    right = RIGHT[name]
+    function(*right)
+    for place in range(len(right)):
+        for wrong in WRONG:
+            with contextlib.suppress(*REFUSALS):
+                function(*right[:place], wrong, *right[place + 1 :])
+    for count in [*range(len(right) - (name == "crc32")), len(right) + 1]:
+        if count:
+            with pytest.raises(TypeError):
+                function(*(right * 2)[:count])
+    with pytest.raises(TypeError):
+        function()
+
+
+@pytest.mark.parametrize("name", ["packet", "flags", "abort_count", "move_count", "arrived"])
+@pytest.mark.parametrize("value", [None, -1, 2**64, "text", b"", [1]])
+def test_records_with_wrong_fields_are_refused(compiled: ModuleType, name: str, value: object) -> None:
+    record = Record(b"x")
+    setattr(record, name, value)
+    if (name, value) == ("packet", b""):
+        return
+    with pytest.raises(REFUSALS):
+        compiled.log_rows(PUT, 1, 1, {1: record}, {}, {}, 1000)
+    with pytest.raises(REFUSALS):
+        compiled.checkpoint_rows(1, 1, [(1, record)], {}, {})
+
+
+@pytest.mark.parametrize(
+    ("front", "transaction_at", "properties_at"),
+    [
+        (bytes(100), -1, 60),
+        (bytes(200), -1, 60),
+        (bytes(115), -1, 59),
+        (bytes(116), -1, -60),
+        (bytes(116), -1, 2**40),
+        (b"", -1, 0),
+        (bytes(120), 59, 64),
+        (bytes(120), 61, 64),
+        (bytes(120), -2, 64),
+        (bytes(116), 2**40, 60),
+    ],
+)
+def test_a_template_with_places_outside_is_refused(
+    compiled: ModuleType, front: bytes, transaction_at: int, properties_at: int
+) -> None:
+    with pytest.raises(ValueError, match="template is wrong"):
+        compiled.pack_packets(front, transaction_at, properties_at, b"", b"", -1, 1000, [1], [b""], [b""], [1])
+
+
+def test_lists_of_different_length_are_refused(compiled: ModuleType) -> None:
+    right = RIGHT["pack_packets"]
+    for place in (7, 8, 9, 10):
+        with pytest.raises(ValueError, match="equally long"):
+            compiled.pack_packets(*right[:place], right[place] * 2, *right[place + 1 :])
+
+
+def test_a_layer_that_changes_meanwhile_does_no_harm(compiled: ModuleType) -> None:
+    layer: dict[int, Any] = {}
+    some: list[Any] = []
+
+    class Changing(Record):
+        @property
+        def flags(self) -> int:
+            layer.clear()
+            some.clear()
+            return 0
+
+        @flags.setter
+        def flags(self, value: int) -> None: ...
+
+    layer.update({number: Changing(bytes(100)) for number in range(100)})
+    some += list(layer.items())
+    compiled.checkpoint_rows(1, 1, some, {}, {})
+    layer.update({number: Changing(bytes(100)) for number in range(100)})
+    compiled.log_rows(PUT, 1, 1, layer, {}, layer, 100_000)
+
+
+def test_references_are_counted_right(compiled: ModuleType) -> None:
+    """What goes in has as many references afterwards as before, also after an error."""
+    packet, record, label, body = bytes(1000), Record(bytes(2000)), b"label!", bytes(3000)
+    record.packet = packet
+    broken = Record(packet)
+    broken.arrived = -1
+    staged = b"staged row of some message"
+    held = (packet, record, label, body, broken, staged)
+    before = [sys.getrefcount(each) for each in held]
+    for _ in range(50):
+        encoded: dict[int, bytes] = {}
+        compiled.log_rows(PUT, 1, 1, {1: record, 2: record}, {1: 5}, encoded, 10_000)
+        compiled.checkpoint_rows(1, 1, [(1, record), (2, record)], {1: 5}, {})
+        compiled.log_deletions(DELETE, 1, 1, {1: 2, 3: 4}, {3: staged})
+        compiled.pack_packets(bytes(120), 60, 64, b"", b"", -1, 10_000, [1], [label], [body], [0])
+        with pytest.raises(OverflowError):
+            compiled.log_rows(PUT, 1, 1, {1: record, 2: broken}, {}, {}, 10_000)
+        with pytest.raises(OverflowError):
+            compiled.checkpoint_rows(1, 1, [(1, record), (2, broken)], {}, {})
+        with pytest.raises(OverflowError):
+            compiled.pack_packets(bytes(120), 60, 64, b"", b"", -1, 1000, [1], [label], [body], [0])
+    assert [sys.getrefcount(each) for each in held] == before
+
+
+# The choice -----------------------------------------------------------------------------------------------------
+
+
+def description(**environment: str) -> str:
+    program = "from lanner import native; from lanner.store import rows; print(rows.log_rows, native.description())"
+    given = {key: value for key, value in os.environ.items() if key != "LANNER_NO_NATIVE"} | environment
+    result = subprocess.run([sys.executable, "-c", program], env=given, capture_output=True, text=True, check=True)
+    return result.stdout
+
+
+def test_the_environment_can_choose_the_references() -> None:
+    assert "<function _log_rows" in description(LANNER_NO_NATIVE="1")
+    assert "because LANNER_NO_NATIVE is set" in description(LANNER_NO_NATIVE="1")
+
+
+@pytest.mark.skipif(not native.is_native, reason="lanner._native is not built here")
+def test_the_compiled_functions_are_used_where_they_are() -> None:
+    assert "<built-in function log_rows>" in description()
+    assert "compiled functions are used" in description()
