@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from lanner.cli.checks import DISK_FAIL, DISK_WARN, Finding, examine
 from lanner.client import Message, QueueManager
 from lanner.directory import EmbeddedDirectory
 from lanner.model.directory_objects import User
+from lanner.native import is_native
 from lanner.security.certificates import add_certificate, generate_certificate
+from lanner.services.examination import DISK_FAIL, DISK_WARN, Finding, examine
 from lanner.store import Store
 from lanner.wire.sid import Sid
 from tests.cli.conftest import Run
@@ -39,8 +40,10 @@ def test_a_healthy_directory_passes_every_check_and_is_not_changed(run: Run, ord
     assert [one["check"] for one in found if one["verdict"] != "OK"] == []
     assert {one["check"] for one in found} == {
         "directory", "permissions", "disk", "accounts", "lock", "store", "records", "transactions", "quotas",
-        "dead letters", "outgoing", "certificates",
+        "dead letters", "outgoing", "certificates", "native",
     }  # fmt: skip
+    (native,) = [one["text"] for one in found if one["check"] == "native"]
+    assert ("compiled functions are used" if is_native else "functions in Python are used") in native
     assert run("doctor").out.startswith("OK   directory ")
     assert (run("queue", "list", "--all", "--json").json, run("peek", orders, "--all", "--json").lines) == before
 
@@ -72,15 +75,15 @@ def test_a_full_disk_is_found(
     run: Run, orders: str, data: Path, monkeypatch: pytest.MonkeyPatch, free: int, expected: str
 ) -> None:
     usage = namedtuple("usage", "total used free")  # noqa: PYI024 (what shutil gives)
-    monkeypatch.setattr("lanner.cli.checks.shutil.disk_usage", lambda _: usage(1 << 40, 0, free))
+    monkeypatch.setattr("lanner.services.examination.shutil.disk_usage", lambda _: usage(1 << 40, 0, free))
     assert verdict(data, "disk")[0] == expected
 
 
 def test_a_directory_in_use_is_in_order_and_left_alone(run: Run, data: Path) -> None:
     with QueueManager(data):
         found = run("doctor", "--json").json
-    assert [one["verdict"] for one in found if one["check"] in ("lock", "store")] == ["OK", "OK"]
-    assert "a queue manager is running" in str(found)
+    assert [one["verdict"] for one in found if one["check"] in ("lock", "store")] == ["OK", "SKIP"]
+    assert "a program has its queue manager" in str(found)
 
 
 def test_a_store_that_cannot_be_opened_fails(run: Run, orders: str, data: Path) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from lanner.cli.checks import Finding
 from lanner.cli.peers import Caller, examine_peer
+from lanner.services.examination import Finding
 from lanner.transfer.session import Session
 from lanner.transfer.settings import TransferSettings
 from lanner.wire.internal_header import (

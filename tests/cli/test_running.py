@@ -8,15 +8,17 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from lanner.cli.errors import UsageError
+from lanner.cli.session import host_and_port
 from lanner.security.certificates import generate_certificate
 from lanner.security.identity import SYSTEM
 from lanner.services.ports import LOCAL_SOCKET
-from tests.cli.conftest import LANNER, Run, free_address
+from tests.cli.conftest import LANNER, Run, Served, free_address
 from tests.cli.test_outgoing import wait_for
 from tests.client.served import ServedManager
 
@@ -235,3 +237,55 @@ def test_ctrl_c_ends_a_wait_and_takes_nothing(served: ServedManager, run: Run, d
     wait_for(lambda: len(orders.waiting_reads), lambda count: count == 0)
     run("send", "orders", "for the next")
     assert run("receive", "orders", "--json").json["body"] == "for the next"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("beta", ("beta", None)),
+        ("beta:2103", ("beta", 2103)),
+        ("127.0.0.1:1", ("127.0.0.1", 1)),
+        ("::1", ("::1", None)),
+        ("[::1]", ("::1", None)),
+        ("[::1]:65535", ("::1", 65535)),
+    ],
+)
+def test_a_host_may_have_a_port(text: str, expected: tuple[str, int | None]) -> None:
+    assert host_and_port(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", ":1", "beta:", "beta:x", "beta:0", "beta:65536", "[::1", "[::1]2"])
+def test_a_wrong_port_is_told(text: str) -> None:
+    with pytest.raises(UsageError, match="--host"):
+        host_and_port(text)
+
+
+def test_doctor_looks_into_the_store_of_a_running_service(
+    run: Run, serve: Callable[..., Served], data: Path, tmp_path: Path
+) -> None:
+    """Everything that it finds while the service is stopped, it finds while it runs, here and from elsewhere."""
+    run("queue", "create", "orders", "--quota-kb", "10", "--name", "alpha")
+    run("queue", "create", "late")
+    run("user", "add", "alice", "--administrator", "--password-stdin", stdin="correct horse\n")
+    run("send", "orders", "x" * 4200)
+    run("send", "late", "x", "--ttbr", "0", "--dead-letter")
+    run("peek", "late", code=3)
+    stopped = run("doctor", "--json").json
+    ready = serve("--json").ready()
+    live = run("doctor", "--json").json
+    secret = tmp_path / "password"
+    secret.write_text("correct horse\n")
+    port = ready["listeners"]["rpc"].rpartition(":")[2]
+    alice = ("--host", f"{ready['bind']}:{port}", "--user", "alice", "--password-file", secret)
+    remote = run("doctor", "--json", *alice).json
+    checks = {one["check"] for one in stopped}
+    assert {"records", "transactions", "quotas", "dead letters", "outgoing", "certificates"} <= checks
+    for found in (live, remote):
+        assert checks - {"lock"} <= {one["check"] for one in found} >= {"refusals", "limits"}
+        for check in ("quotas", "dead letters"):
+            (expected,) = ((one["verdict"], one["text"]) for one in stopped if one["check"] == check)
+            assert expected in [(one["verdict"], one["text"]) for one in found if one["check"] == check]
+            assert expected[0] == "WARN"
+    (letters,) = (one for one in remote if one["check"] == "dead letters")
+    assert f"--host {alice[1]}" in letters["advice"]
+    assert "goes without PEER" in run("doctor", "beta", *alice, code=2).err

@@ -62,7 +62,7 @@ def test_a_second_process_is_refused(serve: Callable[..., Served], run: Run, dat
     assert f"lanner: {data} is open in process {first.process.pid}: stop that process" in error
     # Commands ask the one that runs.
     assert "admin_queue$" in run("queue", "list").out
-    assert f"is open in process {first.process.pid}" in run("backup", data.parent / "copy", code=1).err
+    assert "0 messages" in run("backup", data.parent / "copy").out
     assert "a queue manager is running" in run("doctor").out
     assert first.end(signal.SIGTERM)[0] == 0
 

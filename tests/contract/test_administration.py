@@ -33,6 +33,21 @@ CLOSED = SecurityDescriptor(
 ).pack()
 
 
+@covers("QueueManager.examine")
+async def test_the_store_is_examined(qm: lanner.aio.QueueManager) -> None:
+    found = {one["check"]: one for one in await qm.examine("--data here")}
+    assert {"store", "records", "transactions", "quotas", "dead letters", "outgoing", "certificates"} <= set(found)
+    assert found["records"]["verdict"] == "OK"
+
+
+@covers("QueueManager.checkpoint")
+async def test_a_checkpoint_brings_messages_into_the_database(qm: lanner.aio.QueueManager) -> None:
+    queue = await qm.create_queue(new_name())
+    await queue.send(lanner.Message(body="kept", recoverable=True))
+    await qm.checkpoint()
+    assert await bodies(queue) == ["kept"]
+
+
 @covers(
     "QueueManager.outgoing", "QueueManager.outgoing_queues", "QueueManager.pause", "QueueManager.resume",
     "QueueManager.resend",

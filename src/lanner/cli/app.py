@@ -58,6 +58,7 @@ for command in (
     packets.export,
     packets.import_,
     backups.backup,
+    backups.restore,
 ):
     app.command(command.__name__.rstrip("_"), cls=Command)(command)
 for name, group in (

@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from lanner.cli.checks import QUOTA_WARN, Finding, Verdict, examine, in_doubt
-from lanner.cli.errors import EXIT_ERROR
-from lanner.cli.options import Json, duration
+from lanner.cli.errors import EXIT_ERROR, UsageError
+from lanner.cli.options import DEFAULT_DATA, Host, Json, PasswordFile, User, duration
 from lanner.cli.output import console, counted, write_json
 from lanner.cli.peers import Caller, examine_peer
-from lanner.cli.session import read_peers, read_tls, running
+from lanner.cli.session import Place, open_manager, place_of, read_peers, read_tls, running
 from lanner.cli.tls_checks import examine_files
-from lanner.model.errors import LannerError
+from lanner.model.errors import LannerError, StoreLocked
 from lanner.security.printable import printable
+from lanner.services.examination import QUOTA_WARN, Finding, Verdict, examine
 
 if TYPE_CHECKING:
+    from lanner.client import QueueManager
     from lanner.daemon.settings import Settings
     from lanner.services.documents import Document
     from lanner.transfer.settings import TransferSettings
@@ -47,6 +48,9 @@ def doctor(
     data: Annotated[
         Path | None, typer.Option("--data", help="The data directory.", show_default="./data", readable=False)
     ] = None,
+    host: Host = None,
+    user: User = None,
+    password_file: PasswordFile = None,
     json: Json = False,
 ) -> None:
     """Check the data directory and the settings, or the way to PEER. Changes no queue and no message.
@@ -55,6 +59,7 @@ def doctor(
     """
     from lanner.daemon.settings import load_settings
 
+    at = place_of(DEFAULT_DATA, host, user, password_file)
     findings: list[Finding] = []
     given: dict[str, object] = {} if data is None else {"data": data}
     if config is not None:
@@ -63,11 +68,13 @@ def doctor(
     # Where `lanner serve` would look with the same options.
     settings = load_settings(config if is_usable else None, given)
     found: Iterator[Finding]
-    if peer is None:
+    if at.host is not None:
+        if peer is not None or config is not None:
+            raise UsageError("--host asks that queue manager about itself: it goes without PEER and --config")
+        found = _elsewhere(at)
+    elif peer is None:
         now = dt.datetime.now(dt.UTC)
-        found = itertools.chain(
-            examine(settings.data, now), _running(settings.data), _tls(settings, now), _resources(settings)
-        )
+        found = itertools.chain(_examined(settings.data, now), _tls(settings, now), _resources(settings))
     else:
         found = _examine_peer(peer, settings, duration(timeout, "--timeout") or DEFAULT_TIMEOUT)
     if not json:
@@ -79,26 +86,39 @@ def doctor(
             # At once: a step may take its time.
             _show(finding)
     if json:
-        write_json(
-            [
-                {"check": one.check, "verdict": one.verdict.value, "text": one.text, "advice": one.advice}
-                for one in findings
-            ]
-        )
+        write_json([one.document() for one in findings])
     if any(finding.verdict is Verdict.FAIL for finding in findings):
         raise typer.Exit(EXIT_ERROR)
 
 
-def _running(data: Path) -> Iterator[Finding]:
-    """What the queue manager that runs on a directory says of itself."""
-    manager = running(data)
-    if manager is None:
-        return
-    with manager:
-        status = manager.status()
-        peers = manager.peers() if status["peer_conflicts"] else []
-        transactions = manager.transactions()
-    yield from in_doubt(transactions, data)
+def _examined(data: Path, now: dt.datetime) -> Iterator[Finding]:
+    """What there is in a data directory, and what the queue manager that runs on it says of itself."""
+    try:
+        yield from examine(data, now)
+    except StoreLocked as error:
+        holder = error.args[0].partition(":")[0]
+        manager = running(data)
+        if manager is None:
+            yield Finding("lock", Verdict.OK, f"{holder}: a program has its queue manager")
+            text = "not looked into, that program has it"
+            yield Finding("store", Verdict.SKIP, text, "end the program, or have `lanner serve` run instead of it")
+            return
+        yield Finding("lock", Verdict.OK, f"{holder}: a queue manager is running")
+        with manager:
+            yield from _live(manager, f"--data {data}", files=False)
+
+
+def _elsewhere(at: Place) -> Iterator[Finding]:
+    """What a queue manager elsewhere says of itself and of its data directory."""
+    with open_manager(at) as manager:
+        yield Finding("service", Verdict.OK, f"{manager.name} answers at {at.host}")
+        yield from _live(manager, f"--host {at.host}", files=True)
+
+
+def _live(manager: QueueManager, where: str, *, files: bool) -> Iterator[Finding]:
+    yield from map(Finding.from_document, manager.examine(where, files=files))
+    status = manager.status()
+    peers = manager.peers() if status["peer_conflicts"] else []
     yield from _refusals(status["refused"])
     yield from _incidents(status["incidents"])
     yield from _conflicts(peers)

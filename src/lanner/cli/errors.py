@@ -54,6 +54,16 @@ HINTS: dict[type[Exception], str] = {
     StoreCorrupt: "`lanner doctor` shows what was put aside",
 }
 
+# The extra that brings a package which is not in the core install.
+EXTRAS = {
+    "gssapi": "kerberos",
+    "krb5": "kerberos",
+    "numpy": "spark",
+    "pandas": "spark",
+    "pyarrow": "spark",
+    "pyspark": "spark",
+}
+
 
 class CommandError(LannerError):
     """An error of the command itself; the message says what to do."""
@@ -80,6 +90,10 @@ def describe(error: Exception) -> tuple[str, str | None]:
     hint = next((HINTS[kind] for kind in type(error).__mro__ if kind in HINTS), None)
     if isinstance(error, IOTimeout):
         return "no message came in time", None
+    if isinstance(error, ModuleNotFoundError):
+        package = (error.name or "").partition(".")[0]
+        install = f"'lanner[{EXTRAS[package]}]'" if package in EXTRAS else "--force-reinstall lanner"
+        return f"this needs the package {package}, which is not installed", f"install it with `pip install {install}`"
     if isinstance(error, (FileExistsError, NotADirectoryError)) and Path(error.filename or ".").is_file():
         return f"{error.filename} is no directory", "give another with --data"
     if isinstance(error, OSError):
@@ -149,7 +163,7 @@ class Root(Group):
             if ctx.meta["lanner.debug"]:
                 traceback.print_exc()
             raise typer.Exit(EXIT_INTERRUPTED) from error
-        except (LannerError, OSError) as error:
+        except (LannerError, OSError, ModuleNotFoundError) as error:
             if ctx.meta["lanner.debug"]:
                 traceback.print_exc()
             raise typer.Exit(report(error, as_json=ctx.meta["lanner.json"])) from error

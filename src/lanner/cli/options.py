@@ -22,7 +22,10 @@ Data = Annotated[
     typer.Option("--data", envvar="LANNER_DATA", help="The data directory.", show_default="./data", readable=False),
 ]
 Host = Annotated[
-    str | None, typer.Option("--host", help="A queue manager on another computer, or at another address of this one.")
+    str | None,
+    typer.Option(
+        "--host", help="A queue manager on another computer, or at another address of this one: HOST or HOST:PORT."
+    ),
 ]
 User = Annotated[str | None, typer.Option("--user", help="Who you are to HOST; without it, nobody.")]
 PasswordFile = Annotated[

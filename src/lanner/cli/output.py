@@ -10,10 +10,32 @@ from contextlib import contextmanager
 import typer
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.text import Text
 
-from lanner.security.printable import json_text, one_line, printable
+from lanner.security.printable import counted, json_text, one_line, printable, size
+
+__all__ = [
+    "bytes_progress",
+    "confirm",
+    "console",
+    "counted",
+    "note",
+    "progress",
+    "say",
+    "show_fields",
+    "show_table",
+    "size",
+    "write_json",
+]
 
 # Wide enough for a format name beside the numbers, where no terminal says how wide it is.
 _WIDTH_OF_A_FILE = 240
@@ -80,21 +102,6 @@ def show_fields(fields: Sequence[tuple[str, str]]) -> None:
         say(f"{name:<{width}}  {value}")
 
 
-def size(count: int) -> str:
-    """Bytes as people say them."""
-    value, unit = float(count), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if value < 1024 or unit == "TiB":
-            break
-        value /= 1024
-    return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
-
-
-def counted(count: int, noun: str = "message") -> str:
-    """How many of something, in words."""
-    return f"1 {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def confirm(question: str, *, yes: bool) -> None:
     """Ask a person; a script that got here meant it."""
     if not yes and sys.stdin.isatty() and sys.stderr.isatty():
@@ -111,3 +118,19 @@ def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda count: bar.advance(task, count)
+
+
+@contextmanager
+def bytes_progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal for bytes; gives the function that takes bytes done, and how many there will be."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    columns = (TextColumn(what), BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+
+        def advance(done: int, total: int) -> None:
+            bar.update(task, total=total, advance=done)
+
+        yield advance

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from lanner.cli.checks import Finding, Verdict
 from lanner.cli.output import counted
 from lanner.cli.tls_checks import Secured, tls_hop
 from lanner.model.directory_objects import GUID_NULL
 from lanner.model.enums import OperatingSystemType
 from lanner.security.keys import weakness
+from lanner.services.examination import Finding, Verdict
 from lanner.transfer.addresses import NextHop, parse_literal, resolve
 from lanner.transfer.events import SessionClosed, SessionOpened
 from lanner.transfer.ping import PingInitiator, ping

@@ -57,7 +57,7 @@ def reaching(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(**arguments: Any) -> None:  # noqa: ANN401 (the framework's)
         given = {name: arguments.pop(name) for name in options}
-        command(at=_place(**given), **arguments)
+        command(at=place_of(**given), **arguments)
 
     del run.__dict__["__wrapped__"]
     run.__dict__["__signature__"] = signature.replace(parameters=parameters)
@@ -65,7 +65,7 @@ def reaching(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _place(data: Path, host: str | None, user: str | None, password_file: Path | None) -> Place:
+def place_of(data: Path, host: str | None, user: str | None, password_file: Path | None) -> Place:
     if host is None:
         if user is not None or password_file is not None:
             raise UsageError("--user goes with --host: on this machine the kernel says who you are")
@@ -80,6 +80,23 @@ def _place(data: Path, host: str | None, user: str | None, password_file: Path |
             raise UsageError(f"the password of {user}: give it with --password-file")
         password = str(typer.prompt(f"Password of {user} at {host}", hide_input=True, err=True))
     return Place(data, host, user, password)
+
+
+def host_and_port(text: str) -> tuple[str, int | None]:
+    """Read HOST, HOST:PORT, an IPv6 address or [ADDRESS]:PORT; without a port the endpoint mapper names it."""
+    host, port = text, ""
+    if text.startswith("["):
+        host, bracket, port = text[1:].partition("]")
+        if not bracket or (port and not port.startswith(":")):
+            raise UsageError(f"--host {text}: an IPv6 address with a port is written [::1]:2103")
+        port = port[1:]
+    elif text.count(":") == 1:
+        host, _, port = text.partition(":")
+    if not host or (text.endswith(":") and text.count(":") == 1):
+        raise UsageError(f"--host {text}: a name or an address, with :PORT behind it or not")
+    if port and not (port.isdecimal() and 0 < int(port) < 1 << 16):
+        raise UsageError(f"--host {text}: the port is a number from 1 to 65535")
+    return host, int(port) if port else None
 
 
 def command_line() -> str:
@@ -130,7 +147,8 @@ def open_directory(data: Path, *, create: bool = False, name: str | None = None)
 def open_manager(at: Place, *, create: bool = False, name: str | None = None) -> Iterator[QueueManager]:
     """The queue manager of a command: elsewhere, in the process that runs it, or its directory itself while none does."""
     if at.host is not None:
-        with connect(at.host, at.user, at.password) as elsewhere:
+        host, port = host_and_port(at.host)
+        with connect(host, at.user, at.password, port=port) as elsewhere:
             _check_name(elsewhere, at.host, name)
             yield elsewhere
         return

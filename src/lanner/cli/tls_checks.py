@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Iterator
 from uuid import UUID
 
-from lanner.cli.checks import Finding, Verdict
+from lanner.services.examination import Finding, Verdict
 from lanner.transfer.addresses import NextHop, addresses_of
 from lanner.transfer.certified_peers import CertifiedPeers
 from lanner.transfer.settings import TransferSettings

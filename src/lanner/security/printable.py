@@ -58,3 +58,18 @@ class PrintableFormatter(logging.Formatter):
 
 def _indented(text: str) -> str:
     return "\n".join(f"  {one_line(line)}" for line in text.split("\n"))
+
+
+def size(count: int) -> str:
+    """Bytes as people say them."""
+    value, unit = float(count), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def counted(count: int, noun: str = "message") -> str:
+    """How many of something, in words."""
+    return f"1 {noun}" if count == 1 else f"{count} {noun}s"

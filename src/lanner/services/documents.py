@@ -6,11 +6,13 @@ why they wait, what is known about another computer, the enterprise, the certifi
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from cryptography import x509
@@ -82,8 +84,20 @@ class Documents:
             "commit transaction": partial(self._end_transaction, is_commit=True),
             "abort transaction": partial(self._end_transaction, is_commit=False),
         }
+        # They wait for the disk, without the store's lock.
+        self._slow: dict[str, Callable[[Request], object]] = {
+            "checkpoint": lambda _request: engine.store.checkpoint_everything(),
+            "examine": self._examine,
+        }
         # The actions of MS-MQMR 3.1.4.2.
         self._actions = {"pause": "PAUSE", "resume": "RESUME", "resend": "EOD_RESEND"}
+
+    def slow(self, request: object) -> Callable[[], object] | None:
+        """Return the work of a request that must not run in an event loop's thread; None if it is for `answer`."""
+        name = request.get("request") if isinstance(request, Mapping) else None
+        if not isinstance(name, str) or name not in self._slow:
+            return None
+        return partial(self._slow[name], cast("Request", request))
 
     def answer(self, identity: Identity, request: object) -> tuple[object, Change]:
         """Return the document that answers a request, and the change that must be durable first."""
@@ -95,7 +109,7 @@ class Documents:
             return None, self._management.queue_action(identity, queue, self._actions[name])
         handler = self._questions.get(name) or self._orders.get(name)
         if handler is None:
-            known = ", ".join((*self._questions, *self._orders, *self._actions))
+            known = ", ".join((*self._questions, *self._orders, *self._slow, *self._actions))
             raise InvalidParameter(f"unknown request {name!r}: one of {known}")
         with self._changes.change() as change:
             document = handler(identity, request)
@@ -123,6 +137,19 @@ class Documents:
             "incidents": [] if self._transfer is None else [row.document() for row in self._transfer.incidents],
             "peer_conflicts": self._peer_documents.conflicts(),
         }
+
+    def _examine(self, request: Request) -> object:
+        """Return what `lanner doctor` finds here; with `files`, in the data directory too."""
+        # Imported here: only `lanner doctor` asks.
+        from lanner.services.examination import examine_files, examine_store
+
+        where, data = _text(request, "where"), self._about().get("data")
+        findings = list(examine_files(Path(data))) if request.get("files") is True and data is not None else []
+        engine = self._engine
+        with engine.store.lock:
+            in_doubt = TransactionDocuments(engine).describe()
+            findings += examine_store(engine.store, where, dt.datetime.now(dt.UTC), in_doubt)
+        return [finding.document() for finding in findings]
 
     def _queues(self, identity: Identity, request: Request) -> object:
         """Return every local queue. Management lists only private queues and queues that are open."""

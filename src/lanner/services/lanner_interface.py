@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable
@@ -67,14 +68,16 @@ class LannerInterface(ServerInterface):
         """Answer an administrator's request with a document, or with the text of an error."""
         try:
             require_administrator(self._engine, call.identity)
-            document, change = self._documents.answer(call.identity, _read(request))
+            asked = _read(request)
+            work = self._documents.slow(asked)
+            if work is not None:
+                return _in_thread(call, work)
+            document, change = self._documents.answer(call.identity, asked)
         except StatusError as error:
             log_of_peer(_LOG, logging.INFO, "refused", call.peer, "%r: %s", call, error)
             return {"answer": str(error.args[0]), RETURNS: error.status}
         except Exception as error:  # noqa: BLE001 (logged, and answered)
-            log_of_peer(_LOG, logging.ERROR, "failed", call.peer, "%r failed", call, exc_info=True)
-            text = f"{type(error).__name__}: {error}; this is a fault of Lanner, and its log shows where"
-            return {"answer": text, RETURNS: GenericError.status}
+            return _failed(call, error)
         results: Results = {"answer": json.dumps(document), RETURNS: MQ_OK}
         return _when_durable(change, results) if change.is_pending else results
 
@@ -84,6 +87,21 @@ def _read(text: str) -> object:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidParameter(f"the request is not JSON: {error}") from None
+
+
+def _failed(call: ServerCall, error: Exception) -> Results:
+    log_of_peer(_LOG, logging.ERROR, "failed", call.peer, "%r failed", call, exc_info=error)
+    text = f"{type(error).__name__}: {error}; this is a fault of Lanner, and its log shows where"
+    return {"answer": text, RETURNS: GenericError.status}
+
+
+async def _in_thread(call: ServerCall, work: Callable[[], object]) -> Results:
+    try:
+        return {"answer": json.dumps(await asyncio.to_thread(work)), RETURNS: MQ_OK}
+    except StatusError as error:
+        return {"answer": str(error.args[0]), RETURNS: error.status}
+    except Exception as error:  # noqa: BLE001 (logged, and answered)
+        return _failed(call, error)
 
 
 async def _when_durable(change: Change, results: Results) -> Results:

@@ -12,10 +12,10 @@ import lmdb
 from lanner.model.errors import InsufficientResources
 from lanner.model.live import Record
 from lanner.store.data_directory import give_to_owner
-from lanner.store.format import ensure_format, forget_epoch
+from lanner.store.format import ensure_format
 from lanner.store.memory import MapTrimmer
 
-__all__ = ["DATA_FILE", "DEFAULT_MAP_SIZE", "Environment", "copy_environment", "sync_directory"]
+__all__ = ["DATA_FILE", "DEFAULT_MAP_SIZE", "MAX_DBS", "Environment", "sync_directory"]
 
 # LMDB names them.
 DATA_FILE = "data.mdb"
@@ -26,7 +26,7 @@ DEFAULT_MAP_SIZE = 1 << 38
 
 # Readers: our own snapshot, scans of the data pipeline, and other processes (backup, inspection).
 _MAX_READERS = 1024
-_MAX_DBS = 8
+MAX_DBS = 8
 
 
 class Environment:
@@ -71,7 +71,7 @@ class Environment:
         self.env = lmdb.open(
             str(self._path),
             map_size=self._map_size,
-            max_dbs=_MAX_DBS,
+            max_dbs=MAX_DBS,
             max_readers=_MAX_READERS,
             max_spare_txns=4,
             # Messages are read once, in places all over the file; reading ahead only fills memory.
@@ -159,16 +159,6 @@ class Environment:
         self.memory.stop()
         self.txn.abort()
         self.env.close()
-
-
-def copy_environment(environment: Environment, directory: Path) -> None:
-    """Copy the last commit, without its free pages, into an empty directory, and mark it as a copy."""
-    environment.env.copy(str(directory), compact=True)
-    (directory / DATA_FILE).chmod(0o600)
-    with lmdb.open(str(directory), map_size=DEFAULT_MAP_SIZE, max_dbs=_MAX_DBS) as copy:
-        forget_epoch(copy)
-    (directory / LOCK_FILE).unlink(missing_ok=True)
-    sync_directory(directory)
 
 
 def sync_directory(directory: Path) -> None:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import heapq
 import logging
-import shutil
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
-import lmdb
-
 from lanner.model.enums import PositionState
-from lanner.model.errors import InsufficientResources, StoreCorrupt
+from lanner.model.errors import StoreCorrupt
 from lanner.model.lookup_ids import LANE_SHIFT
 from lanner.store.allocation import Allocation
+from lanner.store.backups import Advance, copy_snapshot, new_directory
 from lanner.store.commit import GroupCommit
 from lanner.store.counters import Counter
 from lanner.store.data_directory import check_data_directory
-from lanner.store.environment import DATA_FILE, DEFAULT_MAP_SIZE, Environment, copy_environment, sync_directory
+from lanner.store.environment import DATA_FILE, DEFAULT_MAP_SIZE, Environment, sync_directory
 from lanner.store.event_log import EventLog
 from lanner.store.lock import DirectoryLock, StoreLock
 from lanner.store.queue_view import GARBAGE_QUEUE
@@ -412,22 +410,20 @@ class Store:
 
         The copy gets its own epoch when it is opened. The caller must not hold the lock.
         """
-        path = Path(path)
-        if path.exists():
-            raise FileExistsError(f"{path} exists: a backup goes into a new directory")
+        with new_directory(Path(path)) as partial:
+            self.copy_into(partial)
+
+    def copy_into(self, directory: Path, advance: Advance = lambda _done, _total: None) -> None:
+        """Copy everything that is durable now into an empty directory. The caller must not hold the lock."""
+        self.checkpoint_everything()
+        copy_snapshot(self._environment.env, directory, advance)
+
+    def checkpoint_everything(self) -> None:
+        """Make everything so far durable, and bring it into the database. The caller must not hold the lock."""
         with self.lock:
             number = self.pending_batch()
         self.sync(number)
         self.checkpoint()
-        partial = path.with_name(path.name + ".partial")
-        partial.mkdir(mode=0o700, parents=True)
-        try:
-            copy_environment(self._environment, partial)
-            partial.rename(path)
-            sync_directory(path.parent)
-        except (lmdb.Error, OSError) as error:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise InsufficientResources(f"backup to {path} failed: {error}") from error
 
     def close(self) -> None:
         """Make everything durable and close. Needs the lock free; a second call does nothing."""

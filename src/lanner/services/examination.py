@@ -1,4 +1,8 @@
-"""What `lanner doctor` looks at. A check changes no queue and no message; its findings say what to do."""
+"""What `lanner doctor` looks at in a data directory and its store. A check changes no queue and no message.
+
+A finding says what to do. The running queue manager looks for `lanner doctor`, because only it can look into its store.
+`where` is what a command on this queue manager needs: `--data DIR` or `--host HOST`.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +13,14 @@ import os
 import shutil
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import lmdb
 from cryptography import x509
 
-from lanner.cli.output import counted, size
 from lanner.directory import EmbeddedDirectory
 from lanner.engine import tables
 from lanner.engine.persistence import load_attributes
@@ -25,13 +28,12 @@ from lanner.engine.transactions import read_branch
 from lanner.model.directory_objects import DEFAULT_QUEUE_MANAGER_QUOTA, KILOBYTE, User
 from lanner.model.enums import INFINITE, DirectoryOperationResult, OutgoingState
 from lanner.model.errors import LannerError, StoreLocked
+from lanner.native import description
 from lanner.security.certificates import certificates_of
+from lanner.security.printable import counted, size
 from lanner.security.users import USER_FILE, UserFile
 from lanner.store import Store
 from lanner.store.format import FORMAT
-
-if TYPE_CHECKING:
-    from typing import Any
 
 # Ours: far enough above what the store keeps in reserve (DEFAULT_RESERVE) that there is time to make room.
 DISK_FAIL = 64 << 20
@@ -57,6 +59,15 @@ class Finding:
     text: str
     advice: str = ""
 
+    def document(self) -> dict[str, str]:
+        """Return the finding as JSON."""
+        return {"check": self.check, "verdict": self.verdict.value, "text": self.text, "advice": self.advice}
+
+    @classmethod
+    def from_document(cls, document: dict[str, str]) -> Finding:
+        """Return the finding of a document."""
+        return cls(document["check"], Verdict(document["verdict"]), document["text"], document["advice"])
+
 
 def _ok(check: str, text: str) -> Finding:
     return Finding(check, Verdict.OK, text)
@@ -71,39 +82,64 @@ def _fail(check: str, text: str, advice: str) -> Finding:
 
 
 def examine(data: Path, now: dt.datetime) -> Iterator[Finding]:
-    """Everything, from the outside in; what cannot be reached ends it."""
-    if not data.is_dir():
-        what = "is no directory" if data.exists() else "does not exist"
-        yield _fail("directory", f"{data} {what}", f"make it with `lanner queue create NAME --data {data}`")
+    """Everything, from the outside in; what cannot be reached ends it. StoreLocked if another process has the store."""
+    if not (yield from examine_files(data)):
         return
-    if not os.access(data, os.R_OK | os.W_OK | os.X_OK):
-        advice = "run as its owner, or change the owner (chown) to the user that runs the queue manager"
-        yield _fail("directory", f"{data} cannot be read and written by uid {os.geteuid()}", advice)
-        return
-    yield _ok("directory", f"{data} can be read and written")
-    yield from _permissions(data)
-    yield _disk(data)
-    yield from _accounts(data)
-    if not Store.exists(data):
-        yield _fail("store", f"{data} holds no queue manager", f"`lanner queue create NAME --data {data}` makes one")
-        return
+    where = f"--data {data}"
     try:
         store = Store.open(data)
-    except StoreLocked as error:
-        yield _ok("lock", f"{error.args[0].partition(':')[0]}: a queue manager is running")
-        text = "not looked into, the running queue manager has it"
-        yield _ok("store", text)
-        return
+    except StoreLocked:
+        raise
     except (LannerError, lmdb.Error, OSError) as error:
         yield _fail("store", f"{data} cannot be opened: {error}", "restore it from a backup, or use a newer Lanner")
         return
     try:
         with store.lock:
             yield _ok("lock", "no process has the directory open")
-            yield _ok("store", f"opens; format {FORMAT}, LMDB {'.'.join(map(str, lmdb.version()))}")
-            yield from _content(store, data, now)
+            yield from examine_store(store, where, now, list(_in_doubt_of(store)))
     finally:
         store.close()
+
+
+def examine_files(data: Path) -> Generator[Finding, None, bool]:
+    """Look at the directory and its files; return whether there is a store in it."""
+    if not data.is_dir():
+        what = "is no directory" if data.exists() else "does not exist"
+        yield _fail("directory", f"{data} {what}", f"make it with `lanner queue create NAME --data {data}`")
+        return False
+    if not os.access(data, os.R_OK | os.W_OK | os.X_OK):
+        advice = "run as its owner, or change the owner (chown) to the user that runs the queue manager"
+        yield _fail("directory", f"{data} cannot be read and written by uid {os.geteuid()}", advice)
+        return False
+    yield _ok("directory", f"{data} can be read and written")
+    yield from _permissions(data)
+    yield _disk(data)
+    yield from _accounts(data)
+    if not Store.exists(data):
+        yield _fail("store", f"{data} holds no queue manager", f"`lanner queue create NAME --data {data}` makes one")
+        return False
+    return True
+
+
+def examine_store(store: Store, where: str, now: dt.datetime, transactions: list[dict[str, Any]]) -> Iterator[Finding]:
+    """Look into an open store. The caller holds its lock, and says which transactions are in doubt."""
+    # Of the process that has the store. The functions in Python do the same, and take longer.
+    yield _ok("native", description())
+    yield _ok("store", f"opens; format {FORMAT}, LMDB {'.'.join(map(str, lmdb.version()))}")
+    quarantined = sum(1 for _ in store.table("quarantine").items())
+    if quarantined:
+        text = f"{counted(quarantined, 'record')} failed the checksum and were put aside"
+        yield _warn("records", text, "the disk or the memory is failing: check both; send the messages again")
+    else:
+        yield _ok("records", "none was put aside for a wrong checksum")
+    yield from _in_doubt(transactions, where)
+    queues = {
+        tables.QUEUE_KEY.unpack(key)[0]: load_attributes(value) for key, value in store.table(tables.QUEUES).items()
+    }
+    yield from _quotas(store, queues, where)
+    yield from _dead_letters(store, queues, where)
+    yield from _outgoing(store, queues, where)
+    yield from _certificates(store, now)
 
 
 def _permissions(data: Path) -> Iterator[Finding]:
@@ -162,45 +198,28 @@ def _accounts(data: Path) -> Iterator[Finding]:
         )
 
 
-def _content(store: Store, data: Path, now: dt.datetime) -> Iterator[Finding]:
-    quarantined = sum(1 for _ in store.table("quarantine").items())
-    if quarantined:
-        text = f"{counted(quarantined, 'record')} failed the checksum and were put aside"
-        yield _warn("records", text, "the disk or the memory is failing: check both; send the messages again")
-    else:
-        yield _ok("records", "none was put aside for a wrong checksum")
-    yield from _transactions(store, data)
-    queues = {
-        tables.QUEUE_KEY.unpack(key)[0]: load_attributes(value) for key, value in store.table(tables.QUEUES).items()
-    }
-    yield from _quotas(store, queues, data)
-    yield from _dead_letters(store, queues, data)
-    yield from _outgoing(store, queues, data)
-    yield from _certificates(store, now)
-
-
-def _transactions(store: Store, data: Path) -> Iterator[Finding]:
-    """What is in doubt in a store that no queue manager runs on."""
+def _in_doubt_of(store: Store) -> Iterator[dict[str, Any]]:
+    """Yield what is in doubt in a store that no queue manager runs on."""
     prepared = {
         uuid.UUID(bytes=key): read_branch(json.loads(value).get("branch"))
         for key, value in store.table(tables.TRANSACTIONS).items()
     }
-    rows: list[dict[str, Any]] = [
-        {"transaction": str(identifier if branch is None else branch.transaction), "kind": "branch"}
-        | {"resources": [] if branch is None else [branch.resource]}
-        for identifier, branch in prepared.items()
-    ]
-    rows += [
-        {"transaction": str(uuid.UUID(bytes=key)), "kind": "decision", "resources": json.loads(value)["resources"]}
-        for key, value in store.table(tables.COORDINATOR).items()
-        if key != tables.COORDINATOR_KEY
-    ]
-    yield from in_doubt(rows, data)
+    for identifier, branch in prepared.items():
+        transaction = identifier if branch is None else branch.transaction
+        yield {
+            "transaction": str(transaction),
+            "kind": "branch",
+            "resources": [] if branch is None else [branch.resource],
+        }
+    for key, value in store.table(tables.COORDINATOR).items():
+        if key != tables.COORDINATOR_KEY:
+            resources = json.loads(value)["resources"]
+            yield {"transaction": str(uuid.UUID(bytes=key)), "kind": "decision", "resources": resources}
 
 
-def in_doubt(rows: list[dict[str, Any]], data: Path) -> Iterator[Finding]:
+def _in_doubt(rows: list[dict[str, Any]], where: str) -> Iterator[Finding]:
     """Prepared transactions, whose messages are locked, and commits that a resource has not heard of."""
-    advice = f"`lanner transaction list --data {data}` shows them; "
+    advice = f"`lanner transaction list {where}` shows them; "
     is_calm = True
     for row in rows:
         names = ", ".join(row["resources"]) or "not known"
@@ -218,10 +237,10 @@ def in_doubt(rows: list[dict[str, Any]], data: Path) -> Iterator[Finding]:
         yield _ok("transactions", "none is in doubt")
 
 
-Stored = dict[int, tuple[str, "dict[str, Any]"]]
+Stored = dict[int, tuple[str, dict[str, Any]]]
 
 
-def _quotas(store: Store, queues: Stored, data: Path) -> Iterator[Finding]:
+def _quotas(store: Store, queues: Stored, where: str) -> Iterator[Finding]:
     settings = store.table(tables.SETTINGS).get(tables.QUEUE_MANAGER_KEY)
     machine = {} if settings is None else load_attributes(settings)[1]
     used = sum(store.stats(number)[1] for number in queues)
@@ -239,9 +258,9 @@ def _quotas(store: Store, queues: Stored, data: Path) -> Iterator[Finding]:
         quota, advice = queue["quota"], f"receive or purge messages, or `lanner queue set '{name}' --quota-kb`"
         if name.lower().endswith(";journal") and queue["parent"] in queues:
             quota = queues[queue["parent"]][1]["journal_quota"]
-            advice = f"`lanner journal '{name.rpartition(';')[0]}' --purge --data {data}`"
+            advice = f"`lanner journal '{name.rpartition(';')[0]}' --purge {where}`"
         elif name.lower().endswith("system$;journal"):
-            quota, advice = machine.get("journal_quota", INFINITE), f"`lanner journal --purge --data {data}`"
+            quota, advice = machine.get("journal_quota", INFINITE), f"`lanner journal --purge {where}`"
         limits.append((name, total, quota, advice))
     troubled = False
     for name, total, quota, advice in limits:
@@ -259,7 +278,7 @@ def _quotas(store: Store, queues: Stored, data: Path) -> Iterator[Finding]:
         yield _ok("quotas", f"{size(used)} of {limit} used, no queue is near its own quota")
 
 
-def _dead_letters(store: Store, queues: Stored, data: Path) -> Iterator[Finding]:
+def _dead_letters(store: Store, queues: Stored, where: str) -> Iterator[Finding]:
     count = sum(
         store.stats(number)[0]
         for number, (_, queue) in queues.items()
@@ -267,12 +286,12 @@ def _dead_letters(store: Store, queues: Stored, data: Path) -> Iterator[Finding]
     )
     if count:
         text = f"{counted(count)} could not be delivered"
-        yield _warn("dead letters", text, f"`lanner deadletter list --data {data}`")
+        yield _warn("dead letters", text, f"`lanner deadletter list {where}`")
     else:
         yield _ok("dead letters", "none")
 
 
-def _outgoing(store: Store, queues: Stored, data: Path) -> Iterator[Finding]:
+def _outgoing(store: Store, queues: Stored, where: str) -> Iterator[Finding]:
     outgoing = [(queue, store.stats(number)[0]) for number, (kind, queue) in queues.items() if kind == "OutgoingQueue"]
     held = [
         queue["destination_format_name"]
@@ -281,7 +300,7 @@ def _outgoing(store: Store, queues: Stored, data: Path) -> Iterator[Finding]:
     ]
     waiting = sum(count for _, count in outgoing)
     if held:
-        advice = f"`lanner outgoing resume NAME --data {data}`; locked ones need security.hardened off"
+        advice = f"`lanner outgoing resume NAME {where}`; locked ones need security.hardened off"
         yield _warn("outgoing", f"paused or locked with messages in them: {', '.join(held)}", advice)
     else:
         yield _ok("outgoing", f"{counted(waiting)} for other computers")

@@ -1,0 +1,151 @@
+"""Copy a store into a new directory while messages come and go, and copy such a copy back.
+
+A commit of LMDB is a complete moment: a batch goes into the database only after everything in the write-ahead log
+before it (commit.py). So the last commit after a checkpoint has everything that was acknowledged before the
+checkpoint was asked for. The copy reads that one commit for as long as it takes, and nothing waits for it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import lmdb
+
+from lanner.model.errors import InsufficientResources
+from lanner.store.data_directory import give_to_owner
+from lanner.store.environment import DATA_FILE, DEFAULT_MAP_SIZE, LOCK_FILE, MAX_DBS, sync_directory
+from lanner.store.format import forget_epoch
+from lanner.store.verification import Contents, verify
+
+__all__ = ["copy_file", "copy_running", "copy_snapshot", "new_directory", "restore_files"]
+
+# Called with bytes that were written, and the bytes that there will be, about.
+Advance = Callable[[int, int], object]
+
+_PARTIAL = "restoring"
+# Ours: bytes that are copied at once, and seconds between two looks at how far LMDB has come.
+_PIECE = 1 << 20
+_LOOK = 0.1
+
+
+@contextmanager
+def new_directory(path: Path) -> Iterator[Path]:
+    """Give a directory that becomes `path` when the block ends, and is removed when the block fails."""
+    if path.exists():
+        raise FileExistsError(f"{path} exists: a backup goes into a new directory")
+    partial = path.with_name(path.name + ".partial")
+    try:
+        partial.mkdir(mode=0o700, parents=True)
+    except FileExistsError:
+        raise InsufficientResources(
+            f"{partial} exists: another backup is being made, or one was interrupted; remove it in that case"
+        ) from None
+    try:
+        yield partial
+        sync_directory(partial)
+        partial.rename(path)
+        sync_directory(path.parent)
+    except BaseException as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        if isinstance(error, lmdb.Error | OSError):
+            raise InsufficientResources(f"backup to {path} failed: {error}") from error
+        raise
+
+
+def copy_running(data: Path, directory: Path, advance: Advance = lambda _done, _total: None) -> None:
+    """Copy the last commit of a store that another process has open. This process must not have it open."""
+    with lmdb.open(str(data), map_size=DEFAULT_MAP_SIZE, max_dbs=MAX_DBS, readonly=True, create=False) as env:
+        copy_snapshot(env, directory, advance)
+
+
+def copy_snapshot(env: lmdb.Environment, directory: Path, advance: Advance = lambda _done, _total: None) -> None:
+    """Copy the last commit, without its free pages, into an empty directory, and mark it as a copy."""
+    total = _live(env)
+    failures: list[BaseException] = []
+
+    def copy() -> None:
+        try:
+            env.copy(str(directory), compact=True)
+        except BaseException as error:  # noqa: BLE001 (raised in the caller's thread)
+            failures.append(error)
+
+    # LMDB does not say how far it is: the file does.
+    thread = threading.Thread(target=copy, name="backup")
+    thread.start()
+    done = 0
+    while thread.is_alive():
+        thread.join(_LOOK)
+        size = _size(directory / DATA_FILE)
+        advance(size - done, total)
+        done = size
+    if failures:
+        raise failures[0]
+    (directory / DATA_FILE).chmod(0o600)
+    with lmdb.open(str(directory), map_size=DEFAULT_MAP_SIZE, max_dbs=MAX_DBS) as copied:
+        forget_epoch(copied)
+    (directory / LOCK_FILE).unlink(missing_ok=True)
+    sync_directory(directory)
+
+
+def restore_files(
+    backup: Path,
+    data: Path,
+    names: list[str],
+    advance: Advance = lambda _done, _total: None,
+    verified: Callable[[int], object] = lambda _rows: None,
+) -> Contents:
+    """Copy the files of a backup into a data directory without a store, verify the copy, and make it the store.
+
+    The database takes its place last, so that an interrupted restore leaves no store behind.
+    """
+    data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    partial = data / _PARTIAL
+    # Of a restore that was interrupted.
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(mode=0o700)
+    try:
+        total = sum(_size(backup / name) for name in names)
+        for name in names:
+            copy_file(backup / name, partial / name, lambda done: advance(done, total))
+        contents = verify(partial, verified)
+        for name in sorted(names, key=lambda name: name == DATA_FILE):
+            give_to_owner(partial / name)
+            (partial / name).rename(data / name)
+            give_to_owner(data / name)
+        sync_directory(data)
+    except (lmdb.Error, OSError) as error:
+        raise InsufficientResources(f"restore of {backup} into {data} failed: {error}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return contents
+
+
+def copy_file(source: Path, target: Path, advance: Callable[[int], object] = lambda _bytes: None) -> None:
+    """Copy a file that only its owner may read, durably."""
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with source.open("rb") as reading, os.fdopen(descriptor, "wb") as writing:
+        while piece := reading.read(_PIECE):
+            writing.write(piece)
+            advance(len(piece))
+        writing.flush()
+        os.fsync(writing.fileno())
+
+
+def _live(env: lmdb.Environment) -> int:
+    """Return the bytes of all pages that hold something, which is the size of a copy."""
+    with env.begin() as txn:
+        stats = [txn.stat(env.open_db(bytes(name), txn, create=False)) for name in txn.cursor().iternext(values=False)]
+    pages = sum(one["branch_pages"] + one["leaf_pages"] + one["overflow_pages"] for one in stats)
+    return int((pages + 3) * env.stat()["psize"])
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
