@@ -1,21 +1,30 @@
-# make run       a queue manager on this machine, its data in ./data; installs only what it needs, from wheels
+# make run       a queue manager on this machine, its data in ./data; installs only what it needs, from wheels; BIND=127.0.0.2 and DATA=other change both
+# make wheel     dist/lanner-VERSION-py3-none-any.whl, for pip
 # make install   the whole environment in .venv, from the hash-locked requirements
 # make test      every test but the soak tests; OPTIONS="--durations 20" and others as in pytest
 # make lint      ruff and mypy
 # make sync      the blocking client again, after the async one changed
 # make demo      two queue managers exchange messages, the data pipeline looks at them; the report is build/demo/report.html
 # make bench-against REV=main  the working tree against another commit; OPTIONS="--pairs 15" and others as in bench/against.py
+# make test-bare  `make run`, the wheel and the README on a Debian without anything else; needs root and debootstrap
+# make package   dist/lanner_VERSION-1_ARCHITECTURE.deb, for the Debian that it is built on
+# make test-package  the Debian package is installed, run, upgraded and purged; needs root and debootstrap
 # make test-cluster  the jobs of the pipeline on a Spark cluster of this machine
-# make mutants SEED=1 SAMPLE=100  do the tests of a requirement notice when its code is wrong? ROW=QQB-2.2.7-6 asks for one; JOBS=1 leaves a core free
+# make mutants SEED=1 SAMPLE=100  do the tests of a requirement notice when its code is wrong? ROW=QQB-2.2.7-6 asks for one; JOBS=1 leaves a core free; OPTIONS=--others: what do the tests of other rows say?
 # make lock      requirements.lock and requirements-core.lock again, after the dependencies in pyproject.toml changed
 
 PYTHON ?= python3
+# Where `make run` has its data, and its address.
+DATA ?= ./data
+BIND ?= 127.0.0.1
 BIN := .venv/bin
 STAMP := .venv/.installed
 CORE_STAMP := .venv/.core-installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # What is built here is built with these; pip would fetch them by itself, but without looking at their hashes.
 BUILD_TOOLS := cython setuptools wheel
+# What lanner._native is built from, if there is a compiler.
+NATIVE := hatch_build.py native/lanner_native.c
 CODE := src demo tests tools $(wildcard bench)
 # The tests make thousands of stores: in memory where there is room for them, because the disk of a busy machine can take
 # a tenth of a second for each sync.
@@ -31,11 +40,11 @@ JOBS ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := install
-.PHONY: install run test test-cluster demo lint sync bench bench-against conformance mutants soak lock clean
+.PHONY: install run wheel package test test-bare test-package test-cluster demo lint sync bench bench-against conformance mutants soak lock clean
 
 install: $(STAMP)
 
-$(STAMP): requirements.lock pyproject.toml
+$(STAMP): requirements.lock pyproject.toml $(NATIVE)
 	$(eval MISSING := $(shell PYTHON=$(PYTHON) .ci/missing))
 	$(if $(MISSING),$(error Debian packages are missing: $(MISSING). Install them with "sudo apt-get install $(MISSING)" and try again))
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -45,8 +54,8 @@ $(STAMP): requirements.lock pyproject.toml
 	$(PIP) --no-deps --no-build-isolation -e .
 	touch $(STAMP) $(CORE_STAMP)
 
-# What `lanner serve` needs. Nothing is compiled: hatchling, which makes the package itself importable, is pure Python.
-$(CORE_STAMP): requirements-core.lock pyproject.toml
+# What `lanner serve` needs. Nothing must be compiled: lanner._native is left out where it cannot be, and hatchling, which makes the package itself importable, is pure Python.
+$(CORE_STAMP): requirements-core.lock pyproject.toml $(NATIVE)
 	$(eval MISSING := $(shell PYTHON=$(PYTHON) .ci/missing core))
 	$(if $(MISSING),$(error Debian packages are missing: $(MISSING). Install them with "sudo apt-get install $(MISSING)" and try again))
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -55,7 +64,14 @@ $(CORE_STAMP): requirements-core.lock pyproject.toml
 	touch $(CORE_STAMP)
 
 run: $(CORE_STAMP)
-	$(BIN)/lanner serve --data ./data --bind 127.0.0.1
+	$(BIN)/lanner serve --data $(DATA) --bind $(BIND)
+
+wheel: $(CORE_STAMP)
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+
+# For the Debian that it runs on. Only the build downloads.
+package: wheel
+	packaging/debian/build
 
 test: install
 	$(PYTEST) tests $(SHARED) $(OPTIONS)
@@ -63,6 +79,12 @@ test: install
 # Spark needs Java 17 or newer; pip brings the rest of it.
 test-cluster: install
 	$(PYTEST) tests/spark/test_cluster.py -m cluster --timeout 0
+
+test-bare: install
+	$(PYTEST) tests/machines/test_bare.py -m machine --timeout 0 $(OPTIONS)
+
+test-package: install
+	$(PYTEST) tests/machines/test_debian_package.py -m machine --timeout 0 $(OPTIONS)
 
 demo: install
 	rm -rf build/demo
@@ -90,7 +112,7 @@ conformance: install
 	$(BIN)/python tools/spec_report.py build/spec-results.json --write docs/conformance.md || status=$$?; exit $$status
 
 mutants: install
-	$(if $(SCRATCH),TMPDIR=$(SCRATCH) )$(BIN)/python tools/mutants.py --seed $(SEED) --sample $(SAMPLE) --jobs $(JOBS) $(addprefix --row ,$(ROW))
+	$(if $(SCRATCH),TMPDIR=$(SCRATCH) )$(BIN)/python tools/mutants.py --seed $(SEED) --sample $(SAMPLE) --jobs $(JOBS) $(addprefix --row ,$(ROW)) $(OPTIONS)
 
 soak: install
 	$(PYTEST) tests -m soak --timeout 0

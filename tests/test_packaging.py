@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
+import lanner
+from lanner.cli.errors import describe
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -113,6 +116,29 @@ def test_a_command_that_needs_an_extra_names_it(
     assert result.returncode == 1
     assert extra in result.stderr
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("package", EXTRAS)
+def test_a_missing_package_of_an_extra_is_told_with_the_extra(package: str) -> None:
+    text, hint = describe(ModuleNotFoundError(f"No module named '{package}.x'", name=f"{package}.x"))
+    assert package in text
+    assert hint is not None
+    assert re.search(r"pip install 'lanner\[(kerberos|spark)\]'", hint)
+
+
+def test_a_missing_package_of_the_core_is_told_with_the_way_to_mend_it() -> None:
+    text, hint = describe(ModuleNotFoundError("No module named 'lmdb'", name="lmdb"))
+    assert "lmdb" in text
+    assert hint == "install it with `pip install --force-reinstall lanner`"
+
+
+def test_the_version_is_in_one_place() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["dynamic"] == ["version"]
+    assert project["tool"]["hatch"]["version"]["path"] == "src/lanner/__init__.py"
+    assert re.fullmatch(r"\d+\.\d+\.\d+", lanner.__version__)
+    named = set(re.findall(r"lanner-(\d[\w.]*)-py3", (ROOT / "README.md").read_text()))
+    assert named == {lanner.__version__}
 
 
 def test_kerberos_without_its_packages_names_the_extra() -> None:
