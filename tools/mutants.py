@@ -1,9 +1,20 @@
 """Do the tests of a row notice when the code that the row is about is wrong? `make mutants` asks with small mutations.
 
 Per row of the requirement tables the candidates are the mutations (see mutations.py) of lines that the row's
-tests run and that fewer than one test in twenty runs, and of functions that cite the row's section. Tests of many
-rows run most of these lines on their way: a line is held only against the rows that it is typical of (see Chooser). A seed chooses rows, and one mutant of each. Only the row's own tests run against it, the fastest first.
-A mutant is killed when one of them fails or does not end. Survivors are printed.
+tests run and that fewer than one test in twenty runs, and of functions that cite the row's section. A row's tests
+run most of these lines on the way to the row: of the candidates, the row gets the ones that say most clearly that
+they are its own (see Chooser). A seed chooses rows, and one mutant of each. Only the row's own tests run against it,
+the fastest first. A mutant is killed when one of them fails or does not end. Survivors are printed.
+
+A row's tests run lines of other rows too, so a survivor is a weak test or a line of another row. `--others` tells them
+apart: it holds each survivor against the tests of other rows that run its line. A survivor of these too is a line that
+the tests of no row check. What the others kill still counts as survived.
+
+The choice of a row's lines uses the citations and the coverage alone, never an outcome, and has no threshold beside
+the one in twenty: every row whose tests run any such line has mutants.
+
+A run that was stopped continues where it was: outcomes are kept in build/mutants/outcomes.json, and used again as
+long as the package, the helpers of the tests and the files of the row's tests are the same. `--again` ignores them.
 
 The working tree stays as it is: a mutant is a file in a copy of the package, which PYTHONPATH puts before
 the real one, in the processes that the tests start too. Which lines a test runs is measured once and kept
@@ -18,6 +29,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import enum
 import functools
 import hashlib
 import json
@@ -36,7 +48,7 @@ import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -51,10 +63,6 @@ EQUIVALENTS = "equivalent_mutants.toml"
 
 # A line that more tests than this run is the business of no row in particular.
 COMMON_SHARE = 0.05
-# How typical of a row a line must be (see Chooser) to be held against it. At a half, most tests that run it are the row's,
-# or there are few of them; a function that cites the row needs less.
-TYPICAL = 0.5
-TYPICAL_WHEN_CITED = 0.25
 # Folders whose tests mostly watch other processes, which are not traced: measured only where a test names a row.
 # Those of the store interrupt threads by signals: coverage.py's own lock is not made for that.
 UNTRACED = ("adversity", "bench", "cli", "contract", "demo", "interop", "spark", "store")
@@ -145,6 +153,9 @@ class Mutant:
     # The row's tests: those that run the line first, the fastest of them first.
     tests: tuple[str, ...]
     seconds: float
+    # The tests of other rows that run the line, the fastest first.
+    others: tuple[str, ...]
+    others_seconds: float
 
     @property
     def name(self) -> str:
@@ -278,18 +289,21 @@ def main_document(source: str) -> str | None:
     return match[0] if match else None
 
 
-def _most_typical(scores: dict[str, float], least: float) -> set[str]:
-    """Return the rows that a line is most typical of, if it is typical of any."""
-    most = max(scores.values(), default=0.0)
-    return {row for row, score in scores.items() if most >= least and math.isclose(score, most)}
+class Claim(enum.IntEnum):
+    """What the function around a line says about whose line it is."""
+
+    OTHERS = 0  # It cites sections of other rows only.
+    NONE = 1  # It cites nothing.
+    OWN = 2  # It cites the row, or the row's section.
 
 
 class Chooser:
     """Knows the candidates of every row.
 
-    Tests of many rows run a line on their way. It is held against the row whose tests run it most exclusively, in Ochiai's
-    coefficient, as tools that locate faults use it: |own and runners| / sqrt(|own| * |runners|). A function that cites
-    sections is held against their rows only.
+    A row's tests run many lines that implement other rows. The row gets the lines of the strongest claim that there is
+    among its candidates, and of these the ones that are most typical of it. How typical a line is of a row is told by
+    Ochiai's coefficient, as tools that locate faults use it: |own and runners| / sqrt(|own| * |runners|). It is 1 where
+    all tests of the row run the line, and no others do.
     """
 
     def __init__(
@@ -300,6 +314,8 @@ class Chooser:
         self._rows = rows
         self._equivalents = frozenset(equivalents)
         self._marked = functools.reduce(operator.or_, measured.of_row.values(), 0)
+        # How clearly the best lines are the row's, and the mutations of these lines.
+        self._best: dict[str, tuple[Claim, float]] = {}
         self._by_row: defaultdict[str, list[tuple[str, Mutation]]] = defaultdict(list)
         for module in sorted(measured.lines):
             self._add_module(module)
@@ -314,26 +330,33 @@ class Chooser:
         for line, found in by_line.items():
             runners = self._measured.lines[module][line]
             is_common = runners.bit_count() >= COMMON_SHARE * len(self._measured.tests)
-            rows = {row for test in self._measured.members(runners & self._marked) for row in test.rows}
-            scores = {row: self._typical(row, runners) for row in rows}
-            for mutation in found:
-                citing = {row for row in rows if self._is_cited(row, citations[mutation.function])}
-                if citations[mutation.function]:
-                    own = _most_typical({row: scores[row] for row in citing}, TYPICAL_WHEN_CITED)
-                else:
-                    own = set() if is_common else _most_typical(scores, TYPICAL)
-                for row in own:
-                    self._by_row[row].append((module, mutation))
+            for row in sorted({row for test in self._measured.members(runners & self._marked) for row in test.rows}):
+                typical = self._typical(row, runners)
+                for mutation in found:
+                    claim = self._claim(row, citations[mutation.function])
+                    if claim is Claim.OWN or not is_common:
+                        self._offer(row, (claim, typical), module, mutation)
 
-    def _is_cited(self, row_id: str, citations: set[Citation]) -> bool:
+    def _offer(self, row: str, rank: tuple[Claim, float], module: str, mutation: Mutation) -> None:
+        """Add a mutation to those of the row, unless the row has lines that are more clearly its own."""
+        best = self._best.get(row)
+        if best is None or rank > best:
+            self._best[row] = rank
+            self._by_row[row].clear()
+        if self._best[row] == rank:
+            self._by_row[row].append((module, mutation))
+
+    def _claim(self, row_id: str, citations: set[Citation]) -> Claim:
         row = self._rows[row_id]
         number = row_id.rpartition("-")[2]
-        return any((row.document, row.section, each) in citations for each in (None, number))
+        if any((row.document, row.section, each) in citations for each in (None, number)):
+            return Claim.OWN
+        return Claim.OTHERS if citations else Claim.NONE
 
     def _typical(self, row: str, runners: int) -> float:
-        """Return how typical a line is of a row (Ochiai's coefficient): 1 where the row's tests run it, and no others."""
         own = self._measured.of_row[row]
-        return (own & runners).bit_count() / math.sqrt(own.bit_count() * runners.bit_count())
+        # Rounded, so that equal ones are equal in spite of the order of the arithmetic.
+        return round((own & runners).bit_count() / math.sqrt(own.bit_count() * runners.bit_count()), 9)
 
     def candidates(self, row: str) -> list[Mutant]:
         """Return the mutants of the lines that are the row's own."""
@@ -349,7 +372,20 @@ class Chooser:
             self._measured.members(self._measured.of_row[row]),
             key=lambda test: (test.id not in runners, test.seconds, test.id),
         )
-        return Mutant(row, module, mutation, tuple(test.id for test in tests), sum(test.seconds for test in tests))
+        own = self._measured.of_row[row]
+        others = sorted(
+            self._measured.members(self._measured.lines[module][mutation.statement] & self._marked & ~own),
+            key=lambda test: (test.seconds, test.id),
+        )
+        return Mutant(
+            row,
+            module,
+            mutation,
+            tuple(test.id for test in tests),
+            sum(test.seconds for test in tests),
+            tuple(test.id for test in others),
+            sum(test.seconds for test in others),
+        )
 
     def sample(self, seed: int, size: int) -> list[Mutant]:
         """Choose rows, and a mutant of each. A change of one row's candidates leaves the others' choice alone."""
@@ -440,11 +476,43 @@ class Overlay:
             )
 
 
+class Outcomes:
+    """What became of mutants in earlier runs, kept in a file after each of them."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._path = project.log("outcomes.json")
+        self._lock = threading.Lock()
+        self._known: dict[str, str] = json.loads(self._path.read_text(encoding="utf-8")) if self._path.exists() else {}
+        shared = hashlib.sha256()
+        for path in sorted([*project.source.rglob("*.py"), *project.tests.rglob("*.py")]):
+            if project.source in path.parents or not path.name.startswith("test_"):
+                shared.update(f"{path.relative_to(project.root)} {digest(path)}\n".encode())
+        self._shared = shared.hexdigest()
+
+    def _key(self, mutant: Mutant) -> str:
+        files = sorted({test.partition("::")[0] for test in mutant.tests})
+        tests = [f"{file} {digest(self._project.root / file)}" for file in files]
+        named = (self._shared, mutant.row, mutant.name, str(mutant.mutation.start), *mutant.tests, *tests)
+        return hashlib.sha256("\0".join(named).encode()).hexdigest()
+
+    def get(self, mutant: Mutant) -> str | None:
+        return self._known.get(self._key(mutant))
+
+    def keep(self, mutant: Mutant, outcome: str) -> None:
+        with self._lock:
+            self._known[self._key(mutant)] = outcome
+            written = self._path.with_suffix(".new")
+            written.write_text(json.dumps(self._known), encoding="utf-8")
+            written.replace(self._path)
+
+
 class Runner:
     """Holds mutants against their tests, several at a time."""
 
-    def __init__(self, project: Project, folder: Path, jobs: int) -> None:
+    def __init__(self, project: Project, folder: Path, jobs: int, outcomes: Outcomes) -> None:
         self._project = project
+        self._outcomes = outcomes
         self._overlays = [Overlay(project, folder / str(number)) for number in range(jobs)]
         self._free = list(self._overlays)
         self._ports = threading.Lock()
@@ -474,6 +542,8 @@ class Runner:
         finally:
             self._free.append(overlay)
         outcome = OUTCOMES.get(status, BROKEN)
+        if outcome != BROKEN:
+            self._outcomes.keep(mutant, outcome)
         self._done += 1
         took = time.monotonic() - began
         print(f"{self._done}/{total} {outcome:<11} {took:5.1f} s  {mutant.row}  {mutant.name}", flush=True)
@@ -522,6 +592,32 @@ def survivor_text(mutant: Mutant, rows: dict[str, spec_rows.Row]) -> str:
     )
 
 
+def try_mutants(project: Project, mutants: Sequence[Mutant], *, jobs: int, again: bool) -> list[str]:
+    """Return the outcome of each mutant: the one that is kept, unless the mutant must be tried again."""
+    outcomes = Outcomes(project)
+    known = {} if again else {mutant: found for mutant in mutants if (found := outcomes.get(mutant)) is not None}
+    left = [mutant for mutant in mutants if mutant not in known]
+    if known:
+        print(f"{len(known)} were tried before")
+    if left:
+        with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+            runner = Runner(project, Path(folder), jobs, outcomes)
+            runner.check(left)
+            known |= dict(zip(left, runner.run(left), strict=True))
+    return [known[mutant] for mutant in mutants]
+
+
+def survivors_of_all(project: Project, survivors: Sequence[Mutant], *, jobs: int, again: bool) -> list[Mutant]:
+    """Return the mutants that the tests of other rows do not notice either."""
+    swapped = {
+        mutant: replace(mutant, tests=mutant.others, seconds=mutant.others_seconds, others=(), others_seconds=0.0)
+        for mutant in survivors
+        if mutant.others
+    }
+    outcomes = dict(zip(swapped, try_mutants(project, list(swapped.values()), jobs=jobs, again=again), strict=True))
+    return [mutant for mutant in survivors if outcomes.get(mutant, SURVIVED) in (SURVIVED, BROKEN)]
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1, help="which sample (1)")
@@ -535,6 +631,8 @@ def main(arguments: list[str] | None = None) -> int:
         "--root", type=Path, default=Path(__file__).resolve().parent.parent, metavar="FOLDER", help="another project"
     )
     parser.add_argument("--list", action="store_true", help="only print the chosen mutants")
+    parser.add_argument("--others", action="store_true", help="which survivors do the tests of other rows kill?")
+    parser.add_argument("--again", action="store_true", help="try again what an earlier run has tried")
     options = parser.parse_args(arguments)
     project = Project(options.root)
     rows = spec_rows.load_rows(project.tables)
@@ -556,13 +654,17 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if not chosen:
         raise SystemExit("no mutant to try: the rows' tests fail, or run no line of their own")
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        runner = Runner(project, Path(folder), options.jobs)
-        runner.check(chosen)
-        outcomes = runner.run(chosen)
+    outcomes = try_mutants(project, chosen, jobs=options.jobs, again=options.again)
     survivors = [mutant for mutant, outcome in zip(chosen, outcomes, strict=True) if outcome in (SURVIVED, BROKEN)]
     for mutant in survivors:
         print(survivor_text(mutant, rows))
+    if options.others and survivors:
+        unseen = survivors_of_all(project, survivors, jobs=options.jobs, again=options.again)
+        print(
+            f"the tests of other rows kill {len(survivors) - len(unseen)} of the {len(survivors)} survivors; not these:"
+        )
+        for mutant in unseen:
+            print(f"  {mutant.row}  src/{mutant.module}:{mutant.mutation.line}: {mutant.mutation.name}")
     counts = Counter(outcomes)
     killed = len(chosen) - len(survivors)
     print(f"killed {killed} of {len(chosen)} ({counts[ENDLESS]} of them did not end), seed {options.seed}")

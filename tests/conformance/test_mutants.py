@@ -122,6 +122,54 @@ def test_a_survivor_is_listed_with_place_row_and_tests(
     )
 
 
+def test_the_tests_of_other_rows_are_asked_about_survivors(
+    project: mutants.Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(project, "--row", "X-2", "--others") == 1
+    printed = capsys.readouterr().out
+    assert "the tests of other rows kill 1 of the 1 survivors; not these:\nkilled 0 of 1" in printed
+    test_file = project.tests / "unit" / "test_mod.py"
+    test_file.write_text(TESTS.replace(", check=True", ""), encoding="utf-8")
+    assert run(project, "--row", "X-2", "--others") == 1
+    assert "kill 0 of the 1 survivors; not these:\n  X-2  src/pack/mod.py:11: double:" in capsys.readouterr().out
+
+
+def test_a_run_continues_with_what_was_tried_before(
+    project: mutants.Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(project, "--row", "X-2")
+    capsys.readouterr()
+    assert run(project, "--row", "X-1", "--row", "X-2") == 1
+    printed = capsys.readouterr().out
+    assert "1 were tried before" in printed
+    assert "4/4 killed" in printed
+    assert "killed 4 of 5" in printed
+    # The tests of the rows have changed: nothing that was kept is valid.
+    test_file = project.tests / "unit" / "test_mod.py"
+    test_file.write_text(TESTS.replace("    double(2)\n\n", "    assert double(2) == 4\n\n"), encoding="utf-8")
+    assert run(project, "--row", "X-2") == 0
+    assert "tried before" not in capsys.readouterr().out
+    run(project, "--row", "X-2", "--again")
+    assert "tried before" not in capsys.readouterr().out
+
+
+def test_a_row_gets_the_lines_that_are_most_clearly_its_own(
+    project: mutants.Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A function that cites the row's section comes before a line that only the row's tests run."""
+    (project.tables / "x.csv").rename(project.tables / "qqb.csv")
+    test_file = project.tests / "unit" / "test_mod.py"
+    test_file.write_text(TESTS.replace("    double(2)\n\n", "    double(2)\n    grade(1)\n\n"), encoding="utf-8")
+    run(project, "--list", "--row", "X-2")
+    assert {line.split()[2] for line in capsys.readouterr().out.splitlines()[2:]} == {"double:", "grade:"}
+    module = project.source / "pack" / "mod.py"
+    module.write_text(
+        MODULE.replace("def grade(points):\n", 'def grade(points):\n    """3.1.2."""\n'), encoding="utf-8"
+    )
+    run(project, "--list", "--row", "X-2")
+    assert {line.split()[2] for line in capsys.readouterr().out.splitlines()[2:]} == {"grade:"}
+
+
 def test_an_equivalent_mutant_is_not_tried(project: mutants.Project, capsys: pytest.CaptureFixture[str]) -> None:
     (project.tables / mutants.EQUIVALENTS).write_text(
         '[[mutant]]\nmodule = "pack/mod.py"\nmutation = "double: changed constant: 2 -> 3"\nreason = "as an example"\n',
