@@ -34,6 +34,10 @@ EXCLUDED = {
         "README.md",
         "$ make run     # a queue manager on 127.0.0.1, its data in ./data",
     ): "does not end, and builds .venv",
+    (
+        "README.md",
+        "$ python3 -m venv lanner && . lanner/bin/activate",
+    ): "does not end, and downloads; tests/machines/test_bare.py does it",
     ("operator-guide.md", "$ lanner serve --config lanner.toml"): "does not end; tests/cli/test_serving.py does it",
     (
         "operator-guide.md",

@@ -59,7 +59,6 @@ WHITELIST: dict[str, dict[str, list[str]]] = {
     },
     "a decorator registers them: typer commands, an exit handler": {
         "cli/*.py": ["function list_*"],
-        "cli/access.py": ["function restore"],
         "com/client/automation.py": ["function _close_all"],
     },
     "libraries read them: typer, pydantic, pyspnego, expat, ssl": {

@@ -705,9 +705,25 @@ def test_what_was_received_ahead_and_is_not_wanted_returns(world: World) -> None
     assert [(message.body, message.abort_count) for message in world.messages()] == [("d", 0), ("e", 0)]
 
 
+def test_a_failure_returns_also_what_was_asked_for_behind_it(world: World) -> None:
+    """While the first half of ten is handled, the second is on its way: it returns, uncounted, and in order."""
+    sent = [f"message {number}" for number in range(30)]
+    world.send(*sent)
+    seen: list[tuple[str, int]] = []
+
+    def handle(message: ReceivedMessage) -> None:
+        seen.append((str(message.body), message.abort_count))
+        if message.body == "message 7" and not message.abort_count:
+            raise ValueError("once")
+
+    assert world.consume(handle, idle=0, retries=2, prefetch=10) == Consumed(handled=30, retried=1)
+    assert seen == [*((body, 0) for body in sent[:8]), (sent[7], 1), *((body, 0) for body in sent[8:])]
+    assert world.bodies() == []
+
+
 def test_a_commit_of_several_in_doubt_is_counted_for_each(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
     served.send("a", "b")
-    commit, async_commit = LannerTransaction.commit, AsyncTransaction.commit
+    commit, async_commit = LannerTransaction.committed, AsyncTransaction.committed
     lost = errors.CommitInDoubt("the answer was lost")
     cut = 0
 
@@ -726,9 +742,9 @@ def test_a_commit_of_several_in_doubt_is_counted_for_each(served: World, monkeyp
             raise lost
 
     with monkeypatch.context() as patch:
-        patch.setattr(LannerTransaction, "commit", lose)
-        patch.setattr(AsyncTransaction, "commit", async_lose)
-        assert served.consume(Handler(), idle=0, prefetch=2) == Consumed(in_doubt=2)
+        patch.setattr(LannerTransaction, "committed", lose)
+        patch.setattr(AsyncTransaction, "committed", async_lose)
+        assert served.consume(Handler(), idle=0, prefetch=4) == Consumed(in_doubt=2)
     assert served.bodies() == []
 
 

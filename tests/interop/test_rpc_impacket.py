@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import pytest
 
+from lanner.rpc.pdu import NDR20
 from tests.interop.peers import rpc_server
 from tests.interop.rpc_server import DOMAIN, ECHO, PASSWORD, USER
 
@@ -102,3 +103,27 @@ def test_a_fault_has_its_name(connect: Connector) -> None:
     # The connection goes on.
     rpc.call(0, DATA)
     assert rpc.recv() == DATA
+
+
+def test_endpoint_mapper_takes_a_tower_whose_third_floor_has_no_right_side(connect: Connector, port: int) -> None:
+    """The request of impacket with the minor version left out, as C706 appendix L allows a client that asks for a port."""
+    rpc = connect(LEVELS["none"])
+    rpc.bind(epm.MSRPC_UUID_PORTMAP)
+    interface, syntax = epm.EPMRPCInterface(), epm.EPMRPCDataRepresentation()
+    interface["InterfaceUUID"], interface["MajorVersion"], interface["MinorVersion"] = echo_id()[:16], ECHO.major, 0
+    syntax["DataRepUuid"], syntax["MajorVersion"], syntax["MinorVersion"] = NDR20.pack()[:16], NDR20.major, 0
+    protocol, port_floor, host = epm.EPMProtocolIdentifier(), epm.EPMPortAddr(), epm.EPMHostAddr()
+    protocol["ProtIdentifier"] = epm.FLOOR_RPCV5_IDENTIFIER
+    port_floor["IpPort"], host["Ip4addr"] = 0, bytes(4)
+    third = protocol.getData()
+    assert third.endswith(b"\2\0\0\0")
+    floors = [interface.getData(), syntax.getData(), third[:-4] + b"\0\0", port_floor.getData(), host.getData()]
+    tower = epm.EPMTower()
+    tower["NumberOfFloors"], tower["Floors"] = len(floors), b"".join(floors)
+    request = epm.ept_map()
+    request["max_towers"] = 1
+    request["map_tower"]["tower_length"] = len(tower)
+    request["map_tower"]["tower_octet_string"] = tower.getData()
+    answer = rpc.request(request)
+    found = epm.EPMTower(b"".join(answer["ITowers"][0]["Data"]["tower_octet_string"]))
+    assert epm.EPMPortAddr(found["Floors"][3].getData())["IpPort"] == port

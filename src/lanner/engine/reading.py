@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from lanner.engine.core import Core
     from lanner.engine.cursors import Cursors
+    from lanner.engine.waiting import WaitingReads
     from lanner.model.live import Cursor, OpenQueueDescriptor, Transaction
 
 ReadEnd = Callable[[MessagePosition | StatusError], None]
@@ -71,7 +72,7 @@ class Reading:
         self._queue_manager = core.queue_manager
         self.cursors = cursors
         self._positions = cursors.positions
-        self.waiting = cursors.positions.waiting
+        self.waiting: WaitingReads = cursors.positions.waiting
 
     def dequeue_message(
         self,

@@ -23,7 +23,7 @@ from lanner.engine.dtc import Outcome
 from lanner.host.administrators import is_administrator
 from lanner.host.coordinator import Coordinator, coordinator_of
 from lanner.model.branches import Branch, check_resource_name
-from lanner.model.errors import AccessDenied, InvalidParameter, TransactionSequence
+from lanner.model.errors import AccessDenied, InsufficientResources, InvalidParameter, TransactionSequence
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
@@ -38,6 +38,8 @@ Answer: TypeAlias = Callable[[], Document]
 # Not in the specification: resources of one transaction, and transactions that one request may name.
 MAX_RESOURCES: Final = 64
 _MAX_TRANSACTIONS: Final = 100_000
+# Not in the specification: prepared branches of one user. They outlive their session and a restart.
+MAX_BRANCHES: Final = 1000
 
 
 class DistributedRequests:
@@ -147,9 +149,15 @@ class DistributedRequests:
         identifier, coordinator = transaction.identifier, self._coordinator
         if self._find(branch) is not None:
             raise TransactionSequence(f"there is a branch {branch} already")
+        is_alone = request.get("single_phase") is True
+        if not is_alone and sum(one.owner == self._owner for one in self._enlisted()) >= MAX_BRANCHES:
+            raise InsufficientResources(
+                f"{MAX_BRANCHES} branches of this user wait for their outcome: end them with their coordinator, or let "
+                "an administrator use `lanner transaction list`, `commit` and `abort`"
+            )
         transaction.branch, transaction.owner = branch, self._owner
         coordinator.expect(identifier)
-        self._engine.dtc_transaction_prepare(identifier, single_phase=request.get("single_phase") is True)
+        self._engine.dtc_transaction_prepare(identifier, single_phase=is_alone)
 
         def vote() -> Document:
             outcome = coordinator.answer(identifier)

@@ -305,6 +305,13 @@ class Operations:
         )
         return read
 
+    def receive_ready(self, descriptor: OpenQueueDescriptor, transaction: Transaction) -> Iterator[Read]:
+        """Receive the messages that are there in a transaction, one by one, until the queue is empty."""
+        for position in self.engine.dequeue_messages(descriptor, transaction):
+            read = Read(self.engine, self._changes, descriptor, is_receive=True, transaction=transaction)
+            read.end = position
+            yield read
+
     def wait_to_receive(
         self, descriptor: OpenQueueDescriptor, timeout: int, *, transaction: Transaction | None = None
     ) -> Read:

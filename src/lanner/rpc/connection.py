@@ -86,7 +86,11 @@ class Stream(Protocol):
     """What the frames of a connection are given to."""
 
     def frames_received(self, contents: list[bytes]) -> None:
-        """Handle frames that came together; RemoteProtocolError ends the connection."""
+        """Handle what waits and frames that came together; RemoteProtocolError ends the connection."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a part of the frames waits for the next turn."""
 
     def close(self) -> None:
         """The connection has ended."""
@@ -195,6 +199,11 @@ class ServerConnection:
             return events
         if self._rest:
             data = self._rest + data
+        if self.is_behind:
+            # What came first is handled first.
+            self._rest = data
+            self.has_more = True
+            return events
         end = len(data)
         position = 0
         frames = self.frames
@@ -244,6 +253,11 @@ class ServerConnection:
         except (RemoteProtocolError, SecurityError) as error:
             self._close(events, str(error))
             return len(data)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether frames that have come wait for the next turn of their stream."""
+        return self.stream is not None and self.stream.is_behind
 
     def begin_frames(self, frames: Frames, stream: Stream) -> None:
         """Take frames beside PDUs from now on, and give them to a stream."""

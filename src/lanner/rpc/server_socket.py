@@ -76,6 +76,8 @@ class ServerSocket(asyncio.Protocol):
         self._has_high_water = False
         # A flush was asked for and has not come yet.
         self._is_flushing = False
+        # Frames that wait go on in the next turn of the event loop.
+        self._has_turn = False
         # Bytes of a request that has come in part.
         self._unfinished = 0
 
@@ -186,6 +188,12 @@ class ServerSocket(asyncio.Protocol):
             self._flush()
             if core.delay:
                 self._delayed = asyncio.get_running_loop().call_later(core.delay, self._go_on)
+            if core.is_behind:
+                # The other connections have their turn; if the answers are not taken, until they are.
+                core.has_more = True
+                if not self._is_choked:
+                    self._turn_soon()
+                break
             if not core.has_more:
                 break
             room = self._server.limits.connection.max_calls - core.outstanding_calls
@@ -209,6 +217,16 @@ class ServerSocket(asyncio.Protocol):
         self._delayed = None
         self._take(b"")
 
+    def _turn_soon(self) -> None:
+        if not self._has_turn:
+            self._has_turn = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._has_turn = False
+        if not self._is_choked:
+            self._take(b"")
+
     def _handle(self, events: list[Event]) -> None:
         for event in events:
             if type(event) is CallReceived:
@@ -224,7 +242,7 @@ class ServerSocket(asyncio.Protocol):
     def _handle_frames(self, core: ServerConnection) -> bool:
         """Give the frames that have come to the stream; return whether the connection can go on."""
         contents = [] if core.frames is None else core.frames.received()
-        if not contents or core.stream is None:
+        if core.stream is None or not (contents or (core.stream.is_behind and not self._is_choked)):
             return True
         try:
             core.stream.frames_received(contents)

@@ -102,6 +102,8 @@ class LannerSession:
     waiting: dict[int, Read] = field(default_factory=dict)
     # Distributed transactions that the client coordinates through this queue manager.
     coordinated: set[UUID] = field(default_factory=set)
+    # The stream of a closed session may still be there, and begins nothing any more.
+    is_closed: bool = False
     _numbers: count[int] = field(default_factory=lambda: count(1))
     operations: Operations = field(init=False)
     distributed: DistributedRequests = field(init=False)
@@ -128,6 +130,7 @@ class LannerSession:
 
     def close(self) -> None:
         """Give back what is held, abort what is open, close the queues."""
+        self.is_closed = True
         with self.committer.change() as change:
             for transaction in self.transactions.values():
                 if not transaction.is_over:
@@ -141,6 +144,8 @@ class LannerSession:
         self.held.clear()
 
     def _require_room(self) -> None:
+        if self.is_closed:
+            raise InvalidHandle("the session was closed: open another one")
         opened = len(self.queues) + len(self.cursors) + len(self.transactions)
         if opened + len(self.held) + len(self.waiting) >= MAX_OPEN:
             raise InsufficientResources(
@@ -149,11 +154,17 @@ class LannerSession:
 
     def new_read(self, number: int) -> int:
         """Check the number that the client has chosen for a receive."""
-        if number in self.held or number in self.unconfirmed or number in self.waiting:
-            raise InvalidParameter(f"read {number} is in use")
-        self._require_room()
-        self.ended.pop(number, None)
+        self.new_reads(number, 1)
         return number
+
+    def new_reads(self, first: int, count: int) -> None:
+        """Check the numbers in a row that the client has chosen for receives."""
+        self._require_room()
+        held, unconfirmed, waiting, ended = self.held, self.unconfirmed, self.waiting, self.ended
+        for number in range(first, first + count):
+            if number in held or number in unconfirmed or number in waiting:
+                raise InvalidParameter(f"read {number} is in use")
+            ended.pop(number, None)
 
     def _queue(self, request: Mapping[str, Any], key: str = "queue") -> OpenQueueDescriptor:
         return find(self.queues, request.get(key), "queue")
@@ -360,6 +371,27 @@ class LannerSession:
             if len(self.unconfirmed) > _MAX_UNCONFIRMED:
                 del self.unconfirmed[next(iter(self.unconfirmed))]
         return [read.position for read in reads]
+
+    def receive_ready(
+        self, first: int, most: int, descriptor: OpenQueueDescriptor, transaction: Transaction
+    ) -> list[MessagePosition]:
+        """Receive messages that are there in a transaction, each under a number of its own; IOTimeout if none is."""
+        positions: list[MessagePosition] = []
+        unconfirmed = self.unconfirmed
+        size = 0
+        for read in self.operations.receive_ready(descriptor, transaction):
+            position = read.position
+            unconfirmed[first + len(positions)] = [read]
+            positions.append(position)
+            size += len(position.record.packet)
+            if len(positions) == most or size >= MAX_ANSWER:
+                break
+        if not positions:
+            # The error of an empty queue is that of every receive.
+            self.operations.receive(descriptor, 0, transaction=transaction)
+        while len(unconfirmed) > _MAX_UNCONFIRMED:
+            del unconfirmed[next(iter(unconfirmed))]
+        return positions
 
     def look_up(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
         del octets

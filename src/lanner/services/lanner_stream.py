@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -26,7 +27,7 @@ from lanner.wire.envelope import is_express
 if TYPE_CHECKING:
     from lanner.host.committer import Committer
     from lanner.host.reads import Read
-    from lanner.model.live import MessagePosition, Transaction
+    from lanner.model.live import MessagePosition, OpenQueueDescriptor, Transaction
     from lanner.rpc.connection import ServerConnection
     from lanner.services.lanner_session import LannerSession
 
@@ -36,6 +37,10 @@ _Answer: TypeAlias = tuple[int, int, bytes]
 # Not in the specification: sends of several parts, and transactions, whose failure is remembered, because more of them
 # may still come.
 _MAX_BROKEN: Final = 1024
+# Not in the specification: what is handled before the other connections have their turn: entries, reads that they
+# name and messages that they ask for, and octets of answers.
+_TURN: Final = 10_000
+_TURN_OCTETS: Final = MAX_ANSWER
 
 
 class _Refused(Exception):
@@ -62,20 +67,30 @@ class LannerStream:
         self._not_begun: dict[int, StatusError] = {}
         # Answers of this turn that wait for the disk.
         self._unsynced: list[_Answer] = []
+        # Entries that wait for the next turn, by frame, and what this turn has cost.
+        self._waiting: deque[Iterator[Entry]] = deque()
+        self._cost = 0
+        self._octets = 0
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether entries wait for the next turn."""
+        return bool(self._waiting)
 
     def close(self) -> None:
         """The connection has ended; what the session holds is given back with its association."""
         self._is_closed = True
+        self._waiting.clear()
 
     def frames_received(self, contents: list[bytes]) -> None:
-        """Handle the frames that have come."""
+        """Handle what waits and the frames that have come, as much of them as one turn may cost."""
         malformed: RemoteProtocolError | None = None
         self._unsynced = []
+        self._cost = self._octets = 0
+        self._waiting.extend(map(unpack_entries, contents))
         with self._committer.change() as change:
             try:
-                for content in contents:
-                    for entry in unpack_entries(content):
-                        self._handle(entry)
+                self._handle_waiting()
             except RemoteProtocolError as error:
                 # What came before it has happened, and must become durable though nobody hears of it.
                 malformed = error
@@ -87,6 +102,21 @@ class LannerStream:
             change.then(partial(self._durable, unsynced))
         else:
             change.soon()
+
+    def _handle_waiting(self) -> None:
+        waiting = self._waiting
+        while waiting:
+            for entry in waiting[0]:
+                self._handle(entry)
+                self._cost += 1
+                if self._cost > _TURN or self._octets > _TURN_OCTETS:
+                    return
+            waiting.popleft()
+
+    def _reads(self, entry: Entry) -> list[int]:
+        numbers = entries.unpack_reads(entry.body)
+        self._cost += len(numbers)
+        return numbers
 
     def _durable(self, answers: list[_Answer], error: BaseException | None) -> None:
         if error is None:
@@ -101,6 +131,7 @@ class LannerStream:
 
     def _answer(self, number: int, kind: int, body: bytes) -> None:
         if not self._is_closed:
+            self._octets += len(body)
             self._connection.send_entry(pack_entry(number, kind, (body,)))
             self._connection.flush_soon()
 
@@ -162,9 +193,9 @@ class LannerStream:
         is_numbered = bool(request.most & entries.NUMBERED)
         request = request._replace(most=request.most & ~entries.NUMBERED)
         entries.check_count(request.most)
+        self._cost += request.most
         session = self._session
-        for number in range(request.read, request.read + (request.most if is_numbered else 1)):
-            session.new_read(number)
+        session.new_reads(request.read, request.most if is_numbered else 1)
         if is_numbered:
             self._receive_numbered(entry, request)
             return
@@ -183,18 +214,26 @@ class LannerStream:
         """Receive what is there, each message under a number of its own."""
         session = self._session
         descriptor, transaction = find(session.queues, request.queue, "queue"), self._transaction(request.transaction)
+        if transaction is None:
+            positions = self._hold_numbered(request, descriptor)
+        else:
+            positions = session.receive_ready(request.read, request.most, descriptor, transaction)
+        self._answer(entry.number, entries.DONE, entries.pack_messages(positions))
+
+    def _hold_numbered(self, request: entries.ReceiveRequest, descriptor: OpenQueueDescriptor) -> list[MessagePosition]:
+        session = self._session
         positions: list[MessagePosition] = []
         size = 0
         try:
             while len(positions) < request.most and size < MAX_ANSWER:
-                read = session.operations.receive(descriptor, 0, transaction=transaction)
+                read = session.operations.receive(descriptor, 0)
                 positions += session.hold(request.read + len(positions), read, 1)
                 size += len(read.position.record.packet)
         except StatusError:
             # An empty queue, or one that was deleted: what was received before is answered.
             if not positions:
                 raise
-        self._answer(entry.number, entries.DONE, entries.pack_messages(positions))
+        return positions
 
     def _received(self, number: int, request: entries.ReceiveRequest, read: Read) -> None:
         positions = self._session.hold(request.read, read, request.most)
@@ -213,15 +252,15 @@ class LannerStream:
             self._answer(number, entries.FAILED, entries.pack_error(error))
 
     def _remove(self, entry: Entry) -> None:
-        refused = self._session.remove(entries.unpack_reads(entry.body))
+        refused = self._session.remove(self._reads(entry))
         self._unsynced.append((entry.number, entries.DONE, entries.pack_refused(refused)))
 
     def _give_back(self, entry: Entry) -> None:
-        self._session.give_back(entries.unpack_reads(entry.body))
+        self._session.give_back(self._reads(entry))
         self._unsynced.append((entry.number, entries.DONE, b""))
 
     def _confirm(self, entry: Entry) -> None:
-        for number in entries.unpack_reads(entry.body):
+        for number in self._reads(entry):
             self._session.confirm(number)
 
     def _begin(self, entry: Entry) -> None:

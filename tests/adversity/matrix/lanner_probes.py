@@ -308,6 +308,8 @@ ASK_PROBES: Final[Probes] = {
     ("pause", ""): about_outgoing("pause"),
     ("resume", ""): about_outgoing("resume"),
     ("resend", ""): about_outgoing("resend"),
+    ("checkpoint", ""): asking("checkpoint"),
+    ("examine", ""): asking("examine", where="--data data", files=True),
     ("transactions", ""): asking("transactions"),
     ("commit transaction", ""): about_transaction("commit transaction"),
     ("abort transaction", ""): about_transaction("abort transaction"),

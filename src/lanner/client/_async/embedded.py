@@ -242,6 +242,9 @@ class EmbeddedBackend(Asked):
         identity, transfer = self.operations.identity, self.embedded.transfer
         require_administrator(self.engine, identity)
         documents = Documents(self.engine, self.waiter, None if transfer is None else transfer.transfer)
+        slow = documents.slow({"request": request, **arguments})
+        if slow is not None:
+            return await in_thread(slow)
         work = partial(documents.answer, identity, {"request": request, **arguments})
         # The transfer belongs to the thread of its event loop.
         answer, change = work() if transfer is None else await in_thread(partial(transfer.run, work))

@@ -10,6 +10,7 @@ from lanner.services import stream_entries as entries
 if TYPE_CHECKING:
     from lanner.client._async.lanner_connection import LannerConnection
     from lanner.client._async.lanner_queue import LannerQueue
+    from lanner.client._async.lanner_units import LannerTransaction
     from lanner.client.message import ReceivedMessage
     from lanner.rpc.async_client import Posted
 
@@ -17,8 +18,11 @@ if TYPE_CHECKING:
 class LannerBatch:
     """Messages that were asked for; `messages` waits for them."""
 
-    def __init__(self, queue: LannerQueue, connection: LannerConnection, first: int, posted: Posted) -> None:
+    def __init__(
+        self, queue: LannerQueue, connection: LannerConnection, unit: LannerTransaction, first: int, posted: Posted
+    ) -> None:
         self._queue = queue
+        self._unit = unit
         self._connection = connection
         self._first = first
         self._posted = posted
@@ -43,14 +47,22 @@ class LannerBatch:
             with Uninterrupted():
                 await self._connection.give_back(numbers)
 
-    def confirm(self) -> None:
-        """Let the queue manager forget how messages could be given back: they are handled."""
-        self._connection.done.extend(range(self._first, self._first + self._count))
+    async def begin_commit(self) -> None:
+        """Ask for the commit of the transaction, without waiting for it."""
+        await self._unit.begin_commit()
+
+    async def committed(self) -> None:
+        """Wait until it is durable; CommitInDoubt if the connection is lost before the answer has come."""
+        await self._unit.committed()
 
 
-async def ask_for_batch(queue: LannerQueue, connection: LannerConnection, transaction: int, most: int) -> LannerBatch:
+async def ask_for_batch(
+    queue: LannerQueue, connection: LannerConnection, unit: LannerTransaction, most: int
+) -> LannerBatch:
     """Ask for messages that are there, each under a number of its own."""
     handle = await queue.handle(connection, "receive")
+    transaction = await unit.enlist(connection)
     first = connection.new_numbers()
     request = entries.ReceiveRequest(handle, transaction, first, most | entries.NUMBERED, 0)
-    return LannerBatch(queue, connection, first, connection.post(entries.RECEIVE, entries.pack_receive(request)))
+    posted = connection.post(entries.RECEIVE, entries.pack_receive(request))
+    return LannerBatch(queue, connection, unit, first, posted)

@@ -244,7 +244,7 @@ class LannerQueue:
         """Ask for up to so many messages that are there, in a transaction."""
 
         async def ask(connection: LannerConnection) -> LannerBatch:
-            return await ask_for_batch(self, connection, await _own(unit).enlist(connection), most)
+            return await ask_for_batch(self, connection, _own(unit), most)
 
         return await self.do(ask)
 

@@ -211,6 +211,18 @@ class QueueManager(Closeable):
         """Return who is connected, where the queue manager listens, and what waits."""
         return await self._backend.status()
 
+    async def examine(self, where: str = "", *, files: bool = False) -> list[Document]:
+        """Return what `lanner doctor` finds in the store, and with `files` in the data directory. For administrators.
+
+        Advice that names a command has `where` in it: the options that reach this queue manager.
+        """
+        documents: list[Document] = await self._backend.ask("examine", where=where, files=files)
+        return documents
+
+    async def checkpoint(self) -> None:
+        """Bring everything that was acknowledged before the call into the database file, for a copy of it. For administrators."""
+        await self._backend.ask("checkpoint")
+
     async def peer(self, name: str, addresses: Sequence[str] = ()) -> Document:
         """Return what the queue manager knows about another computer, by its name and addresses."""
         document: Document = await self._backend.ask("peer", name=name, addresses=list(addresses))

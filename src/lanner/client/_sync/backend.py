@@ -165,8 +165,11 @@ class BackendBatch(Protocol):
     def keep(self, count: int) -> None:
         """Give back all but the first so many messages."""
 
-    def confirm(self) -> None:
-        """Say that nothing of it will be given back any more."""
+    def begin_commit(self) -> None:
+        """Ask for the commit of the transaction, without waiting for it."""
+
+    def committed(self) -> None:
+        """Wait until it is durable; CommitInDoubt if the connection is lost before the answer has come."""
 
 
 @runtime_checkable

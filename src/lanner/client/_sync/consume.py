@@ -152,6 +152,20 @@ class _Worker:
         self.losses = 0
         # The next message is received by itself, whatever `prefetch` says.
         self.is_careful = False
+        # Messages that were asked for while those before them are handled, and handled ones whose commit is under way.
+        self.ahead: _Ahead | None = None
+        self.committing: _Ahead | None = None
+
+
+class _Ahead:
+    """Messages received ahead: their transaction, and as how many of `count` they are reserved."""
+
+    __slots__ = ("batch", "reserved", "unit")
+
+    def __init__(self, batch: BackendBatch, unit: Transaction, reserved: int) -> None:
+        self.batch = batch
+        self.unit = unit
+        self.reserved = reserved
 
 
 class Consumer:
@@ -206,7 +220,7 @@ class Consumer:
     def _work(self) -> None:
         worker = _Worker()
         try:
-            while not self._is_stopped() and self._reserve():
+            while not self._is_stopped() and self._has_work(worker):
                 # Other tasks get their turn also where nothing else is waited for.
                 sleep(0)
                 try:
@@ -225,14 +239,30 @@ class Consumer:
                     self._found()
                     if has_failed:
                         pause(self._stopping, self._options.pause(worker.failures))
+            try:
+                self._await_commit(worker)
+            except CommitInDoubt:
+                pass
+            except _LOST as error:
+                self._lost(error)
         except BaseException:
             # What the others are about to receive would be for nothing.
             self._stopping.set()
             raise
         finally:
-            if worker.unit is not None and not worker.unit.is_over:
-                with contextlib.suppress(LannerError):
-                    worker.unit.abort()
+            with contextlib.suppress(LannerError):
+                self._await_commit(worker)
+            with contextlib.suppress(LannerError):
+                self._return_ahead(worker)
+            if worker.unit is not None:
+                _abandon(worker.unit)
+
+    def _has_work(self, worker: _Worker) -> bool:
+        """Return whether a worker has begun something, or may: a message that the others have not claimed."""
+        if worker.ahead is not None or worker.committing is not None or self._options.count is None:
+            return True
+        with self._lock:
+            return self._result.handled + self._reserved < self._options.count
 
     def _is_stopped(self) -> bool:
         if self._options.is_stopped is not None and self._options.is_stopped():
@@ -242,44 +272,75 @@ class Consumer:
     def _step(self, worker: _Worker) -> bool:
         """Handle messages, or wait until there may be one. Return whether the handler failed."""
         if self._options.prefetch > 1 and not self._passing and not worker.is_careful:
-            try:
-                found = self._step_ahead(worker)
-            except BaseException:
-                self._unreserve()
-                raise
+            found = self._step_ahead(worker)
             if found is not None:
-                self._unreserve()
                 return found
+        self._await_commit(worker)
+        self._return_ahead(worker)
         worker.is_careful = False
-        return self._step_one(worker)
+        return self._step_one(worker) if self._reserve() else False
 
     def _step_ahead(self, worker: _Worker) -> bool | None:
-        """Handle messages received ahead, and commit those that were handled.
+        """Handle messages received ahead, and have those that were handled committed.
 
+        While the handler works, the queue manager commits the messages before, and looks for those behind.
         Return whether the handler failed; None if a message must be received by itself, or none is there.
         """
         source = self._source
         if not isinstance(source, ReceivesAhead):
             return None
-        unit = Transaction(self._backend)
-        claimed = self._claim(self._options.prefetch - 1)
+        # One half is here while the other is on its way.
+        half = (self._options.prefetch + 1) // 2
+        ahead, worker.ahead = worker.ahead, None
+        if ahead is None:
+            ahead = self._ask_ahead(worker, source, half)
+        if ahead is None:
+            return None
         self._count_busy(1)
         try:
-            batch = source.receive_ahead(1 + claimed, unit.unit(self._backend))
-            return self._handle_batch(worker, batch, unit)
+            messages = ahead.batch.messages()
+            if len(messages) == ahead.reserved and not self._is_stopped():
+                # There are more, as it seems.
+                worker.ahead = self._ask_ahead(worker, source, self._options.prefetch - half)
+            return self._handle_batch(worker, ahead, messages)
         except IOTimeout:
+            # The transaction is used again.
+            worker.unit = worker.unit or ahead.unit
             return None
-        except BaseException:
-            if not unit.is_over:
-                with contextlib.suppress(LannerError):
-                    unit.abort()
-            raise
         finally:
             self._count_busy(-1)
-            self._unreserve(claimed)
+            if ahead is not worker.committing:
+                self._unreserve(ahead.reserved)
+                if ahead.unit is not worker.unit:
+                    _abandon(ahead.unit)
 
-    def _handle_batch(self, worker: _Worker, batch: BackendBatch, unit: Transaction) -> bool | None:
-        messages = batch.messages()
+    def _ask_ahead(self, worker: _Worker, source: ReceivesAhead, most: int) -> _Ahead | None:
+        """Ask for messages in a transaction of their own; None if the others have claimed all that are wanted."""
+        claimed = self._claim(most)
+        if not claimed:
+            return None
+        unit, worker.unit = worker.unit or Transaction(self._backend), None
+        try:
+            return _Ahead(source.receive_ahead(claimed, unit.unit(self._backend)), unit, claimed)
+        except BaseException:
+            self._unreserve(claimed)
+            _abandon(unit)
+            raise
+
+    def _return_ahead(self, worker: _Worker) -> None:
+        """Give back messages that were asked for and not handled."""
+        ahead, worker.ahead = worker.ahead, None
+        if ahead is None:
+            return
+        self._unreserve(ahead.reserved)
+        try:
+            with contextlib.suppress(IOTimeout):
+                ahead.batch.messages()
+                ahead.batch.keep(0)
+        finally:
+            _abandon(ahead.unit)
+
+    def _handle_batch(self, worker: _Worker, ahead: _Ahead, messages: list[ReceivedMessage]) -> bool | None:
         handled = 0
         failed: Exception | None = None
         for message in messages:
@@ -296,21 +357,48 @@ class Consumer:
                 break
             handled += 1
         if handled < len(messages):
-            batch.keep(handled)
-        batch.confirm()
+            # From the last to the first, so that each finds its place.
+            self._return_ahead(worker)
+            ahead.batch.keep(handled)
+        # One commit is under way at a time, so that what is in doubt is known.
+        self._await_commit(worker)
+        self._unreserve(ahead.reserved - handled)
+        ahead.reserved = handled
+        if handled:
+            try:
+                ahead.batch.begin_commit()
+            except CommitInDoubt as error:
+                self._doubt(handled, error)
+                raise
+            worker.committing = ahead
+            worker.failures = 0
+        if failed is not None:
+            self._await_commit(worker)
+            worker.failures += 1
+            self._fail_alone(messages[handled], failed)
+            return True
+        return False if handled else None
+
+    def _await_commit(self, worker: _Worker) -> None:
+        """Wait for the commit that is under way."""
+        ahead, worker.committing = worker.committing, None
+        if ahead is None:
+            return
+        handled = ahead.reserved
         try:
-            unit.commit()
+            ahead.batch.committed()
         except CommitInDoubt as error:
-            _log.warning("%s: %d messages: %s", self._queue.name, handled, error)
-            self._add(in_doubt=handled)
+            self._unreserve(handled)
+            self._doubt(handled, error)
             raise
-        self._add(handled=handled)
-        if failed is None:
-            worker.failures = 0 if handled else worker.failures
-            return False if handled else None
-        worker.failures += 1
-        self._fail_alone(messages[handled], failed)
-        return True
+        except BaseException:
+            self._unreserve(handled)
+            raise
+        self._add(handled=handled, reserved=handled)
+
+    def _doubt(self, handled: int, error: CommitInDoubt) -> None:
+        _log.warning("%s: %d messages: %s", self._queue.name, handled, error)
+        self._add(in_doubt=handled)
 
     def _fail_alone(self, message: ReceivedMessage, error: Exception) -> None:
         """Count the failure of a message that has been given back with those behind it."""
@@ -510,9 +598,12 @@ class Consumer:
         with self._lock:
             self._reserved -= number
 
-    def _add(self, *, handled: int = 0, retried: int = 0, poisoned: int = 0, in_doubt: int = 0) -> None:
+    def _add(
+        self, *, handled: int = 0, retried: int = 0, poisoned: int = 0, in_doubt: int = 0, reserved: int = 0
+    ) -> None:
         with self._lock:
             result = self._result
+            self._reserved -= reserved
             result.handled += handled
             result.retried += retried
             result.poisoned += poisoned
@@ -535,3 +626,10 @@ class Consumer:
             # What is being handled may come again.
             left = max(idle, _BUSY_SECONDS) if self._busy else self._last_activity + idle - time.monotonic()
         return min(max(left, 0.0), _PEEK_SECONDS)
+
+
+def _abandon(unit: Transaction) -> None:
+    """Abort a transaction of which nothing is wanted any more."""
+    if not unit.is_over:
+        with contextlib.suppress(LannerError):
+            unit.abort()

@@ -240,7 +240,7 @@ class LannerQueue:
         """Ask for up to so many messages that are there, in a transaction."""
 
         def ask(connection: LannerConnection) -> LannerBatch:
-            return ask_for_batch(self, connection, _own(unit).enlist(connection), most)
+            return ask_for_batch(self, connection, _own(unit), most)
 
         return self.do(ask)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
 from lanner.client._sync.io import Lock
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lanner.client._sync.backend import BackendTransaction
     from lanner.client._sync.lanner_backend import LannerBackend
     from lanner.client._sync.lanner_queue import LannerQueue
+    from lanner.rpc.blocking_client import Posted
     from lanner.services.interfaces.lanner import Document
 
 
@@ -94,6 +95,8 @@ class LannerTransaction:
         self.is_over = False
         self._enlisting = Lock()
         self._enlisted: tuple[LannerConnection, int] | None = None
+        # The commit that was asked for.
+        self._posted: Posted | None = None
 
     def __del__(self) -> None:
         # One that is dropped without an end is aborted, as in the process of the queue manager.
@@ -114,8 +117,33 @@ class LannerTransaction:
             return self._enlisted[1]
 
     def commit(self) -> None:
-        try:
+        with self._in_doubt():
             self._end(_ending(entries.COMMIT))
+
+    def begin_commit(self) -> None:
+        """Ask for the commit, without waiting for it."""
+        with self._in_doubt():
+            self._end(self._post_commit)
+
+    def _post_commit(self, connection: LannerConnection, number: int) -> None:
+        self._posted = connection.post(entries.COMMIT, entries.pack_transaction(number))
+
+    def committed(self) -> None:
+        """Wait for the commit that was asked for; CommitInDoubt if the connection is lost before the answer has come."""
+        posted, self._posted = self._posted, None
+        if posted is None or self._enlisted is None:
+            return
+
+        def wait(connection: LannerConnection) -> object:
+            return connection.answer(posted)
+
+        with self._in_doubt():
+            self._backend.connections.on(self._enlisted[0], f"transaction {self.identifier}", wait)
+
+    @contextlib.contextmanager
+    def _in_doubt(self) -> Iterator[None]:
+        try:
+            yield
         except RemoteMachineNotAvailable as error:
             raise CommitInDoubt(
                 f"transaction {self.identifier}: {error.args[0]}: whether it is committed is unknown"
